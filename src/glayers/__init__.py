@@ -1,0 +1,1 @@
+"""Make a trained classifier's probabilities true, and prove that they are."""

@@ -1,0 +1,67 @@
+"""Anything array-like -> a NumPy array, through the array protocols, never importing the library it came from."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from glayers.errors import BadPredictions
+
+Array: TypeAlias = npt.NDArray[Any]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+# A block of this many entries is 1 MB in float64 and stays in a core's second-level cache.
+_BLOCK_ENTRIES = 131_072
+
+
+@runtime_checkable
+class _Tensor(Protocol):
+    """The part of a torch tensor that leads to NumPy from any device, with or without a gradient."""
+
+    def detach(self) -> "_Tensor": ...
+    def cpu(self) -> "_Tensor": ...
+    def float(self) -> "_Tensor": ...
+
+
+def to_numpy(values: object, name: str) -> Array:
+    """Return `values` as a NumPy array, without a copy where the protocol allows it."""
+    try:
+        if isinstance(values, _Tensor):
+            return _tensor_to_numpy(values.detach().cpu())
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadPredictions(
+            f"{name}: a {type(values).__name__} does not turn into a NumPy array ({error}); "
+            f"pass something np.asarray understands"
+        ) from error
+
+
+def _tensor_to_numpy(tensor: _Tensor) -> Array:
+    try:
+        return np.asarray(tensor)
+    except TypeError:  # bfloat16, which NumPy lacks and float32 holds exactly
+        return np.asarray(tensor.float())
+
+
+def to_floats(values: object, name: str) -> Array:
+    """Return `values` as float16, float32 or float64; integers and booleans become float64."""
+    array = to_numpy(values, name)
+    if array.dtype.kind in "iub" or array.dtype == np.longdouble:
+        array = array.astype(np.float64)
+    if array.dtype.kind != "f":
+        raise BadPredictions(f"{name} must be real numbers; got an array of {array.dtype}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Yield slices of rows small enough to convert to float64 without leaving the cache.
+
+    >>> list(row_blocks(5, 50_000))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    step = max(1, _BLOCK_ENTRIES // max(1, n_columns))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))

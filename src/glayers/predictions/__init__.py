@@ -1,0 +1,5 @@
+"""Files and arrays -> logits and labels."""
+
+from glayers.predictions.predictions import Predictions
+
+__all__ = ["Predictions"]
