@@ -1,4 +1,4 @@
-"""Anything array-like -> a NumPy array, through the array protocols, never importing the library it came from."""
+"""Anything array-like -> checked NumPy arrays, through the array protocols, never importing where they came from."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -54,6 +54,46 @@ def to_floats(values: object, name: str) -> Array:
     if array.dtype.kind != "f":
         raise BadPredictions(f"{name} must be real numbers; got an array of {array.dtype}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
+    """Return labels as int64 in 0..n_classes-1, or name the first one that is not."""
+    labels = to_numpy(values, "labels")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
+        raise BadPredictions(
+            f"labels must be one class number a row; got shape {labels.shape}, as one-hot labels have. "
+            f"Pass labels.argmax(axis=1)"
+        )
+    if labels.shape != (n_rows,):
+        raise BadPredictions(f"labels must have shape ({n_rows},), one a row of logits; got {labels.shape}")
+    if labels.dtype.kind not in "iubf":
+        raise BadPredictions(
+            f"labels must be class numbers 0..{n_classes - 1}; got an array of {labels.dtype}. "
+            f"np.unique(labels, return_inverse=True) numbers names in sorted order"
+        )
+    # Compared before the cast: a huge or fractional number must not wrap round into range.
+    bad = np.flatnonzero(~((labels >= 0) & (labels < n_classes)) | (labels != np.floor(labels)))
+    if bad.size:
+        hint = " (are they numbered from 1?)" if labels.min() == 1 and labels.max() == n_classes else ""
+        raise BadPredictions(
+            f"labels must be whole numbers in 0..{n_classes - 1}; row {bad[0]} has {labels[bad[0]]}{hint}"
+        )
+    return labels.astype(np.int64)
+
+
+def check_weights(values: object, n_rows: int) -> Floats:
+    """Return row weights as float64: finite, none negative, not all zero."""
+    weights = to_floats(values, "weights").astype(np.float64)
+    if weights.shape != (n_rows,):
+        raise BadPredictions(f"weights must have shape ({n_rows},), one a row; got {weights.shape}")
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if bad.size:
+        raise BadPredictions(f"weights must be finite and not negative; row {bad[0]} has {weights[bad[0]]}")
+    if not weights.sum() > 0:
+        raise BadPredictions("weights must not all be zero")
+    return weights
 
 
 def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:

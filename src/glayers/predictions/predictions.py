@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Array, Floats, Ints, row_blocks, to_floats, to_numpy
+from glayers.arrays import Array, Floats, Ints, check_labels, check_weights, row_blocks, to_floats, to_numpy
 from glayers.errors import BadPredictions, GlayersWarning
 
 _ROW_SUM_TOLERANCE = 1e-3  # rounded to four decimals, ten classes still sum to 1 within this
@@ -150,7 +150,7 @@ def check_logits(values: object) -> Array:
             "Pass them to Predictions.from_probabilities; if they truly are logits, "
             "subtract 1 from all of them, which changes no probability"
         )
-    if logits.shape[1] == 1 and len(logits) > 1 and 0 <= logits.min() and logits.max() <= 1:
+    if logits.shape[1] == 1 and len(logits) > 1 and logits.min() >= 0 and logits.max() <= 1:
         warnings.warn(
             "all one-column logits lie between 0 and 1: if they are probabilities of class 1, "
             "pass them to Predictions.from_probabilities",
@@ -179,46 +179,6 @@ def check_probability_rows(values: object) -> Array:
                 f"Divide each row by its sum if that is what you mean"
             )
     return given
-
-
-def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
-    """Return labels as int64 in 0..n_classes-1, or name the first one that is not."""
-    labels = to_numpy(values, "labels")
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
-        raise BadPredictions(
-            f"labels must be one class number a row; got shape {labels.shape}, as one-hot labels have. "
-            f"Pass labels.argmax(axis=1)"
-        )
-    if labels.shape != (n_rows,):
-        raise BadPredictions(f"labels must have shape ({n_rows},), one a row of logits; got {labels.shape}")
-    if labels.dtype.kind not in "iubf":
-        raise BadPredictions(
-            f"labels must be class numbers 0..{n_classes - 1}; got an array of {labels.dtype}. "
-            f"np.unique(labels, return_inverse=True) numbers names in sorted order"
-        )
-    # Compared before the cast: a huge or fractional number must not wrap round into range.
-    bad = np.flatnonzero(~((labels >= 0) & (labels < n_classes)) | (labels != np.floor(labels)))
-    if bad.size:
-        hint = " (are they numbered from 1?)" if labels.min() == 1 and labels.max() == n_classes else ""
-        raise BadPredictions(
-            f"labels must be whole numbers in 0..{n_classes - 1}; row {bad[0]} has {labels[bad[0]]}{hint}"
-        )
-    return labels.astype(np.int64)
-
-
-def check_weights(values: object, n_rows: int) -> Floats:
-    """Return row weights as float64: finite, none negative, not all zero."""
-    weights = to_floats(values, "weights").astype(np.float64)
-    if weights.shape != (n_rows,):
-        raise BadPredictions(f"weights must have shape ({n_rows},), one a row; got {weights.shape}")
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if bad.size:
-        raise BadPredictions(f"weights must be finite and not negative; row {bad[0]} has {weights[bad[0]]}")
-    if not weights.sum() > 0:
-        raise BadPredictions("weights must not all be zero")
-    return weights
 
 
 def _check_groups(values: object, n_rows: int) -> Array:
@@ -254,7 +214,9 @@ def _refuse_non_finite(array: Array, name: str, way_out: str) -> None:
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             value = array[rows][row, column]
-            raise BadPredictions(f"{name} must be finite; row {rows.start + row}, column {column} has {value}. {way_out}")
+            raise BadPredictions(
+                f"{name} must be finite; row {rows.start + row}, column {column} has {value}. {way_out}"
+            )
 
 
 def _rows_look_like_probabilities(logits: Array) -> bool:

@@ -1,0 +1,1 @@
+"""Numbers -> people: tables, and later figures and pages."""

@@ -1,0 +1,101 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from glayers import BadPredictions, metrics
+from tests.strategies import Case, Numbers, cases, make_case
+
+
+def slow_ks(scores: Numbers, hits: Numbers, weights: Numbers) -> float:
+    """For every threshold, add up all rows at or below it: quadratic, and nothing to get wrong."""
+    gaps = [
+        abs(sum(w * (a - s) for s, a, w in zip(scores, hits, weights, strict=True) if s <= threshold))
+        for threshold in scores
+    ]
+    return float(max(gaps) / weights.sum())
+
+
+@given(case=cases(max_rows=25, max_classes=5))
+@settings(max_examples=40, deadline=None)
+def test_every_kind_of_ks_agrees_with_a_slow_loop(case: Case) -> None:
+    p, y, w = case
+    ranking = np.argsort(-p, axis=1, kind="stable")
+    ordered = np.take_along_axis(p, ranking, axis=1)
+    hits = ranking == y[:, None]
+    by_rank = [slow_ks(ordered[:, r], hits[:, r], w) for r in range(p.shape[1])]
+    for r, expected in enumerate(by_rank):
+        assert metrics.ks_error(p, y, w, rank=r + 1) == pytest.approx(expected, abs=1e-12)
+    assert metrics.mean_top_ks(p, y, w, ranks=p.shape[1]) == pytest.approx(np.mean(by_rank), abs=1e-12)
+    for r in range(1, p.shape[1]):
+        within = slow_ks(np.cumsum(ordered, axis=1)[:, r - 1].round(12), hits[:, :r].any(axis=1), w)
+        assert metrics.ks_within_top(p, y, r, w) == pytest.approx(within, abs=1e-9) or has_near_ties(p, r)
+    for c in range(p.shape[1]):
+        one = slow_ks(p[:, c], y == c, w)
+        assert metrics.class_ks(p, y, w)[c] == pytest.approx(one, abs=1e-12)
+        assert metrics.subset_ks(p, y, [c], w) == pytest.approx(one, abs=1e-12)
+    assert metrics.classwise_ks(p, y, w) == pytest.approx(metrics.class_ks(p, y, w).mean())
+
+
+def has_near_ties(p: Numbers, r: int) -> bool:
+    """Whether sums that are equal on paper differ in the last bit, where "tie" is a matter of rounding."""
+    sums = np.sort(-np.sort(-p, axis=1)[:, :r].sum(axis=1))
+    steps = np.diff(sums)
+    return bool((steps < 1e-9).any())
+
+
+def test_equal_scores_enter_together() -> None:
+    # Four rows at 0.5, two hits: cumulative gap is 0 once all four are in, whatever their order.
+    for hits in ([1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]):
+        assert metrics.ks_error_of([0.5] * 4, hits) == 0.0
+
+
+def test_labels_sampled_from_the_model_stay_below_the_sampling_bound() -> None:
+    # sup |Brownian motion| on [0, 1] exceeds 2.24 with probability 0.05; the variance is mean s(1 - s).
+    rng = np.random.default_rng(0)
+    rejected = 0
+    for _ in range(200):
+        p = rng.dirichlet(np.ones(4), 1_000)
+        y = (p.cumsum(axis=1) < rng.random((1_000, 1))).sum(axis=1)
+        top = p.max(axis=1)
+        rejected += metrics.ks_error(p, y) > 2.24 * np.sqrt((top * (1 - top)).mean() / 1_000)
+    assert 2 <= rejected <= 20  # 10 expected, standard deviation 3.1
+
+
+def test_ties_at_the_last_rank_follow_class_order() -> None:
+    # Classes 1, 2 and 3 tie; class 1 holds rank 2, so only it counts there.
+    p = np.array([[0.4, 0.2, 0.2, 0.2]])
+    assert metrics.ks_error(p, [1], rank=2) == pytest.approx(0.8)
+    assert metrics.ks_error(p, [2], rank=2) == pytest.approx(0.2)
+    assert metrics.ks_error(p, [3], rank=4) == pytest.approx(0.8)
+
+
+def test_all_classes_are_a_certain_subset() -> None:
+    p, y, _ = make_case(1, 40, 4)
+    assert metrics.subset_ks(p, y, range(4)) == pytest.approx(0, abs=1e-12)
+    assert metrics.ks_within_top(p, y, 4) == pytest.approx(0, abs=1e-12)
+
+
+def test_ranks_and_subsets_out_of_range_are_refused() -> None:
+    p, y, _ = make_case(1, 40, 4)
+    for bad in (0, 5):
+        with pytest.raises(BadPredictions, match=r"1\.\.4"):
+            metrics.ks_error(p, y, rank=bad)
+        with pytest.raises(BadPredictions, match=r"1\.\.4"):
+            metrics.mean_top_ks(p, y, ranks=bad)
+        with pytest.raises(BadPredictions, match=r"1\.\.4"):
+            metrics.ks_within_top(p, y, bad)
+    outside: list[Any] = [[], [4], [-1], [0.5]]
+    for subset in outside:
+        with pytest.raises(BadPredictions, match="subset"):
+            metrics.subset_ks(p, y, subset)
+
+
+def test_scores_and_hits_are_checked() -> None:
+    with pytest.raises(BadPredictions, match="one number a row"):
+        metrics.ks_error_of([0.5, 0.5], [1])
+    with pytest.raises(BadPredictions, match="hits must be True or False"):
+        metrics.ks_error_of([0.5, 0.5], [1, 2])
+    with pytest.raises(BadPredictions, match="row 1 has 3"):
+        metrics.ks_error_of([0.5, 3.0], [1, 0])

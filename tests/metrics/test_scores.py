@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+import sklearn.metrics
+from hypothesis import given, settings
+from scipy.special import log_softmax
+
+from glayers import BadPredictions, metrics
+from tests.strategies import Case, cases, make_case
+
+
+@given(case=cases())
+@settings(max_examples=50, deadline=None)
+def test_proper_scores_agree_with_scikit_learn(case: Case) -> None:
+    p, y, w = case
+    classes = np.arange(p.shape[1])
+    assert metrics.nll(p, y, w) == pytest.approx(sklearn.metrics.log_loss(y, p, labels=classes, sample_weight=w))
+    squares = ((p - np.eye(p.shape[1])[y]) ** 2).sum(axis=1)
+    assert metrics.brier_sum(p, y, w) == pytest.approx(np.average(squares, weights=w))
+    assert metrics.brier(p, y, w) == pytest.approx(np.average(squares, weights=w) / p.shape[1])
+
+
+@given(case=cases())
+@settings(max_examples=50, deadline=None)
+def test_accuracies_agree_with_sorting(case: Case) -> None:
+    p, y, w = case
+    ranking = np.argsort(-p, axis=1, kind="stable")
+    for k in range(1, p.shape[1] + 1):
+        hits = (ranking[:, :k] == y[:, None]).any(axis=1)
+        assert metrics.top_k_accuracy(p, y, w, k=k) == pytest.approx(np.average(hits, weights=w))
+    assert metrics.accuracy(p, y, w) == pytest.approx(
+        sklearn.metrics.accuracy_score(y, p.argmax(axis=1), sample_weight=w)
+    )
+
+
+def test_nll_from_logits_is_exact_in_float32() -> None:
+    rng = np.random.default_rng(0)
+    logits = (rng.normal(size=(2_000, 50)) * 20).astype(np.float32)
+    labels = rng.integers(0, 50, 2_000)
+    exact = -log_softmax(logits.astype(np.longdouble), axis=1)[np.arange(2_000), labels].mean()
+    assert metrics.nll_from_logits(logits, labels) == pytest.approx(float(exact), rel=1e-13)
+
+
+def test_one_logit_is_a_sigmoid() -> None:
+    # -log sigmoid(2) = log(1 + e^-2); -log(1 - sigmoid(-1)) = log(1 + e^-1)
+    expected = (np.log1p(np.exp(-2)) + np.log1p(np.exp(-1))) / 2
+    assert metrics.nll_from_logits([[2.0], [-1.0]], [1, 0]) == pytest.approx(expected)
+
+
+def test_a_label_of_probability_zero_is_infinitely_wrong() -> None:
+    assert metrics.nll([[1.0, 0.0]], [1]) == np.inf
+    assert metrics.nll([[1.0, 0.0], [0.5, 0.5]], [1, 0], weights=[0, 1]) == pytest.approx(np.log(2))
+
+
+def test_logits_that_are_not_finite_are_named() -> None:
+    with pytest.raises(BadPredictions, match="row 1"):
+        metrics.nll_from_logits([[0.0, 1.0], [np.nan, 1.0]], [0, 0])
+    with pytest.raises(BadPredictions, match="shape"):
+        metrics.nll_from_logits([0.0, 1.0], [0, 0])
+
+
+def test_k_must_be_a_number_of_classes() -> None:
+    p, y, _ = make_case(0, 10, 3)
+    with pytest.raises(BadPredictions, match=r"1\.\.3; got 4"):
+        metrics.top_k_accuracy(p, y, k=4)
+
+
+def test_proper_scores_are_lowest_for_the_truth() -> None:
+    # Labels in exact proportion to the truth: any other constant forecast must score worse.
+    truth = np.array([0.5, 0.3, 0.2])
+    labels = np.repeat([2, 0, 1], [2, 5, 3])
+    best = metrics.proper_scores(np.tile(truth, (10, 1)), labels)
+    for other in ([0.6, 0.2, 0.2], [0.4, 0.3, 0.3], [1 / 3, 1 / 3, 1 / 3]):
+        worse = metrics.proper_scores(np.tile(other, (10, 1)), labels)
+        assert worse.nll > best.nll
+        assert worse.brier > best.brier
+        assert worse.brier_sum > best.brier_sum
+        assert worse.spherical > best.spherical

@@ -1,0 +1,201 @@
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from glayers import BadPredictions, GlayersWarning, Predictions
+
+LOGITS = np.array([[2.0, 0.0, 1.0], [0.5, 1.5, 0.0], [-1.0, 3.0, 0.25], [0.0, 0.1, 0.2]])
+LABELS = np.array([2, 0, 1, 1])
+
+
+class OnlyArray:
+    """What a library we have never heard of offers."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self.values
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        np.asarray,
+        lambda a: a.tolist(),
+        lambda a: torch.tensor(a, requires_grad=a.dtype.kind == "f"),
+        lambda a: pd.DataFrame(a) if a.ndim == 2 else pd.Series(a),
+        lambda a: pl.DataFrame(a) if a.ndim == 2 else pl.Series(a),
+        OnlyArray,
+    ],
+    ids=["numpy", "lists", "torch", "pandas", "polars", "protocol"],
+)
+def test_arrays_of_other_libraries_are_taken_as_they_are(wrap: Any) -> None:
+    predictions = Predictions(wrap(LOGITS), wrap(LABELS), weights=wrap(np.ones(4)))
+    assert (predictions.logits == LOGITS).all()
+    assert (predictions.labels == LABELS).all()
+
+
+def test_bfloat16_tensors_become_float32() -> None:
+    predictions = Predictions(torch.tensor(LOGITS).bfloat16(), LABELS)
+    assert predictions.logits.dtype == np.float32
+    assert (predictions.logits == torch.tensor(LOGITS).bfloat16().float().numpy()).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_precision_of_the_logits_is_kept(dtype: type) -> None:
+    assert Predictions(LOGITS.astype(dtype), LABELS).logits.dtype == dtype
+
+
+def test_big_endian_and_integer_logits_become_native_floats() -> None:
+    assert Predictions(LOGITS.astype(">f4"), LABELS).logits.dtype == np.dtype(np.float32)
+    assert Predictions([[3, -1, 0], [0, 5, 2]], [0, 1]).logits.dtype == np.float64
+
+
+def test_predictions_are_frozen_and_leave_the_callers_array_alone() -> None:
+    logits = LOGITS.copy()
+    predictions = Predictions(logits, LABELS)
+    with pytest.raises(ValueError, match="read-only"):
+        predictions.logits[0, 0] = 9
+    with pytest.raises(AttributeError):
+        setattr(predictions, "labels", LABELS)  # noqa: B010 (a plain assignment would not pass the type checker)
+    logits[0, 0] = 9  # still writable for its owner
+
+
+@given(shift=st.floats(-50, 50))
+def test_probabilities_ignore_a_constant_added_to_a_row(shift: float) -> None:
+    shifted = Predictions(LOGITS + shift, LABELS).probabilities()
+    np.testing.assert_allclose(shifted, softmax(LOGITS, axis=1), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_probabilities_of_huge_logits_are_finite_and_sum_to_one(dtype: type) -> None:
+    logits = np.array([[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4]], dtype=dtype)
+    probabilities = Predictions(logits, [0, 1]).probabilities()
+    assert np.isfinite(probabilities).all()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+
+
+def test_one_logit_means_two_classes() -> None:
+    predictions = Predictions([[2.0], [-1.0]], [1, 0])
+    assert predictions.n_classes == 2
+    np.testing.assert_allclose(predictions.probabilities()[:, 1], 1 / (1 + np.exp([-2.0, 1.0])))
+    assert predictions.label_counts().tolist() == [1, 1]
+
+
+def test_rows_can_be_taken_with_all_that_belongs_to_them() -> None:
+    whole = Predictions(LOGITS, LABELS, weights=[1, 2, 3, 4], groups=list("aabb"), class_names="xyz")
+    some = whole.take(np.array([3, 1]))
+    assert some.labels.tolist() == [1, 0]
+    assert some.weights is not None
+    assert some.weights.tolist() == [4, 2]
+    assert some.groups is not None
+    assert some.groups.tolist() == ["b", "a"]
+    assert some.class_names == ("x", "y", "z")
+    assert len(whole.take(LABELS == 1)) == 2
+    assert repr(some) == "Predictions(2 rows, 3 classes, float64, weights, groups, class_names)"
+    assert whole.take(np.array([0])).take(np.array([0])).label_counts().tolist() == [0, 0, 1]
+    bare = Predictions(LOGITS, LABELS).take(np.array([0]))
+    assert bare.weights is None
+    assert bare.groups is None
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "one-dimensional logits": ({"logits": LOGITS[:, 0]}, r"reshape\(-1, 1\)"),
+    "three-dimensional logits": ({"logits": LOGITS[None]}, r"\(1, 4, 3\)"),
+    "no rows": ({"logits": LOGITS[:0]}, "empty"),
+    "no columns": ({"logits": LOGITS[:, :0]}, "empty"),
+    "NaN": ({"logits": np.where(LOGITS == 3, np.nan, LOGITS)}, "row 2, column 1 has nan"),
+    "infinity": ({"logits": np.where(LOGITS == 3, -np.inf, LOGITS)}, "clip masked classes"),
+    "text as logits": ({"logits": [["a", "b"]]}, "real numbers"),
+    "complex logits": ({"logits": LOGITS + 1j}, "real numbers"),
+    "ragged lists": ({"logits": [[1.0, 2.0], [1.0]]}, "does not turn into"),
+    "probabilities": ({"logits": softmax(LOGITS, axis=1)}, "from_probabilities"),
+    "float16 probabilities": ({"logits": softmax(LOGITS, axis=1).astype(np.float16)}, "from_probabilities"),
+    "label too large": ({"labels": [0, 1, 3, 0]}, "row 2 has 3"),
+    "labels from 1": ({"labels": [1, 2, 3, 1]}, "numbered from 1"),
+    "negative label": ({"labels": [0, -1, 2, 0]}, "row 1 has -1"),
+    "fractional label": ({"labels": [0, 0.5, 2, 0]}, r"row 1 has 0\.5"),
+    "missing label": ({"labels": [0, np.nan, 2, 0]}, "row 1 has nan"),
+    "huge label": ({"labels": [0, 1e300, 2, 0]}, "row 1 has 1e"),
+    "one-hot labels": ({"labels": np.eye(3)[LABELS]}, r"argmax\(axis=1\)"),
+    "names as labels": ({"labels": list("abca")}, "return_inverse"),
+    "too few labels": ({"labels": [0, 1]}, r"\(4,\)"),
+    "too few weights": ({"weights": [1, 2]}, r"\(4,\)"),
+    "negative weight": ({"weights": [1, 2, -1, 0]}, "row 2"),
+    "infinite weight": ({"weights": [1, 2, np.inf, 0]}, "row 2"),
+    "no weight": ({"weights": [0, 0, 0, 0]}, "all be zero"),
+    "too few groups": ({"groups": ["a"]}, r"\(4,\)"),
+    "too few names": ({"class_names": ["a", "b"]}, "3 different names"),
+    "equal names": ({"class_names": ["a", "b", "a"]}, "3 different names"),
+}
+
+
+@pytest.mark.parametrize(("changed", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_bad_input_is_refused_with_a_way_out(changed: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"logits": LOGITS, "labels": LABELS} | changed
+    with pytest.raises(BadPredictions, match=message):
+        Predictions(**given)
+
+
+def test_an_object_that_is_no_array_is_named() -> None:
+    class Broken:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            raise RuntimeError("lost")
+
+    with pytest.raises(BadPredictions, match=r"logits: a Broken .* \(lost\)"):
+        Predictions(Broken(), LABELS)
+
+
+def test_labels_may_be_a_column_of_whole_floats() -> None:
+    assert Predictions(LOGITS, LABELS[:, None].astype(float)).labels.tolist() == LABELS.tolist()
+
+
+def test_one_column_between_zero_and_one_is_warned_about() -> None:
+    with pytest.warns(GlayersWarning, match="from_probabilities"):
+        Predictions([[0.2], [0.9]], [0, 1])
+
+
+class TestFromProbabilities:
+    def test_softmax_gives_them_back(self) -> None:
+        given = softmax(LOGITS, axis=1)
+        np.testing.assert_allclose(Predictions.from_probabilities(given, LABELS).probabilities(), given)
+
+    def test_exact_zeros_are_counted_and_floored(self) -> None:
+        with pytest.warns(GlayersWarning, match="2 of 6 probabilities are exactly 0"):
+            predictions = Predictions.from_probabilities([[1.0, 0.0, 0.0], [0.2, 0.3, 0.5]], [0, 1], floor=1e-6)
+        assert predictions.logits[0, 1] == pytest.approx(np.log(1e-6))
+
+    def test_one_column_is_the_probability_of_class_one(self) -> None:
+        predictions = Predictions.from_probabilities([[0.25], [0.9]], [0, 1])
+        np.testing.assert_allclose(predictions.probabilities()[:, 1], [0.25, 0.9])
+        with pytest.warns(GlayersWarning, match="2 of 2"):
+            Predictions.from_probabilities([[0.0], [1.0]], [0, 1])
+
+    def test_float32_stays_narrow(self) -> None:
+        given = softmax(LOGITS, axis=1).astype(np.float32)
+        assert Predictions.from_probabilities(given, LABELS).logits.dtype == np.float32
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            (LOGITS, r"Predictions\(logits=...\)"),
+            ([[0.5, 0.4], [0.5, 0.5]], r"row 0 sums to 0\.9"),
+            ([[0.5, np.nan], [0.5, 0.5]], "finite"),
+            ([0.5, 0.5], "shape"),
+        ],
+    )
+    def test_what_is_no_probability_is_refused(self, given: Any, message: str) -> None:
+        with pytest.raises(BadPredictions, match=message):
+            Predictions.from_probabilities(given, [0, 1])
+
+    def test_the_floor_must_be_small_and_positive(self) -> None:
+        with pytest.raises(BadPredictions, match="floor"):
+            Predictions.from_probabilities([[0.5, 0.5]], [0], floor=0)

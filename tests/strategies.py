@@ -1,0 +1,39 @@
+"""Random predictions for property-based tests: peaked like a real model's, with ties, labels unsorted."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import strategies as st
+
+
+class Case(NamedTuple):
+    probabilities: npt.NDArray[np.float64]
+    labels: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+
+
+def make_case(seed: int, rows: int, classes: int, ties: bool = False) -> Case:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, classes)) * 3
+    if ties:
+        logits = np.round(logits)
+    powers = np.exp(logits)
+    return Case(
+        probabilities=powers / powers.sum(axis=1, keepdims=True),
+        labels=rng.integers(0, classes, rows),
+        weights=rng.uniform(0.1, 3.0, rows),
+    )
+
+
+def cases(max_rows: int = 60, max_classes: int = 9) -> st.SearchStrategy[Case]:
+    return st.builds(
+        make_case,
+        seed=st.integers(0, 2**32 - 1),
+        rows=st.integers(2, max_rows),
+        classes=st.integers(2, max_classes),
+        ties=st.booleans(),
+    )
+
+
+Numbers = npt.NDArray[Any]
