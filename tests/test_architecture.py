@@ -12,11 +12,13 @@ import glayers
 ROOT = Path(glayers.__file__).parent
 LEAVES = {"errors", "arrays", "activations"}
 # Each folder, and the folders it may import from besides itself and the leaves.
-MAY_IMPORT = {
+MAY_IMPORT: dict[str, set[str]] = {
     "predictions": set(),
     "metrics": set(),
     "datasets": {"predictions"},
     "report": {"metrics"},
+    "maps": set(),
+    "fitting": {"maps"},
 }
 
 

@@ -1,12 +1,9 @@
-"""Pickles of the published collection read right whoever wrote them, and no pickle gets anything run."""
+"""Pickles of the published collection read right, whichever Python, protocol and NumPy wrote them."""
 
-import os
 import pickle
 import struct
-import tracemalloc
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +37,7 @@ def refusal(path: Path, data: bytes) -> str:
     with pytest.raises(BadFile) as caught:
         read_parts(path)
     message = str(caught.value)
-    assert message.startswith(f"{path}: ")
+    assert message.startswith(str(path))
     assert "\n" not in message
     return message
 
@@ -112,9 +109,7 @@ def test_each_ending_of_a_pickle_is_known(tmp_path: Path, ending: str) -> None:
 
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("dtypes", [("<f8", "<i8"), (">f4", ">i2"), ("<f2", "|b1")])
-def test_every_protocol_and_byte_order_reads_right(
-    tmp_path: Path, protocol: int, dtypes: tuple[str, str]
-) -> None:
+def test_every_protocol_and_byte_order_reads_right(tmp_path: Path, protocol: int, dtypes: tuple[str, str]) -> None:
     pairs = collection(2, *dtypes)
     path = tmp_path / "resnet.p"
     path.write_bytes(pickle.dumps(pairs, protocol=protocol))
@@ -161,196 +156,14 @@ def test_what_is_wrong_inside_names_the_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", range(6))
+def test_empty_arrays_are_read_and_then_refused_as_predictions(tmp_path: Path, protocol: int) -> None:
+    _, test = collection()
+    empty = pickle.dumps(((np.zeros((0, 4)), np.zeros(0, dtype=int)), test), protocol=protocol)
+    assert "part calibration: logits are empty: shape (0, 4)" in refusal(tmp_path / "empty.p", empty)
+
+
+@pytest.mark.parametrize("protocol", range(6))
 def test_no_beginning_of_a_pickle_reads(tmp_path: Path, protocol: int) -> None:
     data = pickle.dumps(collection(), protocol=protocol)
     for length in range(1, len(data), 7):
         refusal(tmp_path / "cut.p", data[:length])
-
-
-# --- hostile pickles ---------------------------------------------------------------------------------------
-
-
-class Calls:
-    """An object whose pickle calls `function(*arguments)` when loaded."""
-
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.call = (function, arguments)
-
-    def __reduce__(self) -> Any:
-        return self.call
-
-
-def touch(marker: Path) -> str:
-    return f"touch '{marker}'"
-
-
-def hidden_in(place: str, call: Calls) -> object:
-    """Put a call where the collection has its outside, a part, an array or an entry of an array."""
-    (logits, labels), test = collection()
-    entries = np.empty(3, dtype=object)
-    entries[:] = [call, 1, 2]
-    return {
-        "outside": call,
-        "part": (call, test),
-        "array": ((call, labels), test),
-        "entry": ((logits, entries), test),
-    }[place]
-
-
-@pytest.mark.parametrize("protocol", range(6))
-def test_the_marker_would_be_made_by_the_standard_unpickler(tmp_path: Path, protocol: int) -> None:
-    marker = tmp_path / "marker"
-    pickle.loads(pickle.dumps(hidden_in("entry", Calls(os.system, touch(marker))), protocol=protocol))
-    assert marker.exists()  # so its absence below means something
-
-
-@pytest.mark.parametrize("protocol", range(6))
-@pytest.mark.parametrize("place", ["outside", "part", "array", "entry"])
-def test_a_call_is_refused_wherever_it_hides(tmp_path: Path, protocol: int, place: str) -> None:
-    marker = tmp_path / "marker"
-    make = f"open({str(marker)!r}, 'w').close()"
-    for call in (Calls(os.system, touch(marker)), Calls(eval, make), Calls(exec, make)):
-        refusal(tmp_path / "evil.p", pickle.dumps(hidden_in(place, call), protocol=protocol))
-        assert not marker.exists()
-
-
-@pytest.mark.parametrize("protocol", range(6))
-@pytest.mark.parametrize(
-    ("function", "named"),
-    [(os.system, "system"), (eval, "eval"), (np.load, "numpy.load"), (getattr, "getattr"), (open, "open")],
-)
-def test_a_refused_name_is_named(tmp_path: Path, protocol: int, function: Any, named: str) -> None:
-    hostile = ((Calls(function, "x"), 1), 2)
-    assert named in refusal(tmp_path / "evil.p", pickle.dumps(hostile, protocol=protocol))
-
-
-def test_arrays_of_objects_are_refused_without_a_call_in_them(tmp_path: Path) -> None:
-    (logits, labels), test = collection()
-    for protocol in range(6):
-        hostile = pickle.dumps(((logits.astype(object), labels), test), protocol=protocol)
-        refusal(tmp_path / "objects.p", hostile)
-
-
-def test_arrays_of_records_and_text_and_dates_are_refused(tmp_path: Path) -> None:
-    (_, labels), test = collection()
-    for dtype in ("U3", "S3", "M8[s]", "c16", [("a", "f8")]):
-        refusal(tmp_path / "odd.p", pickle.dumps(((np.zeros((7, 4), dtype=dtype), labels), test)))
-
-
-def test_subclasses_of_arrays_are_refused(tmp_path: Path) -> None:
-    (logits, labels), test = collection()
-    masked = np.ma.MaskedArray(logits, mask=logits > 0)
-    assert "ma" in refusal(tmp_path / "masked.p", pickle.dumps(((masked, labels), test)))
-
-
-NDARRAY = b"cnumpy\nndarray\n"
-DTYPE = b"cnumpy\ndtype\n(S'f8'\nI0\nI1\ntR"
-
-
-@pytest.mark.parametrize(
-    ("data", "named"),
-    [
-        (b"(S'touch marker'\nios\nsystem\n.", "INST"),
-        (b"(cos\nsystem\nS'touch marker'\no.", "os.system"),
-        (b"(" + NDARRAY + b"I3\no.", "OBJ"),
-        (b"\x80\x02" + NDARRAY + b")\x81.", "NEWOBJ"),
-        (b"\x80\x04" + NDARRAY + b")}\x92.", "EMPTY_DICT"),
-        (b"\x80\x02\x82\x01.", "EXT1"),
-        (b"\x80\x02\x83\x01\x01.", "EXT2"),
-        (b"\x80\x02\x84\x01\x01\x01\x01.", "EXT4"),
-        (b"Pmarker\n.", "PERSID"),
-        (b"\x80\x02NQ.", "BINPERSID"),
-        (b"\x80\x05\x97.", "NEXT_BUFFER"),
-        (b"(dp0\n.", "DICT"),
-        (b"\x80\x04\x8c\x05posix\x8c\x06system\x93.", "posix.system"),
-        (b"\x80\x04\x8c\x05numpy\x8c\x0fndarray.__new__\x93.", "numpy.ndarray.__new__"),
-        (b"cnumpy.core.multiarray\n_reconstruct.__globals__\n.", "__globals__"),
-        (b"cbuiltins\nbytearray\n(I1000000000000\ntR.", "bytearray"),
-    ],
-)
-def test_instructions_and_names_that_arrays_never_need_are_refused_by_name(
-    tmp_path: Path, data: bytes, named: str
-) -> None:
-    assert named in refusal(tmp_path / "evil.p", data)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        NDARRAY + b"(t(I1\ntb.",  # BUILD on the stand-in for a type
-        NDARRAY + b"Nb.",
-        b"cnumpy\ndtype\n(I3\nS'<'\nNNNtb.",
-        b"c_codecs\nencode\n(S'a'\nS'b'\ntb.",
-        b"(I1\nI2\nt(I3\ntb.",  # BUILD on a tuple
-        NDARRAY + b"(I3\ntR.",  # REDUCE of what cannot be called
-        b"(I1\nt(I3\ntR.",
-        b"S'a'\n(tR.",
-        DTYPE + b"S'a'\nb.",
-        DTYPE + b"(I3\nS'<'\nS'subarray'\nNNtb.",
-        b"cnumpy\ndtype\n(S'O'\nI0\nI1\ntR.",
-        b"cnumpy\ndtype\n(S'f8,f8'\nI0\nI1\ntR.",
-        b"cnumpy\ndtype\n(S'f77'\nI0\nI1\ntR.",
-        b"c_codecs\nencode\n(S'a'\nS'zlib'\ntR.",
-        b"c_codecs\nencode\n(S'a'\nI1\ntR.",
-        b"cnumpy.core.multiarray\nscalar\n(" + DTYPE + b"S'abc'\ntR.",
-        b"cnumpy.core.multiarray\n_reconstruct\n(S'a'\n(I0\ntS'b'\ntR.",
-        b"cnumpy.core.numeric\n_frombuffer\n(S'abcdefgh'\n" + DTYPE + b"(I1\ntS'K'\ntR.",
-        b"cnumpy.core.numeric\n_frombuffer\n(S'abcdefgh'\n" + DTYPE + b"(S'1'\ntS'C'\ntR.",
-        b"g5\n.",
-        b".",
-        b"t.",
-        b"hello, world",
-        b"\xff\xfe\xfd",
-    ],
-)
-def test_the_stand_ins_take_nothing_that_numpy_would_not_have_written(tmp_path: Path, data: bytes) -> None:
-    refusal(tmp_path / "evil.p", data)
-
-
-@pytest.mark.parametrize("shape", [(2**40, 4), (-7, -4), (-1, 4), (7, 4, 2**62), (7, 3), (10**30, 0)])
-def test_a_shape_that_is_not_what_the_bytes_hold_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    good = python2_text(collection()[0][0])
-    sides = b"".join(b"L%dL\n" % side for side in shape)
-    hostile = good.replace(b"(I7\nL4L\nt", b"(" + sides + b"t")
-    assert hostile != good
-    message = refusal(tmp_path / "shape.p", b"((" + hostile + hostile + b"t(" + hostile + hostile + b"tt.")
-    assert "takes" in message
-
-
-def test_the_scalar_stand_in_makes_no_part_of_a_collection(tmp_path: Path) -> None:
-    number = b"cnumpy.core.multiarray\nscalar\n(" + DTYPE + b"S'abcdefgh'\ntR"
-    message = refusal(tmp_path / "scalars.p", b"((" + number * 2 + b"t(" + number * 2 + b"tt.")
-    assert "must have shape (rows, classes); got ()" in message
-
-
-def peak_memory_of_refusing(path: Path, data: bytes) -> int:
-    refusal(path, b".")  # whatever is only made once
-    tracemalloc.start()
-    try:
-        refusal(path, data)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"Nr\xff\xff\xff\x3f.",  # LONG_BINPUT of 2**30 - 1
-        b"Np500000000\n.",
-        b"Np-1\n.",
-        b"\x80\x04\x95\xff\xff\xff\xff\x00\x00\x00\x00N.",  # a frame of 4 GB
-        b"\x80\x04\x8e\xff\xff\xff\x7f\x00\x00\x00\x00N.",  # bytes of 2 GB
-        b"\x80\x05\x96\xff\xff\xff\x7f\x00\x00\x00\x00N.",
-        b"X\xff\xff\xff\x7fN.",
-        # One long text, encoded again and again: 240 copies of 100 kB if the calls were not counted.
-        b"c_codecs\nencode\np0\n(S'" + b"a" * 100_000 + b"'\nS'latin-1'\ntp1\n(" + b"g0\ng1\nR" * 240 + b"t.",
-    ],
-)
-def test_a_small_file_cannot_take_much_memory(tmp_path: Path, data: bytes) -> None:
-    assert peak_memory_of_refusing(tmp_path / "big.p", data) < 4_000_000
-
-
-def test_a_flood_of_instructions_is_refused(tmp_path: Path) -> None:
-    message = refusal(tmp_path / "flood.p", b"(" + b"N" * 5_000_000 + b"t.")
-    assert "more pickle instructions" in message

@@ -8,6 +8,7 @@ import numpy as np
 from glayers.arrays import Array
 from glayers.errors import BadFile
 
+_LAST_CHARACTER = 0x10FFFF  # of Unicode; NumPy lets any four bytes pass until the text is used
 DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 
 
@@ -17,8 +18,11 @@ def array_from_bytes(data: bytes | bytearray, dtype: np.dtype[Any], shape: tuple
     array: Array = np.ndarray(shape, dtype, buffer=data, order="F" if order == "F" else "C")
     if dtype.kind == "b":
         return np.not_equal(array.view(np.uint8), 0)  # NumPy trusts that a boolean's byte is 0 or 1; a file need not
-    if dtype.kind == "U":
-        array.tolist()  # raises where four bytes are no character, as later uses would
+    if (
+        dtype.kind == "U"
+        and (np.frombuffer(data, np.dtype("u4").newbyteorder(dtype.byteorder)) > _LAST_CHARACTER).any()
+    ):
+        raise BadFile(f"holds text with characters that do not exist; {DAMAGED}")
     return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
 
 

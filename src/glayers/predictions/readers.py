@@ -54,6 +54,7 @@ _UNREADABLE = (
     OSError,
     RuntimeError,
     SyntaxError,
+    SystemError,
     TypeError,
     ValueError,
     csv.Error,

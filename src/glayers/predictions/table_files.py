@@ -104,4 +104,7 @@ def _read_text(path: Path, delimiter: str) -> dict[str, Contents]:
         raise BadFile(f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
     if not rows:
         raise BadFile(f"has no rows under its header: {listed(names)}; write one line a row of predictions")
+    if len(names) == 1:
+        between = {",": "commas", "\t": "tabs"}[delimiter]
+        raise BadFile(f"has one column, {names[0][:80]!r}; put {between} between the columns")
     return {WHOLE_FILE: contents_of(TextTable(names, rows, lines))}

@@ -157,7 +157,7 @@ def _labels(table: Table, column: str, classes: tuple[str, ...] | None) -> Array
     if classes is None:
         raise _bad_cell(table, column, odd[0], cells[odd[0]], "a class number")
     number_of = {name: number for number, name in enumerate(classes)}
-    unknown = [row for row, cell in enumerate(cells) if cell not in number_of]
+    unknown = [row for row in (*odd, *range(len(cells))) if cells[row] not in number_of]
     if unknown:
         raise _bad_cell(table, column, unknown[0], cells[unknown[0]], f"one of the classes {listed(classes)}")
     return np.array([number_of[cell] for cell in cells])

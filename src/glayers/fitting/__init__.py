@@ -1,0 +1,1 @@
+"""Loss -> parameters: one engine for every map, in torch. Importing this folder needs the `fit` extra."""

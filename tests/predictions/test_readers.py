@@ -1,0 +1,177 @@
+"""Every format gives back any logits, and what is no file of predictions is refused in one clear line."""
+
+import gzip
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from glayers.arrays import Array
+from glayers.errors import BadFile
+from glayers.predictions import Predictions
+from glayers.predictions.readers import read_predictions
+
+LOGITS = np.random.default_rng(11).normal(size=(7, 4))
+LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
+
+
+def bad(path: Path, part: str | None = None, labels: Path | None = None) -> str:
+    """Return the one line with which a file is refused."""
+    with pytest.raises(BadFile) as caught:
+        read_predictions(path, part, labels)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def save(path: Path, logits: Array, labels: Array) -> Path:
+    """Write logits and labels in the format the ending says; a pickle holds them as both of its parts."""
+    columns = {**{f"logit_{column}": values for column, values in enumerate(logits.T)}, "label": labels}
+    between = "\t" if ".tsv" in path.name else ","
+    rows = [columns, *zip(*(values.tolist() for values in columns.values()), strict=True)]
+    text = "\n".join(between.join(map(str, row)) for row in rows).encode()
+    match path.suffix:
+        case ".npz":
+            np.savez_compressed(path, logits=logits, labels=labels)
+        case ".parquet":
+            pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        case ".p":
+            path.write_bytes(pickle.dumps(((logits, labels), (logits, labels))))
+        case ".gz":
+            path.write_bytes(gzip.compress(text))
+        case _:
+            path.write_bytes(text)
+    return path
+
+
+def part_of(name: str) -> str | None:
+    return "test" if name == "a.p" else None
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def npz(path: Path, **entries: Any) -> Path:
+    np.savez(path, **entries)
+    return path
+
+
+def assert_same(found: Predictions, logits: Array, labels: Array) -> None:
+    np.testing.assert_array_equal(found.logits, logits)
+    np.testing.assert_array_equal(found.labels, labels)
+
+
+ENDINGS = [".npz", ".npy", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".p", ".pkl", ".pickle"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_is_no_file_of_predictions_at_all_is_told_apart(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a{ending}"
+    assert "there is no such file; check the path" in bad(path)
+    path.mkdir()
+    assert "is a directory; give one file in it" in bad(path)
+    path.rmdir()
+    path.touch()
+    assert "is empty; fetch it or write it again" in bad(path)
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n")
+    assert "is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`" in bad(path)
+    path.unlink()
+    os.mkfifo(path)
+    assert "is not a regular file" in bad(path)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("beginning", "kind"),
+    [(b"PK\x03\x04", ".npz"), (b"\x93NUMPY\x01\x00", ".npy"), (b"PAR1", ".parquet"), (b"\x1f\x8b\x08", ".gz")],
+)
+def test_a_file_of_another_kind_is_told_to_be_renamed(tmp_path: Path, ending: str, beginning: bytes, kind: str) -> None:
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(beginning + bytes(40))
+    message = bad(path)
+    assert (f"but as a {kind} file; rename it" in message) == (not ending.endswith(kind))
+
+
+@pytest.mark.parametrize("ending", [".npz", ".npy", ".parquet", ".csv.gz"])
+def test_a_file_that_begins_like_nothing_we_know_is_damaged(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"a{ending}", "<html>404</html>")
+    assert f"does not begin as a {ending} file does" in bad(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.h5", "a.gz", "npz", "a.npz.zip"])
+def test_an_unknown_ending_lists_the_known_ones(tmp_path: Path, name: str) -> None:
+    message = bad(write(tmp_path / name, "x"))
+    assert "unknown ending" in message
+    assert ".csv, .csv.gz, .npy, .npz, .p, .parquet" in message
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.parquet", "a.csv.gz"])
+def test_no_beginning_of_a_file_reads(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path / name, LOGITS, LABELS)
+    data = path.read_bytes()
+    assert_same(read_predictions(path), LOGITS, LABELS)
+    for length in range(1, len(data), 13):
+        path.write_bytes(data[:length])
+        bad(path)
+
+
+def test_what_predictions_refuse_names_the_file_and_the_part(tmp_path: Path) -> None:
+    path = npz(tmp_path / "a.npz", z_val=LOGITS, y_val=LABELS, z_test=LOGITS, y_test=LABELS[:3])
+    message = bad(path, part="calibration")
+    assert message.startswith(f"{path}, part test: labels must have shape (7,)")
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RecursionError("deep"), OverflowError("wide"), SystemError("c"), struct.error("s")]
+)
+def test_whatever_parsing_raises_becomes_a_bad_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    path = npz(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
+    monkeypatch.setattr(zipfile, "ZipFile", fail)
+    assert f"cannot be read ({type(error).__name__}: " in bad(path)
+
+
+def test_an_interrupt_is_not_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    path = npz(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
+    monkeypatch.setattr(zipfile, "ZipFile", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        read_predictions(path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    logits=arrays(
+        st.sampled_from([np.float16, np.float32, np.float64]),
+        st.tuples(st.integers(1, 6), st.integers(3, 5)),
+        elements=st.floats(-1000, -1, width=16),  # negative, so that no row can look like probabilities
+    ),
+    data=st.data(),
+)
+def test_every_format_gives_back_any_logits(
+    tmp_path_factory: pytest.TempPathFactory, logits: Array, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    n_rows, n_classes = logits.shape
+    labels = np.array(data.draw(st.lists(st.integers(0, n_classes - 1), min_size=n_rows, max_size=n_rows)))
+    for name in ("a.npz", "a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.p"):
+        assert_same(read_predictions(save(folder / name, logits, labels), part_of(name)), logits, labels)

@@ -1,0 +1,234 @@
+"""Tables give back what was written, by the names of their columns; a bad cell is named by its place."""
+
+import csv
+import gzip
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from glayers.arrays import Array
+from glayers.errors import BadFile
+from glayers.predictions import Predictions
+from glayers.predictions.readers import read_parts, read_predictions
+
+LOGITS = np.random.default_rng(11).normal(size=(7, 4))
+LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
+PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+WEIGHTS = np.array([1.0, 2.0, 0.5, 0.0, 3.0, 1.5, 1.0])
+GROUPS = np.array(["b", "a", "b", "c", "a", "a", "b"])
+NAMES = ("owl", "cat", "dog", "ant")
+
+
+def bad(path: Path) -> str:
+    """Return the one line with which a file is refused."""
+    with pytest.raises(BadFile) as caught:
+        read_predictions(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def table(path: Path, columns: dict[str, Iterable[Any]], delimiter: str = ",") -> Path:
+    """Write columns as text, floats so that they read back exactly."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter)
+    writer.writerow(columns)
+    writer.writerows(zip(*(map(str, values) for values in columns.values()), strict=True))
+    data = text.getvalue().encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def parquet(path: Path, columns: dict[str, Any]) -> Path:
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def scores(prefix: str, values: Array, names: Sequence[object]) -> dict[str, list[float]]:
+    return {f"{prefix}_{name}": values[:, column].tolist() for column, name in enumerate(names)}
+
+
+def assert_same(found: Predictions, logits: Array, labels: Array = LABELS) -> None:
+    np.testing.assert_array_equal(found.logits, logits)
+    np.testing.assert_array_equal(found.labels, labels)
+
+
+def any_table(path: Path, columns: dict[str, Any]) -> Path:
+    """Write the same columns in whichever format the ending says."""
+    if path.suffix == ".parquet":
+        return parquet(path, columns)
+    return table(path, columns, "\t" if ".tsv" in path.name else ",")
+
+
+TABLES = ["a.csv", "a.tsv", "a.csv.gz", "a.tsv.gz", "a.parquet", "A.CSV"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_gives_back_everything_that_was_written(tmp_path: Path, name: str) -> None:
+    columns = {
+        "image": [f"{row}.png" for row in range(7)],
+        **scores("logit", LOGITS, NAMES),
+        "label": LABELS.tolist(),
+        "weight": WEIGHTS.tolist(),
+        "group": GROUPS.tolist(),
+    }
+    found = read_parts(any_table(tmp_path / name, columns))["all"]
+    assert_same(found, LOGITS)
+    np.testing.assert_array_equal(found.weights, WEIGHTS)
+    np.testing.assert_array_equal(found.groups, GROUPS)
+    assert found.class_names == NAMES
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_labels_may_be_the_names_of_classes(tmp_path: Path, name: str) -> None:
+    labels = [NAMES[label] for label in LABELS]
+    path = any_table(tmp_path / name, {"y": labels, **scores("logit", LOGITS, NAMES)})
+    assert_same(read_predictions(path), LOGITS)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("prefix", ["probability", "prob", "p"])
+def test_probabilities_are_told_by_their_prefix(tmp_path: Path, name: str, prefix: str) -> None:
+    path = any_table(tmp_path / name, {**scores(prefix, PROBABILITIES, NAMES), "target": LABELS.tolist()})
+    assert_same(read_predictions(path), np.log(PROBABILITIES))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_numbered_columns_go_by_their_number_not_their_place(tmp_path: Path, name: str) -> None:
+    order = [2, 0, 3, 1]
+    columns = {**scores("logit", LOGITS[:, order], order), "label": LABELS.tolist()}
+    found = read_predictions(any_table(tmp_path / name, columns))
+    assert_same(found, LOGITS)
+    assert found.class_names is None
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("column", ["logit", "logit_1", "logit_spam"])
+def test_one_logit_column_is_a_binary_model(tmp_path: Path, name: str, column: str) -> None:
+    labels = np.array([1, 0, 0, 1, 1, 0, 1])
+    path = any_table(tmp_path / name, {column: (LOGITS[:, 0] - 3).tolist(), "label": labels.tolist()})
+    found = read_predictions(path)
+    assert_same(found, LOGITS[:, :1] - 3, labels)
+    assert found.n_classes == 2
+    assert found.class_names is None
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_logit_columns_win_over_probability_columns(tmp_path: Path, name: str) -> None:
+    columns = {
+        **scores("p", PROBABILITIES, NAMES),
+        **scores("logit", LOGITS + 5, NAMES),
+        "label": LABELS.tolist(),
+    }
+    assert_same(read_predictions(any_table(tmp_path / name, columns)), LOGITS + 5)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"a": [1.5], "b": [2.5]}, "found a, b; expected a header with logit_<class> or probability_<class>"),
+        ({"logit_a": [1.5], "logit_b": [2.5], "truth": [0]}, "no label column: found logit_a, logit_b, truth"),
+        ({"logit_a": [1.5], "logit_b": [2.5], "y": [0], "label": [0]}, "both columns 'y' and 'label' are labels"),
+        ({"p_a": [0.5], "prob_b": [0.5], "y": [0]}, "columns prob_b, p_a all say probabilities"),
+        ({"logit_1": [1.5], "logit_2": [2.5], "y": [1]}, "number the classes 0..1, or name all of them"),
+        ({"logit_a": [1.5], "logit_1": [2.5], "y": [1]}, "class number 1 in column logit_1"),
+        ({"logit": [1.5], "logit_b": [2.5], "y": [1]}, "names no class"),
+        ({"logit_a": [1.5], "logit_b": [2.5], "y": ["c"]}, "column 'y' has 'c'; expected one of the classes a, b"),
+        ({"logit_0": [1.5], "logit_1": [2.5], "y": ["1.5"]}, "column 'y' has '1.5'; expected a class number"),
+        ({"logit_a": [1.5], "logit_b": [2.5], "y": [7]}, "part all: labels must be whole numbers in 0..1"),
+        ({"logit_a": [1.5], "logit_b": [np.nan], "y": [0]}, "column 'logit_b' has 'nan'; expected a finite number"),
+        ({"logit_a": [1.5], "logit_b": [2.0], "y": [0], "weight": [np.inf]}, "column 'weight' has 'inf'"),
+    ],
+)
+def test_columns_that_do_not_add_up_are_told_apart(
+    tmp_path: Path, name: str, columns: dict[str, list[Any]], said: str
+) -> None:
+    assert said in bad(any_table(tmp_path / name, columns))
+
+
+def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+HEADER = "logit_a,logit_b,label\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEADER + "1,2,0\n1,oops,1\n", "line 3, column 'logit_b' has 'oops'; expected a number"),
+        (HEADER + "1,2,0\n\n1,,1\n", "line 4, column 'logit_b' has ''; expected a number"),
+        (HEADER + "1,2,0\n1,2,\n", "line 3, column 'label' has ''; expected one of the classes a, b"),
+        (HEADER + "1,2,0\n1,2,a\n", "line 2, column 'label' has '0'; expected one of the classes a, b"),
+        (HEADER + "1,2,0\n1,2\n", "line 3 has 2 cells, but the header has 3"),
+        (HEADER + '1,2,0\n1,"2', "cannot be read (Error"),
+        (HEADER, "no rows under its header"),
+        ("\n\n", "no rows under its header"),
+        ("logit_a;logit_b;label\n1;2;0\n", "one column, 'logit_a;logit_b;label'; put commas between"),
+        ("1,2,0\n3,4,1\n", "expected a header"),
+        ("logit_a,logit_b,logit_a,label\n1,2,3,0\n", "the column 'logit_a' is there twice"),
+    ],
+)
+def test_a_bad_cell_is_named_by_line_and_column(tmp_path: Path, text: str, said: str) -> None:
+    assert said in bad(write(tmp_path / "a.csv", text))
+
+
+def test_a_byte_order_mark_and_spaces_in_the_header_do_no_harm(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "logit_a, logit_b, label\r\n1.5, -2, 1\r\n", "utf-8-sig")
+    assert_same(read_predictions(path), np.array([[1.5, -2.0]]), np.array([1]))
+
+
+def test_a_name_may_hold_the_delimiter_a_line_break_or_any_letter(tmp_path: Path) -> None:
+    names = ("a,b", "two\nlines", "naïve €")
+    path = table(tmp_path / "a.csv", {**scores("logit", LOGITS[:, :3], names), "label": [names[1]] * 7})
+    found = read_predictions(path)
+    assert found.class_names == names
+    assert_same(found, LOGITS[:, :3], np.ones(7))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_text_in_another_encoding_is_told_to_become_utf_8(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path / "a.csv", HEADER.replace("logit_a", "logit_é") + "1,2,0\n", encoding)
+    assert "save it as UTF-8" in bad(path)
+
+
+def test_parquet_keeps_single_precision_and_whole_number_groups(tmp_path: Path) -> None:
+    logits = LOGITS.astype(np.float32)
+    columns = {f"logit_{name}": logits[:, column] for column, name in enumerate(NAMES)}
+    labels = pyarrow.array([NAMES[label] for label in LABELS]).dictionary_encode()
+    found = read_predictions(parquet(tmp_path / "a.parquet", {**columns, "y": labels, "group": LABELS * 10}))
+    assert_same(found, logits)
+    assert found.logits.dtype == np.float32
+    np.testing.assert_array_equal(found.groups, LABELS * 10)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("logit_b", [1.0, None], "row 1, column 'logit_b' is missing"),
+        ("label", [None, 1], "row 0, column 'label' is missing"),
+        ("group", ["a", None], "row 1, column 'group' is missing"),
+        ("logit_b", ["1", "2"], "column 'logit_b' holds string; expected numbers"),
+        ("group", [[1], [1, 2]], "cannot be read (ValueError"),
+        ("group", [{"a": 1}, {"a": 2}], "column 'group' holds struct<a: int64>"),
+    ],
+)
+def test_a_bad_parquet_column_is_named(tmp_path: Path, column: str, values: list[Any], said: str) -> None:
+    columns = {"logit_a": [1.0, -2.0], "logit_b": [0.5, 3.0], "label": [0, 1]} | {column: values}
+    assert said in bad(parquet(tmp_path / "a.parquet", columns))
+
+
+def test_without_pyarrow_a_parquet_file_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = parquet(tmp_path / "a.parquet", {"logit": [1.0, -2.0], "label": [0, 1]})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert 'pip install "glayers[parquet]"' in bad(path)
