@@ -20,7 +20,7 @@ types: .venv/package
 
 # Doctests run on the installed modules too: `--pyargs` finds the wheel in .venv, never the checkout.
 tests: .venv/package
-	$(BIN)/pytest --cov --cov-report=term -p no:cacheprovider tests
+	$(BIN)/pytest --cov=glayers --cov-report=term -p no:cacheprovider tests
 	$(BIN)/pytest --doctest-modules -p no:cacheprovider --pyargs glayers
 
 format: .venv/package

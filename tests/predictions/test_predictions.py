@@ -77,7 +77,7 @@ def test_probabilities_ignore_a_constant_added_to_a_row(shift: float) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_probabilities_of_huge_logits_are_finite_and_sum_to_one(dtype: type) -> None:
-    logits = np.array([[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4]], dtype=dtype)
+    logits: np.ndarray = np.array([[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4]], dtype=dtype)
     probabilities = Predictions(logits, [0, 1]).probabilities()
     assert np.isfinite(probabilities).all()
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)

@@ -41,7 +41,7 @@ def transparent_layers(
             f"a transparent layer on {n_logits} logits needs at least {2 * n_logits} units to carry both signs; "
             f"got {hidden}. Take units_per_class >= 2 or a larger width"
         )
-    layers = []
+    layers: list[Dense] = []
     for n_in, n_out in _shapes(n_logits, n_layers, hidden):
         weight = _glorot(n_in, n_out, rng)
         hand_over = _hand_over(n_logits, first=len(layers) == 0, last=len(layers) == n_layers - 1)
