@@ -4,16 +4,13 @@ Members never mix: one gradient of the summed objective is the gradient of each.
 or its watcher gives it up, and the others go on without it.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from glayers.fitting.objective import Objective, Value
-
-# Called after each iteration with its number, flat parameters and held-out losses of all members; says who goes on.
-Watcher: TypeAlias = Callable[[int, Tensor, Tensor], Tensor]
+from glayers.fitting.watching import Sight, Watcher, everyone_goes_on
 
 _MEMORY = 10
 _SUFFICIENT = 1e-4  # Armijo's constant
@@ -29,11 +26,6 @@ class Minimum(NamedTuple):
     converged: Tensor
 
 
-def everyone_goes_on(_iteration: int, _parameters: Tensor, held_out: Tensor) -> Tensor:
-    """Watch nothing."""
-    return torch.ones(len(held_out), dtype=torch.bool)
-
-
 def minimise(
     objective: Objective,
     start: Tensor,
@@ -42,47 +34,34 @@ def minimise(
     watcher: Watcher = everyone_goes_on,
 ) -> Minimum:
     """Run L-BFGS from `start` (members, size) until each objective falls by less than `tolerance` of itself."""
-    everyone = torch.arange(len(start))
-    result = Minimum(
-        start.clone(),
-        torch.full((len(start),), torch.nan, dtype=torch.float64),
-        torch.zeros(len(start), dtype=torch.int64),
-        torch.zeros(len(start), dtype=torch.bool),
-    )
-    held_out = torch.zeros(len(start), dtype=torch.float64)
-    active, point = everyone, start.clone()
+    active, point, current, memory = torch.arange(len(start)), start.clone(), objective, _Memory(start)
     here = objective(point)
-    result.objective[:] = here.objective
-    held_out[:] = here.held_out
-    kept = watcher(0, result.parameters, held_out)
-    memory = _Memory(point)
-    current = objective
-    if not kept.all():
-        active, point, here, current = active[kept], point[kept], _pick(here, kept), objective.of(active[kept])
-        memory.keep(kept)
-    for iteration in range(1, max_iterations + 1):
-        if not len(active):
-            break
-        direction = memory.direction(here.gradient)
-        point_next, there, moved = _line_search(current, point, here, direction, first=memory.empty)
-        memory.remember(point_next - point, there.gradient - here.gradient)
-        gain = here.objective - there.objective
-        done = ~moved | (gain <= tolerance * there.objective.abs().clamp(min=1e-12))
-        # One poor step with a stale memory is no end: forget, and try the plain gradient once.
-        retry = done & ~memory.fresh & (here.gradient.abs().amax(dim=1) > tolerance)
-        memory.forget(retry)
-        done &= ~retry
-        point, here = point_next, there
-        result.parameters[active] = point
-        result.objective[active] = here.objective
-        result.iterations[active] = iteration
-        result.converged[active] = done
-        held_out[active] = here.held_out
-        goes_on = ~done & watcher(iteration, result.parameters, held_out)[active]
+    result = Minimum(
+        start.clone(), here.objective.clone(), torch.zeros_like(active), torch.zeros(len(start), dtype=torch.bool)
+    )
+    train, held_out = here.train.clone(), here.held_out.clone()
+    done = torch.zeros(len(start), dtype=torch.bool)
+    for iteration in range(max_iterations + 1):
+        if iteration:
+            there_point, there, moved = _line_search(current, point, here, memory.direction(here.gradient), memory.fresh)
+            memory.remember(there_point - point, there.gradient - here.gradient)
+            gain = here.objective - there.objective
+            done = ~moved | (gain <= tolerance * there.objective.abs().clamp(min=1e-12))
+            # A poor step may be the fault of a stale memory: forget it, and try the plain gradient once before the end.
+            retry = done & ~memory.fresh
+            memory.forget(retry)
+            done &= ~retry
+            point, here = there_point, there
+            result.parameters[active], result.objective[active] = point, here.objective
+            result.iterations[active], result.converged[active] = iteration, done
+            train[active], held_out[active] = here.train, here.held_out
+        goes_on = ~done & watcher(Sight(iteration, result.parameters, train, held_out))[active]
         if not goes_on.all():
-            active, point, here = active[goes_on], point[goes_on], _pick(here, goes_on)
+            active, point, here, done = active[goes_on], point[goes_on], here.of(goes_on), done[goes_on]
             memory.keep(goes_on)
             current = objective.of(active)
+        if not len(active):
+            break
     return result
 
 
@@ -95,10 +74,6 @@ class _Memory:
         self.inverse: list[Tensor] = []
         self.scale = torch.ones(len(point), 1, dtype=point.dtype)
         self.fresh = torch.ones(len(point), dtype=torch.bool)
-
-    @property
-    def empty(self) -> Tensor:
-        return self.fresh
 
     def keep(self, members: Tensor) -> None:
         self.steps = [s[members] for s in self.steps]
@@ -167,6 +142,3 @@ def _line_search(
         searching &= step > _SHORTEST * cautious.clamp(max=1.0)
     return best_point, best, moved
 
-
-def _pick(value: Value, members: Tensor) -> Value:
-    return Value(*(part[members] for part in value))

@@ -1,21 +1,22 @@
 """A chain, rows and penalties -> the number to minimise, for many members at once.
 
-Members are copies of one chain that differ in the rows they train on (a fold is a 0/1 column of weights) and in how
-strongly they are penalised. Rows are visited in blocks, so that memory stays bounded and small fits stay in the cache.
+Members are copies of one chain that differ in the rows they train on (a fold is a 0/1 row of weights), in parameters held
+fixed, and in how strongly they are penalised. Rows are visited in blocks, so that memory stays bounded and small fits
+stay in the cache.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from glayers.activations import Activation
 from glayers.fitting.losses import RowLoss
 from glayers.maps import Chain
 
-# Entries of the widest hidden tensor in one block: about 8 MB in float32.
+# Entries of the widest tensor in one block: about 8 MB in float32.
 _BLOCK_ENTRIES = 2_000_000
 
 
@@ -27,30 +28,34 @@ class Penalty(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What one evaluation tells of each member: the objective, its gradient, and the loss on held-out rows."""
+    """What one evaluation tells of each member: objective, gradient, and loss on training and on held-out rows."""
 
     objective: Tensor
     gradient: Tensor
+    train: Tensor
     held_out: Tensor
+
+    def of(self, members: Tensor) -> "Value":
+        """Return the same for some of the members."""
+        return Value(*(part[members] for part in self))
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Mean proper loss of the training rows plus penalties, as a function of flat parameters (members, size)."""
+    """Mean proper loss of the training rows plus penalties, as a function of flat parameters (members, size).
+
+    `train` and `held_out` are row weights (members, n), each row summing to 1; `fixed` are parameters of the chain that are
+    not learned, with a members axis.
+    """
 
     chain: Chain
-    activation: Activation
     loss: RowLoss
     logits: Tensor
     labels: Tensor
     train: Tensor
     held_out: Tensor
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
-
-    @property
-    def n_members(self) -> int:
-        """How many fits run side by side."""
-        return len(self.train)
+    fixed: Mapping[str, Tensor] = field(default_factory=dict)
 
     def of(self, members: Tensor) -> "Objective":
         """Return the same objective for some of the members only."""
@@ -59,47 +64,58 @@ class Objective:
             train=self.train[members],
             held_out=self.held_out[members],
             penalties={name: Penalty(p.strength[members], p.anchor) for name, p in self.penalties.items()},
+            fixed={name: value[members] for name, value in self.fixed.items()},
         )
 
     def start(self) -> Tensor:
-        """Return the chain's own parameters once for every member, (members, size)."""
-        flat = [
-            torch.as_tensor(value, dtype=self.logits.dtype).reshape(-1) for value in self.chain.parameters().values()
-        ]
-        return torch.cat(flat).expand(self.n_members, -1).clone()
+        """Return the chain's own learned parameters once for every member, (members, size)."""
+        flat = [torch.as_tensor(value).to(self.logits).reshape(-1) for value in self._learned().values()]
+        return torch.cat(flat).expand(len(self.train), -1).clone()
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return views of flat parameters by name, each (members, *shape)."""
+        """Return learned parameters by name, each (members, *shape), as views of flat ones."""
         named, first = {}, 0
-        for name, value in self.chain.parameters().items():
-            size = int(torch.as_tensor(value).numel())
+        for name, value in self._learned().items():
+            size = value.size
             named[name] = flat[:, first : first + size].reshape(len(flat), *value.shape)
             first += size
         return named
 
+    def chain_at(self, flat: Tensor) -> Chain:
+        """Return the chain with these learned parameters and the fixed ones, all with a members axis."""
+        return self.chain.with_parameters(self.unflatten(flat) | dict(self.fixed))
+
     def __call__(self, flat: Tensor) -> Value:
-        """Evaluate every member at its own parameters."""
+        """Evaluate every member at its own parameters, with the gradient."""
         flat = flat.detach().requires_grad_()
-        objective = torch.zeros(len(flat), dtype=torch.float64)
-        held_out = torch.zeros(len(flat), dtype=torch.float64)
-        gradient = torch.zeros_like(flat)
-        for rows in self.blocks(len(flat)):
+        value = Value(self._zeros(), torch.zeros_like(flat), self._zeros(), self._zeros())
+        for rows in self.blocks():
             losses = self.row_losses(flat, rows)
             part = (losses * self.train[:, rows]).sum(dim=1, dtype=torch.float64)
-            gradient += torch.autograd.grad(part.sum(), flat)[0]
-            objective += part.detach()
-            held_out += (losses.detach() * self.held_out[:, rows]).sum(dim=1, dtype=torch.float64)
+            value.gradient.add_(torch.autograd.grad(part.sum(), flat)[0])
+            value.train.add_(part.detach())
+            value.held_out.add_((losses.detach() * self.held_out[:, rows]).sum(dim=1, dtype=torch.float64))
+        value.objective.add_(value.train)
         if self.penalties:
             cost = self.penalty(flat)
-            gradient += torch.autograd.grad(cost.sum(), flat)[0]
-            objective += cost.detach()
-        return Value(objective, gradient, held_out)
+            value.gradient.add_(torch.autograd.grad(cost.sum(), flat)[0])
+            value.objective.add_(cost.detach())
+        return value
+
+    @torch.no_grad()
+    def losses(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of every member on its training rows and on its held-out rows, without a gradient."""
+        train, held_out = self._zeros(), self._zeros()
+        for rows in self.blocks():
+            losses = self.row_losses(flat, rows)
+            train += (losses * self.train[:, rows]).sum(dim=1, dtype=torch.float64)
+            held_out += (losses * self.held_out[:, rows]).sum(dim=1, dtype=torch.float64)
+        return train, held_out
 
     def row_losses(self, flat: Tensor, rows: slice) -> Tensor:
         """Return the loss of some rows under every member, (members, rows)."""
-        outputs = self.chain.with_parameters(self.unflatten(flat))(self.logits[rows])
-        losses = self.loss(self.activation.log_probabilities(outputs), self.labels[rows])
-        return losses.expand(len(flat), -1)
+        outputs = self.chain_at(flat)(self.logits[rows])
+        return self.loss(outputs, self.labels[rows])
 
     def penalty(self, flat: Tensor) -> Tensor:
         """Return what each member pays for its distance from the anchors."""
@@ -110,9 +126,15 @@ class Objective:
         ]
         return torch.stack(costs).sum(dim=0) / 2
 
-    def blocks(self, n_members: int) -> Iterator[slice]:
-        """Yield slices of rows whose widest hidden tensor stays small."""
-        widest = max([self.logits.shape[1], *(v.shape[-1] for v in self.chain.parameters().values() if v.ndim)])
-        step = max(1, _BLOCK_ENTRIES // (n_members * widest))
+    def blocks(self) -> Iterator[slice]:
+        """Yield slices of rows whose widest tensor stays small."""
+        widths = [value.shape[-1] for value in self.chain.parameters().values() if value.ndim]
+        step = max(1, _BLOCK_ENTRIES // (len(self.train) * max([self.logits.shape[1], *widths])))
         for first in range(0, len(self.logits), step):
             yield slice(first, min(first + step, len(self.logits)))
+
+    def _learned(self) -> dict[str, np.ndarray]:
+        return {name: np.asarray(v) for name, v in self.chain.parameters().items() if name not in self.fixed}
+
+    def _zeros(self) -> Tensor:
+        return torch.zeros(len(self.train), dtype=torch.float64, device=self.logits.device)

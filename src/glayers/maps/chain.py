@@ -1,6 +1,6 @@
 """Steps -> one map: a frozen chain, its parameters by name, and how to swap them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +29,8 @@ class Chain:
             logits = step(logits)
         return logits
 
-    def __iter__(self) -> Iterator[Step]:
-        return iter(self.steps)
+    def __add__(self, other: "Chain") -> "Chain":
+        return Chain(self.steps + other.steps)
 
     def parameters(self) -> dict[str, Any]:
         """Return all parameters, named by the place of their step: `2.weight`."""
@@ -55,10 +55,6 @@ class Chain:
     def map_parameters(self, change: Callable[[Any], Any]) -> "Chain":
         """Return the same chain with every parameter changed alike, as in a cast."""
         return self.with_parameters({name: change(value) for name, value in self.parameters().items()})
-
-    def member(self, index: int) -> "Chain":
-        """Return one member of a chain whose parameters carry a members axis."""
-        return self.map_parameters(lambda value: value[index])
 
     @property
     def n_parameters(self) -> int:

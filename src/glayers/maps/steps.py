@@ -7,12 +7,15 @@ written against the array API: NumPy arrays in, NumPy out; torch tensors in, tor
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from glayers.activations import log_softmax
+from glayers.activations import Activation, log_softmax, softmax, with_reference_class
+
+if TYPE_CHECKING:
+    from glayers.maps.chain import Chain
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,15 @@ class Relu(Step):
 
 
 @dataclass(frozen=True)
+class Reference(Step):
+    """Give the one logit of a binary model its second class; more logits pass as they are."""
+
+    def __call__(self, logits: Any) -> Any:
+        """Put a zero before a lone logit."""
+        return with_reference_class(logits)
+
+
+@dataclass(frozen=True)
 class LogSoftmax(Step):
     """Log-probabilities: the same prediction in the one form that no constant added to a row can change."""
 
@@ -102,11 +114,32 @@ class LogSoftmax(Step):
 
 @dataclass(frozen=True)
 class Centre(Step):
-    """Logits with mean zero in each row: the same prediction, and no constant added to a row can change it."""
+    """Take a share of each row's mean away: all of it makes centred logits out of log-probabilities, none leaves them.
+
+    Both are the same prediction, and no constant added to a row can change either.
+    """
+
+    share: Any
 
     def __call__(self, logits: Any) -> Any:
-        """Subtract the mean of each row."""
-        return logits - array_namespace(logits).mean(logits, axis=-1, keepdims=True)
+        """Subtract that share of the mean of each row."""
+        mean = array_namespace(logits).mean(logits, axis=-1, keepdims=True)
+        return logits - self.share[..., None, None] * mean
+
+
+@dataclass(frozen=True)
+class Activate(Step):
+    """A q of one's own, as log-probabilities: what follows may treat them as logits, since softmax(log q) = q."""
+
+    activation: Activation
+
+    def __call__(self, logits: Any) -> Any:
+        """Return log q(logits)."""
+        return self.activation.log_probabilities(logits)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return nothing: q is given."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -122,3 +155,31 @@ class Dropout(Step):
     def parameters(self) -> dict[str, Any]:
         """Return nothing: a mask is drawn, not learned."""
         return {}
+
+
+@dataclass(frozen=True)
+class Blend(Step):
+    """A mixture of probabilities, on the log scale: (1 - share) of the rows as they come, share of a branch's members."""
+
+    share: Any
+    branch: "Chain"
+
+    def __call__(self, logits: Any) -> Any:
+        """Return log((1 - share) softmax(logits) + share * mean over members of softmax(branch(logits)))."""
+        xp = array_namespace(logits)
+        plain = softmax(logits)
+        members = softmax(self.branch(logits))
+        if members.ndim > plain.ndim:
+            members = xp.mean(members, axis=0)
+        mixed = (1 - self.share) * plain + self.share * members
+        # Where even float64 has lost a class, keep it just above zero: its logarithm must stay finite.
+        return xp.log(xp.clip(mixed, min=float(xp.finfo(mixed.dtype).smallest_normal)))
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the share, and the branch's parameters by their names there."""
+        return {"share": self.share} | {f"branch.{name}": value for name, value in self.branch.parameters().items()}
+
+    def with_parameters(self, parameters: dict[str, Any]) -> Self:
+        """Return the same step with another share and another branch."""
+        inner = {name.removeprefix("branch."): value for name, value in parameters.items() if name != "share"}
+        return replace(self, share=parameters["share"], branch=self.branch.with_parameters(inner))

@@ -1,0 +1,154 @@
+"""Held-out logits and labels -> the paper's g: dense layers that start as the identity and learn to tell the truth."""
+
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from sklearn.utils import check_random_state
+
+from glayers.activations import Activation, check_submersion
+from glayers.calibrators.base import Calibrator, apply_map
+from glayers.calibrators.default_recipe import fit_default
+from glayers.calibrators.paper_recipe import fit_paper
+from glayers.calibrators.recipe import Fitted, Plan
+from glayers.errors import GlayersError, GlayersWarning
+from glayers.fitting.diagnostics import Diagnostics, label_facts
+from glayers.maps import Chain
+from glayers.metrics import nll_from_logits
+from glayers.predictions import Predictions
+
+RECIPES: dict[str, Callable[[Plan, Predictions], Fitted]] = {"default": fit_default, "paper": fit_paper}
+
+
+class GLayers(Calibrator):
+    """A small dense network between the logits and the softmax, fitted by a proper loss.
+
+    Whatever is None is left to the recipe. `recipe="default"` starts from temperature scaling, stops where held-out rows say,
+    averages the fold models and blends them with temperature scaling by the share that is best out of fold.
+    `recipe="paper"` does what the paper did: raw logits, settings by cross-validation, one fit on all rows.
+
+    Learned: `map_`, `diagnostics_`, `cv_results_` (one entry a setting), `out_of_fold_` (log-probabilities of every row by
+    fits that had not seen it), `history_` (loss by epoch), `n_parameters_` (weights of one g).
+    """
+
+    def __init__(
+        self,
+        n_layers: int | None = None,
+        units_per_class: int | None = None,
+        *,
+        width: int | None = None,
+        recipe: Literal["default", "paper"] = "default",
+        start: Literal["transparent", "glorot"] = "transparent",
+        initial_layers: Chain | None = None,
+        loss: Literal["log", "brier"] = "log",
+        activation: Activation | None = None,
+        learning_rate: float | Iterable[float] | None = None,
+        weight_decay: float | Iterable[float] | None = None,
+        decay_to: Literal["zero", "start"] | None = None,
+        dropout: float = 0.0,
+        label_smoothing: float = 0.0,
+        mixup: float = 0.0,
+        n_folds: int = 5,
+        max_epochs: int | None = None,
+        patience: int | None = None,
+        batch_size: int | None = None,
+        random_state: int | None = None,
+        device: str = "cpu",
+        progress: bool | None = None,
+    ) -> None:
+        self.n_layers = n_layers
+        self.units_per_class = units_per_class
+        self.width = width
+        self.recipe = recipe
+        self.start = start
+        self.initial_layers = initial_layers
+        self.loss = loss
+        self.activation = activation
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.decay_to = decay_to
+        self.dropout = dropout
+        self.label_smoothing = label_smoothing
+        self.mixup = mixup
+        self.n_folds = n_folds
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.device = device
+        self.progress = progress
+
+    def _fit(self, given: Predictions) -> None:
+        began = time.perf_counter()
+        if self.recipe not in RECIPES:
+            raise GlayersError(f"recipe must be one of {sorted(RECIPES)}; got {self.recipe!r}")
+        if self.activation is not None:
+            check_submersion(self.activation, given.n_classes)
+        fitted = RECIPES[self.recipe](self._plan(given.n_classes), given)
+        self.map_, self.cv_results_, self.out_of_fold_, self.history_ = (
+            fitted.chain,
+            fitted.cv_results,
+            fitted.out_of_fold,
+            fitted.history,
+        )
+        before, after = (
+            nll_from_logits(logits, given.labels, given.weights) for logits in (given.logits, apply_map(self.map_, given.logits))
+        )
+        self.diagnostics_ = Diagnostics(
+            method=f"g-layers, {self.recipe} recipe",
+            converged=fitted.converged,
+            reason=fitted.reason,
+            iterations=fitted.iterations,
+            loss_before=before,
+            loss_after=after,
+            moved=bool(fitted.iterations) and after != before,
+            n_parameters=fitted.n_parameters,
+            seconds=time.perf_counter() - began,
+            **label_facts(given),
+        )
+        if not after < before:
+            warnings.warn(
+                f"g-layers did not lower the loss of the rows they were fitted on: {before:.6g} before, {after:.6g} after",
+                GlayersWarning,
+                stacklevel=3,
+            )
+
+    def _plan(self, n_classes: int) -> Plan:
+        ours = self.recipe == "default"
+        # A step moves an output by about its rate times the hidden units that feed it, which grow with the classes.
+        rates = tuple(c / math.sqrt(n_classes) for c in (0.01, 0.03)) if ours else (3e-3, 1e-3, 3e-4)
+        return Plan(
+            n_layers=_or(self.n_layers, 2 if ours else 3),
+            units_per_class=_or(self.units_per_class, 2 if ours else 3),
+            width=self.width,
+            start=self.start,
+            initial_layers=self.initial_layers,
+            loss=self.loss,
+            activation=self.activation,
+            learning_rates=_several(self.learning_rate, rates),
+            weight_decays=_several(self.weight_decay, (0.0,) if ours else (1e-3, 1e-2, 3e-2, 1e-1)),
+            decay_to=_or(self.decay_to, "start" if ours else "zero"),
+            dropout=self.dropout,
+            label_smoothing=self.label_smoothing,
+            mixup=self.mixup,
+            n_folds=self.n_folds,
+            max_epochs=_or(self.max_epochs, 16 if ours else 50),
+            patience=_or(self.patience, 4 if ours else 5),
+            batch_size=_or(self.batch_size, 250),
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            device=self.device,
+            progress=sys.stderr.isatty() if self.progress is None else self.progress,
+        )
+
+
+def _or(given: Any, otherwise: Any) -> Any:
+    return otherwise if given is None else given
+
+
+def _several(given: float | Iterable[float] | None, otherwise: tuple[float, ...]) -> tuple[float, ...]:
+    if given is None:
+        return otherwise
+    return tuple(float(value) for value in (given if isinstance(given, Iterable) else (given,)))

@@ -1,0 +1,92 @@
+"""What every recipe of g-layers is told and what it hands back, and the rows as tensors."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glayers.activations import Activation
+from glayers.arrays import Array, Floats, Ints
+from glayers.errors import GlayersError
+from glayers.maps import Activate, Chain, glorot_layers, transparent_layers
+
+# Below this many rows x parameters a fit takes a moment even in float64.
+_SMALL = 300_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of `GLayers`, with everything left to the recipe filled in."""
+
+    n_layers: int
+    units_per_class: int
+    width: int | None
+    start: Literal["transparent", "glorot"]
+    initial_layers: Chain | None
+    loss: str
+    activation: Activation | None
+    learning_rates: tuple[float, ...]
+    weight_decays: tuple[float, ...]
+    decay_to: Literal["zero", "start"]
+    dropout: float
+    label_smoothing: float
+    mixup: float
+    n_folds: int
+    max_epochs: int
+    patience: int
+    batch_size: int
+    seed: int
+    device: str
+    progress: bool
+
+    def layers(self, n_logits: int) -> Chain:
+        """Return the layers to start from: those given, or new ones."""
+        if self.initial_layers is not None:
+            return self.initial_layers
+        make = {"transparent": transparent_layers, "glorot": glorot_layers}[self.start]
+        layers = make(
+            n_logits, self.n_layers, self.units_per_class, self.seed, width=self.width, dropout=self.dropout > 0
+        )
+        return layers if self.activation is None else layers + Chain((Activate(self.activation),))
+
+
+class Fitted(NamedTuple):
+    """What a recipe found: the map, how it went, what was tried, and predictions for rows no fit had seen."""
+
+    chain: Chain
+    converged: bool
+    reason: str
+    iterations: int
+    n_parameters: int
+    cv_results: dict[str, Array]
+    out_of_fold: Floats
+    history: dict[str, Floats]
+
+
+class Rows(NamedTuple):
+    """Logits and labels on the device that fits them."""
+
+    logits: Tensor
+    labels: Tensor
+
+    def like(self, values: Any) -> Tensor:
+        """Return other numbers in the same precision on the same device."""
+        return torch.as_tensor(np.asarray(values)).to(self.logits)
+
+
+def rows_on(device: str, logits: Floats, labels: Ints, n_parameters: int) -> Rows:
+    """Put rows on a device: float64 for small problems, else float32."""
+    small = len(labels) * n_parameters <= _SMALL and device != "mps"
+    try:
+        place = torch.device(device)
+        values = torch.as_tensor(logits, dtype=torch.float64 if small else torch.float32).to(place)
+    except (RuntimeError, AssertionError) as error:
+        raise GlayersError(f"device {device!r} cannot be used here: {error}") from error
+    return Rows(values, torch.as_tensor(np.array(labels)).to(place))
+
+
+def member_chain(chain: Chain, parameters: dict[str, Tensor]) -> Chain:
+    """Return a chain with fitted parameters back in NumPy float64."""
+    return chain.with_parameters({name: v.detach().cpu().double().numpy() for name, v in parameters.items()})

@@ -1,0 +1,87 @@
+"""Logits and labels -> the inverse temperature of least log loss, by Newton's method on 1/T.
+
+The loss is convex in b = 1/T: its slope is the mean of E_p[z] - z_label, its curvature the mean of Var_p[z]. A bracket
+keeps every step safe. Newton starts from the optimum of a sample of the rows, so the full set is read a few times only.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from glayers.activations import with_reference_class
+from glayers.arrays import Array, Floats, Ints, row_blocks
+
+_SAMPLE = 2_000
+_MOST_STEPS = 60
+_PRECISION = 1e-9  # relative, of b; Newton's next step would be its square
+
+
+class InverseTemperature(NamedTuple):
+    """The factor on the logits, and how it was found; `reason` says what stood in the way, if anything did."""
+
+    factor: float
+    steps: int
+    converged: bool
+    reason: str
+
+
+def fit_inverse_temperature(logits: Array, labels: Ints, weights: Floats | None) -> InverseTemperature:
+    """Minimise the log loss of softmax(b * logits) over b > 0."""
+    shares = np.full(len(labels), 1.0) if weights is None else weights
+    shares = shares / shares.sum()
+    spread = _spread(logits)
+    if spread == 0.0:
+        return InverseTemperature(1.0, 0, True, "all logits of each row are equal: no temperature matters")
+    # Beyond these, softmax of the widest row is flat, or 0 and 1, to float64's last digit.
+    least, most = 1e-9 / spread, 1e4 / spread
+    start = 1.0 / max(spread / 20, 1e-300) if not least < 1.0 < most else 1.0
+    stride = max(1, len(labels) // _SAMPLE)
+    if stride > 1 and shares[::stride].sum() > 0:
+        sample = shares[::stride] / shares[::stride].sum()
+        start = _newton(logits[::stride], labels[::stride], sample, start, least, most).factor
+    return _newton(logits, labels, shares, start, least, most)
+
+
+def _newton(
+    logits: Array, labels: Ints, shares: Floats, start: float, least: float, most: float
+) -> InverseTemperature:
+    low, high, b = least, most, start
+    for step in range(1, _MOST_STEPS + 1):
+        slope, curvature = _slope_and_curvature(logits, labels, shares, b)
+        low, high = (b, high) if slope < 0 else (low, b)
+        following = b - slope / curvature if curvature > 0 else np.inf
+        if abs(following - b) <= _PRECISION * b:
+            break
+        # Outside the bracket, or no curvature to go by: halve on the log scale, as both ends may be far.
+        b = following if low < following < high else math.sqrt(low * high)
+    if b > most / 2:
+        return InverseTemperature(b, step, False, "every row is right by a margin: no finite temperature is best")
+    if b < 2 * least:
+        return InverseTemperature(b, step, False, "the logits tell nothing about the labels: the best is a flat guess")
+    return InverseTemperature(b, step, step < _MOST_STEPS, "")
+
+
+def _slope_and_curvature(logits: Array, labels: Ints, shares: Floats, b: float) -> tuple[float, float]:
+    slope = curvature = 0.0
+    for rows in row_blocks(*logits.shape):
+        z = with_reference_class(logits[rows].astype(np.float64))
+        z -= z.max(axis=1, keepdims=True)
+        own = z[np.arange(len(z)), labels[rows]]
+        p = np.exp(b * z)
+        total = p.sum(axis=1)
+        p *= z
+        mean = p.sum(axis=1) / total
+        square = np.vecdot(p, z) / total
+        slope += float((shares[rows] * (mean - own)).sum())
+        curvature += float((shares[rows] * (square - mean**2)).sum())
+    return slope, curvature
+
+
+def _spread(logits: Array) -> float:
+    """The largest difference between two logits of one row."""
+    widest = 0.0
+    for rows in row_blocks(*logits.shape):
+        block = with_reference_class(logits[rows].astype(np.float64))
+        widest = max(widest, float(np.ptp(block, axis=1).max()))
+    return widest
