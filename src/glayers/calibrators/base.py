@@ -1,7 +1,7 @@
 """The contract of a calibrator: an estimator in scikit-learn's manner, logits in, true probabilities out.
 
-Settings go into the constructor, `fit` learns, learned state ends in `_`. A subclass writes `_fit`, which sets `map_` and
-`diagnostics_`; checking what the caller passed and the way back to probabilities are here, once.
+Settings go into the constructor, `fit` learns, learned state ends in `_`. A subclass writes `_fit`, which sets `map_`
+and `diagnostics_`; checking what the caller passed and the way back to probabilities are here, once.
 """
 
 import warnings
@@ -16,8 +16,9 @@ from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
 from glayers.errors import BadPredictions, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics
+from glayers.logits import check_logits
 from glayers.maps import Chain
-from glayers.predictions.predictions import Predictions, check_logits
+from glayers.predictions.predictions import Predictions
 
 
 class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]

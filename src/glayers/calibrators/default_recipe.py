@@ -1,8 +1,8 @@
 """The recipe we recommend: start from temperature, stop where held-out rows say, average the folds, and blend.
 
-All folds of all settings train as one batched run on log-probabilities of z / T. The winner is the setting and the epoch
-of least out-of-fold loss. Its fold models are averaged, and mixed with temperature scaling by the share that is best
-out of fold; where that gains less than its own standard error, temperature scaling is what comes back.
+All folds of all settings train as one batched run on log-probabilities of z / T. The winner is the setting and the
+epoch of least out-of-fold loss. Its fold models are averaged, and mixed with temperature scaling by the share that is
+best out of fold; where that gains less than its own standard error, temperature scaling is what comes back.
 """
 
 import itertools
@@ -15,12 +15,12 @@ from scipy.optimize import minimize_scalar
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints
-from glayers.calibrators.recipe import Fitted, Plan, member_chain, rows_on
+from glayers.calibrators.recipe import Fitted, Plan, decay_penalties, member_chain, out_of_fold, rows_on
 from glayers.errors import GlayersWarning
 from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.folds import assign_folds, fold_weights
 from glayers.fitting.losses import row_loss
-from glayers.fitting.objective import Objective, Penalty
+from glayers.fitting.objective import Objective
 from glayers.fitting.selection import HeldOutSelection
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Centre, Chain, LogSoftmax, Reference, Scale
@@ -39,13 +39,15 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     objective = _objective(plan, body, inputs, given.labels, train, held_out, settings)
     selection = HeldOutSelection(len(settings), len(train), plan.patience)
     rates = objective.logits.new_tensor([rate for rate, _, _ in settings]).repeat_interleave(len(train))
-    schedule = Schedule(plan.max_epochs, plan.batch_size, dropout=plan.dropout, mixup=plan.mixup)
-    descend(objective, objective.start(), rates, schedule, selection, plan.seed)
+    schedule = Schedule(
+        plan.max_epochs, plan.batch_size, dropout=plan.dropout, mixup=plan.mixup, progress=plan.progress
+    )
+    descend(objective, objective.start(), rates, schedule, selection, Objective.held_out_losses, plan.seed)
 
     winner = selection.winner
     branch = member_chain(body, _winning_parameters(objective, selection))
-    plain = _temperature_out_of_fold(given, folds, train)
-    layers = _out_of_fold(branch, inputs, folds)
+    plain = _temperature_out_of_fold(given, folds, train, factor)
+    layers = out_of_fold(branch, inputs, folds)
     share, gain, error = _best_share(plan.loss, plain, layers, given)
     if gain <= error:
         share = 0.0
@@ -89,11 +91,6 @@ def _objective(
 ) -> Objective:
     rows = rows_on(plan.device, inputs, labels, body.n_parameters)
     decays, centred = (np.repeat([setting[i] for setting in settings], len(train)) for i in (1, 2))
-    penalties = {
-        name: Penalty(rows.like(decays).reshape(-1, *[1] * value.ndim), rows.like(value * (plan.decay_to == "start")))
-        for name, value in body.parameters().items()
-        if name != "0.share" and decays.any()
-    }
     return Objective(
         chain=body,
         loss=row_loss(plan.loss, plan.label_smoothing),
@@ -101,7 +98,7 @@ def _objective(
         labels=rows.labels,
         train=rows.like(np.tile(train, (len(settings), 1))),
         held_out=rows.like(np.tile(held_out, (len(settings), 1))),
-        penalties=penalties,
+        penalties=decay_penalties(plan, body, rows, decays),
         fixed={"0.share": rows.like(centred)},
     )
 
@@ -112,24 +109,14 @@ def _winning_parameters(objective: Objective, selection: HeldOutSelection) -> di
     return learned | {name: value[members] for name, value in objective.fixed.items()}
 
 
-def _temperature_out_of_fold(given: Predictions, folds: Ints, train: Floats) -> Floats:
+def _temperature_out_of_fold(given: Predictions, folds: Ints, train: Floats, start: float) -> Floats:
     """Log-probabilities of every row by a temperature fitted without its fold."""
     result = np.empty((len(given), given.n_classes))
     for fold, weights in enumerate(train):
         rows = weights > 0
-        factor = fit_inverse_temperature(given.logits[rows], given.labels[rows], weights[rows]).factor
+        factor = fit_inverse_temperature(given.logits[rows], given.labels[rows], weights[rows], start).factor
         mine = folds == fold
         result[mine] = log_softmax(with_reference_class(given.logits[mine].astype(np.float64)) * factor)
-    return result
-
-
-def _out_of_fold(branch: Chain, inputs: Floats, folds: Ints) -> Floats:
-    """Log-probabilities of every row by the member that was trained without its fold."""
-    result = np.empty_like(inputs)
-    for fold in range(int(folds.max()) + 1):
-        mine = folds == fold
-        member = branch.map_parameters(lambda value, fold=fold: value[fold])
-        result[mine] = log_softmax(member(inputs[mine]))
     return result
 
 
@@ -141,7 +128,7 @@ def _losses(loss: str, log_probabilities: Floats, labels: Ints) -> Floats:
 
 
 def _best_share(loss: str, plain: Floats, layers: Floats, given: Predictions) -> tuple[float, float, float]:
-    """The share of the layers that is best out of fold, what it gains over none of them, and the gain's standard error."""
+    """The share of the layers that is best out of fold, its gain over none of them, and the gain's standard error."""
     weights = np.ones(len(given)) if given.weights is None else given.weights
     base = _losses(loss, plain, given.labels)
 

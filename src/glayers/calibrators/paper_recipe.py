@@ -1,21 +1,19 @@
 """The paper's own recipe, step by step: raw logits in, cross-validation, one fit on everything, early stopping.
 
-Learning rate and weight decay are chosen by cross-validation on the calibration set; then g is fitted once on all of it.
-Every fit stops early on the NLL of the very rows it trains on.
+Learning rate and weight decay are chosen by cross-validation on the calibration set; then g is fitted once on all of
+it. Every fit stops early on the NLL of the very rows it trains on.
 """
 
 import itertools
 
 import numpy as np
-import torch
 
-from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats
-from glayers.calibrators.recipe import Fitted, Plan, Rows, member_chain, rows_on
+from glayers.calibrators.recipe import Fitted, Plan, Rows, decay_penalties, member_chain, out_of_fold, rows_on
 from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.folds import assign_folds, fold_weights
 from glayers.fitting.losses import row_loss
-from glayers.fitting.objective import Objective, Penalty
+from glayers.fitting.objective import Objective
 from glayers.fitting.selection import EarlyStopping
 from glayers.maps import Chain
 from glayers.predictions import Predictions
@@ -34,9 +32,9 @@ def fit_paper(plan: Plan, given: Predictions) -> Fitted:
         winner = int(np.argmin(losses))
         mine = slice(winner * len(train), (winner + 1) * len(train))
         members = member_chain(layers, objective.unflatten(run.parameters[mine]))
-        out_of_fold = _out_of_fold(members, given, folds)
+        held_out_predictions = out_of_fold(members, given.logits.astype(np.float64), folds)
     else:
-        losses, winner, out_of_fold = np.full(1, np.nan), 0, np.empty((0, given.n_classes))
+        losses, winner, held_out_predictions = np.full(1, np.nan), 0, np.empty((0, given.n_classes))
 
     whole = np.ones((1, len(given))) if given.weights is None else given.weights[None, :]
     final, objective = _train(plan, layers, rows, whole / whole.sum(), whole / whole.sum(), [settings[winner]])
@@ -52,7 +50,7 @@ def fit_paper(plan: Plan, given: Predictions) -> Fitted:
             "weight_decay": np.array([decay for _, decay in settings]),
             "held_out_loss": losses,
         },
-        out_of_fold=out_of_fold,
+        out_of_fold=held_out_predictions,
         history={"train_loss": np.array([float(sight.train[0]) for sight in final.history])},
     )
 
@@ -68,25 +66,11 @@ def _train(
         labels=rows.labels,
         train=rows.like(np.tile(train, (len(settings), 1))),
         held_out=rows.like(np.tile(held_out, (len(settings), 1))),
-        penalties={
-            name: Penalty(
-                rows.like(2 * decays).reshape(-1, *[1] * value.ndim), rows.like(value * (plan.decay_to == "start"))
-            )
-            for name, value in layers.parameters().items()
-            if name.endswith("weight")
-        },
+        penalties=decay_penalties(plan, layers, rows, decays),
     )
     stopping = EarlyStopping(len(rates), plan.patience)
-    schedule = Schedule(plan.max_epochs, plan.batch_size, averaging=0.0, dropout=plan.dropout, mixup=plan.mixup)
-    with torch.random.fork_rng(devices=[]):
-        descend(objective, objective.start(), rows.like(rates), schedule, stopping, plan.seed)
+    schedule = Schedule(
+        plan.max_epochs, plan.batch_size, averaging=0.0, dropout=plan.dropout, mixup=plan.mixup, progress=plan.progress
+    )
+    descend(objective, objective.start(), rows.like(rates), schedule, stopping, Objective.losses, plan.seed)
     return stopping, objective
-
-
-def _out_of_fold(members: Chain, given: Predictions, folds: np.ndarray) -> Floats:
-    result = np.empty((len(given), given.n_classes))
-    for fold in range(int(folds.max()) + 1):
-        mine = folds == fold
-        member = members.map_parameters(lambda value, fold=fold: value[fold])
-        result[mine] = log_softmax(with_reference_class(member(given.logits[mine].astype(np.float64))))
-    return result

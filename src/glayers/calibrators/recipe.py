@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glayers.activations import Activation
+from glayers.activations import Activation, log_softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints
 from glayers.errors import GlayersError
+from glayers.fitting.objective import Penalty
 from glayers.maps import Activate, Chain, glorot_layers, transparent_layers
 
 # Below this many rows x parameters a fit takes a moment even in float64.
@@ -90,3 +91,23 @@ def rows_on(device: str, logits: Floats, labels: Ints, n_parameters: int) -> Row
 def member_chain(chain: Chain, parameters: dict[str, Tensor]) -> Chain:
     """Return a chain with fitted parameters back in NumPy float64."""
     return chain.with_parameters({name: v.detach().cpu().double().numpy() for name, v in parameters.items()})
+
+
+def out_of_fold(members: Chain, inputs: Floats, folds: Ints) -> Floats:
+    """Log-probabilities of every row by the member that was trained without its fold."""
+    result = np.empty((len(inputs), max(2, inputs.shape[1])))
+    for fold in range(int(folds.max()) + 1):
+        mine = folds == fold
+        result[mine] = log_softmax(with_reference_class(members.member(fold)(inputs[mine])))
+    return result
+
+
+def decay_penalties(plan: Plan, layers: Chain, rows: Rows, strengths: Floats) -> dict[str, Penalty]:
+    """Decay every weight toward zero or toward its start: strength (members,) times its squared distance."""
+    return {
+        name: Penalty(
+            rows.like(2 * strengths).reshape(-1, *[1] * value.ndim), rows.like(value * (plan.decay_to == "start"))
+        )
+        for name, value in layers.parameters().items()
+        if name.endswith("weight") and strengths.any()
+    }

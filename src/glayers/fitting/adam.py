@@ -5,15 +5,21 @@ constant rate needs no schedule, and any epoch is a sound place to stop.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from glayers.fitting.objective import Objective
+from glayers.fitting.progress import progress_bar
 from glayers.fitting.watching import Sight, Watcher
 from glayers.maps import Chain, Dense, Dropout
+
+# What the watcher is shown of each member: its loss on training rows and on held-out rows.
+Measure: TypeAlias = Callable[[Objective, Tensor], tuple[Tensor, Tensor]]
 
 _CHUNK = 200_000  # parameters updated together: what fits into the second-level cache
 
@@ -27,6 +33,7 @@ class Schedule:
     averaging: float = 0.98
     dropout: float = 0.0
     mixup: float = 0.0
+    progress: bool = False
 
 
 class _State:
@@ -58,6 +65,7 @@ def descend(
     rates: Tensor,
     schedule: Schedule,
     watcher: Watcher,
+    measure: Measure,
     seed: int,
 ) -> Tensor:
     """Run Adam from `start` (members, size) until the watcher lets nobody go on; return where everyone ended."""
@@ -65,20 +73,22 @@ def descend(
     ended = start.clone()
     active = torch.arange(len(start))
     current, state = objective, _State(start.clone(), rates.clone())
-    train, held_out = objective.losses(start)
+    train, held_out = measure(objective, start)
     step = 0
-    for epoch in range(schedule.epochs + 1):
-        if epoch:
-            step = _epoch(current, state, schedule, generator, step)
-            ended[active] = state.average
-            train[active], held_out[active] = current.losses(state.average)
-        goes_on = watcher(Sight(epoch, ended, train, held_out))[active]
-        if not goes_on.all():
-            active = active[goes_on]
-            state.keep(goes_on)
-            current = objective.of(active)
-        if not len(active):
-            break
+    with progress_bar(schedule.progress, f"{len(start)} fits", schedule.epochs) as advance:
+        for epoch in range(schedule.epochs + 1):
+            if epoch:
+                step = _epoch(current, state, schedule, generator, step)
+                ended[active] = state.average
+                train[active], held_out[active] = measure(current, state.average)
+                advance()
+            goes_on = watcher(Sight(epoch, ended, train, held_out))[active]
+            if not goes_on.all():
+                active = active[goes_on]
+                state.keep(goes_on)
+                current = objective.of(active)
+            if not len(active):
+                break
     return ended
 
 

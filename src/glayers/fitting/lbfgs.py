@@ -43,7 +43,9 @@ def minimise(
     done = torch.zeros(len(start), dtype=torch.bool)
     for iteration in range(max_iterations + 1):
         if iteration:
-            there_point, there, moved = _line_search(current, point, here, memory.direction(here.gradient), memory.fresh)
+            there_point, there, moved = _line_search(
+                current, point, here, memory.direction(here.gradient), memory.fresh
+            )
             memory.remember(there_point - point, there.gradient - here.gradient)
             gain = here.objective - there.objective
             done = ~moved | (gain <= tolerance * there.objective.abs().clamp(min=1e-12))
@@ -141,4 +143,3 @@ def _line_search(
         step = torch.where(searching, step / 2, step)
         searching &= step > _SHORTEST * cautious.clamp(max=1.0)
     return best_point, best, moved
-

@@ -1,8 +1,8 @@
 """A chain, rows and penalties -> the number to minimise, for many members at once.
 
-Members are copies of one chain that differ in the rows they train on (a fold is a 0/1 row of weights), in parameters held
-fixed, and in how strongly they are penalised. Rows are visited in blocks, so that memory stays bounded and small fits
-stay in the cache.
+Members are copies of one chain that differ in the rows they train on (a fold is a 0/1 row of weights), in parameters
+held fixed, and in how strongly they are penalised. Rows are visited in blocks, so that memory stays bounded and small
+fits stay in the cache.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,8 +44,8 @@ class Value(NamedTuple):
 class Objective:
     """Mean proper loss of the training rows plus penalties, as a function of flat parameters (members, size).
 
-    `train` and `held_out` are row weights (members, n), each row summing to 1; `fixed` are parameters of the chain that are
-    not learned, with a members axis.
+    `train` and `held_out` are row weights (members, n), each row summing to 1; `fixed` are parameters of the chain that
+    are not learned, with a members axis.
     """
 
     chain: Chain
@@ -112,6 +112,23 @@ class Objective:
             held_out += (losses * self.held_out[:, rows]).sum(dim=1, dtype=torch.float64)
         return train, held_out
 
+    @torch.no_grad()
+    def held_out_losses(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+        """Return NaN for the training rows, and the held-out loss: each member reads only the rows it holds out."""
+        counted = self.held_out > 0
+        # Rows of weight zero fill up members that hold fewer rows out than others.
+        rows = torch.argsort(counted.to(torch.int8), dim=1, descending=True, stable=True)[
+            :, : int(counted.sum(dim=1).max())
+        ]
+        held_out = self._zeros()
+        chain = self.chain_at(flat)
+        step = max(1, _BLOCK_ENTRIES // (len(rows) * self._widest()))
+        for first in range(0, rows.shape[1], step):
+            some = rows[:, first : first + step]
+            losses = self.loss(chain(self.logits[some]), self.labels[some])
+            held_out += (losses * self.held_out.gather(1, some)).sum(dim=1, dtype=torch.float64)
+        return torch.full_like(held_out, torch.nan), held_out
+
     def row_losses(self, flat: Tensor, rows: slice) -> Tensor:
         """Return the loss of some rows under every member, (members, rows)."""
         outputs = self.chain_at(flat)(self.logits[rows])
@@ -128,10 +145,13 @@ class Objective:
 
     def blocks(self) -> Iterator[slice]:
         """Yield slices of rows whose widest tensor stays small."""
-        widths = [value.shape[-1] for value in self.chain.parameters().values() if value.ndim]
-        step = max(1, _BLOCK_ENTRIES // (len(self.train) * max([self.logits.shape[1], *widths])))
+        step = max(1, _BLOCK_ENTRIES // (len(self.train) * self._widest()))
         for first in range(0, len(self.logits), step):
             yield slice(first, min(first + step, len(self.logits)))
+
+    def _widest(self) -> int:
+        widths = [value.shape[-1] for value in self.chain.parameters().values() if value.ndim]
+        return max([self.logits.shape[1], *widths])
 
     def _learned(self) -> dict[str, np.ndarray]:
         return {name: np.asarray(v) for name, v in self.chain.parameters().items() if name not in self.fixed}

@@ -1,7 +1,7 @@
 """A watched run of settings x folds -> the setting and the moment of least held-out loss.
 
-Members are ordered setting by setting, fold by fold within. Settings that fall behind are dropped on the way, so the run
-spends its time on those that may win.
+Members are ordered setting by setting, fold by fold within. Settings that fall behind are dropped on the way, so the
+run spends its time on those that may win.
 """
 
 import torch
@@ -13,8 +13,8 @@ from glayers.fitting.watching import Sight
 class HeldOutSelection:
     """Remembers for each setting the iteration of least held-out loss and the parameters of all its folds then.
 
-    After iteration 2, 4, 8, ... only the better half goes on; a setting also ends when it has not improved for
-    `patience` iterations.
+    After iteration 3, 6, 12, ... only the half that promises most goes on; a setting also ends when it has not improved
+    for `patience` iterations.
     """
 
     def __init__(self, n_settings: int, n_folds: int, patience: int) -> None:
@@ -35,11 +35,21 @@ class HeldOutSelection:
             members = slice(setting * self.n_folds, (setting + 1) * self.n_folds)
             self.parameters[setting] = sight.parameters[members].clone()
         self.going_on &= sight.iteration - self.best_iteration < self.patience
-        if sight.iteration >= 2 and sight.iteration & (sight.iteration - 1) == 0:
+        if sight.iteration in (3, 6, 12, 24, 48, 96):
             contenders = torch.nonzero(self.going_on)[:, 0]
-            ranking = contenders[torch.argsort(self.best[contenders], stable=True)]
+            ranking = contenders[torch.argsort(self.promise()[contenders], stable=True)]
             self.going_on[ranking[(len(ranking) + 1) // 2 :]] = False
         return self.going_on.repeat_interleave(self.n_folds)
+
+    def promise(self) -> Tensor:
+        """The loss each setting heads for if its gains go on shrinking as the last two did: a geometric series.
+
+        The latest loss alone would favour whoever is quick at first, not whoever ends lowest.
+        """
+        before, then, now = self.trace[-3:]
+        gain = (then - now).clamp(min=0)
+        ratio = (gain / (before - then).clamp(min=1e-12)).clamp(max=0.95)
+        return torch.minimum(now - gain * ratio / (1 - ratio), self.best)
 
     @property
     def winner(self) -> int:

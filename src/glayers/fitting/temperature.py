@@ -26,8 +26,10 @@ class InverseTemperature(NamedTuple):
     reason: str
 
 
-def fit_inverse_temperature(logits: Array, labels: Ints, weights: Floats | None) -> InverseTemperature:
-    """Minimise the log loss of softmax(b * logits) over b > 0."""
+def fit_inverse_temperature(
+    logits: Array, labels: Ints, weights: Floats | None, start: float | None = None
+) -> InverseTemperature:
+    """Minimise the log loss of softmax(b * logits) over b > 0, from a near guess if there is one."""
     shares = np.full(len(labels), 1.0) if weights is None else weights
     shares = shares / shares.sum()
     spread = _spread(logits)
@@ -35,19 +37,19 @@ def fit_inverse_temperature(logits: Array, labels: Ints, weights: Floats | None)
         return InverseTemperature(1.0, 0, True, "all logits of each row are equal: no temperature matters")
     # Beyond these, softmax of the widest row is flat, or 0 and 1, to float64's last digit.
     least, most = 1e-9 / spread, 1e4 / spread
-    start = 1.0 / max(spread / 20, 1e-300) if not least < 1.0 < most else 1.0
-    stride = max(1, len(labels) // _SAMPLE)
-    if stride > 1 and shares[::stride].sum() > 0:
-        sample = shares[::stride] / shares[::stride].sum()
-        start = _newton(logits[::stride], labels[::stride], sample, start, least, most).factor
-    return _newton(logits, labels, shares, start, least, most)
+    if start is None:
+        start = 1.0 if least < 1.0 < most else math.sqrt(least * most)
+        stride = max(1, len(labels) // _SAMPLE)
+        if stride > 1 and shares[::stride].sum() > 0:
+            sample = shares[::stride] / shares[::stride].sum()
+            start = _newton(logits[::stride], labels[::stride], sample, start, least, most).factor
+    return _newton(logits, labels, shares, min(max(start, 2 * least), most / 2), least, most)
 
 
-def _newton(
-    logits: Array, labels: Ints, shares: Floats, start: float, least: float, most: float
-) -> InverseTemperature:
-    low, high, b = least, most, start
-    for step in range(1, _MOST_STEPS + 1):
+def _newton(logits: Array, labels: Ints, shares: Floats, start: float, least: float, most: float) -> InverseTemperature:
+    low, high, b, step = least, most, start, 0
+    while step < _MOST_STEPS:
+        step += 1
         slope, curvature = _slope_and_curvature(logits, labels, shares, b)
         low, high = (b, high) if slope < 0 else (low, b)
         following = b - slope / curvature if curvature > 0 else np.inf

@@ -56,6 +56,10 @@ class Chain:
         """Return the same chain with every parameter changed alike, as in a cast."""
         return self.with_parameters({name: change(value) for name, value in self.parameters().items()})
 
+    def member(self, index: int) -> "Chain":
+        """Return one member of a chain whose parameters all carry a members axis."""
+        return self.map_parameters(lambda value: value[index])
+
     @property
     def n_parameters(self) -> int:
         """How many numbers there are to learn, all members counted."""

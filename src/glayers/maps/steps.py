@@ -159,7 +159,7 @@ class Dropout(Step):
 
 @dataclass(frozen=True)
 class Blend(Step):
-    """A mixture of probabilities, on the log scale: (1 - share) of the rows as they come, share of a branch's members."""
+    """A mixture of probabilities, on the log scale: 1 - share of the rows as they come, share of a branch's members."""
 
     share: Any
     branch: "Chain"

@@ -42,7 +42,7 @@ def transparent_layers(
             f"got {hidden}. Take units_per_class >= 2 or a larger width"
         )
     layers: list[Dense] = []
-    for n_in, n_out in _shapes(n_logits, n_layers, hidden):
+    for n_in, n_out in layer_shapes(n_logits, n_layers, hidden):
         weight = _glorot(n_in, n_out, rng)
         hand_over = _hand_over(n_logits, first=len(layers) == 0, last=len(layers) == n_layers - 1)
         weight[:, : hand_over.shape[1]] = 0.0
@@ -62,7 +62,9 @@ def glorot_layers(
     """The same layers from Glorot's uniform random start, which the paper compares with."""
     rng = np.random.default_rng(random_state)
     hidden = hidden_width(n_logits, units_per_class, width)
-    layers = [Dense(_glorot(n_in, n_out, rng), np.zeros(n_out)) for n_in, n_out in _shapes(n_logits, n_layers, hidden)]
+    layers = [
+        Dense(_glorot(n_in, n_out, rng), np.zeros(n_out)) for n_in, n_out in layer_shapes(n_logits, n_layers, hidden)
+    ]
     return _with_relus(layers, dropout)
 
 
@@ -71,7 +73,8 @@ def hidden_width(n_logits: int, units_per_class: int, width: int | None) -> int:
     return units_per_class * n_logits + 2 if width is None else width
 
 
-def _shapes(n_logits: int, n_layers: int, hidden: int) -> Iterator[tuple[int, int]]:
+def layer_shapes(n_logits: int, n_layers: int, hidden: int) -> Iterator[tuple[int, int]]:
+    """Yield inputs and outputs of each layer, the last one counted."""
     if n_layers < 1:
         raise ValueError(f"n_layers counts the last layer and must be at least 1; got {n_layers}")
     sizes = [n_logits, *[hidden] * (n_layers - 1), n_logits]

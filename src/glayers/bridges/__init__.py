@@ -1,0 +1,1 @@
+"""glayers in other libraries; nothing inside imports these."""

@@ -1,0 +1,113 @@
+"""A trained torch network and held-out rows -> the calibrated network, g after f, as one module.
+
+The paper's five steps in one call: strip the softmax, collect logits and labels, fit g, put it behind f.
+"""
+
+import warnings
+from collections.abc import Iterable, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from glayers.activations import with_reference_class
+from glayers.calibrators import Calibrator, GLayers
+from glayers.errors import BadPredictions, GlayersWarning
+from glayers.fitting.progress import progress_bar
+
+
+class CalibratedMap(nn.Module):
+    """A fitted g as a module, logits in, calibrated logits out; its numbers are buffers, so it moves and saves."""
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        self.chain = calibrator.map_
+        self.names = list(self.chain.parameters())
+        for name, value in self.chain.parameters().items():
+            self.register_buffer(_buffer(name), torch.tensor(np.asarray(value), dtype=torch.float32))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return calibrated logits (n, classes)."""
+        held = {name: self.get_buffer(_buffer(name)).to(logits.dtype) for name in self.names}
+        return with_reference_class(self.chain.with_parameters(held)(logits))
+
+
+class CalibratedNetwork(nn.Module):
+    """g after f: the network it was, whose probabilities are true."""
+
+    def __init__(self, network: nn.Module, calibrator: Calibrator) -> None:
+        super().__init__()
+        self.network = network
+        self.calibration = CalibratedMap(calibrator)
+        self.calibrator = calibrator
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return calibrated logits, as the network returned its own."""
+        return self.logits(inputs)
+
+    def logits(self, inputs: Any) -> Tensor:
+        """Return calibrated logits (n, classes)."""
+        return self.calibration(self.network(inputs))
+
+    def predict_proba(self, inputs: Any) -> Tensor:
+        """Return calibrated probabilities (n, classes)."""
+        return torch.softmax(self.logits(inputs), dim=-1)
+
+
+def to_module(calibrator: Calibrator) -> CalibratedMap:
+    """Return a fitted calibrator as a torch module: logits in, calibrated logits out."""
+    return CalibratedMap(calibrator)
+
+
+def calibrate(
+    network: nn.Module,
+    loader: Iterable[Any],
+    calibrator: Calibrator | None = None,
+    progress: bool = False,
+) -> CalibratedNetwork:
+    """Fit g on the rows of `loader`, batches of (inputs, labels) that the network was not trained on."""
+    stripped = strip_softmax(network)
+    logits, labels = collect_logits(stripped, loader, progress)
+    fitted = (GLayers() if calibrator is None else calibrator).fit(logits, labels)
+    return CalibratedNetwork(stripped, fitted)
+
+
+def strip_softmax(network: nn.Module) -> nn.Module:
+    """Return the network without a softmax or log-softmax at its very end, and say so if there was one.
+
+    Only the end of an nn.Sequential can be seen from outside; a softmax written into `forward` shows in the outputs,
+    and these are then refused as probabilities.
+    """
+    if not isinstance(network, nn.Sequential) or len(network) == 0:
+        return network
+    last = network[-1]
+    if isinstance(last, nn.Softmax | nn.LogSoftmax):
+        warnings.warn(f"left out the final {type(last).__name__}: g needs logits", GlayersWarning, stacklevel=3)
+        return network[:-1]
+    inner = strip_softmax(last)
+    return network if inner is last else nn.Sequential(*list(network)[:-1], inner)
+
+
+def collect_logits(network: nn.Module, loader: Iterable[Any], progress: bool = False) -> tuple[Tensor, Tensor]:
+    """Run the network over a loader in inference mode; leave it as it was, in training or evaluation mode."""
+    was_training = network.training
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    logits, labels = [], []
+    n_batches = len(loader) if isinstance(loader, Sized) else 0
+    network.eval()
+    try:
+        with torch.inference_mode(), progress_bar(progress, "collecting logits", n_batches) as advance:
+            for inputs, targets in loader:
+                logits.append(network(inputs.to(device)).float().cpu())
+                labels.append(torch.as_tensor(targets).cpu())
+                advance()
+    finally:
+        network.train(was_training)
+    if not logits:
+        raise BadPredictions("the loader gave no batch; it must yield (inputs, labels)")
+    return torch.cat(logits), torch.cat(labels)
+
+
+def _buffer(name: str) -> str:
+    return name.replace(".", "_")
