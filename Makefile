@@ -2,9 +2,10 @@
 SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := $(shell find src -type f -not -name '*.pyc')
+# Folders too: a file that is gone makes its folder newer.
+SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests format bench-metrics clean
+.PHONY: demo test lint types tests format bench-metrics bench-fit table-g-layers table-paper-depths clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
@@ -30,10 +31,23 @@ format: .venv/package
 bench-metrics: .venv/bench
 	$(BIN)/python benchmarks/bench_metrics.py
 
-# Dependencies once, the package after every change to it: the second step needs no network.
+bench-fit: .venv/bench
+	$(BIN)/python benchmarks/bench_fit.py
+
+# LOGITS=DIR with .npz files of logits_val, y_val, logits_test, y_test
+table-g-layers: .venv/package
+	$(BIN)/python experiments/g_layers_table.py --logits $(LOGITS)
+
+# LOGITS=FILE, the published DenseNet 40 on CIFAR-10
+table-paper-depths: .venv/package
+	$(BIN)/python experiments/paper_depths.py --logits $(LOGITS)
+
+# Dependencies once, the package after every change to it. Built by the hatchling in .venv, so neither step needs the
+# network once the requirements are met.
 .venv/dependencies: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'hatchling>=1.25'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation '.[dev]'
 	touch $@
 
 .venv/package: .venv/dependencies $(SOURCES) README.md
@@ -41,7 +55,7 @@ bench-metrics: .venv/bench
 	touch $@
 
 .venv/bench: .venv/package
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt '.[bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation '.[bench]'
 	touch $@
 
 clean:

@@ -10,7 +10,7 @@ import pytest
 import glayers
 
 ROOT = Path(glayers.__file__).parent
-LEAVES = {"errors", "arrays", "activations"}
+LEAVES = {"errors", "arrays", "activations", "settings", "probabilities", "logits"}
 # Each folder, and the folders it may import from besides itself and the leaves.
 MAY_IMPORT: dict[str, set[str]] = {
     "predictions": set(),
@@ -18,25 +18,59 @@ MAY_IMPORT: dict[str, set[str]] = {
     "datasets": {"predictions"},
     "report": {"metrics"},
     "maps": set(),
-    "fitting": {"maps"},
+    "fitting": {"maps", "predictions"},
+    "calibrators": {"fitting", "maps", "metrics", "predictions"},
+    "bridges": {"calibrators", "fitting"},
 }
 
 
-def imports_of(file: Path) -> set[str]:
+def imports_of(source: str) -> set[str]:
+    """What code imports of glayers: the first word after it, such as metrics; "*" for the package as a whole."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level > 0:
+            found.add("glayers.a relative import")
+        elif isinstance(node, ast.ImportFrom) and node.module == "glayers":
+            found.update(f"glayers.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
             found.add(node.module)
         elif isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            found.update("glayers.*" if alias.name == "glayers" else alias.name for alias in node.names)
     return {name.split(".")[1] for name in found if name.startswith("glayers.")}
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("from glayers.metrics.ks import ks_error", {"metrics"}),
+        ("from glayers.metrics import ks", {"metrics"}),
+        ("from glayers import metrics, cli as c", {"metrics", "cli"}),
+        ("from glayers import Predictions", {"Predictions"}),
+        ("import glayers.report.tables as t, numpy", {"report"}),
+        ("def f():\n    import glayers", {"*"}),
+        ("from ..metrics import ks", {"a relative import"}),
+        ("from . import ks", {"a relative import"}),
+        ("from glayers_extra import metrics\nimport numpy.linalg", set()),
+    ],
+)
+def test_every_way_to_import_is_seen(source: str, seen: set[str]) -> None:
+    assert imports_of(source) == seen
 
 
 @pytest.mark.parametrize("folder", sorted(p.name for p in ROOT.iterdir() if (p / "__init__.py").exists()))
 def test_imports_point_one_way(folder: str) -> None:
     for file in (ROOT / folder).rglob("*.py"):
-        beyond = imports_of(file) - LEAVES - {folder} - MAY_IMPORT[folder]
+        beyond = imports_of(file.read_text()) - LEAVES - {folder} - MAY_IMPORT[folder]
         assert not beyond, f"{file.relative_to(ROOT)} imports {beyond}"
+
+
+@pytest.mark.parametrize("leaf", sorted(LEAVES))
+def test_leaves_import_only_leaves(leaf: str) -> None:
+    assert imports_of((ROOT / f"{leaf}.py").read_text()) <= LEAVES - {leaf}
+
+
+def test_every_module_beside_the_folders_is_a_leaf_or_stands_above_them() -> None:
+    assert {file.stem for file in ROOT.glob("*.py")} == LEAVES | {"__init__", "cli"}
 
 
 def test_the_tests_see_the_installed_package() -> None:
@@ -53,7 +87,11 @@ def test_importing_glayers_imports_nothing_heavy() -> None:
 def test_glayers_works_where_the_heavy_libraries_are_missing() -> None:
     code = (
         "import sys\n"
-        "for name in ('torch', 'matplotlib', 'pandas', 'polars', 'pyarrow', 'jax'): sys.modules[name] = None\n"
+        "class Missing:\n"  # as an import hook: libraries look into sys.modules, and find no None there in real life
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in {'torch', 'matplotlib', 'pandas', 'polars', 'pyarrow', 'jax'}:\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
         "import glayers, glayers.cli\n"
         "parts = glayers.datasets.load_fashion_mnist()\n"
         "print(glayers.metrics.scorecard(parts.test.probabilities(), parts.test.labels).rows)\n"

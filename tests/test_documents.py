@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glayers import metrics
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -56,3 +58,61 @@ def test_the_readme_has_something_to_run() -> None:
     assert blocks(readme, "python")
     assert any("$ glayers" in code for code in blocks(readme, "console"))
     assert shutil.which("make")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/metrics.md"])
+def test_every_metric_is_on_the_page(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    results = {"Scorecard", "ProperScores", "scorecard_from_logits", "accuracy"}  # the first three are in the others
+    missing = [name for name in metrics.__all__ if f"`{name}" not in text and f"metrics.{name}" not in text]
+    assert set(missing) <= results
+
+
+PLAIN = {"Scorecard", "ProperScores", "accuracy", "scorecard", "scorecard_from_logits"}  # nobody's invention
+
+
+@pytest.mark.parametrize("name", sorted(set(metrics.__all__) - PLAIN))
+def test_every_metric_names_its_source_in_its_own_docstring(name: str) -> None:
+    assert re.search(r"\b(19|20)\d\d\b", getattr(metrics, name).__doc__)
+
+
+def test_every_experiment_is_listed() -> None:
+    listed = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+    assert [file.name for file in (ROOT / "experiments").glob("*.py") if f"`{file.name}`" not in listed] == []
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """A copy of what make looks at, with everything built a moment after it was written."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("pyproject.toml", "constraints.txt", "README.md", "src/glayers/a.py", "src/glayers/b.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".venv").mkdir()
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (1_000, 1_000))
+    for second, target in enumerate(("dependencies", "package")):
+        (tmp_path / ".venv" / target).touch()
+        os.utime(tmp_path / ".venv" / target, (2_000 + second, 2_000 + second))
+    return tmp_path
+
+
+def would_run(folder: Path) -> list[str]:
+    done = subprocess.run(
+        ["make", "-n", ".venv/package"], cwd=folder, capture_output=True, text=True, check=True, env=os.environ
+    )
+    return [line for line in done.stdout.splitlines() if "pip install" in line]
+
+
+def test_a_source_file_that_is_gone_makes_the_package_anew(built: Path) -> None:
+    assert would_run(built) == []
+    (built / "src" / "glayers" / "b.py").unlink()
+    assert len(would_run(built)) == 1
+
+
+def test_no_step_of_make_fetches_a_build_tool_it_already_has(built: Path) -> None:
+    (built / "pyproject.toml").touch()
+    build_tool, dependencies, package = would_run(built)
+    assert "hatchling" in build_tool
+    assert "--no-build-isolation" in dependencies
+    assert "--no-build-isolation" in package

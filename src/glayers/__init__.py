@@ -1,15 +1,15 @@
 """Make a trained classifier's probabilities true, and prove that they are."""
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from glayers import calibrators, datasets, metrics
-from glayers.calibrators import TemperatureScaling
+from glayers import datasets, metrics
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
 from glayers.predictions import Predictions, read_parts, read_predictions
 
 if TYPE_CHECKING:
-    from glayers.calibrators import GLayers
+    from glayers.calibrators import GLayers, TemperatureScaling
 
 __version__ = version("glayers")
 
@@ -30,6 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GLayers":  # needs torch, which `import glayers` must not
-        return calibrators.GLayers
+    # Calibrators bring scikit-learn and perhaps torch along, so they are imported when first asked for.
+    if name in ("GLayers", "TemperatureScaling"):
+        return getattr(import_module("glayers.calibrators"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

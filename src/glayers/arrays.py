@@ -1,6 +1,7 @@
 """Anything array-like -> checked NumPy arrays, through the array protocols, never importing where they came from."""
 
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -28,6 +29,7 @@ class _Tensor(Protocol):
 
 def to_numpy(values: object, name: str) -> Array:
     """Return `values` as a NumPy array, without a copy where the protocol allows it."""
+    _refuse_masked(values, name)
     try:
         if isinstance(values, _Tensor):
             return _tensor_to_numpy(values.detach().cpu())
@@ -46,19 +48,56 @@ def _tensor_to_numpy(tensor: _Tensor) -> Array:
         return np.asarray(tensor.float())
 
 
+def _refuse_masked(values: object, name: str) -> None:
+    """Refuse masked entries, alone or in a list of rows: NumPy would hand over what lies under the mask."""
+    rows = values if isinstance(values, list | tuple) else (values,)
+    if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
+        raise BadPredictions(
+            f"{name} has masked entries, which would lose their mask; drop those rows, "
+            f"or choose what they mean with .filled(value)"
+        )
+
+
+def to_numbers(values: object, name: str) -> Array:
+    """Return `values` as a NumPy array; objects that are all real numbers, as in mixed data frames, become float64."""
+    array = to_numpy(values, name)
+    if array.dtype != object or not all(isinstance(item, Real | np.bool_) for item in array.flat):
+        return array
+    try:
+        return array.astype(np.float64)
+    except OverflowError as error:
+        raise BadPredictions(f"{name} holds a number too large for float64; scale it down") from error
+
+
 def to_floats(values: object, name: str) -> Array:
     """Return `values` as float16, float32 or float64; integers and booleans become float64."""
-    array = to_numpy(values, name)
+    array = to_numbers(values, name)
     if array.dtype.kind in "iub" or array.dtype == np.longdouble:
         array = array.astype(np.float64)
+    if array.dtype == object:
+        odd = next(item for item in array.flat if not isinstance(item, Real | np.bool_))
+        raise BadPredictions(
+            f"{name} must be real numbers; got objects, one of them a {type(odd).__name__}. Fill gaps and convert with "
+            f".astype(float), a sparse matrix with .toarray()"
+        )
     if array.dtype.kind != "f":
-        raise BadPredictions(f"{name} must be real numbers; got an array of {array.dtype}")
+        raise BadPredictions(f"{name} must be real numbers; got an array of {array.dtype}. Convert with .astype(float)")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def two_dimensional(array: Array, name: str) -> Array:
+    """Return an array that is (rows, classes) and holds something, or say what shape it has instead."""
+    if array.ndim != 2:
+        way_out = "; for one column, reshape(-1, 1)" if array.ndim == 1 else ""
+        raise BadPredictions(f"{name} must have shape (rows, classes); got {array.shape}{way_out}")
+    if array.size == 0:
+        raise BadPredictions(f"{name} are empty: shape {array.shape}; give at least one row and one column")
+    return array
 
 
 def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
     """Return labels as int64 in 0..n_classes-1, or name the first one that is not."""
-    labels = to_numpy(values, "labels")
+    labels = to_numbers(values, "labels")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
@@ -71,7 +110,7 @@ def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
     if labels.dtype.kind not in "iubf":
         raise BadPredictions(
             f"labels must be class numbers 0..{n_classes - 1}; got an array of {labels.dtype}. "
-            f"np.unique(labels, return_inverse=True) numbers names in sorted order"
+            f"np.unique(labels, return_inverse=True) numbers names in sorted order; fill gaps first"
         )
     # Compared before the cast: a huge or fractional number must not wrap round into range.
     bad = np.flatnonzero(~((labels >= 0) & (labels < n_classes)) | (labels != np.floor(labels)))
@@ -84,15 +123,19 @@ def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
 
 
 def check_weights(values: object, n_rows: int) -> Floats:
-    """Return row weights as float64: finite, none negative, not all zero."""
+    """Return row weights as float64: finite, none negative, not all zero, with a sum that float64 can hold."""
     weights = to_floats(values, "weights").astype(np.float64)
     if weights.shape != (n_rows,):
         raise BadPredictions(f"weights must have shape ({n_rows},), one a row; got {weights.shape}")
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if bad.size:
         raise BadPredictions(f"weights must be finite and not negative; row {bad[0]} has {weights[bad[0]]}")
-    if not weights.sum() > 0:
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if not total > 0:
         raise BadPredictions("weights must not all be zero")
+    if not np.isfinite(total):
+        raise BadPredictions("weights must have a finite sum; divide them by the largest first")
     return weights
 
 

@@ -32,10 +32,17 @@ METRICS: dict[str, Callable[..., float]] = {
     "smooth_ece": metrics.smooth_ece,
 }
 
+# Of logits, not of probabilities; all that is said of rows and weights holds for it too.
+WEIGHTED = METRICS | {
+    "nll_from_logits": lambda p, y, w=None: metrics.nll_from_logits(np.log(p), y, w),
+    "scorecard_nll": lambda p, y, w=None: metrics.scorecard_from_logits(np.log(p), y, w).nll,
+}
+
+every_weighted_metric = pytest.mark.parametrize("metric", WEIGHTED.values(), ids=WEIGHTED.keys())
 every_metric = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS.keys())
 
 
-@every_metric
+@every_weighted_metric
 @given(case=cases())
 @settings(max_examples=25, deadline=None)
 def test_the_order_of_rows_does_not_matter(metric: Callable[..., float], case: Case) -> None:
@@ -44,7 +51,7 @@ def test_the_order_of_rows_does_not_matter(metric: Callable[..., float], case: C
     assert metric(*case) == pytest.approx(shuffled, abs=1e-9)
 
 
-@every_metric
+@every_weighted_metric
 @given(case=cases())
 @settings(max_examples=25, deadline=None)
 def test_weights_are_repeated_rows(metric: Callable[..., float], case: Case) -> None:
@@ -56,14 +63,22 @@ def test_weights_are_repeated_rows(metric: Callable[..., float], case: Case) -> 
     )
 
 
-@every_metric
+@every_weighted_metric
 @given(case=cases())
 @settings(max_examples=10, deadline=None)
 def test_equal_weights_are_no_weights(metric: Callable[..., float], case: Case) -> None:
-    ones = np.ones(len(case.labels))
-    assert metric(case.probabilities, case.labels, ones) == pytest.approx(
-        metric(case.probabilities, case.labels), abs=1e-12
-    )
+    rows = len(case.labels)
+    expected = metric(case.probabilities, case.labels)
+    for equal in (np.ones(rows), np.full(rows, 1 / rows)):
+        # The debiased RMS is a root near 0, where rounding of 1e-16 becomes 1e-8.
+        assert metric(case.probabilities, case.labels, equal) == pytest.approx(expected, abs=1e-7)
+
+
+@every_weighted_metric
+def test_a_row_of_weight_zero_does_not_count(metric: Callable[..., float]) -> None:
+    p, y, _ = make_case(2, 40, 3)
+    counts = np.arange(40) % 2
+    assert metric(p, y, counts) == pytest.approx(metric(p[1::2], y[1::2]))
 
 
 @every_metric

@@ -48,6 +48,40 @@ def test_classwise_ece_bins_float32_values_next_to_an_edge_as_float64_would() ->
         )
 
 
+@pytest.mark.parametrize("bins", [1, 15])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bad", [-0.2, 1.2, np.nan, np.inf])
+def test_classwise_ece_names_the_row_of_one_bad_value_among_many(bins: int, dtype: type, bad: float) -> None:
+    p, y, _ = make_case(3, 50_000, 4)  # more than one block of rows
+    p = p.astype(dtype)
+    p[49_998, 2] = bad
+    with pytest.raises(BadPredictions, match="between 0 and 1; row 49998 has"):
+        metrics.classwise_ece(p, y, bins=bins)
+
+
+def test_weights_that_are_shares_count_as_their_effective_number_of_rows() -> None:
+    p, y, _ = make_case(6, 400, 4)
+    plain = metrics.debiased_ece(p, y), metrics.debiased_rms_calibration_error(p, y)
+    for weight in (1 / 400, 0.5, 1e-200):
+        weights = np.full(400, weight)
+        found = metrics.debiased_ece(p, y, weights), metrics.debiased_rms_calibration_error(p, y, weights)
+        assert found == pytest.approx(plain, abs=1e-12)
+
+
+def test_unequal_shares_count_by_the_formula_of_kish() -> None:
+    # (0.5 + 0.5 + 1.5)^2 / (0.25 + 0.25 + 2.25) = 6.25 / 2.75 rows, all in one bin.
+    scores, hits, weights = np.array([0.9, 0.9, 0.9]), np.array([1, 0, 1]), np.array([0.5, 0.5, 1.5])
+    p = np.column_stack([1 - scores, scores])
+    a = 2 / 2.5
+    expected = (0.9 - a) ** 2 - a * (1 - a) / (6.25 / 2.75 - 1)
+    assert expected < 0
+    assert metrics.debiased_rms_calibration_error(p, hits, weights) == 0
+    hits = np.array([0, 1, 0])
+    a = 0.5 / 2.5
+    expected = (0.9 - a) ** 2 - a * (1 - a) / (6.25 / 2.75 - 1)
+    assert metrics.debiased_rms_calibration_error(p, hits, weights) == pytest.approx(expected**0.5)
+
+
 def test_confidence_of_exactly_zero_and_one_is_in_the_first_and_last_bin() -> None:
     scores, hits = [0.0, 0.05, 1.0, 0.95], [True, False, False, True]
     # 10 bins: first bin holds 0 and 0.05 (gap 0.025 - 0.5), last holds 0.95 and 1 (gap 0.975 - 0.5).
@@ -119,6 +153,11 @@ def test_settings_out_of_range_are_refused() -> None:
     p, y, _ = make_case(0, 10, 3)
     with pytest.raises(BadPredictions, match="bins must be at least 1"):
         metrics.ece(p, y, bins=0)
+    wrong: list[Any] = [2.5, "15", None]
+    for bins in wrong:
+        for metric in (metrics.ece, metrics.debiased_ece, metrics.classwise_ece):
+            with pytest.raises(BadPredictions, match="bins must be at least 1, a whole number; got"):
+                metric(p, y, bins=bins)
     unknown: Any = "quantile"
     with pytest.raises(BadPredictions, match="equal_width"):
         metrics.ece(p, y, binning=unknown)

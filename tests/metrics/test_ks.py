@@ -86,10 +86,40 @@ def test_ranks_and_subsets_out_of_range_are_refused() -> None:
             metrics.mean_top_ks(p, y, ranks=bad)
         with pytest.raises(BadPredictions, match=r"1\.\.4"):
             metrics.ks_within_top(p, y, bad)
-    outside: list[Any] = [[], [4], [-1], [0.5]]
+    wrong: list[Any] = ["1", 1.0, None]
+    for bad in wrong:
+        with pytest.raises(BadPredictions, match=r"rank must be in 1\.\.4, a whole number"):
+            metrics.ks_error(p, y, rank=bad)
+        with pytest.raises(BadPredictions, match=r"ranks must be in 1\.\.4, a whole number"):
+            metrics.mean_top_ks(p, y, ranks=bad)
+        with pytest.raises(BadPredictions, match=r"r must be in 1\.\.4, a whole number"):
+            metrics.ks_within_top(p, y, bad)
+    outside: list[Any] = [[], [4], [-1], [0.5], 1, [1, None], "01"]
     for subset in outside:
         with pytest.raises(BadPredictions, match="subset"):
             metrics.subset_ks(p, y, subset)
+
+
+def test_the_default_of_ten_ranks_says_what_to_pass_for_fewer_classes() -> None:
+    p, y, _ = make_case(1, 40, 3)
+    with pytest.raises(BadPredictions, match="got 10: pass ranks=3"):
+        metrics.mean_top_ks(p, y)
+
+
+def test_a_subset_may_be_any_iterable_of_whole_numbers() -> None:
+    p, y, _ = make_case(1, 40, 4)
+    expected = metrics.subset_ks(p, y, [0, 2])
+    for subset in ({2, 0}, np.array([2, 0, 2]), (n for n in (0, 2))):
+        assert metrics.subset_ks(p, y, subset) == expected
+
+
+def test_sums_that_are_no_probabilities_are_refused() -> None:
+    # Every number lies between 0 and 1, but the two highest add up to 1.7.
+    p = np.array([[0.6, 0.3, 0.1], [0.9, 0.8, 0.2]])
+    with pytest.raises(BadPredictions, match=r"2 highest probabilities must .* between 0 and 1; row 1 has 1\.7"):
+        metrics.ks_within_top(p, [0, 1], 2)
+    with pytest.raises(BadPredictions, match=r"row 1 has 1\.7"):
+        metrics.subset_ks(p, [0, 1], [0, 1])
 
 
 def test_scores_and_hits_are_checked() -> None:

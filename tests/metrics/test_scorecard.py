@@ -3,21 +3,45 @@ import json
 import numpy as np
 import pytest
 
-from glayers import BadPredictions, metrics
+from glayers import BadPredictions, GlayersWarning, metrics
+from glayers.metrics.scorecard import score_checked_logits
 from tests.strategies import make_case
 
 
 def test_a_scorecard_holds_what_each_metric_says() -> None:
-    p, y, w = make_case(7, 300, 12)
-    card = metrics.scorecard(p, y, w)
-    assert card.rows == 300
-    assert card.classes == 12
-    assert card.nll == metrics.nll(p, y, w)
-    assert card.ks == metrics.ks_error(p, y, w)
-    assert card.mean_top_ks == metrics.mean_top_ks(p, y, w, ranks=10)
-    assert card.top_5_accuracy == metrics.top_k_accuracy(p, y, w, k=5)
-    assert card.confidence == pytest.approx(np.average(p.max(axis=1), weights=w))
-    assert card.ece_equal_mass == metrics.ece(p, y, w, binning="equal_mass")
+    p, _, w = make_case(7, 300, 12)
+    y = (p.cumsum(axis=1) < np.random.default_rng(7).random((300, 1))).sum(
+        axis=1
+    )  # nearly calibrated: gaps of both signs
+    expected: dict[str, float] = {
+        "rows": 300,
+        "classes": 12,
+        "top_5_accuracy": metrics.top_k_accuracy(p, y, w, k=5),
+        "confidence": float(np.average(p.max(axis=1), weights=w)),
+        "ks": metrics.ks_error(p, y, w),
+        "mean_top_ks": metrics.mean_top_ks(p, y, w, ranks=10),
+        "ece_equal_mass": metrics.ece(p, y, w, binning="equal_mass"),
+    }
+    found = metrics.scorecard(p, y, w).to_dict()
+    for name, value in found.items():
+        if name not in expected:  # then the field has the name of its metric
+            expected[name] = getattr(metrics, name)(p, y, w)
+        assert value == pytest.approx(expected[name]), name
+    assert len(set(found.values())) == len(found)  # a field that holds its neighbour's number would not go unseen
+    unweighted = metrics.scorecard(p, y).to_dict()
+    assert [name for name in found if found[name] == unweighted[name]] == ["rows", "classes"]
+
+
+def test_few_classes_are_named_in_print() -> None:
+    printed = metrics.scorecard(*make_case(7, 60, 3)).printed()
+    assert {"accuracy, top 3", "KS, mean over top 3 ranks"} <= set(printed)
+    printed = metrics.scorecard(*make_case(7, 60, 12)).printed()
+    assert {"accuracy, top 5", "KS, mean over top 10 ranks"} <= set(printed)
+
+
+def test_neighbouring_rms_errors_say_that_their_bins_differ() -> None:
+    printed = [name for name in metrics.scorecard(*make_case(7, 60, 3)).printed() if name.startswith("RMS")]
+    assert printed == ["RMS calibration error, equal-width", "RMS calibration error, debiased, equal-mass"]
 
 
 def test_it_becomes_json_markdown_and_text() -> None:
@@ -42,3 +66,29 @@ def test_logits_give_the_same_scores_and_an_exact_nll() -> None:
 def test_rows_that_do_not_sum_to_one_are_refused() -> None:
     with pytest.raises(BadPredictions, match=r"row 1 sums to 0\.8"):
         metrics.scorecard([[0.5, 0.5], [0.4, 0.4]], [0, 1])
+
+
+def test_float64_logits_are_scored_in_float64() -> None:
+    rng = np.random.default_rng(1)
+    logits, labels = rng.normal(size=(400, 5)), rng.integers(0, 5, 400)
+    powers = np.exp(logits)
+    p = powers / powers.sum(axis=1, keepdims=True)
+    found, exact = metrics.scorecard_from_logits(logits, labels), metrics.scorecard(p, labels)
+    for name, value in found.to_dict().items():
+        assert value == pytest.approx(exact.to_dict()[name], rel=1e-11), name
+
+
+def test_probabilities_are_not_scored_as_logits() -> None:
+    p, y, w = make_case(7, 40, 3)
+    for score in (metrics.scorecard_from_logits, metrics.nll_from_logits):
+        with pytest.raises(BadPredictions, match=r"look like probabilities.*without _from_logits"):
+            score(p, y, w)
+        with pytest.warns(GlayersWarning, match="one-column logits lie between 0 and 1") as caught:
+            score(p[:, :1], y % 2)
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_what_is_checked_once_is_not_checked_again() -> None:
+    # From probabilities 0.5 to 0.7 come logits 0 to 0.85, which look like probabilities and are none.
+    logits, labels = np.log([[0.5 / 0.5], [0.7 / 0.3], [0.6 / 0.4]]), [1, 1, 0]
+    assert score_checked_logits(logits, labels, None).confidence == pytest.approx(0.6)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -54,14 +56,29 @@ def test_a_label_of_probability_zero_is_infinitely_wrong() -> None:
 def test_logits_that_are_not_finite_are_named() -> None:
     with pytest.raises(BadPredictions, match="row 1"):
         metrics.nll_from_logits([[0.0, 1.0], [np.nan, 1.0]], [0, 0])
+    with pytest.raises(BadPredictions, match="row 0, column 0 has -inf"):
+        metrics.nll_from_logits([[-np.inf], [2.0]], [0, 0])
     with pytest.raises(BadPredictions, match="shape"):
         metrics.nll_from_logits([0.0, 1.0], [0, 0])
 
 
+def test_logits_too_far_apart_to_subtract_are_infinitely_wrong_without_a_warning() -> None:
+    far = [[1e308, -1e308], [0.0, 2.0]]
+    assert metrics.nll_from_logits(far, [1, 0]) == np.inf
+    assert metrics.nll_from_logits(far, [1, 0], weights=[0, 1]) == pytest.approx(np.log1p(np.exp(2)))
+    assert metrics.scorecard_from_logits(far, [0, 1]).accuracy == 1.0
+
+
 def test_k_must_be_a_number_of_classes() -> None:
     p, y, _ = make_case(0, 10, 3)
-    with pytest.raises(BadPredictions, match=r"1\.\.3; got 4"):
+    with pytest.raises(BadPredictions, match=r"k must be in 1\.\.3, a whole number; got 4: pass k=3"):
         metrics.top_k_accuracy(p, y, k=4)
+    with pytest.raises(BadPredictions, match="got 5: pass k=3"):
+        metrics.top_k_accuracy(p, y)
+    wrong: list[Any] = [1.5, "1", None]
+    for k in wrong:
+        with pytest.raises(BadPredictions, match=r"k must be in 1\.\.3, a whole number; got "):
+            metrics.top_k_accuracy(p, y, k=k)
 
 
 def test_proper_scores_are_lowest_for_the_truth() -> None:

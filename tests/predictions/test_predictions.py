@@ -66,7 +66,9 @@ def test_predictions_are_frozen_and_leave_the_callers_array_alone() -> None:
         predictions.logits[0, 0] = 9
     with pytest.raises(AttributeError):
         setattr(predictions, "labels", LABELS)  # noqa: B010 (a plain assignment would not pass the type checker)
-    logits[0, 0] = 9  # still writable for its owner
+    logits[0, 0] = 9  # still writable for its owner, and shared as the docstring says
+    assert predictions.logits[0, 0] == 9
+    assert "shared with the caller, not copied" in (Predictions.__doc__ or "")
 
 
 @given(shift=st.floats(-50, 50))
@@ -163,6 +165,26 @@ def test_one_column_between_zero_and_one_is_warned_about() -> None:
         Predictions([[0.2], [0.9]], [0, 1])
 
 
+def test_the_warning_points_at_the_line_that_passed_the_logits() -> None:
+    with pytest.warns(GlayersWarning) as caught:
+        Predictions([[0.2], [0.9]], [0, 1])
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_only_logits_a_user_passed_are_asked_whether_they_are_probabilities() -> None:
+    whole = Predictions([[0.25], [0.75], [-3.0]], [0, 1, 0])
+    assert len(whole.take(np.array([0, 1]))) == 2  # both between 0 and 1
+    whole = Predictions([[0.5, 0.25, 0.25], [3.0, 1.0, 0.0]], [0, 2])
+    assert whole.take(np.array([0])).logits.tolist() == [[0.5, 0.25, 0.25]]
+    # p = 0.5, 0.6, 0.7 have logits 0, 0.41, 0.85
+    assert len(Predictions.from_probabilities([[0.5], [0.6], [0.7]], [0, 1, 1])) == 3
+
+
+def test_no_rows_cannot_be_taken() -> None:
+    with pytest.raises(BadPredictions, match="empty"):
+        Predictions(LOGITS, LABELS).take(LABELS > 5)
+
+
 class TestFromProbabilities:
     def test_softmax_gives_them_back(self) -> None:
         given = softmax(LOGITS, axis=1)
@@ -176,8 +198,19 @@ class TestFromProbabilities:
     def test_one_column_is_the_probability_of_class_one(self) -> None:
         predictions = Predictions.from_probabilities([[0.25], [0.9]], [0, 1])
         np.testing.assert_allclose(predictions.probabilities()[:, 1], [0.25, 0.9])
-        with pytest.warns(GlayersWarning, match="2 of 2"):
+        with pytest.warns(GlayersWarning, match="2 of 2 probabilities are exactly 0 or 1 and were moved") as caught:
             Predictions.from_probabilities([[0.0], [1.0]], [0, 1])
+        assert [warning.filename for warning in caught] == [__file__]
+
+    def test_rounding_is_forgiven_as_the_metrics_forgive_it(self) -> None:
+        above = np.nextafter(np.float32(1), np.float32(2))  # 1.0000001
+        with pytest.warns(GlayersWarning, match="1 of 6 probabilities are exactly 0"):
+            predictions = Predictions.from_probabilities(
+                np.array([[above, 0.0, 1e-9], [0.333, 0.333, 0.33]], dtype=np.float32), [0, 1]
+            )
+        assert predictions.logits[0, 0] == 0
+        with pytest.warns(GlayersWarning, match="1 of 2 probabilities are exactly 0 or 1"):
+            Predictions.from_probabilities(np.array([[above], [0.5]], dtype=np.float32), [0, 1])
 
     def test_float32_stays_narrow(self) -> None:
         given = softmax(LOGITS, axis=1).astype(np.float32)
@@ -199,3 +232,7 @@ class TestFromProbabilities:
     def test_the_floor_must_be_small_and_positive(self) -> None:
         with pytest.raises(BadPredictions, match="floor"):
             Predictions.from_probabilities([[0.5, 0.5]], [0], floor=0)
+        wrong: list[Any] = ["x", None, np.nan]
+        for floor in wrong:
+            with pytest.raises(BadPredictions, match=r"floor must be a number between 0 and 0\.5; got"):
+                Predictions.from_probabilities([[0.5, 0.5]], [0], floor=floor)

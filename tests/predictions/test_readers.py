@@ -1,5 +1,6 @@
 """Every format gives back any logits, and what is no file of predictions is refused in one clear line."""
 
+import errno
 import gzip
 import os
 import pickle
@@ -19,7 +20,7 @@ from hypothesis.extra.numpy import arrays
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions import Predictions
-from glayers.predictions.readers import read_predictions
+from glayers.predictions.readers import read_parts, read_predictions
 
 LOGITS = np.random.default_rng(11).normal(size=(7, 4))
 LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
@@ -146,6 +147,35 @@ def test_whatever_parsing_raises_becomes_a_bad_file(
     path = npz(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
     monkeypatch.setattr(zipfile, "ZipFile", fail)
     assert f"cannot be read ({type(error).__name__}: " in bad(path)
+
+
+def test_a_part_may_have_its_own_class_names_beside_shared_ones(tmp_path: Path) -> None:
+    entries: dict[str, Any] = {"z_val": LOGITS, "y_val": LABELS, "z_test": LOGITS, "y_test": LABELS}
+    shared, own = ("owl", "cat", "dog", "ant"), ("w", "x", "y", "z")
+    parts = read_parts(npz(tmp_path / "a.npz", **entries, class_names=np.array(shared), class_names_test=np.array(own)))
+    assert parts["calibration"].class_names == shared
+    assert parts["test"].class_names == own
+
+
+def test_logits_and_probabilities_under_each_others_names_say_how_to_name_them(tmp_path: Path) -> None:
+    probabilities = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    assert "in a file, name the array `probabilities`" in bad(npz(tmp_path / "a.npz", z=probabilities, y=LABELS))
+    assert "in a file, name the array `logits`" in bad(npz(tmp_path / "a.npz", p=LOGITS, y=LABELS))
+
+
+def test_a_file_the_system_will_not_open_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = bad(tmp_path / ("a" * 300 + ".npz"))
+    assert "cannot be opened (File name too long); check its name and your right to read it" in message
+    assert "damaged" not in message
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    path = npz(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
+    monkeypatch.setattr(Path, "open", refuse)
+    message = bad(path)
+    assert "cannot be opened (Permission denied)" in message
+    assert "damaged" not in message
 
 
 def test_an_interrupt_is_not_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

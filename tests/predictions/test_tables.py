@@ -122,6 +122,22 @@ def test_one_logit_column_is_a_binary_model(tmp_path: Path, name: str, column: s
 
 
 @pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("column", ["logit_0", "prob_0", "p_2", "probability_1.0"])
+def test_a_lone_column_of_another_class_than_1_is_not_read_as_class_1(tmp_path: Path, name: str, column: str) -> None:
+    message = bad(any_table(tmp_path / name, {column: [0.25, 0.75], "label": [0, 1]}))
+    prefix = column.split("_")[0]
+    assert f"column {column!r} stands alone" in message
+    assert f"name it {prefix}_1, or give both" in message
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_spaces_around_a_label_do_not_count(tmp_path: Path, name: str) -> None:
+    labels = [f" {NAMES[label]}  " for label in LABELS]
+    path = any_table(tmp_path / name, {"y": labels, **scores("logit", LOGITS, NAMES)})
+    assert_same(read_predictions(path), LOGITS)
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_logit_columns_win_over_probability_columns(tmp_path: Path, name: str) -> None:
     columns = {
         **scores("p", PROBABILITIES, NAMES),
@@ -172,6 +188,8 @@ HEADER = "logit_a,logit_b,label\n"
         (HEADER + "1,2,0\n1,2,a\n", "line 2, column 'label' has '0'; expected one of the classes a, b"),
         (HEADER + "1,2,0\n1,2\n", "line 3 has 2 cells, but the header has 3"),
         (HEADER + '1,2,0\n1,"2', "cannot be read (Error"),
+        (HEADER + "1_0,2,0\n", "line 2, column 'logit_a' has '1_0'; expected a number"),
+        ("logit_0,logit_1,label\n1,2,1\n1,2,0_1\n", "line 3, column 'label' has '0_1'; expected a class number"),
         (HEADER, "no rows under its header"),
         ("\n\n", "no rows under its header"),
         ("logit_a;logit_b;label\n1;2;0\n", "one column, 'logit_a;logit_b;label'; put commas between"),

@@ -91,7 +91,8 @@ def strip_softmax(network: nn.Module) -> nn.Module:
 
 def collect_logits(network: nn.Module, loader: Iterable[Any], progress: bool = False) -> tuple[Tensor, Tensor]:
     """Run the network over a loader in inference mode; leave it as it was, in training or evaluation mode."""
-    was_training = network.training
+    # Kept part by part: a frozen part of a network in training stays frozen.
+    modes = [(part, part.training) for part in network.modules()]
     device = next((p.device for p in network.parameters()), torch.device("cpu"))
     logits, labels = [], []
     n_batches = len(loader) if isinstance(loader, Sized) else 0
@@ -103,7 +104,8 @@ def collect_logits(network: nn.Module, loader: Iterable[Any], progress: bool = F
                 labels.append(torch.as_tensor(targets).cpu())
                 advance()
     finally:
-        network.train(was_training)
+        for part, training in modes:
+            part.training = training
     if not logits:
         raise BadPredictions("the loader gave no batch; it must yield (inputs, labels)")
     return torch.cat(logits), torch.cat(labels)

@@ -56,7 +56,8 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def predict(self, logits: Any) -> Array:
         """Return the most probable class of each row."""
-        return self.classes_[self.transform(logits).argmax(axis=1)]
+        best = self.transform(logits).argmax(axis=1)
+        return self.classes_[best]
 
     @property
     def n_parameters_(self) -> int:

@@ -70,7 +70,9 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
             "centred": np.array([bool(centred) for _, _, centred in settings]),
             "epoch": selection.best_iteration.numpy(),
             "held_out_loss": selection.best.numpy(),
-            "temperature_loss": np.full(len(settings), float(np.average(_losses(plan.loss, plain, given.labels)))),
+            "temperature_loss": np.full(
+                len(settings), float(np.average(_losses(plan.loss, plain, given.labels), weights=given.weights))
+            ),
             "share": np.where(np.arange(len(settings)) == winner, share, 0.0),
             "gain": np.where(np.arange(len(settings)) == winner, gain, np.nan),
             "gain_error": np.where(np.arange(len(settings)) == winner, error, np.nan),

@@ -90,8 +90,7 @@ class GLayers(Calibrator):
 
     def _fit(self, given: Predictions) -> None:
         began = time.perf_counter()
-        if self.recipe not in RECIPES:
-            raise GlayersError(f"recipe must be one of {sorted(RECIPES)}; got {self.recipe!r}")
+        self._check_settings()
         if self.activation is not None:
             check_submersion(self.activation, given.n_classes)
         fitted = RECIPES[self.recipe](self._plan(given), given)
@@ -124,6 +123,16 @@ class GLayers(Calibrator):
                 GlayersWarning,
                 stacklevel=3,
             )
+
+    def _check_settings(self) -> None:
+        choices = {"recipe": sorted(RECIPES), "start": ["glorot", "transparent"], "decay_to": [None, "start", "zero"]}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise GlayersError(f"{name} must be one of {allowed}; got {getattr(self, name)!r}")
+        if not 0 <= self.dropout < 1:
+            raise GlayersError(f"dropout must lie in [0, 1); got {self.dropout}")
+        if self.mixup < 0:
+            raise GlayersError(f"mixup is the shape of a Beta distribution, or 0 for none; got {self.mixup}")
 
     def _plan(self, given: Predictions) -> Plan:
         n_layers = _or(self.n_layers, 2 if self.recipe == "default" else 3)
@@ -169,7 +178,7 @@ class _Search(NamedTuple):
 def _search(recipe: str, n_classes: int, work: int) -> _Search:
     """Try less where a pass over the rows (`work` = rows x weights) costs more."""
     if recipe == "paper":
-        return _Search((3e-3, 1e-3, 3e-4), (1e-3, 1e-2, 3e-2, 1e-1), n_folds=5, max_epochs=50, patience=5)
+        return _Search((3e-3, 1e-3), (1e-3, 1e-2, 3e-2, 1e-1), n_folds=5, max_epochs=100, patience=5)
     # A step moves an output by its rate times the hidden units that feed it, and these grow with the classes.
     unit = 1 / math.sqrt(n_classes)
     if work <= 2e7:

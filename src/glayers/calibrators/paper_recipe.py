@@ -23,10 +23,10 @@ def fit_paper(plan: Plan, given: Predictions) -> Fitted:
     """Choose settings by cross-validation, then fit once on every row."""
     layers = plan.layers(given.logits.shape[1])
     rows = rows_on(plan.device, given.logits.astype(np.float64), given.labels, layers.n_parameters)
-    folds = assign_folds(given.labels, given.groups, plan.n_folds, plan.seed)
-    train, held_out = fold_weights(folds, given.weights)
     settings = list(itertools.product(plan.learning_rates, plan.weight_decays))
     if len(settings) > 1:
+        folds = assign_folds(given.labels, given.groups, plan.n_folds, plan.seed)
+        train, held_out = fold_weights(folds, given.weights)
         run, objective = _train(plan, layers, rows, train, held_out, settings)
         losses = run.held_out.reshape(len(settings), len(train)).mean(dim=1).numpy()
         winner = int(np.argmin(losses))

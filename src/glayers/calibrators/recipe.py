@@ -45,12 +45,22 @@ class Plan:
     def layers(self, n_logits: int) -> Chain:
         """Return the layers to start from: those given, or new ones."""
         if self.initial_layers is not None:
+            _check_size(self.initial_layers, n_logits)
             return self.initial_layers
         make = {"transparent": transparent_layers, "glorot": glorot_layers}[self.start]
         layers = make(
             n_logits, self.n_layers, self.units_per_class, self.seed, width=self.width, dropout=self.dropout > 0
         )
         return layers if self.activation is None else layers + Chain((Activate(self.activation),))
+
+
+def _check_size(layers: Chain, n_logits: int) -> None:
+    try:
+        n_out = layers(np.zeros((1, n_logits))).shape[-1]
+    except ValueError as error:
+        raise GlayersError(f"initial_layers do not take {n_logits} logits: {error}") from error
+    if n_out != n_logits:
+        raise GlayersError(f"initial_layers must turn {n_logits} logits into as many; they give {n_out}")
 
 
 class Fitted(NamedTuple):

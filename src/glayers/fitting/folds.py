@@ -17,6 +17,8 @@ def assign_folds(labels: Ints, groups: Array | None, n_folds: int, random_state:
     """
     if n_folds < 2:
         raise GlayersError(f"cross-validation needs at least 2 folds; got {n_folds}")
+    if len(labels) < 2:
+        raise GlayersError(f"cross-validation needs at least 2 rows, one to hold out; got {len(labels)}")
     rng = np.random.default_rng(random_state)
     folds = np.empty(len(labels), dtype=np.int64)
     if groups is None:

@@ -51,13 +51,15 @@ def _newton(logits: Array, labels: Ints, shares: Floats, start: float, least: fl
     while step < _MOST_STEPS:
         step += 1
         slope, curvature = _slope_and_curvature(logits, labels, shares, b)
-        low, high = (b, high) if slope < 0 else (low, b)
+        # A slope of exactly 0 without curvature is underflow: every row is right, and more would be no worse.
+        low, high = (b, high) if slope <= 0 else (low, b)
         following = b - slope / curvature if curvature > 0 else np.inf
         if abs(following - b) <= _PRECISION * b:
             break
         # Outside the bracket, or no curvature to go by: halve on the log scale, as both ends may be far.
         b = following if low < following < high else math.sqrt(low * high)
-    if b > most / 2:
+    # Where every row is right, Newton adds about 1 / margin a step and never comes to a bracket.
+    if b > most / 2 or (step == _MOST_STEPS and high == most):
         return InverseTemperature(b, step, False, "every row is right by a margin: no finite temperature is best")
     if b < 2 * least:
         return InverseTemperature(b, step, False, "the logits tell nothing about the labels: the best is a flat guess")

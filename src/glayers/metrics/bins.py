@@ -11,7 +11,9 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.errors import BadPredictions
-from glayers.metrics.checks import Scored, check, check_scored, refuse_outside_unit_interval, top
+from glayers.metrics.checks import Scored, check, check_scored, top
+from glayers.probabilities import HIGHEST, LOWEST, refuse_outside_unit_interval
+from glayers.settings import whole_number
 
 Binning: TypeAlias = Literal["equal_width", "equal_mass"]
 
@@ -54,7 +56,7 @@ def ece_of(
     bins: int = 15,
     binning: Binning = "equal_width",
 ) -> float:
-    """Expected calibration error of any event, from its scores and whether it happened.
+    """Expected calibration error of any event, from its scores and whether it happened. Naeini et al., AAAI 2015.
 
     >>> ece_of([0.0, 1.0, 1.0], [False, True, True])
     0.0
@@ -95,7 +97,8 @@ def debiased_ece(
     """ECE less an estimate of what sampling noise adds to it: about 0.6 of the plain ECE for a calibrated model.
 
     Each bin's |gap| is reduced by E|N(gap, a(1 - a)/n)| - |gap|, the debiased estimator of Kumar et al., NeurIPS 2019,
-    with the expectation in closed form instead of by resampling. Weights count as numbers of rows.
+    with the expectation in closed form instead of by resampling. n is the bin's share of the number of rows, which
+    is the sum of whole weights and Kish's effective size of others.
     """
     sums = bin_sums(top(check(probabilities, labels, weights)), bins, binning)
     gaps, deviations = np.abs(sums.gaps()), np.sqrt(_accuracy_variance(sums, sums.rows))
@@ -112,7 +115,8 @@ def debiased_rms_calibration_error(
 ) -> float:
     """Root of the mean squared gap less its sampling variance, 0 when noise explains it all.
 
-    Kumar et al., NeurIPS 2019; Broecker, Climate Dynamics 2012. Weights count as numbers of rows.
+    Each bin's squared gap is reduced by a(1 - a)/(n - 1), a its accuracy and n its rows, counted as in `debiased_ece`.
+    Kumar et al., NeurIPS 2019; Broecker, Climate Dynamics 2012.
     """
     sums = bin_sums(top(check(probabilities, labels, weights)), bins, binning)
     noise = _accuracy_variance(sums, sums.rows - 1)
@@ -129,25 +133,26 @@ def classwise_ece(probabilities: object, labels: object, weights: object = None,
 
 
 def class_ece(probabilities: object, labels: object, weights: object = None, bins: int = 15) -> Floats:
-    """Equal-width ECE of "the label is this class", for each class, (k,)."""
+    """Equal-width ECE of "the label is this class", for each class, (k,). Kull et al., NeurIPS 2019."""
     checked = check(probabilities, labels, weights)
     shape = checked.probabilities.shape
     inner = _inner_edges(bins)
+    bins = len(inner) + 1
+    first_edge = inner[0] if bins > 1 else 1.0
     # In a wide row nearly all entries fall into the first bin: sum every column once, and move only the rest.
     gap = np.zeros((shape[1], bins))
     for rows in row_blocks(*shape):
         block, weight = checked.probabilities[rows], checked.weights[rows]
-        gap[:, 0] += _column_sums(block, weight)
-        beyond = np.flatnonzero(block > _rounded_down(inner[0], block.dtype) if bins > 1 else np.zeros(0))
+        beyond = np.flatnonzero(block > _rounded_down(first_edge, block.dtype))
         row, column = np.divmod(beyond, shape[1])
         value = block.reshape(-1)[beyond].astype(np.float64)
-        refuse_outside_unit_interval(value, "probabilities")
+        if not (block.min() >= LOWEST and value.max(initial=0.0) <= HIGHEST):  # cheaper than a mask of the whole block
+            refuse_outside_unit_interval(block, "probabilities", first_row=rows.start)
+        gap[:, 0] += _column_sums(block, weight)
         share = weight[row] * value
         cell = column * bins + np.searchsorted(inner, value, side="left")
         gap += _sums(cell, share, gap.size).reshape(gap.shape)
         gap[:, 0] -= _sums(column, share, shape[1])
-    if not np.isfinite(gap).all() or (gap[:, 0] < -1e-6).any():
-        raise BadPredictions("probabilities must lie between 0 and 1; if these are logits, softmax them first")
     own = checked.probabilities[np.arange(shape[0]), checked.labels].astype(np.float64)
     cell = checked.labels * bins + np.searchsorted(inner, own, side="left")
     gap -= _sums(cell, checked.weights, gap.size).reshape(gap.shape)
@@ -162,6 +167,7 @@ def bin_sums(event: Scored, bins: int, binning: Binning = "equal_width") -> BinS
         edges = _quantile_edges(event, bins)
     else:
         raise BadPredictions(f"binning must be 'equal_width' or 'equal_mass'; got {binning!r}")
+    bins = len(edges) + 1
     place = np.searchsorted(edges, event.scores, side="left")
     weight = _sums(place, event.weights, bins)
     return BinSums(
@@ -178,9 +184,8 @@ def _sums(place: Ints, values: Floats, bins: int) -> Floats:
 
 
 def _inner_edges(bins: int) -> Floats:
-    if bins < 1:
-        raise BadPredictions(f"bins must be at least 1; got {bins}")
-    return np.arange(1, bins) / bins
+    number = whole_number(bins, "bins", least=1)
+    return np.arange(1, number) / number
 
 
 def _quantile_edges(event: Scored, bins: int) -> Floats:

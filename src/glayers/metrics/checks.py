@@ -2,30 +2,23 @@
 
 Reading 25 million probabilities just to check them would cost more than the metric itself, so shapes and labels are
 checked always, and values where a metric reads them anyway. `scorecard` checks everything.
+
+Weights are shares of 1 inside. Where a metric needs the number of rows they stand for, whole weights count rows, so
+that a weight of 2 is the row twice; any others count as Kish's effective size (sum w)^2 / sum w^2, which is n for equal
+weights, whatever they add up to. Kish, "Survey Sampling", 1965.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from glayers.arrays import (
-    Array,
-    Bools,
-    Floats,
-    Ints,
-    check_labels,
-    check_weights,
-    row_blocks,
-    to_floats,
-    to_numpy,
-)
+from glayers.arrays import Array, Bools, Floats, Ints, check_labels, check_weights, row_blocks, to_floats, to_numbers
 from glayers.errors import BadPredictions
-
-_ROUNDING = 1e-2  # float16 probabilities of many classes stray this far from a sum of 1
+from glayers.probabilities import refuse_outside_unit_interval
 
 
 class Checked(NamedTuple):
-    """Probabilities (n, k), labels (n,), weights (n,) that sum to 1, and what they summed to: the number of rows."""
+    """Probabilities (n, k), labels (n,), weights (n,) that sum to 1, and how many rows they stand for."""
 
     probabilities: Array
     labels: Ints
@@ -54,44 +47,19 @@ def check(probabilities: object, labels: object, weights: object = None) -> Chec
             f"probabilities must have shape (rows, classes) with at least 1 row and 2 classes; got {given.shape}. "
             f"For p of class 1 alone, pass np.column_stack([1 - p, p])"
         )
-    return Checked(given, check_labels(labels, *given.shape), *_shares(weights, len(given)))
+    return Checked(given, check_labels(labels, *given.shape), *shares(weights, len(given)))
 
 
 def check_scored(scores: object, hits: object, weights: object = None) -> Scored:
     """Check the scores of one event a row, and whether it happened (bools, or 0 and 1)."""
     given = to_floats(scores, "scores").astype(np.float64)
-    happened = to_numpy(hits, "hits")
+    happened = to_numbers(hits, "hits")
     if given.ndim != 1 or len(given) == 0 or happened.shape != given.shape:
         raise BadPredictions(f"scores and hits must be one number a row; got {given.shape} and {happened.shape}")
     if happened.dtype.kind not in "biuf" or not np.isin(happened, (0, 1)).all():
         raise BadPredictions("hits must be True or False (1 or 0) for each row")
     refuse_outside_unit_interval(given, "scores")
-    return Scored(given, happened.astype(np.float64), *_shares(weights, len(given)))
-
-
-def check_values(probabilities: Array) -> None:
-    """Refuse probabilities that are not finite, lie outside 0..1, or whose rows do not sum to 1."""
-    for rows in row_blocks(*probabilities.shape):
-        block = probabilities[rows].astype(np.float64)
-        refuse_outside_unit_interval(block, "probabilities", first_row=rows.start)
-        sums = block.sum(axis=1)
-        bad = np.flatnonzero(np.abs(sums - 1) > _ROUNDING)
-        if bad.size:
-            raise BadPredictions(
-                f"each row of probabilities must sum to 1; row {rows.start + bad[0]} sums to {sums[bad[0]]:g}. "
-                f"If these are logits, use the function whose name ends in _from_logits, or softmax them first"
-            )
-
-
-def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0) -> None:
-    """Refuse values that are not numbers between 0 and 1, give or take the rounding of a sum."""
-    bad = np.argwhere(~((values >= -1e-6) & (values <= 1 + _ROUNDING)))
-    if len(bad):
-        value = values[tuple(bad[0])]
-        raise BadPredictions(
-            f"{name} must lie between 0 and 1; row {first_row + bad[0][0]} has {value:g}. "
-            f"If these are logits, softmax them first"
-        )
+    return Scored(given, happened.astype(np.float64), *shares(weights, len(given)))
 
 
 def top(checked: Checked) -> Scored:
@@ -106,9 +74,16 @@ def top(checked: Checked) -> Scored:
     return checked.event(scores, best == checked.labels)
 
 
-def _shares(weights: object, n_rows: int) -> tuple[Floats, float]:
+def shares(weights: object, n_rows: int) -> tuple[Floats, float]:
+    """Return weights that sum to 1, and how many rows they stand for.
+
+    >>> shares([2, 1, 1], 3)[1], shares([0.5, 0.5, 0.5], 3)[1]
+    (4.0, 3.0)
+    """
     if weights is None:
         return np.full(n_rows, 1.0 / n_rows), float(n_rows)
     checked = check_weights(weights, n_rows)
     total = float(checked.sum())
-    return checked / total, total
+    share = checked / total
+    counts = bool((checked == np.floor(checked)).all())
+    return share, total if counts else 1 / float(share @ share)

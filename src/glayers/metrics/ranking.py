@@ -6,15 +6,13 @@ Of equal probabilities the class with the lower number ranks first, as `argmax` 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks
-from glayers.errors import BadPredictions
-from glayers.metrics.checks import Checked, refuse_outside_unit_interval
+from glayers.metrics.checks import Checked
+from glayers.probabilities import refuse_outside_unit_interval
 
 
 def top_scores(checked: Checked, ranks: int) -> Floats:
     """Return the `ranks` highest probabilities of each row, highest first, (n, ranks)."""
     n_rows, n_classes = checked.probabilities.shape
-    if not 1 <= ranks <= n_classes:
-        raise BadPredictions(f"ranks must lie in 1..{n_classes}, the number of classes; got {ranks}")
     result = np.empty((n_rows, ranks))
     for rows in row_blocks(n_rows, n_classes):
         block = np.partition(checked.probabilities[rows], n_classes - ranks, axis=1)[:, n_classes - ranks :]

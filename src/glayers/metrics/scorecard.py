@@ -2,10 +2,8 @@
 
 from dataclasses import asdict, dataclass, fields, replace
 
-import numpy as np
-
-from glayers.activations import softmax, with_reference_class
-from glayers.arrays import row_blocks, to_floats
+from glayers.arrays import Array
+from glayers.logits import check_logits, probabilities_of
 from glayers.metrics.bins import (
     classwise_ece,
     debiased_ece,
@@ -14,10 +12,11 @@ from glayers.metrics.bins import (
     mce,
     rms_calibration_error,
 )
-from glayers.metrics.checks import check, check_values, top
+from glayers.metrics.checks import check, top
 from glayers.metrics.ks import classwise_ks, ks_error, mean_top_ks
-from glayers.metrics.scores import accuracy, brier, brier_sum, nll, nll_from_logits, top_k_accuracy
+from glayers.metrics.scores import accuracy, brier, brier_sum, mean_log_loss, nll, top_k_accuracy
 from glayers.metrics.smooth import smooth_ece
+from glayers.probabilities import check_probability_rows
 
 _TOP = 5
 _RANKS = 10
@@ -62,11 +61,16 @@ class Scorecard:
 
     def printed(self) -> dict[str, str]:
         """Return each metric's words and its value as people read it: percent where it is a share."""
-        return {_WORDS[field.name]: _format(field.name, getattr(self, field.name)) for field in fields(self)}
+        words = _WORDS | {
+            "top_5_accuracy": f"accuracy, top {min(_TOP, self.classes)}",
+            "mean_top_ks": f"KS, mean over top {min(_RANKS, self.classes)} ranks",
+        }
+        return {words[field.name]: _format(field.name, getattr(self, field.name)) for field in fields(self)}
 
     def __str__(self) -> str:
-        width = max(map(len, _WORDS.values()))
-        return "\n".join(f"{name:<{width}}  {value:>10}" for name, value in self.printed().items())
+        printed = self.printed()
+        width = max(map(len, printed))
+        return "\n".join(f"{name:<{width}}  {value:>10}" for name, value in printed.items())
 
 
 def scorecard(probabilities: object, labels: object, weights: object = None) -> Scorecard:
@@ -76,7 +80,7 @@ def scorecard(probabilities: object, labels: object, weights: object = None) -> 
     | accuracy | 50.00 % |
     """
     given = check(probabilities, labels, weights)
-    check_values(given.probabilities)
+    check_probability_rows(given.probabilities)
     n_rows, n_classes = given.probabilities.shape
     card = (given.probabilities, given.labels, weights)
     event = top(given)
@@ -109,25 +113,24 @@ def scorecard_from_logits(logits: object, labels: object, weights: object = None
     >>> scorecard_from_logits([[0.0, 1e4], [1e4, 0.0]], [0, 0]).nll
     5000.0
     """
-    given = to_floats(logits, "logits")
-    exact = nll_from_logits(given, labels, weights)
-    probabilities = np.empty((len(given), max(2, given.shape[1])), dtype=np.promote_types(given.dtype, np.float32))
-    for rows in row_blocks(*probabilities.shape):
-        probabilities[rows] = softmax(with_reference_class(given[rows].astype(np.float64)))
-    return replace(scorecard(probabilities, labels, weights), nll=exact)
+    return score_checked_logits(check_logits(logits), labels, weights)
+
+
+def score_checked_logits(logits: Array, labels: object, weights: object) -> Scorecard:
+    """Score logits that were checked before, such as those of `Predictions`: they may look like probabilities."""
+    exact = mean_log_loss(logits, labels, weights)
+    return replace(scorecard(probabilities_of(logits), labels, weights), nll=exact)
 
 
 _WORDS = {
     "rows": "rows",
     "classes": "classes",
     "accuracy": "accuracy",
-    "top_5_accuracy": "accuracy, top 5",
     "confidence": "mean confidence",
     "nll": "NLL",
     "brier": "Brier, mean over classes",
     "brier_sum": "Brier, sum over classes",
     "ks": "KS",
-    "mean_top_ks": "KS, mean over top 10 ranks",
     "classwise_ks": "KS, class-wise",
     "ece": "ECE, 15 equal-width bins",
     "ece_equal_mass": "ECE, 15 equal-mass bins",
@@ -135,7 +138,7 @@ _WORDS = {
     "smooth_ece": "ECE, smooth",
     "classwise_ece": "ECE, class-wise",
     "mce": "MCE",
-    "rms_calibration_error": "RMS calibration error",
+    "rms_calibration_error": "RMS calibration error, equal-width",
     "debiased_rms_calibration_error": "RMS calibration error, debiased, equal-mass",
 }
 _PLAIN = {"nll": "{:.4f}", "brier": "{:.5f}", "brier_sum": "{:.4f}", "rows": "{:,}", "classes": "{:,}"}

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Floats, check_labels, check_weights, row_blocks, to_floats
-from glayers.errors import BadPredictions
-from glayers.metrics.checks import Checked, check, refuse_outside_unit_interval, top
+from glayers.arrays import Array, Floats, check_labels, row_blocks
+from glayers.logits import check_logits
+from glayers.metrics.checks import Checked, check, shares, top
 from glayers.metrics.ranking import label_ranks
+from glayers.probabilities import refuse_outside_unit_interval
+from glayers.settings import whole_number
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,15 @@ def accuracy(probabilities: object, labels: object, weights: object = None) -> f
 
 
 def top_k_accuracy(probabilities: object, labels: object, weights: object = None, k: int = 5) -> float:
-    """Share of rows whose label is among the k highest classes.
+    """Share of rows whose label is among the k highest classes; k must not exceed their number.
+
+    Top-5 accuracy is that of the ImageNet challenge: Russakovsky et al., IJCV 2015.
 
     >>> top_k_accuracy([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [1, 2], k=2)
     0.5
     """
     checked = check(probabilities, labels, weights)
-    if not 1 <= k <= checked.probabilities.shape[1]:
-        raise BadPredictions(f"k must lie in 1..{checked.probabilities.shape[1]}; got {k}")
+    k = whole_number(k, "k", 1, checked.probabilities.shape[1])
     top(checked)  # refuses what are no probabilities
     hits = label_ranks(checked.probabilities, checked.labels) < k
     return _weighted(hits.astype(np.float64), checked.weights)
@@ -52,6 +55,8 @@ def top_k_accuracy(probabilities: object, labels: object, weights: object = None
 
 def nll(probabilities: object, labels: object, weights: object = None) -> float:
     """Mean of -log p(label): the log loss. Infinite if a label was given probability 0; nothing is clipped.
+
+    Good, "Rational Decisions", Journal of the Royal Statistical Society B, 1952.
 
     >>> round(nll([[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]], [0, 1]), 6) == round(1.5 * float(np.log(2)), 6)
     True
@@ -67,25 +72,18 @@ def nll(probabilities: object, labels: object, weights: object = None) -> float:
 def nll_from_logits(logits: object, labels: object, weights: object = None) -> float:
     """Mean log loss of softmax(logits), in float64 whatever the precision of the logits.
 
+    Good, "Rational Decisions", Journal of the Royal Statistical Society B, 1952.
+
     >>> nll_from_logits([[0.0, 1e4], [1e4, 0.0]], [0, 0])
     5000.0
     """
-    given = to_floats(logits, "logits")
-    if given.ndim != 2 or given.size == 0:
-        raise BadPredictions(f"logits must have shape (rows, classes); got {given.shape}")
-    n_classes = max(2, given.shape[1])
-    truth = check_labels(labels, len(given), n_classes)
-    losses = np.empty(len(given))
-    for rows in row_blocks(*given.shape):
-        block = log_softmax(with_reference_class(given[rows].astype(np.float64)))
-        losses[rows] = -block[np.arange(len(block)), truth[rows]]
-    if np.isnan(losses).any():
-        raise BadPredictions(f"logits must be finite; row {np.flatnonzero(np.isnan(losses))[0]} is not")
-    return float(losses.mean() if weights is None else np.average(losses, weights=check_weights(weights, len(given))))
+    return mean_log_loss(check_logits(logits), labels, weights)
 
 
 def brier(probabilities: object, labels: object, weights: object = None) -> float:
     """Squared distance to the one-hot label, averaged over rows and classes, as in the g-layers paper.
+
+    Brier, Monthly Weather Review, 1950, who adds over classes instead.
 
     >>> round(brier([[0.5, 0.5, 0.0]], [0]), 6) == round((0.25 + 0.25) / 3, 6)
     True
@@ -97,6 +95,8 @@ def brier(probabilities: object, labels: object, weights: object = None) -> floa
 def brier_sum(probabilities: object, labels: object, weights: object = None) -> float:
     """Squared distance to the one-hot label, summed over classes and averaged over rows: Brier's own form.
 
+    Brier, Monthly Weather Review, 1950.
+
     >>> brier_sum([[0.5, 0.5, 0.0]], [0])
     0.5
     """
@@ -105,6 +105,8 @@ def brier_sum(probabilities: object, labels: object, weights: object = None) -> 
 
 def proper_scores(probabilities: object, labels: object, weights: object = None) -> ProperScores:
     """All proper scores at once; the spherical score is 1 - p(label) / |p|.
+
+    Gneiting and Raftery, "Strictly Proper Scoring Rules", Journal of the American Statistical Association, 2007.
 
     >>> proper_scores([[0.6, 0.0, 0.8]], [2]).brier_sum.__round__(3)
     0.4
@@ -118,6 +120,18 @@ def proper_scores(probabilities: object, labels: object, weights: object = None)
         brier_sum=total,
         spherical=_weighted(1 - own / np.sqrt(squares), checked.weights),
     )
+
+
+def mean_log_loss(logits: Array, labels: object, weights: object) -> float:
+    """Mean log loss of softmax(logits), for logits that are known to be finite."""
+    truth = check_labels(labels, len(logits), max(2, logits.shape[1]))
+    share, _ = shares(weights, len(logits))
+    losses = np.empty(len(logits))
+    with np.errstate(over="ignore"):  # logits 1e308 apart differ by infinity, and so does the loss
+        for rows in row_blocks(*logits.shape):
+            block = log_softmax(with_reference_class(logits[rows].astype(np.float64)))
+            losses[rows] = -block[np.arange(len(block)), truth[rows]]
+        return _weighted(losses, share)
 
 
 def _brier_sum(checked: Checked) -> float:

@@ -14,7 +14,7 @@ _GRID = 4096  # cells of [0, 1]: well below any bandwidth that 1e6 rows can reso
 
 
 def smooth_ece(probabilities: object, labels: object, weights: object = None) -> float:
-    """Smooth calibration error of the top class.
+    """Smooth calibration error of the top class. Blasiok and Nakkiran, ICLR 2024.
 
     >>> round(smooth_ece([[0.75, 0.25]] * 4, [0, 0, 0, 1]), 6)
     0.0
@@ -23,7 +23,10 @@ def smooth_ece(probabilities: object, labels: object, weights: object = None) ->
 
 
 def smooth_ece_of(scores: object, hits: object, weights: object = None) -> float:
-    """Smooth calibration error of any event, from its scores and whether it happened."""
+    """Smooth calibration error of any event, from its scores and whether it happened.
+
+    Blasiok and Nakkiran, ICLR 2024.
+    """
     return _smooth_ece(check_scored(scores, hits, weights))
 
 

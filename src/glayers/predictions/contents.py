@@ -100,7 +100,7 @@ def _meaning(key: str) -> tuple[str, str] | None:
 
 
 def _take_shared_names(parts: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Class names without a part belong to every part; anything else must not stand beside named parts."""
+    """Class names without a part belong to every part without its own; nothing else may stand beside named parts."""
     if len(parts) == 1 or WHOLE_FILE not in parts:
         return {}
     whole = parts.pop(WHOLE_FILE)
@@ -110,7 +110,7 @@ def _take_shared_names(parts: dict[str, dict[str, str]]) -> dict[str, str]:
             f"{listed(others)} name no part, but other keys belong to {listed(parts)}; "
             f"give every key its part, such as {others[0]}_test, or none"
         )
-    return {field: key for field, key in whole.items() if all(field not in fields for fields in parts.values())}
+    return whole
 
 
 def _check_complete(part: str, fields: Mapping[str, str], found: Iterable[str]) -> None:

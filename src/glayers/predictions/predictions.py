@@ -10,18 +10,19 @@ from typing import Self
 
 import numpy as np
 
-from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Array, Floats, Ints, check_labels, check_weights, row_blocks, to_floats, to_numpy
+from glayers.arrays import Array, Floats, Ints, check_labels, check_weights, to_floats, to_numpy, two_dimensional
 from glayers.errors import BadPredictions, GlayersWarning
-
-_ROW_SUM_TOLERANCE = 1e-3  # rounded to four decimals, ten classes still sum to 1 within this
+from glayers.logits import check_logits, finite_logits, probabilities_of
+from glayers.probabilities import check_probability_rows
+from glayers.settings import number_between
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Predictions:
     """Logits (n, m) and labels (n,) of n rows, with optional weights, groups and class names.
 
-    m is the number of classes, or 1 for a binary model with one logit, whose classes are 0 and 1.
+    m is the number of classes, or 1 for a binary model with one logit, whose classes are 0 and 1. Logits and groups
+    are shared with the caller, not copied: do not change them afterwards, since nothing is checked twice.
 
     >>> Predictions(logits=[[2.0, 0.0, 1.0], [0.5, 1.5, 0.0]], labels=[0, 2])
     Predictions(2 rows, 3 classes, float64)
@@ -41,9 +42,27 @@ class Predictions:
         groups: object = None,
         class_names: Iterable[str] | None = None,
     ) -> None:
-        checked = check_logits(logits)
-        n_rows, n_classes = len(checked), max(2, checked.shape[1])
-        self._set("logits", checked)
+        self._hold(check_logits(logits), labels, weights, groups, class_names)
+
+    @classmethod
+    def _trusted(
+        cls,
+        logits: Array,
+        labels: object,
+        weights: object = None,
+        groups: object = None,
+        class_names: Iterable[str] | None = None,
+    ) -> Self:
+        """Hold logits that we made or checked ourselves: a few rows of them may well look like probabilities."""
+        new = cls.__new__(cls)
+        new._hold(finite_logits(logits), labels, weights, groups, class_names)
+        return new
+
+    def _hold(
+        self, logits: Array, labels: object, weights: object, groups: object, class_names: Iterable[str] | None
+    ) -> None:
+        n_rows, n_classes = len(logits), max(2, logits.shape[1])
+        self._set("logits", logits)
         self._set("labels", check_labels(labels, n_rows, n_classes))
         self._set("weights", None if weights is None else check_weights(weights, n_rows))
         self._set("groups", None if groups is None else _check_groups(groups, n_rows))
@@ -73,22 +92,15 @@ class Predictions:
         >>> Predictions.from_probabilities([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], [0, 2]).logits.round(2).tolist()
         [[-0.36, -1.61, -2.3], [-2.3, -2.3, -0.22]]
         """
-        given = check_probability_rows(probabilities)
-        if not 0.0 < floor < 0.5:
-            raise BadPredictions(f"floor must lie between 0 and 0.5; got {floor}")
-        zeros = int((given == 0).sum()) + (int((given == 1).sum()) if given.shape[1] == 1 else 0)
-        if zeros:
-            warnings.warn(
-                f"{zeros} of {given.size} probabilities are exactly 0 and were raised to {floor:g}; "
-                f"pass the logits instead if you have them",
-                GlayersWarning,
-                stacklevel=2,
-            )
-        wide = given.astype(np.float64)
+        given = two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
+        check_probability_rows(given)
+        floor = number_between(floor, "floor", 0.0, 0.5)
+        wide = np.clip(given.astype(np.float64), 0.0, 1.0)
+        _warn_of_certainty(wide, floor)
         logits = np.log(np.maximum(wide, floor))
         if given.shape[1] == 1:
             logits -= np.log(np.maximum(1.0 - wide, floor))
-        return cls(
+        return cls._trusted(
             logits=logits if given.dtype == np.float64 else logits.astype(np.float32),
             labels=labels,
             weights=weights,
@@ -115,11 +127,7 @@ class Predictions:
         >>> Predictions(logits=[[0.0], [np.log(3)]], labels=[0, 1]).probabilities().round(2).tolist()
         [[0.5, 0.5], [0.25, 0.75]]
         """
-        dtype = np.float64 if self.logits.dtype == np.float64 else np.float32
-        result = np.empty((len(self), self.n_classes), dtype=dtype)
-        for rows in row_blocks(*result.shape):
-            result[rows] = softmax(with_reference_class(self.logits[rows].astype(np.float64)))
-        return result
+        return probabilities_of(self.logits)
 
     def label_counts(self) -> Ints:
         """How many rows carry each label.
@@ -131,7 +139,7 @@ class Predictions:
 
     def take(self, rows: Array) -> Self:
         """Return the given rows, by index or by mask, as predictions of their own."""
-        return type(self)(
+        return self._trusted(
             logits=self.logits[rows],
             labels=self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
@@ -140,45 +148,19 @@ class Predictions:
         )
 
 
-def check_logits(values: object) -> Array:
-    """Return finite logits (n, m), or say which row is not, and refuse rows that are probabilities."""
-    logits = _two_dimensional(to_floats(values, "logits"), "logits")
-    _refuse_non_finite(logits, "logits", "remove those rows, or clip masked classes to a finite value such as -1e4")
-    if logits.shape[1] > 1 and _rows_look_like_probabilities(logits):
-        raise BadPredictions(
-            "these logits are non-negative and every row sums to 1: they look like probabilities. "
-            "Pass them to Predictions.from_probabilities; if they truly are logits, "
-            "subtract 1 from all of them, which changes no probability"
+def _warn_of_certainty(probabilities: Floats, floor: float) -> None:
+    """Count the probabilities that have no logit: 0, and where one column speaks for two classes also 1."""
+    lone = probabilities.shape[1] == 1
+    certain = int((probabilities == 0).sum()) + (int((probabilities == 1).sum()) if lone else 0)
+    if certain:
+        what = (
+            f"exactly 0 or 1 and were moved inside by {floor:g}" if lone else f"exactly 0 and were raised to {floor:g}"
         )
-    if logits.shape[1] == 1 and len(logits) > 1 and logits.min() >= 0 and logits.max() <= 1:
         warnings.warn(
-            "all one-column logits lie between 0 and 1: if they are probabilities of class 1, "
-            "pass them to Predictions.from_probabilities",
+            f"{certain} of {probabilities.size} probabilities are {what}; pass the logits instead if you have them",
             GlayersWarning,
-            stacklevel=4,
+            stacklevel=3,  # whoever called from_probabilities
         )
-    return logits
-
-
-def check_probability_rows(values: object) -> Array:
-    """Return probabilities (n, k), or (n, 1) for class 1 of a binary model, or say which row is none."""
-    given = _two_dimensional(to_floats(values, "probabilities"), "probabilities")
-    _refuse_non_finite(given, "probabilities", "remove those rows")
-    bad = np.flatnonzero(((given < 0) | (given > 1)).any(axis=1))
-    if bad.size:
-        raise BadPredictions(
-            f"probabilities must lie between 0 and 1; row {bad[0]} has {given[bad[0]].min():g} to "
-            f"{given[bad[0]].max():g}. If these are logits, pass them to Predictions(logits=...)"
-        )
-    if given.shape[1] > 1:
-        totals = given.sum(axis=1, dtype=np.float64)
-        bad = np.flatnonzero(np.abs(totals - 1) > _row_sum_tolerance(given))
-        if bad.size:
-            raise BadPredictions(
-                f"each row of probabilities must sum to 1; row {bad[0]} sums to {totals[bad[0]]:g}. "
-                f"Divide each row by its sum if that is what you mean"
-            )
-    return given
 
 
 def _check_groups(values: object, n_rows: int) -> Array:
@@ -197,36 +179,3 @@ def _check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str
             f"class_names must be {n_classes} different names; got {len(result)}, {len(set(result))} different"
         )
     return result
-
-
-def _two_dimensional(array: Array, name: str) -> Array:
-    if array.ndim != 2:
-        way_out = "; for one column, reshape(-1, 1)" if array.ndim == 1 else ""
-        raise BadPredictions(f"{name} must have shape (rows, classes); got {array.shape}{way_out}")
-    if array.size == 0:
-        raise BadPredictions(f"{name} are empty: shape {array.shape}")
-    return array
-
-
-def _refuse_non_finite(array: Array, name: str, way_out: str) -> None:
-    for rows in row_blocks(*array.shape):
-        finite = np.isfinite(array[rows])
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            value = array[rows][row, column]
-            raise BadPredictions(
-                f"{name} must be finite; row {rows.start + row}, column {column} has {value}. {way_out}"
-            )
-
-
-def _rows_look_like_probabilities(logits: Array) -> bool:
-    tolerance = _row_sum_tolerance(logits)
-    for rows in row_blocks(*logits.shape):
-        block = logits[rows].astype(np.float64)
-        if (block < 0).any() or (np.abs(block.sum(axis=1) - 1) > tolerance).any():
-            return False
-    return True
-
-
-def _row_sum_tolerance(array: Array) -> float:
-    return max(_ROW_SUM_TOLERANCE, array.shape[1] * float(np.finfo(array.dtype).eps) / 2)

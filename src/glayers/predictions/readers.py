@@ -103,7 +103,10 @@ def _read_contents(path: Path, labels: Path | None) -> dict[str, Contents]:
         if ending != ".npy":
             return _READERS[ending](path)
         if labels is None:
-            raise BadFile('a .npy file holds logits alone; pass their labels too, as labels="labels.npy"')
+            raise BadFile(
+                'a .npy file holds logits alone; pass their labels too, as labels="labels.npy" '
+                "(--labels labels.npy on the command line)"
+            )
         logits = read_npy(path)
     with _complaints_about(labels), _without_parsing_noise():
         if _checked_ending(labels) != ".npy":
@@ -115,22 +118,30 @@ def _checked_ending(path: Path) -> str:
     """Return the ending of a file's name, or say why the file cannot be of that kind."""
     name = path.name.lower()
     ending = next((known for known in _ENDINGS if name.endswith(known)), None)
-    if path.is_dir():
-        raise BadFile("is a directory; give one file in it")
-    if not path.exists():
-        raise BadFile("there is no such file; check the path")
-    if not path.is_file():
-        raise BadFile("is not a regular file; copy its contents to one")
+    try:
+        beginning = _beginning(path)
+    except OSError as error:  # here it is the system that says no; past this, what the file holds
+        raise BadFile(f"cannot be opened ({error.strerror}); check its name and your right to read it") from error
     if ending is None:
         raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(_ENDINGS))}")
-    with path.open("rb") as stream:
-        beginning = stream.read(len(_LFS_POINTER))
     if not beginning:
         raise BadFile("is empty; fetch it or write it again")
     if beginning == _LFS_POINTER:
         raise BadFile("is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`")
     _check_beginning(beginning, ending)
     return ending
+
+
+def _beginning(path: Path) -> bytes:
+    """Return the first bytes of a regular file."""
+    if path.is_dir():
+        raise BadFile("is a directory; give one file in it")
+    if not path.exists():
+        raise BadFile("there is no such file; check the path")
+    if not path.is_file():
+        raise BadFile("is not a regular file; copy its contents to one")
+    with path.open("rb") as stream:
+        return stream.read(len(_LFS_POINTER))
 
 
 def _check_beginning(beginning: bytes, ending: str) -> None:

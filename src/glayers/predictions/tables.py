@@ -56,7 +56,7 @@ class TextTable(Table):
         """Return a column as float64."""
         cells = self.texts(column)
         try:
-            return np.array([float(cell) for cell in cells])
+            return np.array([_number(cell) for cell in cells])
         except ValueError:
             row = next(row for row, cell in enumerate(cells) if not _is_number(cell))
             raise _bad_cell(self, column, row, cells[row], "a number") from None
@@ -128,6 +128,7 @@ def _with_prefix(names: Sequence[str], prefix: str) -> list[str]:
 def _classes(columns: Sequence[str], prefix: str) -> tuple[str, ...] | None:
     """Class names by column; whole numbers must be exactly 0..k-1, or label 2 could mean two things."""
     if len(columns) == 1:  # a binary model with one score, which has no name for class 0
+        _refuse_other_than_class_1(columns[0], prefix)
         return None
     classes = tuple(column.removeprefix(prefix).removeprefix("_") for column in columns)
     if "" in classes:
@@ -141,6 +142,15 @@ def _classes(columns: Sequence[str], prefix: str) -> tuple[str, ...] | None:
     return classes
 
 
+def _refuse_other_than_class_1(column: str, prefix: str) -> None:
+    name = column.removeprefix(prefix).removeprefix("_")
+    if _is_whole(name) and name != "1":
+        raise BadFile(
+            f"the column {column!r} stands alone, and one score is read as that of class 1; "
+            f"name it {prefix}_1, or give both {prefix}_0 and {prefix}_1"
+        )
+
+
 def _column_for(names: Sequence[str], field: str) -> str | None:
     found = [name for name in names if field_of(name) == field]
     if len(found) > 1:
@@ -150,13 +160,13 @@ def _column_for(names: Sequence[str], field: str) -> str | None:
 
 def _labels(table: Table, column: str, classes: tuple[str, ...] | None) -> Array:
     """Class numbers, or the numbers of class names where the labels are names."""
-    cells = table.texts(column)
+    number_of = {name: number for number, name in enumerate(classes or ())}
+    cells = [cell if cell in number_of else cell.strip() for cell in table.texts(column)]
     odd = [row for row, cell in enumerate(cells) if not _is_whole(cell)]
     if not odd:
-        return np.array([float(cell) for cell in cells])
+        return np.array([_number(cell) for cell in cells])
     if classes is None:
         raise _bad_cell(table, column, odd[0], cells[odd[0]], "a class number")
-    number_of = {name: number for number, name in enumerate(classes)}
     unknown = [row for row in (*odd, *range(len(cells))) if cells[row] not in number_of]
     if unknown:
         raise _bad_cell(table, column, unknown[0], cells[unknown[0]], f"one of the classes {listed(classes)}")
@@ -177,13 +187,20 @@ def _bad_cell(table: Table, column: str, row: int, cell: str, expected: str) -> 
     )
 
 
+def _number(cell: str) -> float:
+    """Read a number as files write them: Python's own 1_0 is more likely a slip than ten."""
+    if "_" in cell:
+        raise ValueError(cell)
+    return float(cell)
+
+
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        _number(cell)
     except ValueError:
         return False
     return True
 
 
 def _is_whole(cell: str) -> bool:
-    return _is_number(cell) and float(cell).is_integer()
+    return _is_number(cell) and _number(cell).is_integer()

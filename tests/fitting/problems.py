@@ -1,0 +1,48 @@
+"""Small objectives that several tests of the engine share."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from glayers.fitting.losses import row_loss
+from glayers.fitting.objective import Objective, Penalty
+from glayers.maps import Chain, Dense, transparent_layers
+
+ROWS, CLASSES = 40, 3
+
+
+def make_objective(chain: Chain | None = None, members: int = 1, loss: str = "log", smoothing: float = 0.0) -> Objective:
+    """A few members that each hold other rows out, in float64."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(ROWS, CLASSES)) * 2
+    labels = (np.tanh(z) + rng.gumbel(size=z.shape)).argmax(axis=1)
+    out = torch.as_tensor(rng.random((members, ROWS)) < 0.3)
+    weights = torch.as_tensor(rng.uniform(0.5, 2, (members, ROWS)))
+    train, held_out = weights * ~out, weights * out
+    return Objective(
+        chain=transparent_layers(CLASSES, 2) if chain is None else chain,
+        loss=row_loss(loss, smoothing),
+        logits=torch.as_tensor(z),
+        labels=torch.as_tensor(labels),
+        train=train / train.sum(dim=1, keepdim=True),
+        held_out=held_out / held_out.sum(dim=1, keepdim=True),
+    )
+
+
+def penalised(objective: Objective, strengths: list[float], toward_start: bool) -> Objective:
+    """The same objective with every weight held back, each member by its own strength."""
+    return replace(
+        objective,
+        penalties={
+            name: Penalty(torch.tensor(strengths, dtype=torch.float64).reshape(-1, 1, 1), torch.as_tensor(anchor))
+            for name, value in objective.chain.parameters().items()
+            if name.endswith("weight")
+            for anchor in [value if toward_start else np.zeros_like(value)]
+        },
+    )
+
+
+def dense_chain(n_in: int, n_out: int) -> Chain:
+    """One linear layer from zero."""
+    return Chain((Dense(np.zeros((n_in, n_out)), np.zeros(n_out)),))

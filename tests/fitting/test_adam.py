@@ -1,0 +1,148 @@
+"""Adam on minibatches: every member as if alone, the same bytes for the same seed, dropout and mixup as they should."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from glayers.fitting.adam import Schedule, descend
+from glayers.fitting.objective import Objective
+from glayers.fitting.watching import Sight, everyone_goes_on
+from glayers.maps import Chain, Dense, Dropout, Step
+from tests.fitting.problems import CLASSES, ROWS, make_objective, penalised
+
+
+@dataclass(frozen=True)
+class Spy(Step):
+    """Remembers what passes."""
+
+    seen: list[torch.Tensor] = field(default_factory=list)
+
+    def __call__(self, logits: Any) -> Any:
+        self.seen.append(logits.detach().clone())
+        return logits
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+
+def run(objective: Objective, rates: list[float], schedule: Schedule, seed: int = 0) -> torch.Tensor:
+    tensor = torch.tensor(rates, dtype=torch.float64)
+    return descend(objective, objective.start(), tensor, schedule, everyone_goes_on, Objective.losses, seed)
+
+
+@pytest.mark.parametrize("averaging", [0.0, 0.9])
+def test_members_do_not_mix(averaging: float) -> None:
+    objective = penalised(make_objective(members=3), [0.0, 0.1, 0.5], toward_start=False)
+    schedule = Schedule(epochs=4, batch_size=16, averaging=averaging)
+    rates = [1e-2, 3e-3, 3e-2]
+    together = run(objective, rates, schedule)
+    for member in range(3):
+        alone = run(objective.of(torch.tensor([member])), [rates[member]], schedule)
+        assert alone[0].numpy() == pytest.approx(together[member].numpy(), abs=1e-10)
+
+
+def test_a_member_that_is_given_up_stays_where_it_was_and_the_others_do_not_notice() -> None:
+    objective = make_objective(members=2)
+    schedule = Schedule(epochs=5, batch_size=16)
+
+    def give_up_the_first(sight: Sight) -> torch.Tensor:
+        return torch.tensor([sight.iteration < 2, True])
+
+    rates = torch.tensor([1e-2, 1e-2], dtype=torch.float64)
+    found = descend(objective, objective.start(), rates, schedule, give_up_the_first, Objective.losses, 0)
+    whole = run(objective, [1e-2, 1e-2], schedule)
+    short = run(objective, [1e-2, 1e-2], replace(schedule, epochs=2))
+    assert found[0].numpy() == pytest.approx(short[0].numpy(), abs=1e-12)
+    assert found[1].numpy() == pytest.approx(whole[1].numpy(), abs=1e-12)
+
+
+@pytest.mark.parametrize("schedule", [Schedule(3, 16), Schedule(3, 16, mixup=0.4), Schedule(3, 16, dropout=0.3)])
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(schedule: Schedule) -> None:
+    one, same, other = (run(make_objective(), [1e-2], schedule, seed) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_the_loss_falls() -> None:
+    objective = make_objective(members=2)
+    before = objective.losses(objective.start())[0]
+    after = objective.losses(run(objective, [1e-2, 1e-2], Schedule(epochs=20, batch_size=16)))[0]
+    assert (after < before - 0.01).all()
+
+
+def test_a_rate_of_zero_stays_at_the_start() -> None:
+    objective = make_objective()
+    assert torch.equal(run(objective, [0.0], Schedule(2, 16)), objective.start())
+
+
+def test_the_first_step_of_adam_by_hand() -> None:
+    # One batch, one step: mean and square are both corrected to g and g^2, so each parameter moves by rate * sign(g).
+    objective = make_objective()
+    gradient = objective(objective.start()).gradient
+    moved = run(objective, [0.01], Schedule(epochs=1, batch_size=ROWS, averaging=0.0)) - objective.start()
+    steep = gradient.abs() > 1e-4
+    assert steep.float().mean() > 0.5
+    assert moved[steep].numpy() == pytest.approx((-0.01 * gradient.sign())[steep].numpy(), rel=1e-3)
+
+
+def test_batches_together_estimate_the_whole_gradient() -> None:
+    # With rate 0 nothing moves; rows seen in an epoch are all rows, each once.
+    spy = Spy()
+    objective = make_objective(Chain((spy, Dense.identity(CLASSES))))
+    descend(
+        objective,
+        objective.start(),
+        torch.zeros(1, dtype=torch.float64),
+        Schedule(epochs=1, batch_size=16),
+        everyone_goes_on,
+        lambda o, p: (torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)),
+        seed=0,
+    )
+    assert [len(batch) for batch in spy.seen] == [16, 16, 8]
+    rows = torch.cat(spy.seen).numpy()
+    assert not np.array_equal(rows, objective.logits.numpy())
+    assert np.array_equal(np.sort(rows, axis=0), np.sort(objective.logits.numpy(), axis=0))
+
+
+def test_dropout_masks_keep_the_expectation_and_are_drawn_anew() -> None:
+    spy, rate, width = Spy(), 0.25, 50
+    # All hidden units are 1, so the spy behind Dropout sees the masks themselves.
+    ones = Dense(np.zeros((CLASSES, width)), np.ones(width))
+    chain = Chain((ones, Dropout(), spy, Dense(np.zeros((width, CLASSES)), np.zeros(CLASSES))))
+    objective = make_objective(chain)
+    run(objective, [0.0], Schedule(epochs=5, batch_size=ROWS, dropout=rate))
+    masks = [mask[0] for mask in spy.seen if mask.min() == 0]  # measuring in between drops nothing
+    assert len(masks) == 5
+    assert all(set(mask.unique().tolist()) == {0.0, 1 / (1 - rate)} for mask in masks)
+    assert not torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0][0], masks[0][1])
+    # 5 * 40 * 50 = 10,000 masks of variance rate / (1 - rate) = 1/3: a standard error of 0.0058.
+    assert float(torch.stack(masks).mean()) == pytest.approx(1.0, abs=4 * 0.0058)
+
+
+def test_mixup_mixes_pairs_of_rows_by_one_share_a_batch() -> None:
+    spy = Spy()
+    objective = make_objective(Chain((spy, Dense.identity(CLASSES))))
+    numbered = torch.arange(ROWS, dtype=torch.float64)[:, None].repeat(1, CLASSES)
+    numbered = (numbered % 2).contiguous()  # rows are all 0 or all 1: their mixtures show the share
+    objective = replace(objective, logits=numbered)
+    run(objective, [0.0], Schedule(epochs=3, batch_size=ROWS, mixup=1.0))
+    batches = [batch for batch in spy.seen if len(batch.unique()) > 2]
+    assert len(batches) == 3
+    shares = []
+    for batch in batches:
+        low, one_way, other_way, high = batch.unique().tolist()
+        assert (low, high) == (0.0, 1.0)
+        assert one_way + other_way == pytest.approx(1.0)
+        shares.append(one_way)
+    assert len(set(shares)) == 3
+
+
+def test_a_progress_bar_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    objective = make_objective()
+    quiet, shown = (run(objective, [1e-2], Schedule(2, 16, progress=progress)) for progress in (False, True))
+    assert torch.equal(quiet, shown)
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,96 @@
+"""The objective: its gradient is the slope of its value, and its members know nothing of each other."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from glayers.fitting import objective as objective_module
+from glayers.fitting.objective import Objective
+from glayers.maps import Centre, Chain, transparent_layers
+from tests.fitting.problems import CLASSES, ROWS, make_objective, penalised
+
+
+def somewhere(objective: Objective) -> torch.Tensor:
+    start = objective.start()
+    return start + 0.2 * torch.randn(start.shape, generator=torch.Generator().manual_seed(3), dtype=start.dtype)
+
+
+@pytest.mark.parametrize("toward_start", [True, False])
+@pytest.mark.parametrize(("loss", "smoothing"), [("log", 0.0), ("log", 0.2), ("brier", 0.0), ("brier", 0.3)])
+def test_the_gradient_is_the_slope(loss: str, smoothing: float, toward_start: bool) -> None:
+    objective = penalised(make_objective(members=2, loss=loss, smoothing=smoothing), [0.3, 0.0], toward_start)
+    point, width = somewhere(objective), 1e-6
+    gradient = objective(point).gradient
+    for place in range(0, point.shape[1], 5):
+        move = torch.zeros_like(point)
+        move[:, place] = width
+        slope = (objective(point + move).objective - objective(point - move).objective) / (2 * width)
+        assert gradient[:, place].numpy() == pytest.approx(slope.numpy(), abs=1e-8)
+
+
+def test_the_value_is_the_weighted_mean_loss_and_half_the_squared_distance() -> None:
+    objective = penalised(make_objective(members=1), [0.7], toward_start=True)
+    point = somewhere(objective)
+    value = objective(point)
+    outputs = objective.chain_at(point).member(0)(objective.logits)
+    losses = torch.nn.functional.cross_entropy(outputs, objective.labels, reduction="none")
+    distance = sum(
+        float(((now - torch.as_tensor(objective.chain.parameters()[name])) ** 2).sum())
+        for name, now in objective.unflatten(point).items()
+        if name.endswith("weight")
+    )
+    assert float(value.train) == pytest.approx(float((losses * objective.train[0]).sum()))
+    assert float(value.held_out) == pytest.approx(float((losses * objective.held_out[0]).sum()))
+    assert float(value.objective) == pytest.approx(float(value.train) + 0.35 * distance)
+
+
+def test_a_transparent_start_has_the_loss_of_the_logits_themselves() -> None:
+    objective = make_objective(members=3)
+    losses = torch.nn.functional.cross_entropy(objective.logits, objective.labels, reduction="none")
+    assert objective(objective.start()).train.numpy() == pytest.approx((objective.train @ losses).numpy())
+
+
+def test_members_evaluated_together_are_members_evaluated_alone() -> None:
+    objective = penalised(make_objective(members=3), [0.0, 0.1, 1.0], toward_start=False)
+    point = somewhere(objective)
+    together = objective(point)
+    for member in range(3):
+        alone = objective.of(torch.tensor([member]))(point[[member]])
+        for one, many in zip(alone, together, strict=True):
+            assert one[0].numpy() == pytest.approx(many[member].numpy(), abs=1e-12)
+
+
+def test_blocks_of_rows_add_up_to_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = make_objective(members=2)
+    point = somewhere(objective)
+    whole, held_out = objective(point), objective.held_out_losses(point)[1]
+    monkeypatch.setattr(objective_module, "_BLOCK_ENTRIES", 200)
+    assert len(list(objective.blocks())) > 3
+    for blocked, at_once in zip(objective(point), whole, strict=True):
+        assert blocked.numpy() == pytest.approx(at_once.numpy(), abs=1e-12)
+    assert objective.held_out_losses(point)[1].numpy() == pytest.approx(held_out.numpy(), abs=1e-12)
+
+
+def test_the_ways_to_a_loss_agree() -> None:
+    objective = make_objective(members=3)
+    point = somewhere(objective)
+    value, (train, held_out) = objective(point), objective.losses(point)
+    nothing, only_held_out = objective.held_out_losses(point)
+    assert train.numpy() == pytest.approx(value.train.numpy(), abs=1e-12)
+    assert held_out.numpy() == pytest.approx(value.held_out.numpy(), abs=1e-12)
+    assert only_held_out.numpy() == pytest.approx(value.held_out.numpy(), abs=1e-12)
+    assert nothing.isnan().all()
+
+
+def test_fixed_parameters_are_used_and_not_learned() -> None:
+    layers = transparent_layers(CLASSES, 1)
+    chain = Chain((Centre(np.zeros(())), *layers.steps))
+    shares = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    objective = replace(make_objective(chain, members=2), fixed={"0.share": shares})
+    assert objective.start().shape == (2, layers.n_parameters)
+    outputs = objective.chain_at(objective.start())(objective.logits)
+    assert outputs.shape == (2, ROWS, CLASSES)
+    assert torch.equal(outputs[0], objective.logits)
+    assert outputs[1].mean(dim=1).abs().max() < 1e-12

@@ -1,0 +1,164 @@
+"""Transparent layers start exactly as the identity, at every depth and width, and all of them can learn."""
+
+import numpy as np
+import pytest
+import torch
+
+from glayers import metrics
+from glayers.datasets import load_fashion_mnist
+from glayers.fitting.adam import Schedule, descend
+from glayers.fitting.losses import row_loss
+from glayers.fitting.objective import Objective
+from glayers.fitting.selection import EarlyStopping
+from glayers.maps import Chain, Dense, Dropout, glorot_layers, transparent_layers
+from tests.strategies import Numbers
+
+DTYPES = [np.float32, np.float64]
+
+
+def cast(layers: Chain, dtype: type[np.floating]) -> Chain:
+    return layers.map_parameters(lambda value: value.astype(dtype))
+
+
+def logits_of(rows: int, classes: int, dtype: type[np.floating] = np.float64) -> Numbers:
+    rng = np.random.default_rng(rows + classes)
+    # Sizes from 1e-3 to 1e4, both signs, and a true zero.
+    values = rng.normal(size=(rows, classes)) * 10.0 ** rng.uniform(-3, 4, size=(rows, classes))
+    values[0, 0] = 0.0
+    return values.astype(dtype)
+
+
+def accuracy(logits: Numbers, labels: Numbers) -> float:
+    return float((logits.argmax(axis=1) == labels).mean())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("units_per_class", [2, 3, 4, 5])
+@pytest.mark.parametrize("n_layers", [1, 2, 3, 4, 5, 6])
+def test_the_start_is_exactly_the_identity(n_layers: int, units_per_class: int, dtype: type[np.floating]) -> None:
+    for classes in (1, 2, 3, 10, 100, 200):
+        z = logits_of(7, classes, dtype)
+        layers = cast(transparent_layers(classes, n_layers, units_per_class, random_state=classes), dtype)
+        out = layers(z)
+        assert out.dtype == dtype
+        assert np.array_equal(out, z), f"{classes} classes"
+
+
+@pytest.mark.parametrize("n_layers", [2, 4])
+@pytest.mark.parametrize("extra", [0, 1, 13])
+def test_an_absolute_width_from_twice_the_logits_on_is_the_identity(n_layers: int, extra: int) -> None:
+    z = logits_of(7, 5)
+    layers = transparent_layers(5, n_layers, width=10 + extra)
+    assert np.array_equal(layers(z), z)
+    assert layers.parameters()["0.weight"].shape == (5, 10 + extra)
+
+
+@pytest.mark.parametrize(("width", "units"), [(9, 3), (None, 1)])
+def test_fewer_than_two_units_a_logit_are_refused(width: int | None, units: int) -> None:
+    with pytest.raises(ValueError, match=r"at least 10 units .* got \d.* units_per_class >= 2"):
+        transparent_layers(5, 2, units_per_class=units, width=width)
+
+
+def test_one_layer_needs_no_width() -> None:
+    z = logits_of(4, 5)
+    assert np.array_equal(transparent_layers(5, 1, width=1)(z), z)
+
+
+def test_the_identity_holds_in_torch_and_with_places_for_dropout() -> None:
+    z = logits_of(7, 6)
+    layers = transparent_layers(6, 4, dropout=True)
+    assert sum(isinstance(step, Dropout) for step in layers.steps) == 3
+    assert np.array_equal(layers(z), z)
+    assert torch.equal(layers.map_parameters(torch.as_tensor)(torch.as_tensor(z)), torch.as_tensor(z))
+
+
+@pytest.mark.parametrize("n_layers", [2, 3, 5])
+def test_transparent_extra_units_learn_from_the_first_step(n_layers: int) -> None:
+    classes, rng = 4, np.random.default_rng(0)
+    layers = transparent_layers(classes, n_layers).map_parameters(lambda v: torch.tensor(v, requires_grad=True))
+    outputs = layers(torch.as_tensor(rng.normal(size=(50, classes))))
+    torch.nn.functional.cross_entropy(outputs, torch.as_tensor(rng.integers(0, classes, 50))).backward()
+    for step in layers.steps[2:]:  # every dense layer that reads hidden units
+        if isinstance(step, Dense):
+            into_carried = step.weight.grad[2 * classes :, :classes]
+            assert (into_carried != 0).any(dim=1).float().mean() > 0.5, "most extra units are heard"
+
+
+def test_seeds_differ_only_in_the_extra_units() -> None:
+    one, same, other = (transparent_layers(3, 2, random_state=seed) for seed in (1, 1, 2))
+    assert np.array_equal(one.parameters()["0.weight"], same.parameters()["0.weight"])
+    assert not np.array_equal(one.parameters()["0.weight"], other.parameters()["0.weight"])
+    assert np.array_equal(one.parameters()["0.weight"][:, :6], other.parameters()["0.weight"][:, :6])
+
+
+# 1000 x 3002 + 3002 x 3002 + 3002 x 1000 = 15,016,004; one more hidden layer adds 9,012,004.
+@pytest.mark.parametrize(("n_layers", "weights", "millions"), [(3, 15_016_004, 15), (4, 24_028_008, 24)])
+def test_transparent_weight_counts_are_the_papers(n_layers: int, weights: int, millions: int) -> None:
+    layers = transparent_layers(1000, n_layers, units_per_class=3)
+    counted = sum(int(np.size(v)) for name, v in layers.parameters().items() if name.endswith("weight"))
+    assert counted == weights
+    assert round(counted / 1e6) == millions
+    assert layers.n_parameters == weights + 3002 * (n_layers - 1) + 1000
+
+
+def test_a_glorot_start_is_not_transparent() -> None:
+    z = np.random.default_rng(0).normal(size=(2000, 10)) * 3
+    layers = glorot_layers(10, 3)
+    assert not np.allclose(layers(z), z)
+    agreement = float((layers(z).argmax(axis=1) == z.argmax(axis=1)).mean())
+    assert agreement < 0.5, "a random start loses what f knew"
+    # Glorot's bound for 10 -> 32 is sqrt(6 / 42).
+    first = layers.parameters()["0.weight"]
+    assert 0.9 * np.sqrt(6 / 42) < np.abs(first).max() <= np.sqrt(6 / 42)
+
+
+@pytest.mark.parametrize("n_layers", [0, -1])
+def test_a_depth_below_one_is_refused(n_layers: int) -> None:
+    with pytest.raises(ValueError, match=f"at least 1; got {n_layers}"):
+        transparent_layers(3, n_layers)
+    with pytest.raises(ValueError, match=f"at least 1; got {n_layers}"):
+        glorot_layers(3, n_layers)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3, 5])
+def test_accuracy_at_a_transparent_start_is_that_of_f(n_layers: int) -> None:
+    rng = np.random.default_rng(5)
+    z, labels = rng.normal(size=(3000, 30)) * 4, rng.integers(0, 30, 3000)
+    start = transparent_layers(30, n_layers, random_state=7)(z)
+    assert accuracy(start, labels) == accuracy(z, labels)
+    assert metrics.nll_from_logits(start, labels) == metrics.nll_from_logits(z, labels)
+
+
+def test_accuracy_at_a_transparent_start_is_that_of_a_real_network() -> None:
+    calibration, test = load_fashion_mnist()
+    for part in (calibration, test):
+        start = cast(transparent_layers(10, 3, units_per_class=2), np.float32)(part.logits)
+        assert np.array_equal(start, part.logits)
+
+
+@pytest.mark.parametrize("n_layers", [2, 4])
+def test_two_units_a_class_at_100_classes_are_transparent_and_learn(n_layers: int) -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(600, 100)) * 2
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    overconfident = 3 * z
+    chain = transparent_layers(100, n_layers, units_per_class=2)
+    whole = torch.full((1, 600), 1 / 600)
+    objective = Objective(
+        chain,
+        row_loss("log"),
+        torch.as_tensor(overconfident, dtype=torch.float32),
+        torch.as_tensor(labels),
+        whole,
+        whole,
+    )
+    watcher = EarlyStopping(1, patience=3)
+    rates = torch.tensor([1e-3])
+    schedule = Schedule(epochs=3, averaging=0.0)
+    descend(objective, objective.start(), rates, schedule, watcher, Objective.losses, seed=0)
+    before = metrics.nll_from_logits(overconfident, labels)
+    assert float(watcher.history[0].train[0]) == pytest.approx(before, rel=1e-5)
+    assert float(watcher.best[0]) < 0.95 * before
+    fitted = objective.chain_at(watcher.parameters).member(0).map_parameters(lambda v: v.double().numpy())
+    # The paper fell to chance, 1%, here.
+    assert accuracy(fitted(overconfident), labels) > accuracy(overconfident, labels) - 0.01
