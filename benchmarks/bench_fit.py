@@ -10,15 +10,18 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from glayers import GLayers
-from glayers.calibrators import default_recipe
-from glayers.errors import GlayersWarning
-from glayers.fitting.adam import descend
-from glayers.fitting.watching import Sight
+from glayers.fitting.adam import Measure, Schedule, descend
+from glayers.fitting.objective import Objective
+from glayers.fitting.watching import Sight, Watcher
 
 SLOWEST = 10.0  # times SMS
 LEAST_BATCHING_GAIN = 5.0
@@ -36,10 +39,12 @@ def main() -> int:
     print("| rows x classes | SMS s | GLayers s | ratio | limit |\n|---|---|---|---|---|")
     for classes in (10, 100):
         logits, labels = sample(settings.rows, classes)
-        sms = best_time(lambda z=logits, y=labels: fit_sms(z, y), settings.repeats)
-        ours = best_time(lambda z=logits, y=labels: GLayers(random_state=0).fit(z, y), settings.repeats)
+        sms = best_time(partial(fit_sms, logits, labels), settings.repeats)
+        ours = best_time(partial(GLayers(random_state=0).fit, logits, labels), settings.repeats)
         missed |= ours / sms > SLOWEST
-        print(f"| {settings.rows:,} x {classes} | {sms:.3f} | {ours:.3f} | {ours / sms:.1f} | {SLOWEST:g} |", flush=True)
+        print(
+            f"| {settings.rows:,} x {classes} | {sms:.3f} | {ours:.3f} | {ours / sms:.1f} | {SLOWEST:g} |", flush=True
+        )
     logits, labels = sample(settings.rows, 10)
     batched, alone = batching(logits, labels)
     missed |= alone / batched < LEAST_BATCHING_GAIN
@@ -77,43 +82,60 @@ def best_time(call: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
+class Run(NamedTuple):
+    """One batched run: what it was given, how many epochs each member lasted, and how long it took."""
+
+    objective: Objective
+    start: Tensor
+    rates: Tensor
+    schedule: Schedule
+    measure: Measure
+    seed: int
+    lasted: dict[int, int]
+    seconds: float
+
+
 def batching(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """Time the batched run of the default recipe, then each of its members alone for as many epochs as it had there."""
-    runs: list[tuple[tuple, dict[int, int], float]] = []
+    runs: list[Run] = []
 
-    def watched(objective, start, rates, schedule, watcher, measure, seed):  # type: ignore[no-untyped-def]
+    def watched(
+        objective: Objective,
+        start: Tensor,
+        rates: Tensor,
+        schedule: Schedule,
+        watcher: Watcher,
+        measure: Measure,
+        seed: int,
+    ) -> Tensor:
         lasted = dict.fromkeys(range(len(start)), 0)
+        goes_on = torch.ones(len(start), dtype=torch.bool)
 
-        def watch(sight: Sight) -> torch.Tensor:
-            for member in torch.nonzero(goes_on["last"])[:, 0].tolist():
-                lasted[member] = sight.iteration
-            goes_on["last"] = watcher(sight)
-            return goes_on["last"]
+        def watch(sight: Sight) -> Tensor:
+            lasted.update(dict.fromkeys(torch.nonzero(goes_on)[:, 0].tolist(), sight.iteration))
+            goes_on.copy_(watcher(sight))
+            return goes_on
 
-        goes_on = {"last": torch.ones(len(start), dtype=torch.bool)}
         began = time.perf_counter()
         ended = descend(objective, start, rates, schedule, watch, measure, seed)
-        runs.append(((objective, start, rates, schedule, measure, seed), lasted, time.perf_counter() - began))
+        seconds = time.perf_counter() - began
+        runs.append(Run(objective, start, rates, schedule, measure, seed, lasted, seconds))
         return ended
 
-    original, default_recipe.descend = default_recipe.descend, watched
-    try:
+    with mock.patch("glayers.calibrators.default_recipe.descend", watched):
         for _ in range(3):
             GLayers(random_state=0).fit(logits, labels)
-    finally:
-        default_recipe.descend = original
-    (objective, start, rates, schedule, measure, seed), lasted, _ = runs[-1]
+    run = runs[-1]
     began = time.perf_counter()
-    for member, epochs in lasted.items():
+    for member, epochs in run.lasted.items():
         one = torch.tensor([member])
 
-        def until(sight: Sight, epochs: int = epochs) -> torch.Tensor:
+        def until(sight: Sight, epochs: int = epochs) -> Tensor:
             return torch.tensor([sight.iteration < epochs])
 
-        descend(objective.of(one), start[one], rates[one], schedule, until, measure, seed)
-    return min(seconds for _, _, seconds in runs), time.perf_counter() - began
+        descend(run.objective.of(one), run.start[one], run.rates[one], run.schedule, until, run.measure, run.seed)
+    return min(run.seconds for run in runs), time.perf_counter() - began
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore", GlayersWarning)
     sys.exit(main())

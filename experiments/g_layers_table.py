@@ -1,4 +1,4 @@
-"""Sets of logits -> g-layers (default recipe) beside temperature scaling, fitted on calibration rows, scored on test rows.
+"""Sets of logits -> g-layers (default recipe) beside temperature scaling: fitted on calibration, scored on test rows.
 
 Writes experiments/results/g_layers_default.csv and the same as Markdown. DIR holds .npz files with logits_val, y_val,
 logits_test, y_test. `difference` is the paired difference in test NLL against temperature scaling.
@@ -26,7 +26,8 @@ def main() -> None:
     rows = []
     for file in sorted(settings.logits.glob("*.npz")):
         started = time.perf_counter()
-        rows += one_set(file.stem, *read_parts(file).values(), seed=settings.seed)
+        calibration, test = read_parts(file).values()
+        rows += one_set(file.stem, calibration, test, settings.seed)
         print(f"{file.stem}: {time.perf_counter() - started:.1f} s", flush=True)
     write(rows)
     print(RESULTS.with_suffix(".md").read_text())

@@ -12,7 +12,9 @@ from glayers.maps import Chain, Dense, transparent_layers
 ROWS, CLASSES = 40, 3
 
 
-def make_objective(chain: Chain | None = None, members: int = 1, loss: str = "log", smoothing: float = 0.0) -> Objective:
+def make_objective(
+    chain: Chain | None = None, members: int = 1, loss: str = "log", smoothing: float = 0.0
+) -> Objective:
     """A few members that each hold other rows out, in float64."""
     rng = np.random.default_rng(0)
     z = rng.normal(size=(ROWS, CLASSES)) * 2

@@ -56,7 +56,8 @@ def test_the_objective_never_rises() -> None:
 
 
 def test_a_member_that_is_given_up_stays_where_it_was() -> None:
-    objective = penalised(make_objective(members=2), [0.1, 0.1], toward_start=True)
+    chain = dense_chain(CLASSES, CLASSES)
+    objective = penalised(make_objective(chain, members=2), [0.1, 0.1], toward_start=True)
 
     def give_up_the_first(sight: Sight) -> torch.Tensor:
         return torch.tensor([sight.iteration < 2, True])
@@ -79,12 +80,13 @@ def test_an_optimum_is_left_alone() -> None:
 
 @pytest.mark.parametrize("toward_start", [True, False])
 def test_a_strong_penalty_holds_weights_at_their_anchor(toward_start: bool) -> None:
-    objective = penalised(make_objective(), [1e6], toward_start)
-    found = objective.unflatten(minimise(objective, objective.start()).parameters)
+    objective = penalised(make_objective(), [1e3], toward_start)
+    found = objective.unflatten(minimise(objective, objective.start(), max_iterations=40).parameters)
     for name, value in found.items():
         if name.endswith("weight"):
             anchor = torch.as_tensor(objective.chain.parameters()[name]) if toward_start else torch.zeros(())
-            assert (value[0] - anchor).abs().max() < 1e-4
+            # At the optimum strength * distance = slope of the loss, and no slope here is near 10.
+            assert (value[0] - anchor).abs().max() < 1e-2
 
 
 def test_decay_toward_zero_shrinks_weights_the_more_the_stronger() -> None:

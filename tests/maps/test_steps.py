@@ -94,7 +94,10 @@ def test_logits_that_differ_by_member_are_kept_apart(name: str) -> None:
 
 def test_a_chain_of_members_is_each_chain() -> None:
     chains = [transparent_layers(CLASSES, 3, random_state=seed) for seed in range(MEMBERS)]
-    shaken = [c.map_parameters(lambda v, s=s: v + 0.1 * s) for s, c in enumerate(chains)]
+    shaken = [
+        chain.with_parameters({name: value + 0.1 * seed for name, value in chain.parameters().items()})
+        for seed, chain in enumerate(chains)
+    ]
     together = shaken[0].with_parameters(
         {name: np.stack([c.parameters()[name] for c in shaken]) for name in shaken[0].parameters()}
     )

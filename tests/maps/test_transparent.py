@@ -77,10 +77,11 @@ def test_transparent_extra_units_learn_from_the_first_step(n_layers: int) -> Non
     classes, rng = 4, np.random.default_rng(0)
     layers = transparent_layers(classes, n_layers).map_parameters(lambda v: torch.tensor(v, requires_grad=True))
     outputs = layers(torch.as_tensor(rng.normal(size=(50, classes))))
-    torch.nn.functional.cross_entropy(outputs, torch.as_tensor(rng.integers(0, classes, 50))).backward()
+    loss = torch.nn.functional.cross_entropy(outputs, torch.as_tensor(rng.integers(0, classes, 50)))
     for step in layers.steps[2:]:  # every dense layer that reads hidden units
         if isinstance(step, Dense):
-            into_carried = step.weight.grad[2 * classes :, :classes]
+            (gradient,) = torch.autograd.grad(loss, step.weight, retain_graph=True)
+            into_carried = gradient[2 * classes :, :classes]
             assert (into_carried != 0).any(dim=1).float().mean() > 0.5, "most extra units are heard"
 
 

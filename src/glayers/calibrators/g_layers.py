@@ -125,7 +125,11 @@ class GLayers(Calibrator):
             )
 
     def _check_settings(self) -> None:
-        choices = {"recipe": sorted(RECIPES), "start": ["glorot", "transparent"], "decay_to": [None, "start", "zero"]}
+        choices: dict[str, list[str | None]] = {
+            "recipe": [*sorted(RECIPES)],
+            "start": ["glorot", "transparent"],
+            "decay_to": [None, "start", "zero"],
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise GlayersError(f"{name} must be one of {allowed}; got {getattr(self, name)!r}")

@@ -1,0 +1,61 @@
+"""Log-probabilities -> log-probabilities by one small function that all classes share.
+
+Class i of a row moves by d(l_i, c): a sum of six fixed shapes of its own log-probability l_i, whose sizes are linear in
+the row's context c (its three highest log-probabilities and its entropy). Thirty numbers, whatever the number of
+classes; permuting classes permutes the output. Classes below the `depth` highest move as the last of these does.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from glayers.activations import log_softmax
+from glayers.maps.steps import Step
+
+N_SHAPES = 6
+N_CONTEXT = 5
+
+
+@dataclass(frozen=True)
+class Shared(Step):
+    """Add the shared correction: `weight` is (6, 5), shapes x context; the context is centred and scaled."""
+
+    weight: Any
+    centre: Any
+    spread: Any
+    depth: Any
+
+    def __call__(self, logits: Any) -> Any:
+        """Return corrected log-probabilities."""
+        xp = array_namespace(logits)
+        plain = log_softmax(logits)
+        ordered = xp.flip(xp.sort(plain, axis=-1), axis=-1)
+        last = min(int(self.depth), plain.shape[-1]) - 1
+        sizes = xp.matmul(context(plain, ordered, self.centre, self.spread), xp.matrix_transpose(self.weight))
+        reached = xp.maximum(plain, ordered[..., last : last + 1])
+        parts = [sizes[..., i : i + 1] * shape for i, shape in enumerate(shapes(reached))]
+        return log_softmax(plain + sum(parts))
+
+
+def shapes(l: Any) -> list[Any]:  # noqa: E741 (the l of the formulas)
+    """Six functions of a log-probability: on the scale of logits, of probabilities, and steps between."""
+    xp = array_namespace(l)
+    miss = xp.log(-xp.expm1(xp.clip(l, max=-1e-9)))  # log(1 - p)
+    return [l, xp.exp(l), xp.exp(l / 2), xp.clip(miss, min=-15) / 5, xp.tanh(l + 2.3), xp.tanh((l + 5) / 2)]
+
+
+def raw_context(plain: Any, ordered: Any) -> Any:
+    """The three highest log-probabilities of each row and its entropy, (n, 4); two classes have no third."""
+    xp = array_namespace(plain)
+    last = plain.shape[-1] - 1
+    entropy = -xp.sum(xp.exp(plain) * plain, axis=-1, keepdims=True)
+    highest = [ordered[..., min(i, last) : min(i, last) + 1] for i in range(3)]
+    return xp.concat([*highest, entropy], axis=-1)
+
+
+def context(plain: Any, ordered: Any, centre: Any, spread: Any) -> Any:
+    """A constant and the standardised context, held within four spreads: no row may be further out than those seen."""
+    xp = array_namespace(plain)
+    standard = xp.clip((raw_context(plain, ordered) - centre) / spread, min=-4, max=4)
+    return xp.concat([xp.ones_like(standard[..., :1]), standard], axis=-1)

@@ -1,0 +1,166 @@
+"""Logits -> logits by functions of one probability: each class against the rest, or the most probable class alone.
+
+A table is a broken line through knots (x, y), flat beyond its ends; two knots at one x make a jump, so piecewise linear
+and piecewise constant functions are one thing. Tables are counted, not descended: they carry no members axis.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from glayers.arrays import Floats
+from glayers.maps.steps import Step
+
+# No table says less than this, nor the top class more than 1 minus this: a wrong row costs at most about 14 nats.
+FLOOR = 1e-6
+
+
+class Table(NamedTuple):
+    """One broken line: knots in ascending order, and the value at each."""
+
+    knots: Floats
+    values: Floats
+
+    @classmethod
+    def of_bins(cls, edges: Floats, values: Floats) -> Self:
+        """Return the function that is values[i] from edges[i - 1] up to, not including, edges[i].
+
+        >>> Table.of_bins(np.array([0.5]), np.array([0.2, 0.9])).knots.tolist()
+        [0.5, 0.5]
+        """
+        if not len(edges):
+            return cls(np.zeros(1), values)
+        return cls(np.repeat(edges, 2), np.repeat(values, 2)[1:-1])
+
+
+@dataclass(frozen=True)
+class OneVersusRest(Step):
+    """Odds of each class against the rest, bent and moved: log sigmoid(power log p - rest_power log(1 - p) + shift).
+
+    Equal powers are Platt's sigmoid of the log-odds; free ones are the beta family.
+    """
+
+    power: Any
+    rest_power: Any
+    shift: Any
+
+    def __call__(self, logits: Any) -> Any:
+        """Return log-probabilities that softmax makes sum to 1."""
+        xp = array_namespace(logits)
+        log_p, log_rest = one_versus_rest(logits)
+        score = self.power * log_p - self.rest_power * log_rest + self.shift
+        return xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score)))
+
+
+@dataclass(frozen=True)
+class EachClass(Step):
+    """A table for each class, (classes, knots) each, read at its own probability; softmax makes rows sum to 1."""
+
+    knots: Any
+    values: Any
+
+    def __call__(self, logits: Any) -> Any:
+        """Return the logarithm of what each table says."""
+        xp = array_namespace(logits)
+        return xp.log(look_up(self.knots, self.values, xp.exp(one_versus_rest(logits)[0])))
+
+    @classmethod
+    def of(cls, tables: Sequence[Table]) -> Self:
+        """Hold tables of different lengths, raised to the floor; shorter ones repeat their last knot."""
+        length = max(len(table.knots) for table in tables)
+        knots, values = (
+            np.stack([np.pad(line, (0, length - len(line)), mode="edge") for line in lines])
+            for lines in zip(*tables, strict=True)
+        )
+        return cls(knots, np.clip(values, FLOOR, 1.0))
+
+
+@dataclass(frozen=True)
+class TopClass(Step):
+    """One table for the most probable class, whichever it is; the others share the rest in their old proportions.
+
+    The top class stays on top: where its table says less than the runner-up would then have, it gets as much and a
+    rounding error more. So the predicted class never changes, and such a row is more confident than its table.
+    """
+
+    knots: Any
+    values: Any
+
+    def __call__(self, logits: Any) -> Any:
+        """Return log-probabilities with the new probability of the top class."""
+        xp = array_namespace(logits)
+        log_p, log_rest = one_versus_rest(logits)
+        top = _is_top(logits)
+        lowest = xp.full_like(log_p, -xp.inf)
+        confidence = xp.exp(xp.max(log_p, axis=-1, keepdims=True))
+        new = look_up(self.knots[None, :], self.values[None, :], confidence)
+        old_rest = xp.max(xp.where(top, log_rest, lowest), axis=-1, keepdims=True)
+        others = log_p - old_rest + xp.log1p(-new)
+        runner_up = xp.max(xp.where(top, lowest, others), axis=-1, keepdims=True)
+        # A thousand rounding errors: enough to survive softmax, too few for anyone to see.
+        least = runner_up + 1e3 * float(xp.finfo(log_p.dtype).eps)
+        return xp.where(top, xp.maximum(xp.log(new), least), others)
+
+    @classmethod
+    def of(cls, table: Table) -> Self:
+        """Hold a table, kept off 0 and 1 by the floor."""
+        return cls(table.knots, np.clip(table.values, FLOOR, 1.0 - FLOOR))
+
+
+def one_versus_rest(logits: Any) -> tuple[Any, Any]:
+    """Return log p and log(1 - p) of every class, each to full precision however near 0 or 1 the probability is.
+
+    >>> log_p, log_rest = one_versus_rest(np.array([[0.0, 1e4]]))
+    >>> log_p.tolist(), abs(log_rest).tolist()
+    ([[-10000.0, 0.0]], [[0.0, 10000.0]])
+    """
+    xp = array_namespace(logits)
+    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    log_total = xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+    log_p = shifted - log_total
+    top = _is_top(logits)
+    others = xp.where(top, xp.full_like(shifted, -xp.inf), shifted)
+    highest = xp.max(others, axis=-1, keepdims=True)
+    # 1 - p of the top class would cancel; the sum of the others does not. No other class exceeds 1/2.
+    log_others = highest + xp.log(xp.sum(xp.exp(others - highest), axis=-1, keepdims=True))
+    half = xp.where(top, xp.zeros_like(log_p), xp.exp(log_p))
+    return log_p, xp.where(top, log_others - log_total, xp.log1p(-half))
+
+
+def look_up(knots: Any, values: Any, at: Any) -> Any:
+    """Read tables (tables, knots) at numbers (..., n, tables), each column from its own; at a jump, its right side.
+
+    >>> look_up(np.array([[0.0, 0.5, 0.5, 1.0]]), np.array([[0.0, 0.2, 0.6, 1.0]]), np.array([[0.25], [0.5]])).tolist()
+    [[0.1], [0.6]]
+    """
+    xp = array_namespace(at)
+    n_tables, length = knots.shape
+    first = xp.arange(n_tables, device=device(at)) * length
+
+    def read(table: Any, place: Any) -> Any:
+        place = xp.clip(place, min=0, max=length - 1)
+        return xp.reshape(xp.take(xp.reshape(table, (-1,)), xp.reshape(first + place, (-1,))), at.shape)
+
+    # Bisection for the number of knots at or below; every column searches its own table at once.
+    low = xp.zeros_like(at, dtype=first.dtype)
+    high = low + length
+    for _ in range(length.bit_length()):
+        middle = (low + high) // 2
+        below = read(knots, middle) <= at
+        searching = low < high
+        low = xp.where(searching & below, middle + 1, low)
+        high = xp.where(searching & ~below, middle, high)
+    left, right, before, after = read(knots, low - 1), read(knots, low), read(values, low - 1), read(values, low)
+    width = right - left
+    inside = width > 0
+    share = xp.where(inside, (at - left) / xp.where(inside, width, xp.ones_like(width)), xp.zeros_like(width))
+    return before + xp.clip(share, min=0.0, max=1.0) * (after - before)
+
+
+def _is_top(logits: Any) -> Any:
+    """Mark the first of the highest logits of each row, as argmax does."""
+    xp = array_namespace(logits)
+    return xp.arange(logits.shape[-1], device=device(logits)) == xp.argmax(logits, axis=-1, keepdims=True)

@@ -1,0 +1,470 @@
+"""GLayers: what its recipes promise, what it keeps, what it refuses, and that the same seed gives the same bytes."""
+
+import subprocess
+import sys
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling
+from glayers.activations import log_softmax, softmax
+from glayers.datasets import load_fashion_mnist
+from glayers.maps import Blend, Chain, Dense, Scale, transparent_layers
+from tests.calibrators.simulation import by_class, draw, sample
+from tests.strategies import Numbers
+
+PAPER: dict[str, Any] = {"recipe": "paper", "learning_rate": 1e-3, "weight_decay": 1e-3, "random_state": 0}
+FULL_BATCH = 10_000
+
+no_gain_is_fine = pytest.mark.filterwarnings("ignore:g-layers gained:glayers.GlayersWarning")
+
+
+def bent(rows: int = 400, classes: int = 4) -> tuple[Numbers, Numbers]:
+    world = sample(by_class, classes, rows, seed=3)
+    return world.logits, world.labels
+
+
+def loss_of(log_probabilities: Numbers, labels: Numbers) -> float:
+    return -float(log_probabilities[np.arange(len(labels)), labels].mean())
+
+
+# The two recipes.
+
+
+@pytest.mark.parametrize("columns", [3, 10])
+def test_no_constant_added_to_a_row_changes_the_default_recipe(columns: int) -> None:
+    z, labels = bent(300, columns)
+    shift = np.random.default_rng(0).normal(size=(300, 1)) * 50
+    plain, shifted = (GLayers(max_epochs=4, random_state=0).fit(logits, labels) for logits in (z, z + shift))
+    assert isinstance(plain.map_.steps[-1], Blend), "g is in use"
+    assert plain.predict_proba(z + shift) == pytest.approx(plain.predict_proba(z), abs=1e-9)
+    assert shifted.predict_proba(z) == pytest.approx(plain.predict_proba(z), abs=1e-6)
+
+
+def test_the_papers_recipe_with_one_setting_skips_the_search() -> None:
+    z, labels = bent()
+    g = GLayers(max_epochs=3, **PAPER).fit(z, labels)
+    assert np.isnan(g.cv_results_["held_out_loss"]).tolist() == [True]
+    assert g.out_of_fold_.shape == (0, 4)
+    # Nothing is held out, so one group and one row are enough.
+    GLayers(max_epochs=3, **PAPER).fit(z, labels, groups=np.zeros(len(z)))
+
+
+def test_the_papers_recipe_chooses_the_setting_of_least_held_out_loss() -> None:
+    z, labels = bent()
+    g = GLayers(recipe="paper", learning_rate=[1e-2, 1e-6], weight_decay=[0.0, 1.0], max_epochs=8, random_state=0)
+    g.fit(z, labels)
+    assert g.cv_results_["learning_rate"].tolist() == [1e-2, 1e-2, 1e-6, 1e-6]
+    assert g.cv_results_["weight_decay"].tolist() == [0.0, 1.0, 0.0, 1.0]
+    losses = g.cv_results_["held_out_loss"]
+    winner = int(losses.argmin())
+    rate, decay = g.cv_results_["learning_rate"][winner], g.cv_results_["weight_decay"][winner]
+    assert rate == 1e-2, "a rate of 1e-6 goes nowhere in 8 epochs"
+    # The refit on all rows is the fit with that one setting.
+    alone = GLayers(recipe="paper", learning_rate=rate, weight_decay=decay, max_epochs=8, random_state=0).fit(z, labels)
+    assert np.array_equal(alone.predict_proba(z), g.predict_proba(z))
+    # And its out-of-fold predictions are those whose loss was compared; folds of 80 rows weigh alike.
+    assert g.out_of_fold_.shape == z.shape
+    assert loss_of(g.out_of_fold_, labels) == pytest.approx(float(losses[winner]), rel=1e-6)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 4, 5])
+def test_settings_of_three_layers_serve_other_depths(n_layers: int) -> None:
+    z, labels = bent()
+    g = GLayers(n_layers, max_epochs=10, **PAPER).fit(z, labels)
+    assert sum(isinstance(step, Dense) for step in g.map_.steps) == n_layers
+    # h = 3 and 4 classes: 14 hidden units.
+    sizes = [4, *[14] * (n_layers - 1), 4]
+    expected = sum(a * b + b for a, b in pairwise(sizes))
+    assert g.n_parameters_ == expected
+    assert g.diagnostics_.loss_after < g.diagnostics_.loss_before
+
+
+def test_the_papers_recipe_keeps_the_epoch_of_least_training_loss() -> None:
+    z, labels = bent()
+    g = GLayers(max_epochs=12, **(PAPER | {"learning_rate": 0.05})).fit(z, labels)
+    history = g.history_["train_loss"]
+    assert g.diagnostics_.loss_after == pytest.approx(float(history.min()), rel=1e-5)
+    assert f"epoch {history.argmin()} " in g.diagnostics_.reason
+
+
+def test_shapes_of_what_the_default_recipe_keeps() -> None:
+    z, labels = bent()
+    g = GLayers(learning_rate=[0.01, 0.03], weight_decay=[0.0, 0.1], max_epochs=5, random_state=0).fit(z, labels)
+    # 2 rates x 2 decays x centred or not.
+    assert {len(column) for column in g.cv_results_.values()} == {8}
+    assert g.out_of_fold_.shape == (400, 4)
+    assert np.exp(g.out_of_fold_).sum(axis=1) == pytest.approx(1.0)
+    winner = int(np.argmin(g.cv_results_["held_out_loss"]))
+    assert g.cv_results_["share"][winner] > 0
+    assert np.count_nonzero(g.cv_results_["share"]) == 1
+    assert float(g.history_["held_out_loss"].min()) == pytest.approx(g.cv_results_["held_out_loss"][winner])
+    blend = g.map_.steps[-1]
+    assert isinstance(blend, Blend)
+    assert float(blend.share) == g.cv_results_["share"][winner]
+
+
+def test_a_calibrated_network_comes_back_by_temperature_scaling_with_a_word() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(1000, 4)) * 2
+    labels = draw(softmax(z), rng)
+    with pytest.warns(GlayersWarning, match="temperature scaling is returned"):
+        g = GLayers(random_state=0).fit(z, labels)
+    expected = TemperatureScaling().fit(z, labels)
+    assert g.predict_proba(z) == pytest.approx(expected.predict_proba(z), abs=1e-12)
+    assert g.n_parameters_ == 1
+    assert np.array_equal(g.predict(z), z.argmax(axis=1))
+
+
+def test_one_more_regulariser_each_runs_and_changes_the_fit() -> None:
+    z, labels = bent()
+    plain = GLayers(max_epochs=3, **PAPER).fit(z, labels).predict_proba(z)
+    extras: list[dict[str, Any]] = [{"dropout": 0.2}, {"label_smoothing": 0.1}, {"mixup": 0.4}, {"decay_to": "start"}]
+    for extra in extras:
+        other = GLayers(max_epochs=3, **(PAPER | {"weight_decay": 0.1}), **extra).fit(z, labels).predict_proba(z)
+        assert np.isfinite(other).all()
+        assert not np.array_equal(other, plain)
+
+
+def test_strong_decay_to_the_start_stays_there_and_to_zero_shrinks() -> None:
+    z, labels = bent()
+    strong = PAPER | {"weight_decay": 1e4, "max_epochs": 5, "n_layers": 2}
+    start = GLayers(decay_to="start", **strong).fit(z, labels)
+    free = GLayers(**(strong | {"weight_decay": 0.0})).fit(z, labels)
+    zero = GLayers(decay_to="zero", **(strong | {"weight_decay": 1e-2, "max_epochs": 20})).fit(z, labels)
+    sizes = [float((chain.parameters()["0.weight"] ** 2).sum()) for chain in (zero.map_, free.map_)]
+    moved = [
+        np.abs(g.map_.parameters()["0.weight"][:, :8] - np.eye(4, 8) + np.eye(4, 8, 4)).max() for g in (start, free)
+    ]
+    assert moved[0] < 0.3 * moved[1]
+    assert sizes[0] < sizes[1]
+
+
+def test_a_glorot_start_runs_and_begins_worse() -> None:
+    z, labels = bent()
+    transparent = GLayers(max_epochs=5, **PAPER).fit(z, labels)
+    with pytest.warns(GlayersWarning, match="did not lower the loss"):
+        glorot = GLayers(start="glorot", max_epochs=5, **PAPER).fit(z, labels)
+    assert glorot.history_["train_loss"][0] > transparent.history_["train_loss"][0] + 0.1
+
+
+class Halved:
+    """A q of one's own: softmax at temperature 2."""
+
+    def log_probabilities(self, logits: Any) -> Any:
+        return log_softmax(logits / 2)
+
+
+class Deaf:
+    """No submersion: the same whatever comes."""
+
+    def log_probabilities(self, logits: Any) -> Any:
+        return log_softmax(0 * logits)
+
+
+def test_an_activation_of_ones_own_is_the_last_step() -> None:
+    z, labels = bent()
+    # Four times the logits are overconfident, so that q alone is a gain already.
+    g = GLayers(activation=Halved(), max_epochs=0, **PAPER).fit(4 * z, labels)
+    assert g.predict_proba(4 * z) == pytest.approx(softmax(2 * z), abs=1e-12)
+    with pytest.raises(GlayersError, match="Deaf is no submersion"):
+        GLayers(activation=Deaf()).fit(z, labels)
+
+
+# Starting from given weights.
+
+
+def test_fitting_starts_from_the_layers_given() -> None:
+    z, labels = bent()
+    with_f = GLayers(max_epochs=20, **PAPER).fit(z, labels)
+    # Without an epoch of its own, what was given comes back.
+    kept = GLayers(initial_layers=with_f.map_, max_epochs=0, **PAPER).fit(z, labels)
+    assert kept.predict_proba(z) == pytest.approx(with_f.predict_proba(z), abs=1e-12)
+    tuned = GLayers(initial_layers=with_f.map_, max_epochs=3, **PAPER).fit(z, labels)
+    fresh = GLayers(max_epochs=3, **PAPER).fit(z, labels)
+    assert tuned.history_["train_loss"][0] == pytest.approx(with_f.diagnostics_.loss_after, rel=1e-6)
+    assert tuned.diagnostics_.loss_after <= with_f.diagnostics_.loss_after
+    assert tuned.diagnostics_.loss_after < fresh.diagnostics_.loss_after
+
+
+def test_layers_given_serve_the_default_recipe_too() -> None:
+    z, labels = bent()
+    layers = transparent_layers(4, 3, width=20)
+    g = GLayers(initial_layers=layers, max_epochs=4, random_state=0).fit(z, labels)
+    assert g.n_parameters_ == layers.n_parameters
+
+
+@pytest.mark.parametrize("recipe", ["default", "paper"])
+@pytest.mark.parametrize(
+    ("layers", "complaint"),
+    [
+        (transparent_layers(3, 2), "initial_layers do not take 4 logits"),
+        (Chain((Dense(np.ones((4, 5)), np.zeros(5)),)), "4 logits into as many; they give 5"),
+    ],
+)
+def test_layers_of_another_size_are_refused(recipe: Any, layers: Chain, complaint: str) -> None:
+    with pytest.raises(GlayersError, match=complaint):
+        GLayers(recipe=recipe, initial_layers=layers).fit(*bent())
+
+
+# Seeds, threads, weights, groups.
+
+
+@pytest.mark.parametrize("settings", [{}, PAPER, {"mixup": 0.3}, {"dropout": 0.2}], ids=str)
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(settings: dict[str, Any]) -> None:
+    z, labels = bent()
+    one, same, other = (
+        GLayers(**(settings | {"max_epochs": 4, "random_state": seed})).fit(z, labels).predict_proba(z)
+        for seed in (1, 1, 2)
+    )
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_fitting_does_not_touch_the_global_generators() -> None:
+    z, labels = bent()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    GLayers(max_epochs=2, random_state=0).fit(z, labels)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_one_and_two_threads_give_the_same_bytes() -> None:
+    calibration, test = load_fashion_mnist()
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            g = GLayers(max_epochs=1, learning_rate=0.01, random_state=0).fit(calibration.logits, calibration.labels)
+            found.append(g.predict_proba(test.logits))
+    finally:
+        torch.set_num_threads(threads)
+    assert np.array_equal(found[0], found[1])
+
+
+def test_weights_are_repeated_rows() -> None:
+    # One batch an epoch, so that both descend the very same objective; with minibatches only the optimum is shared.
+    z, labels = bent(120)
+    times = np.random.default_rng(0).integers(0, 4, 120)
+    rows = np.repeat(np.arange(120), times)
+    settings = PAPER | {"batch_size": FULL_BATCH, "max_epochs": 30}
+    weighted = GLayers(**settings).fit(z, labels, sample_weight=times)
+    repeated = GLayers(**settings).fit(z[rows], labels[rows])
+    assert weighted.predict_proba(z) == pytest.approx(repeated.predict_proba(z), abs=1e-7)
+    assert weighted.diagnostics_.loss_before == pytest.approx(repeated.diagnostics_.loss_before, rel=1e-9)
+    assert weighted.diagnostics_.loss_after == pytest.approx(repeated.diagnostics_.loss_after, rel=1e-7)
+
+
+def test_the_default_recipe_leans_to_the_rows_that_weigh_more() -> None:
+    # Half of the rows say class = argmax z, half say the class after it; weights choose whom to believe.
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(600, 3)) * 2
+    truthful = rng.random(600) < 0.5
+    labels = (draw(softmax(z), rng) + ~truthful) % 3
+    shares = []
+    for weight in (0.05, 1.0, 20.0):
+        g = GLayers(random_state=0, max_epochs=8).fit(z, labels, sample_weight=np.where(truthful, weight, 1.0))
+        shares.append(float((g.predict(z) == z.argmax(axis=1)).mean()))
+        temperature_loss = g.cv_results_["temperature_loss"][0]
+        assert np.isfinite(temperature_loss)
+    assert shares[0] < shares[1] < shares[2]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"recipe": "paper", "learning_rate": (1e-2, 1e-3), "weight_decay": 0.0}], ids=str
+)
+@no_gain_is_fine
+def test_rows_of_one_group_are_predicted_by_one_fold(settings: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    z, labels = bent(100)
+    # Each row three times over, shuffled: a group is three equal rows, perhaps with unequal labels.
+    order = rng.permutation(300)
+    logits, truth, groups = (np.repeat(part, 3, axis=0)[order] for part in (z, labels, np.arange(100)))
+    truth = np.where(rng.random(300) < 0.2, (truth + 1) % 4, truth)
+    together, apart = (
+        GLayers(max_epochs=4, random_state=0, **settings).fit(logits, truth, groups=g).out_of_fold_
+        for g in (groups, None)
+    )
+    spread = [max(np.ptp(p[groups == g], axis=0).max() for g in range(100)) for p in (together, apart)]
+    assert spread[0] < 1e-12
+    assert spread[1] > 1e-4
+
+
+def test_rows_out_of_fold_were_not_seen() -> None:
+    # Random labels: a fit that saw them learns them by heart; one that did not cannot beat the entropy.
+    rng = np.random.default_rng(0)
+    z, labels = rng.normal(size=(200, 3)) * 2, rng.integers(0, 3, 200)
+    by_heart: dict[str, Any] = {
+        "learning_rate": (5e-3, 1e-2),
+        "weight_decay": 0.0,
+        "max_epochs": 80,
+        "patience": 80,
+        "batch_size": 50,
+    }
+    g = GLayers(3, 10, recipe="paper", random_state=0, **by_heart).fit(z, labels)
+    assert g.diagnostics_.loss_after < np.log(3) - 0.2
+    assert loss_of(g.out_of_fold_, labels) > np.log(3)
+
+
+@no_gain_is_fine
+def test_the_default_recipe_does_not_believe_random_labels() -> None:
+    rng = np.random.default_rng(0)
+    z, labels = rng.normal(size=(300, 3)) * 2, rng.integers(0, 3, 300)
+    g = GLayers(random_state=0).fit(z, labels)
+    assert loss_of(g.out_of_fold_, labels) > np.log(3) - 0.01
+    assert g.predict_proba(z).max() < 0.5
+
+
+# Rows at the edge.
+
+
+@no_gain_is_fine
+@pytest.mark.parametrize("recipe", ["default", "paper"])
+def test_a_class_never_seen_keeps_a_small_finite_probability(recipe: Any) -> None:
+    z, labels = bent()
+    seen = labels != 2
+    with pytest.warns(GlayersWarning, match="no row is labelled 2: their probabilities rest on the network alone"):
+        g = GLayers(**(PAPER | {"recipe": recipe, "max_epochs": 4})).fit(z[seen], labels[seen])
+    p = g.predict_proba(z[seen])
+    assert g.diagnostics_.classes_never_seen == (2,)
+    assert p.shape[1] == 4
+    assert (p[:, 2] > 0).all()
+    assert p[:, 2].mean() < softmax(z[seen])[:, 2].mean()
+    assert np.isfinite(g.transform(z)).all()
+
+
+@no_gain_is_fine
+@pytest.mark.parametrize("recipe", ["default", "paper"])
+def test_labels_of_one_class_only_are_believed(recipe: Any) -> None:
+    z, _ = bent()
+    with pytest.warns(GlayersWarning, match="no row is labelled 0, 2, 3"):
+        g = GLayers(**(PAPER | {"recipe": recipe, "learning_rate": 1e-2})).fit(z, np.ones(len(z), dtype=int))
+    p = g.predict_proba(z)
+    assert np.isfinite(p).all()
+    assert p[:, 1].mean() > softmax(z)[:, 1].mean() + 0.05
+
+
+@pytest.mark.parametrize("recipe", ["default", "paper"])
+def test_many_missing_classes_are_counted_not_listed(recipe: Any) -> None:
+    z = np.random.default_rng(0).normal(size=(40, 12))
+    with pytest.warns(GlayersWarning, match="no row is labelled 2, 3, 4, 5, 6 and 5 others"):
+        GLayers(**(PAPER | {"recipe": recipe, "max_epochs": 3})).fit(z, np.arange(40) % 2)
+
+
+@no_gain_is_fine
+@pytest.mark.parametrize("recipe", ["default", "paper"])
+@pytest.mark.parametrize("size", [1e-4, 1e4])
+def test_huge_and_tiny_logits_are_fitted(recipe: Any, size: float) -> None:
+    z, labels = bent()
+    g = GLayers(**(PAPER | {"recipe": recipe, "max_epochs": 6})).fit(z * size, labels)
+    assert np.isfinite(g.predict_proba(z * size)).all()
+    assert g.diagnostics_.loss_after < g.diagnostics_.loss_before
+    if recipe == "default":
+        # It starts from temperature, so the scale of the logits is nothing to it.
+        plain = GLayers(**(PAPER | {"recipe": recipe, "max_epochs": 6})).fit(z, labels)
+        assert g.predict_proba(z * size) == pytest.approx(plain.predict_proba(z), abs=1e-5)
+
+
+@no_gain_is_fine
+def test_equal_logits_teach_the_frequencies() -> None:
+    labels = np.array([0] * 60 + [1] * 30 + [2] * 10)[np.random.default_rng(0).permutation(100)]
+    g = GLayers(random_state=0, learning_rate=0.1, batch_size=10).fit(np.zeros((100, 3)), labels)
+    assert g.predict_proba(np.zeros((1, 3)))[0] == pytest.approx([0.6, 0.3, 0.1], abs=0.1)
+
+
+@no_gain_is_fine
+@pytest.mark.filterwarnings("ignore:no row is labelled:glayers.GlayersWarning")
+def test_two_rows_are_enough_and_one_is_refused_where_rows_are_held_out() -> None:
+    z, labels = bent()
+    p = GLayers(random_state=0, max_epochs=3).fit(z[:2], labels[:2]).predict_proba(z)
+    assert np.isfinite(p).all()
+    with pytest.raises(GlayersError, match="at least 2 rows, one to hold out; got 1"):
+        GLayers(random_state=0).fit(z[:1], labels[:1])
+    assert np.isfinite(GLayers(**PAPER).fit(z[:1], labels[:1]).predict_proba(z)).all()
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"recipe": "best"}, r"recipe must be one of \['default', 'paper'\]; got 'best'"),
+        ({"loss": "hinge"}, r"loss must be one of \['brier', 'log'\]; got 'hinge'"),
+        ({"start": "zero"}, r"start must be one of \['glorot', 'transparent'\]; got 'zero'"),
+        ({"decay_to": "one"}, r"decay_to must be one of \[None, 'start', 'zero'\]; got 'one'"),
+        ({"device": "toaster"}, "device 'toaster' cannot be used here: .*cpu"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\); got 1.0"),
+        ({"mixup": -1.0}, "mixup .* got -1.0"),
+        ({"label_smoothing": 1.0}, r"label_smoothing must lie in \[0, 1\)"),
+        ({"n_layers": 0}, "n_layers counts the last layer and must be at least 1; got 0"),
+        ({"units_per_class": 1}, "at least 8 units .* units_per_class >= 2"),
+        ({"width": 7}, "at least 8 units .* got 7"),
+        ({"n_folds": 1}, "at least 2 folds; got 1"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_are_refused_with_the_way_out(settings: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        GLayers(**settings).fit(*bent())
+
+
+def test_a_fit_that_gains_nothing_warns() -> None:
+    z, labels = bent()
+    with pytest.warns(GlayersWarning, match="did not lower the loss of the rows they were fitted on"):
+        GLayers(**(PAPER | {"learning_rate": 0.0, "max_epochs": 2})).fit(z, labels)
+
+
+def test_settings_are_kept_as_given_and_can_be_changed() -> None:
+    g = GLayers(4, 5, recipe="paper", learning_rate=[1e-3], random_state=7)
+    settings = g.get_params()
+    assert settings["n_layers"] == 4
+    assert settings["units_per_class"] == 5
+    assert settings["learning_rate"] == [1e-3]
+    assert g.set_params(n_layers=2, max_epochs=1).n_layers == 2
+    assert "n_layers=2" in repr(g)
+    with pytest.raises(ValueError, match="depth"):
+        g.set_params(depth=3)
+
+
+def test_without_torch_g_layers_name_the_extra_and_temperature_works() -> None:
+    code = (
+        "import sys\n"
+        "class NoTorch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'torch': raise ModuleNotFoundError('No module named torch', name='torch')\n"
+        "sys.meta_path.insert(0, NoTorch())\n"
+        "import glayers\n"
+        "t = glayers.TemperatureScaling().fit([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]], [0, 1, 1])\n"
+        "print(round(float(t.predict_proba([[1.0, 0.0, 3.0]]).sum()), 6))\n"
+        "for module in (glayers, glayers.calibrators):\n"
+        "    try: module.GLayers\n"
+        "    except ModuleNotFoundError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    sums, *messages = done.stdout.splitlines()
+    assert sums == "1.0"
+    assert len(messages) == 2
+    assert all("glayers[fit]" in message for message in messages)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    import glayers.calibrators
+
+    with pytest.raises(AttributeError, match="Platt"):
+        _ = glayers.calibrators.Platt
+
+
+def test_the_map_begins_with_the_temperature_that_was_fitted() -> None:
+    z, labels = bent()
+    g = GLayers(max_epochs=3, random_state=0).fit(z, labels)
+    scale = next(step for step in g.map_.steps if isinstance(step, Scale))
+    assert 1 / float(scale.factor) == pytest.approx(TemperatureScaling().fit(z, labels).temperature_, rel=1e-9)
+
+
+def test_a_progress_bar_writes_nothing_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    GLayers(max_epochs=2, random_state=0, progress=True).fit(*bent())
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,330 @@
+"""Non-parametric and binary classics: laws they share, truths they recover, and other implementations they match."""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.special import betaln, expit, logit
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from glayers.activations import log_softmax, softmax
+from glayers.calibrators.base import Calibrator
+from glayers.calibrators.binary import BetaCalibration, PlattScaling, fit_logistic, platt_targets
+from glayers.calibrators.nonparametric import (
+    BayesianBinning,
+    HistogramBinning,
+    IsotonicCalibration,
+    ScalingBinning,
+    SplineCalibration,
+)
+from glayers.calibrators.scaling import TemperatureScaling
+from glayers.errors import GlayersError, GlayersWarning
+from glayers.maps.tables import look_up
+from tests.strategies import Numbers
+
+METHODS: dict[str, Callable[[], Calibrator]] = {
+    "platt": PlattScaling,
+    "beta": BetaCalibration,
+    "isotonic": IsotonicCalibration,
+    "histogram": HistogramBinning,
+    "histogram of the top": lambda: HistogramBinning(target="top"),
+    "bayesian": BayesianBinning,
+    "scaling-binning": ScalingBinning,
+    "spline": SplineCalibration,
+    "spline of classes": lambda: SplineCalibration(target="classes"),
+}
+KEEP_THE_CLASS = ["histogram of the top", "bayesian", "scaling-binning", "spline"]
+every_method = pytest.mark.parametrize("name", list(METHODS))
+
+
+def calibrated(n: int, k: int = 3, seed: int = 0) -> tuple[Numbers, Numbers]:
+    """Logits and labels drawn from their softmax."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, k)) * 1.5
+    return z, (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+
+
+@every_method
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_rows_sum_to_one_and_stay_finite_for_extreme_logits(name: str, m: int) -> None:
+    z, labels = calibrated(300, max(2, m))
+    z = z[:, 1:] - z[:, :1] if m == 1 else z
+    extreme = np.concatenate([z, 1e4 * np.sign(z[:20]), -1e4 * np.sign(z[:20])]).astype(np.float32)
+    for fitted in (METHODS[name]().fit(z, labels), METHODS[name]().fit(extreme, np.resize(labels, len(extreme)))):
+        p = fitted.predict_proba(extreme)
+        assert p.shape == (len(extreme), max(2, m))
+        assert np.isfinite(fitted.transform(extreme)).all()
+        np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
+        assert fitted.diagnostics_.converged
+
+
+@every_method
+def test_one_logit_is_two_logits_with_a_zero(name: str) -> None:
+    z, labels = calibrated(400, 2)
+    lone = z[:, 1:] - z[:, :1]
+    two = np.concatenate([np.zeros_like(lone), lone], axis=1)
+    np.testing.assert_allclose(
+        METHODS[name]().fit(lone, labels).predict_proba(lone), METHODS[name]().fit(two, labels).predict_proba(two)
+    )
+
+
+@every_method
+def test_a_calibrated_model_stays_nearly_unchanged(name: str) -> None:
+    z, labels = calibrated(20_000)
+    change = np.abs(METHODS[name]().fit(z, labels).predict_proba(z) - softmax(z))
+    # A bin of a fifteenth of the rows is up to 0.1 wide in its middle, so rounding to it moves rows by some hundredths.
+    assert change.mean() < 0.03
+    assert change.mean() < 0.01 or name in {"histogram", "histogram of the top", "scaling-binning"}
+
+
+@every_method
+def test_a_weight_of_two_is_a_row_repeated(name: str) -> None:
+    z, labels = calibrated(500, 4)
+    weights = np.random.default_rng(1).integers(0, 4, len(z))
+    weighted = METHODS[name]().fit(z, labels, sample_weight=weights).predict_proba(z)
+    repeated = METHODS[name]().fit(z.repeat(weights, axis=0), labels.repeat(weights)).predict_proba(z)
+    np.testing.assert_allclose(weighted, repeated, atol=1e-7)
+
+
+@every_method
+def test_the_order_of_rows_and_constants_added_to_them_change_nothing(name: str) -> None:
+    z, labels = calibrated(500, 4)
+    order = np.random.default_rng(1).permutation(len(z))
+    plain = METHODS[name]().fit(z, labels).predict_proba(z)
+    np.testing.assert_allclose(METHODS[name]().fit(z[order], labels[order]).predict_proba(z), plain, atol=1e-9)
+    np.testing.assert_allclose(METHODS[name]().fit(z + 3.0, labels).predict_proba(z + 3.0), plain, atol=1e-6)
+
+
+@every_method
+def test_a_class_without_rows_keeps_a_small_positive_probability(name: str) -> None:
+    z, labels = calibrated(600, 4)
+    seen = labels != 2
+    with pytest.warns(GlayersWarning, match="no row is labelled 2"):
+        fitted = METHODS[name]().fit(z[seen], labels[seen])
+    p = fitted.predict_proba(z)
+    assert (p > 0).all()
+    if name not in KEEP_THE_CLASS:
+        assert p[seen, 2].mean() < 0.01
+
+
+@pytest.mark.parametrize("name", KEEP_THE_CLASS)
+def test_methods_for_the_top_class_keep_the_predicted_class(name: str) -> None:
+    z, _ = calibrated(500, 5)
+    labels = np.random.default_rng(4).integers(0, 5, 500)  # the network knows nothing, so its top class falls to 1/5
+    fitted = METHODS[name]().fit(z, labels)
+    assert (fitted.predict(z) == z.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("name", ["platt", "isotonic", "spline of classes", "spline", "bayesian", "beta"])
+def test_a_known_distortion_of_two_classes_is_undone(name: str) -> None:
+    """The truth is sigmoid(z); the network says 2 z + 1, which beta and Platt can undo exactly and the rest closely."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=20_000) * 1.5
+    labels = (rng.random(len(z)) < expit(z)).astype(int)
+    shift = 0.0 if name in KEEP_THE_CLASS else 1.0  # keeping the class, they cannot undo a shift
+    says = (2 * z + shift)[:, None]
+    found = METHODS[name]().fit(says, labels).predict_proba(says)[:, 1]
+    assert np.abs(found - expit(z)).mean() < (0.01 if name in {"platt", "beta"} else 0.02)
+
+
+@pytest.mark.parametrize("name", ["platt", "beta"])
+def test_a_distortion_within_the_family_is_recovered(name: str) -> None:
+    rng = np.random.default_rng(0)
+    p = expit(rng.normal(size=20_000) * 1.5)
+    a, b, c = (1.5, 1.5, 0.5) if name == "platt" else (0.5, 2.0, 0.3)
+    labels = (rng.random(len(p)) < expit(a * np.log(p) - b * np.log1p(-p) + c)).astype(int)
+    found = METHODS[name]().fit(logit(p)[:, None], labels).map_.parameters()
+    assert found["1.power"][1] == pytest.approx(a, abs=0.1)
+    assert found["1.rest_power"][1] == pytest.approx(b, abs=0.1)
+    assert found["1.shift"][1] == pytest.approx(c, abs=0.1)
+
+
+def test_platt_on_two_classes_is_logistic_regression_on_the_difference_of_logits() -> None:
+    z, labels = calibrated(400, 2)
+    score = z[:, 1] - z[:, 0]
+    targets = platt_targets(labels == 1, np.ones(len(labels)))
+    # A soft target is a hit and a miss, weighted.
+    twice, both = np.tile(score, 2)[:, None], np.repeat([1, 0], len(score))
+    peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
+    peer.fit(twice, both, sample_weight=np.concatenate([targets, 1 - targets]))
+    found = PlattScaling().fit(z, labels)
+    np.testing.assert_allclose(found.predict_proba(z), peer.predict_proba(score[:, None]), atol=1e-6)
+    assert found.n_parameters_ == 6
+
+
+def test_a_logistic_fit_is_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    features, weights = rng.normal(size=(300, 2)) * [1, 40] + [5, 0], rng.uniform(0.1, 2, 300)
+    hits = rng.random(300) < expit(features[:, 0] - 5 + features[:, 1] / 40)
+    peer = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-12).fit(features, hits, sample_weight=weights)
+    found = fit_logistic(features, hits.astype(float), weights)
+    np.testing.assert_allclose(found.coefficients, [*peer.coef_[0], *peer.intercept_], rtol=1e-6)
+
+
+def test_beta_slopes_are_never_negative_and_end_at_the_best_edge() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2_000, 1)) * 2
+    for slope in (-1.0, 0.1):
+        labels = (rng.random(2_000) < expit(slope * z[:, 0] ** 2 - 0.5)).astype(int)
+        fitted = BetaCalibration().fit(z, labels)
+        found = fitted.map_.parameters()
+        power, rest = found["1.power"][1], found["1.rest_power"][1]
+        assert min(power, rest) == 0.0
+        log_rest, log_p = log_softmax(np.append(0 * z, z, axis=1)).T
+        targets = platt_targets(labels == 1, np.ones(len(z)))
+        # Nowhere near is it better: moving a slope inside or the shift never lowers the loss.
+        losses = []
+        for da, db, dc in [(0, 0, 0), (1e-3, 0, 0), (0, 1e-3, 0), (1e-3, 1e-3, 0), (0, 0, 1e-3), (0, 0, -1e-3)]:
+            score = (power + da) * log_p - (rest + db) * log_rest + found["1.shift"][1] + dc
+            losses.append(np.mean(np.logaddexp(0, score) - targets * score))
+        assert min(losses[1:]) > losses[0]
+
+
+def test_isotonic_is_scikit_learns_for_each_class_made_to_sum_to_one() -> None:
+    z, labels = calibrated(800, 4)
+    new, _ = calibrated(300, 4, seed=9)
+    p, q = softmax(z), softmax(new)
+    peer = np.stack(
+        [
+            IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(p[:, c], labels == c).predict(q[:, c])
+            for c in range(4)
+        ],
+        axis=1,
+    )
+    peer = np.maximum(peer, 1e-6)
+    found = IsotonicCalibration().fit(z, labels).predict_proba(new)
+    np.testing.assert_allclose(found, peer / peer.sum(axis=1, keepdims=True), atol=1e-9)
+
+
+def test_isotonic_is_monotone() -> None:
+    z, labels = calibrated(500, 2)
+    rising = np.linspace(-8, 8, 400)[:, None]
+    lone = z[:, 1:] - z[:, :1]
+    assert (np.diff(IsotonicCalibration().fit(lone, labels).predict_proba(rising)[:, 1]) >= -1e-15).all()
+
+
+def slow_bins(scores: Numbers, hits: Numbers, n_bins: int, pseudo_hits: float) -> Numbers:
+    """Sort, deal equal numbers of rows out, count: the new probability of every row."""
+    order = np.argsort(scores)
+    new = np.empty(len(scores))
+    for part in np.array_split(order, n_bins):
+        new[part] = (sum(bool(hits[i]) for i in part) + pseudo_hits) / (len(part) + 1)
+    return new
+
+
+def test_histogram_binning_is_what_a_slow_loop_counts() -> None:
+    z, labels = calibrated(600, 3)  # 600 rows make 12 bins of 50 exactly
+    p = softmax(z)
+    each = np.stack([slow_bins(p[:, c], labels == c, 12, 1 / 3) for c in range(3)], axis=1)
+    found = HistogramBinning(12).fit(z, labels).predict_proba(z)
+    np.testing.assert_allclose(found, each / each.sum(axis=1, keepdims=True), atol=1e-12)
+
+    top = slow_bins(p.max(axis=1), p.argmax(axis=1) == labels, 12, 1 / 2)
+    found = HistogramBinning(12, target="top").fit(z, labels).predict_proba(z)
+    share = np.sort(p, axis=1)[:, 1] / (1 - p.max(axis=1))
+    free = top > (1 - top) * share  # rows whose bin does not fall below the runner-up
+    assert free.mean() > 0.9
+    np.testing.assert_allclose(found.max(axis=1)[free], top[free], atol=1e-12)
+
+
+def test_scaling_binning_gives_bin_means_of_temperature_scaling() -> None:
+    z, labels = calibrated(600, 3)
+    scaled = TemperatureScaling().fit(3 * z, labels).predict_proba(3 * z).max(axis=1)
+    expected = np.empty(600)
+    for part in np.array_split(np.argsort(scaled), 6):
+        expected[part] = scaled[part].mean()
+    found = ScalingBinning(6).fit(3 * z, labels).predict_proba(3 * z).max(axis=1)
+    free = found < expected + 1e-9
+    assert free.mean() > 0.8
+    np.testing.assert_allclose(found[free], expected[free], atol=1e-9)
+
+
+def test_bayesian_binning_averages_binnings_by_their_evidence() -> None:
+    z, labels = calibrated(120, 3)
+    fitted = BayesianBinning().fit(z, labels)
+    p = softmax(z)
+    scores, hits = p.max(axis=1), p.argmax(axis=1) == labels
+    order = np.argsort(scores)
+    tried, evidence = [], []
+    for n_bins in range(1, 24 + 1):  # 120^(1/3) / 10 is below 1; 120 / 5 = 24 is below 10 * 120^(1/3) = 49.3
+        bin_of = np.empty(120, dtype=int)
+        bin_of[order] = np.floor((np.arange(120) + 0.5) / 120 * n_bins + 1e-9)
+        inner = [(scores[bin_of == b].max() + scores[bin_of == b + 1].min()) / 2 for b in range(n_bins - 1)]
+        borders = [1 / 3, *inner, 1.0]
+        new, total = np.empty(120), 0.0
+        for b in range(n_bins):
+            mine = bin_of == b
+            a0 = 2 / n_bins * (borders[b] + borders[b + 1]) / 2
+            b0 = 2 / n_bins - a0
+            total += betaln(hits[mine].sum() + a0, (~hits[mine]).sum() + b0) - betaln(a0, b0)
+            new[mine] = (hits[mine].sum() + a0) / (mine.sum() + 2 / n_bins)
+        tried.append(new)
+        evidence.append(total)
+    shares = np.exp(np.array(evidence) - max(evidence))
+    expected = shares @ np.array(tried) / shares.sum()
+    found = fitted.predict_proba(z).max(axis=1)
+    free = found < expected + 1e-9
+    assert free.mean() > 0.8
+    np.testing.assert_allclose(found[free], expected[free], atol=1e-9)
+
+
+def test_a_spline_says_on_average_what_share_was_hit() -> None:
+    z, labels = calibrated(3_000, 3)
+    table = SplineCalibration().fit(4 * z, labels).map_.parameters()
+    confidence = softmax(4 * z).max(axis=1, keepdims=True)
+    says = look_up(table["1.knots"][None], table["1.values"][None], confidence)
+    assert says.mean() == pytest.approx((z.argmax(axis=1) == labels).mean(), abs=1e-4)
+
+
+def test_a_spline_is_the_constrained_least_squares_fit_in_another_basis() -> None:
+    """Hastie et al., Elements of Statistical Learning, 5.2.1: natural splines by truncated powers; ends by Lagrange."""
+    z, labels = calibrated(300, 3)
+    weights = np.random.default_rng(5).uniform(0.1, 5, 300)
+    p = softmax(z)
+    order = np.argsort(p.max(axis=1))
+    hits, mass = (p.argmax(axis=1) == labels)[order], weights[order] / weights.sum()
+    end, cumulative, knots = np.cumsum(mass), np.cumsum(mass * hits), np.linspace(0, 1, 5)
+
+    def basis(t: Numbers) -> Numbers:
+        cut = [(np.maximum(t - a, 0) ** 3 - np.maximum(t - 1, 0) ** 3) / (1 - a) for a in knots[:-1]]
+        return np.stack([np.ones_like(t), t, *(each - cut[-1] for each in cut[:-1])], axis=1)
+
+    fit, ends = basis(end), basis(np.array([0.0, 1.0]))
+    system = np.block([[fit.T @ (mass[:, None] * fit), ends.T], [ends, np.zeros((2, 2))]])
+    heights = np.linalg.solve(system, np.concatenate([fit.T @ (mass * cumulative), [0, cumulative[-1]]]))[:5]
+    slopes = (basis(end) - basis(end - mass)) @ heights / mass
+    table = SplineCalibration(5).fit(z, labels, sample_weight=weights).map_.parameters()
+    np.testing.assert_allclose(table["1.values"], np.clip(slopes, 1e-6, 1 - 1e-6), atol=1e-8)
+
+
+def test_a_spline_follows_a_distortion_of_three_classes() -> None:
+    z, labels = calibrated(20_000, 3)
+    truth = softmax(z).max(axis=1)
+    found = SplineCalibration().fit(3 * z, labels).predict_proba(3 * z).max(axis=1)
+    for part in np.array_split(np.argsort(found), 10):
+        # The least confident tenth is lifted where the top class would fall below the runner-up.
+        assert found[part].mean() == pytest.approx(truth[part].mean(), abs=0.05)
+
+
+def test_settings_are_checked() -> None:
+    z, labels = calibrated(50)
+    with pytest.raises(GlayersError, match="target must be 'top' or 'classes'"):
+        HistogramBinning().set_params(target="all").fit(z, labels)
+    with pytest.raises(GlayersError, match="smoothing must be a number of pseudo-rows"):
+        HistogramBinning(smoothing=-1.0).fit(z, labels)
+    with pytest.raises(GlayersError, match="n_bins must be at least 1"):
+        HistogramBinning(0).fit(z, labels)
+    with pytest.raises(GlayersError, match="n_knots must be at least 3"):
+        SplineCalibration(2).fit(z, labels)
+
+
+@every_method
+def test_few_rows_and_equal_rows_are_no_obstacle(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GlayersWarning)
+        for z, labels in [(np.zeros((3, 3)), [0, 1, 2]), (np.eye(2, 3) - 1, [0, 2])]:
+            p = METHODS[name]().fit(z, labels).predict_proba(z)
+            np.testing.assert_allclose(p.sum(axis=1), 1)
+            assert (p > 0).all()

@@ -1,0 +1,92 @@
+"""Folds: every class dealt out evenly, groups whole, and weights of training and held-out rows that share nothing."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glayers import GlayersError
+from glayers.fitting.folds import assign_folds, fold_weights
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.integers(2, 200),
+    classes=st.integers(2, 12),
+    n_folds=st.integers(2, 7),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_class_is_dealt_out_evenly(seed: int, rows: int, classes: int, n_folds: int) -> None:
+    labels = np.random.default_rng(seed).integers(0, classes, rows)
+    folds = assign_folds(labels, None, n_folds, random_state=seed % 1000)
+    used = min(n_folds, rows)
+    assert set(folds) == set(range(used))
+    counts = np.array([np.bincount(folds[labels == c], minlength=used) for c in range(classes)])
+    assert (np.ptp(counts, axis=1) <= 1).all()
+    assert np.ptp(counts.sum(axis=0)) <= 1
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_groups=st.integers(2, 30), n_folds=st.integers(2, 5))
+@settings(max_examples=30, deadline=None)
+def test_groups_are_never_split(seed: int, n_groups: int, n_folds: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels, groups = rng.integers(0, 3, 90), rng.integers(0, n_groups, 90)
+    groups[:2] = [0, 1]
+    folds = assign_folds(labels, groups, n_folds, random_state=0)
+    for group in np.unique(groups):
+        assert len(set(folds[groups == group])) == 1
+    assert len(set(folds)) == min(n_folds, len(np.unique(groups)))
+
+
+def test_groups_may_be_names_and_may_hold_rare_classes() -> None:
+    labels = np.array([0, 1, 0, 1, 2, 0])
+    groups = np.array(["a", "a", "b", "b", "c", "c"])
+    folds = assign_folds(labels, groups, n_folds=3, random_state=1)
+    assert folds[0] == folds[1]
+    assert folds[2] == folds[3]
+    assert folds[4] == folds[5]
+    assert len(set(folds)) == 3
+
+
+def test_the_same_seed_gives_the_same_folds_and_another_does_not() -> None:
+    labels = np.random.default_rng(0).integers(0, 3, 50)
+    one, same, other = (assign_folds(labels, None, 5, seed) for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_fewer_rows_than_folds_leave_one_row_out_each() -> None:
+    folds = assign_folds(np.array([2, 0, 1]), None, n_folds=5, random_state=0)
+    assert sorted(folds) == [0, 1, 2]
+
+
+def test_impossible_folds_are_refused() -> None:
+    with pytest.raises(GlayersError, match="at least 2 folds; got 1"):
+        assign_folds(np.array([0, 1, 2]), None, n_folds=1, random_state=0)
+    with pytest.raises(GlayersError, match="at least 2 rows, one to hold out; got 1"):
+        assign_folds(np.array([0]), None, n_folds=5, random_state=0)
+    with pytest.raises(GlayersError, match="at least 2 different values"):
+        assign_folds(np.array([0, 1, 2]), np.array([7, 7, 7]), n_folds=3, random_state=0)
+
+
+def test_weights_by_hand() -> None:
+    # Fold 0 holds out rows 0 and 2, of weight 1 and 3; it trains on rows 1 and 3, of weight 2 and 2.
+    train, held_out = fold_weights(np.array([0, 1, 0, 1]), np.array([1.0, 2.0, 3.0, 2.0]))
+    assert train.tolist() == [[0, 0.5, 0, 0.5], [0.25, 0, 0.75, 0]]
+    assert held_out.tolist() == [[0.25, 0, 0.75, 0], [0, 0.5, 0, 0.5]]
+
+
+def test_training_and_held_out_rows_share_nothing_and_leave_nothing_out() -> None:
+    labels = np.random.default_rng(0).integers(0, 4, 31)
+    train, held_out = fold_weights(assign_folds(labels, None, 5, 0), None)
+    assert not ((train > 0) & (held_out > 0)).any()
+    assert ((train > 0) | (held_out > 0)).all()
+    assert ((held_out > 0).sum(axis=0) == 1).all()
+    assert train.sum(axis=1) == pytest.approx(1.0)
+    assert held_out.sum(axis=1) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0]])
+def test_a_fold_without_weight_is_refused(weights: list[float]) -> None:
+    with pytest.raises(GlayersError, match="no weight to train on or to hold out"):
+        fold_weights(np.array([0, 1, 0, 1]), np.array(weights))

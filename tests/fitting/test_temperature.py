@@ -1,0 +1,143 @@
+"""The inverse temperature: the optimum others find, at any scale and precision; where there is none, it says so."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from glayers import GlayersWarning, TemperatureScaling
+from glayers.fitting.temperature import fit_inverse_temperature
+from tests.strategies import Numbers
+
+NONE_IS_BEST = "every row is right by a margin: no finite temperature is best"
+FLAT_IS_BEST = "the logits tell nothing about the labels: the best is a flat guess"
+
+
+def informative(seed: int, rows: int = 200, classes: int = 4, size: float = 2.0) -> tuple[Numbers, Numbers]:
+    """Logits that know something, but not everything, about the labels."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(rows, classes)) * size
+    return z, (z + 1.5 * rng.gumbel(size=z.shape)).argmax(axis=1)
+
+
+def loss(b: float, z: Numbers, labels: Numbers, weights: Numbers | None = None) -> float:
+    own = log_softmax(b * z.astype(np.float64), axis=1)[np.arange(len(z)), labels]
+    return -float(np.average(own, weights=weights))
+
+
+def slope(b: float, z: Numbers, labels: Numbers) -> float:
+    wide = z.astype(np.float64)
+    return float(((softmax(b * wide, axis=1) * wide).sum(axis=1) - wide[np.arange(len(z)), labels]).mean())
+
+
+@given(seed=st.integers(0, 2**32 - 1), classes=st.integers(2, 9), narrow=st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_it_is_the_optimum_that_scipy_finds(seed: int, classes: int, narrow: bool) -> None:
+    z, labels = informative(seed, classes=classes)
+    z = z.astype(np.float32) if narrow else z
+    found = fit_inverse_temperature(z, labels, None)
+    # A minimiser that sees values only is blind to the last 1e-8; a root of the slope is not.
+    root = brentq(slope, 1e-3, 50, args=(z, labels), xtol=1e-14, rtol=1e-13)
+    by_value = minimize_scalar(loss, bounds=(1e-3, 50), args=(z, labels), method="bounded", options={"xatol": 1e-10})
+    assert found.converged
+    assert found.reason == ""
+    assert found.factor == pytest.approx(root, rel=1e-8)
+    assert found.factor == pytest.approx(by_value.x, rel=1e-5)
+
+
+def test_a_large_set_is_read_from_a_good_start_and_ends_at_the_same_optimum() -> None:
+    z, labels = informative(3, rows=9_001)
+    root = brentq(slope, 1e-3, 50, args=(z, labels), xtol=1e-14, rtol=1e-13)
+    assert fit_inverse_temperature(z, labels, None).factor == pytest.approx(root, rel=1e-8)
+    assert fit_inverse_temperature(z, labels, None, start=30.0).factor == pytest.approx(root, rel=1e-8)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=15, deadline=None)
+def test_weights_are_repeated_rows(seed: int) -> None:
+    z, labels = informative(seed)
+    times = np.random.default_rng(seed).integers(0, 4, len(z))
+    rows = np.repeat(np.arange(len(z)), times)
+    weighted = fit_inverse_temperature(z, labels, times.astype(np.float64)).factor
+    assert weighted == pytest.approx(fit_inverse_temperature(z[rows], labels[rows], None).factor, rel=1e-8)
+
+
+@given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([1e-6, 1 / 7, 7.0, 1e4]))
+@settings(max_examples=20, deadline=None)
+def test_logits_times_seven_have_seven_times_the_temperature(seed: int, scale: float) -> None:
+    z, labels = informative(seed)
+    plain, scaled = (TemperatureScaling().fit(factor * z, labels) for factor in (1.0, scale))
+    assert scaled.temperature_ == pytest.approx(scale * plain.temperature_, rel=1e-8)
+    assert scaled.predict_proba(scale * z) == pytest.approx(plain.predict_proba(z), abs=1e-8)
+
+
+@given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 30), classes=st.integers(2, 5))
+@settings(max_examples=40, deadline=None)
+def test_it_is_never_negative_and_never_worse_than_leaving_the_logits_alone(seed: int, rows: int, classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    z, labels = rng.normal(size=(rows, classes)) * 3, rng.integers(0, classes, rows)
+    found = fit_inverse_temperature(z, labels, None)
+    assert 0 < found.factor < np.inf
+    assert found.converged == (found.reason == "")
+    assert loss(found.factor, z, labels) <= loss(1.0, z, labels) + 1e-9
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+def test_logits_that_point_away_from_the_labels_say_so(size: float) -> None:
+    z, labels = informative(1)
+    found = fit_inverse_temperature(-size * z, labels, None)
+    assert not found.converged
+    assert found.reason == FLAT_IS_BEST
+    assert loss(found.factor, -size * z, labels) == pytest.approx(np.log(4), abs=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("margin", ["equal", "random"])
+def test_logits_that_are_always_right_say_so(margin: str, size: float) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 50)
+    z = 5 * np.eye(3)[labels] - 1 if margin == "equal" else rng.normal(size=(50, 3))
+    labels = z.argmax(axis=1)
+    found = fit_inverse_temperature(size * z, labels, None)
+    assert not found.converged
+    assert found.reason == NONE_IS_BEST
+    assert loss(found.factor, size * z, labels) < loss(1 / size, z * size, labels)
+
+
+def test_a_fit_without_an_optimum_warns() -> None:
+    z, labels = informative(1)
+    with pytest.warns(GlayersWarning, match=FLAT_IS_BEST):
+        flat = TemperatureScaling().fit(-z, labels)
+    with pytest.warns(GlayersWarning, match=NONE_IS_BEST):
+        sharp = TemperatureScaling().fit(z, z.argmax(axis=1))
+    assert (flat.diagnostics_.converged, flat.diagnostics_.reason) == (False, FLAT_IS_BEST)
+    assert (sharp.diagnostics_.converged, sharp.diagnostics_.reason) == (False, NONE_IS_BEST)
+    assert flat.predict_proba(z) == pytest.approx(np.full(z.shape, 0.25), abs=1e-6)
+
+
+def test_equal_logits_have_no_temperature() -> None:
+    found = fit_inverse_temperature(np.full((5, 3), 7.0), np.array([0, 2, 1, 1, 0]), None)
+    assert found.factor == 1.0
+    assert "no temperature matters" in found.reason
+
+
+def test_one_logit_is_two_logits() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(300, 1)) * 3
+    labels = (rng.random(300) < 1 / (1 + np.exp(-0.5 * z[:, 0]))).astype(np.int64)
+    two = np.hstack([np.zeros_like(z), z])
+    one_found, two_found = (fit_inverse_temperature(logits, labels, None).factor for logits in (z, two))
+    assert one_found == pytest.approx(two_found, rel=1e-12)
+    # Labels were drawn with b = 0.5; its standard error at 300 rows is about 0.06.
+    assert one_found == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_known_temperature_is_recovered() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(50_000, 5)) * 2
+    labels = (z / 2.5 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    fitted = TemperatureScaling().fit(z, labels)
+    assert fitted.temperature_ == pytest.approx(2.5, rel=0.02)
+    assert fitted.diagnostics_.converged

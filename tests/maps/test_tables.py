@@ -1,0 +1,179 @@
+"""Tables and order-preserving steps: NumPy and torch agree, jumps and ends are read right, the order is kept."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glayers.activations import softmax
+from glayers.maps import Chain, Step
+from glayers.maps.order_preserving import General, Invariant, Learning, SharedCurve
+from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest
+from tests.strategies import Numbers
+
+CLASSES = 4
+
+
+def random_table(rng: np.random.Generator, length: int) -> Table:
+    knots = np.sort(rng.random(length))
+    knots[length // 2] = knots[length // 2 - 1]  # a jump
+    return Table(knots, rng.random(length))
+
+
+def network(rng: np.random.Generator) -> dict[str, Numbers]:
+    return {
+        "factor": np.asarray(0.7),
+        "weight_in": rng.normal(size=(CLASSES, 5)),
+        "bias_in": rng.normal(size=5),
+        "weight_out": rng.normal(size=(5, CLASSES - 1)) * 2,
+        "bias_out": rng.normal(size=CLASSES - 1) * 2,
+    }
+
+
+def random_step(name: str) -> Step:
+    rng = np.random.default_rng(3)
+    made: dict[str, Callable[[], Step]] = {
+        "one_versus_rest": lambda: OneVersusRest(rng.random(CLASSES), rng.random(CLASSES), rng.normal(size=CLASSES)),
+        "each_class": lambda: EachClass.of([random_table(rng, length) for length in (6, 4, 9, 5)]),
+        "top_class": lambda: TopClass.of(random_table(rng, 8)),
+        "general": lambda: General(**network(rng)),
+        "invariant": lambda: Invariant(**network(rng)),
+        "curve": lambda: SharedCurve(
+            np.asarray(0.7), np.array([-5.0, -2.0, -0.5]), np.array([1.0, 0.3, 0.5]), rng.normal(size=4)
+        ),
+    }
+    return made[name]()
+
+
+STEPS = ["one_versus_rest", "each_class", "top_class", "general", "invariant", "curve"]
+ORDERED = ["general", "invariant", "curve"]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_numpy_and_torch_agree(name: str) -> None:
+    chain = Chain((random_step(name),))
+    z = np.random.default_rng(0).normal(size=(50, CLASSES)) * 4
+    in_torch = chain.map_parameters(torch.as_tensor)(torch.as_tensor(z))
+    np.testing.assert_allclose(in_torch.numpy(), chain(z), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", STEPS)
+def test_rows_sum_to_one_and_stay_finite_for_extreme_logits(name: str, dtype: type) -> None:
+    z: Numbers = np.array([[1e4, -1e4, 0, 3], [0, 0, 0, 0], [-1e4, -1e4, -1e4, 1e4], [5, 5, -1e4, 5]], dtype=dtype)
+    out = Chain((random_step(name),)).map_parameters(lambda value: value.astype(dtype))(z)
+    assert np.isfinite(out).all()
+    np.testing.assert_allclose(softmax(out).sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_adding_a_constant_to_a_row_changes_nothing(name: str) -> None:
+    step = random_step(name)
+    z = np.random.default_rng(0).normal(size=(50, CLASSES)) * 4
+    np.testing.assert_allclose(softmax(step(z + 7.0)), softmax(step(z)), atol=1e-12)
+
+
+@given(seed=st.integers(0, 2**32 - 1), length=st.integers(1, 40))
+def test_a_table_is_read_as_numpy_interpolates(seed: int, length: int) -> None:
+    rng = np.random.default_rng(seed)
+    knots, values = np.sort(rng.random((3, length)), axis=1), rng.random((3, length))
+    at = np.concatenate([rng.random((20, 3)) * 1.4 - 0.2, knots.T])
+    expected = np.stack([np.interp(at[:, c], knots[c], values[c]) for c in range(3)], axis=1)
+    np.testing.assert_allclose(look_up(knots, values, at), expected, atol=1e-12)
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_bins=st.integers(1, 20))
+def test_bins_are_read_with_their_left_edge_inside(seed: int, n_bins: int) -> None:
+    rng = np.random.default_rng(seed)
+    edges, values = np.sort(rng.random(n_bins - 1)), rng.random(n_bins)
+    table = Table.of_bins(edges, values)
+    at = np.concatenate([rng.random(20), edges])
+    expected = [values[sum(edge <= x for edge in edges)] for x in at]
+    assert look_up(table.knots[None], table.values[None], at[:, None])[:, 0].tolist() == expected
+
+
+def test_log_of_the_rest_keeps_its_digits_where_the_top_class_is_certain() -> None:
+    # 1 - p = 2 e^-50 / (1 + 2 e^-50), whose logarithm is log 2 - 50 to 21 digits; 1 - p itself rounds to 0
+    _, log_rest = one_versus_rest(np.array([[0.0, 50.0, 0.0]]))
+    assert log_rest[0, 1] == pytest.approx(np.log(2) - 50, rel=1e-15)
+    assert log_rest[0, 0] == pytest.approx(-np.exp(-50), rel=1e-12)
+
+
+def test_the_top_class_gets_its_number_and_the_others_share_the_rest_as_before() -> None:
+    step = TopClass.of(Table(np.zeros(1), np.array([0.55])))
+    # others were 0.2 and 0.1, so two parts and one part of 0.45
+    np.testing.assert_allclose(softmax(step(np.log([[0.2, 0.7, 0.1]]))), [[0.3, 0.55, 0.15]])
+
+
+@given(seed=st.integers(0, 2**32 - 1), ties=st.booleans())
+def test_the_top_class_stays_on_top(seed: int, ties: bool) -> None:
+    z = np.random.default_rng(seed).normal(size=(20, CLASSES)) * 3
+    z = np.round(z) if ties else z
+    step = TopClass.of(Table(np.zeros(1), np.array([0.01])))
+    out = softmax(step(z))
+    assert (out.argmax(axis=1) == z.argmax(axis=1)).all()
+    # A capped top class ties with the runner-up: 0.2 of the other 0.3 gives 2/3 each, so 2/5, 2/5 and 1/5.
+    np.testing.assert_allclose(softmax(step(np.log([[0.2, 0.7, 0.1]]))), [[0.4, 0.4, 0.2]], atol=1e-12)
+
+
+def rows_of_any_numbers() -> st.SearchStrategy[list[float]]:
+    anything = st.floats(allow_nan=False, allow_infinity=False)
+    near = st.sampled_from([0.0, 1.0, 1.0 + 2**-52, 1.0 - 2**-53, 5e-324, -5e-324, 1e4, -1e4, 1e308, -1e308])
+    return st.lists(anything | near | st.floats(-20, 20), min_size=CLASSES, max_size=CLASSES)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.as_tensor])
+@pytest.mark.parametrize("name", ORDERED)
+@settings(max_examples=300)
+@given(row=rows_of_any_numbers())
+def test_the_order_of_any_row_is_kept_exactly(
+    name: str, library: Callable[[Numbers], Numbers], row: list[float]
+) -> None:
+    chain = Chain((random_step(name),)).map_parameters(library)
+    out = np.asarray(chain(library(np.array([row]))))[0]
+    assert np.isfinite(out).all()
+    for i in range(CLASSES):
+        for j in range(CLASSES):
+            assert (row[i] < row[j]) == (out[i] < out[j])
+
+
+@pytest.mark.parametrize("name", ["invariant", "curve"])
+def test_permuting_the_classes_permutes_the_output(name: str) -> None:
+    step, z, places = random_step(name), np.random.default_rng(0).normal(size=(9, CLASSES)), [2, 0, 3, 1]
+    np.testing.assert_allclose(step(z[:, places]), step(z)[:, places], atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        General.start(0.5, CLASSES, n_hidden=3, seed=0),
+        Invariant.start(0.5, CLASSES, n_hidden=3, seed=0),
+        SharedCurve.start(0.5, np.array([-3.0, -1.0]), width=0.5),
+    ],
+)
+def test_the_start_is_temperature_scaling(step: Step) -> None:
+    z = np.random.default_rng(0).normal(size=(30, CLASSES)) * 5
+    np.testing.assert_allclose(softmax(step(z)), softmax(z / 2), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_members_broadcast(name: str) -> None:
+    step = random_step(name)
+    assert isinstance(step, General | Invariant | SharedCurve)
+    z = np.random.default_rng(0).normal(size=(6, CLASSES))
+    both = step.with_parameters({key: np.stack([value, value * 1.1]) for key, value in step.parameters().items()})
+    other = step.with_parameters({key: value * 1.1 for key, value in step.parameters().items()})
+    np.testing.assert_allclose(both(z), np.stack([step(z), other(z)]), atol=1e-12)
+
+
+def test_a_step_shows_the_fit_only_what_it_is_to_learn() -> None:
+    curve = SharedCurve.start(0.5, np.array([-3.0, -1.0]), width=0.5)
+    learning = Learning(curve, ("log_slopes",))
+    assert list(learning.parameters()) == ["log_slopes"]
+    z = np.random.default_rng(0).normal(size=(6, CLASSES))
+    np.testing.assert_array_equal(learning(z), curve(z))
+    changed = learning.with_parameters({"log_slopes": np.ones(3)})
+    np.testing.assert_allclose(softmax(changed(z)), softmax(np.e * z / 2), atol=1e-12)
