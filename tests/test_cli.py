@@ -157,10 +157,26 @@ def test_warnings_are_notes(tmp_path: Path) -> None:
     assert done.stderr.startswith("note: 1 of 4 probabilities are exactly 0")
 
 
-def test_the_demo_shows_overconfident_sample_data() -> None:
+def test_the_demo_shows_sample_data_before_and_after_calibration() -> None:
     done = run("demo")
     assert done.returncode == 0
-    assert "test: overconfident: says" in done.stdout
+    assert done.stdout.splitlines()[1].split() == ["uncalibrated", "temperature", "g-layers"]
+    assert "uncalibrated: overconfident: says" in done.stdout
+    ks = next(line for line in done.stdout.splitlines() if line.startswith("KS  "))
+    before, temperature, g_layers = (float(word) for word in ks.split() if word not in ("KS", "%"))
+    assert max(temperature, g_layers) < before / 3
+
+
+def test_the_demo_does_without_torch() -> None:
+    code = (
+        "import sys, importlib.util as u; real = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'torch' else real(name, *rest)\n"
+        "sys.argv = ['glayers', 'demo']; from glayers.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1].split() == ["uncalibrated", "temperature"]
+    assert "glayers[fit]" in done.stderr
 
 
 def test_the_version_is_the_package_version() -> None:

@@ -8,8 +8,9 @@ import math
 import os
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,6 +22,9 @@ from glayers.metrics import Scorecard
 from glayers.metrics.scorecard import score_checked_logits
 from glayers.predictions import Predictions, read_parts, read_predictions
 from glayers.report.tables import score_table, verdict
+
+if TYPE_CHECKING:
+    from glayers.calibrators import Calibrator
 
 app = typer.Typer(
     help="Make a classifier's probabilities true, and prove that they are.",
@@ -73,8 +77,13 @@ def score(
 
 @app.command()
 def demo() -> None:
-    """Score the sample predictions that come with the package."""
-    _show("A small network on Fashion-MNIST", {n: _score(p) for n, p in load_fashion_mnist()._asdict().items()})
+    """Calibrate the sample predictions that come with the package, and show what that does to their test rows."""
+    calibration, test = load_fashion_mnist()
+    cards = {"uncalibrated": _score(test)}
+    for name, calibrator in _demo_calibrators().items():
+        calibrated = calibrator.fit(calibration.logits, calibration.labels).transform(test.logits)
+        cards[name] = _score(Predictions(calibrated, test.labels))
+    _show("10,000 test rows of a small network on Fashion-MNIST, calibrated on 5,000 others", cards)
 
 
 def main() -> None:
@@ -100,6 +109,16 @@ def main() -> None:
             _forget_output()
             errors.print(f"glayers: cannot write the output: {_one_line(str(error))}", markup=False)
             sys.exit(1)
+
+
+def _demo_calibrators() -> "dict[str, Calibrator]":
+    from glayers.calibrators import GLayers, TemperatureScaling
+
+    simple: dict[str, Calibrator] = {"temperature": TemperatureScaling()}
+    if find_spec("torch") is None:
+        warnings.warn('g-layers need torch: pip install "glayers[fit]"', GlayersWarning, stacklevel=2)
+        return simple
+    return simple | {"g-layers": GLayers(random_state=0)}
 
 
 def _score(predictions: Predictions) -> Scorecard:

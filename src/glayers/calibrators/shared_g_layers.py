@@ -1,8 +1,8 @@
 """Held-out logits and labels -> dense g-layers for what differs between classes, one shared correction for the rest.
 
-Symmetry answers the paper's open question of overfitting: after the class-wise part, the same small function acts on every
-class, so thousands of rows x classes teach thirty numbers. It is fitted to predictions for rows that the class-wise part had
-not seen, which is where its errors show.
+Symmetry answers the paper's open question of overfitting: after the class-wise part, the same small function acts on
+every class, so thousands of rows x classes teach thirty numbers. It is fitted to predictions for rows that the
+class-wise part had not seen, which is where its errors show.
 """
 
 import time
@@ -28,9 +28,9 @@ from glayers.predictions import Predictions
 class SharedGLayers(Calibrator):
     """G-layers followed by a correction that all classes share; the most calibrated single method here.
 
-    `class_part="g-layers"` puts `GLayers` in front (needs torch), "temperature" one factor only. `settings` are passed on to
-    `GLayers`. Learned: `map_`, `diagnostics_`, `out_of_fold_` (log-probabilities of every row by fits that had not seen
-    it), `gain_` and `gain_error_` (what the shared correction lowers the held-out loss by).
+    `class_part="g-layers"` puts `GLayers` in front (needs torch), "temperature" one factor only. `settings` are passed
+    on to `GLayers`. Learned: `map_`, `diagnostics_`, `out_of_fold_` (log-probabilities of every row by fits that had
+    not seen it), `gain_` and `gain_error_` (what the shared correction lowers the held-out loss by).
     """
 
     def __init__(
