@@ -22,8 +22,8 @@ WORLDS: dict[str, tuple[Callable[[Numbers], Numbers], int]] = {
 every_world = pytest.mark.parametrize("world", WORLDS)
 
 # In multiples of the bound. The largest of a dozen events is judged, and g is fitted: with as many rows to fit on as to
-# judge by, its own error is of the size of the sampling error. Over five seeds of all worlds the truth itself gave 0.4 to
-# 1.1, the default recipe 0.7 to 2.2 in 24 of 25 and 2.7 once; uncalibrated logits give 5 and more.
+# judge by, its own error is of the size of the sampling error. Over five seeds of all worlds the truth itself gave 0.4
+# to 1.1, the default recipe 0.7 to 2.2 in 24 of 25 and 2.7 once.
 ALLOWED = 2.2
 
 # Where f is far from the truth, the default number of epochs ends a fit that is still improving.

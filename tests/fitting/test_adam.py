@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from glayers.fitting.adam import Schedule, descend
+from glayers.fitting.lbfgs import minimise
 from glayers.fitting.objective import Objective
 from glayers.fitting.watching import Sight, everyone_goes_on
 from glayers.maps import Chain, Dense, Dropout, Step
-from tests.fitting.problems import CLASSES, ROWS, make_objective, penalised
+from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, penalised
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,14 @@ def test_the_first_step_of_adam_by_hand() -> None:
     steep = gradient.abs() > 1e-4
     assert steep.float().mean() > 0.5
     assert moved[steep].numpy() == pytest.approx((-0.01 * gradient.sign())[steep].numpy(), rel=1e-3)
+
+
+def test_small_batches_weigh_the_penalty_as_the_whole_set_does() -> None:
+    objective = penalised(make_objective(dense_chain(CLASSES, CLASSES)), [0.1], toward_start=False)
+    optimum = minimise(objective, objective.start())
+    found = run(objective, [0.01], Schedule(epochs=150, batch_size=8))
+    # Counted without its scale, a batch of 8 of 40 rows would weigh five times too little, and the weights shrink.
+    assert float(objective(found).objective) == pytest.approx(float(optimum.objective), rel=1e-3)
 
 
 def test_batches_together_estimate_the_whole_gradient() -> None:
