@@ -1,5 +1,7 @@
 """Published logits -> their published calibration errors, recomputed; exits with 1 where one differs.
 
+Also whether transparent layers leave the logits of every set in DIR as they are, so that accuracy starts at f's.
+
 DIR holds `cifar10_densenet40_paper.npz` (logits_test, y_test) and `top1/*.npz` (confidence, y_pred, y_true).
 """
 
@@ -10,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from glayers import metrics, read_predictions
+from glayers.maps import transparent_layers
 
 # Percent. The paper prints 4.751, 18.481 and 21.157 for three of these: its own rounding.
 TOP_1_KS = {
@@ -38,7 +41,19 @@ def main() -> int:
     differs = {name for name, value in expected.items() if round(found[name], 3) != round(value, 3)}
     for name, value in expected.items():
         print(f"{name:<28} {value:8.3f} published {found[name]:8.3f} ours {'DIFFERS' if name in differs else ''}")
-    return int(bool(differs))
+    moved = [file.stem for file in sorted(folder.glob("*.npz")) if not starts_transparent(file)]
+    print(f"accuracy at the transparent start differs from the network's on: {', '.join(moved) or 'no set'}")
+    return int(bool(differs or moved))
+
+
+def starts_transparent(file: Path) -> bool:
+    """Whether layers of every depth and width here leave the test logits as they are, to the last bit."""
+    logits = read_predictions(file, part="test").logits
+    chains = (transparent_layers(logits.shape[1], depth, units) for depth in (1, 2, 4) for units in (2, 3))
+    return all(
+        np.array_equal(chain.map_parameters(lambda value: value.astype(logits.dtype))(logits), logits)
+        for chain in chains
+    )
 
 
 def top_1_errors(folder: Path) -> dict[str, float]:

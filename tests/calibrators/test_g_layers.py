@@ -400,10 +400,15 @@ def test_two_rows_are_enough_and_one_is_refused_where_rows_are_held_out() -> Non
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\); got 1.0"),
         ({"mixup": -1.0}, "mixup .* got -1.0"),
         ({"label_smoothing": 1.0}, r"label_smoothing must lie in \[0, 1\)"),
-        ({"n_layers": 0}, "n_layers counts the last layer and must be at least 1; got 0"),
+        ({"n_layers": 0}, "n_layers must be a whole number of at least 1; got 0"),
         ({"units_per_class": 1}, "at least 8 units .* units_per_class >= 2"),
         ({"width": 7}, "at least 8 units .* got 7"),
-        ({"n_folds": 1}, "at least 2 folds; got 1"),
+        ({"n_folds": 1}, "n_folds must be a whole number of at least 2; got 1"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1; got 0"),
+        ({"n_layers": 2.5}, "n_layers must be a whole number"),
+        ({"learning_rate": []}, "learning_rate must be one or more positive numbers"),
+        ({"learning_rate": -1.0}, "learning_rate must be one or more positive numbers"),
+        ({"weight_decay": [0.1, -0.1]}, "weight_decay must be one or more numbers that are not negative"),
     ],
     ids=str,
 )
@@ -415,7 +420,7 @@ def test_settings_that_cannot_be_are_refused_with_the_way_out(settings: dict[str
 def test_a_fit_that_gains_nothing_warns() -> None:
     z, labels = bent()
     with pytest.warns(GlayersWarning, match="did not lower the loss of the rows they were fitted on"):
-        GLayers(**(PAPER | {"learning_rate": 0.0, "max_epochs": 2})).fit(z, labels)
+        GLayers(**(PAPER | {"learning_rate": 1e-30, "max_epochs": 2})).fit(z, labels)
 
 
 def test_settings_are_kept_as_given_and_can_be_changed() -> None:

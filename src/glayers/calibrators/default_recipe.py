@@ -45,6 +45,7 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     descend(objective, objective.start(), rates, schedule, selection, Objective.held_out_losses, plan.seed)
 
     winner = selection.winner
+    stopped = int(selection.best_iteration[winner])
     branch = member_chain(body, _winning_parameters(objective, selection))
     plain = _temperature_out_of_fold(given, folds, train, factor)
     layers = out_of_fold(branch, inputs, folds)
@@ -60,8 +61,9 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     mixed = np.log((1 - share) * np.exp(plain) + share * np.exp(layers) + 1e-300)
     return Fitted(
         chain=prefix + Chain((Blend(np.asarray(share), branch),)) if share else prefix,
-        converged=True,
-        reason=f"least out-of-fold loss at epoch {int(selection.best_iteration[winner])}",
+        converged=stopped < plan.max_epochs,
+        reason=f"least out-of-fold loss at epoch {stopped}"
+        + ("" if stopped < plan.max_epochs else ", the last one allowed: max_epochs may be raised"),
         iterations=len(selection.trace) - 1,
         n_parameters=body.n_parameters - 1 if share else 1,
         cv_results={

@@ -7,18 +7,21 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from sklearn.utils import check_random_state
 
 from glayers.activations import Activation, check_submersion
+from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, apply_map
 from glayers.calibrators.default_recipe import fit_default
 from glayers.calibrators.paper_recipe import fit_paper
 from glayers.calibrators.recipe import Fitted, Plan
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
+from glayers.logits import probabilities_of
 from glayers.maps import Chain
 from glayers.maps.transparent import hidden_width, layer_shapes
-from glayers.metrics import nll_from_logits
+from glayers.metrics import brier_sum, nll_from_logits
 from glayers.predictions import Predictions
 
 RECIPES: dict[str, Callable[[Plan, Predictions], Fitted]] = {"default": fit_default, "paper": fit_paper}
@@ -100,9 +103,9 @@ class GLayers(Calibrator):
             fitted.out_of_fold,
             fitted.history,
         )
+        score = nll_from_logits if self.loss == "log" else _brier_from_logits
         before, after = (
-            nll_from_logits(logits, given.labels, given.weights)
-            for logits in (given.logits, apply_map(self.map_, given.logits))
+            score(logits, given.labels, given.weights) for logits in (given.logits, apply_map(self.map_, given.logits))
         )
         self.diagnostics_ = Diagnostics(
             method=f"g-layers, {self.recipe} recipe",
@@ -137,6 +140,16 @@ class GLayers(Calibrator):
             raise GlayersError(f"dropout must lie in [0, 1); got {self.dropout}")
         if self.mixup < 0:
             raise GlayersError(f"mixup is the shape of a Beta distribution, or 0 for none; got {self.mixup}")
+        least = {"n_layers": 1, "units_per_class": 1, "width": 1, "n_folds": 2, "max_epochs": 0, "patience": 1}
+        for name, smallest in (least | {"batch_size": 1}).items():
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int | np.integer) or value < smallest):
+                raise GlayersError(f"{name} must be a whole number of at least {smallest}; got {value!r}")
+        for name, above_zero in (("learning_rate", True), ("weight_decay", False)):
+            values = _several(getattr(self, name), (1.0,))
+            if not values or not all(math.isfinite(v) and (v > 0 or (v == 0 and not above_zero)) for v in values):
+                wanted = "positive numbers" if above_zero else "numbers that are not negative"
+                raise GlayersError(f"{name} must be one or more {wanted}; got {getattr(self, name)!r}")
 
     def _plan(self, given: Predictions) -> Plan:
         n_layers = _or(self.n_layers, 2 if self.recipe == "default" else 3)
@@ -162,7 +175,8 @@ class GLayers(Calibrator):
             n_folds=_or(self.n_folds, search.n_folds),
             max_epochs=_or(self.max_epochs, search.max_epochs),
             patience=_or(self.patience, search.patience),
-            batch_size=_or(self.batch_size, 250),
+            # Some twenty steps an epoch, or few rows would hardly leave the start.
+            batch_size=_or(self.batch_size, min(250, max(16, len(given) // 20))),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             device=self.device,
             progress=sys.stderr.isatty() if self.progress is None else self.progress,
@@ -186,10 +200,14 @@ def _search(recipe: str, n_classes: int, work: int) -> _Search:
     # A step moves an output by its rate times the hidden units that feed it, and these grow with the classes.
     unit = 1 / math.sqrt(n_classes)
     if work <= 2e7:
-        return _Search((0.01 * unit, 0.03 * unit), (0.0,), n_folds=5, max_epochs=24, patience=4)
+        return _Search((0.01 * unit, 0.03 * unit), (0.0,), n_folds=5, max_epochs=100, patience=4)
     if work <= 5e9:
         return _Search((0.02 * unit,), (0.0,), n_folds=5, max_epochs=12, patience=3)
     return _Search((0.01 * unit,), (0.0,), n_folds=3, max_epochs=4, patience=2)
+
+
+def _brier_from_logits(logits: Array, labels: object, weights: object) -> float:
+    return brier_sum(probabilities_of(logits), labels, weights)
 
 
 def _or(given: Any, otherwise: Any) -> Any:

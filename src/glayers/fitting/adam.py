@@ -1,6 +1,6 @@
 """An objective -> low loss by Adam on minibatches, all members on the same batches, each with its own rate and end.
 
-Parameters are shown as running averages over about the last epoch: an average forgives a step that is too long, so a
+Parameters are shown as running averages over some fifty steps: an average forgives a step that is too long, so a
 constant rate needs no schedule, and any epoch is a sound place to stop.
 """
 

@@ -1,0 +1,247 @@
+"""Linear scaling families: nested, held at temperature, equal to independent fits, and never worse than temperature."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from sklearn.linear_model import LogisticRegression
+
+from glayers.activations import log_softmax, softmax
+from glayers.arrays import Array, Floats, Ints
+from glayers.calibrators import TemperatureScaling
+from glayers.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
+from glayers.calibrators.linear_base import LinearScaling
+from glayers.errors import GlayersError, GlayersWarning
+from glayers.metrics import brier_sum, nll_from_logits
+
+TUNED: list[Any] = [VectorScaling, MatrixScaling, lambda **kw: MatrixScaling("odir", **kw), DirichletCalibration]
+
+
+def sample(rows: int = 600, classes: int = 4, seed: int = 0, bend: bool = True) -> tuple[Floats, Ints]:
+    """Overconfident logits, and labels from a matrix map of them: no temperature makes them true."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(rows, classes)) * 2
+    z -= z.mean(axis=1, keepdims=True)  # what a constant in a row adds, no map of probabilities could see
+    matrix = np.eye(classes) + (rng.normal(size=(classes, classes)) * 0.4 if bend else 0)
+    truth = z @ matrix + (np.linspace(-1, 1, classes) if bend else 0)
+    return 2.5 * z, (truth + rng.gumbel(size=z.shape)).argmax(axis=1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nested_families_never_fit_worse(seed: int) -> None:
+    z, y = sample(seed=seed, classes=3 + seed)
+    families = [TemperatureScaling(), VectorScaling(0), MatrixScaling(strength=0)]
+    losses = [nll_from_logits(z, y), *(nll_from_logits(c.fit(z, y).transform(z), y) for c in families)]
+    assert (np.diff(losses) < 1e-9).all()
+
+
+@pytest.mark.parametrize("make", TUNED)
+def test_adding_a_constant_to_a_row_changes_nothing(make: Any) -> None:
+    z, y = sample()
+    constants = np.random.default_rng(1).normal(size=(len(z), 1)) * 50
+    plain, shifted = make(n_folds=3).fit(z, y), make(n_folds=3).fit(z + constants, y)
+    assert plain.predict_proba(z + constants) == pytest.approx(plain.predict_proba(z), abs=1e-9)
+    assert shifted.predict_proba(z) == pytest.approx(plain.predict_proba(z), abs=1e-5)
+
+
+@pytest.mark.parametrize("make", TUNED)
+def test_logits_that_are_true_come_back_nearly_unchanged(make: Any) -> None:
+    z, y = sample(rows=6000, bend=False)
+    true = z / 2.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GlayersWarning)  # temperature scaling may well be what comes back
+        found = make().fit(true, y).predict_proba(true)
+    assert np.abs(found - softmax(true)).mean() < 0.01
+
+
+@pytest.mark.parametrize("make", [VectorScaling, MatrixScaling])
+@pytest.mark.parametrize("strength", [1e12, np.inf])
+def test_infinite_strength_is_temperature_scaling(make: Any, strength: float) -> None:
+    z, y = sample()
+    expected = TemperatureScaling().fit(z, y).predict_proba(z)
+    assert make(strength=strength).fit(z, y).predict_proba(z) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["log", "brier"])
+def test_dirichlet_without_penalty_is_multinomial_regression_on_log_probabilities(loss: Any) -> None:
+    z, y = sample(rows=3000)
+    found = DirichletCalibration(0, loss=loss).fit(z, y).predict_proba(z)
+    x = log_softmax(z)
+    peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(x, y).predict_proba(x)
+    assert found == pytest.approx(peer, abs=1e-4 if loss == "log" else 0.1)
+    # The Brier score has its own minimum, lower there and not far away.
+    assert brier_sum(found, y) <= brier_sum(peer, y) + (1e-6 if loss == "log" else 0.0)
+
+
+@pytest.mark.parametrize("strength", [0.3, 10.0])
+def test_the_structured_penalty_has_its_stationary_point(strength: float) -> None:
+    """n / k times the slope of the mean loss = -2 strength (distance), times k - 1 off the diagonal."""
+    z, y = sample()
+    n, k = z.shape
+    fitted = MatrixScaling(strength=strength).fit(z, y)
+    step: Any = fitted.map_.steps[-1]
+    x = log_softmax(z / TemperatureScaling().fit(z, y).temperature_)
+    slope = softmax(x @ step.weight + step.bias) - np.eye(k)[y]
+    factor = np.where(np.eye(k, dtype=bool), 1, k - 1)
+    assert x.T @ slope / k == pytest.approx(-2 * strength * factor * (step.weight - np.eye(k)), abs=1e-4)
+    assert slope.sum(axis=0) / k == pytest.approx(-2 * strength * step.bias, abs=1e-4)
+
+
+def test_odir_penalises_the_mean_square_off_the_diagonal_and_of_the_intercept() -> None:
+    z, y = sample()
+    n, k = z.shape
+    step: Any = DirichletCalibration((0.02, 0.05)).fit(z, y).map_.steps[-1]
+    slope = (softmax(log_softmax(z) @ step.weight + step.bias) - np.eye(k)[y]) / n
+    expected = -2 * 0.02 * step.weight * (1 - np.eye(k)) / (k * (k - 1))
+    assert log_softmax(z).T @ slope == pytest.approx(expected, abs=1e-6)
+    assert slope.sum(axis=0) == pytest.approx(-2 * 0.05 * step.bias / k, abs=1e-6)
+
+
+@pytest.mark.parametrize("make", TUNED[1:])
+def test_a_matrix_that_made_the_labels_is_found(make: Any) -> None:
+    z, y = sample(rows=20_000, seed=3)
+    rng = np.random.default_rng(3)
+    rng.normal(size=z.shape)
+    truth = softmax(z / 2.5 @ (np.eye(4) + rng.normal(size=(4, 4)) * 0.4) + np.linspace(-1, 1, 4))
+    found = make().fit(z, y).predict_proba(z)
+    assert np.abs(found - truth).mean() < 0.01
+    assert np.abs(TemperatureScaling().fit(z, y).predict_proba(z) - truth).mean() > 0.05
+
+
+def test_one_logit_is_platt_scaling() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(500, 1)) * 3
+    y = (rng.random(500) < 1 / (1 + np.exp(-(0.4 * z[:, 0] + 1)))).astype(int)
+    peer = LogisticRegression(C=np.inf, tol=1e-10).fit(z, y).predict_proba(z)
+    assert VectorScaling(0).fit(z, y).predict_proba(z) == pytest.approx(peer, abs=1e-5)
+    for calibrator in (MatrixScaling(), MatrixScaling("odir"), DirichletCalibration(), VectorScaling()):
+        found = calibrator.fit(z, y)
+        assert found.predict_proba(z).shape == (500, 2)
+        assert found.diagnostics_.loss_after < found.diagnostics_.loss_before
+
+
+@pytest.mark.parametrize("make", TUNED)
+def test_a_class_without_a_label_keeps_a_finite_small_probability(make: Any) -> None:
+    z, y = sample()
+    y = np.where(y == 2, 0, y)
+    with pytest.warns(GlayersWarning, match="no row is labelled 2"):
+        fitted = make().fit(z, y)
+    p = fitted.predict_proba(z)[:, 2]
+    assert np.isfinite(np.log(p)).all()
+    assert p.mean() < 0.2
+
+
+@pytest.mark.parametrize("make", TUNED)
+def test_float32_says_the_same(make: Any) -> None:
+    z, y = sample()
+    single, double = make().fit(z.astype(np.float32), y), make().fit(z, y)
+    assert single.strength_ == double.strength_
+    assert single.predict_proba(z) == pytest.approx(double.predict_proba(z), abs=1e-4)
+
+
+@pytest.mark.parametrize("make", TUNED)
+@pytest.mark.parametrize("loss", ["log", "brier"])
+def test_weights_are_repeated_rows(make: Any, loss: str) -> None:
+    z, y = sample(rows=300)
+    times = np.random.default_rng(0).integers(0, 4, len(z))
+    weighted = make(strength=0.5, loss=loss).fit(z, y, sample_weight=times)
+    repeated = make(strength=0.5, loss=loss).fit(np.repeat(z, times, axis=0), np.repeat(y, times))
+    assert weighted.predict_proba(z) == pytest.approx(repeated.predict_proba(z), abs=1e-5)
+
+
+@pytest.mark.parametrize("make", TUNED)
+def test_where_temperature_is_all_there_is_it_comes_back_or_next_to_it(make: Any) -> None:
+    z, y = sample(rows=120, classes=6, bend=False, seed=5)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        fitted = make(n_folds=4).fit(z, y)
+    results = fitted.cv_results_
+    temperature = TemperatureScaling().fit(z, y)
+    if fitted.n_parameters_ == 1:
+        assert any("temperature scaling is returned" in str(w.message) for w in seen)
+        assert fitted.predict_proba(z) == pytest.approx(temperature.predict_proba(z), abs=1e-9)
+    else:
+        assert results["held_out_loss"].min() < results["temperature_loss"][0]
+
+
+def test_noise_is_answered_with_temperature_scaling() -> None:
+    z, y = sample(rows=60, classes=8, bend=False, seed=2)
+    with pytest.warns(GlayersWarning, match="temperature scaling is returned"):
+        found = DirichletCalibration(n_folds=2).fit(z, y)
+    assert found.n_parameters_ == 1
+    assert "temperature scaling is returned" in found.diagnostics_.reason
+
+
+def test_out_of_fold_predictions_give_the_held_out_loss() -> None:
+    z, y = sample()
+    fitted = MatrixScaling().fit(z, y, groups=np.arange(len(z)) // 3)
+    assert fitted.out_of_fold_ is not None
+    assert fitted.cv_results_ is not None
+    chosen = fitted.cv_results_["strength"] == fitted.strength_
+    assert nll_from_logits(fitted.out_of_fold_, y) == pytest.approx(fitted.cv_results_["held_out_loss"][chosen][0])
+
+
+def test_a_fit_without_an_optimum_says_so() -> None:
+    z, _ = sample(rows=60)
+    y = (z @ np.random.default_rng(0).normal(size=(4, 4))).argmax(axis=1)  # a matrix tells all of them right
+    with pytest.warns(GlayersWarning, match="no convergence|did not lower"):
+        fitted = MatrixScaling(strength=0).fit(z, y)
+    assert not fitted.diagnostics_.converged
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "complaint"),
+    [
+        (MatrixScaling().set_params(penalty="ridge"), "penalty must be"),
+        (VectorScaling(-1.0), "strength must be"),
+        (DirichletCalibration().set_params(strength=(1.0, 2.0, 3.0)), "strength must be"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(calibrator: LinearScaling, complaint: str) -> None:
+    with pytest.raises(GlayersError, match=complaint):
+        calibrator.fit(*sample(rows=30))
+
+
+@pytest.mark.parametrize("loss", ["log", "brier"])
+def test_ensemble_shares_lie_on_the_simplex_and_gain_over_temperature(loss: Any) -> None:
+    z, y = sample(rows=2000)
+    fitted = EnsembleTemperatureScaling(loss).fit(z, y)
+    assert fitted.shares_.sum() == pytest.approx(1)
+    assert (fitted.shares_ >= 0).all()
+    score = {"log": nll_of, "brier": brier_sum}[loss]
+    plain = TemperatureScaling().fit(z, y).predict_proba(z)
+    assert score(fitted.predict_proba(z), y) <= score(plain, y) + 1e-12
+
+
+def test_ensemble_keeps_the_ranking_and_one_logit_works() -> None:
+    z, y = sample(rows=800)
+    fitted = EnsembleTemperatureScaling().fit(z, y)
+    order = np.argsort(z, axis=1)
+    assert (np.diff(np.take_along_axis(fitted.transform(z), order, axis=1), axis=1) >= 0).all()
+    lone = z[:, :1]
+    assert EnsembleTemperatureScaling().fit(lone, (y == 0).astype(int)).predict_proba(lone).shape == (800, 2)
+
+
+def test_ensemble_finds_the_best_share_of_two() -> None:
+    rng = np.random.default_rng(0)
+    z = 5 * rng.normal(size=(5000, 3))
+    y = np.where(rng.random(5000) < 0.2, rng.integers(0, 3, 5000), z.argmax(axis=1))
+    fitted = EnsembleTemperatureScaling().fit(z, y)
+    own = [p[np.arange(5000), y] for p in (softmax(z / fitted.temperature_), softmax(z), np.full_like(z, 1 / 3))]
+    # Along every edge towards another part there is nothing to gain: an independent one-dimensional search.
+    mixed = np.tensordot(fitted.shares_, np.stack(own), axes=1)
+
+    def loss(share: float, part: Array) -> float:
+        return -float(np.log((1 - share) * mixed + share * part).mean())
+
+    for part in own:
+        edge = minimize_scalar(loss, args=(part,), bounds=(0, 0.999), method="bounded")
+        assert loss(0.0, part) <= edge.fun + 1e-7
+
+
+def nll_of(probabilities: Any, labels: Ints) -> float:
+    """The log loss of probabilities."""
+    return nll_from_logits(np.log(probabilities), labels)
