@@ -78,9 +78,9 @@ def test_dirichlet_without_penalty_is_multinomial_regression_on_log_probabilitie
 
 @pytest.mark.parametrize("strength", [0.3, 10.0])
 def test_the_structured_penalty_has_its_stationary_point(strength: float) -> None:
-    """n / k times the slope of the mean loss = -2 strength (distance), times k - 1 off the diagonal."""
+    """Slope of the summed loss / k = -2 strength (distance from the start), times k - 1 off the diagonal."""
     z, y = sample()
-    n, k = z.shape
+    k = z.shape[1]
     fitted = MatrixScaling(strength=strength).fit(z, y)
     step: Any = fitted.map_.steps[-1]
     x = log_softmax(z / TemperatureScaling().fit(z, y).temperature_)

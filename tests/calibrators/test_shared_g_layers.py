@@ -8,7 +8,8 @@ from scipy.special import log_softmax
 
 from glayers import GlayersError, GlayersWarning, Predictions, metrics
 from glayers.calibrators.shared_g_layers import SharedGLayers
-from glayers.calibrators.shared_recalibration import paired_gain, recalibrate
+from glayers.calibrators.shared_recalibration import recalibrate
+from glayers.fitting.comparison import paired_gain
 from glayers.fitting.folds import assign_folds
 from glayers.fitting.shared import fit_shared, shared_losses, shared_rows, shared_step
 from glayers.maps.shared import Shared
@@ -98,9 +99,23 @@ def test_calibrated_predictions_are_left_alone() -> None:
     assert found.gain <= found.error
 
 
-def test_the_gain_is_paired() -> None:
-    gain, error = paired_gain(np.array([2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0]), np.ones(3))
-    assert (gain, error) == (1.0, 0.0)
+def test_the_gain_is_paired_and_its_error_is_that_of_a_mean() -> None:
+    before, after = np.array([2.0, 3.0, 4.0, 9.0]), np.array([1.0, 1.0, 4.0, 3.0])
+    gains = before - after  # 1, 2, 0, 6
+    gain, error = paired_gain(before, after, None, None)
+    assert gain == pytest.approx(2.25)
+    assert error == pytest.approx(gains.std(ddof=1) / 2)
+
+
+def test_rows_of_no_weight_and_rows_of_one_group_tell_nothing_more() -> None:
+    rng = np.random.default_rng(0)
+    before, after = rng.normal(size=(2, 40))
+    few = paired_gain(before[:20], after[:20], None, None)
+    assert paired_gain(before, after, np.where(np.arange(40) < 20, 3.0, 0.0), None) == pytest.approx(few)
+    twenty_times = np.repeat(np.arange(40), 20)
+    grouped = paired_gain(before[twenty_times], after[twenty_times], None, twenty_times)
+    assert grouped == pytest.approx(paired_gain(before, after, None, None))
+    assert paired_gain(before, after, None, np.zeros(40))[1] == np.inf
 
 
 @pytest.mark.parametrize("part", ["temperature", "g-layers"])

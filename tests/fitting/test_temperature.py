@@ -141,3 +141,16 @@ def test_a_known_temperature_is_recovered() -> None:
     fitted = TemperatureScaling().fit(z, labels)
     assert fitted.temperature_ == pytest.approx(2.5, rel=0.02)
     assert fitted.diagnostics_.converged
+
+
+def test_one_masked_class_in_many_rows_does_not_decide_the_temperature() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(4_000, 4))
+    labels = (4 * z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    masked = z.copy()
+    wrong = (labels + 1) % 4
+    some = np.arange(4_000) % 3 > 0
+    masked[np.flatnonzero(some), wrong[some]] = -1e4
+    found = fit_inverse_temperature(masked, labels, None)
+    assert found.converged
+    assert found.factor == pytest.approx(4, rel=0.1)

@@ -10,7 +10,7 @@ from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.losses import row_loss
 from glayers.fitting.objective import Objective
 from glayers.fitting.selection import EarlyStopping
-from glayers.maps import Chain, Dense, Dropout, glorot_layers, transparent_layers
+from glayers.maps import Chain, Dense, glorot_layers, transparent_layers
 from tests.strategies import Numbers
 
 DTYPES = [np.float32, np.float64]
@@ -64,10 +64,9 @@ def test_one_layer_needs_no_width() -> None:
     assert np.array_equal(transparent_layers(5, 1, width=1)(z), z)
 
 
-def test_the_identity_holds_in_torch_and_with_places_for_dropout() -> None:
+def test_the_identity_holds_in_torch() -> None:
     z = logits_of(7, 6)
-    layers = transparent_layers(6, 4, dropout=True)
-    assert sum(isinstance(step, Dropout) for step in layers.steps) == 3
+    layers = transparent_layers(6, 4)
     assert np.array_equal(layers(z), z)
     assert torch.equal(layers.map_parameters(torch.as_tensor)(torch.as_tensor(z)), torch.as_tensor(z))
 

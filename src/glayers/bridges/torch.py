@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from glayers.activations import with_reference_class
@@ -22,6 +23,7 @@ class CalibratedMap(nn.Module):
 
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
+        check_is_fitted(calibrator)
         self.chain = calibrator.map_
         self.names = list(self.chain.parameters())
         for name, value in self.chain.parameters().items():
@@ -29,8 +31,10 @@ class CalibratedMap(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits (n, classes)."""
-        held = {name: self.get_buffer(_buffer(name)).to(logits.dtype) for name in self.names}
-        return with_reference_class(self.chain.with_parameters(held)(logits))
+        # Half precision is too coarse for what happens on the way; the result is handed back in it.
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        held = {name: self.get_buffer(_buffer(name)).to(wide.dtype) for name in self.names}
+        return with_reference_class(self.chain.with_parameters(held)(wide)).to(logits.dtype)
 
 
 class CalibratedNetwork(nn.Module):
@@ -99,9 +103,10 @@ def collect_logits(network: nn.Module, loader: Iterable[Any], progress: bool = F
     network.eval()
     try:
         with torch.inference_mode(), progress_bar(progress, "collecting logits", n_batches) as advance:
-            for inputs, targets in loader:
-                logits.append(network(inputs.to(device)).float().cpu())
-                labels.append(torch.as_tensor(targets).cpu())
+            for number, batch in enumerate(loader):
+                outputs, targets = _run(network, batch, number, device)
+                logits.append(outputs)
+                labels.append(targets)
                 advance()
     finally:
         for part, training in modes:
@@ -109,6 +114,28 @@ def collect_logits(network: nn.Module, loader: Iterable[Any], progress: bool = F
     if not logits:
         raise BadPredictions("the loader gave no batch; it must yield (inputs, labels)")
     return torch.cat(logits), torch.cat(labels)
+
+
+def _run(network: nn.Module, batch: Any, number: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Run one batch; say which one was no batch, or what the network returned instead of logits."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise BadPredictions(f"batch {number} of the loader must be (inputs, labels); got {_kind(batch)}")
+    inputs, targets = batch
+    labels = torch.as_tensor(targets).cpu()
+    labels = labels if labels.ndim else labels[None]
+    outputs = network(torch.as_tensor(inputs).to(device))
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(labels):
+        raise BadPredictions(
+            f"the network must return one tensor of logits (rows, classes); for the {len(labels)} labels of batch "
+            f"{number} it returned {_kind(outputs)}. Wrap it in a module whose forward returns the logits"
+        )
+    return outputs.float().cpu(), labels
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, Sized) else "")
 
 
 def _buffer(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Logits and labels -> a mixture of tempered, plain and flat probabilities: temperature scaling with two more shares."""
+"""Logits and labels -> a mixture of tempered, plain and flat probabilities: temperature with two more shares."""
 
 import time
 import warnings
@@ -35,10 +35,10 @@ class EnsembleTemperatureScaling(Calibrator):
 
     >>> rng = np.random.default_rng(0)
     >>> z = 4 * rng.normal(size=(20_000, 3))
-    >>> guess = rng.random(20_000) < 0.15  # these labels have nothing to do with the logits
+    >>> guess = rng.random(20_000) < 0.2  # these labels have nothing to do with the logits
     >>> labels = np.where(guess, rng.integers(0, 3, 20_000), (z + rng.gumbel(size=z.shape)).argmax(axis=1))
     >>> round(float(EnsembleTemperatureScaling().fit(z, labels).shares_[2]), 1)
-    0.1
+    0.2
     """
 
     def __init__(self, loss: Literal["log", "brier"] = "log") -> None:

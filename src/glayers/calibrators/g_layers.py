@@ -4,7 +4,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -114,7 +114,7 @@ class GLayers(Calibrator):
             iterations=fitted.iterations,
             loss_before=before,
             loss_after=after,
-            moved=bool(fitted.iterations) and after != before,
+            moved=after != before,
             n_parameters=fitted.n_parameters,
             seconds=time.perf_counter() - began,
             **label_facts(given),
@@ -217,4 +217,6 @@ def _or(given: Any, otherwise: Any) -> Any:
 def _several(given: float | Iterable[float] | None, otherwise: tuple[float, ...]) -> tuple[float, ...]:
     if given is None:
         return otherwise
+    if isinstance(given, str | Iterator):
+        raise GlayersError(f"settings to try must be a number or a list of numbers; got {given!r}")
     return tuple(float(value) for value in (given if isinstance(given, Iterable) else (given,)))

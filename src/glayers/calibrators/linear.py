@@ -19,15 +19,15 @@ from glayers.maps import Centre, Chain, LogSoftmax, Reference, Scale
 class VectorScaling(LinearScaling):
     """One scale and one shift for each class. Guo et al., ICML 2017. With two classes it is Platt scaling.
 
-    Each is held at temperature scaling with strength k / n, times `strength`: chosen by cross-validation if None, and 0
-    for the unpenalised fit of the paper.
+    Each is held at temperature scaling with strength k / n, times `strength`: 0 for the unpenalised fit of the paper.
+    If None, cross-validation chooses it, and whether centred logits or log-probabilities are scaled.
 
     >>> rng = np.random.default_rng(0)
     >>> z = rng.normal(size=(20_000, 3)) * 2
     >>> labels = (z + [1.0, 0.0, -1.0] + rng.gumbel(size=z.shape)).argmax(axis=1)  # the first class is underrated
     >>> shift = VectorScaling().fit(z, labels).map_.steps[-1].shift
-    >>> (shift - shift.mean()).round(1).tolist()
-    [1.0, 0.0, -1.0]
+    >>> round(float(shift[0] - shift[2]), 1)
+    2.0
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class VectorScaling(LinearScaling):
         strength: float | None = None,
         *,
         loss: Literal["log", "brier"] = "log",
-        n_folds: int = 5,
+        n_folds: int | None = None,
         random_state: int | None = 0,
     ) -> None:
         self.strength = strength
@@ -43,11 +43,13 @@ class VectorScaling(LinearScaling):
         self.n_folds = n_folds
         self.random_state = random_state
 
-    def _family(self, n_classes: int, factor: float) -> Family:
-        # Centred, a class's scale acts on how far it stands from the others; and two classes give Platt scaling.
-        prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax(), Centre(np.ones(()))))
+    def _families(self, n_classes: int, factor: float) -> tuple[Family, ...]:
         start = np.stack([np.ones(n_classes), np.zeros(n_classes)])
-        return Family("vector scaling", prefix, DiagonalRows, Prior((np.full_like(start, 2.0 * n_classes),), start))
+        prior = Prior((np.full_like(start, 2.0 * n_classes),), start)
+        plain = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
+        centred = Family("vector scaling", plain + Chain((Centre(np.ones(())),)), DiagonalRows, prior)
+        # Centred, two classes give Platt scaling. Of more, either form may be better: few classes like it, many do not.
+        return (centred,) if n_classes == 2 else (centred, centred._replace(prefix=plain))
 
     def _multiples(self, n_classes: int, n_rows: float) -> tuple[float, ...] | None:  # noqa: ARG002
         return None if self.strength is None else (strength_of(self.strength),)
@@ -61,8 +63,8 @@ class MatrixScaling(LinearScaling):
 
     `penalty="structured"` holds diagonal and intercept at temperature scaling with strength k / n and the many entries
     off the diagonal with k (k - 1) / n, all times `strength`. Berta et al., "Structured matrix scaling", 2025.
-    `penalty="odir"` adds lambda times the mean square off the diagonal and mu times that of the intercept; `strength` is
-    (lambda, mu), or one number for both. Kull et al., NeurIPS 2019. None leaves it to cross-validation; 0 is no penalty.
+    `penalty="odir"` adds lambda times the mean square off the diagonal and mu times that of the intercept; `strength`
+    is (lambda, mu), or one number for both. Kull et al., NeurIPS 2019. None leaves it to cross-validation, 0 is none.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class MatrixScaling(LinearScaling):
         strength: float | tuple[float, float] | None = None,
         *,
         loss: Literal["log", "brier"] = "log",
-        n_folds: int = 5,
+        n_folds: int | None = None,
         random_state: int | None = 0,
     ) -> None:
         self.penalty = penalty
@@ -80,12 +82,12 @@ class MatrixScaling(LinearScaling):
         self.n_folds = n_folds
         self.random_state = random_state
 
-    def _family(self, n_classes: int, factor: float) -> Family:
+    def _families(self, n_classes: int, factor: float) -> tuple[Family, ...]:
         if self.penalty not in ("structured", "odir"):
             raise GlayersError(f"penalty must be 'structured' or 'odir'; got {self.penalty!r}")
         prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
         prior = structured_prior(n_classes) if self.penalty == "structured" else odir_prior(n_classes, 1.0)
-        return Family(f"matrix scaling, {self.penalty}", prefix, MatrixRows, prior)
+        return (Family(f"matrix scaling, {self.penalty}", prefix, MatrixRows, prior),)
 
     def _multiples(self, n_classes: int, n_rows: float) -> tuple[float, ...] | None:
         if self.strength is None:
@@ -110,7 +112,7 @@ class DirichletCalibration(LinearScaling):
         strength: float | tuple[float, float] | None = None,
         *,
         loss: Literal["log", "brier"] = "log",
-        n_folds: int = 5,
+        n_folds: int | None = None,
         random_state: int | None = 0,
     ) -> None:
         self.strength = strength
@@ -118,9 +120,9 @@ class DirichletCalibration(LinearScaling):
         self.n_folds = n_folds
         self.random_state = random_state
 
-    def _family(self, n_classes: int, factor: float) -> Family:
+    def _families(self, n_classes: int, factor: float) -> tuple[Family, ...]:
         prefix = Chain((Reference(), LogSoftmax()))
-        return Family("Dirichlet calibration", prefix, MatrixRows, odir_prior(n_classes, factor))
+        return (Family("Dirichlet calibration", prefix, MatrixRows, odir_prior(n_classes, factor)),)
 
     def _multiples(self, n_classes: int, n_rows: float) -> tuple[float, ...] | None:
         return None if self.strength is None else odir_multiples(self.strength, n_classes, n_rows)
@@ -171,7 +173,7 @@ def strength_of(value: object) -> float:
 
 
 def _odir_units(n_classes: int, n_rows: float) -> tuple[float, float]:
-    """lambda and mu of the prior itself: k (k - 1) / n a squared entry, times k (k - 1) entries; k / n times k."""
+    """Lambda and mu of the prior itself: k (k - 1) / n a squared entry, times k (k - 1) entries; k / n times k."""
     return (n_classes * (n_classes - 1)) ** 2 / n_rows, n_classes**2 / n_rows
 
 

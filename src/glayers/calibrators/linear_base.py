@@ -23,6 +23,8 @@ from glayers.predictions import Predictions
 
 # From here on a matrix product in float64 costs minutes.
 _SINGLE_PRECISION_CLASSES = 500
+# Up to this many rows x coefficients, 5 folds take a second or two; 3 beyond.
+_SMALL = 2e7
 # As good as infinite, and still a number.
 _STRONGEST = 1e9
 
@@ -56,15 +58,15 @@ class LinearScaling(Calibrator):
     """
 
     loss: str
-    n_folds: int
+    n_folds: int | None
     random_state: int | None
     strength_: float | tuple[float, float]
     cv_results_: dict[str, Array] | None
     out_of_fold_: Floats | None
 
     @abstractmethod
-    def _family(self, n_classes: int, factor: float) -> Family:
-        """Return the family, given the inverse temperature."""
+    def _families(self, n_classes: int, factor: float) -> tuple[Family, ...]:
+        """Return the family, given the inverse temperature; of several held-out rows choose, else the first is it."""
 
     @abstractmethod
     def _multiples(self, n_classes: int, n_rows: float) -> tuple[float, ...] | None:
@@ -77,19 +79,19 @@ class LinearScaling(Calibrator):
     def _fit(self, given: Predictions) -> None:
         began = time.perf_counter()
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
-        family = self._family(given.n_classes, found.factor)
-        path = self._path(given, family)
+        families = [_hold_unseen(f, given.label_counts()) for f in self._families(given.n_classes, found.factor)]
+        family, path = families[0], self._path(given, families[0])
         n_rows = counted_rows(path.weights)
         multiples, search = self._multiples(given.n_classes, n_rows), None
         if multiples is None:
-            search = self._search(given, path)
+            family, path, search = self._best(given, families)
             multiples = search.chosen.multiples
         self.strength_ = self._strength(multiples, given.n_classes, n_rows)
         self.cv_results_ = None if search is None else search.cv_results
         self.out_of_fold_ = None if search is None else search.out_of_fold
         start = path.start if search is None else np.mean(search.chosen.folds, axis=0, dtype=path.start.dtype)
         fitted = path.fit(tuple(min(multiple, _STRONGEST) for multiple in multiples), start)
-        reason = f"strength {_shown(self.strength_)}, " + ("given" if search is None else "least out-of-fold loss")
+        reason = f"strength {_shown(self.strength_)}, " + ("given" if search is None else "chosen by cross-validation")
         if search is not None and not search.chosen_loss < search.temperature_loss:
             self.map_ = Chain((Reference(), Scale(np.asarray(found.factor))))
             reason = (
@@ -105,6 +107,12 @@ class LinearScaling(Calibrator):
         if found.reason:
             warnings.warn(f"{family.name}, starting from temperature: {found.reason}", GlayersWarning, stacklevel=3)
         self._diagnose(given, path, family.name, fitted.converged, reason, fitted.iterations, began)
+
+    def _best(self, given: Predictions, families: list[Family]) -> tuple[Family, Path, _Search]:
+        paths = [self._path(given, family) for family in families]
+        searches = [self._search(given, path) for path in paths]
+        best = int(np.argmin([search.chosen_loss for search in searches]))
+        return families[best], paths[best], searches[best]
 
     def _path(self, given: Predictions, family: Family) -> Path:
         dtype = np.float32 if given.n_classes >= _SINGLE_PRECISION_CLASSES else np.float64
@@ -123,7 +131,9 @@ class LinearScaling(Calibrator):
 
     def _search(self, given: Predictions, path: Path) -> _Search:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        folds = assign_folds(given.labels, given.groups, self.n_folds, seed)
+        usual = 5 if len(given) * path.start.size <= _SMALL else 3
+        n_folds = usual if self.n_folds is None else self.n_folds
+        folds = assign_folds(given.labels, given.groups, n_folds, seed)
         train, _ = fold_weights(folds, given.weights)
         chosen, trials = path.search(folds, train)
         # The same temperature is under every fold's fit, so what is compared is all that they add to it.
@@ -170,6 +180,13 @@ class LinearScaling(Calibrator):
                 GlayersWarning,
                 stacklevel=4,
             )
+
+
+def _hold_unseen(family: Family, label_counts: Ints) -> Family:
+    """Hold classes without a label at their start whatever the strength: the loss alone would send them to nothing."""
+    held = np.zeros_like(family.prior.anchor)
+    held[:, label_counts == 0] = 2.0 * len(label_counts)
+    return family._replace(prior=family.prior._replace(held=held))
 
 
 def _step(rows: type[LinearRows], coefficients: Floats) -> Step:

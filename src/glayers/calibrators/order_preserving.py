@@ -17,7 +17,7 @@ from glayers.arrays import Array, Floats
 from glayers.calibrators.base import Calibrator, apply_map
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
-from glayers.fitting.folds import assign_folds, fold_weights
+from glayers.fitting.folds import assign_folds, fold_shares, fold_weights
 from glayers.fitting.lbfgs import minimise
 from glayers.fitting.losses import row_loss
 from glayers.fitting.objective import Objective
@@ -126,7 +126,7 @@ class OrderPreserving(Calibrator):
             train=torch.as_tensor(train),
             held_out=torch.as_tensor(held_out),
         )
-        selection = HeldOutSelection(1, len(train), _PATIENCE)
+        selection = HeldOutSelection(1, fold_shares(folds, given.weights), _PATIENCE)
         minimise(objective, objective.start(), self.max_iterations, _TOLERANCE, watcher=selection)
         best, first = float(selection.best[0]), float(selection.trace[0][0])
         iterations = int(selection.best_iteration[0])

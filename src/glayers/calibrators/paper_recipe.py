@@ -11,7 +11,7 @@ import numpy as np
 from glayers.arrays import Floats
 from glayers.calibrators.recipe import Fitted, Plan, Rows, decay_penalties, member_chain, out_of_fold, rows_on
 from glayers.fitting.adam import Schedule, descend
-from glayers.fitting.folds import assign_folds, fold_weights
+from glayers.fitting.folds import assign_folds, fold_shares, fold_weights
 from glayers.fitting.losses import row_loss
 from glayers.fitting.objective import Objective
 from glayers.fitting.selection import EarlyStopping
@@ -28,7 +28,7 @@ def fit_paper(plan: Plan, given: Predictions) -> Fitted:
         folds = assign_folds(given.labels, given.groups, plan.n_folds, plan.seed)
         train, held_out = fold_weights(folds, given.weights)
         run, objective = _train(plan, layers, rows, train, held_out, settings)
-        losses = run.held_out.reshape(len(settings), len(train)).mean(dim=1).numpy()
+        losses = run.held_out.numpy().reshape(len(settings), len(train)) @ fold_shares(folds, given.weights)
         winner = int(np.argmin(losses))
         mine = slice(winner * len(train), (winner + 1) * len(train))
         members = member_chain(layers, objective.unflatten(run.parameters[mine]))
@@ -62,6 +62,7 @@ def _train(
     objective = Objective(
         chain=layers,
         loss=row_loss(plan.loss, plan.label_smoothing),
+        measured=row_loss(plan.loss),
         logits=rows.logits,
         labels=rows.labels,
         train=rows.like(np.tile(train, (len(settings), 1))),

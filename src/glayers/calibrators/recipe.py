@@ -11,7 +11,7 @@ from glayers.activations import Activation, log_softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints
 from glayers.errors import GlayersError
 from glayers.fitting.objective import Penalty
-from glayers.maps import Activate, Chain, glorot_layers, transparent_layers
+from glayers.maps import Activate, Chain, Dropout, Relu, Step, glorot_layers, transparent_layers
 
 # Below this many rows x parameters a fit takes a moment even in float64.
 _SMALL = 300_000
@@ -44,14 +44,16 @@ class Plan:
 
     def layers(self, n_logits: int) -> Chain:
         """Return the layers to start from: those given, or new ones."""
-        if self.initial_layers is not None:
+        if self.initial_layers is None:
+            make = {"transparent": transparent_layers, "glorot": glorot_layers}[self.start]
+            layers = make(n_logits, self.n_layers, self.units_per_class, self.seed, width=self.width)
+        else:
             _check_size(self.initial_layers, n_logits)
-            return self.initial_layers
-        make = {"transparent": transparent_layers, "glorot": glorot_layers}[self.start]
-        layers = make(
-            n_logits, self.n_layers, self.units_per_class, self.seed, width=self.width, dropout=self.dropout > 0
-        )
-        return layers if self.activation is None else layers + Chain((Activate(self.activation),))
+            layers = self.initial_layers
+        steps: list[Step] = []
+        for step in layers.steps:
+            steps += [step, Dropout()] if isinstance(step, Relu) and self.dropout else [step]
+        return Chain((*steps, *([] if self.activation is None else [Activate(self.activation)])))
 
 
 def _check_size(layers: Chain, n_logits: int) -> None:

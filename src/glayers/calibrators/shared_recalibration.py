@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.arrays import Floats, Ints
+from glayers.fitting.comparison import paired_gain
 from glayers.fitting.shared import SharedRows, fit_shared, shared_losses, shared_rows, shared_step
 from glayers.maps import Chain
 from glayers.predictions import Predictions
@@ -35,7 +36,7 @@ def recalibrate(log_probabilities: Floats, given: Predictions, folds: Ints) -> R
     tried = [_cross_fit(rows, weights, folds, strength) for strength in STRENGTHS]
     best = int(np.argmin([np.average(fit.losses, weights=weights) for fit in tried]))
     strength, kept, thetas = STRENGTHS[best], tried[best].losses, tried[best].thetas
-    gain, error = paired_gain(plain, kept, weights)
+    gain, error = paired_gain(plain, kept, given.weights, given.groups)
     if not gain > error:
         return Recalibration(Chain(()), log_probabilities, math.inf, gain, error)
     held_out = np.empty_like(log_probabilities)
@@ -58,11 +59,3 @@ def _cross_fit(rows: SharedRows, weights: Floats, folds: Ints, strength: float) 
     for fold, theta in enumerate(thetas):
         losses[folds == fold] = shared_losses(rows, theta)[folds == fold]
     return _CrossFit(losses, thetas)
-
-
-def paired_gain(before: Floats, after: Floats, weights: Floats) -> tuple[float, float]:
-    """Mean fall of the loss, row by row, and its standard error."""
-    gains = before - after
-    mean = float(np.average(gains, weights=weights))
-    variance = float(np.average((gains - mean) ** 2, weights=weights))
-    return mean, math.sqrt(variance * float((weights**2).sum()) / float(weights.sum()) ** 2)

@@ -5,8 +5,9 @@ constant rate needs no schedule, and any epoch is a sound place to stop.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -97,12 +98,11 @@ def _epoch(objective: Objective, state: _State, schedule: Schedule, generator: t
     order = torch.randperm(n_rows, generator=generator).to(objective.labels.device)
     shuffled = replace(objective, logits=objective.logits[order], labels=objective.labels[order])
     weights = objective.train[:, order]
-    for first in range(0, n_rows, schedule.batch_size):
-        rows = slice(first, min(first + schedule.batch_size, n_rows))
+    for rows in _batches(n_rows, schedule.batch_size):
         point = state.point.detach().requires_grad_()
+        losses, counted = _batch_losses(shuffled, point, weights[:, rows], rows, schedule, generator)
         # Scaled so that a batch estimates the whole objective.
-        losses = _batch_losses(shuffled, point, rows, schedule, generator)
-        cost = (losses * weights[:, rows]).sum() * (n_rows / (rows.stop - rows.start))
+        cost = (losses * counted).sum() * (n_rows / (rows.stop - rows.start))
         if objective.penalties:
             cost = cost + objective.penalty(point).sum()
         step += 1
@@ -110,18 +110,27 @@ def _epoch(objective: Objective, state: _State, schedule: Schedule, generator: t
     return step
 
 
+def _batches(n_rows: int, size: int) -> Iterator[slice]:
+    """Yield slices of nearly equal size: a last batch of one row would weigh as much as all others."""
+    edges = np.linspace(0, n_rows, math.ceil(n_rows / size) + 1).astype(int).tolist()
+    return (slice(first, last) for first, last in pairwise(edges))
+
+
 def _batch_losses(
-    objective: Objective, point: Tensor, rows: slice, schedule: Schedule, generator: torch.Generator
-) -> Tensor:
+    objective: Objective, point: Tensor, weights: Tensor, rows: slice, schedule: Schedule, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return the loss of each row, or each mixed pair of rows, and what it counts."""
     chain, logits, labels = objective.chain_at(point), objective.logits[rows], objective.labels[rows]
     if schedule.dropout:
         chain = _dropped(chain, len(labels), schedule.dropout, logits, generator)
     if not schedule.mixup:
-        return objective.loss(chain(logits), labels)
+        return objective.loss(chain(logits), labels), weights
     share = _beta(schedule.mixup, generator)
     partner = torch.randperm(len(labels), generator=generator).to(labels.device)
     outputs = chain(share * logits + (1 - share) * logits[partner])
-    return share * objective.loss(outputs, labels) + (1 - share) * objective.loss(outputs, labels[partner])
+    losses = share * objective.loss(outputs, labels) + (1 - share) * objective.loss(outputs, labels[partner])
+    # A row that a member holds out must not teach it as a partner either.
+    return losses, weights * (weights[:, partner] > 0)
 
 
 def _dropped(chain: Chain, n_rows: int, rate: float, like: Tensor, generator: torch.Generator) -> Chain:

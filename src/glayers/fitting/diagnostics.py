@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from glayers.predictions import Predictions
 
 
@@ -29,10 +31,11 @@ class Diagnostics:
 
 
 def label_facts(given: Predictions) -> dict[str, Any]:
-    """Return what the rows themselves tell: how many, how many of each class, which never."""
-    counts = given.label_counts()
+    """Return what the rows that count tell: how many, how many of each class, which never."""
+    counted = given.labels if given.weights is None else given.labels[given.weights > 0]
+    counts = np.bincount(counted, minlength=given.n_classes)
     return {
-        "rows": len(given),
+        "rows": len(counted),
         "labels_per_class": tuple(counts.tolist()),
         "classes_never_seen": tuple((counts == 0).nonzero()[0].tolist()),
     }

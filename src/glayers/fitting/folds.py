@@ -45,3 +45,9 @@ def fold_weights(folds: Ints, weights: Floats | None) -> tuple[Floats, Floats]:
     if not (held_out.sum(axis=1) > 0).all() or not (train.sum(axis=1) > 0).all():
         raise GlayersError("a fold has no weight to train on or to hold out: weights sit on too few rows")
     return train / train.sum(axis=1, keepdims=True), held_out / held_out.sum(axis=1, keepdims=True)
+
+
+def fold_shares(folds: Ints, weights: Floats | None) -> Floats:
+    """Return how much of the weight each fold holds out; with these, held-out losses add up to that of all rows."""
+    held = np.bincount(folds, weights=weights, minlength=int(folds.max()) + 1).astype(np.float64)
+    return held / held.sum()

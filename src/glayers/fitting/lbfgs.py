@@ -34,13 +34,11 @@ def minimise(
     watcher: Watcher = everyone_goes_on,
 ) -> Minimum:
     """Run L-BFGS from `start` (members, size) until each objective falls by less than `tolerance` of itself."""
-    active, point, current, memory = torch.arange(len(start)), start.clone(), objective, _Memory(start)
-    here = objective(point)
-    result = Minimum(
-        start.clone(), here.objective.clone(), torch.zeros_like(active), torch.zeros(len(start), dtype=torch.bool)
-    )
+    active, point, current = torch.arange(len(start), device=start.device), start.clone(), objective
+    here, memory, nobody = objective(point), _Memory(start), torch.zeros_like(active, dtype=torch.bool)
+    result = Minimum(start.clone(), here.objective.clone(), torch.zeros_like(active), nobody.clone())
     train, held_out = here.train.clone(), here.held_out.clone()
-    done = torch.zeros(len(start), dtype=torch.bool)
+    done = nobody
     for iteration in range(max_iterations + 1):
         if iteration:
             there_point, there, moved = _line_search(
@@ -55,7 +53,7 @@ def minimise(
             done &= ~retry
             point, here = there_point, there
             result.parameters[active], result.objective[active] = point, here.objective
-            result.iterations[active], result.converged[active] = iteration, done
+            result.iterations[active], result.converged[active] = iteration, done & torch.isfinite(here.objective)
             train[active], held_out[active] = here.train, here.held_out
         goes_on = ~done & watcher(Sight(iteration, result.parameters, train, held_out))[active]
         if not goes_on.all():
@@ -74,8 +72,8 @@ class _Memory:
         self.steps: list[Tensor] = []
         self.changes: list[Tensor] = []
         self.inverse: list[Tensor] = []
-        self.scale = torch.ones(len(point), 1, dtype=point.dtype)
-        self.fresh = torch.ones(len(point), dtype=torch.bool)
+        self.scale = torch.ones(len(point), 1, dtype=point.dtype, device=point.device)
+        self.fresh = torch.ones(len(point), dtype=torch.bool, device=point.device)
 
     def keep(self, members: Tensor) -> None:
         self.steps = [s[members] for s in self.steps]
@@ -125,8 +123,8 @@ def _line_search(
     # Without curvature to go by, the first step changes no parameter by more than a tenth.
     cautious = 0.1 / direction.abs().amax(dim=1).clamp(min=1e-30)
     step = torch.where(first | uphill, cautious.clamp(max=1.0), torch.ones_like(cautious))
-    searching = torch.ones(len(point), dtype=torch.bool)
-    moved = torch.zeros(len(point), dtype=torch.bool)
+    searching = torch.ones(len(point), dtype=torch.bool, device=point.device)
+    moved = torch.zeros(len(point), dtype=torch.bool, device=point.device)
     best_point, best = point.clone(), Value(*(value.clone() for value in here))
     while searching.any():
         who = torch.nonzero(searching)[:, 0]

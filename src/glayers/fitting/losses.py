@@ -26,6 +26,13 @@ def brier_loss(log_probabilities: Tensor, labels: Tensor) -> Tensor:
 LOSSES: dict[str, RowLoss] = {"log": log_loss, "brier": brier_loss}
 
 
+# What each loss is on average when every label is as likely as any other.
+_MEAN_OVER_LABELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "log": lambda log_p: -log_p.mean(dim=-1),
+    "brier": lambda log_p: (log_p.exp() ** 2).sum(dim=-1) - 2 / log_p.shape[-1] + 1,
+}
+
+
 def row_loss(name: str, label_smoothing: float = 0.0) -> RowLoss:
     """Return the loss of that name as a function of logits and labels.
 
@@ -42,9 +49,7 @@ def row_loss(name: str, label_smoothing: float = 0.0) -> RowLoss:
         plain = loss(log_probabilities, labels)
         if not label_smoothing:
             return plain
-        n_classes = log_probabilities.shape[-1]
-        each = torch.stack([loss(log_probabilities, torch.full_like(labels, c)) for c in range(n_classes)])
-        return (1 - label_smoothing) * plain + label_smoothing * each.mean(dim=0)
+        return (1 - label_smoothing) * plain + label_smoothing * _MEAN_OVER_LABELS[name](log_probabilities)
 
     return of_logits
 

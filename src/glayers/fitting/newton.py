@@ -16,6 +16,8 @@ from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.fitting.curvature import SmoothLoss
 
 _SUFFICIENT = 1e-4  # Armijo's constant
+# A loss this small belongs to rows that are all right: coefficients only grow, and no optimum is near.
+_NOTHING_LEFT = 1e-9
 _MOST_PRODUCTS = 60  # of the curvature with a direction, in one Newton step
 _PRECONDITION_ROWS = 2_000
 _PRECONDITION_CLASSES = 128  # beyond, a block a class would cost more than it saves
@@ -147,6 +149,8 @@ def newton(
     shares = problem.shares.astype(start.dtype)[:, None]
     here, value = start, problem.value(start)
     for iteration in range(max_iterations):
+        if value < _NOTHING_LEFT:
+            return Optimum(here, iteration, False)
         probabilities = softmax(problem.rows.forward(here))
         slope = problem.rows.adjoint(shares * problem.loss.slope(probabilities, problem.labels))
         slope = (slope + problem.strengths * (here - problem.anchor)).astype(start.dtype)

@@ -44,6 +44,7 @@ class Value(NamedTuple):
 class Objective:
     """Mean proper loss of the training rows plus penalties, as a function of flat parameters (members, size).
 
+    `loss` is what is minimised, `measured` what is reported: the same unless given.
     `train` and `held_out` are row weights (members, n), each row summing to 1; `fixed` are parameters of the chain that
     are not learned, with a members axis.
     """
@@ -56,6 +57,7 @@ class Objective:
     held_out: Tensor
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     fixed: Mapping[str, Tensor] = field(default_factory=dict)
+    measured: RowLoss | None = None
 
     def of(self, members: Tensor) -> "Objective":
         """Return the same objective for some of the members only."""
@@ -90,11 +92,11 @@ class Objective:
         flat = flat.detach().requires_grad_()
         value = Value(self._zeros(), torch.zeros_like(flat), self._zeros(), self._zeros())
         for rows in self.blocks():
-            losses = self.row_losses(flat, rows)
-            part = (losses * self.train[:, rows]).sum(dim=1, dtype=torch.float64)
+            losses = self.row_losses(self.loss, flat, rows)
+            part = (losses * self.train[:, rows]).sum(dim=1, dtype=self._wide)
             value.gradient.add_(torch.autograd.grad(part.sum(), flat)[0])
             value.train.add_(part.detach())
-            value.held_out.add_((losses.detach() * self.held_out[:, rows]).sum(dim=1, dtype=torch.float64))
+            value.held_out.add_((losses.detach() * self.held_out[:, rows]).sum(dim=1, dtype=self._wide))
         value.objective.add_(value.train)
         if self.penalties:
             cost = self.penalty(flat)
@@ -107,9 +109,9 @@ class Objective:
         """Return the loss of every member on its training rows and on its held-out rows, without a gradient."""
         train, held_out = self._zeros(), self._zeros()
         for rows in self.blocks():
-            losses = self.row_losses(flat, rows)
-            train += (losses * self.train[:, rows]).sum(dim=1, dtype=torch.float64)
-            held_out += (losses * self.held_out[:, rows]).sum(dim=1, dtype=torch.float64)
+            losses = self.row_losses(self.measured or self.loss, flat, rows)
+            train += (losses * self.train[:, rows]).sum(dim=1, dtype=self._wide)
+            held_out += (losses * self.held_out[:, rows]).sum(dim=1, dtype=self._wide)
         return train, held_out
 
     @torch.no_grad()
@@ -125,20 +127,19 @@ class Objective:
         step = max(1, _BLOCK_ENTRIES // (len(rows) * self._widest()))
         for first in range(0, rows.shape[1], step):
             some = rows[:, first : first + step]
-            losses = self.loss(chain(self.logits[some]), self.labels[some])
-            held_out += (losses * self.held_out.gather(1, some)).sum(dim=1, dtype=torch.float64)
+            losses = (self.measured or self.loss)(chain(self.logits[some]), self.labels[some])
+            held_out += (losses * self.held_out.gather(1, some)).sum(dim=1, dtype=self._wide)
         return torch.full_like(held_out, torch.nan), held_out
 
-    def row_losses(self, flat: Tensor, rows: slice) -> Tensor:
-        """Return the loss of some rows under every member, (members, rows)."""
-        outputs = self.chain_at(flat)(self.logits[rows])
-        return self.loss(outputs, self.labels[rows])
+    def row_losses(self, loss: RowLoss, flat: Tensor, rows: slice) -> Tensor:
+        """Return a loss of some rows under every member, (members, rows)."""
+        return loss(self.chain_at(flat)(self.logits[rows]), self.labels[rows])
 
     def penalty(self, flat: Tensor) -> Tensor:
         """Return what each member pays for its distance from the anchors."""
         named = self.unflatten(flat)
         costs = [
-            (p.strength * (named[name] - p.anchor) ** 2).reshape(len(flat), -1).sum(dim=1, dtype=torch.float64)
+            (p.strength * (named[name] - p.anchor) ** 2).reshape(len(flat), -1).sum(dim=1, dtype=self._wide)
             for name, p in self.penalties.items()
         ]
         return torch.stack(costs).sum(dim=0) / 2
@@ -156,5 +157,10 @@ class Objective:
     def _learned(self) -> dict[str, np.ndarray]:
         return {name: np.asarray(v) for name, v in self.chain.parameters().items() if name not in self.fixed}
 
+    @property
+    def _wide(self) -> torch.dtype:
+        """What sums are kept in: float64, which Apple's devices lack."""
+        return torch.float32 if self.logits.device.type == "mps" else torch.float64
+
     def _zeros(self) -> Tensor:
-        return torch.zeros(len(self.train), dtype=torch.float64, device=self.logits.device)
+        return torch.zeros(len(self.train), dtype=self._wide, device=self.logits.device)

@@ -1,37 +1,41 @@
 """Folds and a prior on the penalties -> how strong they should be, along a path from strong to weak.
 
-Strengths are multiples of the prior, which needs no search to be sound: 1 is the default, and held-out rows move it only
-as far as the gain exceeds its own standard error. Each fit starts where the stronger one before it ended.
+Strengths are multiples of the prior, which needs no search to be sound: 1 is the default, and held-out rows move it
+only as far as the gain exceeds its own standard error. Each fit starts where the stronger one before it ended.
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.fitting.newton import LinearProblem, LinearRows, Optimum, Preconditioner, newton
+from glayers.fitting.newton import LinearProblem, Optimum, Preconditioner, newton
 
-# Held-out losses of two strengths differ by 1e-4 and more where the difference matters.
-_PATH_TOLERANCE = 1e-6
+# Held-out losses of two strengths differ by 1e-4 of themselves and more where the difference matters.
 _WORTHWHILE = 1e-4
-_TOLERANCE = 1e-11
+_PATH_TOLERANCE = 1e-5
+_TOLERANCE = 1e-13
 _TOLERANCE_SINGLE = 1e-6  # what float32 can see
-# Above this many rows x coefficients, whole decades are tried instead of half ones.
-_LARGE = 1e8
 _STRONGEST, _WEAKEST = 1e2, 1e-4
+# Once all strengths are chosen alike, the last part's own is looked for this far around.
+_AROUND = 1e1
 
 
 class Prior(NamedTuple):
-    """What holds coefficients (r, k) back: strengths a row of data, in parts that may be scaled apart, and an anchor."""
+    """What holds coefficients (r, k) back: strengths times rows, in parts that may be scaled apart, and an anchor.
+
+    `held` are strengths that no choice takes away.
+    """
 
     parts: tuple[Floats, ...]
     anchor: Floats
+    held: Floats | float = 0.0
 
     def strengths(self, multiples: tuple[float, ...], n_rows: float) -> Floats:
         """Return the strength of every coefficient for a mean over that many rows."""
-        return np.add.reduce([m * part for m, part in zip(multiples, self.parts, strict=True)]) / n_rows
+        chosen = np.add.reduce([m * part for m, part in zip(multiples, self.parts, strict=True)])
+        return (chosen + self.held) / n_rows
 
 
 class Trial(NamedTuple):
@@ -69,14 +73,13 @@ class Path:
     def search(self, folds: Ints, train: Floats) -> tuple[Trial, list[Trial]]:
         """Return the trial to trust and all that were made: first all strengths alike, then the last part alone."""
         n_parts = len(self.prior.parts)
-        large = len(self.problem.labels) * self.start.size > _LARGE
-        steps = list(_steps(10.0 if large else math.sqrt(10.0)))
-        trials = self._walk(folds, train, [(step,) * n_parts for step in steps], 1.0, (self.start,) * len(train))
+        path = [(step,) * n_parts for step in _steps(math.sqrt(10.0), _STRONGEST, _WEAKEST)]
+        trials = self._walk(folds, train, path, 1.0, (self.start,) * len(train))
         chosen = self.choose(trials, (1.0,) * n_parts)
         if n_parts > 1:
             *others, last = chosen.multiples
-            ways = [(*others, last * step) for step in _steps(10.0)]
-            again = self._walk(folds, train, ways, last, chosen.folds)
+            path = [(*others, last * step) for step in _steps(10.0, _AROUND, 1 / _AROUND)]
+            again = self._walk(folds, train, path, last, chosen.folds)
             chosen, trials = self.choose(again, chosen.multiples), trials + again
         return chosen, trials
 
@@ -113,11 +116,17 @@ class Path:
         for multiples in path:
             trials.append(self._try(folds, train, multiples, start))
             start = trials[-1].folds
-            means = [self.mean(trial.losses) for trial in trials]
-            # Weaker still will not help once two in a row have not; the default is always tried.
-            if multiples[-1] < default and len(means) > 2 and min(means[-2:]) > (1 - _WORTHWHILE) * min(means[:-2]):
+            # The default is always tried; below it, weaker still only while there is something to hope for.
+            if multiples[-1] < default and self._hopeless(trials):
                 break
         return trials
+
+    def _hopeless(self, trials: list[Trial]) -> bool:
+        """Whether the last trial is clearly worse than the best, or the last three are as good as the same."""
+        means = [self.mean(trial.losses) for trial in trials]
+        gain = self.gain(trials[-1].losses, trials[int(np.argmin(means))].losses)
+        flat = len(means) > 2 and max(means[-3:]) - min(means[-3:]) < _WORTHWHILE * means[-1]
+        return flat or gain.mean > 2 * gain.error
 
     def _try(self, folds: Ints, train: Floats, multiples: tuple[float, ...], start: tuple[Array, ...]) -> Trial:
         losses, fitted = np.empty(len(folds)), []
@@ -154,12 +163,7 @@ def ones_appended(inputs: Array) -> Array:
     return np.concatenate([inputs, np.ones((len(inputs), 1), dtype=inputs.dtype)], axis=1)
 
 
-def _steps(ratio: float) -> Iterator[float]:
-    """Yield multiples from strong to weak, 1 among them to the last digit."""
-    upwards = round(math.log(_STRONGEST, ratio))
-    downwards = round(-math.log(_WEAKEST, ratio))
-    for place in range(upwards, -downwards - 1, -1):
-        yield ratio**place
-
-
-__all__ = ["LinearRows", "Path", "Prior", "Trial", "counted_rows", "ones_appended"]
+def _steps(ratio: float, strongest: float, weakest: float) -> list[float]:
+    """Return multiples from strong to weak, 1 among them to the last digit."""
+    upwards, downwards = round(math.log(strongest, ratio)), round(-math.log(weakest, ratio))
+    return [ratio**place for place in range(upwards, -downwards - 1, -1)]

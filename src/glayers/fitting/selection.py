@@ -7,6 +7,7 @@ run spends its time on those that may win.
 import torch
 from torch import Tensor
 
+from glayers.arrays import Floats
 from glayers.fitting.watching import Sight
 
 
@@ -17,8 +18,9 @@ class HeldOutSelection:
     for `patience` iterations.
     """
 
-    def __init__(self, n_settings: int, n_folds: int, patience: int) -> None:
-        self.n_settings, self.n_folds, self.patience = n_settings, n_folds, patience
+    def __init__(self, n_settings: int, fold_shares: Floats, patience: int) -> None:
+        self.n_settings, self.n_folds, self.patience = n_settings, len(fold_shares), patience
+        self.fold_shares = torch.as_tensor(fold_shares, dtype=torch.float64)
         self.trace: list[Tensor] = []
         self.best = torch.full((n_settings,), torch.inf, dtype=torch.float64)
         self.best_iteration = torch.zeros(n_settings, dtype=torch.int64)
@@ -27,7 +29,7 @@ class HeldOutSelection:
 
     def __call__(self, sight: Sight) -> Tensor:
         """Take note, and say who goes on."""
-        losses = sight.held_out.reshape(self.n_settings, self.n_folds).mean(dim=1).cpu()
+        losses = sight.held_out.cpu().double().reshape(self.n_settings, self.n_folds) @ self.fold_shares
         losses = torch.where(torch.isfinite(losses), losses, torch.inf)
         self.trace.append(losses)
         for setting in torch.nonzero(self.going_on & (losses < self.best))[:, 0].tolist():
@@ -72,7 +74,7 @@ class EarlyStopping:
         """Take note, and say who goes on."""
         if not self.history:
             self.parameters = sight.parameters.clone()
-        self.history.append(sight._replace(parameters=torch.empty(0), train=sight.train.clone()))
+        self.history.append(Sight(sight.iteration, torch.empty(0), sight.train.clone(), sight.held_out.clone()))
         train = sight.train.cpu()
         better = train < self.best
         self.best[better], self.best_iteration[better] = train[better], sight.iteration

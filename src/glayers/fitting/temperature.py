@@ -35,8 +35,9 @@ def fit_inverse_temperature(
     spread = _spread(logits)
     if spread == 0.0:
         return InverseTemperature(1.0, 0, True, "all logits of each row are equal: no temperature matters")
-    # Beyond these, softmax of the widest row is flat, or 0 and 1, to float64's last digit.
-    least, most = 1e-9 / spread, 1e4 / spread
+    # Softmax of the widest row is flat below `least`; above `most` that of a row with the typical lead of its first
+    # class is 0 and 1, to float64's last digit. The widest row must not decide that: a masked class makes it wide.
+    least, most = 1e-9 / spread, 1e4 / _typical_lead(logits, spread)
     if start is None:
         start = 1.0 if least < 1.0 < most else math.sqrt(least * most)
         stride = max(1, len(labels) // _SAMPLE)
@@ -89,3 +90,13 @@ def _spread(logits: Array) -> float:
         block = with_reference_class(logits[rows].astype(np.float64))
         widest = max(widest, float(np.ptp(block, axis=1).max()))
     return widest
+
+
+def _typical_lead(logits: Array, spread: float) -> float:
+    """The median lead of the highest logit over the next, among rows that have one."""
+    leads = []
+    for rows in row_blocks(*logits.shape):
+        block = np.partition(with_reference_class(logits[rows].astype(np.float64)), -2, axis=1)
+        leads.append(block[:, -1] - block[:, -2])
+    each = np.concatenate(leads)
+    return float(np.median(each[each > 0])) if (each > 0).any() else spread

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from array_api_compat import array_namespace
 
-from glayers.activations import Activation, log_softmax, softmax, with_reference_class
+from glayers.activations import Activation, log_softmax, with_reference_class
 
 if TYPE_CHECKING:
     from glayers.maps.chain import Chain
@@ -167,13 +167,14 @@ class Blend(Step):
     def __call__(self, logits: Any) -> Any:
         """Return log((1 - share) softmax(logits) + share * mean over members of softmax(branch(logits)))."""
         xp = array_namespace(logits)
-        plain = softmax(logits)
-        members = softmax(self.branch(logits))
+        plain, members = log_softmax(logits), log_softmax(self.branch(logits))
         if members.ndim > plain.ndim:
-            members = xp.mean(members, axis=0)
-        mixed = (1 - self.share) * plain + self.share * members
-        # Where even float64 has lost a class, keep it just above zero: its logarithm must stay finite.
-        return xp.log(xp.clip(mixed, min=float(xp.finfo(mixed.dtype).smallest_normal)))
+            highest = xp.max(members, axis=0)
+            members = xp.log(xp.mean(xp.exp(members - highest[None, ...]), axis=0)) + highest
+        # On the log scale no class is lost to underflow; a share of 0 or 1 only has to stay finite there.
+        least = float(xp.finfo(plain.dtype).smallest_normal)
+        rest, share = (xp.log(xp.clip(part, min=least)) for part in (1 - self.share, self.share))
+        return xp.logaddexp(rest + plain, share + members)
 
     def parameters(self) -> dict[str, Any]:
         """Return the share, and the branch's parameters by their names there."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.maps.chain import Chain
-from glayers.maps.steps import Dense, Dropout, Relu, Step
+from glayers.maps.steps import Dense, Relu, Step
 
 
 def transparent_layers(
@@ -21,7 +21,6 @@ def transparent_layers(
     units_per_class: int = 3,
     random_state: int | np.random.Generator = 0,
     width: int | None = None,
-    dropout: bool = False,
 ) -> Chain:
     """Dense layers, `n_layers` of them with the last counted, that are the identity before they are fitted.
 
@@ -48,7 +47,7 @@ def transparent_layers(
         weight[:, : hand_over.shape[1]] = 0.0
         weight[: hand_over.shape[0], : hand_over.shape[1]] = hand_over
         layers.append(Dense(weight, np.zeros(n_out)))
-    return _with_relus(layers, dropout)
+    return _with_relus(layers)
 
 
 def glorot_layers(
@@ -57,7 +56,6 @@ def glorot_layers(
     units_per_class: int = 3,
     random_state: int | np.random.Generator = 0,
     width: int | None = None,
-    dropout: bool = False,
 ) -> Chain:
     """The same layers from Glorot's uniform random start, which the paper compares with."""
     rng = np.random.default_rng(random_state)
@@ -65,7 +63,7 @@ def glorot_layers(
     layers = [
         Dense(_glorot(n_in, n_out, rng), np.zeros(n_out)) for n_in, n_out in layer_shapes(n_logits, n_layers, hidden)
     ]
-    return _with_relus(layers, dropout)
+    return _with_relus(layers)
 
 
 def hidden_width(n_logits: int, units_per_class: int, width: int | None) -> int:
@@ -95,9 +93,8 @@ def _glorot(n_in: int, n_out: int, rng: np.random.Generator) -> Array:
     return rng.uniform(-reach, reach, size=(n_in, n_out))
 
 
-def _with_relus(layers: list[Dense], dropout: bool) -> Chain:
-    between: list[Step] = [Relu(), Dropout()] if dropout else [Relu()]
+def _with_relus(layers: list[Dense]) -> Chain:
     steps: list[Step] = []
     for layer in layers:
-        steps += [layer, *between]
-    return Chain(tuple(steps[: -len(between)]))
+        steps += [layer, Relu()]
+    return Chain(tuple(steps[:-1]))

@@ -1,0 +1,101 @@
+"""The path of penalties: Newton's optimum, standard errors that know of groups, and a default that is hard to move."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from glayers.arrays import Array
+from glayers.fitting.curvature import SMOOTH_LOSSES
+from glayers.fitting.newton import DiagonalRows, LinearProblem, LinearRows, MatrixRows, Preconditioner, newton
+from glayers.fitting.penalty_path import Path, Prior, Trial, counted_rows, ones_appended
+
+ROWS, CLASSES = 200, 4
+
+
+def make_problem(rows: type[LinearRows], loss: str = "log", dtype: Any = np.float64) -> LinearProblem:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS, CLASSES)).astype(dtype) * 2
+    labels = (x * 0.5 + rng.gumbel(size=x.shape)).argmax(axis=1)
+    shares = rng.random(ROWS)
+    anchor = np.stack([np.ones(CLASSES), np.zeros(CLASSES)])
+    if rows is MatrixRows:
+        x, anchor = ones_appended(x), np.concatenate([np.eye(CLASSES), np.zeros((1, CLASSES))])
+    strengths = rng.uniform(0.001, 0.1, anchor.shape)
+    return LinearProblem(rows(x), labels, shares / shares.sum(), SMOOTH_LOSSES[loss], strengths, anchor)
+
+
+@pytest.mark.parametrize("rows", [DiagonalRows, MatrixRows])
+@pytest.mark.parametrize("loss", sorted(SMOOTH_LOSSES))
+def test_newton_ends_where_scipy_does(rows: type[LinearRows], loss: str) -> None:
+    problem = make_problem(rows, loss)
+    start = problem.anchor
+    found = newton(problem, start, Preconditioner(problem, start), tolerance=1e-13)
+    peer = minimize(lambda flat: problem.value(flat.reshape(start.shape)), start.ravel(), method="BFGS")
+    assert found.converged
+    assert problem.value(found.coefficients) <= peer.fun + 1e-10
+    assert found.coefficients.ravel() == pytest.approx(peer.x, abs=1e-3)
+
+
+@pytest.mark.parametrize("loss", sorted(SMOOTH_LOSSES))
+def test_slopes_are_the_differences_of_losses(loss: str) -> None:
+    rng = np.random.default_rng(1)
+    z, labels, width = rng.normal(size=(6, CLASSES)), rng.integers(0, CLASSES, 6), 1e-6
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    smooth = SMOOTH_LOSSES[loss]
+    for of_class in range(CLASSES):
+        nudge = width * np.eye(CLASSES)[of_class]
+        difference = (smooth.rows(z + nudge, labels) - smooth.rows(z - nudge, labels)) / (2 * width)
+        assert smooth.slope(p, labels)[:, of_class] == pytest.approx(difference, abs=1e-8)
+        unit = np.broadcast_to(np.eye(CLASSES)[of_class], z.shape)
+        assert smooth.curve(p, unit)[:, of_class] == pytest.approx(smooth.curve_diagonal(p)[:, of_class])
+
+
+def test_very_many_classes_fit_in_float32() -> None:
+    rng = np.random.default_rng(0)
+    k = 150  # past the blocks of the preconditioner
+    x = ones_appended(rng.normal(size=(400, k)).astype(np.float32))
+    anchor = np.concatenate([np.eye(k), np.zeros((1, k))])
+    shares, labels = np.full(400, 1 / 400), rng.integers(0, k, 400)
+    problem = LinearProblem(MatrixRows(x), labels, shares, SMOOTH_LOSSES["log"], np.full_like(anchor, 0.01), anchor)
+    start = anchor.astype(np.float32)
+    found = newton(problem, start, Preconditioner(problem, start), tolerance=1e-6)
+    assert found.converged
+    assert found.coefficients.dtype == np.float32
+    assert problem.value(found.coefficients) < problem.value(start)
+
+
+def make_path(groups: Array | None = None) -> Path:
+    problem = make_problem(DiagonalRows)
+    prior = Prior((np.full_like(problem.anchor, 8.0),), problem.anchor)
+    return Path(problem, prior, problem.anchor, None, groups)
+
+
+def test_rows_of_one_group_count_as_one_observation() -> None:
+    rng = np.random.default_rng(0)
+    once = rng.normal(size=ROWS // 2)
+    twice, zero = np.repeat(once, 2), np.zeros(ROWS)
+    alone, paired = make_path().gain(twice, zero), make_path(np.arange(ROWS) // 2).gain(twice, zero)
+    assert paired.mean == alone.mean == pytest.approx(once.mean())
+    assert paired.error == pytest.approx(once.std(ddof=1) / np.sqrt(ROWS // 2))
+    assert alone.error < paired.error
+
+
+def test_the_default_stays_unless_another_is_clearly_better() -> None:
+    path, rng = make_path(), np.random.default_rng(0)
+    noise = rng.normal(size=ROWS)
+    default, near, far = (Trial((m,), (), np.ones(ROWS)) for m in (1.0, 0.1, 0.01))
+    unclear = far._replace(losses=1 - 0.01 + noise - noise.mean())
+    assert path.choose([default, near, unclear], (1.0,)) is default
+    clear = far._replace(losses=np.full(ROWS, 0.9) + 0.01 * noise)
+    assert path.choose([default, near, clear], (1.0,)) is clear
+    # As good as the best to within its error, and nearer to the default.
+    almost = near._replace(losses=np.full(ROWS, 0.9) - 0.01 * noise)
+    assert path.choose([default, almost, clear], (1.0,)) is almost
+
+
+def test_rows_counted_by_weights() -> None:
+    assert counted_rows(np.full(10, 3.0)) == pytest.approx(30)  # every row three times
+    assert counted_rows(np.full(10, 0.1)) == pytest.approx(10)  # shares: still ten rows
+    assert counted_rows(np.array([1e-3, 0, 0])) == pytest.approx(1)
