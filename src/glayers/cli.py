@@ -116,7 +116,7 @@ def _demo_calibrators() -> "dict[str, Calibrator]":
 
     simple: dict[str, Calibrator] = {"temperature": TemperatureScaling()}
     if find_spec("torch") is None:
-        warnings.warn('g-layers need torch: pip install "glayers[fit]"', GlayersWarning, stacklevel=2)
+        warnings.warn('GLayers needs torch: pip install "glayers[fit]"', GlayersWarning, stacklevel=2)
         return simple
     return simple | {"g-layers": GLayers(random_state=0)}
 

@@ -74,6 +74,7 @@ def calibrator(request: pytest.FixtureRequest) -> Calibrator:
 
 
 @pytest.mark.filterwarnings("ignore:temperature scaling:glayers.GlayersWarning")
+@pytest.mark.filterwarnings("ignore:the temperature that g-layers:glayers.GlayersWarning")
 @pytest.mark.filterwarnings("ignore:g-layers gained:glayers.GlayersWarning")
 @pytest.mark.parametrize("outputs", [1, CLASSES])
 def test_g_after_f_equals_the_prediction_in_numpy(calibrator: Calibrator, outputs: int) -> None:
@@ -215,8 +216,8 @@ def test_a_loader_without_length_and_a_progress_bar_are_fine(capsys: pytest.Capt
 
 def test_without_a_calibrator_g_layers_are_fitted() -> None:
     rng = torch.Generator().manual_seed(0)
-    z = torch.randn(400, 3, generator=rng) * 4
+    z = torch.randn(8_000, 3, generator=rng) * 4
     labels = (torch.tanh(z) * 2).softmax(dim=1).multinomial(1, generator=rng)[:, 0]
-    calibrated = calibrate(nn.Identity(), [(z[:200], labels[:200]), (z[200:], labels[200:])])
+    calibrated = calibrate(nn.Identity(), [(z[:3_000], labels[:3_000]), (z[3_000:], labels[3_000:])])
     assert isinstance(calibrated.calibrator, GLayers)
     assert calibrated.calibrator.diagnostics_.loss_after < calibrated.calibrator.diagnostics_.loss_before

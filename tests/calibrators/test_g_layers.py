@@ -258,6 +258,7 @@ def test_weights_are_repeated_rows() -> None:
     assert weighted.diagnostics_.loss_after == pytest.approx(repeated.diagnostics_.loss_after, rel=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:the temperature that g-layers:glayers.GlayersWarning")
 def test_the_default_recipe_leans_to_the_rows_that_weigh_more() -> None:
     # Half of the rows say class = argmax z, half say the class after it; weights choose whom to believe.
     rng = np.random.default_rng(0)
@@ -369,6 +370,7 @@ def test_huge_and_tiny_logits_are_fitted(recipe: Any, size: float) -> None:
 
 
 @no_gain_is_fine
+@pytest.mark.filterwarnings("ignore:the temperature that g-layers:glayers.GlayersWarning")
 def test_equal_logits_teach_the_frequencies() -> None:
     labels = np.array([0] * 60 + [1] * 30 + [2] * 10)[np.random.default_rng(0).permutation(100)]
     g = GLayers(random_state=0, learning_rate=0.1, batch_size=10).fit(np.zeros((100, 3)), labels)
@@ -376,6 +378,7 @@ def test_equal_logits_teach_the_frequencies() -> None:
 
 
 @no_gain_is_fine
+@pytest.mark.filterwarnings("ignore:the temperature that g-layers:glayers.GlayersWarning")
 @pytest.mark.filterwarnings("ignore:no row is labelled:glayers.GlayersWarning")
 def test_two_rows_are_enough_and_one_is_refused_where_rows_are_held_out() -> None:
     z, labels = bent()
@@ -473,3 +476,13 @@ def test_the_map_begins_with_the_temperature_that_was_fitted() -> None:
 def test_a_progress_bar_writes_nothing_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     GLayers(max_epochs=2, random_state=0, progress=True).fit(*bent())
     assert capsys.readouterr().out == ""
+
+
+def test_a_start_that_tells_nothing_is_said_and_does_not_keep_g_from_learning() -> None:
+    # Every label is the class after the likely one: no temperature helps, a permutation tells nearly all.
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(2_000, 3))
+    labels = (draw(softmax(z), rng) + 1) % 3
+    with pytest.warns(GlayersWarning, match="start from: the logits tell nothing"):
+        g = GLayers(random_state=0).fit(z, labels)
+    assert g.diagnostics_.loss_after < 0.85 * np.log(3)

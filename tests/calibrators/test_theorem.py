@@ -79,6 +79,8 @@ def test_every_event_is_calibrated_at_once(world: str) -> None:
     assert max(ks_in_bounds(fresh(world).truth, fresh(world).labels).values()) < 1.5, "the truth would not pass"
 
 
+# Two of these are a temperature away from the truth; that g-layers then return it is right, and said.
+@pytest.mark.filterwarnings("ignore:g-layers gained:glayers.GlayersWarning")
 @pytest.mark.parametrize("network", ["half-trained", "badly trained", "overconfident"])
 def test_it_does_not_matter_how_well_f_was_trained(network: str) -> None:
     rng = np.random.default_rng(0)

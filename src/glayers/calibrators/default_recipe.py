@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
 
+from glayers.activations import with_reference_class
 from glayers.arrays import Floats, Ints
 from glayers.calibrators.recipe import Fitted, Plan, decay_penalties, member_chain, out_of_fold, rows_on
 from glayers.errors import GlayersWarning
@@ -34,7 +35,8 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
     if temperature.reason:
         warnings.warn(f"the temperature that g-layers start from: {temperature.reason}", GlayersWarning, stacklevel=4)
-    prefix = Chain((Reference(), Scale(np.asarray(temperature.factor)), LogSoftmax()))
+    fallback = _scaled(temperature.factor)
+    prefix = _scaled(_start_factor(temperature.factor, given))
     inputs = prefix(given.logits.astype(np.float64))
     body = Chain((Centre(np.zeros(())), *plan.layers(given.n_classes).steps))
     folds = assign_folds(given.labels, given.groups, plan.n_folds, plan.seed)
@@ -53,7 +55,8 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     branch = member_chain(body, _winning_parameters(objective, selection))
     layers = out_of_fold(branch, inputs, folds)
     # Both sides start from the same temperature, so that only what the layers learned can make a difference.
-    share, gain, error = _best_share(plan.loss, inputs, layers, given)
+    base = _losses(plan.loss, fallback(given.logits.astype(np.float64)), given.labels)
+    share, gain, error = _best_share(plan.loss, base, inputs, layers, given)
     reason = f"least out-of-fold loss at epoch {stopped}"
     if stopped == plan.max_epochs:
         reason += ", the last one allowed: max_epochs may be raised"
@@ -66,7 +69,7 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
             stacklevel=4,
         )
     return Fitted(
-        chain=prefix + Chain((Blend(np.asarray(share), branch),)) if share else prefix,
+        chain=prefix + Chain((Blend(np.asarray(share), branch),)) if share else fallback,
         converged=stopped < plan.max_epochs and temperature.converged,
         reason=reason,
         iterations=len(selection.trace) - 1,
@@ -77,9 +80,7 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
             "centred": np.array([bool(centred) for _, _, centred in settings]),
             "epoch": selection.best_iteration.numpy(),
             "held_out_loss": selection.best.numpy(),
-            "temperature_loss": np.full(
-                len(settings), float(np.average(_losses(plan.loss, inputs, given.labels), weights=given.weights))
-            ),
+            "temperature_loss": np.full(len(settings), float(np.average(base, weights=given.weights))),
             "share": np.where(np.arange(len(settings)) == winner, share, 0.0),
             "gain": np.where(np.arange(len(settings)) == winner, gain, np.nan),
             "gain_error": np.where(np.arange(len(settings)) == winner, error, np.nan),
@@ -126,10 +127,22 @@ def _losses(loss: str, log_probabilities: Floats, labels: Ints) -> Floats:
     return (np.exp(log_probabilities) ** 2).sum(axis=1) - 2 * np.exp(own) + 1
 
 
-def _best_share(loss: str, plain: Floats, layers: Floats, given: Predictions) -> tuple[float, float, float]:
-    """The share of the layers that is best out of fold, its gain over none of them, and the gain's standard error."""
+def _scaled(factor: float) -> Chain:
+    return Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
+
+
+def _start_factor(factor: float, given: Predictions) -> float:
+    """The inverse temperature to start from, unless it flattens the logits and leaves nothing to learn from."""
+    logits = with_reference_class(given.logits.astype(np.float64))
+    spread = float((logits - logits.mean(axis=1, keepdims=True)).std())
+    return factor if factor * spread > 1e-3 or spread == 0 else 1 / spread
+
+
+def _best_share(
+    loss: str, base: Floats, plain: Floats, layers: Floats, given: Predictions
+) -> tuple[float, float, float]:
+    """The share of the layers that is best out of fold, its gain over the base losses, and that gain's error."""
     weights = np.ones(len(given)) if given.weights is None else given.weights
-    base = _losses(loss, plain, given.labels)
 
     own = np.arange(len(given)), given.labels
 
