@@ -13,7 +13,22 @@ from sklearn.exceptions import NotFittedError
 
 from glayers import BadPredictions, GLayers, TemperatureScaling
 from glayers.activations import softmax
-from glayers.calibrators import Calibrator
+from glayers.calibrators import (
+    BayesianBinning,
+    BetaCalibration,
+    Calibrator,
+    DirichletCalibration,
+    EnsembleTemperatureScaling,
+    HistogramBinning,
+    IsotonicCalibration,
+    MatrixScaling,
+    OrderPreserving,
+    PlattScaling,
+    ScalingBinning,
+    SharedGLayers,
+    SplineCalibration,
+    VectorScaling,
+)
 from glayers.fitting.diagnostics import Diagnostics
 from tests.strategies import Numbers
 
@@ -23,11 +38,29 @@ CALIBRATORS: dict[str, Callable[[], Calibrator]] = {
     "g_layers_paper": lambda: GLayers(
         recipe="paper", learning_rate=1e-3, weight_decay=1e-2, max_epochs=3, random_state=0
     ),
+    "shared_g_layers": lambda: SharedGLayers("temperature", random_state=0),
+    "vector": lambda: VectorScaling(strength=1.0, random_state=0),
+    "matrix": lambda: MatrixScaling(strength=1.0, random_state=0),
+    "matrix_odir": lambda: MatrixScaling("odir", strength=0.1, random_state=0),
+    "dirichlet": lambda: DirichletCalibration(strength=0.1, random_state=0),
+    "ensemble_temperature": EnsembleTemperatureScaling,
+    "order_preserving": lambda: OrderPreserving(random_state=0),
+    "platt": PlattScaling,
+    "beta": BetaCalibration,
+    "isotonic": IsotonicCalibration,
+    "histogram": HistogramBinning,
+    "bayesian_binning": BayesianBinning,
+    "scaling_binning": ScalingBinning,
+    "spline": SplineCalibration,
 }
 ROWS, CLASSES = 240, 4
 
 # So few rows may not show a gain over temperature scaling; then it says so, which is lawful here.
-pytestmark = pytest.mark.filterwarnings("ignore:g-layers gained")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:g-layers gained"),
+    pytest.mark.filterwarnings("ignore:the shared correction gained"),
+    pytest.mark.filterwarnings("ignore:order-preserving maps gained nothing"),
+]
 
 every_calibrator = pytest.mark.parametrize("make", CALIBRATORS.values(), ids=CALIBRATORS.keys())
 
@@ -152,7 +185,7 @@ def test_diagnostics_are_complete_and_go_into_json(make: Callable[[], Calibrator
     assert facts["classes_never_seen"] == []
     assert facts["n_parameters"] == fitted.n_parameters_ > 0
     assert facts["reason"]
-    assert facts["iterations"] > 0
+    assert facts["iterations"] >= 0  # 0 where the start was already best
 
 
 def changed(array: Numbers, value: float) -> Numbers:
