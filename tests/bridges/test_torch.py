@@ -221,3 +221,37 @@ def test_without_a_calibrator_g_layers_are_fitted() -> None:
     calibrated = calibrate(nn.Identity(), [(z[:3_000], labels[:3_000]), (z[3_000:], labels[3_000:])])
     assert isinstance(calibrated.calibrator, GLayers)
     assert calibrated.calibrator.diagnostics_.loss_after < calibrated.calibrator.diagnostics_.loss_before
+
+
+class Pair(nn.Module):
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return inputs, inputs
+
+
+@pytest.mark.parametrize(
+    ("network", "batch", "complaint"),
+    [
+        (nn.Identity(), torch.zeros(4, 3), r"batch 0 .* must be \(inputs, labels\); got a tensor of shape \(4, 3\)"),
+        (nn.Identity(), {"x": 1}, r"batch 0 .* got a dict of 1"),
+        (nn.Identity(), (1, 2, 3), r"got a tuple of 3"),
+        (Pair(), (torch.zeros(4, 3), torch.zeros(4)), "returned a tuple of 2"),
+        (nn.Identity(), (torch.zeros(4, 3), torch.zeros(5)), r"5 labels of batch 0 .* shape \(4, 3\)"),
+        (nn.Flatten(0), (torch.zeros(4, 3), torch.zeros(4)), r"shape \(12,\)"),
+    ],
+    ids=["no labels", "dict", "three", "tuple", "counts", "flat"],
+)
+def test_what_is_no_batch_or_no_logits_is_named(network: nn.Module, batch: Any, complaint: str) -> None:
+    with pytest.raises(BadPredictions, match=complaint):
+        calibrate(network, [batch], TemperatureScaling())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_only_the_way_in_and_out(dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(300, 50)) * 3
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    module = to_module(TemperatureScaling().fit(2 * z, labels))
+    narrow = torch.as_tensor(2 * z).to(dtype)
+    exact = module(narrow.double())
+    assert module(narrow).dtype == dtype
+    torch.testing.assert_close(module(narrow), exact.to(dtype), rtol=1e-2, atol=1e-2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling
+from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling, metrics
 from glayers.activations import log_softmax, softmax
 from glayers.datasets import load_fashion_mnist
 from glayers.maps import Blend, Chain, Dense, Scale, transparent_layers
@@ -486,3 +486,17 @@ def test_a_start_that_tells_nothing_is_said_and_does_not_keep_g_from_learning() 
     with pytest.warns(GlayersWarning, match="start from: the logits tell nothing"):
         g = GLayers(random_state=0).fit(z, labels)
     assert g.diagnostics_.loss_after < 0.85 * np.log(3)
+
+
+def test_what_to_try_must_be_numbers_in_a_list() -> None:
+    z, labels = bent()
+    wrong_ones: list[Any] = [(rate for rate in [0.01]), "0.01"]
+    for wrong in wrong_ones:
+        with pytest.raises(GlayersError, match="a number or a list of numbers"):
+            GLayers(learning_rate=wrong).fit(z, labels)
+
+
+def test_the_diagnostics_speak_of_the_loss_that_was_minimised() -> None:
+    z, labels = bent()
+    g = GLayers(**(PAPER | {"loss": "brier"})).fit(z, labels)
+    assert g.diagnostics_.loss_after == pytest.approx(metrics.brier_sum(g.predict_proba(z), labels))
