@@ -1,7 +1,7 @@
 """Laws that every calibrator obeys."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -63,14 +63,6 @@ pytestmark = [
 ]
 
 every_calibrator = pytest.mark.parametrize("make", CALIBRATORS.values(), ids=CALIBRATORS.keys())
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def overconfident(columns: int = CLASSES, rows: int = ROWS) -> tuple[Numbers, Numbers]:

@@ -21,7 +21,7 @@ from glayers.maps import Chain
 from glayers.predictions.predictions import Predictions
 
 
-class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]
+class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
     """Anything that makes probabilities true after training: a map on logits, fitted by a proper loss."""
 
     map_: Chain

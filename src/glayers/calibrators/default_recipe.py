@@ -7,6 +7,7 @@ best out of fold; where that gains less than two standard errors, temperature sc
 
 import itertools
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,12 +15,11 @@ from scipy.optimize import minimize_scalar
 
 from glayers.activations import with_reference_class
 from glayers.arrays import Floats, Ints
-from glayers.calibrators.recipe import Fitted, Plan, decay_penalties, member_chain, out_of_fold, rows_on
+from glayers.calibrators.recipe import Fitted, Plan, member_chain, member_objective, out_of_fold, rows_on
 from glayers.errors import GlayersWarning
 from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.comparison import paired_gain
 from glayers.fitting.folds import assign_folds, fold_shares, fold_weights
-from glayers.fitting.losses import row_loss
 from glayers.fitting.objective import Objective
 from glayers.fitting.selection import HeldOutSelection
 from glayers.fitting.temperature import fit_inverse_temperature
@@ -101,17 +101,8 @@ def _objective(
 ) -> Objective:
     rows = rows_on(plan.device, inputs, labels, body.n_parameters)
     decays, centred = (np.repeat([setting[i] for setting in settings], len(train)) for i in (1, 2))
-    return Objective(
-        chain=body,
-        loss=row_loss(plan.loss, plan.label_smoothing),
-        measured=row_loss(plan.loss),
-        logits=rows.logits,
-        labels=rows.labels,
-        train=rows.like(np.tile(train, (len(settings), 1))),
-        held_out=rows.like(np.tile(held_out, (len(settings), 1))),
-        penalties=decay_penalties(plan, body, rows, decays),
-        fixed={"0.share": rows.like(centred)},
-    )
+    objective = member_objective(plan, body, rows, train, held_out, decays)
+    return replace(objective, fixed={"0.share": rows.like(centred)})
 
 
 def _winning_parameters(objective: Objective, selection: HeldOutSelection) -> dict[str, torch.Tensor]:

@@ -9,10 +9,9 @@ import itertools
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.calibrators.recipe import Fitted, Plan, Rows, decay_penalties, member_chain, out_of_fold, rows_on
+from glayers.calibrators.recipe import Fitted, Plan, Rows, member_chain, member_objective, out_of_fold, rows_on
 from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.folds import assign_folds, fold_shares, fold_weights
-from glayers.fitting.losses import row_loss
 from glayers.fitting.objective import Objective
 from glayers.fitting.selection import EarlyStopping
 from glayers.maps import Chain
@@ -59,16 +58,7 @@ def _train(
     plan: Plan, layers: Chain, rows: Rows, train: Floats, held_out: Floats, settings: list[tuple[float, float]]
 ) -> tuple[EarlyStopping, Objective]:
     rates, decays = (np.repeat([setting[i] for setting in settings], len(train)) for i in (0, 1))
-    objective = Objective(
-        chain=layers,
-        loss=row_loss(plan.loss, plan.label_smoothing),
-        measured=row_loss(plan.loss),
-        logits=rows.logits,
-        labels=rows.labels,
-        train=rows.like(np.tile(train, (len(settings), 1))),
-        held_out=rows.like(np.tile(held_out, (len(settings), 1))),
-        penalties=decay_penalties(plan, layers, rows, decays),
-    )
+    objective = member_objective(plan, layers, rows, train, held_out, decays)
     stopping = EarlyStopping(len(rates), plan.patience)
     schedule = Schedule(
         plan.max_epochs, plan.batch_size, averaging=0.0, dropout=plan.dropout, mixup=plan.mixup, progress=plan.progress

@@ -10,7 +10,8 @@ from torch import Tensor
 from glayers.activations import Activation, log_softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints
 from glayers.errors import GlayersError
-from glayers.fitting.objective import Penalty
+from glayers.fitting.losses import row_loss
+from glayers.fitting.objective import Objective, Penalty
 from glayers.maps import Activate, Chain, Dropout, Relu, Step, glorot_layers, transparent_layers
 
 # Below this many rows x parameters a fit takes a moment even in float64.
@@ -114,7 +115,24 @@ def out_of_fold(members: Chain, inputs: Floats, folds: Ints) -> Floats:
     return result
 
 
-def decay_penalties(plan: Plan, layers: Chain, rows: Rows, strengths: Floats) -> dict[str, Penalty]:
+def member_objective(
+    plan: Plan, chain: Chain, rows: Rows, train: Floats, held_out: Floats, decays: Floats
+) -> Objective:
+    """The objective of settings x folds members: all folds (folds, n) once a setting, with the decay of each member."""
+    n_settings = len(decays) // len(train)
+    return Objective(
+        chain=chain,
+        loss=row_loss(plan.loss, plan.label_smoothing),
+        measured=row_loss(plan.loss),
+        logits=rows.logits,
+        labels=rows.labels,
+        train=rows.like(np.tile(train, (n_settings, 1))),
+        held_out=rows.like(np.tile(held_out, (n_settings, 1))),
+        penalties=_decay_penalties(plan, chain, rows, decays),
+    )
+
+
+def _decay_penalties(plan: Plan, layers: Chain, rows: Rows, strengths: Floats) -> dict[str, Penalty]:
     """Decay every weight toward zero or toward its start: strength (members,) times its squared distance."""
     return {
         name: Penalty(
