@@ -1,6 +1,7 @@
 """The shape of the house: who may import whom, and what `import glayers` costs."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import glayers
+import glayers.calibrators
 
 ROOT = Path(glayers.__file__).parent
-LEAVES = {"errors", "arrays", "activations", "settings", "probabilities", "logits"}
+LEAVES = {"errors", "arrays", "activations", "settings", "probabilities", "logits", "files"}
 # Each folder, and the folders it may import from besides itself and the leaves.
 MAY_IMPORT: dict[str, set[str]] = {
     "predictions": set(),
@@ -70,7 +72,7 @@ def test_leaves_import_only_leaves(leaf: str) -> None:
 
 
 def test_every_module_beside_the_folders_is_a_leaf_or_stands_above_them() -> None:
-    assert {file.stem for file in ROOT.glob("*.py")} == LEAVES | {"__init__", "cli"}
+    assert {file.stem for file in ROOT.glob("*.py")} == LEAVES | {"__init__", "cli", "comparison"}
 
 
 def test_the_tests_see_the_installed_package() -> None:
@@ -78,7 +80,7 @@ def test_the_tests_see_the_installed_package() -> None:
 
 
 def test_importing_glayers_imports_nothing_heavy() -> None:
-    heavy = "{'torch', 'matplotlib', 'pandas', 'polars', 'pyarrow', 'jax'}"
+    heavy = "{'torch', 'sklearn', 'matplotlib', 'pandas', 'polars', 'pyarrow', 'jax'}"
     code = f"import glayers, sys; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -95,6 +97,21 @@ def test_glayers_works_where_the_heavy_libraries_are_missing() -> None:
         "import glayers, glayers.cli\n"
         "parts = glayers.datasets.load_fashion_mnist()\n"
         "print(glayers.metrics.scorecard(parts.test.probabilities(), parts.test.labels).rows)\n"
+        "print(sorted({type(make()).__name__ for make in glayers.CALIBRATORS.values()} - set(dir(glayers))))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "10000"
+    assert done.stdout.split() == ["10000", "[]"]
+
+
+def test_every_name_the_package_offers_is_there_and_calibrators_are_among_them() -> None:
+    assert set(glayers.calibrators.__all__) <= set(glayers.__all__)
+    for name in glayers.__all__:
+        assert getattr(glayers, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'Temperature'"):
+        _ = glayers.Temperature
+
+
+def test_every_calibrator_goes_by_a_short_name() -> None:
+    classes = {name for name in glayers.calibrators.__all__ if isinstance(getattr(glayers, name), type)}
+    assert {type(make()).__name__ for make in glayers.CALIBRATORS.values()} == classes - {"Calibrator"}
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in glayers.CALIBRATORS)

@@ -9,20 +9,59 @@ from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
 from glayers.predictions import Predictions, read_parts, read_predictions
 
 if TYPE_CHECKING:
-    from glayers.calibrators import GLayers, TemperatureScaling
+    from glayers.calibrators import (
+        CALIBRATORS,
+        AutoCalibrator,
+        BayesianBinning,
+        BetaCalibration,
+        Calibrator,
+        DirichletCalibration,
+        EnsembleTemperatureScaling,
+        GLayers,
+        HistogramBinning,
+        IsotonicCalibration,
+        MatrixScaling,
+        OrderPreserving,
+        PlattScaling,
+        ScalingBinning,
+        SharedGLayers,
+        SplineCalibration,
+        TemperatureScaling,
+        VectorScaling,
+        load,
+    )
+    from glayers.comparison import compare
 
 __version__ = version("glayers")
 
 __all__ = [
+    "CALIBRATORS",
+    "AutoCalibrator",
     "BadFile",
     "BadPredictions",
+    "BayesianBinning",
+    "BetaCalibration",
+    "Calibrator",
+    "DirichletCalibration",
+    "EnsembleTemperatureScaling",
     "GLayers",
     "GlayersError",
     "GlayersWarning",
+    "HistogramBinning",
+    "IsotonicCalibration",
+    "MatrixScaling",
+    "OrderPreserving",
+    "PlattScaling",
     "Predictions",
+    "ScalingBinning",
+    "SharedGLayers",
+    "SplineCalibration",
     "TemperatureScaling",
+    "VectorScaling",
     "__version__",
+    "compare",
     "datasets",
+    "load",
     "metrics",
     "read_parts",
     "read_predictions",
@@ -30,7 +69,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Calibrators bring scikit-learn and perhaps torch along, so they are imported when first asked for.
-    if name in ("GLayers", "TemperatureScaling"):
+    # Calibrators bring scikit-learn and SciPy along, so they are imported when first asked for.
+    if name == "compare":
+        return import_module("glayers.comparison").compare
+    if name in __all__:
         return getattr(import_module("glayers.calibrators"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from glayers import GlayersWarning, TemperatureScaling
-from glayers.fitting.temperature import fit_inverse_temperature
+from glayers import GlayersWarning, TemperatureScaling, arrays
+from glayers.fitting import temperature
+from glayers.fitting.temperature import fit_inverse_temperature, log_loss_at
 from tests.strategies import Numbers
 
 NONE_IS_BEST = "every row is right by a margin: no finite temperature is best"
@@ -154,3 +155,70 @@ def test_one_masked_class_in_many_rows_does_not_decide_the_temperature() -> None
     found = fit_inverse_temperature(masked, labels, None)
     assert found.converged
     assert found.factor == pytest.approx(4, rel=0.1)
+
+
+@given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1e-3, 1.0, 1e4]), far=st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_it_is_exact_in_float32_however_wrong_the_worst_label_is(seed: int, size: float, far: bool) -> None:
+    z, labels = informative(seed, rows=300)
+    if far:  # a row that lies far above all others, and its label far below its top
+        z[7] += 1e2
+        z[7, labels[7]] -= 1e2
+    z = (size * z).astype(np.float32)
+    found = fit_inverse_temperature(z, labels, None)
+    centred = z.astype(np.float64) - z.max(axis=1, keepdims=True)
+    root = brentq(slope, 1e-3 / size, 50 / size, args=(centred, labels), xtol=1e-14 / size, rtol=1e-13)
+    assert found.factor == pytest.approx(root, rel=1e-8)
+    assert found.loss == pytest.approx(loss(found.factor, z, labels), rel=1e-12)
+
+
+@given(seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from([np.float16, np.float32, np.float64]))
+@settings(max_examples=20, deadline=None)
+def test_the_loss_at_a_factor_is_that_of_softmax(seed: int, dtype: type) -> None:
+    z, labels = informative(seed)
+    z, weights = z.astype(dtype), np.random.default_rng(seed).random(len(z))
+    expected = loss(0.7, z, labels, weights)
+    assert log_loss_at(z, labels, weights, 0.7) == pytest.approx(expected, rel=1e-12 if dtype is np.float64 else 1e-6)
+
+
+@given(seed=st.integers(0, 2**32 - 1), b=st.floats(0.1, 2.0))
+@settings(max_examples=20, deadline=None)
+def test_three_derivatives_tell_the_loss_nearby(seed: int, b: float) -> None:
+    z, labels = informative(seed)
+    rows = temperature._Rows(z, labels, np.full(len(z), 1 / len(z)))
+    here = temperature._loss(rows, b, np.float64)
+    # What is left is d^4 / 24 of the fourth derivative; a wrong third one would leave d^3 / 6, a hundred times that.
+    for d in (-0.01, 0.01):
+        assert here.after(d) == pytest.approx(loss(b * (1 + d), z, labels), abs=2e-8)
+
+
+def test_before_and_after_are_the_losses_of_the_rows() -> None:
+    z, labels = informative(5)
+    fitted = TemperatureScaling().fit(z, labels)
+    assert fitted.diagnostics_.loss_before == pytest.approx(loss(1.0, z, labels), rel=1e-12)
+    assert fitted.diagnostics_.loss_after == pytest.approx(loss(1 / fitted.temperature_, z, labels), rel=1e-12)
+
+
+def test_any_number_of_threads_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, labels = informative(0, rows=9_001, classes=70)  # five blocks
+    found = set()
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(arrays, "available_threads", lambda threads=threads: threads)
+        found.add((fit_inverse_temperature(z, labels, None), log_loss_at(z, labels, None, 1.0)))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(("limit", "threads"), [("1", 1), (" 2,4", 2), ("64", 3), ("0", 3), ("", 3), ("many", 3)])
+def test_threads_are_the_cores_or_fewer_where_the_environment_says_so(
+    monkeypatch: pytest.MonkeyPatch, limit: str, threads: int
+) -> None:
+    monkeypatch.setattr(arrays, "_cores", lambda: 3)
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert arrays.available_threads() == threads
+
+
+def test_a_search_cut_short_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(temperature, "_MOST_STEPS", 1)
+    found = fit_inverse_temperature(*informative(0, size=20.0), None)
+    assert not found.converged
+    assert found.reason == "no optimum in 1 steps"

@@ -15,7 +15,8 @@ from scipy.optimize import minimize_scalar
 
 from glayers.activations import with_reference_class
 from glayers.arrays import Floats, Ints
-from glayers.calibrators.recipe import Fitted, Plan, member_chain, member_objective, out_of_fold, rows_on
+from glayers.calibrators.plan import Fitted, Plan
+from glayers.calibrators.recipe import member_chain, member_objective, out_of_fold, rows_on
 from glayers.errors import GlayersWarning
 from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.comparison import paired_gain

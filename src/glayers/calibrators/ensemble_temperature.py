@@ -2,11 +2,9 @@
 
 import time
 import warnings
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-from scipy.optimize import minimize
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Floats, row_blocks
@@ -14,18 +12,11 @@ from glayers.calibrators.base import Calibrator, apply_map
 from glayers.errors import GlayersWarning
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.diagnostics import Diagnostics, label_facts
+from glayers.fitting.simplex import SHARES, Parts
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference
 from glayers.maps.mixture import TemperedMixture
 from glayers.predictions import Predictions
-
-
-class _Shares(NamedTuple):
-    """The shares of the mixture, and how they were found."""
-
-    shares: Floats
-    iterations: int
-    converged: bool
 
 
 class EnsembleTemperatureScaling(Calibrator):
@@ -50,7 +41,9 @@ class EnsembleTemperatureScaling(Calibrator):
         temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         row_shares = weights / weights.sum()
-        found = _FITS[self.loss](_parts(given, temperature.factor, row_shares), row_shares)
+        # From temperature scaling, with a little of the rest.
+        start = np.array([0.98, 0.01, 0.01])
+        found = SHARES[self.loss](_parts(given, temperature.factor, row_shares), row_shares, start)
         self.map_ = Chain((Reference(), TemperedMixture(found.shares, np.asarray(temperature.factor))))
         before, after = (
             float(np.average(loss.rows(logits, given.labels), weights=weights))
@@ -91,62 +84,11 @@ class EnsembleTemperatureScaling(Calibrator):
         return 1.0 / float(self.map_.parameters()["1.factor"])
 
 
-class _Parts(NamedTuple):
-    """All that the shares depend on: of each part the probability of the label (3, n), and its products (3, 3)."""
-
-    own: Floats
-    products: Floats
-
-
-def _parts(given: Predictions, factor: float, row_shares: Floats) -> _Parts:
+def _parts(given: Predictions, factor: float, row_shares: Floats) -> Parts:
     own, products = np.empty((3, len(given))), np.zeros((3, 3))
     for rows in row_blocks(len(given), given.n_classes):
         plain = with_reference_class(given.logits[rows].astype(np.float64))
         parts = np.stack([softmax(plain * factor), softmax(plain), np.full_like(plain, 1 / given.n_classes)])
         own[:, rows] = parts[:, np.arange(len(plain)), given.labels[rows]]
         products += np.einsum("ink,jnk,n->ij", parts, parts, row_shares[rows], optimize=True)
-    return _Parts(own, products)
-
-
-def _log_shares(parts: _Parts, row_shares: Floats) -> _Shares:
-    """Minimise -log(w . q), with q the three probabilities of the label."""
-
-    def value_and_slope(shares: Floats) -> tuple[float, Floats]:
-        mixed = np.maximum(shares @ parts.own, 1e-300)
-        return -float(row_shares @ np.log(mixed)), -(parts.own / mixed) @ row_shares
-
-    return _on_the_simplex(value_and_slope)
-
-
-def _brier_shares(parts: _Parts, row_shares: Floats) -> _Shares:
-    """Minimise the mean of |w . P - one-hot|^2 = w' A w - 2 b . w + 1."""
-    linear = parts.own @ row_shares
-
-    def value_and_slope(shares: Floats) -> tuple[float, Floats]:
-        curved = parts.products @ shares
-        return float(shares @ curved - 2 * linear @ shares + 1), 2 * (curved - linear)
-
-    return _on_the_simplex(value_and_slope)
-
-
-_FITS: dict[str, Callable[[_Parts, Floats], _Shares]] = {"log": _log_shares, "brier": _brier_shares}
-
-
-def _on_the_simplex(value_and_slope: Callable[[Floats], tuple[float, Floats]]) -> _Shares:
-    """Minimise a convex function of three shares, from temperature scaling with a little of the rest."""
-    found = minimize(
-        value_and_slope,
-        np.array([0.98, 0.01, 0.01]),
-        jac=True,
-        method="SLSQP",
-        bounds=[(0.0, 1.0)] * 3,
-        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
-        options={"maxiter": 200, "ftol": 1e-15},
-    )
-    shares = np.clip(found.x, 0.0, 1.0)
-    shares /= shares.sum()
-    value, slope = value_and_slope(shares)
-    # A share with a slope below the mean slope could still grow: at the optimum there is none.
-    converged = bool(shares @ slope - slope.min() <= 1e-5 * max(1.0, abs(value)))
-    corner = np.array([1.0, 0.0, 0.0])
-    return _Shares(shares if value <= value_and_slope(corner)[0] else corner, int(found.nit), converged)
+    return Parts(own, products)

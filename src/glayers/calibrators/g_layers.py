@@ -13,9 +13,8 @@ from sklearn.utils import check_random_state
 from glayers.activations import Activation, check_submersion
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, apply_map
-from glayers.calibrators.default_recipe import fit_default
-from glayers.calibrators.paper_recipe import fit_paper
-from glayers.calibrators.recipe import Fitted, Plan
+from glayers.calibrators.needs_torch import needs_torch
+from glayers.calibrators.plan import Fitted, Plan
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.logits import probabilities_of
@@ -23,8 +22,6 @@ from glayers.maps import Chain
 from glayers.maps.transparent import hidden_width, layer_shapes
 from glayers.metrics import brier_sum, nll_from_logits
 from glayers.predictions import Predictions
-
-RECIPES: dict[str, Callable[[Plan, Predictions], Fitted]] = {"default": fit_default, "paper": fit_paper}
 
 
 class GLayers(Calibrator):
@@ -96,7 +93,7 @@ class GLayers(Calibrator):
         self._check_settings()
         if self.activation is not None:
             check_submersion(self.activation, given.n_classes)
-        fitted = RECIPES[self.recipe](self._plan(given), given)
+        fitted = _recipes()[self.recipe](self._plan(given), given)
         self.map_, self.cv_results_, self.out_of_fold_, self.history_ = (
             fitted.chain,
             fitted.cv_results,
@@ -129,7 +126,7 @@ class GLayers(Calibrator):
 
     def _check_settings(self) -> None:
         choices: dict[str, list[str | None]] = {
-            "recipe": [*sorted(RECIPES)],
+            "recipe": ["default", "paper"],
             "start": ["glorot", "transparent"],
             "decay_to": [None, "start", "zero"],
         }
@@ -181,6 +178,14 @@ class GLayers(Calibrator):
             device=self.device,
             progress=sys.stderr.isatty() if self.progress is None else self.progress,
         )
+
+
+def _recipes() -> dict[str, Callable[[Plan, Predictions], Fitted]]:
+    """Return the recipes by name; from here on torch is needed."""
+    with needs_torch("GLayers"):
+        from glayers.calibrators.default_recipe import fit_default
+        from glayers.calibrators.paper_recipe import fit_paper
+    return {"default": fit_default, "paper": fit_paper}
 
 
 class _Search(NamedTuple):

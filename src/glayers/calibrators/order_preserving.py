@@ -5,34 +5,26 @@ Starts as temperature scaling; folds say how long to descend and whether it was 
 
 import time
 import warnings
-from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-import torch
 from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Array, Floats
+from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, apply_map
+from glayers.calibrators.needs_torch import needs_torch
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
-from glayers.fitting.folds import assign_folds, fold_shares, fold_weights
-from glayers.fitting.lbfgs import minimise
-from glayers.fitting.losses import row_loss
-from glayers.fitting.objective import Objective
-from glayers.fitting.selection import HeldOutSelection
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference
-from glayers.maps.order_preserving import General, Invariant, Learning, OrderPreservingStep, SharedCurve
+from glayers.maps.order_preserving import General, Invariant, OrderPreservingStep, SharedCurve
 from glayers.metrics import nll_from_logits
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 
 # Rows x classes that a fit looks at: beyond it, rows are drawn. An iteration over them takes about a second.
 _MOST_ENTRIES = 1_000_000
-_PATIENCE = 8
-_TOLERANCE = 1e-7  # of the loss, an iteration: what a gain out of fold could never show
 
 
 class OrderPreserving(Calibrator):
@@ -49,6 +41,8 @@ class OrderPreserving(Calibrator):
     Cannot: repair a model that ranks classes wrongly or favours some of them: a class prior moves only within gaps.
     Above 1,000,000 logits it is fitted on a random share of the rows.
     """
+
+    _kept = ("held_out_loss_", "held_out_loss_of_temperature_")
 
     def __init__(
         self,
@@ -76,7 +70,17 @@ class OrderPreserving(Calibrator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
         start = self._start(given, factor, seed)
-        found = self._descend(given.take(_drawn_rows(given, seed)), start, seed)
+        with needs_torch("OrderPreserving"):
+            from glayers.calibrators.order_descent import descend_in_order
+        found = descend_in_order(
+            given.take(_drawn_rows(given, seed)),
+            start,
+            _LEARNED[self.variant],
+            loss=self.loss,
+            n_folds=self.n_folds,
+            max_iterations=self.max_iterations,
+            seed=seed,
+        )
         if found.gain <= 0:
             warnings.warn(
                 f"order-preserving maps gained nothing over temperature scaling out of fold "
@@ -90,7 +94,7 @@ class OrderPreserving(Calibrator):
             nll_from_logits(logits, given.labels, given.weights)
             for logits in (given.logits, apply_map(self.map_, given.logits))
         )
-        learned = Learning(found.step, _LEARNED[self.variant]).parameters()
+        n_learned = sum(np.size(found.step.parameters()[name]) for name in _LEARNED[self.variant])
         self.diagnostics_ = Diagnostics(
             method=f"order-preserving, {self.variant}",
             converged=True,
@@ -99,7 +103,7 @@ class OrderPreserving(Calibrator):
             loss_before=before,
             loss_after=after,
             moved=after != before,
-            n_parameters=1 + (sum(np.size(value) for value in learned.values()) if found.gain > 0 else 0),
+            n_parameters=1 + (n_learned if found.gain > 0 else 0),
             seconds=time.perf_counter() - began,
             **label_facts(given),
         )
@@ -114,30 +118,6 @@ class OrderPreserving(Calibrator):
         kind = {"general": General, "invariant": Invariant}[self.variant]
         return kind.start(factor, given.n_classes, n_hidden, seed)
 
-    def _descend(self, given: Predictions, start: OrderPreservingStep, seed: int) -> "_Found":
-        folds = assign_folds(given.labels, given.groups, self.n_folds, seed)
-        train, held_out = fold_weights(folds, given.weights)
-        tensors = start.with_parameters({name: torch.as_tensor(value) for name, value in start.parameters().items()})
-        objective = Objective(
-            chain=Chain((Learning(tensors, _LEARNED[self.variant]),)),
-            loss=row_loss(self.loss),
-            logits=torch.as_tensor(with_reference_class(given.logits.astype(np.float64))),
-            labels=torch.as_tensor(np.array(given.labels)),
-            train=torch.as_tensor(train),
-            held_out=torch.as_tensor(held_out),
-        )
-        selection = HeldOutSelection(1, fold_shares(folds, given.weights), _PATIENCE)
-        minimise(objective, objective.start(), self.max_iterations, _TOLERANCE, watcher=selection)
-        best, first = float(selection.best[0]), float(selection.trace[0][0])
-        iterations = int(selection.best_iteration[0])
-        if not best < first:
-            return _Found(start, 0, first, first)
-        whole = torch.as_tensor(_whole(given)[None, :])
-        objective = replace(objective, train=whole, held_out=whole)
-        final = objective.chain_at(minimise(objective, objective.start(), iterations, _TOLERANCE).parameters).member(0)
-        learned = {name.removeprefix("0."): value.numpy() for name, value in final.parameters().items()}
-        return _Found(start.with_parameters(start.parameters() | learned), iterations, best, first)
-
 
 # What each variant learns; the temperature and the places of the knots are found before.
 _LEARNED = {
@@ -145,22 +125,6 @@ _LEARNED = {
     "invariant": ("weight_in", "bias_in", "weight_out", "bias_out"),
     "diagonal": ("log_slopes",),
 }
-
-
-class _Found(NamedTuple):
-    step: OrderPreservingStep
-    iterations: int
-    held_out: float
-    held_out_start: float
-
-    @property
-    def gain(self) -> float:
-        return self.held_out_start - self.held_out
-
-
-def _whole(given: Predictions) -> Floats:
-    weights = np.ones(len(given)) if given.weights is None else given.weights
-    return weights / weights.sum()
 
 
 def _drawn_rows(given: Predictions, seed: int) -> Array:

@@ -9,7 +9,8 @@ import itertools
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.calibrators.recipe import Fitted, Plan, Rows, member_chain, member_objective, out_of_fold, rows_on
+from glayers.calibrators.plan import Fitted, Plan
+from glayers.calibrators.recipe import Rows, member_chain, member_objective, out_of_fold, rows_on
 from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.folds import assign_folds, fold_shares, fold_weights
 from glayers.fitting.objective import Objective

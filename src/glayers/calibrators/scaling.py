@@ -8,9 +8,8 @@ import numpy as np
 from glayers.calibrators.base import Calibrator
 from glayers.errors import GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
-from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.fitting.temperature import fit_inverse_temperature, log_loss_at
 from glayers.maps import Chain, Scale
-from glayers.metrics import nll_from_logits
 from glayers.predictions import Predictions
 
 
@@ -35,8 +34,8 @@ class TemperatureScaling(Calibrator):
             converged=found.converged,
             reason=found.reason or "converged",
             iterations=found.steps,
-            loss_before=nll_from_logits(given.logits, given.labels, given.weights),
-            loss_after=nll_from_logits(given.logits.astype(np.float64) * found.factor, given.labels, given.weights),
+            loss_before=log_loss_at(given.logits, given.labels, given.weights, 1.0),
+            loss_after=found.loss,
             moved=found.factor != 1.0,
             n_parameters=1,
             seconds=time.perf_counter() - began,

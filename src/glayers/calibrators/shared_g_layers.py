@@ -7,94 +7,79 @@ class-wise part had not seen, which is where its errors show.
 
 import time
 import warnings
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 from sklearn.utils import check_random_state
 
-from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Floats
+from glayers.activations import log_softmax
 from glayers.calibrators.base import Calibrator, apply_map
+from glayers.calibrators.class_parts import CLASS_PARTS, Options
 from glayers.calibrators.shared_recalibration import recalibrate
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.fitting.folds import assign_folds
-from glayers.fitting.temperature import fit_inverse_temperature
-from glayers.maps import Chain, LogSoftmax, Reference, Scale
+from glayers.maps import Chain
+from glayers.maps.keep_order import LEAST_SLOPE, KeepOrder, in_order_of
 from glayers.metrics import nll_from_logits
 from glayers.predictions import Predictions
 
 
 class SharedGLayers(Calibrator):
-    """G-layers followed by a correction that all classes share; the most calibrated single method here.
+    """A class-wise part, then a correction that all classes share; the most calibrated single method here.
 
-    `class_part="g-layers"` puts `GLayers` in front (needs torch), "temperature" one factor only. `settings` are passed
-    on to `GLayers`. Learned: `map_`, `diagnostics_`, `out_of_fold_` (log-probabilities of every row by fits that had
-    not seen it), `gain_` and `gain_error_` (what the shared correction lowers the held-out loss by).
+    `class_part="g-layers"` puts `GLayers` in front (needs torch), with `settings` passed on to it; "matrix", "vector"
+    and "temperature" are lighter. `keep_order=True` bends the result back wherever it would change the order of a
+    row's classes, so that accuracy and every top-k accuracy are kept exactly.
+
+    Learned: `map_`, `diagnostics_`, `out_of_fold_` (log-probabilities of every row by fits that had not seen it),
+    `gain_` and `gain_error_` (what the shared correction lowers the held-out loss by).
     """
+
+    _kept: ClassVar[tuple[str, ...]] = ("gain_", "gain_error_")
 
     def __init__(
         self,
-        class_part: Literal["g-layers", "temperature"] = "g-layers",
+        class_part: Literal["g-layers", "matrix", "vector", "temperature"] = "g-layers",
         *,
+        keep_order: bool = False,
         n_folds: int = 5,
         random_state: int | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
         self.class_part = class_part
+        self.keep_order = keep_order
         self.n_folds = n_folds
         self.random_state = random_state
         self.settings = settings
 
     def _fit(self, given: Predictions) -> None:
         began = time.perf_counter()
+        if self.class_part not in CLASS_PARTS:
+            raise GlayersError(f"class_part must be one of {sorted(CLASS_PARTS)}; got {self.class_part!r}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if self.class_part == "g-layers":
-            chain, inputs, n_parameters = self._g_layers(given, seed)
-        elif self.class_part == "temperature":
-            factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
-            chain, n_parameters = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax())), 1
-            inputs = chain(given.logits.astype(np.float64))
-        else:
-            raise GlayersError(f"class_part must be 'g-layers' or 'temperature'; got {self.class_part!r}")
+        own = {"n_folds": self.n_folds} | (self.settings or {})
+        part = CLASS_PARTS[self.class_part](given, Options(n_folds=self.n_folds, seed=seed, settings=own))
         # Other folds than the class-wise part had, so that no fold's rows share one model's errors.
         folds = assign_folds(given.labels, given.groups, self.n_folds, seed + 1)
-        found = recalibrate(inputs, given, folds)
+        found = recalibrate(part.out_of_fold, given, folds)
         kept = bool(found.chain.steps)
-        self.map_, self.out_of_fold_ = chain + found.chain, found.out_of_fold
+        self.map_, self.out_of_fold_ = part.chain + found.chain, found.out_of_fold
+        if self.keep_order:
+            self.map_ = Chain((KeepOrder.of(self.map_),))
+            self.out_of_fold_ = log_softmax(in_order_of(given.logits.astype(float), self.out_of_fold_, LEAST_SLOPE))
         self.gain_, self.gain_error_ = found.gain, found.error
+        said = f"the shared correction gains {found.gain:.2g} +- {found.error:.2g} out of fold"
         self.diagnostics_ = Diagnostics(
-            method="shared g-layers",
-            converged=True,
-            reason=f"the shared correction gains {found.gain:.2g} +- {found.error:.2g} out of fold: "
-            + ("kept" if kept else "left out"),
+            method=f"shared g-layers after {self.class_part}",
+            converged=part.converged,
+            reason=f"{said}: {'kept' if kept else 'left out'}; {self.class_part}: {part.reason}",
             iterations=len(folds),
             loss_before=nll_from_logits(given.logits, given.labels, given.weights),
             loss_after=nll_from_logits(apply_map(self.map_, given.logits), given.labels, given.weights),
             moved=True,
-            n_parameters=n_parameters + (30 if kept else 0),
+            n_parameters=part.n_parameters + (30 if kept else 0),
             seconds=time.perf_counter() - began,
             **label_facts(given),
         )
         if not kept:
-            warnings.warn(
-                f"the shared correction gained {found.gain:.2g} +- {found.error:.2g} out of fold, which is no gain to "
-                f"rely on: the class-wise part is returned alone",
-                GlayersWarning,
-                stacklevel=3,
-            )
-
-    def _g_layers(self, given: Predictions, seed: int) -> tuple[Chain, Floats, int]:
-        from glayers.calibrators.g_layers import GLayers
-
-        options = {"n_folds": self.n_folds, "random_state": seed} | (self.settings or {})
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "no row is labelled", GlayersWarning)  # said once, by our own fit
-            part = GLayers(**options).fit(given.logits, given.labels, given.weights, given.groups)
-        if not len(part.out_of_fold_):
-            raise GlayersError("settings leave GLayers without cross-validation, which the shared correction needs")
-        return (
-            part.map_ + Chain((LogSoftmax(),)),
-            log_softmax(with_reference_class(part.out_of_fold_)),
-            part.n_parameters_,
-        )
+            warnings.warn(f"{said}, which is a loss: the class-wise part is alone", GlayersWarning, stacklevel=3)

@@ -1,6 +1,8 @@
-"""Log-probabilities and labels -> the shared correction of least penalised log loss, by Newton's method.
+"""Log-probabilities and labels -> the shared correction, by Newton's method, averaged over how much to trust it.
 
-The correction is linear in its thirty weights, so the loss is convex: a few steps end at the one minimum from anywhere.
+The correction is linear in its thirty weights, so the penalised log loss is convex: a few steps end at its one minimum.
+How strong the penalty should be is not chosen but averaged over: every strength, and no correction at all, counts by
+its evidence, the chance of the labels under it. So a correction that the rows hardly ask for hardly moves.
 Only the highest classes of a row are told apart; all others together are one more outcome.
 """
 
@@ -8,12 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.fitting.penalty_path import counted_rows
 from glayers.maps.shared import N_CONTEXT, N_SHAPES, Shared, context, raw_context, shapes
 
 DEPTH = 10
+STRENGTHS = (1e4, 1e3, 1e2, 1e1, 1e0)
 _MOST_STEPS = 30
-_TOLERANCE = 1e-10
+_TOLERANCE = 1e-8  # of a mean over rows: a thousandth of a nat for a hundred thousand of them
 
 
 class SharedRows(NamedTuple):
@@ -28,16 +32,27 @@ class SharedRows(NamedTuple):
     spread: Floats
 
 
+class SharedFit(NamedTuple):
+    """The averaged weights, the chance of each strength and last that of no correction, and the weights of each."""
+
+    theta: Floats
+    chances: Floats
+    fits: Floats
+
+
 def shared_rows(log_probabilities: Floats, labels: Ints) -> SharedRows:
     """Prepare rows once for any number of fits."""
     n_rows, n_classes = log_probabilities.shape
     depth = min(DEPTH, n_classes)
-    order = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :depth]
+    order, raw = np.empty((n_rows, depth), dtype=np.int64), np.empty((n_rows, N_CONTEXT - 1))
+    for rows in row_blocks(n_rows, n_classes):
+        order[rows] = np.argsort(-log_probabilities[rows], axis=1, kind="stable")[:, :depth]
+        block = log_probabilities[rows]
+        raw[rows] = raw_context(block, np.take_along_axis(block, order[rows], axis=1))
     highest = np.take_along_axis(log_probabilities, order, axis=1)
-    raw = raw_context(log_probabilities, highest)
     centre, spread = raw.mean(axis=0), raw.std(axis=0) + 1e-9
-    rows = context(log_probabilities, highest, centre, spread)
-    features = (np.stack(shapes(highest), axis=-1)[..., None] * rows[:, None, None, :]).reshape(n_rows, depth, -1)
+    standard = context(raw, centre, spread)
+    features = (np.stack(shapes(highest), axis=-1)[..., None] * standard[:, None, None, :]).reshape(n_rows, depth, -1)
     is_label = order == labels[:, None]
     found = is_label.any(axis=1)
     place, within, logits = np.where(found, is_label.argmax(axis=1), depth), np.zeros(n_rows), highest
@@ -54,22 +69,57 @@ def shared_rows(log_probabilities: Floats, labels: Ints) -> SharedRows:
     return SharedRows(features, logits, place, within, scale, centre, spread)
 
 
-def fit_shared(rows: SharedRows, weights: Floats, strength: float) -> Floats:
+def average_shared(rows: SharedRows, weights: Floats, near: Floats | None = None) -> SharedFit:
+    """Average the fits of all strengths and of none, each by its evidence in Laplace's approximation.
+
+    `near` are fits to start from, one a strength, such as those to all rows where some are held out.
+
+    log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n rows counted by their
+    weights, P the penalty and H the curvature of n loss. Strengths and none are equally likely beforehand.
+    """
+    n_rows = counted_rows(weights[weights > 0])
+    theta, fits, evidence = np.zeros(rows.features.shape[-1]), [], []
+    for place, strength in enumerate(STRENGTHS):
+        optimum = fit_shared(rows, weights, strength, theta if near is None else near[place])
+        theta = optimum.theta
+        scale = 1 / np.sqrt(strength * rows.scale)
+        determinant = np.linalg.slogdet(np.eye(len(theta)) + scale[:, None] * (n_rows * optimum.curvature) * scale)[1]
+        fits.append(theta)
+        evidence.append(-n_rows * optimum.value - determinant / 2)
+    fits.append(np.zeros_like(theta))
+    # The optima's values leave out `within`, which no correction changes.
+    plain = shared_losses(rows, fits[-1]) + rows.within
+    evidence.append(-n_rows * float(np.average(plain, weights=weights)))
+    chances = np.exp(np.array(evidence) - max(evidence))
+    chances /= chances.sum()
+    return SharedFit(chances @ np.array(fits), chances, np.array(fits))
+
+
+class SharedOptimum(NamedTuple):
+    """The weights at one strength, the penalised mean loss there, and the curvature of the loss alone."""
+
+    theta: Floats
+    value: float
+    curvature: Floats
+
+
+def fit_shared(rows: SharedRows, weights: Floats, strength: float, start: Floats | None = None) -> SharedOptimum:
     """Minimise the mean log loss plus `strength` / n times the squared weights on the scale of their features."""
-    shares = weights / weights.sum()
-    penalty = strength * rows.scale / max(1.0, float((weights > 0).sum()))
-    theta = np.zeros(rows.features.shape[-1])
-    used = shares > 0
-    features, logits, labels, shares = (part[used] for part in (rows.features, rows.logits, rows.labels, shares))
+    used = weights > 0
+    shares = weights[used] / weights.sum()
+    penalty = strength * rows.scale / counted_rows(weights[used])
+    theta = np.zeros(rows.features.shape[-1]) if start is None else start
+    features, logits, labels = rows.features[used], rows.logits[used], rows.labels[used]
     own = features[np.arange(len(labels)), labels]
     value, p = _value(features, logits, labels, shares, penalty, theta)
+    curvature = np.zeros((len(theta), len(theta)))
     for _ in range(_MOST_STEPS):
         mean = np.einsum("ns,nsd->nd", p, features)
         gradient = ((mean - own) * shares[:, None]).sum(axis=0) + penalty * theta
         spread = (features * np.sqrt(p * shares[:, None])[..., None]).reshape(-1, len(theta))
         middle = mean * np.sqrt(shares)[:, None]
-        hessian = spread.T @ spread - middle.T @ middle + np.diag(penalty + 1e-12)
-        step = -np.linalg.solve(hessian, gradient)
+        curvature = spread.T @ spread - middle.T @ middle
+        step = -np.linalg.solve(curvature + np.diag(penalty + 1e-12), gradient)
         length, slope = 1.0, float(gradient @ step)
         following, p_next = _value(features, logits, labels, shares, penalty, theta + step)
         while not following <= value + 1e-4 * length * slope and length > 1e-8:
@@ -80,7 +130,7 @@ def fit_shared(rows: SharedRows, weights: Floats, strength: float) -> Floats:
         gained, value, p, theta = value - following, following, p_next, theta + length * step
         if gained < _TOLERANCE:
             break
-    return theta
+    return SharedOptimum(theta, value, curvature)
 
 
 def shared_losses(rows: SharedRows, theta: Floats) -> Floats:

@@ -32,7 +32,8 @@ class Shared(Step):
         plain = log_softmax(logits)
         ordered = xp.flip(xp.sort(plain, axis=-1), axis=-1)
         last = min(int(self.depth), plain.shape[-1]) - 1
-        sizes = xp.matmul(context(plain, ordered, self.centre, self.spread), xp.matrix_transpose(self.weight))
+        seen = context(raw_context(plain, ordered), self.centre, self.spread)
+        sizes = xp.matmul(seen, xp.matrix_transpose(self.weight))
         reached = xp.maximum(plain, ordered[..., last : last + 1])
         parts = [sizes[..., i : i + 1] * shape for i, shape in enumerate(shapes(reached))]
         return log_softmax(plain + sum(parts))
@@ -54,8 +55,8 @@ def raw_context(plain: Any, ordered: Any) -> Any:
     return xp.concat([*highest, entropy], axis=-1)
 
 
-def context(plain: Any, ordered: Any, centre: Any, spread: Any) -> Any:
+def context(raw: Any, centre: Any, spread: Any) -> Any:
     """A constant and the standardised context, held within four spreads: no row may be further out than those seen."""
-    xp = array_namespace(plain)
-    standard = xp.clip((raw_context(plain, ordered) - centre) / spread, min=-4, max=4)
+    xp = array_namespace(raw)
+    standard = xp.clip((raw - centre) / spread, min=-4, max=4)
     return xp.concat([xp.ones_like(standard[..., :1]), standard], axis=-1)

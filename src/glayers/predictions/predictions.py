@@ -147,6 +147,10 @@ class Predictions:
             class_names=self.class_names,
         )
 
+    def with_logits(self, logits: Array) -> Self:
+        """Return the same rows with other logits, such as what a map made of these."""
+        return self._trusted(logits, self.labels, self.weights, self.groups, self.class_names)
+
 
 def _warn_of_certainty(probabilities: Floats, floor: float) -> None:
     """Count the probabilities that have no logit: 0, and where one column speaks for two classes also 1."""

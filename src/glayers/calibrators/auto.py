@@ -1,0 +1,136 @@
+"""Held-out logits and labels -> the calibrator we recommend: several families, judged out of fold, and their mixture.
+
+Each family that makes sense for these rows and classes is fitted, with predictions for every row by fits that had not
+seen it. Their convex mixture of least held-out loss is corrected once more by what all classes share. Where that gains
+less than a standard error over temperature scaling, the simple answer is returned.
+"""
+
+import sys
+import time
+import warnings
+from typing import ClassVar, Literal
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from glayers.arrays import Floats
+from glayers.calibrators.auto_families import FAMILIES, INSTEAD, Candidate, Family, Task
+from glayers.calibrators.auto_mixture import mixture_of
+from glayers.calibrators.auto_report import judge, told
+from glayers.calibrators.base import Calibrator, apply_map
+from glayers.errors import GlayersError, GlayersWarning
+from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.diagnostics import Diagnostics, label_facts
+from glayers.fitting.progress import progress_bar
+from glayers.maps import Chain
+from glayers.predictions import Predictions
+from glayers.settings import whole_number
+
+
+class AutoCalibrator(Calibrator):
+    """Fit what makes sense, judge it on rows held out, mix the best; never worse there than temperature or nothing.
+
+    `loss` is what families are judged by and, where they can, fitted by. `keep_accuracy=True` keeps the order of every
+    row's classes, and with it accuracy and every top-k accuracy. `time_budget` is in seconds of a machine with two
+    cores, estimated from rows and classes: a family that would exceed it is left out, and the report says so; the
+    same rows give the same calibrator on any machine. `progress=None` shows a bar at a terminal.
+
+    Learned: `map_`, `diagnostics_`, `report_` (what was tried, what was kept and why, in plain words), `shares_` (of
+    each family in the mixture), `out_of_fold_` (log-probabilities of every row by fits that had not seen it).
+
+    >>> from glayers.datasets import load_fashion_mnist
+    >>> calibration, test = load_fashion_mnist()
+    >>> auto = AutoCalibrator(random_state=0).fit(calibration.logits[:1000], calibration.labels[:1000])
+    >>> print(auto.report_.splitlines()[0])
+    1,000 rows of 10 classes, 100 a class; judged by the log loss of rows held out in 5 folds.
+    """
+
+    _kept: ClassVar[tuple[str, ...]] = ("report_", "shares_")
+
+    def __init__(
+        self,
+        *,
+        loss: Literal["log", "brier"] = "log",
+        keep_accuracy: bool = False,
+        time_budget: float = 120.0,
+        n_folds: int = 5,
+        random_state: int | None = 0,
+        progress: bool | None = None,
+    ) -> None:
+        self.loss = loss
+        self.keep_accuracy = keep_accuracy
+        self.time_budget = time_budget
+        self.n_folds = n_folds
+        self.random_state = random_state
+        self.progress = progress
+
+    def _fit(self, given: Predictions) -> None:
+        began = time.perf_counter()
+        loss = smooth_loss(self.loss)
+        if not self.time_budget >= 0:
+            raise GlayersError(f"time_budget must be a number of seconds, 0 or more; got {self.time_budget!r}")
+        n_folds = whole_number(self.n_folds, "n_folds", least=2)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 10))
+        task = Task(given, self.loss, bool(self.keep_accuracy), n_folds, seed)
+        chosen, left_out = _affordable(len(given), given.n_classes, self.time_budget)
+        candidates: dict[str, Candidate] = {}
+        shown = sys.stderr.isatty() if self.progress is None else self.progress
+        with progress_bar(shown, "fitting families", len(chosen) + 1) as advance:
+            for family in chosen:
+                try:
+                    candidates[family.name] = family.fit(task, candidates)
+                except GlayersError as problem:
+                    if family is chosen[0]:
+                        raise
+                    left_out[family.name] = str(problem)
+                advance()
+            mixture = mixture_of(list(candidates.values()), task)
+            advance()
+
+        def held_out(log_probabilities: Floats) -> Floats:
+            return loss.rows(log_probabilities, given.labels)
+
+        nothing = apply_map(Chain(()), given.logits)
+        plain = candidates["temperature"]
+        losses = {"nothing": held_out(nothing)} | {c.name: held_out(c.out_of_fold) for c in candidates.values()}
+        verdict = judge(losses, held_out(mixture.out_of_fold), given)
+        simple = {"nothing": (Chain(()), nothing), "temperature": (plain.chain, plain.out_of_fold)}
+        self.map_, self.out_of_fold_ = simple.get(verdict.kept, (mixture.chain, mixture.out_of_fold))
+        self.shares_ = {verdict.kept: 1.0} if verdict.kept in simple else mixture.shares
+        used = [candidates[name] for name in self.shares_ if name in candidates]
+        self.report_ = told(task, losses, candidates, mixture, verdict, left_out)
+        self.diagnostics_ = Diagnostics(
+            method=f"auto: {' + '.join(self.shares_)}",
+            converged=all(candidate.converged for candidate in used),
+            reason=verdict.reason,
+            iterations=len(candidates),
+            loss_before=float(np.average(losses["nothing"], weights=given.weights)),
+            loss_after=float(
+                np.average(loss.rows(apply_map(self.map_, given.logits), given.labels), weights=given.weights)
+            ),
+            moved=verdict.kept != "nothing",
+            n_parameters=int(sum(np.size(value) for value in self.map_.parameters().values())),
+            seconds=time.perf_counter() - began,
+            **label_facts(given),
+        )
+        if verdict.kept == "nothing":
+            warnings.warn(f"auto: {verdict.reason}", GlayersWarning, stacklevel=3)
+
+
+def _affordable(rows: int, classes: int, budget: float) -> tuple[list[Family], dict[str, str]]:
+    """Return the families to fit and why the others are not; temperature scaling is always among them."""
+    chosen, left_out = [FAMILIES[0]], {}
+    spent = FAMILIES[0].seconds(rows, classes)
+    for family in (*FAMILIES[1:], INSTEAD):
+        needed = family.seconds(rows, classes)
+        objection = family.objection(rows, classes)
+        if family is INSTEAD and any(other.name == "g-layers" for other in chosen):
+            continue
+        if not objection and spent + needed > budget:
+            objection = f"it would take about {needed:.2g} s, and time_budget={budget:g} leaves {budget - spent:.2g}"
+        if objection:
+            left_out[family.name] = objection
+            continue
+        chosen.append(family)
+        spent += needed
+    return chosen, left_out

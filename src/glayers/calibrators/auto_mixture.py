@@ -1,0 +1,70 @@
+"""Candidates -> their convex mixture of least held-out loss, corrected once more by what all classes share."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from glayers.arrays import Floats, row_blocks
+from glayers.calibrators.auto_families import Candidate, Task
+from glayers.calibrators.shared_recalibration import recalibrate
+from glayers.fitting.folds import assign_folds
+from glayers.fitting.simplex import SHARES, Parts
+from glayers.maps import Chain
+from glayers.maps.keep_order import KeepOrder
+from glayers.maps.stack import Stack, mixed
+
+# A family that would count for less is not worth carrying along.
+_LEAST_SHARE = 0.01
+
+
+class Mixture(NamedTuple):
+    """The map, its predictions out of fold, shares by name, and what the last correction gained (NaN without one)."""
+
+    chain: Chain
+    out_of_fold: Floats
+    shares: dict[str, float]
+    gain: float
+    error: float
+
+
+def mixture_of(candidates: list[Candidate], task: Task) -> Mixture:
+    """Mix, leave out what hardly counts, mix again, and correct."""
+    shares = _shares(candidates, task)
+    kept = [candidate for candidate, share in zip(candidates, shares, strict=True) if share >= _LEAST_SHARE]
+    if len(kept) == 1:
+        # It carries its own correction, or is temperature scaling.
+        return Mixture(kept[0].chain, kept[0].out_of_fold, {kept[0].name: 1.0}, np.nan, np.nan)
+    shares = _shares(kept, task)
+    held_out = mixed(shares, [candidate.out_of_fold for candidate in kept])
+    folds = assign_folds(task.given.labels, task.given.groups, task.n_folds, task.seed + 3)
+    found = recalibrate(held_out, task.given, folds)
+    # A mixture of maps that keep the order keeps it too; the correction might not.
+    last = Chain((KeepOrder.of(found.chain),)) if task.keep_order and found.chain.steps else found.chain
+    stack = Stack(shares, tuple(candidate.chain for candidate in kept))
+    return Mixture(
+        Chain((stack,)) + last,
+        found.out_of_fold,
+        {candidate.name: float(share) for candidate, share in zip(kept, shares, strict=True)},
+        found.gain,
+        found.error,
+    )
+
+
+def _shares(candidates: list[Candidate], task: Task) -> Floats:
+    weights = np.ones(len(task.given)) if task.given.weights is None else np.asarray(task.given.weights)
+    own = np.arange(len(task.given)), task.given.labels
+    parts = Parts(
+        np.exp([candidate.out_of_fold[own] for candidate in candidates]),
+        _products(candidates, weights / weights.sum()) if task.loss == "brier" else np.zeros((0, 0)),
+    )
+    start = np.full(len(candidates), 1 / len(candidates))
+    return SHARES[task.loss](parts, weights / weights.sum(), start).shares
+
+
+def _products(candidates: list[Candidate], row_shares: Floats) -> Floats:
+    """Mean over rows of the sums over classes of p_i p_j, for every pair of candidates."""
+    products = np.zeros((len(candidates), len(candidates)))
+    for rows in row_blocks(*candidates[0].out_of_fold.shape):
+        p = np.exp([candidate.out_of_fold[rows] for candidate in candidates])
+        products += np.einsum("ink,jnk,n->ij", p, p, row_shares[rows], optimize=True)
+    return products

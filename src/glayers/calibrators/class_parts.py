@@ -1,0 +1,116 @@
+"""Held-out rows -> what is fitted class by class before the shared correction, with predictions made out of fold.
+
+`CLASS_PARTS` names the choices; each ends in log-probabilities, and each row's out-of-fold ones come from a fit that
+had not seen it.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glayers.activations import log_softmax, with_reference_class
+from glayers.arrays import Floats
+from glayers.calibrators.base import Calibrator, apply_map
+from glayers.calibrators.linear import MatrixScaling, VectorScaling
+from glayers.errors import GlayersError, GlayersWarning
+from glayers.fitting.folds import assign_folds
+from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.maps import Chain, LogSoftmax, Reference, Scale
+from glayers.predictions import Predictions
+
+
+class Options(NamedTuple):
+    """What every part is told: the loss, the number of folds, the seed, and settings of the part's own."""
+
+    loss: str = "log"
+    n_folds: int = 5
+    seed: int = 0
+    settings: Mapping[str, Any] = {}
+
+
+class ClassPart(NamedTuple):
+    """Logits to log-probabilities, those of every row out of fold, and what the fit has to say."""
+
+    chain: Chain
+    out_of_fold: Floats
+    n_parameters: int
+    converged: bool
+    reason: str
+
+
+def temperature_part(given: Predictions, options: Options) -> ClassPart:
+    """One factor."""
+    whole = fit_inverse_temperature(given.logits, given.labels, given.weights)
+    folds = assign_folds(given.labels, given.groups, options.n_folds, options.seed)
+    result = np.empty((len(given), given.n_classes))
+    for fold in range(int(folds.max()) + 1):
+        mine, others = folds == fold, given.take(folds != fold)
+        # Weights that sit on one fold leave the others nothing to learn from.
+        seen = others.weights is None or others.weights.any()
+        start = whole.factor
+        factor = fit_inverse_temperature(others.logits, others.labels, others.weights, start).factor if seen else start
+        result[mine] = log_softmax(apply_map(scaled(factor), given.logits[mine]))
+    return ClassPart(scaled(whole.factor), result, 1, whole.converged, whole.reason or "converged")
+
+
+def vector_part(given: Predictions, options: Options) -> ClassPart:
+    """A scale and a shift for each class, held by the prior alone: cheap, however many classes there are."""
+    folds = assign_folds(given.labels, given.groups, options.n_folds, options.seed)
+    result = np.empty((len(given), given.n_classes))
+    for fold in range(int(folds.max()) + 1):
+        mine = folds == fold
+        fitted = _quietly(VectorScaling(strength=1.0, loss=_known(options.loss)), given.take(~mine))
+        result[mine] = log_softmax(apply_map(fitted.map_, given.logits[mine]))
+    fitted = _quietly(VectorScaling(strength=1.0, loss=_known(options.loss)), given)
+    return _part(fitted, result)
+
+
+def matrix_part(given: Predictions, options: Options) -> ClassPart:
+    """A full matrix with the structured penalty."""
+    matrix = MatrixScaling(loss=_known(options.loss), n_folds=options.n_folds, random_state=options.seed)
+    fitted = _quietly(matrix, given)
+    return _part(fitted, np.asarray(fitted.out_of_fold_))
+
+
+def g_layers_part(given: Predictions, options: Options) -> ClassPart:
+    """The paper's dense layers."""
+    from glayers.calibrators.g_layers import GLayers
+
+    chosen: dict[str, Any] = {"loss": options.loss, "random_state": options.seed, "progress": False}
+    chosen |= options.settings
+    fitted = _quietly(GLayers(**chosen), given)
+    if not len(fitted.out_of_fold_):
+        raise GlayersError("settings leave GLayers without cross-validation, which the shared correction needs")
+    return _part(fitted, log_softmax(with_reference_class(fitted.out_of_fold_)))
+
+
+CLASS_PARTS: dict[str, Callable[[Predictions, Options], ClassPart]] = {
+    "temperature": temperature_part,
+    "vector": vector_part,
+    "matrix": matrix_part,
+    "g-layers": g_layers_part,
+}
+
+
+def scaled(factor: float) -> Chain:
+    """Return log-probabilities at an inverse temperature."""
+    return Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
+
+
+def _quietly(calibrator: Calibrator, given: Predictions) -> Any:
+    """Fit; what the part has to say is in its diagnostics, and whoever asked for it says it once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GlayersWarning)
+        return calibrator.fit_predictions(given)
+
+
+def _part(fitted: Calibrator, out_of_fold: Floats) -> ClassPart:
+    facts = fitted.diagnostics_
+    chain = fitted.map_ + Chain((LogSoftmax(),))
+    return ClassPart(chain, out_of_fold, facts.n_parameters, facts.converged, facts.reason)
+
+
+def _known(loss: str) -> Any:
+    return loss

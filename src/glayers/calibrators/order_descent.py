@@ -1,0 +1,70 @@
+"""Rows and an order-preserving step -> the step fitted by L-BFGS in torch, for as long as held-out folds gain by it."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from glayers.activations import with_reference_class
+from glayers.fitting.folds import assign_folds, fold_shares, fold_weights
+from glayers.fitting.lbfgs import minimise
+from glayers.fitting.losses import row_loss
+from glayers.fitting.objective import Objective
+from glayers.fitting.selection import HeldOutSelection
+from glayers.maps import Chain
+from glayers.maps.order_preserving import Learning, OrderPreservingStep
+from glayers.predictions import Predictions
+
+_PATIENCE = 8
+_TOLERANCE = 1e-7  # of the loss, an iteration: what a gain out of fold could never show
+
+
+class Descent(NamedTuple):
+    """The step that was found, after how many iterations, and the out-of-fold loss there and at the start."""
+
+    step: OrderPreservingStep
+    iterations: int
+    held_out: float
+    held_out_start: float
+
+    @property
+    def gain(self) -> float:
+        """What the loss falls by out of fold; 0 where the start is what comes back."""
+        return self.held_out_start - self.held_out
+
+
+def descend_in_order(
+    given: Predictions,
+    start: OrderPreservingStep,
+    learned: tuple[str, ...],
+    *,
+    loss: str,
+    n_folds: int,
+    max_iterations: int,
+    seed: int,
+) -> Descent:
+    """Let the folds say how long to descend, then fit all rows once for as long."""
+    folds = assign_folds(given.labels, given.groups, n_folds, seed)
+    train, held_out = fold_weights(folds, given.weights)
+    tensors = start.with_parameters({name: torch.as_tensor(value) for name, value in start.parameters().items()})
+    objective = Objective(
+        chain=Chain((Learning(tensors, learned),)),
+        loss=row_loss(loss),
+        logits=torch.as_tensor(with_reference_class(given.logits.astype(np.float64))),
+        labels=torch.as_tensor(np.array(given.labels)),
+        train=torch.as_tensor(train),
+        held_out=torch.as_tensor(held_out),
+    )
+    selection = HeldOutSelection(1, fold_shares(folds, given.weights), _PATIENCE)
+    minimise(objective, objective.start(), max_iterations, _TOLERANCE, watcher=selection)
+    best, first = float(selection.best[0]), float(selection.trace[0][0])
+    iterations = int(selection.best_iteration[0])
+    if not best < first:
+        return Descent(start, 0, first, first)
+    weights = np.ones(len(given)) if given.weights is None else given.weights
+    whole = torch.as_tensor((weights / weights.sum())[None, :])
+    objective = replace(objective, train=whole, held_out=whole)
+    final = objective.chain_at(minimise(objective, objective.start(), iterations, _TOLERANCE).parameters).member(0)
+    found = {name.removeprefix("0."): value.numpy() for name, value in final.parameters().items()}
+    return Descent(start.with_parameters(start.parameters() | found), iterations, best, first)

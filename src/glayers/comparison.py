@@ -1,0 +1,169 @@
+"""Calibration rows, test rows and names of methods -> every method fitted on the one and scored on the other.
+
+The table is what most people want; the fitted calibrators, the scorecards and what each fit had to say are behind it.
+"""
+
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from glayers.arrays import Array
+from glayers.calibrators import CALIBRATORS, Calibrator
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning
+from glayers.fitting.progress import progress_bar
+from glayers.metrics.scorecard import Scorecard, score_checked_logits
+from glayers.predictions import Predictions
+
+UNCALIBRATED = "uncalibrated"
+DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
+# A column's heading, the field of the scorecard, how it is printed, and what people multiply it by.
+_COLUMNS = (
+    ("NLL", "nll", ".4f", 1),
+    ("KS %", "ks", ".2f", 100),
+    ("ECE %", "ece", ".2f", 100),
+    ("Brier", "brier", ".5f", 1),
+    ("accuracy %", "accuracy", ".2f", 100),
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What every method made of the test rows: scorecards and calibrators by name, in the order they were fitted.
+
+    `notes` are the warnings of each fit, `failed` the methods that could not be fitted, with the reason; `seconds` are
+    those of the fits.
+    """
+
+    test: Predictions
+    calibrators: dict[str, Calibrator]
+    scorecards: dict[str, Scorecard]
+    seconds: dict[str, float]
+    notes: dict[str, list[str]]
+    failed: dict[str, str]
+
+    def logits(self, method: str) -> Array:
+        """Return the test rows' logits as a method calibrates them, or as they came."""
+        if method == UNCALIBRATED:
+            return self.test.logits
+        return self.calibrators[method].transform(self.test.logits)
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Return every number by method and metric, as JSON would have them."""
+        return {
+            name: card.to_dict() | {"seconds": self.seconds.get(name, 0.0)} for name, card in self.scorecards.items()
+        }
+
+    def to_markdown(self) -> str:
+        """Return a Markdown table, one method a line, with what there is to say below it."""
+        headings = ["method", *(heading for heading, *_ in _COLUMNS), "seconds"]
+        lines = ["| " + " | ".join(headings) + " |", "|---|" + "---:|" * (len(headings) - 1)]
+        lines += ["| " + " | ".join(cells) + " |" for cells in self._cells()]
+        return "\n".join(lines + self._said())
+
+    def __str__(self) -> str:
+        lines = [["", *(heading for heading, *_ in _COLUMNS), "seconds"], *self._cells()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = [
+            "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(pairs))
+            for pairs in (list(zip(line, widths, strict=True)) for line in lines)
+        ]
+        return "\n".join(table + self._said())
+
+    def _cells(self) -> list[list[str]]:
+        return [
+            [
+                name,
+                *(f"{times * getattr(card, field):{form}}" for _, field, form, times in _COLUMNS),
+                f"{self.seconds[name]:.2f}" if name in self.seconds else "-",
+            ]
+            for name, card in self.scorecards.items()
+        ]
+
+    def _said(self) -> list[str]:
+        said = [f"{name}: {note}" for name, notes in self.notes.items() for note in notes]
+        said += [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
+        return ["", *said] if said else []
+
+
+def compare(
+    calibration: Predictions,
+    test: Predictions,
+    methods: Iterable[str] | Mapping[str, Calibrator] = DEFAULT_METHODS,
+    *,
+    random_state: int = 0,
+    progress: bool | None = None,
+) -> Comparison:
+    """Fit methods on the calibration rows and score them on the test rows, beside the uncalibrated.
+
+    `methods` are names of `CALIBRATORS`, or unfitted calibrators by names of your own. Those that take a
+    `random_state` and leave it open get this one.
+
+    >>> from glayers.datasets import load_fashion_mnist
+    >>> found = compare(*load_fashion_mnist(), methods=["temperature"])
+    >>> found.scorecards["temperature"].nll < found.scorecards["uncalibrated"].nll
+    True
+    """
+    _check_alike(calibration, test)
+    chosen = _calibrators(methods, random_state)
+    cards = {UNCALIBRATED: score_checked_logits(test.logits, test.labels, test.weights)}
+    result = Comparison(test, {}, cards, {}, {}, {})
+    shown = sys.stderr.isatty() if progress is None else progress
+    with progress_bar(shown, "comparing methods", len(chosen)) as advance:
+        for name, calibrator in chosen.items():
+            _try(name, calibrator, calibration, result)
+            advance()
+    return result
+
+
+def _try(name: str, calibrator: Calibrator, calibration: Predictions, result: Comparison) -> None:
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", GlayersWarning)
+        try:
+            calibrator.fit_predictions(calibration)
+        except (GlayersError, ModuleNotFoundError) as problem:
+            result.failed[name] = str(problem)
+            return
+    result.seconds[name] = time.perf_counter() - began
+    said = [str(warning.message) for warning in caught if issubclass(warning.category, GlayersWarning)]
+    if said:
+        result.notes[name] = list(dict.fromkeys(said))
+    result.calibrators[name] = calibrator
+    calibrated = calibrator.transform(result.test.logits)
+    result.scorecards[name] = score_checked_logits(calibrated, result.test.labels, result.test.weights)
+
+
+def _calibrators(methods: Iterable[str] | Mapping[str, Calibrator], random_state: int) -> dict[str, Calibrator]:
+    if isinstance(methods, Mapping):
+        return dict(methods)
+    if isinstance(methods, str):
+        raise GlayersError(f"methods must be a list of names, such as [{methods!r}]")
+    made: dict[str, Any] = {}
+    for name in methods:
+        if name not in CALIBRATORS:
+            raise GlayersError(f"unknown method {name!r}; known are {', '.join(CALIBRATORS)}")
+        made[name] = CALIBRATORS[name]()
+        if "random_state" in made[name].get_params():
+            made[name].set_params(random_state=random_state)
+    return made
+
+
+def _check_alike(calibration: Predictions, test: Predictions) -> None:
+    widths = calibration.logits.shape[1], test.logits.shape[1]
+    if widths[0] != widths[1]:
+        raise BadPredictions(
+            f"calibration rows have {widths[0]} logits, test rows {widths[1]}: they must be one model's"
+        )
+    if None not in (calibration.class_names, test.class_names) and calibration.class_names != test.class_names:
+        raise BadPredictions("calibration and test rows have different class names, or the same in another order")
+    if np.shares_memory(calibration.logits, test.logits):
+        warnings.warn(
+            "calibration and test rows are the same: what was fitted to them cannot be judged by them",
+            GlayersWarning,
+            stacklevel=3,
+        )

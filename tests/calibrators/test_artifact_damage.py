@@ -1,0 +1,272 @@
+"""Damaged, edited and foreign files: each is a `BadFile` that names file and problem, and nothing else happens."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from glayers import BadFile, load
+from glayers.calibrators.artifact_file import LONGEST_HEADER, METADATA
+from tests.calibrators.artifact_files import Arrays, Facts, contents, write
+from tests.contracts.calibrators import fitted, tilted
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A file of g-layers: a branch with members inside."""
+    fitted("g-layers").save(tmp_path / "g.safetensors")
+    return tmp_path / "g.safetensors"
+
+
+def renamed(facts: Facts, old: str, new: str) -> Facts:
+    return {new if name == old else name: value for name, value in facts.items()}
+
+
+# Each turns the facts and arrays of a sound file of g-layers into those of an unsound one, signed anew.
+EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
+    "newer": (lambda f, a: (f | {"format": 2}, a), "has format 2, and this glayers reads up to 1: pip install"),
+    "format 0": (lambda f, a: (f | {"format": 0}, a), "format must be a whole number"),
+    "format true": (lambda f, a: (f | {"format": True}, a), "format must be a whole number"),
+    "no format": (lambda f, a: (renamed(f, "format", "version"), a), "format must be a whole number"),
+    "calibrator": (lambda f, a: (f | {"calibrator": "os.system"}, a), "unknown calibrator 'os.system'; known are Bay"),
+    "abstract": (lambda f, a: (f | {"calibrator": "Calibrator"}, a), "unknown calibrator"),
+    "no text": (lambda f, a: (f | {"calibrator": 3}, a), "calibrator must be of type str; got 3"),
+    "other": (lambda f, a: (f | {"calibrator": "TemperatureScaling"}, a), "unknown setting of TemperatureScaling"),
+    "setting gone": (
+        lambda f, a: (f | {"settings": renamed(f["settings"], "dropout", "drop")}, a),
+        "the setting of GLayers 'dropout' is missing",
+    ),
+    "more settings": (
+        lambda f, a: (f | {"settings": f["settings"] | {"magic": 1}}, a),
+        "unknown setting of GLayers 'magic'; known are activation",
+    ),
+    "settings": (lambda f, a: (f | {"settings": []}, a), "settings must be of type dict"),
+    "fact gone": (lambda f, a: (renamed(f, "kept", "keep"), a), "the fact 'kept' is missing"),
+    "more facts": (lambda f, a: (f | {"note": "x"}, a), "unknown fact 'note'"),
+    "kept": (lambda f, a: (f | {"kept": {"map_": 1}}, a), "unknown kept attribute of GLayers 'map_'"),
+    "no kept": (lambda f, a: (f | {"kept": None}, a), "kept must be of type dict"),
+    "no logits": (lambda f, a: (f | {"n_logits": 0, "n_classes": 2}, a), "0 logits and 2 classes"),
+    "logits": (lambda f, a: (f | {"n_logits": 5, "n_classes": 5}, a), "labels_per_class must be 5 counts"),
+    "many logits": (lambda f, a: (f | {"n_logits": 10**15, "n_classes": 10**15}, a), "labels_per_class must be 10"),
+    "classes": (lambda f, a: (f | {"n_classes": 3}, a), "4 logits and 3 classes do not go together"),
+    "logits true": (lambda f, a: (f | {"n_logits": True, "n_classes": 2}, a), "n_logits must be of type int"),
+    "few names": (lambda f, a: (f | {"class_names": ["a", "b", "c"]}, a), "4 different names; got 3"),
+    "same names": (lambda f, a: (f | {"class_names": ["a"] * 4}, a), "4 different names; got 4, 1 different"),
+    "no names": (lambda f, a: (f | {"class_names": [1, 2, 3, 4]}, a), "must be a list of text"),
+    "names": (lambda f, a: (f | {"class_names": "abcd"}, a), "must be a list of text"),
+    "versions": (lambda f, a: (f | {"versions": {"glayers": "1"}}, a), "versions must be those of glayers and numpy"),
+    "a fact of the fit": (
+        lambda f, a: (f | {"diagnostics": renamed(f["diagnostics"], "rows", "row")}, a),
+        "the fact of the fit 'rows' is missing",
+    ),
+    "a fact's kind": (
+        lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"converged": 1}}, a),
+        "converged must be of type bool; got 1",
+    ),
+    "counts": (
+        lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"labels_per_class": [1, 2, 3, -4]}}, a),
+        "must be 4 counts",
+    ),
+    "never seen": (
+        lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"classes_never_seen": [1]}}, a),
+        "classes_never_seen must be those without a label",
+    ),
+    "structure": (lambda f, a: (f | {"structure": ["Scale"]}, a), "'0.factor' is missing"),
+    "step": (lambda f, a: (f | {"structure": [*f["structure"], "Eval"]}, a), "unknown step 'Eval'"),
+    "array gone": (lambda f, a: (f, {k: v for k, v in a.items() if k != "1.factor"}), "'1.factor' is missing"),
+    "more arrays": (lambda f, a: (f, a | {"9.factor": np.ones(())}), "no step has an array '9.factor'"),
+    "shape": (lambda f, a: (f, a | {"1.factor": np.ones(1)}), r"1.factor has shape \(1,\)"),
+    "float32": (
+        lambda f, a: (f, a | {"1.factor": np.ones((), np.float32)}),
+        "must be of type F64; it is F32",
+    ),
+    "int64": (lambda f, a: (f, a | {"1.factor": np.ones((), np.int64)}), "must be of type F64; it is I64"),
+    "nan": (lambda f, a: (f, a | {"1.factor": np.array(np.nan)}), "1.factor must hold finite numbers"),
+    "inf": (lambda f, a: (f, a | {"1.factor": np.array(np.inf)}), "1.factor must hold finite numbers"),
+    "share": (lambda f, a: (f, a | {"3.share": np.array(1.5)}), "3.share must hold finite numbers from -1e-09 to 1"),
+}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_an_edited_file_is_refused_with_its_name_and_the_reason(saved: Path, tmp_path: Path, kind: str) -> None:
+    edit, complaint = EDITS[kind]
+    path = write(tmp_path / "edited.safetensors", *edit(*contents(saved)))
+    with pytest.raises(BadFile, match=complaint) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("facts", [[], None, 3, "text", [["format", 1]]], ids=str)
+def test_facts_that_are_no_object_are_refused(tmp_path: Path, facts: Any) -> None:
+    with pytest.raises(BadFile, match="must be a JSON object"):
+        load(write(tmp_path / "a", facts, {}, sign=False))
+
+
+def test_json_that_is_none_or_nests_too_deep_is_refused(tmp_path: Path) -> None:
+    for text in ("{", "", '{"format": 1,}', "[" * 100_000 + "]" * 100_000, '{"format": ' + "9" * 5_000 + "}"):
+        save_file({}, tmp_path / "a", {METADATA: text})
+        with pytest.raises(BadFile, match="cannot be read"):
+            load(tmp_path / "a")
+
+
+def test_a_change_that_fits_is_noticed_by_the_checksum(saved: Path, tmp_path: Path) -> None:
+    facts, arrays = contents(saved)
+    for changed in (
+        (facts, arrays | {"1.factor": np.asarray(arrays["1.factor"] * 1.001)}),
+        (facts | {"class_names": ["a", "b", "c", "d"]}, arrays),
+        ({name: value for name, value in facts.items() if name != "sha256"}, arrays),
+    ):
+        with pytest.raises(BadFile, match="checksum"):
+            load(write(tmp_path / "a", *changed, sign=False))
+
+
+def test_a_safetensors_file_of_somebody_else_is_named_as_such(tmp_path: Path) -> None:
+    save_file({"weight": np.ones((2, 2))}, tmp_path / "a")
+    with pytest.raises(BadFile, match="but no calibrator of glayers"):
+        load(tmp_path / "a")
+    save_file({"weight": np.ones((2, 2))}, tmp_path / "a", {"format": "pt"})
+    with pytest.raises(BadFile, match="but no calibrator of glayers"):
+        load(tmp_path / "a")
+
+
+def test_what_is_no_file_is_said_to_be_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, complaint in (
+        (tmp_path / "none", "no such file"),
+        (tmp_path, "is a directory"),
+        ("pipe", "not a regular"),
+    ):
+        with pytest.raises(BadFile, match=complaint):
+            load(tmp_path / path)
+    with pytest.raises(BadFile, match=r"no such file|null"):
+        load(f"{saved}\0")
+
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(BadFile, match=r"cannot be opened \(Permission denied\); check your right to read it"):
+        load(saved)
+
+
+@pytest.mark.parametrize("length", [LONGEST_HEADER + 1, 2**40, 2**64 - 1])
+def test_a_header_that_claims_too_much_is_not_read(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "a"
+    with path.open("wb") as stream:
+        stream.write(length.to_bytes(8, "little") + b'{"')
+        stream.truncate(LONGEST_HEADER + 100)  # a hole: as long as it says, and nothing in it
+    with pytest.raises(BadFile, match="does not begin as a safetensors file does"):
+        load(path)
+
+
+# Files damaged at random.
+
+
+SOUND = ["temperature", "g-layers", "order-general", "histogram"]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    path = tmp_path_factory.mktemp("sound") / "a"
+    files = {}
+    for name in SOUND:
+        fitted(name).save(path)
+        files[name] = path.read_bytes()
+    return files
+
+
+def refused_or_harmless(path: Path, data: bytes, sound: bytes) -> bool:
+    """Say whether bytes are refused; if not, they must mean exactly what the sound file means."""
+    path.write_bytes(data)
+    try:
+        loaded = load(path)
+    except BadFile as error:
+        return str(error).startswith(f"{path}: ") and "\n" not in str(error)
+    loaded.save(path)
+    assert path.read_bytes() == sound
+    return False
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_file_that_was_cut_or_had_a_bit_flipped_is_refused_or_says_the_same(
+    tmp_path: Path, sound: dict[str, bytes], name: str
+) -> None:
+    data, path = sound[name], tmp_path / "a"
+    rng = np.random.default_rng(0)
+    harmless = 0
+    for place in [*range(0, min(len(data), 1200), 8), *rng.integers(0, len(data), 80)]:
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        assert refused_or_harmless(path, data[:place], data)
+        assert refused_or_harmless(path, data + data[place : place + 1], data)
+        harmless += not refused_or_harmless(path, bytes(flipped), data)
+    assert harmless <= 1  # the e of 1e-05 may become a capital
+
+
+def test_spliced_files_are_refused(tmp_path: Path, sound: dict[str, bytes]) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        one, two = (sound[SOUND[int(number)]] for number in rng.integers(0, len(SOUND), 2))
+        start, stop = np.sort(rng.integers(0, len(one) + 1, 2))
+        begin, end = np.sort(rng.integers(0, len(two) + 1, 2))
+        spliced = one[:start] + two[begin:end] + one[stop:]
+        assert spliced in sound.values() or refused_or_harmless(tmp_path / "a", spliced, one)
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_facts_at_random_load_or_are_a_bad_file(
+    tmp_path_factory: pytest.TempPathFactory, sound: dict[str, bytes], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("random") / "a"
+    path.write_bytes(sound[data.draw(st.sampled_from(SOUND))])
+    facts, arrays = contents(path)
+    place: Any = facts
+    name = data.draw(st.sampled_from(sorted(facts.keys() - {"sha256"})))
+    while isinstance(place[name], dict | list) and place[name] and data.draw(st.booleans()):
+        place = place[name]
+        name = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+    place[name] = data.draw(JSON)
+    write(path, facts, arrays)
+    try:
+        loaded = load(path)
+    except BadFile:
+        return
+    # A setting, a version or a word about the fit: what it predicts with is untouched.
+    assert np.isfinite(loaded.predict_proba(tilted()[0])).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shapes=st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=3),
+    structure=st.recursive(
+        st.lists(st.sampled_from(["Scale", "Dense", "Relu", "TopClass", "General", "Centre"]), max_size=3),
+        lambda inner: st.lists(st.fixed_dictionaries({"Blend": inner}), max_size=2),
+        max_leaves=4,
+    ),
+)
+def test_any_structure_on_any_arrays_loads_or_is_a_bad_file(
+    tmp_path_factory: pytest.TempPathFactory, sound: dict[str, bytes], shapes: list[list[int]], structure: list[Any]
+) -> None:
+    path = tmp_path_factory.mktemp("shapes") / "a"
+    path.write_bytes(sound["temperature"])
+    facts, _ = contents(path)
+    names = ["0.factor", "0.share", "0.weight", "0.bias", "0.branch.0.share", "1.factor"]
+    arrays = {name: np.full(shape, 0.5) for name, shape in zip(names, shapes * 3, strict=False)}
+    write(path, facts | {"structure": structure}, arrays)
+    try:
+        loaded = load(path)
+    except BadFile:
+        return
+    assert np.isfinite(loaded.predict_proba(tilted()[0])).all()

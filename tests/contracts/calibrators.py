@@ -1,0 +1,62 @@
+"""Every calibrator by name, with settings that fit in a moment, and rows for it that leave each something to learn."""
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glayers import CALIBRATORS, GlayersWarning
+from glayers.calibrators import Calibrator
+from tests.strategies import Numbers
+
+ROWS, CLASSES = 240, 4
+# Where the settings of the library itself would take seconds a fit.
+FAST: dict[str, dict[str, Any]] = {
+    "auto": {"time_budget": 1.0},  # leaves g-layers out; they have entries of their own
+    "vector": {"strength": 1.0},
+    "matrix": {"strength": 1.0},
+    "matrix-odir": {"strength": 0.1},
+    "dirichlet": {"strength": 0.1},
+    "g-layers": {"max_epochs": 3, "n_folds": 2, "learning_rate": 0.03, "random_state": 0},
+    "g-layers-paper": {"max_epochs": 3, "learning_rate": 1e-2, "weight_decay": 1e-2, "random_state": 0},
+    "shared-g-layers": {"class_part": "temperature", "random_state": 0},
+    "order-general": {"max_iterations": 10, "n_folds": 2},
+    "order-invariant": {"max_iterations": 10, "n_folds": 2},
+    "order-diagonal": {"max_iterations": 10, "n_folds": 2},
+}
+# These cut rows into folds or batches by where they stand: a row written twice may land on both sides.
+BY_POSITION = {
+    "auto",
+    "g-layers",
+    "g-layers-paper",
+    "shared-g-layers",
+    "order-general",
+    "order-invariant",
+    "order-diagonal",
+}
+
+every_calibrator = pytest.mark.parametrize("name", CALIBRATORS)
+
+
+def make(name: str) -> Calibrator:
+    return CALIBRATORS[name](**FAST.get(name, {}))
+
+
+def tilted(columns: int = CLASSES, rows: int = ROWS) -> tuple[Numbers, Numbers]:
+    """Logits three times too large, bent and in favour of some classes, and labels unsorted."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(rows, columns)) * 2
+    wide = np.hstack([np.zeros_like(z), z]) if columns == 1 else z
+    return 3 * np.sinh(z / 2) + 3 * np.cos(2 * np.arange(columns)), (wide + rng.gumbel(size=wide.shape)).argmax(axis=1)
+
+
+@cache
+def fitted(name: str, columns: int = CLASSES) -> Calibrator:
+    """Return one fitted calibrator to look at; whoever would change it makes another."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", GlayersWarning
+        )  # so few rows may not show a gain, and it is said that they do not
+        return make(name).fit(*tilted(columns))

@@ -1,0 +1,85 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from glayers.activations import softmax
+from glayers.maps import Chain, Dense, Diagonal, Scale
+from glayers.maps.keep_order import KeepOrder, in_order_of
+from glayers.maps.stack import Stack
+from tests.strategies import Numbers
+
+
+def some_logits(rows: int = 30, classes: int = 5, seed: int = 0) -> Numbers:
+    return 3 * np.random.default_rng(seed).normal(size=(rows, classes))
+
+
+def some_stack() -> Stack:
+    rng = np.random.default_rng(1)
+    dense = Chain((Dense(rng.normal(size=(5, 5)), rng.normal(size=5)),))
+    return Stack(np.array([0.3, 0.7]), (Chain((Scale(np.asarray(0.5)),)), dense))
+
+
+def test_a_stack_is_the_mixture_of_its_branches_probabilities() -> None:
+    z, stack = some_logits(), some_stack()
+    expected = 0.3 * softmax(z / 2) + 0.7 * softmax(stack.branches[1](z))
+    np.testing.assert_allclose(np.exp(stack(z)), expected, atol=1e-14)
+
+
+def test_a_share_of_one_is_that_branch() -> None:
+    z, stack = some_logits(), some_stack()
+    alone = Stack(np.array([0.0, 1.0]), stack.branches)
+    np.testing.assert_allclose(np.exp(alone(z)), softmax(stack.branches[1](z)), atol=1e-14)
+
+
+@pytest.mark.parametrize("step", [some_stack(), KeepOrder.of(Chain((some_stack(),)))])
+def test_parameters_come_and_go_by_name_and_torch_agrees(step: Any) -> None:
+    z = some_logits()
+    assert "branches.1.0.weight" in {name.removeprefix("branch.0.") for name in step.parameters()}
+    doubled = step.with_parameters({name: 2 * value for name, value in step.parameters().items()})
+    for name, value in doubled.parameters().items():
+        np.testing.assert_array_equal(value, 2 * step.parameters()[name])
+    tensors = step.with_parameters({name: torch.as_tensor(value) for name, value in step.parameters().items()})
+    np.testing.assert_allclose(tensors(torch.as_tensor(z)).numpy(), step(z), atol=1e-12)
+
+
+# Gaps that float64 can still see once they are a thousandth as wide.
+LEVELS = arrays(np.float64, (4, 7), elements=st.integers(-30, 30).map(float))
+
+
+@given(LEVELS, LEVELS)
+def test_the_order_that_came_in_goes_out(reference: Numbers, outputs: Numbers) -> None:
+    bent = in_order_of(reference, outputs, 1e-3)
+    assert (bent <= outputs + 1e-12).all()
+    for row, ranks in zip(bent, reference, strict=True):
+        higher = ranks[:, None] > ranks[None, :]
+        assert (row[:, None] > row[None, :])[higher].all()
+    assert np.array_equal(bent.argmax(axis=1), reference.argmax(axis=1))
+
+
+@given(LEVELS)
+def test_outputs_in_order_stay_as_they_are(reference: Numbers) -> None:
+    outputs = np.tanh(reference / 20) * 5
+    np.testing.assert_allclose(in_order_of(reference, outputs, 1e-3), outputs, atol=1e-12)
+
+
+def test_the_least_slope_is_a_running_minimum_done_slowly() -> None:
+    z, u = some_logits(8, 9), some_logits(8, 9, seed=2)
+    reference = np.log(softmax(z))
+    for row, said, bent in zip(reference, u, in_order_of(z, u, 0.01), strict=True):
+        order = np.argsort(-row)
+        above = np.inf
+        for c in order:
+            above = min(above, said[c] - 0.01 * row[c])
+            assert bent[c] == pytest.approx(above + 0.01 * row[c], abs=1e-12)
+
+
+def test_a_lone_logit_keeps_its_side() -> None:
+    step = KeepOrder.of(Chain((Diagonal(np.array([-1.0]), np.array([0.0])),)))
+    z = np.array([[2.0], [-1.0]])
+    assert step(z).shape == (2, 2)
+    assert step(z).argmax(axis=1).tolist() == [1, 0]

@@ -1,0 +1,239 @@
+"""A chain's structure and arrays: they give the chain back, and whatever does not fit is refused."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glayers.activations import Softmax
+from glayers.errors import BadFile, GlayersError
+from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
+from glayers.maps.keep_order import KeepOrder
+from glayers.maps.layouts import LAYOUTS
+from glayers.maps.order_preserving import Learning
+from glayers.maps.stack import Stack
+from glayers.maps.structure import chain_of, structure_of
+
+WIDTH = 4
+SIZES = {"branches": 2, "in": WIDTH, "in-1": WIDTH - 1, "out": WIDTH, "hidden": 7, "knots": 5, "knots+1": 6}
+INNER = Chain((Dense(np.eye(WIDTH) * 0.5, np.zeros(WIDTH)), Relu()))
+every_step = pytest.mark.parametrize("name", LAYOUTS)
+
+
+def step_of(name: str) -> Step:
+    """A step with random numbers of the shapes and ranges its layout speaks of."""
+    rng = np.random.default_rng(0)
+    layout = LAYOUTS[name]
+    parts: dict[str, Any] = {"branch": INNER, "branches": (INNER, INNER)}
+    parts = {key: held for key, held in parts.items() if key == layout.inner}
+    for key, numbers in layout.arrays.items():
+        shape = [int(axis) if axis.isdigit() else SIZES[axis] for axis in numbers.axes.split()]
+        low, high = max(numbers.low, -1.0), min(numbers.high, max(numbers.low, 0.0) + 1.0)
+        parts[key] = rng.uniform(low, high, size=shape)
+    return layout.step(**parts)
+
+
+def kinds_of_steps(kind: type[Step] = Step) -> Iterator[type[Step]]:
+    for each in kind.__subclasses__():
+        yield from kinds_of_steps(each)
+        if not each.__abstractmethods__:
+            yield each
+
+
+def test_every_step_there_is_has_a_layout_but_for_two() -> None:
+    # A q of one's own is code, and what is being learned is no part of a fitted map.
+    assert {kind.__name__ for kind in kinds_of_steps()} == LAYOUTS.keys() | {Activate.__name__, Learning.__name__}
+
+
+@every_step
+def test_a_layout_names_the_parameters_of_its_step(name: str) -> None:
+    own = {key for key in step_of(name).parameters() if not key.startswith("branch")}
+    assert own == LAYOUTS[name].arrays.keys()
+
+
+@every_step
+def test_structure_and_arrays_give_the_chain_back(name: str) -> None:
+    chain = Chain((LogSoftmax(), step_of(name)))
+    again = chain_of(structure_of(chain), chain.parameters(), WIDTH)
+    z = np.random.default_rng(1).normal(size=(9, WIDTH)) * 3
+    assert again(z).tobytes() == chain(z).tobytes()
+    assert structure_of(again) == structure_of(chain)
+
+
+@every_step
+def test_every_array_must_be_there_and_of_its_own_shape(name: str) -> None:
+    chain = Chain((LogSoftmax(), step_of(name)))
+    structure, arrays = structure_of(chain), chain.parameters()
+    for key in [key for key in arrays if "branch" not in key]:
+        value = arrays[key]
+        without = {other: array for other, array in arrays.items() if other != key}
+        with pytest.raises(BadFile, match=f"{key}.* is missing"):
+            chain_of(structure, without, WIDTH)
+        for wrong in (value[None], value[..., None], np.repeat(value.reshape(-1), 2), np.zeros((0, *value.shape[1:]))):
+            with pytest.raises(BadFile, match="has shape"):  # it, or the one beside it that it does not fit
+                chain_of(structure, without | {key: wrong}, WIDTH)
+        for place in np.ndindex(value.shape):
+            for bad in (np.nan, np.inf, -np.inf):
+                spoilt = value.copy()
+                spoilt[place] = bad
+                with pytest.raises(BadFile, match=f"{key} must hold finite numbers"):
+                    chain_of(structure, without | {key: spoilt}, WIDTH)
+    with pytest.raises(BadFile, match=r"no step has an array '7\.weight'"):
+        chain_of(structure, arrays | {"7.weight": np.ones(3)}, WIDTH)
+
+
+@every_step
+def test_numbers_outside_their_range_are_refused(name: str) -> None:
+    chain = Chain((LogSoftmax(), step_of(name)))
+    for key, numbers in LAYOUTS[name].arrays.items():
+        for beyond in (numbers.low - 1e-3, numbers.high + 1e-3):
+            if np.isfinite(beyond):
+                spoilt = chain.parameters() | {f"1.{key}": np.full_like(chain.parameters()[f"1.{key}"], beyond)}
+                with pytest.raises(BadFile, match=r"from .* to"):
+                    chain_of(structure_of(chain), spoilt, WIDTH)
+
+
+def test_sizes_that_do_not_meet_are_refused() -> None:
+    chain = Chain((Dense(np.ones((4, 6)), np.zeros(6)), Relu(), Dense(np.ones((6, 4)), np.zeros(4))))
+    structure, arrays = structure_of(chain), chain.parameters()
+    assert chain_of(structure, arrays, 4)
+    with pytest.raises(BadFile, match=r"0\.weight has shape \(4, 6\), not \(in, out\) with in = 5"):
+        chain_of(structure, arrays, 5)
+    with pytest.raises(BadFile, match=r"2\.weight has shape \(5, 4\)"):
+        chain_of(structure, arrays | {"2.weight": np.ones((5, 4))}, 4)
+    with pytest.raises(BadFile, match=r"0\.bias has shape \(1,\)"):  # which would broadcast
+        chain_of(structure, arrays | {"0.bias": np.zeros(1)}, 4)
+    with pytest.raises(BadFile, match=r"turns 4 logits into an array of shape \(6,\)"):
+        chain_of(["Dense"], {"0.weight": np.ones((4, 6)), "0.bias": np.zeros(6)}, 4)
+
+
+def test_no_axis_may_be_empty() -> None:
+    with pytest.raises(BadFile, match=r"0\.knots has shape \(0,\)"):
+        chain_of(["TopClass"], {"0.knots": np.ones(0), "0.values": np.ones(0)}, WIDTH)
+    nothing = {"0.factor": np.ones(()), "0.weight_in": np.ones((WIDTH, 0)), "0.bias_in": np.ones(0)}
+    nothing |= {"0.weight_out": np.ones((0, WIDTH - 1)), "0.bias_out": np.ones(WIDTH - 1)}
+    with pytest.raises(BadFile, match=r"0\.weight_in has shape \(4, 0\)"):
+        chain_of(["General"], nothing, WIDTH)
+
+
+def test_one_logit_may_become_two_by_the_reference_class_or_stay_alone() -> None:
+    assert chain_of(["Scale"], {"0.factor": np.ones(())}, 1)(np.ones((2, 1))).shape == (2, 1)
+    assert chain_of(["Reference", "Scale"], {"1.factor": np.ones(())}, 1)(np.ones((2, 1))).shape == (2, 2)
+
+
+# Branches and their members.
+
+
+def averaged(n_members: int, n_logits: int = WIDTH) -> Chain:
+    rng = np.random.default_rng(0)
+    dense = Dense(rng.normal(size=(n_members, n_logits, n_logits)), rng.normal(size=(n_members, n_logits)))
+    return Chain((Reference(), Scale(np.array(0.5)), Blend(np.array(0.3), Chain((dense, Relu())))))
+
+
+def test_a_branch_of_many_members_comes_back() -> None:
+    chain = averaged(3)
+    assert structure_of(chain) == ["Reference", "Scale", {"Blend": ["Dense", "Relu"]}]
+    z = np.random.default_rng(1).normal(size=(9, WIDTH))
+    assert chain_of(structure_of(chain), chain.parameters(), WIDTH)(z).tobytes() == chain(z).tobytes()
+
+
+def test_members_must_be_equally_many_and_only_in_a_branch() -> None:
+    chain = averaged(3)
+    for wrong in (np.zeros((2, WIDTH)), np.zeros(WIDTH), np.zeros((1, 3, WIDTH))):
+        with pytest.raises(BadFile, match="branch"):
+            chain_of(structure_of(chain), chain.parameters() | {"2.branch.0.bias": wrong}, WIDTH)
+    with pytest.raises(BadFile, match=r"1\.factor has shape \(3,\)"):
+        chain_of(structure_of(chain), chain.parameters() | {"1.factor": np.ones(3)}, WIDTH)
+
+
+def test_a_small_file_cannot_ask_for_gigabytes() -> None:
+    # 100,000 members on 1,000 logits each would take 0.8 GB a row, and the file under 1 MB.
+    with pytest.raises(BadFile, match="members"):
+        chain_of([{"Blend": ["Centre"]}], {"0.share": np.ones(()), "0.branch.0.share": np.zeros(100_000)}, 1_000)
+
+
+@pytest.mark.parametrize("depth", [10, 200])
+def test_branches_within_branches_end_somewhere(depth: int) -> None:
+    structure: list[Any] = ["Relu"]
+    for _ in range(depth):
+        structure = [{"Blend": structure}]
+    arrays = {f"{'0.branch.' * level}0.share": np.zeros(()) for level in range(depth)}
+    with pytest.raises(BadFile, match="nested more than 8 deep"):
+        chain_of(structure, arrays, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("structure", "complaint"),
+    [
+        (None, "must be a list of steps; got None"),
+        ("Scale", "must be a list of steps; got 'Scale'"),
+        ({"Scale": []}, "must be a list of steps"),
+        ([7], "unknown step 7; known are Blend"),
+        ([["Scale"]], "unknown step"),
+        ([{}], "unknown step"),
+        (["__import__"], "unknown step '__import__'"),
+        (["Step"], "unknown step 'Step'"),
+        (["Activate"], "unknown step 'Activate'"),
+        ([{"Scale": []}], "Scale must come without a list of what it holds"),
+        (["Blend"], "Blend must come with a list of what it holds"),
+        ([{"Blend": None}], "Blend must come with a list"),
+        ([{"Blend": 3}], "Blend must come with a list"),
+        ([{"Blend": ["Scale"]}], r"'0\.branch\.0\.factor' is missing"),
+        ([{"Stack": ["Scale"]}], "must be a list of steps; got 'Scale'"),
+        ([{"Stack": []}], r"0\.shares.* is missing"),
+    ],
+    ids=str,
+)
+def test_what_is_no_structure_is_refused(structure: Any, complaint: str) -> None:
+    arrays = {"0.share": np.ones(()), "0.factor": np.ones(())}
+    with pytest.raises(BadFile, match=complaint):
+        chain_of(structure, arrays, WIDTH)
+
+
+def test_a_map_that_overflows_is_refused() -> None:
+    with pytest.raises(BadFile, match="not finite"):
+        chain_of(["Scale", "Scale"], {"0.factor": np.array(1e200), "1.factor": np.array(1e200)}, WIDTH)
+    with pytest.raises(BadFile, match="not finite"):  # the rest of a lone class is nothing, and its logarithm no number
+        chain_of(["OneVersusRest"], {f"0.{key}": np.ones(1) for key in ("power", "rest_power", "shift")}, 1)
+
+
+def test_a_q_of_ones_own_has_no_structure() -> None:
+    with pytest.raises(GlayersError, match=r"Activate cannot go into a file.*activation=None"):
+        structure_of(Chain((Activate(Softmax()),)))
+
+
+def test_a_subclass_with_the_name_of_a_step_is_not_taken_for_it() -> None:
+    stranger = type("Scale", (Scale,), {})
+    with pytest.raises(GlayersError, match="Scale cannot go into a file"):
+        structure_of(Chain((stranger(np.ones(())),)))
+
+
+def test_several_branches_come_back_and_must_be_as_many_as_their_shares() -> None:
+    chain = Chain((KeepOrder.of(Chain((Stack(np.array([0.25, 0.75]), (averaged(3), INNER)),))),))
+    structure = structure_of(chain)
+    assert structure == [{"KeepOrder": [{"Stack": [structure_of(averaged(3)), ["Dense", "Relu"]]}]}]
+    z = np.random.default_rng(1).normal(size=(9, WIDTH))
+    assert chain_of(structure, chain.parameters(), WIDTH)(z).tobytes() == chain(z).tobytes()
+    with pytest.raises(BadFile, match=r"shares has shape \(3,\), not \(branches\) with .*branches = 2"):
+        chain_of(structure, chain.parameters() | {"0.branch.0.shares": np.full(3, 0.3)}, WIDTH)
+
+
+@pytest.mark.parametrize("holder", ["Blend", "KeepOrder", "Stack"])
+def test_a_branch_must_make_as_many_logits_as_it_takes(holder: str) -> None:
+    # One column for four would broadcast, and nobody would notice.
+    narrow = {"weight": np.ones((WIDTH, 1)), "bias": np.zeros(1)}
+    held: Any = ["Dense"] if holder != "Stack" else [["Dense"]]
+    within = "branch" if holder != "Stack" else "branches.0"
+    arrays = {f"0.{within}.0.{key}": value for key, value in narrow.items()}
+    arrays |= {"0.share": np.array(0.5), "0.slope": np.array(0.1), "0.shares": np.ones(1)}
+    with pytest.raises(BadFile, match="must turn 4 logits into as many; it gives 1"):
+        chain_of([{holder: held}], arrays, WIDTH)
+
+
+@pytest.mark.parametrize("holder", ["KeepOrder", "Stack"])
+def test_a_lone_logit_may_leave_its_branch_alone_or_with_its_reference_class(holder: str) -> None:
+    for inner in ([], ["Reference"]):
+        held: Any = inner if holder == "KeepOrder" else [inner]
+        arrays = {"0.slope": np.array(0.1)} if holder == "KeepOrder" else {"0.shares": np.ones(1)}
+        assert chain_of([{holder: held}], arrays, 1)(np.ones((3, 1))).shape == (3, 2)

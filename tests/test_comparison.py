@@ -1,0 +1,96 @@
+import json
+
+import numpy as np
+import pytest
+
+from glayers import BadPredictions, GlayersError, GlayersWarning, Predictions, TemperatureScaling
+from glayers.calibrators import CALIBRATORS, PlattScaling, VectorScaling
+from glayers.comparison import DEFAULT_METHODS, compare
+from glayers.metrics import scorecard_from_logits
+
+
+def rows(n: int, classes: int = 3, seed: int = 0, names: tuple[str, ...] | None = None) -> Predictions:
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, classes))
+    labels = (z + np.linspace(1, -1, classes) + rng.gumbel(size=z.shape)).argmax(axis=1)
+    return Predictions(3 * z, labels, class_names=names)
+
+
+def test_every_method_is_fitted_on_the_one_and_scored_on_the_other() -> None:
+    calibration, test = rows(600), rows(900, seed=1)
+    found = compare(calibration, test, ["temperature", "vector"])
+    assert list(found.scorecards) == ["uncalibrated", "temperature", "vector"]
+    for name, make in (("temperature", TemperatureScaling), ("vector", VectorScaling)):
+        alone = make().fit(calibration.logits, calibration.labels).transform(test.logits)
+        assert found.scorecards[name] == scorecard_from_logits(alone, test.labels)
+        np.testing.assert_array_equal(found.logits(name), alone)
+    assert found.scorecards["uncalibrated"] == scorecard_from_logits(test.logits, test.labels)
+    assert found.logits("uncalibrated") is test.logits
+
+
+def test_the_tables_say_the_same_numbers() -> None:
+    found = compare(rows(300), rows(400, seed=1), ["temperature"])
+    nll = f"{found.scorecards['temperature'].nll:.4f}"
+    accuracy = f"{100 * found.scorecards['temperature'].accuracy:.2f}"
+    for text in (str(found), found.to_markdown()):
+        line = next(line for line in text.splitlines() if "temperature" in line)
+        assert nll in line
+        assert accuracy in line
+    assert json.loads(json.dumps(found.to_dict()))["temperature"]["nll"] == found.scorecards["temperature"].nll
+
+
+def test_calibrators_of_ones_own_go_by_their_names() -> None:
+    found = compare(rows(300), rows(400, seed=1), {"mine": VectorScaling(strength=10.0)})
+    assert found.calibrators["mine"].strength == 10.0
+    assert "mine" in str(found)
+
+
+def test_what_cannot_be_fitted_is_named_and_the_others_go_on() -> None:
+    groups = np.zeros(300, dtype=int)
+    calibration = Predictions(rows(300).logits, rows(300).labels, groups=groups)
+    found = compare(calibration, rows(400, seed=1), ["temperature", "vector"])
+    assert "groups must hold at least 2" in found.failed["vector"]
+    assert "vector could not be fitted: " in str(found)
+    assert "temperature" in found.scorecards
+
+
+def test_what_a_fit_has_to_say_is_in_the_table_not_lost() -> None:
+    never = rows(300)
+    kept = never.labels != 2
+    calibration = Predictions(never.logits[kept], never.labels[kept])
+    found = compare(calibration, rows(400, seed=1), ["temperature"])
+    assert any("no row is labelled 2" in note for note in found.notes["temperature"])
+    assert "temperature: no row is labelled 2" in found.to_markdown()
+
+
+def test_class_names_go_along() -> None:
+    names = ("cat", "dog", "owl")
+    found = compare(rows(300, names=names), rows(300, seed=1, names=names), ["temperature"])
+    assert found.calibrators["temperature"].class_names_ == names
+    with pytest.raises(BadPredictions, match="different class names"):
+        compare(rows(300, names=names), rows(300, seed=1, names=names[::-1]), ["temperature"])
+
+
+def test_unlike_parts_and_unknown_methods_are_refused() -> None:
+    with pytest.raises(BadPredictions, match="3 logits, test rows 4"):
+        compare(rows(30), rows(30, classes=4))
+    with pytest.raises(GlayersError, match="unknown method 'magic'; known are auto, temperature"):
+        compare(rows(30), rows(30, seed=1), ["magic"])
+    with pytest.raises(GlayersError, match=r"such as \['auto'\]"):
+        compare(rows(30), rows(30, seed=1), "auto")
+
+
+def test_the_same_rows_twice_are_no_proof() -> None:
+    part = rows(200)
+    with pytest.warns(GlayersWarning, match="cannot be judged by them"):
+        compare(part, part, ["temperature"])
+
+
+def test_one_seed_for_all_that_take_one() -> None:
+    found = compare(rows(200), rows(200, seed=1), ["temperature", "vector"], random_state=7)
+    assert found.calibrators["vector"].random_state == 7
+
+
+def test_the_default_methods_are_known() -> None:
+    assert set(DEFAULT_METHODS) <= set(CALIBRATORS)
+    assert PlattScaling in {type(make()) for make in CALIBRATORS.values()}
