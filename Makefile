@@ -5,7 +5,8 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests format bench-metrics bench-fit table-g-layers table-paper-depths clean
+.PHONY: demo test lint types tests format bench-metrics bench-fit bench-families table-g-layers table-paper-depths \
+	table-methods clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
@@ -34,9 +35,16 @@ bench-metrics: .venv/bench
 bench-fit: .venv/bench
 	$(BIN)/python benchmarks/bench_fit.py
 
+bench-families: .venv/bench
+	$(BIN)/python benchmarks/bench_families.py
+
 # LOGITS=DIR with .npz files of logits_val, y_val, logits_test, y_test
 table-g-layers: .venv/package
 	$(BIN)/python experiments/g_layers_table.py --logits $(LOGITS)
+
+# Every method beside the strongest peers; LOGITS=DIR as above
+table-methods: .venv/bench
+	$(BIN)/python experiments/methods_table.py --logits $(LOGITS)
 
 # LOGITS=FILE, the published DenseNet 40 on CIFAR-10
 table-paper-depths: .venv/package

@@ -39,6 +39,17 @@ def test_the_tables_say_the_same_numbers() -> None:
     assert json.loads(json.dumps(found.to_dict()))["temperature"]["nll"] == found.scorecards["temperature"].nll
 
 
+def test_differences_are_paired_and_say_so_in_a_sentence() -> None:
+    found = compare(rows(600), rows(900, seed=1), ["temperature", "vector"])
+    told = found.differences(["nll"], n_resamples=200)
+    difference = told.between("nll", "temperature", "uncalibrated")
+    assert difference.interval.value == pytest.approx(
+        found.scorecards["temperature"].nll - found.scorecards["uncalibrated"].nll
+    )
+    assert difference.significant
+    assert "temperature lowers NLL by " in str(told)
+
+
 def test_calibrators_of_ones_own_go_by_their_names() -> None:
     found = compare(rows(300), rows(400, seed=1), {"mine": VectorScaling(strength=10.0)})
     assert found.calibrators["mine"].strength == 10.0

@@ -63,9 +63,9 @@ def test_the_readme_has_something_to_run() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/metrics.md"])
 def test_every_metric_is_on_the_page(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    results = {"Scorecard", "ProperScores", "scorecard_from_logits", "accuracy"}  # the first three are in the others
-    missing = [name for name in metrics.__all__ if f"`{name}" not in text and f"metrics.{name}" not in text]
-    assert set(missing) <= results
+    functions = [name for name in metrics.__all__ if name.islower()]  # what they return needs no line of its own
+    missing = [name for name in functions if f"`{name}" not in text and f"metrics.{name}" not in text]
+    assert set(missing) <= {"scorecard_from_logits", "accuracy"}
 
 
 PLAIN = {"Scorecard", "ProperScores", "accuracy", "scorecard", "scorecard_from_logits"}  # nobody's invention

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         load,
     )
     from glayers.comparison import compare
+    from glayers.gap import calibration_gap
 
 __version__ = version("glayers")
 
@@ -59,6 +60,7 @@ __all__ = [
     "TemperatureScaling",
     "VectorScaling",
     "__version__",
+    "calibration_gap",
     "compare",
     "datasets",
     "load",
@@ -67,11 +69,13 @@ __all__ = [
     "read_predictions",
 ]
 
+_ABOVE = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap"}
+
 
 def __getattr__(name: str) -> Any:
     # Calibrators bring scikit-learn and SciPy along, so they are imported when first asked for.
-    if name == "compare":
-        return import_module("glayers.comparison").compare
+    if name in _ABOVE:
+        return getattr(import_module(_ABOVE[name]), name)
     if name in __all__:
         return getattr(import_module("glayers.calibrators"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ The table is what most people want; the fitted calibrators, the scorecards and w
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, Calibrator
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.fitting.progress import progress_bar
+from glayers.metrics import PairedDifferences, paired_differences_from_logits
 from glayers.metrics.scorecard import Scorecard, score_checked_logits
 from glayers.predictions import Predictions
 
@@ -51,6 +52,25 @@ class Comparison:
         if method == UNCALIBRATED:
             return self.test.logits
         return self.calibrators[method].transform(self.test.logits)
+
+    def differences(
+        self,
+        metrics: Sequence[str] = ("nll", "brier", "ks", "accuracy"),
+        *,
+        n_resamples: int = 1000,
+        random_state: int = 0,
+    ) -> PairedDifferences:
+        """Return how every two methods differ on the same test rows, with paired bootstrap intervals and sentences."""
+        logits = {name: self.logits(name) for name in self.scorecards}
+        return paired_differences_from_logits(
+            logits,
+            self.test.labels,
+            self.test.weights,
+            self.test.groups,
+            metrics,
+            n_resamples=n_resamples,
+            random_state=random_state,
+        )
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return every number by method and metric, as JSON would have them."""

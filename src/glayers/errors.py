@@ -10,7 +10,7 @@ class BadPredictions(GlayersError):
 
 
 class BadFile(GlayersError):
-    """A file that cannot be read as predictions, or that asks for something we refuse to do."""
+    """A file that cannot be read or written, or that asks for something we refuse to do."""
 
 
 class GlayersWarning(UserWarning):

@@ -127,7 +127,7 @@ def _affordable(rows: int, classes: int, budget: float) -> tuple[list[Family], d
         if family is INSTEAD and any(other.name == "g-layers" for other in chosen):
             continue
         if not objection and spent + needed > budget:
-            objection = f"it would take about {needed:.2g} s, and time_budget={budget:g} leaves {budget - spent:.2g}"
+            objection = f"it would take about {needed:.3g} s, and time_budget={budget:g} leaves {budget - spent:.3g}"
         if objection:
             left_out[family.name] = objection
             continue

@@ -157,4 +157,4 @@ FAMILIES = (
     Family("shared, g-layers", _g_layers_seconds, _no_torch, fit_between),
 )
 # Where g-layers cannot be had: one scale and one shift a class.
-INSTEAD = Family("vector", lambda rows, classes: 2e-6 * rows * classes, _few_rows, fit_class_part("vector"))
+INSTEAD = Family("vector", lambda rows, classes: 2.5e-6 * rows * classes, _few_rows, fit_class_part("vector"))

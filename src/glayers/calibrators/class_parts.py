@@ -4,6 +4,7 @@
 had not seen it.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,10 +16,14 @@ from glayers.arrays import Floats
 from glayers.calibrators.base import Calibrator, apply_map
 from glayers.calibrators.linear import MatrixScaling, VectorScaling
 from glayers.errors import GlayersError, GlayersWarning
+from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
+
+# Multiples of vector scaling's prior, from strong to weak; the first to be worse than the one before ends the search.
+_STRENGTHS = (1.0, 0.1, 0.01)
 
 
 class Options(NamedTuple):
@@ -56,15 +61,20 @@ def temperature_part(given: Predictions, options: Options) -> ClassPart:
 
 
 def vector_part(given: Predictions, options: Options) -> ClassPart:
-    """A scale and a shift for each class, held by the prior alone: cheap, however many classes there are."""
+    """A scale and a shift for each class, at the strength of least held-out loss: cheap, however many classes."""
     folds = assign_folds(given.labels, given.groups, options.n_folds, options.seed)
-    result = np.empty((len(given), given.n_classes))
-    for fold in range(int(folds.max()) + 1):
-        mine = folds == fold
-        fitted = _quietly(VectorScaling(strength=1.0, loss=_known(options.loss)), given.take(~mine))
-        result[mine] = log_softmax(apply_map(fitted.map_, given.logits[mine]))
-    fitted = _quietly(VectorScaling(strength=1.0, loss=_known(options.loss)), given)
-    return _part(fitted, result)
+    best, least, held_out = _STRENGTHS[0], math.inf, np.empty((0, 0))
+    for strength in _STRENGTHS:
+        result = np.empty((len(given), given.n_classes))
+        for fold in range(int(folds.max()) + 1):
+            mine = folds == fold
+            fitted = _quietly(VectorScaling(strength, loss=_known(options.loss)), given.take(~mine))
+            result[mine] = log_softmax(apply_map(fitted.map_, given.logits[mine]))
+        loss = float(np.average(smooth_loss(options.loss).rows(result, given.labels), weights=given.weights))
+        if not loss < least:
+            break
+        best, least, held_out = strength, loss, result
+    return _part(_quietly(VectorScaling(best, loss=_known(options.loss)), given), held_out)
 
 
 def matrix_part(given: Predictions, options: Options) -> ClassPart:

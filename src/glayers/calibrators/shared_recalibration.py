@@ -7,6 +7,7 @@ find it worse by more than a standard error, it is left out.
 from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.fitting.comparison import paired_gain
@@ -28,13 +29,15 @@ def recalibrate(log_probabilities: Floats, given: Predictions, folds: Ints) -> R
     """Fit the shared correction to predictions that were themselves made out of fold."""
     weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
     rows = shared_rows(log_probabilities, given.labels)
-    whole = average_shared(rows, weights)
     held_out = np.empty_like(log_probabilities)
-    for fold in range(int(folds.max()) + 1):
-        mine = np.flatnonzero(folds == fold)
-        step = shared_step(rows, average_shared(rows, weights * (folds != fold), whole.fits).theta)
-        for block in row_blocks(len(mine), log_probabilities.shape[1]):
-            held_out[mine[block]] = step(log_probabilities[mine[block]])
+    # Products this thin gain nothing from threads, and beside other work they wait for each other.
+    with threadpool_limits(limits=1, user_api="blas"):
+        whole = average_shared(rows, weights)
+        for fold in range(int(folds.max()) + 1):
+            mine = np.flatnonzero(folds == fold)
+            step = shared_step(rows, average_shared(rows, weights * (folds != fold), whole.fits).theta)
+            for block in row_blocks(len(mine), log_probabilities.shape[1]):
+                held_out[mine[block]] = step(log_probabilities[mine[block]])
     own = np.arange(len(given)), given.labels
     gain, error = paired_gain(-log_probabilities[own], -held_out[own], given.weights, given.groups)
     if not gain > -error:

@@ -98,7 +98,8 @@ def fit_inverse_temperature(
     if start is None:
         start = 1.0 if bracket.least < 1.0 < bracket.most else math.sqrt(bracket.least * bracket.most)
         if stride > 1 and rows.shares[::stride].sum() > 0:
-            start = _search(rows.every(stride), start, bracket, rough).factor
+            guess = _search(rows.every(stride), start, bracket, rough)
+            start = guess.factor if guess.converged else start
     near = _search(rows, start, bracket, rough)
     exact = _search(rows, near.factor, bracket, np.float64)
     return exact._replace(steps=near.steps + exact.steps)
@@ -176,8 +177,11 @@ class _Scratch(threading.local):
         top = z.max(axis=1)
         own = b * (z[np.arange(len(z)), labels].astype(np.float64) - top)
         x = self.differences[: len(z)]
+        if z.dtype.itemsize < x.dtype.itemsize:  # widened first: a difference across types takes three times as long
+            np.copyto(x, z)
+            z, top = x, top.astype(x.dtype)
         with np.errstate(over="ignore"):
-            np.subtract(z, top[:, None], out=x, dtype=np.result_type(z, x), casting="same_kind")
+            np.subtract(z, top[:, None], out=x, casting="same_kind")
             x *= b
         return np.maximum(x, _NOTHING[self.dtype], out=x), own
 

@@ -10,6 +10,29 @@ from glayers.metrics.bins import (
     mce,
     rms_calibration_error,
 )
+from glayers.metrics.bootstrap import Interval
+from glayers.metrics.canonical import skce, skce_test
+from glayers.metrics.consistency import consistency_test
+from glayers.metrics.corrections import adjust
+from glayers.metrics.decomposition import (
+    ConsistencyBand,
+    Decomposition,
+    classwise_corp,
+    corp,
+    corp_band,
+    top_class_corp,
+)
+from glayers.metrics.inference import (
+    ClasswiseTest,
+    class_ks_test,
+    classwise_ks_test,
+    ece_test,
+    ks_test,
+    ks_test_of,
+    ks_within_top_test,
+    subset_ks_test,
+)
+from glayers.metrics.intervals import Intervals, intervals, intervals_from_logits
 from glayers.metrics.ks import (
     class_ks,
     classwise_ks,
@@ -19,6 +42,8 @@ from glayers.metrics.ks import (
     mean_top_ks,
     subset_ks,
 )
+from glayers.metrics.pairs import Difference, PairedDifferences, paired_differences, paired_differences_from_logits
+from glayers.metrics.ranks import MethodRanks, rank_methods
 from glayers.metrics.scorecard import Scorecard, scorecard, scorecard_from_logits
 from glayers.metrics.scores import (
     ProperScores,
@@ -31,34 +56,64 @@ from glayers.metrics.scores import (
     top_k_accuracy,
 )
 from glayers.metrics.smooth import smooth_ece, smooth_ece_of
+from glayers.metrics.verdicts import CalibrationTest
 
 __all__ = [
+    "CalibrationTest",
+    "ClasswiseTest",
+    "ConsistencyBand",
+    "Decomposition",
+    "Difference",
+    "Interval",
+    "Intervals",
+    "MethodRanks",
+    "PairedDifferences",
     "ProperScores",
     "Scorecard",
     "accuracy",
+    "adjust",
     "brier",
     "brier_sum",
     "class_ece",
     "class_ks",
+    "class_ks_test",
+    "classwise_corp",
     "classwise_ece",
     "classwise_ks",
+    "classwise_ks_test",
+    "consistency_test",
+    "corp",
+    "corp_band",
     "debiased_ece",
     "debiased_rms_calibration_error",
     "ece",
     "ece_of",
+    "ece_test",
+    "intervals",
+    "intervals_from_logits",
     "ks_error",
     "ks_error_of",
+    "ks_test",
+    "ks_test_of",
     "ks_within_top",
+    "ks_within_top_test",
     "mce",
     "mean_top_ks",
     "nll",
     "nll_from_logits",
+    "paired_differences",
+    "paired_differences_from_logits",
     "proper_scores",
+    "rank_methods",
     "rms_calibration_error",
     "scorecard",
     "scorecard_from_logits",
+    "skce",
+    "skce_test",
     "smooth_ece",
     "smooth_ece_of",
     "subset_ks",
+    "subset_ks_test",
+    "top_class_corp",
     "top_k_accuracy",
 ]

@@ -1,0 +1,155 @@
+"""Scores of several methods on many data sets -> win rates, average ranks, and which methods are told apart.
+
+Scores of different data sets cannot be averaged; ranks can. Methods whose average ranks differ by less than the
+critical difference are not told apart. Demsar, "Statistical Comparisons of Classifiers over Multiple Data Sets",
+JMLR 2006.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from glayers.arrays import Floats
+from glayers.errors import BadPredictions
+from glayers.settings import number_between
+
+
+@dataclass(frozen=True)
+class MethodRanks:
+    """Average ranks, 1 for the best, best first, and what follows from them. Demsar, JMLR 2006.
+
+    `win_rates[a][b]` is the share of data sets on which a beats b, a tie counting half; `p_value` is that of "all
+    methods rank alike" (Friedman, 1937); `groups` are the largest sets of methods not told apart (Nemenyi, 1963).
+    """
+
+    average_ranks: dict[str, float]
+    win_rates: dict[str, dict[str, float]]
+    p_value: float
+    critical_difference: float
+    groups: tuple[tuple[str, ...], ...]
+    n_datasets: int
+    level: float
+
+    def statement(self) -> str:
+        """Say plainly who is best and who is not told apart from it."""
+        best, *others = self.average_ranks
+        alike = {name for group in self.groups if best in group for name in group} - {best}
+        worse = [name for name in others if name not in alike]
+        head = f"over {self.n_datasets} data sets {best} ranks best ({self.average_ranks[best]:.2f} on average)"
+        test = (
+            f"critical difference {self.critical_difference:.2f} at level {1 - self.level:.2g}, "
+            f"Friedman p = {self.p_value:.2g}"
+        )
+        ahead = f"ahead of {_listed(worse)}" if worse else "ahead of none beyond chance"
+        apart = f", not told apart from {_listed([name for name in others if name in alike])}" if alike else ""
+        return f"{head}, {ahead}{apart}; {test}"
+
+    def to_markdown(self) -> str:
+        """Return a Markdown table, best method first: its average rank, and its win rate against each."""
+        names = list(self.average_ranks)
+        lines = ["| method | average rank | " + " | ".join(f"beats {name}" for name in names) + " |"]
+        lines.append("|---|---:|" + "---:|" * len(names))
+        for name in names:
+            rates = ["" if other == name else f"{100 * self.win_rates[name][other]:.0f} %" for other in names]
+            lines.append(f"| {name} | {self.average_ranks[name]:.2f} | " + " | ".join(rates) + " |")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.statement()
+
+
+def rank_methods(
+    scores: Mapping[str, Mapping[str, float]], *, lower_is_better: bool = True, level: float = 0.95
+) -> MethodRanks:
+    """Rank methods by their scores on each data set, given as {data set: {method: score}}.
+
+    Friedman's test, then Nemenyi's critical difference q sqrt(m (m + 1) / 12 n) for m methods on n data sets, q being
+    the studentized range's. Demsar, "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 2006.
+
+    >>> nll = {"a": {"none": 0.5, "temperature": 0.4}, "b": {"none": 0.7, "temperature": 0.6}}
+    >>> rank_methods(nll).average_ranks
+    {'temperature': 1.0, 'none': 2.0}
+    """
+    number_between(level, "level", 0, 1)
+    methods, table = _table(scores)
+    ranks = _ranks(table if lower_is_better else -table)
+    averages = ranks.mean(axis=0)
+    order = [int(i) for i in np.argsort(averages, kind="stable")]
+    n_datasets = len(table)
+    difference = _critical_difference(len(methods), n_datasets, level)
+    return MethodRanks(
+        average_ranks={methods[i]: float(averages[i]) for i in order},
+        win_rates={
+            methods[i]: {methods[j]: _win_rate(ranks[:, i], ranks[:, j]) for j in order if j != i} for i in order
+        },
+        p_value=_friedman(ranks),
+        critical_difference=difference,
+        groups=_groups([methods[i] for i in order], averages[order], difference),
+        n_datasets=n_datasets,
+        level=level,
+    )
+
+
+def _table(scores: Mapping[str, Mapping[str, float]]) -> tuple[list[str], Floats]:
+    """Return the methods and their scores (data sets, methods), or say what is missing."""
+    if len(scores) < 2:
+        raise BadPredictions(f"ranking needs at least 2 data sets; got {list(scores)}")
+    methods = list(next(iter(scores.values())))
+    if len(methods) < 2:
+        raise BadPredictions(f"ranking needs at least 2 methods; got {methods}")
+    for dataset, row in scores.items():
+        odd = set(methods) ^ set(row)
+        if odd:
+            raise BadPredictions(
+                f"every data set must have a score of every method; {dataset!r} and the first differ in {sorted(odd)}"
+            )
+    table = np.array([[row[method] for method in methods] for row in scores.values()], dtype=np.float64)
+    if np.isnan(table).any():
+        row, column = np.argwhere(np.isnan(table))[0]
+        raise BadPredictions(f"scores must be numbers; {list(scores)[row]!r} has NaN for {methods[column]!r}")
+    return methods, table
+
+
+def _ranks(table: Floats) -> Floats:
+    """Rank each line from 1 for the lowest; equal scores share the mean of their ranks."""
+    below = (table[:, None, :] < table[:, :, None]).sum(axis=2)
+    equal = (table[:, None, :] == table[:, :, None]).sum(axis=2)
+    return below + (equal + 1) / 2
+
+
+def _win_rate(ranks: Floats, others: Floats) -> float:
+    return float(((ranks < others) + 0.5 * (ranks == others)).mean())
+
+
+def _friedman(ranks: Floats) -> float:
+    """Chance of average ranks this far apart if all methods are alike: chi-squared, corrected for ties."""
+    from scipy.special import gammaincc  # on first use: it takes longer to import than all of glayers
+
+    n_datasets, n_methods = ranks.shape
+    middle = (n_methods + 1) / 2
+    spread = float(((ranks - middle) ** 2).sum()) / (n_methods - 1)
+    if spread == 0:  # every method ties with every other everywhere
+        return 1.0
+    statistic = float(((ranks.sum(axis=0) - n_datasets * middle) ** 2).sum()) / spread
+    return float(gammaincc((n_methods - 1) / 2, statistic / 2))
+
+
+def _critical_difference(n_methods: int, n_datasets: int, level: float) -> float:
+    from scipy.stats import studentized_range  # on first use: it takes longer to import than all of glayers
+
+    quantile = float(studentized_range.ppf(level, n_methods, math.inf))
+    return quantile * math.sqrt(n_methods * (n_methods + 1) / (12 * n_datasets))
+
+
+def _groups(methods: list[str], averages: Floats, difference: float) -> tuple[tuple[str, ...], ...]:
+    """The largest runs of methods, in order of rank, whose first and last differ by less than the difference."""
+    ends = np.searchsorted(averages, averages + difference, side="left")
+    ends = np.maximum(ends, np.arange(1, len(methods) + 1))
+    longer = [end > ends[first - 1] if first else True for first, end in enumerate(ends)]
+    return tuple(tuple(methods[first:end]) for first, end in enumerate(ends) if longer[first])
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

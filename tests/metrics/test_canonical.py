@@ -1,0 +1,202 @@
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from glayers import BadPredictions, metrics
+from tests.metrics.simulation import sample
+from tests.strategies import Case, Numbers, cases, make_case
+
+KERNELS = {
+    "gaussian": lambda p, q: np.exp(-((p - q) ** 2).sum() / 2),
+    "laplacian": lambda p, q: np.exp(-np.sqrt(((p - q) ** 2).sum())),
+    "total_variation": lambda p, q: np.exp(-np.abs(p - q).sum() / 2),
+}
+
+
+def slow_skce(p: Numbers, y: Numbers, w: Numbers, groups: Numbers, kernel: str, bandwidth: float) -> float:
+    """The mean over pairs of rows of different groups, pair by pair; only the Gaussian's bandwidth is squared."""
+    residuals = np.eye(p.shape[1])[y] - p
+    total = mass = 0.0
+    for i in range(len(y)):
+        for j in range(i):
+            if groups[i] != groups[j]:
+                alike = KERNELS[kernel](p[i] / bandwidth, p[j] / bandwidth)
+                total += w[i] * w[j] * alike * (residuals[i] @ residuals[j])
+                mass += w[i] * w[j]
+    return total / mass
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@given(case=cases(max_rows=20, max_classes=5))
+@settings(max_examples=15, deadline=None)
+def test_skce_agrees_with_a_slow_loop(kernel: Any, case: Case) -> None:
+    p, y, w = case
+    n = len(y)
+    found = metrics.skce(p, y, w, kernel=kernel, bandwidth=0.7, estimator="quadratic")
+    assert found == pytest.approx(slow_skce(p, y, w, np.arange(n), kernel, 0.7), abs=1e-10)
+    groups = np.arange(n) // 2 if n > 2 else np.arange(n)
+    grouped = metrics.skce(p, y, w, groups, kernel=kernel, bandwidth=0.7, estimator="quadratic")
+    assert grouped == pytest.approx(slow_skce(p, y, w, groups, kernel, 0.7), abs=1e-10)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_many_tiles_of_pairs_and_rows_all_but_equal_agree_with_a_slow_loop(kernel: Any) -> None:
+    p, y, w = make_case(8, 270, 3, ties=True)  # 256 + 14
+    p[50:150], y[50:150] = p[0], 1
+    p[50:150, :2] += 1e-10 * np.outer(np.arange(100), [1, -1])  # all but equal: differences of squares lose this
+    found = metrics.skce(p, y, w, kernel=kernel, bandwidth=0.2, estimator="quadratic")
+    assert found == pytest.approx(slow_skce(p, y, w, np.arange(270), kernel, 0.2), abs=1e-12)
+
+
+def test_blocks_are_the_mean_over_pairs_that_share_one() -> None:
+    p, y, _ = make_case(9, 70, 4)
+    found = metrics.skce(p, y, bandwidth=0.5, block_size=20, random_state=5)
+    total = pairs = 0.0
+    for block in np.array_split(np.random.default_rng(5).permutation(70), 3):
+        size = len(block)
+        mean = slow_skce(p[block], y[block], np.ones(size), np.arange(size), "gaussian", 0.5)
+        total, pairs = total + mean * size * (size - 1), pairs + size * (size - 1)
+    assert found == pytest.approx(total / pairs, abs=1e-12)
+    everything = metrics.skce(p, y, bandwidth=0.5, block_size=70)
+    assert everything == pytest.approx(metrics.skce(p, y, bandwidth=0.5, estimator="quadratic"), abs=1e-12)
+
+
+def test_skce_agrees_with_the_published_values_of_its_authors() -> None:
+    # The examples in the README of pycalibration (github.com/devmotion/pycalibration), version of 2021: kernel
+    # exp(-|p - p'|) of vectors, and of lone probabilities, whose distance is the total variation of both classes.
+    how: dict[str, Any] = {"bandwidth": 1, "estimator": "quadratic"}
+    rng = np.random.default_rng(1234)
+    p, y = rng.dirichlet((3, 2, 5), 100), rng.integers(low=1, high=4, size=100) - 1
+    assert metrics.skce(p, y, kernel="laplacian", **how) == pytest.approx(0.02015240706950358, abs=1e-14)
+    two, third = [[0.1, 0.8, 0.1], [0.2, 0.5, 0.3]], [1, 2]
+    assert metrics.skce(two, third, kernel="laplacian", **how) == pytest.approx(-0.10317943453412069, abs=1e-14)
+    rng = np.random.default_rng(1234)
+    lone, hits = rng.random(100), rng.choice([True, False], 100)
+    lone_rows = np.column_stack([1 - lone, lone])
+    assert metrics.skce(lone_rows, hits, kernel="total_variation", **how) == pytest.approx(
+        0.03320398246523166, abs=1e-14
+    )
+    dice = random.Random(1234)
+    lone = np.array([dice.random() for _ in range(100)])
+    hits = np.array([bool(dice.getrandbits(1)) for _ in range(100)])
+    lone_rows = np.column_stack([1 - lone, lone])
+    assert metrics.skce(lone_rows, hits, kernel="total_variation", **how) == pytest.approx(
+        0.028399084017414655, abs=1e-14
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"), [([0, 1], 0.0), ([0, 0], 0.0), ([1, 0], -2 * np.exp(-1)), ([1, 1], 0.0)]
+)
+@pytest.mark.parametrize("estimator", ["quadratic", "blocked"])
+def test_two_certain_rows_have_the_values_of_the_authors_own_tests(
+    labels: list[int], expected: float, estimator: Any
+) -> None:
+    # test/skce.jl of CalibrationErrors.jl (github.com/devmotion/CalibrationErrors.jl): squared exponential kernel.
+    found = metrics.skce([[1, 0], [0, 1]], labels, bandwidth=1, estimator=estimator, block_size=2)
+    assert found == pytest.approx(expected, abs=1e-15)
+
+
+def test_whole_weights_are_repeated_rows() -> None:
+    p, y = sample(4, 60, 3)
+    times = np.random.default_rng(2).integers(0, 4, 60)
+    rows = np.repeat(np.arange(60), times)
+    for estimator in ("quadratic", "blocked"):
+        how: dict[str, Any] = {"bandwidth": 0.3, "estimator": estimator, "block_size": 30}
+        assert metrics.skce(p, y, times, **how) == metrics.skce(p[rows], y[rows], **how)
+        assert metrics.skce_test(p, y, times, n_resamples=19, **how) == metrics.skce_test(
+            p[rows], y[rows], n_resamples=19, **how
+        )
+
+
+@pytest.mark.parametrize("estimator", ["quadratic", "blocked"])
+def test_skce_is_zero_on_average_for_a_calibrated_model_and_positive_otherwise(estimator: Any) -> None:
+    how: dict[str, Any] = {"bandwidth": 0.3, "estimator": estimator, "block_size": 50}
+    fair = [metrics.skce(*sample(seed, 150, 4), **how) for seed in range(150)]
+    unfair = [metrics.skce(*sample(seed, 150, 4, sharpness=2), **how) for seed in range(150)]
+    assert abs(np.mean(fair)) < 3.5 * np.std(fair) / np.sqrt(150)
+    assert np.mean(unfair) > 5 * np.std(unfair) / np.sqrt(150)
+
+
+@pytest.mark.parametrize("estimator", ["quadratic", "blocked"])
+def test_calibrated_models_are_rejected_at_the_level(estimator: Any) -> None:
+    how: dict[str, Any] = {"n_resamples": 99, "estimator": estimator, "block_size": 60}
+    rejected = [metrics.skce_test(*sample(seed, 180, 5), **how).rejected for seed in range(200)]
+    assert 1 <= sum(rejected) <= 22  # 10 expected, standard deviation 3.1
+
+
+def test_a_temperature_off_by_a_fifth_is_found_in_ten_thousand_rows() -> None:
+    test = metrics.skce_test(*sample(0, 10_000, 10, sharpness=1.2), n_resamples=199)
+    assert test.p_value == 0.005
+    assert test.value > test.bound > 0
+    assert abs(test.expected) < test.bound / 5
+
+
+def test_classes_swapped_below_the_top_are_found_though_the_top_class_is_calibrated() -> None:
+    p, y = sample(1, 3_000, 4)
+    ranking = np.argsort(-p, axis=1)
+    claimed = p.copy()
+    rows = np.arange(3_000)
+    claimed[rows, ranking[:, 1]], claimed[rows, ranking[:, 2]] = p[rows, ranking[:, 2]], p[rows, ranking[:, 1]]
+    assert not metrics.ks_test(claimed, y).rejected
+    assert metrics.skce_test(claimed, y, n_resamples=99).p_value == 0.01
+
+
+def test_rows_that_depend_on_each_other_need_groups() -> None:
+    rejected = {"without": 0, "with": 0}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        groups = rng.permutation(np.repeat(np.arange(40), 4))
+        p, u = rng.dirichlet(np.ones(3), 40)[groups], rng.random(40)[groups]
+        y = (p.cumsum(axis=1) < u[:, None]).sum(axis=1)
+        how: dict[str, Any] = {"n_resamples": 99, "bandwidth": 0.3}
+        rejected["without"] += metrics.skce_test(p, y, **how).rejected
+        rejected["with"] += metrics.skce_test(p, y, groups=groups, **how).rejected
+    assert rejected["without"] > 30
+    assert rejected["with"] <= 9  # 3 expected, standard deviation 1.7
+
+
+def test_a_file_sorted_by_class_is_no_evidence() -> None:
+    p, y = sample(3, 1_200, 4)
+    order = np.argsort(y, kind="stable")
+    assert not metrics.skce_test(p[order], y[order], block_size=100, n_resamples=99).rejected
+
+
+def test_the_bandwidth_is_a_quarter_of_the_median_distance() -> None:
+    p, y = sample(5, 40, 3)
+    distances = [np.sqrt(((p[i] - p[j]) ** 2).sum()) for i in range(40) for j in range(i)]
+    by_hand = metrics.skce(p, y, bandwidth=float(np.median(distances)) / 4)
+    assert metrics.skce(p, y) == pytest.approx(by_hand, abs=1e-12)
+    same = np.tile([0.5, 0.3, 0.2], (30, 1))  # no two rows differ: every pair is alike
+    assert np.isfinite(metrics.skce(same, np.arange(30) % 3))
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    p, y = sample(6, 300, 3)
+    how: dict[str, Any] = {"n_resamples": 39, "block_size": 50}
+    assert metrics.skce_test(p, y, **how) == metrics.skce_test(p, y, **how)
+    assert metrics.skce_test(p, y, **how) != metrics.skce_test(p, y, random_state=1, **how)
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    p, y, _ = make_case(0, 20, 3)
+    unknown: Any = "cubic"
+    with pytest.raises(BadPredictions, match="estimator must be 'blocked' or 'quadratic'; got 'cubic'"):
+        metrics.skce(p, y, estimator=unknown)
+    with pytest.raises(BadPredictions, match="kernel must be one of 'gaussian', 'laplacian', 'total_variation'"):
+        metrics.skce(p, y, kernel=unknown)
+    with pytest.raises(BadPredictions, match="bandwidth must be a number between 0 and inf; got -1"):
+        metrics.skce(p, y, bandwidth=-1)
+    with pytest.raises(BadPredictions, match="block_size must be at least 2"):
+        metrics.skce(p, y, block_size=1)
+    with pytest.raises(BadPredictions, match="at least 2 rows; got 1"):
+        metrics.skce(p[:1], y[:1])
+    with pytest.raises(BadPredictions, match="each row of probabilities must sum to 1"):
+        metrics.skce_test(p / 2, y)
+    with pytest.raises(BadPredictions, match="n_resamples must be at least 19"):
+        metrics.skce_test(p, y, n_resamples=10)
+    with pytest.raises(BadPredictions, match="no two rows of different groups share a block"):
+        metrics.skce(p[:3], y[:3], weights=[1, 1, 0], groups=["a", "a", "b"])

@@ -1,0 +1,406 @@
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control, kstest
+
+from glayers import BadPredictions, metrics
+from glayers.metrics import redrawing
+from glayers.metrics.brownian import chance_of_leaving, height_left_with_chance
+from glayers.metrics.coin_flips import CoinWalk
+from glayers.metrics.redrawing import redrawn_labels
+from glayers.metrics.verdicts import judge_by_draws
+from tests.metrics.simulation import sample
+from tests.strategies import Case, Numbers, cases, make_case
+
+TESTS: dict[str, Callable[..., metrics.CalibrationTest]] = {
+    "top": metrics.ks_test,
+    "rank 2": partial(metrics.ks_test, rank=2),
+    "within top 2": partial(metrics.ks_within_top_test, r=2),
+    "class 1": partial(metrics.class_ks_test, class_number=1),
+    "classes 0 and 1": partial(metrics.subset_ks_test, subset=[0, 1]),
+}
+ERRORS: dict[str, Callable[..., float]] = {
+    "top": metrics.ks_error,
+    "rank 2": partial(metrics.ks_error, rank=2),
+    "within top 2": partial(metrics.ks_within_top, r=2),
+    "class 1": lambda p, y, weights: metrics.class_ks(p, y, weights)[1],
+    "classes 0 and 1": partial(metrics.subset_ks, subset=[0, 1]),
+}
+every_ks_test = pytest.mark.parametrize("name", TESTS)
+
+SCORES: dict[str, Callable[[np.random.Generator, int], Numbers]] = {
+    "confident": lambda rng, n: rng.beta(5, 1, n),
+    "unsure": lambda rng, n: rng.uniform(0.4, 0.6, n),
+    "rare": lambda rng, n: rng.beta(1, 9, n),
+    "half certain": lambda rng, n: np.where(rng.random(n) < 0.5, rng.uniform(0.99, 1, n), rng.uniform(0.4, 0.8, n)),
+}
+
+
+def exact_chance(scores: Numbers, value: float) -> float:
+    """P(KS >= value) of independent hits, by carrying along the distribution of the number of hits so far."""
+    ascending = np.sort(scores)
+    n = len(ascending)
+    expected = np.cumsum(ascending)
+    last = np.append(ascending[1:] != ascending[:-1], True)
+    alive = np.zeros(n + 1)
+    alive[0], gone = 1.0, 0.0
+    for i, s in enumerate(ascending):
+        alive[1 : i + 2] = alive[1 : i + 2] * (1 - s) + alive[: i + 1] * s
+        alive[0] *= 1 - s
+        if last[i]:
+            out = np.abs(np.arange(n + 1) - expected[i]) >= n * value - 1e-9
+            gone += alive[out].sum()
+            alive[out] = 0.0
+    return float(gone)
+
+
+@every_ks_test
+@given(case=cases(max_rows=25, max_classes=5))
+@settings(max_examples=15, deadline=None)
+def test_what_is_tested_is_the_error_itself(name: str, case: Case) -> None:
+    p, y, w = case
+    for method in ("asymptotic", "resampling"):
+        found = TESTS[name](p, y, weights=w, method=method, n_resamples=19)
+        assert found.value == pytest.approx(ERRORS[name](p, y, weights=w), abs=1e-12)
+    for binning in ("equal_width", "equal_mass"):
+        test = metrics.ece_test(p, y, w, bins=4, binning=binning, n_resamples=19)
+        assert test.value == pytest.approx(metrics.ece(p, y, w, bins=4, binning=binning), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", SCORES)
+@pytest.mark.parametrize("n", [400, 1_500])
+def test_the_asymptotic_p_value_agrees_with_the_exact_one(kind: str, n: int) -> None:
+    scores = np.sort(SCORES[kind](np.random.default_rng(n), n))
+    coins = CoinWalk.of(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
+    for chance in (0.5, 0.2, 0.05, 0.01, 0.001):
+        value = coins.reached_with_chance(chance)
+        assert coins.chance_of_reaching(value) == pytest.approx(chance, rel=0.02)
+        assert exact_chance(scores, value) == pytest.approx(chance, rel=0.1)
+
+
+@pytest.mark.parametrize("n", [200, 600])
+def test_with_two_to_six_expected_hits_the_asymptotic_p_value_is_right_far_out(n: int) -> None:
+    # Without the saddlepoint 0.001 would be 0.003 to 0.005.
+    scores = np.sort(np.random.default_rng(n).beta(1, 99, n))
+    coins = CoinWalk.of(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
+    for chance in (0.05, 0.01, 0.001, 0.0001):
+        assert 0.6 * chance < exact_chance(scores, coins.reached_with_chance(chance)) < 2 * chance
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 12),
+    power=st.sampled_from([0.0, 1.0, 12.0, 400.0]),
+    weighted=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_few_rows_have_a_p_value_and_a_bound(seed: int, n: int, power: float, weighted: bool) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.random(n) ** power  # all 1, spread out, or next to 0
+    hits = rng.random(n) < rng.choice([0.0, 0.5, 1.0])
+    test = metrics.ks_test_of(scores, hits, rng.exponential(size=n) if weighted else None)
+    assert 0 <= test.p_value <= 1
+    assert 0 <= test.bound < np.inf
+    assert 0 <= test.expected < np.inf
+
+
+@pytest.mark.parametrize("n_scores", [1, 2, 5, 12])
+def test_with_few_different_scores_the_asymptotic_p_value_errs_on_the_safe_side(n_scores: int) -> None:
+    rng = np.random.default_rng(n_scores)
+    scores = rng.choice(rng.uniform(0.3, 0.9, n_scores), 600)
+    hits = rng.random(600) < scores
+    for level in (0.8, 0.95, 0.99):
+        test = metrics.ks_test_of(scores, hits, level=level)
+        assert exact_chance(scores, test.bound) < 1.1 * (1 - level)
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_resampling_agrees_with_the_exact_p_value(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    scores = SCORES[kind](rng, 150)
+    hits = rng.random(150) < np.clip(scores - 0.03, 0, 1)
+    test = metrics.ks_test_of(scores, hits, method="resampling", n_resamples=4_000)
+    exact = exact_chance(scores, test.value)
+    assert test.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 4_000) + 1 / 4_000)
+
+
+@every_ks_test
+@pytest.mark.parametrize("weighted", [False, True])
+def test_both_methods_agree_on_p_value_bound_and_expectation(name: str, weighted: bool) -> None:
+    p, y = sample(7, 1_200, 6, sharpness=1.05)
+    # Weights that go with the scores: only their squares give the right variance.
+    w = np.random.default_rng(1).exponential(size=1_200) * p.max(axis=1) ** 3 if weighted else None
+    drawn = TESTS[name](p, y, weights=w, method="resampling", n_resamples=4_000)
+    known = TESTS[name](p, y, weights=w)
+    assert drawn.p_value == pytest.approx(known.p_value, abs=0.035)
+    assert drawn.bound == pytest.approx(known.bound, rel=0.06)
+    assert drawn.expected == pytest.approx(known.expected, rel=0.05)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_p_values_of_calibrated_models_are_uniform(weighted: bool) -> None:
+    found: dict[str, list[float]] = {"asymptotic": [], "resampling": [], "ece": []}
+    for seed in range(200):
+        p, y = sample(seed, 300, 4)
+        w = np.random.default_rng(seed).uniform(0.5, 2, 300) if weighted else None
+        found["asymptotic"].append(metrics.ks_test(p, y, w).p_value)
+        found["resampling"].append(metrics.ks_test(p, y, w, method="resampling", n_resamples=199).p_value)
+        found["ece"].append(metrics.ece_test(p, y, w, n_resamples=199).p_value)
+    for p_values in found.values():
+        assert kstest(p_values, "uniform").pvalue > 0.001
+        assert 1 <= sum(p <= 0.05 for p in p_values) <= 23  # 10 expected, standard deviation 3.1
+
+
+def test_a_temperature_off_by_a_fifth_is_found_in_ten_thousand_rows() -> None:
+    p, y = sample(0, 10_000, 10, sharpness=1.2)
+    for test in (metrics.ks_test(p, y), metrics.ks_test(p, y, method="resampling"), metrics.ece_test(p, y)):
+        assert test.rejected
+        assert test.value > test.bound > test.expected
+
+
+@given(seed=st.integers(0, 2**32 - 1), sharpness=st.floats(0.8, 1.3), level=st.sampled_from([0.5, 0.8, 0.95]))
+@settings(max_examples=25, deadline=None)
+def test_a_test_rejects_just_where_its_value_exceeds_its_bound(seed: int, sharpness: float, level: float) -> None:
+    p, y = sample(seed % 1_000, 90, 3, sharpness)
+    how: dict[str, Any] = {"level": level, "n_resamples": 39, "random_state": seed}
+    for test in (metrics.ks_test(p, y, method="resampling", **how), metrics.ece_test(p, y, **how)):
+        assert test.rejected == (test.value > test.bound + 1e-12) == (test.p_value <= 1 - level + 1e-12)
+    known = metrics.ks_test(p, y, **how)
+    assert known.rejected == (known.value > known.bound) or known.value == pytest.approx(known.bound, rel=0.01)
+
+
+def test_p_value_and_bound_by_hand() -> None:
+    drawn = np.arange(1.0, 20.0)  # 19 resamples: only an error above all of them has a p-value of 1 / 20
+    below, above = judge_by_draws(18.5, drawn, level=0.95), judge_by_draws(19.5, drawn, level=0.95)
+    assert (below.p_value, below.bound, below.rejected) == (0.1, 19.0, False)
+    assert (above.p_value, above.bound, above.rejected) == (0.05, 19.0, True)
+    assert judge_by_draws(19.0, drawn, level=0.5).bound == 10.0
+    assert judge_by_draws(19.0, drawn, level=0.95).p_value == 0.1  # as large as one of them
+
+
+def test_whole_weights_are_repeated_rows_in_every_test() -> None:
+    p, y = sample(4, 80, 3)
+    times = np.random.default_rng(2).integers(0, 4, 80)
+    rows = np.repeat(np.arange(80), times)
+    for test in (
+        metrics.ks_test,
+        partial(metrics.ks_test, method="resampling", n_resamples=99),
+        partial(metrics.ece_test, n_resamples=99),
+        partial(metrics.consistency_test, metrics.classwise_ks, n_resamples=19),
+    ):
+        assert test(p, y, times) == test(p[rows], y[rows])
+    groups = np.arange(80) // 4
+    assert metrics.ece_test(p, y, times, groups, n_resamples=99) == metrics.ece_test(
+        p[rows], y[rows], groups=groups[rows], n_resamples=99
+    )
+    doubled = metrics.ks_test(p, y, np.full(80, 2))
+    assert doubled.p_value < metrics.ks_test(p, y, np.full(80, 0.5)).p_value
+
+
+def test_shares_of_any_scale_give_the_same_test() -> None:
+    p, y, w = make_case(5, 200, 4)
+    plain, scaled = metrics.ks_test(p, y, w), metrics.ks_test(p, y, w / 1_000)
+    assert scaled.p_value == pytest.approx(plain.p_value, rel=1e-9)
+    assert metrics.ks_test(p, y) == metrics.ks_test(p, y, np.ones(200))
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    p, y, w = make_case(6, 300, 4)
+    order = np.random.default_rng(0).permutation(300)
+    plain, shuffled = metrics.ks_test(p, y, w), metrics.ks_test(p[order], y[order], w[order])
+    assert shuffled.p_value == pytest.approx(plain.p_value, rel=1e-9)
+
+
+def test_rows_that_depend_on_each_other_need_groups() -> None:
+    rejected = {"without": 0, "ks": 0, "ece": 0}
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        p = rng.dirichlet(np.ones(3), 60)
+        groups = rng.permutation(np.repeat(np.arange(60), 6))
+        p, u = p[groups], rng.random(60)[groups]  # one prediction and one draw a group: six copies of one row
+        y = (p.cumsum(axis=1) < u[:, None]).sum(axis=1)
+        rejected["without"] += metrics.ks_test(p, y).rejected
+        how: dict[str, Any] = {"groups": groups, "n_resamples": 99}
+        rejected["ks"] += metrics.ks_test(p, y, method="resampling", **how).rejected
+        rejected["ece"] += metrics.ece_test(p, y, bins=5, **how).rejected
+    assert rejected["without"] > 40
+    assert rejected["ks"] <= 14  # 6 expected, standard deviation 2.4
+    assert rejected["ece"] <= 16
+
+
+def test_groups_of_one_row_are_as_good_as_none() -> None:
+    p, y = sample(9, 2_000, 5, sharpness=1.05)
+    groups = np.random.default_rng(0).permutation(2_000)
+    alone = metrics.ks_test(p, y, groups=groups, method="resampling", n_resamples=2_000)
+    none = metrics.ks_test(p, y)
+    assert alone.p_value == pytest.approx(none.p_value, abs=0.05)
+    assert alone.bound == pytest.approx(none.bound, rel=0.07)
+
+
+def test_what_is_certain_cannot_fail() -> None:
+    for method in ("asymptotic", "resampling"):
+        test = partial(metrics.ks_test_of, method=method, n_resamples=99)
+        sure = test([1.0, 0.0, 1.0], [1, 0, 1])
+        assert (sure.value, sure.p_value, sure.bound, sure.expected) == (0.0, 1.0, 0.0, 0.0)
+        assert test([1.0, 0.0, 1.0], [1, 0, 0]).p_value <= 0.01
+
+
+def test_an_error_of_zero_is_no_evidence() -> None:
+    assert metrics.ks_test_of([0.5] * 4, [1, 0, 1, 0]).p_value == 1.0
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
+    p, y = sample(1, 200, 3, sharpness=1.3)
+    for test in (
+        partial(metrics.ks_test, method="resampling"),
+        metrics.ece_test,
+        partial(metrics.consistency_test, metrics.mce, n_resamples=50, level=0.9),
+    ):
+        assert test(p, y, random_state=3) == test(p, y, random_state=3)
+        assert test(p, y, random_state=3).bound != test(p, y, random_state=4).bound
+
+
+def test_the_class_that_is_off_is_found_among_many() -> None:
+    p, y = sample(2, 4_000, 30)
+    y = np.where((y == 7) & (np.arange(4_000) % 2 == 0), 8, y)  # half of class 7 is class 8 in truth
+    found = metrics.classwise_ks_test(p, y)
+    assert found.rejected == (7, 8)
+    assert found.p_value == min(found.adjusted)
+    assert found.classes[7] == metrics.class_ks_test(p, y, 7)
+    assert found.adjusted == tuple(metrics.adjust([test.p_value for test in found.classes]))
+    calibrated = metrics.classwise_ks_test(*sample(3, 4_000, 30), correction="benjamini_hochberg")
+    assert calibrated.rejected == ()
+
+
+many_p_values = st.lists(st.floats(0, 1), min_size=1, max_size=30)
+
+
+@given(p_values=many_p_values)
+@settings(max_examples=100, deadline=None)
+def test_corrections_only_ever_raise_p_values_and_keep_their_order(p_values: list[float]) -> None:
+    holm, bh = metrics.adjust(p_values), metrics.adjust(p_values, "benjamini_hochberg")
+    order = np.argsort(p_values, kind="stable")
+    assert (np.array(p_values) <= bh + 1e-15).all()
+    assert (bh <= holm + 1e-12).all()
+    assert (holm <= 1).all()
+    assert (np.diff(holm[order]) >= 0).all()
+    assert bh == pytest.approx(false_discovery_control(p_values), abs=1e-12)
+
+
+def test_holm_stops_at_the_first_that_is_not_rejected() -> None:
+    # Sorted: 4 x 0.01 = 0.04, 3 x 0.015 = 0.045; 2 x 0.02 = 0.04 and 1 x 0.03 may not fall below what came before.
+    assert metrics.adjust([0.03, 0.01, 0.02, 0.015]) == pytest.approx([0.045, 0.04, 0.045, 0.045])
+
+
+def test_any_metric_can_be_tested_and_agrees_with_the_test_made_for_it() -> None:
+    p, y = sample(11, 400, 4, sharpness=1.15)
+    for metric, made in ((metrics.ece, metrics.ece_test), (metrics.ks_error, metrics.ks_test)):
+        general = metrics.consistency_test(metric, p, y, n_resamples=600)
+        special = made(p, y, n_resamples=2_000)
+        assert general.value == pytest.approx(special.value)
+        assert general.p_value == pytest.approx(special.p_value, abs=0.06)
+        assert general.bound == pytest.approx(special.bound, rel=0.08)
+    w = np.random.default_rng(0).uniform(0.5, 2, 400)
+    within = partial(metrics.ks_within_top, r=2)
+    general = metrics.consistency_test(within, p, y, w, n_resamples=600)
+    assert general.bound == pytest.approx(metrics.ks_within_top_test(p, y, 2, w).bound, rel=0.08)
+
+
+def test_overconfidence_shows_in_the_log_loss_and_underconfidence_does_not() -> None:
+    over = metrics.consistency_test(metrics.nll, *sample(12, 1_000, 5, sharpness=1.4), n_resamples=99)
+    under = metrics.consistency_test(metrics.nll, *sample(12, 1_000, 5, sharpness=0.7), n_resamples=99)
+    assert over.p_value == 0.01
+    assert under.p_value > 0.9
+
+
+def test_a_bar_changes_nothing_and_keeps_off_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    p, y = sample(13, 60, 3)
+    for test in (
+        partial(metrics.consistency_test, metrics.ece, p, y, n_resamples=19),
+        partial(metrics.skce_test, p, y, n_resamples=19),
+    ):
+        assert test(progress=True) == test(progress=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_labels_are_drawn_from_the_probabilities_of_their_row() -> None:
+    p = np.array([[0.0, 0.2, 0.8, 0.0], [0.5, 0.0, 0.0, 0.5], [0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]])
+    drawn = np.array(list(redrawn_labels(p.astype(np.float32), 20_000, np.random.default_rng(0))))
+    assert drawn.shape == (20_000, 4)
+    shares = np.array([np.bincount(column, minlength=4) for column in drawn.T]) / 20_000
+    assert np.abs(shares - p).max() < 4 * 0.5 / np.sqrt(20_000)
+    assert (shares[p == 0] == 0).all()
+    # Rows are drawn apart from each other: rows 1 and 2 both give class 0 as often as chance has it.
+    assert ((drawn[:, 1] == 0) & (drawn[:, 2] == 0)).mean() == pytest.approx(0.125, abs=0.01)
+
+
+def test_labels_of_many_rows_are_drawn_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redrawing, "_LABELS", 7_000)
+    drawn = list(redrawn_labels(np.tile([0.3, 0.7], (1_000, 1)), 90, np.random.default_rng(0)))
+    assert len(drawn) == 90
+    assert np.mean([labels.mean() for labels in drawn]) == pytest.approx(0.7, abs=4 * 0.46 / np.sqrt(90_000))
+    assert len({labels.tobytes() for labels in drawn}) == 90
+
+
+@given(height=st.floats(0.05, 8))
+@settings(max_examples=100, deadline=None)
+def test_the_chance_of_leaving_the_strip_falls_and_can_be_undone(height: float) -> None:
+    assert chance_of_leaving(height) >= chance_of_leaving(height * 1.01)
+    assert 0 <= chance_of_leaving(height) <= 1
+    if height > 0.7:
+        assert height_left_with_chance(chance_of_leaving(height)) == pytest.approx(height, rel=1e-6)
+
+
+def test_the_two_series_meet() -> None:
+    assert chance_of_leaving(0.0) == 1.0
+    assert chance_of_leaving(1 - 1e-9) == pytest.approx(chance_of_leaving(1 + 1e-9), abs=1e-8)
+    # Far out, leaving by one side does not matter to the other: 4 P(N > x), with P(N > 6) = 9.866e-10.
+    assert chance_of_leaving(6) == pytest.approx(4 * 9.865876e-10, rel=1e-6)
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    p, y, _ = make_case(0, 20, 3)
+    with pytest.raises(BadPredictions, match=r"n_resamples must be at least 19 for a bound at level 0\.95; got 18"):
+        metrics.ks_test(p, y, method="resampling", n_resamples=18)
+    assert metrics.ks_test(p, y, n_resamples=1, level=0.999).level == 0.999  # Brownian motion needs no draws
+    with pytest.raises(BadPredictions, match="level must be a number between 0 and 1; got 1"):
+        metrics.ks_test(p, y, level=1)
+    with pytest.raises(BadPredictions, match="random_state must be at least 0"):
+        metrics.ece_test(p, y, random_state=-1)
+    unknown: Any = "exact"
+    with pytest.raises(BadPredictions, match="method must be 'asymptotic' or 'resampling'; got 'exact'"):
+        metrics.ks_test(p, y, method=unknown)
+    with pytest.raises(BadPredictions, match="binning must be 'equal_width' or 'equal_mass'"):
+        metrics.ece_test(p, y, binning=unknown)
+    with pytest.raises(BadPredictions, match=r"method must be one of 'holm', 'benjamini_hochberg'; got 'exact'"):
+        metrics.adjust([0.5], unknown)
+    with pytest.raises(BadPredictions, match="p_values must be one number between 0 and 1"):
+        metrics.adjust([0.5, 1.5])
+    with pytest.raises(BadPredictions, match=r"class_number must be in 0\.\.2"):
+        metrics.class_ks_test(p, y, 3)
+    with pytest.raises(BadPredictions, match=r"rank must be in 1\.\.3"):
+        metrics.ks_test(p, y, rank=4)
+    with pytest.raises(BadPredictions, match="gave NaN on these labels"):
+        metrics.consistency_test(lambda *_: float("nan"), p, y, n_resamples=19)
+    with pytest.raises(BadPredictions, match="each row of probabilities must sum to 1"):
+        metrics.consistency_test(metrics.ece, p / 2, y, n_resamples=19)
+    with pytest.raises(BadPredictions, match=r"add up to 6e\+08 of them"):
+        metrics.ks_test(p, y, np.full(20, 30_000_000))
+
+
+def test_bad_groups_are_refused() -> None:
+    p, y, _ = make_case(0, 20, 3)
+    with pytest.raises(BadPredictions, match=r"pass method='resampling', which flips the signs of whole groups"):
+        metrics.ks_test(p, y, groups=np.arange(20))
+    how: dict[str, Any] = {"method": "resampling"}
+    with pytest.raises(BadPredictions, match=r"groups must have shape \(20,\)"):
+        metrics.ks_test(p, y, groups=np.arange(19), **how)
+    with pytest.raises(BadPredictions, match="at least 2 different values"):
+        metrics.ks_test(p, y, groups=np.zeros(20), **how)
+    with pytest.raises(BadPredictions, match="all numbers or all text"):
+        metrics.ks_test(p, y, groups=np.array([1, "a"] * 10, dtype=object), **how)

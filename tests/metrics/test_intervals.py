@@ -1,0 +1,239 @@
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from glayers import BadPredictions, metrics
+from glayers.metrics.bootstrap import Bootstrapped, Interval, Settings
+from glayers.metrics.intervals import intervals, intervals_from_logits
+from glayers.metrics.reweighted import STATISTICS, Rows, evaluate
+from tests.strategies import Numbers, make_case
+
+
+def calibrated(seed: int, rows: int, classes: int, sharpness: float = 1.0) -> tuple[Numbers, Numbers]:
+    """Labels drawn from softmax(z), and softmax(sharpness * z): what an overconfident model says above 1."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(rows, classes))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    powers = np.exp(sharpness * z)
+    return powers / powers.sum(axis=1, keepdims=True), labels
+
+
+def test_the_value_is_the_scorecard_and_lies_between_the_ends() -> None:
+    p, y = calibrated(0, 400, 4, sharpness=2)
+    _, _, w = make_case(0, 400, 4)
+    found = intervals(p, y, w, n_resamples=200)
+    assert found.value == metrics.scorecard(p, y, w)
+    for name in STATISTICS:
+        interval = found[name]
+        assert interval.low <= interval.high
+        assert interval.doubtful or interval.low <= interval.value <= interval.high, name
+        assert interval == tuple(
+            getattr(card, name) for card in (found.value, found.low, found.high, found.standard_error, found.bias)
+        )
+
+
+def test_standard_errors_of_means_are_those_of_the_textbook() -> None:
+    p, y = calibrated(1, 900, 5)
+    found = intervals(p, y, n_resamples=1000)
+    own = p[np.arange(900), y]
+    rows = {
+        "accuracy": p.argmax(axis=1) == y,
+        "confidence": p.max(axis=1),
+        "nll": -np.log(own),
+        "brier_sum": (p**2).sum(axis=1) - 2 * own + 1,
+    }
+    for name, values in rows.items():
+        # The standard deviation of 1,000 resamples is known to 1 / sqrt(2000) = 2.2 percent.
+        assert found[name].standard_error == pytest.approx(values.std() / 30, rel=0.09), name
+
+
+@pytest.mark.parametrize(("method", "theirs"), [("bca", "BCa"), ("percentile", "percentile")])
+def test_intervals_agree_with_scipys(method: Any, theirs: str) -> None:
+    # Few rows with a long tail, so that BCa has something to correct: it moves the upper end by 0.6 standard errors.
+    p, y = calibrated(2, 60, 3, sharpness=3)
+    losses = -np.log(p[np.arange(60), y])
+    expected = scipy.stats.bootstrap(
+        (losses,), np.mean, n_resamples=40_000, method=theirs, rng=np.random.default_rng(0)
+    ).confidence_interval
+    settings = Settings(40_000, 0.95, method, False, 0, False)
+    resampling = settings.plan(y, None, None)
+    columns = evaluate(Rows.of_probabilities(p, y, None), ["nll"], resampling, lambda: None)["nll"]
+    found = Bootstrapped.of(columns, resampling).interval(0.95)
+    assert found.low == pytest.approx(expected.low, abs=0.05 * found.standard_error)
+    assert found.high == pytest.approx(expected.high, abs=0.1 * found.standard_error)
+
+
+def test_bca_moves_the_ends_as_worked_out_by_hand() -> None:
+    drawn = np.arange(1.0, 1000)  # 999 resamples: the j-th has the share j / 1000 below it
+    plain = Bootstrapped(500.0, np.zeros(0), drawn).interval(0.9)
+    assert (plain.low, plain.high) == (50, 950)
+    unbiased = Bootstrapped(500.0, np.array([1.0, -1.0, 2.0, -2.0]), drawn).interval(0.9)  # no skew, half below
+    assert (unbiased.low, unbiased.high) == (50, 950)
+    # 69.15 percent below: z0 = 0.5, and Phi(2 * 0.5 -+ 1.6449) = 0.2595 and 0.99591.
+    biased = Bootstrapped(691.5, np.array([1.0, -1.0]), drawn).interval(0.9)
+    assert (biased.low, biased.high) == (259, 996)
+    # Pulls 3, -1, -1, -1: a = 24 / (6 * 12^1.5) = 0.0962; Phi(-+1.6449 / (1 +- 0.0962 * 1.6449)) = 0.0778 and 0.9747.
+    skewed = Bootstrapped(500.0, np.array([-3.0, 1.0, 1.0, 1.0]), drawn).interval(0.9)
+    assert (skewed.low, skewed.high) == (77, 975)
+
+
+def test_a_statistic_that_never_moves_has_no_width() -> None:
+    same = Bootstrapped(0.3, np.full(5, 0.3), np.full(50, 0.3)).interval(0.95)
+    assert same == pytest.approx(Interval(0.3, 0.3, 0.3, 0.0, 0.0))
+    assert not same.doubtful
+
+
+def test_resamples_all_on_one_side_are_doubted() -> None:
+    found = Bootstrapped(0.0, np.array([0.0, 0.1]), np.linspace(1, 2, 99)).interval(0.95)
+    assert found.doubtful
+    assert 1 <= found.low <= found.high <= 2
+
+
+def test_errors_near_zero_are_doubted_and_large_ones_are_not() -> None:
+    good = intervals(*calibrated(3, 800, 5), n_resamples=200)
+    assert {"ks", "mean_top_ks", "classwise_ks", "ece", "ece_equal_mass", "smooth_ece"} <= set(good.doubtful)
+    assert not {"accuracy", "top_5_accuracy", "confidence", "nll", "brier", "brier_sum"} & set(good.doubtful)
+    bad = intervals(*calibrated(3, 800, 5, sharpness=3), n_resamples=200)
+    assert not {"ks", "smooth_ece", "nll"} & set(bad.doubtful)
+
+
+def test_groups_of_copies_tell_no_more_than_one_copy() -> None:
+    p, y = calibrated(4, 200, 3)
+    rows = np.random.default_rng(4).permutation(np.repeat(np.arange(200), 4))
+    alone = intervals(p, y, n_resamples=400)
+    grouped = intervals(p[rows], y[rows], groups=rows, n_resamples=400)
+    careless = intervals(p[rows], y[rows], n_resamples=400)
+    for name in ("accuracy", "nll", "confidence"):
+        assert grouped[name].standard_error == pytest.approx(alone[name].standard_error, rel=0.2)
+        assert careless[name].standard_error == pytest.approx(alone[name].standard_error / 2, rel=0.2)
+
+
+def test_strata_take_away_what_classes_differ_by() -> None:
+    # Class 0 is always right and class 1 always wrong: with their numbers fixed, accuracy cannot move.
+    p = np.tile([0.7, 0.2, 0.1], (90, 1))
+    y = np.random.default_rng(5).permutation(np.repeat([0, 1], [60, 30]))
+    assert intervals(p, y, n_resamples=100)["accuracy"].standard_error > 0.03
+    found = intervals(p, y, n_resamples=100, stratify=True)["accuracy"]
+    assert (found.low, found.high, found.standard_error) == pytest.approx((2 / 3, 2 / 3, 0))
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+def test_a_weight_of_two_is_the_row_twice(stratify: bool) -> None:
+    p, y = calibrated(6, 80, 3)
+    weights = np.random.default_rng(6).integers(0, 4, 80)
+    rows = np.repeat(np.arange(80), weights)
+    weighted = intervals(p, y, weights, n_resamples=60, stratify=stratify).to_dict()
+    repeated = intervals(p[rows], y[rows], n_resamples=60, stratify=stratify).to_dict()
+    for name, numbers in weighted.items():
+        assert numbers == pytest.approx(repeated[name], abs=1e-10), name
+
+
+def test_the_order_of_equal_weights_and_their_scale_change_nothing() -> None:
+    p, y = calibrated(7, 100, 3)
+    plain = intervals(p, y, n_resamples=50).to_dict()
+    for name, numbers in intervals(p, y, np.full(100, 0.25), n_resamples=50).to_dict().items():
+        assert numbers == pytest.approx(plain[name], abs=1e-12), name
+
+
+def test_a_seed_gives_the_same_bytes() -> None:
+    p, y = calibrated(8, 90, 3)
+    assert intervals(p, y, n_resamples=40) == intervals(p, y, n_resamples=40)
+    assert intervals(p, y, n_resamples=40) != intervals(p, y, n_resamples=40, random_state=1)
+
+
+def test_a_higher_level_is_wider() -> None:
+    p, y = calibrated(9, 300, 3)
+    narrow, wide = (intervals(p, y, n_resamples=300, level=level)["nll"] for level in (0.5, 0.99))
+    assert wide.low < narrow.low < narrow.value < narrow.high < wide.high
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    # Accuracy and NLL of labels drawn from known probabilities: E = mean of max p, and of the entropy, over rows.
+    z = 2 * np.random.default_rng(10).normal(size=(100_000, 4))
+    q = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    truth = {"accuracy": q.max(axis=1).mean(), "nll": -(q * np.log(q)).sum(axis=1).mean()}
+    covered = dict.fromkeys(truth, 0)
+    for seed in range(200):
+        p, y = calibrated(1000 + seed, 250, 4)
+        resampling = Settings(200, 0.9, "bca", False, seed, False).plan(y, None, None)
+        for name, columns in evaluate(Rows.of_probabilities(p, y, None), list(truth), resampling, lambda: None).items():
+            found = Bootstrapped.of(columns, resampling).interval(0.9)
+            covered[name] += found.low <= truth[name] <= found.high
+    for hits in covered.values():
+        assert 168 <= hits <= 192  # 180 expected, standard deviation 4.2
+
+
+def test_logits_give_the_same_intervals_and_an_exact_nll() -> None:
+    logits = np.random.default_rng(11).normal(size=(150, 4)) * 3
+    y = np.random.default_rng(12).integers(0, 4, 150)
+    powers = np.exp(logits)
+    from_logits = intervals_from_logits(logits, y, n_resamples=60)
+    from_probabilities = intervals(powers / powers.sum(axis=1, keepdims=True), y, n_resamples=60)
+    for name, numbers in from_logits.to_dict().items():
+        assert numbers == pytest.approx(from_probabilities[name]._asdict(), abs=1e-10), name
+    logits[3, y[3]] = -1e4  # a probability of 0 in float64, and a loss of 1e4 or so
+    assert intervals_from_logits(logits, y, n_resamples=60).value.nll == metrics.nll_from_logits(logits, y)
+    assert intervals_from_logits(logits, y, n_resamples=60).high.nll < 1e3
+
+
+def test_an_infinite_nll_has_an_infinite_end_and_no_nan() -> None:
+    p, y = calibrated(13, 50, 3)
+    p[4], y[4] = [0.5, 0.5, 0.0], 2
+    found = intervals(p, y, n_resamples=100)
+    assert found.value.nll == found.high.nll == found.standard_error.nll == np.inf
+    assert np.isfinite(found.low.nll)  # a third of resamples have not drawn it
+    assert np.isfinite([found[name] for name in STATISTICS if name != "nll"]).all()
+
+
+def test_it_becomes_json_markdown_and_text() -> None:
+    found = intervals(*calibrated(14, 300, 3), n_resamples=100, level=0.9)
+    assert set(json.loads(json.dumps(found.to_dict()))["nll"]) == {"value", "low", "high", "standard_error", "bias"}
+    card = found.value
+    assert f"| NLL | {card.nll:.4f} | {found.low.nll:.4f} to {found.high.nll:.4f} |" in found.to_markdown()
+    assert "| 90 % interval |" in found.to_markdown()
+    assert r"\* resamples lie off" in found.to_markdown()
+    lines = str(found).splitlines()
+    assert len(lines) == 1 + len(STATISTICS) + 1
+    assert len({line.rfind(" %") for line in lines if line.startswith("ECE")}) == 1  # columns stand in line
+    assert sum(" * " in line for line in lines) == len(found.doubtful) > 0
+    sure = intervals(
+        np.tile([0.6, 0.3, 0.1], (50, 1)), np.repeat(0, 50), n_resamples=50
+    )  # wrong by the same everywhere
+    assert sure.doubtful == ()
+    assert "*" not in str(sure) + sure.to_markdown()
+    with pytest.raises(KeyError, match="'rows' is no metric of the scorecard; choose from accuracy, "):
+        found["rows"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_resamples": 1}, "n_resamples must be at least 2, a whole number; got 1"),
+        ({"n_resamples": 10.5}, "n_resamples must be at least 2, a whole number; got 10.5"),
+        ({"level": 95}, "level must be a number between 0 and 1; got 95"),
+        ({"level": 0}, "level must be a number between 0 and 1; got 0"),
+        ({"method": "basic"}, "method must be 'bca' or 'percentile'; got 'basic'"),
+        ({"random_state": -1}, "random_state must be at least 0"),
+        ({"groups": [1, 2]}, r"groups must have shape \(40,\), one a row; got \(2,\)"),
+        ({"groups": np.zeros(40)}, "at least 2 different values"),
+        ({"groups": np.arange(40), "stratify": True}, "not both"),
+        ({"weights": np.zeros(40)}, "weights must not all be zero"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadPredictions, match=message):
+        intervals(*calibrated(15, 40, 3), **wrong)
+
+
+def test_rows_that_are_no_probabilities_are_refused() -> None:
+    with pytest.raises(BadPredictions, match=r"row 1 sums to 0\.8"):
+        intervals([[0.5, 0.5], [0.4, 0.4]], [0, 1])
+
+
+def test_a_bar_is_shown_on_request(capfd: pytest.CaptureFixture[str]) -> None:
+    p, y = calibrated(16, 40, 3)
+    assert intervals(p, y, n_resamples=20, progress=True) == intervals(p, y, n_resamples=20, progress=False)
+    assert capfd.readouterr().out == ""

@@ -1,0 +1,216 @@
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glayers import BadPredictions, metrics
+from glayers.metrics.bootstrap import Interval
+from glayers.metrics.pairs import Difference, paired_differences, paired_differences_from_logits
+from tests.strategies import Numbers, make_case
+
+
+def models(seed: int, rows: int, classes: int, **sharpness: float) -> tuple[dict[str, Numbers], Numbers]:
+    """Logits of models that are the true ones times a number, by name, and labels."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(rows, classes))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    return {name: factor * z for name, factor in sharpness.items()}, labels
+
+
+def softmax(logits: Numbers) -> Numbers:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def test_a_difference_is_the_later_metric_minus_the_earlier() -> None:
+    p = {name: make_case(seed, 120, 4).probabilities for seed, name in enumerate(["a", "b", "c"])}
+    _, y, w = make_case(9, 120, 4)
+    names = ["nll", "brier", "ks", "accuracy", "classwise_ece", "debiased_ece", "smooth_ece"]
+    found = paired_differences(p, y, w, metrics=names, n_resamples=50)
+    cards = {name: metrics.scorecard(values, y, w) for name, values in p.items()}
+    assert [(d.metric, d.method, d.against) for d in found.differences] == [
+        (metric, *pair) for metric in names for pair in [("b", "a"), ("c", "a"), ("c", "b")]
+    ]
+    for d in found.differences:
+        expected = getattr(cards[d.method], d.metric) - getattr(cards[d.against], d.metric)
+        assert d.interval.value == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_default_metrics_are_those_of_a_comparison() -> None:
+    logits, y = models(0, 60, 3, a=1, b=2)
+    found = paired_differences_from_logits(logits, y, n_resamples=20)
+    assert [d.metric for d in found.differences] == ["nll", "brier", "ks", "accuracy"]
+
+
+def test_the_standard_error_is_that_of_the_rows_differences() -> None:
+    logits, y = models(1, 900, 4, a=1, b=1.3)
+    found = paired_differences_from_logits(logits, y, metrics=["nll"]).between("nll", "b", "a")
+    losses = {name: -np.log(softmax(values)[np.arange(900), y]) for name, values in logits.items()}
+    # 1,000 resamples know a standard deviation to 2.2 percent.
+    assert found.interval.standard_error == pytest.approx((losses["b"] - losses["a"]).std() / 30, rel=0.09)
+    unpaired = np.hypot(losses["a"].std(), losses["b"].std()) / 30
+    assert found.interval.standard_error < unpaired / 3
+
+
+def test_a_method_does_not_differ_from_itself() -> None:
+    p, y, _ = make_case(2, 80, 3)
+    found = paired_differences({"one": p, "other": p}, y, n_resamples=30)
+    for d in found.differences:
+        assert d.interval == Interval(0, 0, 0, 0, 0)
+        assert (d.p_value, d.significant) == (1.0, False)
+        assert d.sentence().startswith("other and one have the same ")
+
+
+def test_a_difference_that_is_the_same_in_every_row_is_certain() -> None:
+    p = np.tile([0.5, 0.3, 0.2], (50, 1))
+    d = paired_differences({"a": p, "b": p[:, [1, 0, 2]]}, [0] * 50, metrics=["nll"], n_resamples=30).differences[0]
+    assert d.interval.value == pytest.approx(np.log(0.5 / 0.3))
+    assert (d.interval.standard_error, d.p_value, d.significant) == (0.0, 0.0, True)
+    assert d.sentence() == "b raises NLL by 0.5108 ± 0.0000 against a"
+
+
+def test_equally_good_methods_are_told_apart_at_the_level() -> None:
+    # Two noisy copies of the truth, each as far from it as the other on average.
+    rejected = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        z = rng.normal(size=(200, 3))
+        y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+        both = {name: z + rng.normal(size=z.shape) for name in "ab"}
+        found = paired_differences_from_logits(both, y, metrics=["nll"], n_resamples=100, random_state=seed)
+        rejected += found.differences[0].significant
+    assert 2 <= rejected <= 21  # 10 expected, standard deviation 3.1
+
+
+def test_holm_corrects_over_the_pairs_of_a_metric() -> None:
+    logits, y = models(3, 300, 3, a=1, b=1.1, c=1.2)
+    settings: dict[str, Any] = {"metrics": ["nll", "brier"], "n_resamples": 100}
+    plain = paired_differences_from_logits(logits, y, correction=None, **settings)
+    holm = paired_differences_from_logits(logits, y, **settings)
+    for metric in ("nll", "brier"):
+        raw = [d.p_value for d in plain.differences if d.metric == metric]
+        corrected = [d.p_value for d in holm.differences if d.metric == metric]
+        smallest, middle, largest = np.argsort(raw)
+        assert corrected[smallest] == pytest.approx(min(1, 3 * raw[smallest]))
+        assert corrected[middle] == pytest.approx(min(1, max(3 * raw[smallest], 2 * raw[middle])))
+        assert corrected[largest] == pytest.approx(max(corrected[middle], raw[largest]))
+    for before, after in zip(plain.differences, holm.differences, strict=True):
+        assert before.interval == after.interval
+        assert after.significant == (after.p_value <= 0.05 + 1e-12)
+
+
+def test_p_values_are_those_of_a_normal_and_do_not_end_at_the_number_of_resamples() -> None:
+    logits, y = models(4, 400, 3, good=1, bad=6)
+    found = paired_differences_from_logits(logits, y, metrics=["nll"], n_resamples=50, correction=None).differences[0]
+    z = abs(found.interval.value) / found.interval.standard_error
+    assert z > 5
+    assert 0 < found.p_value < 1e-6
+    # 2 Phi(-z) = phi(z) * 2 / z * (1 - 1 / z^2 + ...)
+    assert found.p_value == pytest.approx(2 * np.exp(-z * z / 2) / z / np.sqrt(2 * np.pi), rel=1.5 / z**2)
+
+
+def test_sentences_say_who_lowers_what() -> None:
+    def said(metric: str, value: float, error: float, method: str = "g-layers", significant: bool = True) -> str:
+        interval = Interval(value, value - 2 * error, value + 2 * error, error, 0.0)
+        return Difference(metric, method, "none", interval, 0.01, significant).sentence()
+
+    assert said("nll", -0.1052, 0.0061) == "g-layers lower NLL by 0.105 ± 0.006 against none"
+    assert said("nll", 0.1052, 0.0121, "temperature scaling") == (
+        "temperature scaling raises NLL by 0.105 ± 0.012 against none"
+    )
+    assert said("accuracy", 0.0123, 0.00251) == "g-layers raise accuracy by 1.23 ± 0.25 points against none"
+    assert said("mean_top_ks", -0.02, 0.003, significant=False) == (
+        "g-layers and none are not told apart by mean top KS: 2.0 ± 0.3 points"
+    )
+    assert said("brier", -12.0, 3.4) == "g-layers lower Brier by 12 ± 3 against none"
+
+
+def test_between_finds_a_pair_from_either_side() -> None:
+    logits, y = models(5, 200, 3, a=1, b=2)
+    found = paired_differences_from_logits(logits, y, n_resamples=50)
+    there, back = found.between("nll", "b", "a"), found.between("nll", "a", "b")
+    assert there in found.differences
+    assert back.interval[:3] == (-there.interval.value, -there.interval.high, -there.interval.low)
+    assert back.reversed() == there
+    assert back.sentence().startswith("a lowers NLL")
+    with pytest.raises(KeyError, match="no difference of 'a' and 'z' by 'nll'; there are a, accuracy, b, "):
+        found.between("nll", "a", "z")
+
+
+def test_it_becomes_json_markdown_and_text() -> None:
+    logits, y = models(6, 200, 3, none=1, sharper=4)
+    found = paired_differences_from_logits(logits, y, metrics=["nll", "accuracy"], n_resamples=50)
+    first = json.loads(json.dumps(found.to_dicts()))[0]
+    assert (first["metric"], first["method"], first["against"]) == ("nll", "sharper", "none")
+    assert first["low"] <= first["difference"] <= first["high"]
+    assert {"p_value", "significant", "standard_error", "bias"} <= set(first)
+    assert str(found).splitlines() == found.sentences()
+    lines = found.to_markdown().splitlines()
+    assert lines[0].endswith("| 95 % interval | p-value, holm |")
+    assert lines[2].startswith("| nll | sharper | none | ")
+    assert " * |" in lines[2]
+    assert " * |" not in lines[3]
+    alone = paired_differences_from_logits(logits, y, metrics=["nll"], n_resamples=50, correction=None)
+    assert alone.to_markdown().splitlines()[0].endswith("| p-value |")
+
+
+def test_logits_and_probabilities_agree_where_both_can_be_had() -> None:
+    logits, y = models(7, 150, 4, a=1, b=1.5)
+    from_logits = paired_differences_from_logits(logits, y, n_resamples=50)
+    from_probabilities = paired_differences({name: softmax(z) for name, z in logits.items()}, y, n_resamples=50)
+    for one, other in zip(from_logits.differences, from_probabilities.differences, strict=True):
+        assert one.interval == pytest.approx(other.interval, abs=1e-10)
+
+
+def test_an_infinite_nll_is_refused_with_a_way_out() -> None:
+    p, y, _ = make_case(8, 40, 3)
+    zero = p.copy()
+    zero[3] = np.eye(3)[(y[3] + 1) % 3]
+    with pytest.raises(BadPredictions, match=r"b: the NLL is infinite.*paired_differences_from_logits"):
+        paired_differences({"a": p, "b": zero}, y)
+    assert paired_differences({"a": p, "b": zero}, y, metrics=["brier"], n_resamples=20).differences
+
+
+def test_groups_widen_the_interval_and_weights_count() -> None:
+    logits, y = models(9, 150, 3, a=1, b=1.5)
+    rows = np.random.default_rng(9).permutation(np.repeat(np.arange(150), 4))
+    copies = {name: z[rows] for name, z in logits.items()}
+    settings: dict[str, Any] = {"metrics": ["nll"], "n_resamples": 400}
+    errors = [
+        paired_differences_from_logits(*case, **settings).differences[0].interval.standard_error
+        for case in ((logits, y), (copies, y[rows], None, rows), (copies, y[rows]))
+    ]
+    assert errors[1] == pytest.approx(errors[0], rel=0.2)
+    assert errors[2] == pytest.approx(errors[0] / 2, rel=0.2)
+    four = paired_differences_from_logits(logits, y, np.full(150, 4), **settings).differences[0].interval
+    assert four.standard_error == pytest.approx(errors[2], rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"metrics": ["nll", "f1"]}, "metrics must be a list of some of accuracy, .*got "),
+        ({"metrics": "nll"}, "metrics must be a list of some of"),
+        ({"metrics": []}, "metrics must be a list of some of"),
+        ({"correction": "bonferroni"}, "method must be one of 'holm'"),
+        ({"n_resamples": 1}, "n_resamples must be at least 2"),
+        ({"level": 1.0}, "level must be a number between 0 and 1"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
+    logits, y = models(10, 40, 3, a=1, b=2)
+    with pytest.raises(BadPredictions, match=message):
+        paired_differences_from_logits(logits, y, **({"n_resamples": 20} | wrong))
+
+
+def test_a_complaint_says_whose_numbers_are_wrong() -> None:
+    p, y, _ = make_case(11, 40, 3)
+    with pytest.raises(BadPredictions, match=r"^mine: each row of probabilities must sum to 1; row 0 sums to 0\.5"):
+        paired_differences({"theirs": p, "mine": p / 2}, y, n_resamples=20)
+    with pytest.raises(BadPredictions, match=r"^mine: labels must have shape \(30,\)"):
+        paired_differences({"theirs": p, "mine": p[:30]}, y, n_resamples=20)
+    with pytest.raises(BadPredictions, match=r"at least 2 methods, by name; got \['alone'\]"):
+        paired_differences({"alone": p}, y)
+    with pytest.raises(BadPredictions, match=r"same classes; .*{'theirs': 3, 'mine': 4}"):
+        paired_differences({"theirs": p, "mine": make_case(11, 40, 4).probabilities}, y, n_resamples=20)

@@ -1,0 +1,167 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glayers import BadPredictions
+from glayers.metrics import resampling
+from glayers.metrics.checks import shares
+from glayers.metrics.resampling import Resampling, plan_resampling
+from tests.strategies import Numbers
+
+LABELS: Numbers = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 3], [1, 2, 14, 23]))
+N = len(LABELS)
+
+
+def plan(
+    labels: Numbers = LABELS,
+    weights: Any = None,
+    groups: Any = None,
+    n_resamples: int = 30,
+    jackknife: bool = False,
+    stratify: bool = False,
+    random_state: int | None = 0,
+) -> Resampling:
+    return plan_resampling(
+        labels,
+        weights,
+        groups,
+        n_resamples=n_resamples,
+        jackknife=jackknife,
+        stratify=stratify,
+        random_state=random_state,
+    )
+
+
+def all_columns(planned: Resampling) -> tuple[Numbers, Numbers]:
+    batches = list(planned.batches())
+    assert len(batches) == planned.n_batches
+    return np.concatenate([b.shares for b in batches], axis=1), np.concatenate([b.totals for b in batches])
+
+
+def drawn_counts(planned: Resampling) -> Numbers:
+    """How often each row was drawn, (n, resamples), where rows have no weights."""
+    columns, _ = all_columns(planned)
+    return (columns * N).round(9)[:, 1 + planned.n_blocks :]
+
+
+@given(seed=st.integers(0, 1000), kind=st.sampled_from(["none", "whole", "shares"]), grouped=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_every_column_is_a_distribution_over_rows(seed: int, kind: str, grouped: bool) -> None:
+    rng = np.random.default_rng(seed)
+    weights = {"none": None, "whole": rng.integers(0, 4, N), "shares": rng.uniform(0, 2, N)}[kind]
+    groups = rng.integers(0, 7, N) if grouped else None
+    columns, totals = all_columns(plan(weights=weights, groups=groups, jackknife=True, random_state=seed))
+    given_shares, given_total = shares(weights, N)
+    np.testing.assert_allclose(columns.sum(axis=0), 1)
+    np.testing.assert_allclose(columns[:, 0], given_shares)
+    assert totals[0] == pytest.approx(given_total)
+    assert (columns >= 0).all()
+    assert (columns[given_shares == 0] == 0).all()
+
+
+def test_rows_are_drawn_as_often_as_a_multinomial_has_them() -> None:
+    counts = drawn_counts(plan(n_resamples=4000))
+    np.testing.assert_array_equal(counts, np.round(counts))
+    assert np.abs(counts.mean(axis=1) - 1).max() < 4.5 / np.sqrt(4000)  # the deviation of a count is 1
+    assert counts.var() == pytest.approx(1 - 1 / N, abs=0.02)
+
+
+def test_a_seed_gives_the_same_bytes_in_every_pass_whatever_the_width_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned = plan(jackknife=True)
+    first, _ = all_columns(planned)
+    np.testing.assert_array_equal(all_columns(planned)[0], first)
+    monkeypatch.setattr(resampling, "_ENTRIES", 5 * N)
+    assert planned.n_batches == 15  # 1 + 40 + 30 columns, 5 at a time
+    np.testing.assert_array_equal(all_columns(planned)[0], first)
+    assert (all_columns(plan(random_state=1))[0] != all_columns(plan())[0]).any()
+    assert (all_columns(plan(random_state=None))[0] != all_columns(plan(random_state=None))[0]).any()
+
+
+def test_stratified_resamples_keep_the_number_of_rows_of_each_class() -> None:
+    counts = drawn_counts(plan(stratify=True))
+    for label in range(4):
+        inside = np.equal(LABELS, label)
+        assert (counts[inside].sum(axis=0) == inside.sum()).all()
+    assert (counts[LABELS == 0] == 1).all()
+    assert len(np.unique(drawn_counts(plan())[LABELS == 3].sum(axis=0))) > 1
+
+
+def test_groups_are_drawn_whole() -> None:
+    groups = np.random.default_rng(1).permutation(np.repeat(["a", "b", "c", "d"], [1, 9, 10, 20]))
+    columns, totals = all_columns(plan(groups=groups))
+    counts = columns * totals  # without weights a group drawn c times brings each of its rows c times
+    np.testing.assert_allclose(counts, counts.round(), atol=1e-9)
+    for name in np.unique(groups):
+        assert (np.ptp(counts[groups == name], axis=0) < 1e-9).all()
+    drawn = np.array([counts[groups == name][0] for name in np.unique(groups)])
+    np.testing.assert_allclose(drawn.sum(axis=0), 4)  # four groups are drawn each time
+
+
+def test_rows_that_are_groups_of_their_own_need_not_be_in_order() -> None:
+    names = np.random.default_rng(2).permutation(N)
+    columns, _ = all_columns(plan(groups=names))
+    expected, _ = all_columns(plan(groups=np.arange(N)))
+    np.testing.assert_array_equal(columns[np.argsort(names)], expected)
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+def test_whole_weights_are_rows_written_out(stratify: bool) -> None:
+    weights = np.random.default_rng(3).integers(0, 4, N)
+    weighted, totals = all_columns(plan(weights=weights, stratify=stratify, jackknife=True))
+    rows = np.repeat(np.arange(N), weights)
+    repeated, repeated_totals = all_columns(plan(labels=LABELS[rows], stratify=stratify, jackknife=True))
+    summed = np.zeros_like(weighted)
+    np.add.at(summed, rows, repeated)
+    np.testing.assert_allclose(weighted, summed, atol=1e-15)
+    np.testing.assert_allclose(totals, repeated_totals)
+
+
+def test_other_weights_count_as_the_rows_drawn_would() -> None:
+    weights = np.random.default_rng(4).uniform(0.2, 2, N)
+    columns, totals = all_columns(plan(weights=weights, n_resamples=5))
+    for column, total in zip(columns.T[1:], totals[1:], strict=True):
+        counts = column / weights
+        counts = (counts * N / counts.sum()).round().astype(int)
+        expected_shares, expected_total = shares(np.repeat(weights, counts), N)
+        assert total == pytest.approx(expected_total)
+        np.testing.assert_allclose(np.repeat(column / np.maximum(counts, 1), counts), expected_shares)
+
+
+def test_the_jackknife_leaves_out_each_row_once() -> None:
+    columns, totals = all_columns(plan(jackknife=True))
+    left_out = columns[:, 1 : 1 + N]
+    assert ((left_out == 0).sum(axis=0) == 1).all()
+    assert ((left_out == 0).sum(axis=1) == 1).all()
+    np.testing.assert_allclose(left_out[left_out > 0], 1 / (N - 1))
+    np.testing.assert_allclose(totals, N)  # what is left stands for as many rows as before
+
+
+def test_a_stratified_jackknife_keeps_the_share_of_each_class() -> None:
+    columns, _ = all_columns(plan(jackknife=True, stratify=True))
+    for label in range(4):
+        inside = np.equal(LABELS, label)
+        np.testing.assert_allclose(columns[inside].sum(axis=0), inside.mean())
+
+
+def test_many_rows_are_left_out_in_blocks_of_equal_size() -> None:
+    labels = np.random.default_rng(5).integers(0, 3, 1050)
+    columns, _ = all_columns(plan(labels=labels, n_resamples=2, jackknife=True))
+    sizes = (columns[:, 1:101] == 0).sum(axis=0)
+    assert sorted(set(sizes.tolist())) == [10, 11]
+    assert ((columns[:, 1:101] == 0).sum(axis=1) == 1).all()
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(BadPredictions, match=r"at least 2 rows of positive weight; got 1"):
+        plan(weights=np.eye(N)[0])
+    with pytest.raises(BadPredictions, match=r"at least 2 groups of positive weight; got 1"):
+        plan(weights=np.eye(N)[0], groups=np.arange(N))
+    with pytest.raises(BadPredictions, match="by class or by group, not both"):
+        plan(groups=np.arange(N), stratify=True)
+    with pytest.raises(BadPredictions, match="at least 2 different values"):
+        plan(groups=np.zeros(N))
