@@ -37,6 +37,7 @@ bench-fit: .venv/bench
 
 bench-families: .venv/bench
 	$(BIN)/python benchmarks/bench_families.py
+	$(BIN)/python benchmarks/bench_auto.py
 
 # LOGITS=DIR with .npz files of logits_val, y_val, logits_test, y_test
 table-g-layers: .venv/package

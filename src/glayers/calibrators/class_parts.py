@@ -24,6 +24,7 @@ from glayers.predictions import Predictions
 
 # Multiples of vector scaling's prior, from strong to weak; the first to be worse than the one before ends the search.
 _STRENGTHS = (1.0, 0.1, 0.01)
+_LARGE = 5_000_000  # logits: from here on a fit takes seconds, and three folds must do
 
 
 class Options(NamedTuple):
@@ -62,7 +63,8 @@ def temperature_part(given: Predictions, options: Options) -> ClassPart:
 
 def vector_part(given: Predictions, options: Options) -> ClassPart:
     """A scale and a shift for each class, at the strength of least held-out loss: cheap, however many classes."""
-    folds = assign_folds(given.labels, given.groups, options.n_folds, options.seed)
+    n_folds = options.n_folds if given.logits.size <= _LARGE else min(3, options.n_folds)
+    folds = assign_folds(given.labels, given.groups, n_folds, options.seed)
     best, least, held_out = _STRENGTHS[0], math.inf, np.empty((0, 0))
     for strength in _STRENGTHS:
         result = np.empty((len(given), given.n_classes))
