@@ -89,6 +89,8 @@ def test_unlike_parts_and_unknown_methods_are_refused() -> None:
         compare(rows(30), rows(30, seed=1), ["magic"])
     with pytest.raises(GlayersError, match=r"such as \['auto'\]"):
         compare(rows(30), rows(30, seed=1), "auto")
+    with pytest.raises(GlayersError, match="no method may be called 'uncalibrated'"):
+        compare(rows(30), rows(30, seed=1), {"uncalibrated": TemperatureScaling()})
 
 
 def test_the_same_rows_twice_are_no_proof() -> None:

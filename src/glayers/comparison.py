@@ -120,8 +120,8 @@ def compare(
 ) -> Comparison:
     """Fit methods on the calibration rows and score them on the test rows, beside the uncalibrated.
 
-    `methods` are names of `CALIBRATORS`, or unfitted calibrators by names of your own. Those that take a
-    `random_state` and leave it open get this one.
+    `methods` are names of `CALIBRATORS`, which get this `random_state` where they take one, or unfitted calibrators
+    by names of your own, which are fitted as they are.
 
     >>> from glayers.datasets import load_fashion_mnist
     >>> found = compare(*load_fashion_mnist(), methods=["temperature"])
@@ -150,7 +150,12 @@ def _try(name: str, calibrator: Calibrator, calibration: Predictions, result: Co
             result.failed[name] = str(problem)
             return
     result.seconds[name] = time.perf_counter() - began
-    said = [str(warning.message) for warning in caught if issubclass(warning.category, GlayersWarning)]
+    said = []
+    for warning in caught:
+        if issubclass(warning.category, GlayersWarning):
+            said.append(str(warning.message))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if said:
         result.notes[name] = list(dict.fromkeys(said))
     result.calibrators[name] = calibrator
@@ -160,6 +165,8 @@ def _try(name: str, calibrator: Calibrator, calibration: Predictions, result: Co
 
 def _calibrators(methods: Iterable[str] | Mapping[str, Calibrator], random_state: int) -> dict[str, Calibrator]:
     if isinstance(methods, Mapping):
+        if UNCALIBRATED in methods:
+            raise GlayersError(f"no method may be called {UNCALIBRATED!r}: that is what all are compared with")
         return dict(methods)
     if isinstance(methods, str):
         raise GlayersError(f"methods must be a list of names, such as [{methods!r}]")

@@ -1,4 +1,5 @@
 import importlib.util
+import warnings
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,34 @@ def test_without_torch_it_does_what_it_can(monkeypatch: pytest.MonkeyPatch) -> N
     assert "| vector | " in fitted.report_
 
 
+def test_a_family_whose_ground_is_left_out_is_left_out_too() -> None:
+    z, labels = calibrated(10_000, 2)
+    report = AutoCalibrator(time_budget=4).fit(2 * z, labels).report_
+    assert "Left out: shared. it would take" in report
+    assert "Left out: shared, g-layers. it stands on shared, which is left out" in report
+
+
+def test_weights_that_sit_on_one_fold_are_no_crash() -> None:
+    z, labels = crooked(300)
+    weights = np.zeros(300)
+    weights[[5, 17]] = 1
+    for seed in range(4):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GlayersWarning)
+            p = AutoCalibrator(time_budget=1, random_state=seed).fit(z, labels, weights).predict_proba(z)
+        np.testing.assert_allclose(p.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3, 1e4])
+def test_keeping_accuracy_costs_the_same_on_any_scale(scale: float) -> None:
+    z, labels = crooked(400)
+    same, scaled = (
+        AutoCalibrator(keep_accuracy=True, time_budget=1).fit(times * z, labels).diagnostics_.loss_after
+        for times in (1.0, scale)
+    )
+    assert scaled == pytest.approx(same, rel=1e-3)
+
+
 def test_rows_of_one_group_are_never_split() -> None:
     z, labels = crooked(300)
     groups = np.repeat(np.arange(60), 5)
@@ -147,7 +176,12 @@ def test_rows_of_one_group_are_never_split() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "complaint"),
-    [({"loss": "hinge"}, "loss"), ({"time_budget": -1}, "time_budget"), ({"n_folds": 1}, "n_folds")],
+    [
+        ({"loss": "hinge"}, "loss"),
+        ({"time_budget": -1}, "time_budget"),
+        ({"time_budget": "long"}, "time_budget"),
+        ({"n_folds": 1}, "n_folds"),
+    ],
 )
 def test_settings_are_checked(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises((GlayersError, ValueError), match=complaint):

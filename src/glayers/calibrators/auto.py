@@ -8,6 +8,7 @@ less than a standard error over temperature scaling, the simple answer is return
 import sys
 import time
 import warnings
+from numbers import Real
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -67,16 +68,18 @@ class AutoCalibrator(Calibrator):
     def _fit(self, given: Predictions) -> None:
         began = time.perf_counter()
         loss = smooth_loss(self.loss)
-        if not self.time_budget >= 0:
-            raise GlayersError(f"time_budget must be a number of seconds, 0 or more; got {self.time_budget!r}")
+        budget = _seconds(self.time_budget)
         n_folds = whole_number(self.n_folds, "n_folds", least=2)
         seed = int(check_random_state(self.random_state).randint(2**31 - 10))
         task = Task(given, self.loss, bool(self.keep_accuracy), n_folds, seed)
-        chosen, left_out = _affordable(len(given), given.n_classes, self.time_budget)
+        chosen, left_out = _affordable(len(given), given.n_classes, budget)
         candidates: dict[str, Candidate] = {}
         shown = sys.stderr.isatty() if self.progress is None else self.progress
         with progress_bar(shown, "fitting families", len(chosen) + 1) as advance:
             for family in chosen:
+                if candidates and family.needs not in candidates:
+                    left_out[family.name] = f"it stands on {family.needs}, which is left out"
+                    continue
                 try:
                     candidates[family.name] = family.fit(task, candidates)
                 except GlayersError as problem:
@@ -115,6 +118,12 @@ class AutoCalibrator(Calibrator):
         )
         if verdict.kept == "nothing":
             warnings.warn(f"auto: {verdict.reason}", GlayersWarning, stacklevel=3)
+
+
+def _seconds(given: object) -> float:
+    if not isinstance(given, Real) or not float(given) >= 0:
+        raise GlayersError(f"time_budget must be a number of seconds, 0 or more; got {given!r}")
+    return float(given)
 
 
 def _affordable(rows: int, classes: int, budget: float) -> tuple[list[Family], dict[str, str]]:

@@ -17,8 +17,9 @@ from glayers.calibrators.base import apply_map
 from glayers.calibrators.class_parts import CLASS_PARTS, ClassPart, Options
 from glayers.calibrators.shared_recalibration import recalibrate
 from glayers.fitting.folds import assign_folds
+from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain
-from glayers.maps.keep_order import LEAST_SLOPE, KeepOrder, in_order_of
+from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.predictions import Predictions
 
 # Thirty shared weights, or layers, learn nothing from fewer.
@@ -50,12 +51,16 @@ class Candidate(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A name, how long a fit takes (in seconds, for rows and classes), why not to fit it (or ""), and the fit."""
+    """A name, how long a fit takes (in seconds, for rows and classes), why not to fit it (or ""), and the fit.
+
+    `needs` names the family that must be fitted before.
+    """
 
     name: str
     seconds: Callable[[int, int], float]
     objection: Callable[[int, int], str]
     fit: Callable[[Task, Mapping[str, Candidate]], Candidate]
+    needs: str = "temperature"
 
 
 def fit_temperature(task: Task, done: Mapping[str, Candidate]) -> Candidate:  # noqa: ARG001 (the first has none)
@@ -102,14 +107,14 @@ def _corrected(name: str, task: Task, part: ClassPart, began: float) -> Candidat
     found = recalibrate(part.out_of_fold, task.given, folds)
     weights = part.n_parameters + sum(np.size(value) for value in found.chain.parameters().values())
     corrected = part._replace(chain=part.chain + found.chain, out_of_fold=found.out_of_fold, n_parameters=weights)
-    return _candidate(name, in_order(task, corrected) if task.keep_order else corrected, began)
+    return _candidate(name, in_order(task.given, corrected) if task.keep_order else corrected, began)
 
 
-def in_order(task: Task, part: ClassPart) -> ClassPart:
+def in_order(given: Predictions, part: ClassPart) -> ClassPart:
     """Return a part that keeps the order of the logits, bent back where it did not."""
-    reference = task.given.logits.astype(np.float64)
-    held = log_softmax(in_order_of(reference, part.out_of_fold, LEAST_SLOPE))
-    return part._replace(chain=Chain((KeepOrder.of(part.chain),)), out_of_fold=held)
+    kept = KeepOrder.of(part.chain, fit_inverse_temperature(given.logits, given.labels, given.weights).factor)
+    held = log_softmax(in_order_of(given.logits.astype(np.float64), part.out_of_fold, kept.slope))
+    return part._replace(chain=Chain((kept,)), out_of_fold=held)
 
 
 def _candidate(name: str, part: ClassPart, began: float) -> Candidate:
@@ -154,7 +159,7 @@ FAMILIES = (
     Family("shared", _shared_seconds, _few_rows, fit_shared),
     Family("matrix", lambda rows, classes: 1e-5 * rows * classes**2, _many_classes, fit_class_part("matrix")),
     Family("g-layers", _g_layers_seconds, _no_torch, fit_class_part("g-layers")),
-    Family("shared, g-layers", _g_layers_seconds, _no_torch, fit_between),
+    Family("shared, g-layers", _g_layers_seconds, _no_torch, fit_between, needs="shared"),
 )
 # Where g-layers cannot be had: one scale and one shift a class.
 INSTEAD = Family("vector", lambda rows, classes: 2.5e-6 * rows * classes, _few_rows, fit_class_part("vector"))

@@ -53,8 +53,10 @@ def mixture_of(candidates: list[Candidate], task: Task) -> Mixture:
 def _shares(candidates: list[Candidate], task: Task) -> Floats:
     weights = np.ones(len(task.given)) if task.given.weights is None else np.asarray(task.given.weights)
     own = np.arange(len(task.given)), task.given.labels
+    logs = np.array([candidate.out_of_fold[own] for candidate in candidates])
+    # A factor common to a row's candidates changes no share by log loss, and keeps the least likely labels above 0.
     parts = Parts(
-        np.exp([candidate.out_of_fold[own] for candidate in candidates]),
+        np.exp(logs - logs.max(axis=0) if task.loss == "log" else logs),
         _products(candidates, weights / weights.sum()) if task.loss == "brier" else np.zeros((0, 0)),
     )
     start = np.full(len(candidates), 1 / len(candidates))

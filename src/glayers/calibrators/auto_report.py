@@ -11,6 +11,9 @@ from glayers.calibrators.auto_mixture import Mixture
 from glayers.fitting.comparison import paired_gain
 from glayers.predictions import Predictions
 
+# Shares and strengths are chosen on the rows that then judge: one standard error would forgive too much.
+_STANDARD_ERRORS = 2.0
+_ROUNDING = 1e-12  # copies of the same predictions differ by no more
 _LOSSES = {"log": "log loss", "brier": "Brier score"}
 
 
@@ -23,13 +26,13 @@ class Verdict(NamedTuple):
 
 
 def judge(losses: Mapping[str, Floats], mixture: Floats, given: Predictions) -> Verdict:
-    """Keep the mixture where it gains more than a standard error over the better of temperature and nothing."""
+    """Keep the mixture where it gains more than two standard errors over the better of temperature and nothing."""
     means = {name: float(np.average(values, weights=given.weights)) for name, values in losses.items()}
     simple = min(("temperature", "nothing"), key=means.__getitem__)
     gain, error = paired_gain(losses[simple], mixture, given.weights, given.groups)
     mixture_loss = float(np.average(mixture, weights=given.weights))
     said = f"{gain:.2g} +- {error:.2g} lower held-out loss than {simple}"
-    if gain > error:
+    if gain > max(_STANDARD_ERRORS * error, _ROUNDING * abs(mixture_loss)):
         return Verdict("mixture", mixture_loss, f"the mixture has a {said}")
     return Verdict(simple, mixture_loss, f"no gain to rely on ({said}): {simple} is returned")
 

@@ -52,11 +52,11 @@ def temperature_part(given: Predictions, options: Options) -> ClassPart:
     folds = assign_folds(given.labels, given.groups, options.n_folds, options.seed)
     result = np.empty((len(given), given.n_classes))
     for fold in range(int(folds.max()) + 1):
-        mine, others = folds == fold, given.take(folds != fold)
+        mine, factor = folds == fold, whole.factor
         # Weights that sit on one fold leave the others nothing to learn from.
-        seen = others.weights is None or others.weights.any()
-        start = whole.factor
-        factor = fit_inverse_temperature(others.logits, others.labels, others.weights, start).factor if seen else start
+        if given.weights is None or given.weights[~mine].any():
+            others = given.take(~mine)
+            factor = fit_inverse_temperature(others.logits, others.labels, others.weights, factor).factor
         result[mine] = log_softmax(apply_map(scaled(factor), given.logits[mine]))
     return ClassPart(scaled(whole.factor), result, 1, whole.converged, whole.reason or "converged")
 

@@ -9,6 +9,7 @@ import time
 import warnings
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax
@@ -18,8 +19,9 @@ from glayers.calibrators.shared_recalibration import recalibrate
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.fitting.folds import assign_folds
+from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain
-from glayers.maps.keep_order import LEAST_SLOPE, KeepOrder, in_order_of
+from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.metrics import nll_from_logits
 from glayers.predictions import Predictions
 
@@ -65,15 +67,20 @@ class SharedGLayers(Calibrator):
         kept = bool(found.chain.steps)
         self.map_, self.out_of_fold_ = part.chain + found.chain, found.out_of_fold
         if self.keep_order:
-            self.map_ = Chain((KeepOrder.of(self.map_),))
-            self.out_of_fold_ = log_softmax(in_order_of(given.logits.astype(float), self.out_of_fold_, LEAST_SLOPE))
+            kept_order = KeepOrder.of(
+                self.map_, fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+            )
+            self.map_ = Chain((kept_order,))
+            self.out_of_fold_ = log_softmax(
+                in_order_of(given.logits.astype(np.float64), self.out_of_fold_, kept_order.slope)
+            )
         self.gain_, self.gain_error_ = found.gain, found.error
         said = f"the shared correction gains {found.gain:.2g} +- {found.error:.2g} out of fold"
         self.diagnostics_ = Diagnostics(
             method=f"shared g-layers after {self.class_part}",
             converged=part.converged,
             reason=f"{said}: {'kept' if kept else 'left out'}; {self.class_part}: {part.reason}",
-            iterations=len(folds),
+            iterations=1 + int(folds.max()),
             loss_before=nll_from_logits(given.logits, given.labels, given.weights),
             loss_after=nll_from_logits(apply_map(self.map_, given.logits), given.labels, given.weights),
             moved=True,

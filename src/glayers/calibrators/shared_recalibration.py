@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.fitting.comparison import paired_gain
+from glayers.fitting.folds import fold_weights
 from glayers.fitting.shared import average_shared, shared_rows, shared_step
 from glayers.maps import Chain
 from glayers.predictions import Predictions
@@ -28,6 +29,7 @@ class Recalibration(NamedTuple):
 def recalibrate(log_probabilities: Floats, given: Predictions, folds: Ints) -> Recalibration:
     """Fit the shared correction to predictions that were themselves made out of fold."""
     weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
+    fold_weights(folds, given.weights)  # complains where a fold leaves nothing to learn from
     rows = shared_rows(log_probabilities, given.labels)
     held_out = np.empty_like(log_probabilities)
     # Products this thin gain nothing from threads, and beside other work they wait for each other.
@@ -40,6 +42,6 @@ def recalibrate(log_probabilities: Floats, given: Predictions, folds: Ints) -> R
                 held_out[mine[block]] = step(log_probabilities[mine[block]])
     own = np.arange(len(given)), given.labels
     gain, error = paired_gain(-log_probabilities[own], -held_out[own], given.weights, given.groups)
-    if not gain > -error:
+    if not (gain > -error and np.isfinite(error)):
         return Recalibration(Chain(()), log_probabilities, gain, error)
     return Recalibration(Chain((shared_step(rows, whole.theta),)), held_out, gain, error)

@@ -30,9 +30,9 @@ class KeepOrder(Step):
         return in_order_of(logits, with_reference_class(self.branch(logits)), self.slope)
 
     @classmethod
-    def of(cls, branch: Chain) -> Self:
-        """Hold a branch to the order of its input."""
-        return cls(np.asarray(LEAST_SLOPE), branch)
+    def of(cls, branch: Chain, factor: float = 1.0) -> Self:
+        """Hold a branch to the order of its input, whose logits are on the scale of the output once times `factor`."""
+        return cls(np.asarray(LEAST_SLOPE * factor), branch)
 
     def parameters(self) -> dict[str, Any]:
         """Return the least slope, and the branch's parameters by their names there."""
