@@ -142,7 +142,7 @@ class _Pairs(NamedTuple):
         return np.array_split(rng.permutation(len(self.rows)), n_blocks)
 
     def products(self, left: Ints, right: Ints) -> Floats:
-        """W w' h of each pair of two lists of places, 0 within a group."""
+        """Return w w' h of each pair of two lists of places, 0 within a group."""
         p = self.probabilities[self.rows[left]].astype(np.float64)
         q = self.probabilities[self.rows[right]].astype(np.float64)
         mine, theirs = self.labels[left], self.labels[right]
