@@ -77,7 +77,7 @@ def calibration_gap(
     (True, True)
     """
     given = Predictions(logits, labels, weights=weights, groups=groups)
-    folds = assign_folds(given.labels, given.groups, whole_number(n_folds, "n_folds", least=2), random_state)
+    folds = assign_folds(len(given), given.groups, whole_number(n_folds, "n_folds", least=2), random_state)
     before = apply_map(Chain(()), given.logits)
     after = np.empty_like(before)
     n_used = int(folds.max()) + 1

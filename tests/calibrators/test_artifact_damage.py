@@ -1,6 +1,10 @@
 """Damaged, edited and foreign files: each is a `BadFile` that names file and problem, and nothing else happens."""
 
+import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from glayers import BadFile, load
-from glayers.calibrators.artifact_file import LONGEST_HEADER, METADATA
+from glayers.calibrators.artifact_file import LARGEST_FILE, LONGEST_HEADER, METADATA
 from tests.calibrators.artifact_files import Arrays, Facts, contents, write
 from tests.contracts.calibrators import fitted, tilted
 
@@ -164,6 +168,61 @@ def test_a_header_that_claims_too_much_is_not_read(tmp_path: Path, length: int) 
         stream.truncate(LONGEST_HEADER + 100)  # a hole: as long as it says, and nothing in it
     with pytest.raises(BadFile, match="does not begin as a safetensors file does"):
         load(path)
+
+
+def with_header(path: Path, header: object, size: int) -> Path:
+    """Write a header, and after it a hole up to that size, which takes no room on disk."""
+    text = json.dumps(header).encode()
+    with path.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        stream.truncate(size)
+    return path
+
+
+def test_a_file_too_large_for_a_calibrator_is_not_read(tmp_path: Path) -> None:
+    path = with_header(tmp_path / "a", {"__metadata__": {METADATA: "{}"}}, LARGEST_FILE + 1)
+    with pytest.raises(BadFile, match=f"takes {LARGEST_FILE + 1} bytes, and no calibrator takes more"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "header", [{}, {"__metadata__": {}}, {"__metadata__": {METADATA: 3}}, {"__metadata__": []}, [], None, 3], ids=str
+)
+def test_of_a_foreign_file_no_more_than_the_header_is_read(tmp_path: Path, header: object) -> None:
+    # As large as weights of a language model, most of it a hole: reading it would be noticed.
+    with pytest.raises(BadFile, match="but no calibrator of glayers"):
+        load(with_header(tmp_path / "a", header, 2**36))
+
+
+def test_a_file_cut_short_at_any_moment_of_its_reading_ends_no_process(saved: Path) -> None:
+    # A memory map whose file loses its end is a SIGBUS, which no `except` sees. Here the file goes at every line in turn.
+    code = (
+        "import sys, pathlib, glayers\n"
+        "from glayers.calibrators import artifact_file\n"
+        "path = pathlib.Path(sys.argv[1]); data = path.read_bytes()\n"
+        "def trace(frame, event, argument):\n"
+        "    global countdown\n"
+        "    if frame.f_code.co_filename != artifact_file.__file__: return None\n"
+        "    countdown -= event == 'line'\n"
+        "    if countdown == 0: path.write_bytes(b'')\n"
+        "    return trace\n"
+        "refused = read = 0\n"
+        "while True:\n"
+        "    countdown = refused + read + 1\n"
+        "    path.write_bytes(data)\n"
+        "    sys.settrace(trace)\n"
+        "    try: glayers.load(path); read += 1\n"
+        "    except glayers.BadFile: refused += 1\n"
+        "    finally: sys.settrace(None)\n"
+        "    if countdown > 0: break\n"
+        "print(refused, read)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, saved], capture_output=True, text=True, check=False)
+    assert done.returncode != -signal.SIGBUS
+    assert done.returncode == 0, done.stderr
+    refused, read = map(int, done.stdout.split())
+    assert refused > 5  # cut before its bytes were read
+    assert read > 5  # and after
 
 
 # Files damaged at random.

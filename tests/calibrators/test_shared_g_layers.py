@@ -143,7 +143,7 @@ def test_evidence_agrees_with_a_sum_over_a_fine_grid() -> None:
 def test_calibrated_predictions_are_left_alone() -> None:
     logits, labels = calibrated(3_000, 5)
     plain = log_softmax(logits, axis=1)
-    found = recalibrate(plain, Predictions(logits, labels), assign_folds(labels, None, 5, 0))
+    found = recalibrate(plain, Predictions(logits, labels), assign_folds(len(labels), None, 5, 0))
     assert abs(found.gain) < 1e-3
     assert np.abs(np.exp(found.chain(plain)) - np.exp(plain)).max() < 0.05
 
@@ -153,7 +153,7 @@ def test_a_correction_that_does_harm_is_left_out(monkeypatch: pytest.MonkeyPatch
     plain = log_softmax(logits, axis=1)
     wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(6) / 6, np.zeros((6, 30)))
     monkeypatch.setattr("glayers.calibrators.shared_recalibration.average_shared", lambda *_: wild)
-    found = recalibrate(plain, Predictions(logits, labels), assign_folds(labels, None, 5, 0))
+    found = recalibrate(plain, Predictions(logits, labels), assign_folds(len(labels), None, 5, 0))
     assert found.chain.steps == ()
     assert found.gain < -found.error
     assert found.out_of_fold is plain

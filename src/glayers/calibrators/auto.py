@@ -34,7 +34,8 @@ class AutoCalibrator(Calibrator):
     `loss` is what families are judged by and, where they can, fitted by. `keep_accuracy=True` keeps the order of every
     row's classes, and with it accuracy and every top-k accuracy. `time_budget` is in seconds of a machine with two
     cores, estimated from rows and classes: a family that would exceed it is left out, and the report says so; the
-    same rows give the same calibrator on any machine. `progress=None` shows a bar at a terminal.
+    same rows give the same calibrator on any machine. `n_folds` holds for all but g-layers, which choose their own.
+    Weights count as rows: twice the weight everywhere is twice the evidence. `progress=None` shows a bar at a terminal.
 
     Learned: `map_`, `diagnostics_`, `report_` (what was tried, what was kept and why, in plain words), `shares_` (of
     each family in the mixture), `out_of_fold_` (log-probabilities of every row by fits that had not seen it).
@@ -72,7 +73,7 @@ class AutoCalibrator(Calibrator):
         n_folds = whole_number(self.n_folds, "n_folds", least=2)
         seed = int(check_random_state(self.random_state).randint(2**31 - 10))
         task = Task(given, self.loss, bool(self.keep_accuracy), n_folds, seed)
-        chosen, left_out = _affordable(len(given), given.n_classes, budget)
+        chosen, left_out = _affordable(len(given), given.n_classes, budget, n_folds)
         candidates: dict[str, Candidate] = {}
         shown = sys.stderr.isatty() if self.progress is None else self.progress
         with progress_bar(shown, "fitting families", len(chosen) + 1) as advance:
@@ -96,12 +97,13 @@ class AutoCalibrator(Calibrator):
         nothing = apply_map(Chain(()), given.logits)
         plain = candidates["temperature"]
         losses = {"nothing": held_out(nothing)} | {c.name: held_out(c.out_of_fold) for c in candidates.values()}
-        verdict = judge(losses, held_out(mixture.out_of_fold), given)
+        at_home = held_out(apply_map(plain.chain, given.logits))
+        verdict = judge(losses, at_home, held_out(mixture.out_of_fold), given)
         simple = {"nothing": (Chain(()), nothing), "temperature": (plain.chain, plain.out_of_fold)}
         self.map_, self.out_of_fold_ = simple.get(verdict.kept, (mixture.chain, mixture.out_of_fold))
         self.shares_ = {verdict.kept: 1.0} if verdict.kept in simple else mixture.shares
         used = [candidates[name] for name in self.shares_ if name in candidates]
-        self.report_ = told(task, losses, candidates, mixture, verdict, left_out)
+        self.report_ = told(task, losses, candidates, mixture, self.shares_, verdict, left_out)
         self.diagnostics_ = Diagnostics(
             method=f"auto: {' + '.join(self.shares_)}",
             converged=all(candidate.converged for candidate in used),
@@ -126,12 +128,12 @@ def _seconds(given: object) -> float:
     return float(given)
 
 
-def _affordable(rows: int, classes: int, budget: float) -> tuple[list[Family], dict[str, str]]:
+def _affordable(rows: int, classes: int, budget: float, n_folds: int = 5) -> tuple[list[Family], dict[str, str]]:
     """Return the families to fit and why the others are not; temperature scaling is always among them."""
     chosen, left_out = [FAMILIES[0]], {}
     spent = FAMILIES[0].seconds(rows, classes)
     for family in (*FAMILIES[1:], INSTEAD):
-        needed = family.seconds(rows, classes)
+        needed = family.seconds(rows, classes) * n_folds / 5  # the estimates are for five
         objection = family.objection(rows, classes)
         if family is INSTEAD and any(other.name == "g-layers" for other in chosen):
             continue

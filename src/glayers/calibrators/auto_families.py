@@ -13,9 +13,9 @@ import numpy as np
 
 from glayers.activations import log_softmax
 from glayers.arrays import Floats
-from glayers.calibrators.base import apply_map
 from glayers.calibrators.class_parts import CLASS_PARTS, ClassPart, Options
 from glayers.calibrators.shared_recalibration import recalibrate
+from glayers.errors import GlayersError
 from glayers.fitting.folds import assign_folds
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain
@@ -91,10 +91,11 @@ def fit_class_part(name: str) -> Callable[[Task, Mapping[str, Candidate]], Candi
 def fit_between(task: Task, done: Mapping[str, Candidate]) -> Candidate:
     """Fit g-layers on what the shared correction makes of the logits, and the shared correction again."""
     began = time.perf_counter()
-    first = done["shared"].chain
-    moved = task.given.with_logits(apply_map(first, task.given.logits))
+    shared = done["shared"]
+    # Each row as a correction leaves it that had not seen its label: or the layers' held-out loss would be too good.
+    moved = task.given.with_logits(shared.out_of_fold)
     part = _part("g-layers", task._replace(given=moved, seed=task.seed + 2))
-    return _corrected("shared, g-layers", task, part._replace(chain=first + part.chain), began)
+    return _corrected("shared, g-layers", task, part._replace(chain=shared.chain + part.chain), began)
 
 
 def _part(name: str, task: Task) -> ClassPart:
@@ -103,8 +104,10 @@ def _part(name: str, task: Task) -> ClassPart:
 
 def _corrected(name: str, task: Task, part: ClassPart, began: float) -> Candidate:
     # Other folds than the class-wise part had, so that no fold's rows share one model's errors.
-    folds = assign_folds(task.given.labels, task.given.groups, task.n_folds, task.seed + 1)
+    folds = assign_folds(len(task.given), task.given.groups, task.n_folds, task.seed + 1)
     found = recalibrate(part.out_of_fold, task.given, folds)
+    if name == "shared" and not found.chain.steps:
+        raise GlayersError(f"on held-out rows it would gain {found.gain:.2g} +- {found.error:.2g}, which is a loss")
     weights = part.n_parameters + sum(np.size(value) for value in found.chain.parameters().values())
     corrected = part._replace(chain=part.chain + found.chain, out_of_fold=found.out_of_fold, n_parameters=weights)
     return _candidate(name, in_order(task.given, corrected) if task.keep_order else corrected, began)
@@ -124,9 +127,10 @@ def _candidate(name: str, part: ClassPart, began: float) -> Candidate:
 
 
 def _g_layers_seconds(rows: int, classes: int) -> float:
-    """Two layers of 2k units: 4 k^2 weights, six operations each, ten members for a dozen epochs, or six for four."""
+    """Two layers of 2k units: 4 k^2 weights, six operations each, for as many members and epochs as `GLayers` tries."""
     work = 4.0 * rows * classes**2
-    return 1.0 + work * (120 if work <= 5e9 else 24) * 6 / 5e10
+    passes = 20 * 100 if work <= 2e7 else 10 * 12 if work <= 5e9 else 6 * 4
+    return 1.0 + work * passes * 6 / 5e10
 
 
 def _shared_seconds(rows: int, classes: int) -> float:

@@ -4,13 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from glayers.activations import log_softmax
 from glayers.arrays import Floats, row_blocks
 from glayers.calibrators.auto_families import Candidate, Task
 from glayers.calibrators.shared_recalibration import recalibrate
 from glayers.fitting.folds import assign_folds
 from glayers.fitting.simplex import SHARES, Parts
 from glayers.maps import Chain
-from glayers.maps.keep_order import KeepOrder
+from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.maps.stack import Stack, mixed
 
 # A family that would count for less is not worth carrying along.
@@ -28,22 +29,26 @@ class Mixture(NamedTuple):
 
 
 def mixture_of(candidates: list[Candidate], task: Task) -> Mixture:
-    """Mix, leave out what hardly counts, mix again, and correct."""
-    shares = _shares(candidates, task)
-    kept = [candidate for candidate, share in zip(candidates, shares, strict=True) if share >= _LEAST_SHARE]
+    """Mix, leave out what hardly counts, mix again until all count, and correct."""
+    kept, shares = candidates, _shares(candidates, task)
+    while shares.min() < _LEAST_SHARE:
+        kept = [candidate for candidate, share in zip(kept, shares, strict=True) if share >= _LEAST_SHARE]
+        shares = _shares(kept, task)
     if len(kept) == 1:
         # It carries its own correction, or is temperature scaling.
         return Mixture(kept[0].chain, kept[0].out_of_fold, {kept[0].name: 1.0}, np.nan, np.nan)
-    shares = _shares(kept, task)
     held_out = mixed(shares, [candidate.out_of_fold for candidate in kept])
-    folds = assign_folds(task.given.labels, task.given.groups, task.n_folds, task.seed + 3)
+    folds = assign_folds(len(task.given), task.given.groups, task.n_folds, task.seed + 3)
     found = recalibrate(held_out, task.given, folds)
+    last, corrected = found.chain, found.out_of_fold
     # A mixture of maps that keep the order keeps it too; the correction might not.
-    last = Chain((KeepOrder.of(found.chain),)) if task.keep_order and found.chain.steps else found.chain
+    if task.keep_order and last.steps:
+        bent = KeepOrder.of(last)
+        last, corrected = Chain((bent,)), log_softmax(in_order_of(held_out, corrected, bent.slope))
     stack = Stack(shares, tuple(candidate.chain for candidate in kept))
     return Mixture(
         Chain((stack,)) + last,
-        found.out_of_fold,
+        corrected,
         {candidate.name: float(share) for candidate, share in zip(kept, shares, strict=True)},
         found.gain,
         found.error,

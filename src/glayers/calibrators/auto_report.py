@@ -11,8 +11,6 @@ from glayers.calibrators.auto_mixture import Mixture
 from glayers.fitting.comparison import paired_gain
 from glayers.predictions import Predictions
 
-# Shares and strengths are chosen on the rows that then judge: one standard error would forgive too much.
-_STANDARD_ERRORS = 2.0
 _ROUNDING = 1e-12  # copies of the same predictions differ by no more
 _LOSSES = {"log": "log loss", "brier": "Brier score"}
 
@@ -25,14 +23,18 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def judge(losses: Mapping[str, Floats], mixture: Floats, given: Predictions) -> Verdict:
-    """Keep the mixture where it gains more than two standard errors over the better of temperature and nothing."""
+def judge(losses: Mapping[str, Floats], at_home: Floats, mixture: Floats, given: Predictions) -> Verdict:
+    """Keep the mixture where it gains more than a standard error over the better of temperature and nothing.
+
+    What is richer has to beat temperature scaling `at_home`, on the very rows that one was fitted to.
+    """
     means = {name: float(np.average(values, weights=given.weights)) for name, values in losses.items()}
     simple = min(("temperature", "nothing"), key=means.__getitem__)
-    gain, error = paired_gain(losses[simple], mixture, given.weights, given.groups)
+    before = at_home if simple == "temperature" else losses[simple]
+    gain, error = paired_gain(before, mixture, given.weights, given.groups)
     mixture_loss = float(np.average(mixture, weights=given.weights))
     said = f"{gain:.2g} +- {error:.2g} lower held-out loss than {simple}"
-    if gain > max(_STANDARD_ERRORS * error, _ROUNDING * abs(mixture_loss)):
+    if gain > max(error, _ROUNDING * abs(mixture_loss)):
         return Verdict("mixture", mixture_loss, f"the mixture has a {said}")
     return Verdict(simple, mixture_loss, f"no gain to rely on ({said}): {simple} is returned")
 
@@ -42,6 +44,7 @@ def told(
     losses: Mapping[str, Floats],
     candidates: Mapping[str, Candidate],
     mixture: Mixture,
+    shares: Mapping[str, float],
     verdict: Verdict,
     left_out: Mapping[str, str],
 ) -> str:
@@ -57,7 +60,7 @@ def told(
     for name, values in losses.items():
         mean = float(np.average(values, weights=task.given.weights))
         gain = "-" if name == "temperature" else _gain(losses["temperature"], values, task.given)
-        share = mixture.shares.get(name, 0.0)
+        share = shares.get(name, 0.0)
         made = candidates.get(name)
         learned, seconds = ("0", "-") if made is None else (f"{made.n_parameters:,}", f"{made.seconds:.1f}")
         lines.append(f"| {name} | {mean:.5f} | {gain} | {share:.2f} | {learned} | {seconds} |")
@@ -78,4 +81,5 @@ def _gain(before: Floats, after: Floats, given: Predictions) -> str:
 def _correction(mixture: Mixture) -> str:
     if np.isnan(mixture.gain):
         return ""
-    return f", of which the last correction, shared by all classes, gained {mixture.gain:+.5f} +- {mixture.error:.5f}"
+    worth = "gained" if mixture.gain >= 0 else "lost"
+    return f"; the last correction, shared by all classes, {worth} {abs(mixture.gain):.5f} +- {mixture.error:.5f} of it"

@@ -49,7 +49,7 @@ class ClassPart(NamedTuple):
 def temperature_part(given: Predictions, options: Options) -> ClassPart:
     """One factor."""
     whole = fit_inverse_temperature(given.logits, given.labels, given.weights)
-    folds = assign_folds(given.labels, given.groups, options.n_folds, options.seed)
+    folds = assign_folds(len(given), given.groups, options.n_folds, options.seed)
     result = np.empty((len(given), given.n_classes))
     for fold in range(int(folds.max()) + 1):
         mine, factor = folds == fold, whole.factor
@@ -64,7 +64,7 @@ def temperature_part(given: Predictions, options: Options) -> ClassPart:
 def vector_part(given: Predictions, options: Options) -> ClassPart:
     """A scale and a shift for each class, at the strength of least held-out loss: cheap, however many classes."""
     n_folds = options.n_folds if given.logits.size <= _LARGE else min(3, options.n_folds)
-    folds = assign_folds(given.labels, given.groups, n_folds, options.seed)
+    folds = assign_folds(len(given), given.groups, n_folds, options.seed)
     best, least, held_out = _STRENGTHS[0], math.inf, np.empty((0, 0))
     for strength in _STRENGTHS:
         result = np.empty((len(given), given.n_classes))

@@ -40,7 +40,7 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     prefix = _scaled(_start_factor(temperature.factor, given))
     inputs = prefix(given.logits.astype(np.float64))
     body = Chain((Centre(np.zeros(())), *plan.layers(given.n_classes).steps))
-    folds = assign_folds(given.labels, given.groups, plan.n_folds, plan.seed)
+    folds = assign_folds(len(given), given.groups, plan.n_folds, plan.seed)
     train, held_out = fold_weights(folds, given.weights)
     settings = list(itertools.product(plan.learning_rates, plan.weight_decays, (0.0, 1.0)))
     objective = _objective(plan, body, inputs, given.labels, train, held_out, settings)

@@ -133,7 +133,7 @@ class LinearScaling(Calibrator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         usual = 5 if len(given) * path.start.size <= _SMALL else 3
         n_folds = usual if self.n_folds is None else self.n_folds
-        folds = assign_folds(given.labels, given.groups, n_folds, seed)
+        folds = assign_folds(len(given), given.groups, n_folds, seed)
         train, _ = fold_weights(folds, given.weights)
         chosen, trials = path.search(folds, train)
         # The same temperature is under every fold's fit, so what is compared is all that they add to it.

@@ -45,7 +45,7 @@ def descend_in_order(
     seed: int,
 ) -> Descent:
     """Let the folds say how long to descend, then fit all rows once for as long."""
-    folds = assign_folds(given.labels, given.groups, n_folds, seed)
+    folds = assign_folds(len(given), given.groups, n_folds, seed)
     train, held_out = fold_weights(folds, given.weights)
     tensors = start.with_parameters({name: torch.as_tensor(value) for name, value in start.parameters().items()})
     objective = Objective(

@@ -25,7 +25,7 @@ def fit_paper(plan: Plan, given: Predictions) -> Fitted:
     rows = rows_on(plan.device, given.logits.astype(np.float64), given.labels, layers.n_parameters)
     settings = list(itertools.product(plan.learning_rates, plan.weight_decays))
     if len(settings) > 1:
-        folds = assign_folds(given.labels, given.groups, plan.n_folds, plan.seed)
+        folds = assign_folds(len(given), given.groups, plan.n_folds, plan.seed)
         train, held_out = fold_weights(folds, given.weights)
         run, objective = _train(plan, layers, rows, train, held_out, settings)
         losses = run.held_out.numpy().reshape(len(settings), len(train)) @ fold_shares(folds, given.weights)

@@ -62,7 +62,7 @@ class SharedGLayers(Calibrator):
         own = {"n_folds": self.n_folds} | (self.settings or {})
         part = CLASS_PARTS[self.class_part](given, Options(n_folds=self.n_folds, seed=seed, settings=own))
         # Other folds than the class-wise part had, so that no fold's rows share one model's errors.
-        folds = assign_folds(given.labels, given.groups, self.n_folds, seed + 1)
+        folds = assign_folds(len(given), given.groups, self.n_folds, seed + 1)
         found = recalibrate(part.out_of_fold, given, folds)
         kept = bool(found.chain.steps)
         self.map_, self.out_of_fold_ = part.chain + found.chain, found.out_of_fold

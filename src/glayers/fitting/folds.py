@@ -1,40 +1,37 @@
-"""Labels and groups -> folds: every row gets the number of the fold that holds it out."""
+"""Rows and groups -> folds: every row gets the number of the fold that holds it out.
 
-import warnings
+Labels have no say. Folds that each hold a class as often as all rows do tell the training rows how often it comes in
+the held-out ones: an intercept that learns a class's chance excess would look like a gain, and be none on new rows.
+"""
 
 import numpy as np
-from sklearn.model_selection import StratifiedGroupKFold
 
 from glayers.arrays import Array, Floats, Ints
 from glayers.errors import GlayersError
 
 
-def assign_folds(labels: Ints, groups: Array | None, n_folds: int, random_state: int) -> Ints:
-    """Stratify by label, however rare a class is; with groups, keep each group within one fold.
+def assign_folds(n_rows: int, groups: Array | None, n_folds: int, random_state: int) -> Ints:
+    """Deal rows out at random, equally many to each fold; with groups, each goes whole to the fold with least rows.
 
-    >>> assign_folds(np.array([0, 0, 0, 1, 1, 1, 2]), None, n_folds=3, random_state=0).shape
-    (7,)
+    >>> np.bincount(assign_folds(7, None, n_folds=3, random_state=0)).tolist()
+    [3, 2, 2]
     """
     if n_folds < 2:
         raise GlayersError(f"cross-validation needs at least 2 folds; got {n_folds}")
-    if len(labels) < 2:
-        raise GlayersError(f"cross-validation needs at least 2 rows, one to hold out; got {len(labels)}")
+    if n_rows < 2:
+        raise GlayersError(f"cross-validation needs at least 2 rows, one to hold out; got {n_rows}")
     rng = np.random.default_rng(random_state)
-    folds = np.empty(len(labels), dtype=np.int64)
     if groups is None:
-        # Rows of one class stand together in random order; dealing them out like cards stratifies.
-        order = np.lexsort((rng.random(len(labels)), labels))
-        folds[order] = np.arange(len(labels)) % min(n_folds, len(labels))
-        return folds
-    n_groups = len(np.unique(groups))
-    if n_groups < 2:
+        return rng.permutation(np.arange(n_rows) % min(n_folds, n_rows))
+    _, members, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
         raise GlayersError("groups must hold at least 2 different values to hold one of them out")
-    splitter = StratifiedGroupKFold(min(n_folds, n_groups), shuffle=True, random_state=random_state)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a rare class cannot be in every fold; nothing is lost by it
-        for fold, (_, held_out) in enumerate(splitter.split(labels, labels, groups)):
-            folds[held_out] = fold
-    return folds
+    fold_of_group = np.empty(len(sizes), dtype=np.int64)
+    filled = np.zeros(min(n_folds, len(sizes)))
+    for group in np.lexsort((rng.random(len(sizes)), -sizes)):  # large ones first, equal ones in random order
+        fold_of_group[group] = filled.argmin()
+        filled[fold_of_group[group]] += sizes[group]
+    return fold_of_group[members.ravel()]
 
 
 def fold_weights(folds: Ints, weights: Floats | None) -> tuple[Floats, Floats]:

@@ -21,12 +21,14 @@ _TOLERANCE = 1e-8  # of a mean over rows: a thousandth of a nat for a hundred th
 
 
 class SharedRows(NamedTuple):
-    """Rows as outcomes: features (n, outcomes, 30), their logits, which one is the label, and a scale for penalties."""
+    """Rows as outcomes: features (n, outcomes, 30), their logits, which one is the label, and a scale for penalties.
+
+    A label among the rest counts as the rest: its share of them is none of the correction's doing.
+    """
 
     features: Floats
     logits: Floats
     labels: Ints
-    within: Floats
     scale: Floats
     centre: Floats
     spread: Floats
@@ -40,8 +42,8 @@ class SharedFit(NamedTuple):
     fits: Floats
 
 
-def shared_rows(log_probabilities: Floats, labels: Ints) -> SharedRows:
-    """Prepare rows once for any number of fits."""
+def shared_rows(log_probabilities: Floats, labels: Ints, weights: Floats | None = None) -> SharedRows:
+    """Prepare rows once for any number of fits; what is typical of them counts every row by its weight."""
     n_rows, n_classes = log_probabilities.shape
     depth = min(DEPTH, n_classes)
     order, raw = np.empty((n_rows, depth), dtype=np.int64), np.empty((n_rows, N_CONTEXT - 1))
@@ -50,23 +52,20 @@ def shared_rows(log_probabilities: Floats, labels: Ints) -> SharedRows:
         block = log_probabilities[rows]
         raw[rows] = raw_context(block, np.take_along_axis(block, order[rows], axis=1))
     highest = np.take_along_axis(log_probabilities, order, axis=1)
-    centre, spread = raw.mean(axis=0), raw.std(axis=0) + 1e-9
+    centre = _mean(raw, weights)
+    spread = np.sqrt(_mean((raw - centre) ** 2, weights)) + 1e-9
     standard = context(raw, centre, spread)
     features = (np.stack(shapes(highest), axis=-1)[..., None] * standard[:, None, None, :]).reshape(n_rows, depth, -1)
     is_label = order == labels[:, None]
-    found = is_label.any(axis=1)
-    place, within, logits = np.where(found, is_label.argmax(axis=1), depth), np.zeros(n_rows), highest
+    place, logits = np.where(is_label.any(axis=1), is_label.argmax(axis=1), depth), highest
     if depth < n_classes:
         rest = np.log(np.maximum(-np.expm1(np.log(np.exp(highest).sum(axis=1))), 1e-300))
         logits = np.column_stack([highest, rest])
         features = np.concatenate([features, features[:, -1:]], axis=1)
-        # A label among the rest: its share of the rest does not depend on the correction.
-        own = log_probabilities[np.arange(n_rows), labels]
-        within = np.where(found, 0.0, own - rest)
     p = np.exp(np.minimum(logits, 0.0))[..., None]
     mean = (p * features).sum(axis=1, keepdims=True)
-    scale = (p * (features - mean) ** 2).sum(axis=1).mean(axis=0) + 1e-12
-    return SharedRows(features, logits, place, within, scale, centre, spread)
+    scale = _mean((p * (features - mean) ** 2).sum(axis=1), weights) + 1e-12
+    return SharedRows(features, logits, place, scale, centre, spread)
 
 
 def average_shared(rows: SharedRows, weights: Floats, near: Floats | None = None) -> SharedFit:
@@ -87,9 +86,7 @@ def average_shared(rows: SharedRows, weights: Floats, near: Floats | None = None
         fits.append(theta)
         evidence.append(-n_rows * optimum.value - determinant / 2)
     fits.append(np.zeros_like(theta))
-    # The optima's values leave out `within`, which no correction changes.
-    plain = shared_losses(rows, fits[-1]) + rows.within
-    evidence.append(-n_rows * float(np.average(plain, weights=weights)))
+    evidence.append(-n_rows * float(np.average(shared_losses(rows, fits[-1]), weights=weights)))
     chances = np.exp(np.array(evidence) - max(evidence))
     chances /= chances.sum()
     return SharedFit(chances @ np.array(fits), chances, np.array(fits))
@@ -112,14 +109,10 @@ def fit_shared(rows: SharedRows, weights: Floats, strength: float, start: Floats
     features, logits, labels = rows.features[used], rows.logits[used], rows.labels[used]
     own = features[np.arange(len(labels)), labels]
     value, p = _value(features, logits, labels, shares, penalty, theta)
-    curvature = np.zeros((len(theta), len(theta)))
     for _ in range(_MOST_STEPS):
         mean = np.einsum("ns,nsd->nd", p, features)
         gradient = ((mean - own) * shares[:, None]).sum(axis=0) + penalty * theta
-        spread = (features * np.sqrt(p * shares[:, None])[..., None]).reshape(-1, len(theta))
-        middle = mean * np.sqrt(shares)[:, None]
-        curvature = spread.T @ spread - middle.T @ middle
-        step = -np.linalg.solve(curvature + np.diag(penalty + 1e-12), gradient)
+        step = -np.linalg.solve(_curvature(features, p, mean, shares) + np.diag(penalty + 1e-12), gradient)
         length, slope = 1.0, float(gradient @ step)
         following, p_next = _value(features, logits, labels, shares, penalty, theta + step)
         while not following <= value + 1e-4 * length * slope and length > 1e-8:
@@ -130,20 +123,31 @@ def fit_shared(rows: SharedRows, weights: Floats, strength: float, start: Floats
         gained, value, p, theta = value - following, following, p_next, theta + length * step
         if gained < _TOLERANCE:
             break
-    return SharedOptimum(theta, value, curvature)
+    return SharedOptimum(theta, value, _curvature(features, p, np.einsum("ns,nsd->nd", p, features), shares))
 
 
 def shared_losses(rows: SharedRows, theta: Floats) -> Floats:
-    """Log loss of each row under a correction."""
+    """Log loss of each row's outcome under a correction."""
     logits = rows.logits + rows.features @ theta
     top = logits.max(axis=1)
     total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
-    return total - logits[np.arange(len(rows.labels)), rows.labels] - rows.within
+    return total - logits[np.arange(len(rows.labels)), rows.labels]
 
 
 def shared_step(rows: SharedRows, theta: Floats) -> Shared:
     """Return the correction as a step of a map."""
     return Shared(theta.reshape(N_SHAPES, N_CONTEXT), rows.centre, rows.spread, np.asarray(float(DEPTH)))
+
+
+def _mean(values: Floats, weights: Floats | None) -> Floats:
+    return values.mean(axis=0) if weights is None else np.average(values, axis=0, weights=weights)
+
+
+def _curvature(features: Floats, p: Floats, mean: Floats, shares: Floats) -> Floats:
+    """Mean over rows of the covariance of an outcome's features."""
+    spread = (features * np.sqrt(p * shares[:, None])[..., None]).reshape(-1, features.shape[-1])
+    middle = mean * np.sqrt(shares)[:, None]
+    return np.asarray(spread.T @ spread - middle.T @ middle)
 
 
 def _value(
