@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +92,63 @@ def test_unlike_parts_and_unknown_methods_are_refused() -> None:
         compare(rows(30), rows(30, seed=1), "auto")
     with pytest.raises(GlayersError, match="no method may be called 'uncalibrated'"):
         compare(rows(30), rows(30, seed=1), {"uncalibrated": TemperatureScaling()})
+
+
+@pytest.mark.parametrize(
+    ("calibration", "test", "complaint"),
+    [
+        (
+            rows(30).logits,
+            rows(30),
+            r"calibration must be Predictions, as Predictions\(logits, labels\).*got ndarray arr",
+        ),
+        (rows(30), (rows(30).logits, rows(30).labels), "test must be Predictions.*got tuple"),
+        (None, rows(30), "calibration must be Predictions.*got NoneType None"),
+    ],
+    ids=["array", "pair", "none"],
+)
+def test_what_is_no_predictions_is_refused_with_the_way_to_make_some(
+    calibration: Any, test: Any, complaint: str
+) -> None:
+    with pytest.raises(BadPredictions, match=complaint) as caught:
+        compare(calibration, test, ["temperature"])
+    assert "\n" not in str(caught.value)
+
+
+ONE = TemperatureScaling()
+
+
+@pytest.mark.parametrize(
+    ("methods", "complaint"),
+    [
+        ({"a": TemperatureScaling}, "'a' must be a calibrator; got the class TemperatureScaling: call it"),
+        ({"a": CALIBRATORS["matrix-odir"]}, "'a' must be a calibrator; got partial .*: call it"),
+        ({"a": "temperature"}, r"'a' must be a calibrator; got str 'temperature', such as TemperatureScaling\(\)"),
+        ({"a": None}, "'a' must be a calibrator; got NoneType None"),
+        ({3: TemperatureScaling()}, "names of methods must be text; got int 3"),
+        ({"a": ONE, "b": VectorScaling(), "c": ONE}, "'a' and 'c' are one and the same calibrator.*clone"),
+        ([TemperatureScaling()], "methods must be names.*got TemperatureScaling TemperatureScaling.*'mine'"),
+        ([TemperatureScaling], "methods must be names.*got the class TemperatureScaling"),
+        ([["temperature"]], "methods must be names.*got list"),
+        (None, "methods must be a list of names or a dict of calibrators; got NoneType None"),
+        (3, "methods must be a list of names or a dict of calibrators; got int 3"),
+        (TemperatureScaling(), "a list of names or a dict of calibrators; got TemperatureScaling"),
+    ],
+    ids=str,
+)
+def test_what_is_no_method_is_refused_before_anything_is_fitted(methods: Any, complaint: str) -> None:
+    with pytest.raises(GlayersError, match=complaint):
+        compare(rows(30), rows(30, seed=1), methods)
+    assert "map_" not in vars(ONE)
+
+
+def test_logits_of_what_failed_or_was_never_there_say_so() -> None:
+    calibration = Predictions(rows(300).logits, rows(300).labels, groups=np.zeros(300, dtype=int))
+    found = compare(calibration, rows(400, seed=1), ["temperature", "vector"])
+    with pytest.raises(GlayersError, match="vector could not be fitted: groups must hold at least 2"):
+        found.logits("vector")
+    with pytest.raises(GlayersError, match=r"no method 'magic' here; there are uncalibrated, temperature$"):
+        found.logits("magic")
 
 
 def test_the_same_rows_twice_are_no_proof() -> None:

@@ -68,6 +68,25 @@ def test_an_error_names_the_file_the_reason_and_the_way_out(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(BadFile, match=rf"^{path}: is a pipe, a device or the like, .*give another name"):
+            write_whole(path, b"new")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+def test_names_that_no_file_can_have_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match=r"a\\x00b'.*the character NUL"):
+        write_whole(tmp_path / "a\0b", b"")
+    with pytest.raises(BadFile, match="is a directory"):
+        write_whole(Path("/"), b"")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_link_keeps_pointing_where_it_did(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     target, link = tmp_path / "there" / "a", tmp_path / "link"

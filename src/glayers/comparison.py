@@ -51,6 +51,10 @@ class Comparison:
         """Return the test rows' logits as a method calibrates them, or as they came."""
         if method == UNCALIBRATED:
             return self.test.logits
+        if method in self.failed:
+            raise GlayersError(f"{method} could not be fitted: {self.failed[method]}")
+        if method not in self.calibrators:
+            raise GlayersError(f"no method {method!r} here; there are {', '.join(self.scorecards)}")
         return self.calibrators[method].transform(self.test.logits)
 
     def differences(
@@ -128,6 +132,12 @@ def compare(
     >>> found.scorecards["temperature"].nll < found.scorecards["uncalibrated"].nll
     True
     """
+    for name, part in (("calibration", calibration), ("test", test)):
+        if not isinstance(part, Predictions):
+            raise BadPredictions(
+                f"{name} must be Predictions, as Predictions(logits, labels) or read_predictions(path) makes them; "
+                f"got {_described(part)}"
+            )
     _check_alike(calibration, test)
     chosen = _calibrators(methods, random_state)
     cards = {UNCALIBRATED: score_checked_logits(test.logits, test.labels, test.weights)}
@@ -165,19 +175,50 @@ def _try(name: str, calibrator: Calibrator, calibration: Predictions, result: Co
 
 def _calibrators(methods: Iterable[str] | Mapping[str, Calibrator], random_state: int) -> dict[str, Calibrator]:
     if isinstance(methods, Mapping):
-        if UNCALIBRATED in methods:
-            raise GlayersError(f"no method may be called {UNCALIBRATED!r}: that is what all are compared with")
-        return dict(methods)
+        return _checked_calibrators(methods)
     if isinstance(methods, str):
         raise GlayersError(f"methods must be a list of names, such as [{methods!r}]")
+    if not isinstance(methods, Iterable):
+        raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {_described(methods)}")
     made: dict[str, Any] = {}
     for name in methods:
+        if not isinstance(name, str):
+            raise GlayersError(
+                f"methods must be names, such as 'temperature'; got {_described(name)}. Calibrators of your own go "
+                f"by names of your own: {{'mine': TemperatureScaling()}}"
+            )
         if name not in CALIBRATORS:
             raise GlayersError(f"unknown method {name!r}; known are {', '.join(CALIBRATORS)}")
         made[name] = CALIBRATORS[name]()
         if "random_state" in made[name].get_params():
             made[name].set_params(random_state=random_state)
     return made
+
+
+def _checked_calibrators(methods: Mapping[Any, Any]) -> dict[str, Calibrator]:
+    """Return calibrators under names of the caller's own, each of which can be fitted without undoing another's fit."""
+    if UNCALIBRATED in methods:
+        raise GlayersError(f"no method may be called {UNCALIBRATED!r}: that is what all are compared with")
+    named: dict[int, str] = {}
+    for name, calibrator in methods.items():
+        if not isinstance(name, str):
+            raise GlayersError(f"names of methods must be text; got {_described(name)}")
+        if not isinstance(calibrator, Calibrator):
+            way_out = ": call it, and pass what it makes" if callable(calibrator) else ", such as TemperatureScaling()"
+            raise GlayersError(f"{name!r} must be a calibrator; got {_described(calibrator)}{way_out}")
+        if id(calibrator) in named:
+            raise GlayersError(
+                f"{named[id(calibrator)]!r} and {name!r} are one and the same calibrator, and its second fit would "
+                f"undo the first: pass a copy, sklearn.base.clone(calibrator)"
+            )
+        named[id(calibrator)] = name
+    return dict(methods)
+
+
+def _described(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"{type(value).__name__} {' '.join(repr(value).split()):.60}"
 
 
 def _check_alike(calibration: Predictions, test: Predictions) -> None:

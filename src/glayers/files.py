@@ -13,12 +13,16 @@ def write_whole(path: Path, data: bytes) -> None:
     The bytes go to a file of another name in the same folder, reach the disk, and then take the name. A link is
     followed, and a file that is replaced hands its permissions on.
     """
+    if "\0" in str(path):
+        raise BadFile(f"{str(path)!r}: no name of a file holds the character NUL; leave it out")
     target = Path(os.path.realpath(path))
     # Named before it exists: an interrupt at any moment knows what to clear away.
-    unfinished = target.with_name(f".{secrets.token_hex(8)}.unfinished")
+    unfinished = target.parent / f".{secrets.token_hex(8)}.unfinished"
     try:
         if target.is_dir():
             raise BadFile(f"{path}: is a directory; give the name of a file in it")
+        if target.exists() and not target.is_file():
+            raise BadFile(f"{path}: is a pipe, a device or the like, and no file to replace; give another name")
         _write(unfinished, data)
         if target.exists():
             unfinished.chmod(target.stat().st_mode)

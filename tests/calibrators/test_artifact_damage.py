@@ -195,7 +195,7 @@ def test_of_a_foreign_file_no_more_than_the_header_is_read(tmp_path: Path, heade
 
 
 def test_a_file_cut_short_at_any_moment_of_its_reading_ends_no_process(saved: Path) -> None:
-    # A memory map whose file loses its end is a SIGBUS, which no `except` sees. Here the file goes at every line in turn.
+    # A memory map whose file loses its end is a SIGBUS, which no `except` sees. It is cut at every line in turn.
     code = (
         "import sys, pathlib, glayers\n"
         "from glayers.calibrators import artifact_file\n"

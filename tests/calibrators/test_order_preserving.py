@@ -125,7 +125,7 @@ def test_groups_stay_together_and_the_same_seed_gives_the_same_bytes() -> None:
 
 
 def test_a_class_without_rows_keeps_a_small_positive_probability() -> None:
-    z, labels, _ = bent(800)
+    z, labels, _ = bent(2_000)
     with pytest.warns(GlayersWarning, match="no row is labelled 2"):
         found = OrderPreserving("diagonal", max_iterations=15).fit(z[labels != 2], labels[labels != 2])
     assert (found.predict_proba(z) > 0).all()

@@ -9,7 +9,6 @@ from scipy.special import log_softmax, logsumexp
 from glayers import GlayersError, GlayersWarning, Predictions, metrics
 from glayers.calibrators.shared_g_layers import SharedGLayers
 from glayers.calibrators.shared_recalibration import recalibrate
-from glayers.fitting.comparison import paired_gain
 from glayers.fitting.folds import assign_folds
 from glayers.fitting.penalty_path import counted_rows
 from glayers.fitting.shared import (
@@ -21,6 +20,7 @@ from glayers.fitting.shared import (
     shared_rows,
     shared_step,
 )
+from glayers.maps.layouts import n_learned
 from glayers.maps.shared import Shared
 
 
@@ -65,13 +65,13 @@ def test_numpy_and_torch_agree(classes: int) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 5, 30])
-def test_the_losses_of_the_fit_are_the_losses_of_the_step(classes: int) -> None:
+def test_what_the_fit_takes_off_the_losses_is_what_the_step_takes_off(classes: int) -> None:
     logits, labels = bent(300, classes)
-    plain = log_softmax(logits, axis=1)
+    plain, own = log_softmax(logits, axis=1), (np.arange(300), labels)
     rows = shared_rows(plain, labels)
     theta = np.random.default_rng(2).normal(size=30) / 20
-    outputs = shared_step(rows, theta)(plain)
-    np.testing.assert_allclose(shared_losses(rows, theta), -outputs[np.arange(300), labels], atol=1e-8)
+    gains = shared_losses(rows, np.zeros(30)) - shared_losses(rows, theta)
+    np.testing.assert_allclose(gains, shared_step(rows, theta)(plain)[own] - plain[own], atol=1e-8)
 
 
 def test_newton_ends_where_a_general_optimiser_does() -> None:
@@ -89,13 +89,35 @@ def test_newton_ends_where_a_general_optimiser_does() -> None:
     assert objective(ours) <= other.fun + 1e-9
 
 
-def test_weights_of_two_are_rows_twice() -> None:
+@pytest.mark.parametrize("classes", [4, 12])
+def test_whole_weights_are_rows_repeated(classes: int) -> None:
+    logits, labels = bent(200, classes)
+    plain = log_softmax(logits, axis=1)
+    times = np.random.default_rng(4).integers(0, 4, 200)  # 0 is no row at all
+    many = np.repeat(np.arange(200), times)
+    rows, repeated = shared_rows(plain, labels, times.astype(float)), shared_rows(plain[many], labels[many])
+    for part in ("scale", "centre", "spread"):
+        np.testing.assert_allclose(getattr(rows, part), getattr(repeated, part), rtol=1e-9)
+    weighted, unweighted = average_shared(rows, times.astype(float)), average_shared(repeated, np.ones(len(many)))
+    np.testing.assert_allclose(weighted.theta, unweighted.theta, atol=1e-7)
+    np.testing.assert_allclose(weighted.chances, unweighted.chances, atol=1e-7)
+
+
+def test_equal_weights_prepare_rows_as_none_do() -> None:
     logits, labels = bent(200, 4)
+    plain = log_softmax(logits, axis=1)
+    for one, other in zip(shared_rows(plain, labels), shared_rows(plain, labels, np.full(200, 0.3)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_the_curvature_is_that_at_the_answer() -> None:
+    logits, labels = bent(400, 5)
     rows = shared_rows(log_softmax(logits, axis=1), labels)
-    twice = shared_rows(log_softmax(np.tile(logits, (2, 1)), axis=1), np.tile(labels, 2))
-    weighted, repeated = average_shared(rows, np.full(200, 2.0)), average_shared(twice, np.ones(400))
-    np.testing.assert_allclose(weighted.theta, repeated.theta, atol=1e-7)
-    np.testing.assert_allclose(weighted.chances, repeated.chances, atol=1e-7)
+    found = fit_shared(rows, np.ones(400), strength=10.0)
+    # The curvature of the log loss is the covariance of the features under the chances of the outcomes.
+    chances = np.exp(log_softmax(rows.logits + rows.features @ found.theta, axis=1))
+    covariances = [np.cov(f, rowvar=False, aweights=p, ddof=0) for f, p in zip(rows.features, chances, strict=True)]
+    np.testing.assert_allclose(found.curvature, np.mean(covariances, axis=0), rtol=1e-9, atol=1e-12)
 
 
 def test_rows_of_no_weight_teach_nothing() -> None:
@@ -161,25 +183,6 @@ def test_a_correction_that_does_harm_is_left_out(monkeypatch: pytest.MonkeyPatch
         SharedGLayers("temperature", random_state=0).fit(logits, labels)
 
 
-def test_the_gain_is_paired_and_its_error_is_that_of_a_mean() -> None:
-    before, after = np.array([2.0, 3.0, 4.0, 9.0]), np.array([1.0, 1.0, 4.0, 3.0])
-    gains = before - after  # 1, 2, 0, 6
-    gain, error = paired_gain(before, after, None, None)
-    assert gain == pytest.approx(2.25)
-    assert error == pytest.approx(gains.std(ddof=1) / 2)
-
-
-def test_rows_of_no_weight_and_rows_of_one_group_tell_nothing_more() -> None:
-    rng = np.random.default_rng(0)
-    before, after = rng.normal(size=(2, 40))
-    few = paired_gain(before[:20], after[:20], None, None)
-    assert paired_gain(before, after, np.where(np.arange(40) < 20, 3.0, 0.0), None) == pytest.approx(few)
-    twenty_times = np.repeat(np.arange(40), 20)
-    grouped = paired_gain(before[twenty_times], after[twenty_times], None, twenty_times)
-    assert grouped == pytest.approx(paired_gain(before, after, None, None))
-    assert paired_gain(before, after, None, np.zeros(40))[1] == np.inf
-
-
 @pytest.mark.parametrize("part", ["temperature", "g-layers"])
 def test_it_calibrates_what_a_temperature_cannot(part: Any) -> None:
     calibration, test = bent(4_000, 8), bent(20_000, 8, seed=1)
@@ -214,11 +217,42 @@ def test_kept_in_order_no_row_ranks_its_classes_anew(part: Any) -> None:
     assert np.array_equal(free.predict(test), test.argmax(axis=1)) == (part == "temperature")
 
 
-def test_unknown_parts_and_missing_folds_are_refused() -> None:
-    calibration = bent(200, 3)
-    wrong: Any = "forest"
-    with pytest.raises(GlayersError, match="class_part"):
-        SharedGLayers(wrong).fit(*calibration)
-    paper = {"recipe": "paper", "learning_rate": 1e-3, "weight_decay": 0.1, "max_epochs": 1}
-    with pytest.raises(GlayersError, match="cross-validation"):
-        SharedGLayers(settings=paper).fit(*calibration)
+@pytest.mark.parametrize(
+    ("chosen", "complaint"),
+    [
+        ({"class_part": "forest"}, "class_part must be one of .*; got 'forest'"),
+        ({"class_part": ["matrix"]}, r"class_part must be one of .*; got \['matrix'\]"),
+        ({"class_part": "vector", "settings": {"dropout": 0.1}}, "class_part='vector' has no setting 'dropout'.* none"),
+        (
+            {"settings": {"drop": 0.1, "max_epochs": 1}},
+            "class_part='g-layers' has no setting 'drop'; known are activation",
+        ),
+        ({"settings": ["max_epochs"]}, "settings must be a dict"),
+        ({"class_part": "temperature", "n_folds": "5"}, "n_folds must be at least 2, a whole number; got '5'"),
+        ({"class_part": "temperature", "n_folds": 2.5}, "n_folds must be at least 2, a whole number; got 2.5"),
+        ({"class_part": "temperature", "n_folds": 1}, "n_folds must be at least 2, a whole number; got 1"),
+        (
+            {"settings": {"recipe": "paper", "learning_rate": 1e-3, "weight_decay": 0.1, "max_epochs": 1}},
+            "cross-validat",
+        ),
+    ],
+    ids=str,
+)
+def test_settings_that_nothing_could_come_of_are_refused(chosen: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(GlayersError, match=complaint):
+        SharedGLayers(**chosen).fit(*bent(200, 3))
+
+
+def test_what_was_learned_is_counted_from_the_map() -> None:
+    fitted = SharedGLayers("temperature", random_state=0).fit(*bent(500, 4))
+    assert fitted.n_parameters_ == 31  # a temperature and 6 x 5 weights: where the context stood is not learned
+    assert n_learned(fitted.map_) == 31
+
+
+def test_from_few_rows_there_is_no_correction_and_words_for_it() -> None:
+    logits, labels = bent(6, 3)
+    with pytest.warns(GlayersWarning, match=r"\(from too few rows or groups.*, which is no evidence: the class-wise"):
+        fitted = SharedGLayers("temperature", n_folds=2, random_state=0).fit(logits, labels)
+    assert fitted.n_parameters_ == 1
+    assert "inf" not in fitted.diagnostics_.reason
+    assert fitted.gain_error_ == np.inf

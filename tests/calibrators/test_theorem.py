@@ -38,8 +38,8 @@ def rows_of(world: str, rows: int, seed: int) -> Sample:
 
 
 @cache
-def fitted(world: str, rows: int) -> GLayers:
-    seen = rows_of(world, rows, seed=1)
+def fitted(world: str, rows: int, seed: int = 1) -> GLayers:
+    seen = rows_of(world, rows, seed)
     return GLayers(random_state=0).fit(seen.logits, seen.labels)
 
 
@@ -47,8 +47,8 @@ def fresh(world: str) -> Sample:
     return rows_of(world, 10_000, seed=2)
 
 
-def kl_of(world: str, rows: int) -> float:
-    return divergence(fresh(world).truth, fitted(world, rows).predict_proba(fresh(world).logits))
+def kl_of(world: str, rows: int, seed: int = 1) -> float:
+    return divergence(fresh(world).truth, fitted(world, rows, seed).predict_proba(fresh(world).logits))
 
 
 def uncalibrated(logits: Numbers) -> Numbers:
@@ -60,7 +60,8 @@ def test_predictions_approach_the_truth_as_rows_grow(world: str) -> None:
     seen = rows_of(world, 10_000, seed=1)
     temperature = TemperatureScaling().fit(seen.logits, seen.labels)
     by_temperature = divergence(fresh(world).truth, temperature.predict_proba(fresh(world).logits))
-    few, many = kl_of(world, 1_000), kl_of(world, 10_000)
+    # One draw of 1,000 rows may be a lucky one.
+    few, many = float(np.mean([kl_of(world, 1_000, seed) for seed in (1, 3, 4)])), kl_of(world, 10_000)
     assert many < 0.7 * few
     assert many < 0.15 * by_temperature
 

@@ -64,7 +64,7 @@ def test_fewer_rows_than_folds_leave_one_row_out_each() -> None:
 
 
 def test_impossible_folds_are_refused() -> None:
-    with pytest.raises(GlayersError, match="at least 2 folds; got 1"):
+    with pytest.raises(GlayersError, match="n_folds must be at least 2, a whole number; got 1"):
         assign_folds(3, None, n_folds=1, random_state=0)
     with pytest.raises(GlayersError, match="at least 2 rows, one to hold out; got 1"):
         assign_folds(1, None, n_folds=5, random_state=0)

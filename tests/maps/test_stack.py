@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from glayers.activations import softmax
 from glayers.maps import Chain, Dense, Diagonal, Scale
 from glayers.maps.keep_order import KeepOrder, in_order_of
-from glayers.maps.stack import Stack
+from glayers.maps.stack import Stack, mixed
 from tests.strategies import Numbers
 
 
@@ -34,6 +34,24 @@ def test_a_share_of_one_is_that_branch() -> None:
     z, stack = some_logits(), some_stack()
     alone = Stack(np.array([0.0, 1.0]), stack.branches)
     np.testing.assert_allclose(np.exp(alone(z)), softmax(stack.branches[1](z)), atol=1e-14)
+
+
+def test_a_share_of_nothing_leaves_no_trace_however_unlikely_a_class() -> None:
+    # The first part gives class 0 all it has, the second next to nothing: e^-5000 is what comes out, not e^-709.
+    sure = Chain((Diagonal(np.array([0.0, 0.0, 0.0]), np.array([5000.0, 0.0, 0.0])),))
+    other = Chain((Diagonal(np.array([0.0, 0.0, 0.0]), np.array([0.0, 5000.0, 0.0])),))
+    expected = np.array([[-5000.0, 0.0, -5000.0]])
+    for nothing in (0.0, -1e-10):
+        shares = np.array([nothing, 1.0])
+        np.testing.assert_allclose(Stack(shares, (sure, other))(np.zeros((1, 3))), expected, atol=1e-9)
+        parts = [np.array([[0.0, -5000.0, -5000.0]]), expected]
+        np.testing.assert_array_equal(mixed(shares, parts), expected)
+
+
+def test_a_mixture_out_of_fold_is_what_the_stack_makes() -> None:
+    z, stack = some_logits(), some_stack()
+    parts = [np.log(softmax(branch(z))) for branch in stack.branches]
+    np.testing.assert_allclose(mixed(stack.shares, parts), stack(z), atol=1e-12)
 
 
 @pytest.mark.parametrize("step", [some_stack(), KeepOrder.of(Chain((some_stack(),)))])

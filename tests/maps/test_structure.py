@@ -8,9 +8,10 @@ import pytest
 
 from glayers.activations import Softmax
 from glayers.errors import BadFile, GlayersError
+from glayers.fitting.shared import shared_rows, shared_step
 from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
 from glayers.maps.keep_order import KeepOrder
-from glayers.maps.layouts import LAYOUTS
+from glayers.maps.layouts import LAYOUTS, n_learned
 from glayers.maps.order_preserving import Learning
 from glayers.maps.stack import Stack
 from glayers.maps.structure import chain_of, structure_of
@@ -51,6 +52,26 @@ def test_every_step_there_is_has_a_layout_but_for_two() -> None:
 def test_a_layout_names_the_parameters_of_its_step(name: str) -> None:
     own = {key for key in step_of(name).parameters() if not key.startswith("branch")}
     assert own == LAYOUTS[name].arrays.keys()
+
+
+def test_what_is_learned_is_counted_without_constants_and_for_one_of_several_members() -> None:
+    rng = np.random.default_rng(0)
+    layers = Chain((step_of("Centre"), Dense(rng.normal(size=(3, WIDTH, 7)), rng.normal(size=(3, 7)))))
+    # 35 weights and biases, whatever the members; the branch's share; no share of the mean, which is there or not.
+    blend = Blend(np.asarray(0.5), layers)
+    assert n_learned(Chain((blend,))) == 36
+    # One share of the stack beside them, since the other follows; 6 x 5 shared weights; no slope.
+    mixed = Chain((Stack(np.array([0.5, 0.5]), (Chain((blend,)), Chain((Scale.identity(),)))), step_of("Shared")))
+    assert n_learned(Chain((KeepOrder.of(mixed),))) == 36 + 1 + 1 + 30
+    assert (
+        n_learned(Chain((Activate(Softmax()), step_of("SharedCurve")))) == 1 + 6
+    )  # a factor, a slope for each stretch
+
+
+def test_the_layout_of_the_shared_correction_is_that_of_its_fit() -> None:
+    rows = shared_rows(np.log(np.full((20, 3), 1 / 3)), np.arange(20) % 3)
+    chain = Chain((shared_step(rows, np.zeros(30)),))
+    assert structure_of(chain_of(["Shared"], chain.parameters(), 3)) == ["Shared"]
 
 
 @every_step

@@ -1,18 +1,19 @@
 """An artifact -> one `.safetensors` file, and back: arrays by name, all else as JSON in its metadata; never code.
 
 The same artifact gives the same bytes. What cannot be read back is not written; what was damaged since is not believed.
+A file is read once and never mapped into memory: one that somebody cuts short meanwhile would end the process.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from glayers.arrays import Array
@@ -22,6 +23,9 @@ from glayers.files import write_whole
 
 METADATA = "glayers"  # one entry holds all: the order of several in a header is not ours to choose
 LONGEST_HEADER = 2**24  # 16 MB: names and label counts of some hundred thousand classes
+LARGEST_FILE = 2**32  # 4 GB: g-layers of 1,000 classes and ten members are a tenth of it
+# Names with what they hold, checked against each other and against the length of the bytes; it ships without types.
+_tensors_in: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
 _DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 
 
@@ -35,22 +39,19 @@ def write_artifact(artifact: Artifact, path: Path) -> None:
         raise GlayersError(f"not saved, since it could not be loaded again: {error}") from error
     if _header_length(data) > LONGEST_HEADER:
         raise GlayersError(f"settings and names take more than {LONGEST_HEADER} bytes: shorten the class names")
+    if len(data) > LARGEST_FILE:
+        raise GlayersError(f"the map takes more than {LARGEST_FILE} bytes: fit fewer members or smaller layers")
     write_whole(path, data)
 
 
 def read_artifact(path: Path) -> Artifact:
     """Read what `write_artifact` wrote, and check all of it; call it within `problems_of(path)`."""
-    _check_beginning(path)
-    with safe_open(path, framework="numpy") as file:
-        text = (file.metadata() or {}).get(METADATA)
-        if text is None:
-            raise BadFile("is a safetensors file, but no calibrator of glayers; load it with what wrote it")
-        names = list(file.keys())
-        kinds = {name: file.get_slice(name).get_dtype() for name in names}
-        odd = [name for name, kind in kinds.items() if kind != "F64"]
-        if odd:
-            raise BadFile(f"the array {odd[0]!r:.60} must be of type F64; it is {kinds[odd[0]]}")
-        arrays = {name: np.array(file.get_tensor(name)) for name in names}
+    text, data = _facts_and_bytes(path)
+    arrays = {}
+    for name, tensor in _tensors_in(data):
+        if tensor["dtype"] != "F64":
+            raise BadFile(f"the array {name!r:.60} must be of type F64; it is {tensor['dtype']}")
+        arrays[name] = np.frombuffer(tensor["data"], "<f8").reshape(tensor["shape"]).astype(np.float64)
     facts = json.loads(text)
     if type(facts) is not dict:
         raise BadFile(f"its facts must be a JSON object; got {facts!r:.60}")
@@ -85,8 +86,20 @@ def _json(facts: Mapping[str, Any]) -> str:
     return json.dumps(facts, separators=(",", ":"))
 
 
-def _check_beginning(path: Path) -> None:
-    """Look at the first bytes of a regular file, so that nothing large is read that is not ours."""
+def _facts_and_bytes(path: Path) -> tuple[str, bytes]:
+    """Return what a file says of itself, and all of its bytes; one not ours is read no further than its header."""
+    with _opened(path) as stream:
+        size, beginning = os.fstat(stream.fileno()).st_size, stream.read(8)
+        if len(beginning) < 8 or _header_length(beginning) > min(size - 8, LONGEST_HEADER):
+            raise BadFile(f"does not begin as a safetensors file does; {_DAMAGED}")
+        text = _facts_in(json.loads(stream.read(_header_length(beginning)).decode()))
+        if size > LARGEST_FILE:
+            raise BadFile(f"takes {size} bytes, and no calibrator takes more than {LARGEST_FILE}; {_DAMAGED}")
+        stream.seek(0)
+        return text, stream.read(size)
+
+
+def _opened(path: Path) -> BinaryIO:
     if path.is_dir():
         raise BadFile("is a directory; give one file in it")
     if not path.exists():
@@ -94,13 +107,17 @@ def _check_beginning(path: Path) -> None:
     if not path.is_file():
         raise BadFile("is not a regular file; copy its contents to one")
     try:
-        with path.open("rb") as stream:
-            beginning = stream.read(8)
-            size = os.fstat(stream.fileno()).st_size
+        return path.open("rb")
     except OSError as error:
         raise BadFile(f"cannot be opened ({error.strerror}); check your right to read it") from error
-    if len(beginning) < 8 or _header_length(beginning) > min(size - 8, LONGEST_HEADER):
-        raise BadFile(f"does not begin as a safetensors file does; {_DAMAGED}")
+
+
+def _facts_in(header: object) -> str:
+    metadata = header.get("__metadata__") if type(header) is dict else None
+    text = metadata.get(METADATA) if type(metadata) is dict else None
+    if type(text) is not str:
+        raise BadFile("is a safetensors file, but no calibrator of glayers; load it with what wrote it")
+    return text
 
 
 def _header_length(data: bytes) -> int:

@@ -24,6 +24,7 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.fitting.progress import progress_bar
 from glayers.maps import Chain
+from glayers.maps.layouts import n_learned
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 
@@ -114,7 +115,7 @@ class AutoCalibrator(Calibrator):
                 np.average(loss.rows(apply_map(self.map_, given.logits), given.labels), weights=given.weights)
             ),
             moved=verdict.kept != "nothing",
-            n_parameters=int(sum(np.size(value) for value in self.map_.parameters().values())),
+            n_parameters=n_learned(self.map_),
             seconds=time.perf_counter() - began,
             **label_facts(given),
         )

@@ -16,10 +16,12 @@ from glayers.arrays import Floats
 from glayers.calibrators.class_parts import CLASS_PARTS, ClassPart, Options
 from glayers.calibrators.shared_recalibration import recalibrate
 from glayers.errors import GlayersError
+from glayers.fitting.comparison import gain_in_words
 from glayers.fitting.folds import assign_folds
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain
 from glayers.maps.keep_order import KeepOrder, in_order_of
+from glayers.maps.layouts import n_learned
 from glayers.predictions import Predictions
 
 # Thirty shared weights, or layers, learn nothing from fewer.
@@ -107,8 +109,8 @@ def _corrected(name: str, task: Task, part: ClassPart, began: float) -> Candidat
     folds = assign_folds(len(task.given), task.given.groups, task.n_folds, task.seed + 1)
     found = recalibrate(part.out_of_fold, task.given, folds)
     if name == "shared" and not found.chain.steps:
-        raise GlayersError(f"on held-out rows it would gain {found.gain:.2g} +- {found.error:.2g}, which is a loss")
-    weights = part.n_parameters + sum(np.size(value) for value in found.chain.parameters().values())
+        raise GlayersError(f"on held-out rows it would gain {gain_in_words(found.gain, found.error)}")
+    weights = part.n_parameters + n_learned(found.chain)
     corrected = part._replace(chain=part.chain + found.chain, out_of_fold=found.out_of_fold, n_parameters=weights)
     return _candidate(name, in_order(task.given, corrected) if task.keep_order else corrected, began)
 

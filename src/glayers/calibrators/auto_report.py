@@ -8,7 +8,7 @@ import numpy as np
 from glayers.arrays import Floats
 from glayers.calibrators.auto_families import Candidate, Task
 from glayers.calibrators.auto_mixture import Mixture
-from glayers.fitting.comparison import paired_gain
+from glayers.fitting.comparison import gain_in_words, paired_gain
 from glayers.predictions import Predictions
 
 _ROUNDING = 1e-12  # copies of the same predictions differ by no more
@@ -33,7 +33,7 @@ def judge(losses: Mapping[str, Floats], at_home: Floats, mixture: Floats, given:
     before = at_home if simple == "temperature" else losses[simple]
     gain, error = paired_gain(before, mixture, given.weights, given.groups)
     mixture_loss = float(np.average(mixture, weights=given.weights))
-    said = f"{gain:.2g} +- {error:.2g} lower held-out loss than {simple}"
+    said = f"{gain_in_words(gain, error)} lower held-out loss than {simple}"
     if gain > max(error, _ROUNDING * abs(mixture_loss)):
         return Verdict("mixture", mixture_loss, f"the mixture has a {said}")
     return Verdict(simple, mixture_loss, f"no gain to rely on ({said}): {simple} is returned")
@@ -75,11 +75,11 @@ def told(
 
 def _gain(before: Floats, after: Floats, given: Predictions) -> str:
     gain, error = paired_gain(before, after, given.weights, given.groups)
-    return f"{gain:+.5f} +- {error:.5f}"
+    return f"{gain:+.5f} +- {error:.5f}" if np.isfinite(error) else f"{gain:+.5f}"
 
 
 def _correction(mixture: Mixture) -> str:
     if np.isnan(mixture.gain):
         return ""
-    worth = "gained" if mixture.gain >= 0 else "lost"
-    return f"; the last correction, shared by all classes, {worth} {abs(mixture.gain):.5f} +- {mixture.error:.5f} of it"
+    worth, size = "gained" if mixture.gain >= 0 else "lost", gain_in_words(abs(mixture.gain), mixture.error)
+    return f"; the last correction, shared by all classes, {worth} {size} of it"

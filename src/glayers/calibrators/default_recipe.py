@@ -19,7 +19,7 @@ from glayers.calibrators.plan import Fitted, Plan
 from glayers.calibrators.recipe import member_chain, member_objective, out_of_fold, rows_on
 from glayers.errors import GlayersWarning
 from glayers.fitting.adam import Schedule, descend
-from glayers.fitting.comparison import paired_gain
+from glayers.fitting.comparison import gain_in_words, paired_gain
 from glayers.fitting.folds import assign_folds, fold_shares, fold_weights
 from glayers.fitting.objective import Objective
 from glayers.fitting.selection import HeldOutSelection
@@ -64,7 +64,7 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     if gain <= _STANDARD_ERRORS * error:
         share, reason = 0.0, "no gain over temperature scaling to rely on: it is returned"
         warnings.warn(
-            f"g-layers gained {gain:.2g} +- {error:.2g} out of fold over temperature scaling, which is no gain "
+            f"g-layers gained {gain_in_words(gain, error)} out of fold over temperature scaling, which is no gain "
             f"to rely on: temperature scaling is returned",
             GlayersWarning,
             stacklevel=4,

@@ -5,6 +5,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -133,10 +134,11 @@ class GLayers(Calibrator):
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise GlayersError(f"{name} must be one of {allowed}; got {getattr(self, name)!r}")
-        if not 0 <= self.dropout < 1:
-            raise GlayersError(f"dropout must lie in [0, 1); got {self.dropout}")
-        if self.mixup < 0:
-            raise GlayersError(f"mixup is the shape of a Beta distribution, or 0 for none; got {self.mixup}")
+        for name in ("dropout", "label_smoothing"):
+            if not (isinstance(getattr(self, name), Real) and 0 <= getattr(self, name) < 1):
+                raise GlayersError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
+        if not (isinstance(self.mixup, Real) and 0 <= self.mixup < math.inf):
+            raise GlayersError(f"mixup is the shape of a Beta distribution, or 0 for none; got {self.mixup!r}")
         least = {"n_layers": 1, "units_per_class": 1, "width": 1, "n_folds": 2, "max_epochs": 0, "patience": 1}
         for name, smallest in (least | {"batch_size": 1}).items():
             value = getattr(self, name)
@@ -224,4 +226,7 @@ def _several(given: float | Iterable[float] | None, otherwise: tuple[float, ...]
         return otherwise
     if isinstance(given, str | Iterator):
         raise GlayersError(f"settings to try must be a number or a list of numbers; got {given!r}")
-    return tuple(float(value) for value in (given if isinstance(given, Iterable) else (given,)))
+    values = tuple(given) if isinstance(given, Iterable) else (given,)
+    if not all(isinstance(value, Real) for value in values):
+        raise GlayersError(f"settings to try must be a number or a list of numbers; got {given!r}")
+    return tuple(float(value) for value in values)

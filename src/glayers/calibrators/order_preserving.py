@@ -65,7 +65,7 @@ class OrderPreserving(Calibrator):
 
     def _fit(self, given: Predictions) -> None:
         began = time.perf_counter()
-        if self.variant not in _LEARNED:
+        if not isinstance(self.variant, str) or self.variant not in _LEARNED:
             raise GlayersError(f"variant must be one of {sorted(_LEARNED)}; got {self.variant!r}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor

@@ -1,7 +1,7 @@
 """Out-of-fold log-probabilities and labels -> the shared correction that the rows ask for, and what it gains.
 
 How far to move is settled by evidence (see `fitting.shared`); held-out rows then say what that is worth. Where they
-find it worse by more than a standard error, it is left out.
+find it worse by more than a standard error, or than a thousandth, it is left out.
 """
 
 from typing import NamedTuple
@@ -15,6 +15,9 @@ from glayers.fitting.folds import fold_weights
 from glayers.fitting.shared import average_shared, shared_rows, shared_step
 from glayers.maps import Chain
 from glayers.predictions import Predictions
+
+# Of log loss: what evidence asks for is kept against a doubt of the held-out rows, never against a finding.
+_FORGIVEN = 1e-3
 
 
 class Recalibration(NamedTuple):
@@ -30,7 +33,7 @@ def recalibrate(log_probabilities: Floats, given: Predictions, folds: Ints) -> R
     """Fit the shared correction to predictions that were themselves made out of fold."""
     weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
     fold_weights(folds, given.weights)  # complains where a fold leaves nothing to learn from
-    rows = shared_rows(log_probabilities, given.labels)
+    rows = shared_rows(log_probabilities, given.labels, given.weights)
     held_out = np.empty_like(log_probabilities)
     # Products this thin gain nothing from threads, and beside other work they wait for each other.
     with threadpool_limits(limits=1, user_api="blas"):
@@ -42,6 +45,6 @@ def recalibrate(log_probabilities: Floats, given: Predictions, folds: Ints) -> R
                 held_out[mine[block]] = step(log_probabilities[mine[block]])
     own = np.arange(len(given)), given.labels
     gain, error = paired_gain(-log_probabilities[own], -held_out[own], given.weights, given.groups)
-    if not (gain > -error and np.isfinite(error)):
+    if not (gain > -min(error, _FORGIVEN) and np.isfinite(error)):
         return Recalibration(Chain(()), log_probabilities, gain, error)
     return Recalibration(Chain((shared_step(rows, whole.theta),)), held_out, gain, error)

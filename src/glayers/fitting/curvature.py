@@ -84,7 +84,7 @@ SMOOTH_LOSSES: dict[str, SmoothLoss] = {"log": SmoothLogLoss(), "brier": SmoothB
 
 def smooth_loss(name: Any) -> SmoothLoss:
     """Return the loss of that name."""
-    if name not in SMOOTH_LOSSES:
+    if not isinstance(name, str) or name not in SMOOTH_LOSSES:
         raise GlayersError(f"loss must be one of {sorted(SMOOTH_LOSSES)}; got {name!r}")
     return SMOOTH_LOSSES[name]
 

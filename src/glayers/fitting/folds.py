@@ -8,6 +8,7 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
 from glayers.errors import GlayersError
+from glayers.settings import whole_number
 
 
 def assign_folds(n_rows: int, groups: Array | None, n_folds: int, random_state: int) -> Ints:
@@ -16,8 +17,7 @@ def assign_folds(n_rows: int, groups: Array | None, n_folds: int, random_state: 
     >>> np.bincount(assign_folds(7, None, n_folds=3, random_state=0)).tolist()
     [3, 2, 2]
     """
-    if n_folds < 2:
-        raise GlayersError(f"cross-validation needs at least 2 folds; got {n_folds}")
+    n_folds = whole_number(n_folds, "n_folds", least=2)
     if n_rows < 2:
         raise GlayersError(f"cross-validation needs at least 2 rows, one to hold out; got {n_rows}")
     rng = np.random.default_rng(random_state)

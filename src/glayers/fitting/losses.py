@@ -38,7 +38,7 @@ def row_loss(name: str, label_smoothing: float = 0.0) -> RowLoss:
 
     With label smoothing s, the label is expected with probability 1 - s and any class alike with the rest.
     """
-    if name not in LOSSES:
+    if not isinstance(name, str) or name not in LOSSES:
         raise GlayersError(f"loss must be one of {sorted(LOSSES)}; got {name!r}")
     if not 0 <= label_smoothing < 1:
         raise GlayersError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
+from glayers.fitting.comparison import paired_gain
 from glayers.fitting.newton import LinearProblem, Optimum, Preconditioner, newton
 
 # Held-out losses of two strengths differ by 1e-4 of themselves and more where the difference matters.
@@ -96,13 +97,7 @@ class Path:
 
     def gain(self, before: Floats, after: Floats) -> Gain:
         """Return the mean of paired differences; rows of one group count as one observation."""
-        shares = self.weights / self.weights.sum()
-        mean = float(shares @ (before - after))
-        parts = shares * (before - after - mean)
-        if self.groups is not None:
-            parts = np.bincount(np.unique(self.groups, return_inverse=True)[1].ravel(), weights=parts)
-        n = max(2, len(parts))
-        return Gain(mean, math.sqrt(float(parts @ parts) * n / (n - 1)))
+        return Gain(*paired_gain(before, after, self.weights, self.groups))
 
     def _walk(
         self,

@@ -20,7 +20,10 @@ LEAST_SLOPE = 1e-3
 
 @dataclass(frozen=True)
 class KeepOrder(Step):
-    """A branch that may not reorder the classes: accuracy and every top-k accuracy stay what they were."""
+    """A branch that may not reorder the classes: accuracy and every top-k accuracy stay what they were.
+
+    To the precision of numbers: logits so close that `slope` times their gap is lost in rounding become a tie.
+    """
 
     slope: Any
     branch: Chain

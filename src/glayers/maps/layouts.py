@@ -2,19 +2,21 @@
 
 An axis is a word: `in` is the number of logits that come in, `branches` that of the chains a step holds, any other word
 a size of the step's own, the same wherever the word stands in it. `in-1` is one less, a number is itself.
+Which numbers a fit learns is said here too, for whoever counts them.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from glayers.maps.chain import Chain
 from glayers.maps.keep_order import KeepOrder
 from glayers.maps.mixture import TemperedMixture
 from glayers.maps.order_preserving import General, Invariant, SharedCurve
-from glayers.maps.shared import Shared
+from glayers.maps.shared import N_CONTEXT, N_SHAPES, Shared
 from glayers.maps.stack import Stack
 from glayers.maps.steps import (
     Blend,
@@ -35,11 +37,12 @@ _POSITIVE = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class Numbers:
-    """An array of a step: its axes, as words, and the range of its entries."""
+    """An array of a step: its axes, as words, the range of its entries, and how many of these a fit learns."""
 
     axes: str = ""
     low: float = -math.inf
     high: float = math.inf
+    learned: Literal["all", "all but one", "none"] = "all"
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,40 @@ class Layout:
     inner: Literal["", "branch", "branches"] = ""
 
 
-def _shares(axes: str = "") -> Numbers:
-    """Between 0 and 1, give or take the rounding of whoever found them."""
-    return Numbers(axes, low=-1e-9, high=1 + 1e-9)
+def n_learned(chain: Chain) -> int:
+    """How many numbers a fit learns: of several members those of one; no constants, no scales, no reference points.
+
+    >>> from glayers.maps import Scale
+    >>> shared = Shared(np.zeros((6, 5)), np.zeros(4), np.ones(4), np.asarray(10.0))
+    >>> n_learned(Chain((Scale.identity(), shared))), Chain((Scale.identity(), shared)).n_parameters
+    (31, 40)
+    """
+    return sum(map(_learned_in, chain.steps))
+
+
+def _learned_in(step: Step) -> int:
+    layout = LAYOUTS.get(type(step).__name__)
+    if layout is None:  # a q of one's own: nothing is known of it but its parameters
+        return sum(int(np.size(value)) for value in step.parameters().values())
+    inner = getattr(step, layout.inner) if layout.inner else ()
+    held = sum(map(n_learned, (inner,) if isinstance(inner, Chain) else inner))
+    return held + sum(_learned_of(numbers, getattr(step, name)) for name, numbers in layout.arrays.items())
+
+
+def _learned_of(numbers: Numbers, array: Any) -> int:
+    own = np.shape(array)[np.ndim(array) - len(numbers.axes.split()) :]  # what comes before counts members
+    size = math.prod(own)
+    return {"all": size, "all but one": size - 1, "none": 0}[numbers.learned]
+
+
+def _share() -> Numbers:
+    """Between 0 and 1, give or take the rounding of whoever found it."""
+    return Numbers(low=-1e-9, high=1 + 1e-9)
+
+
+def _shares(axes: str) -> Numbers:
+    """As above; they sum to 1, so that the last one follows from the others."""
+    return Numbers(axes, low=-1e-9, high=1 + 1e-9, learned="all but one")
 
 
 _GAPS = {
@@ -72,15 +106,15 @@ _GAPS = {
 LAYOUTS: dict[str, Layout] = {
     layout.step.__name__: layout
     for layout in (
-        Layout(Blend, {"share": _shares()}, inner="branch"),
-        Layout(Centre, {"share": Numbers()}),
+        Layout(Blend, {"share": _share()}, inner="branch"),
+        Layout(Centre, {"share": Numbers(learned="none")}),
         Layout(Dense, {"weight": Numbers("in out"), "bias": Numbers("out")}, out="out"),
         Layout(Diagonal, {"scale": Numbers("in"), "shift": Numbers("in")}),
         Layout(Dropout),
         Layout(EachClass, {"knots": Numbers("in knots"), "values": Numbers("in knots", low=FLOOR, high=1.0)}),
         Layout(General, _GAPS),
         Layout(Invariant, _GAPS),
-        Layout(KeepOrder, {"slope": Numbers(low=0.0)}, completes=True, inner="branch"),
+        Layout(KeepOrder, {"slope": Numbers(low=0.0, learned="none")}, completes=True, inner="branch"),
         Layout(LogSoftmax),
         Layout(OneVersusRest, {name: Numbers("in") for name in ("power", "rest_power", "shift")}),
         Layout(Reference, completes=True),
@@ -89,18 +123,18 @@ LAYOUTS: dict[str, Layout] = {
         Layout(
             Shared,
             {
-                "weight": Numbers("6 5"),
-                "centre": Numbers("4"),
-                "spread": Numbers("4", low=_POSITIVE),
-                "depth": Numbers(low=1.0),
+                "weight": Numbers(f"{N_SHAPES} {N_CONTEXT}"),
+                "centre": Numbers(f"{N_CONTEXT - 1}", learned="none"),
+                "spread": Numbers(f"{N_CONTEXT - 1}", low=_POSITIVE, learned="none"),
+                "depth": Numbers(low=1.0, learned="none"),
             },
         ),
         Layout(
             SharedCurve,
             {
                 "factor": Numbers(),
-                "knots": Numbers("knots"),
-                "widths": Numbers("knots", low=_POSITIVE),
+                "knots": Numbers("knots", learned="none"),
+                "widths": Numbers("knots", low=_POSITIVE, learned="none"),
                 "log_slopes": Numbers("knots+1"),
             },
         ),

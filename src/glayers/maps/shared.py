@@ -14,7 +14,8 @@ from glayers.activations import log_softmax
 from glayers.maps.steps import Step
 
 N_SHAPES = 6
-N_CONTEXT = 5
+N_HIGHEST = 3
+N_CONTEXT = 1 + N_HIGHEST + 1  # a constant, the highest log-probabilities, the entropy
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def raw_context(plain: Any, ordered: Any) -> Any:
     xp = array_namespace(plain)
     last = plain.shape[-1] - 1
     entropy = -xp.sum(xp.exp(plain) * plain, axis=-1, keepdims=True)
-    highest = [ordered[..., min(i, last) : min(i, last) + 1] for i in range(3)]
+    highest = [ordered[..., min(i, last) : min(i, last) + 1] for i in range(N_HIGHEST)]
     return xp.concat([*highest, entropy], axis=-1)
 
 

@@ -23,8 +23,7 @@ class Stack(Step):
     def __call__(self, logits: Any) -> Any:
         """Add the branches up on the log scale, where no probability is too small to count."""
         xp = array_namespace(logits)
-        # A share of 0 has no logarithm; the smallest number stands in, and no sum will notice.
-        log_shares = xp.log(xp.clip(self.shares, min=float(xp.finfo(self.shares.dtype).smallest_normal)))
+        log_shares = _log(self.shares)
         first, *others = (
             log_shares[place] + log_softmax(with_reference_class(branch(logits)))
             for place, branch in enumerate(self.branches)
@@ -58,5 +57,12 @@ def mixed(shares: Floats, parts: Sequence[Floats]) -> Floats:
     """
     result = np.empty_like(parts[0])
     for rows in row_blocks(*result.shape):
-        result[rows] = np.logaddexp.reduce([np.log(s) + part[rows] for s, part in zip(shares, parts, strict=True)])
+        result[rows] = np.logaddexp.reduce([s + part[rows] for s, part in zip(_log(shares), parts, strict=True)])
     return result
+
+
+def _log(shares: Any) -> Any:
+    """Logarithm of shares; one of 0, or below by a rounding error, is minus infinity: that part leaves no trace."""
+    xp = array_namespace(shares)
+    smallest = float(xp.finfo(shares.dtype).smallest_normal)
+    return xp.where(shares >= smallest, xp.log(xp.clip(shares, min=smallest)), -xp.inf)
