@@ -1,7 +1,11 @@
+import math
+import warnings
+from typing import Any
+
 import numpy as np
 import pytest
 
-from glayers import GlayersError, TemperatureScaling, VectorScaling, calibration_gap
+from glayers import AutoCalibrator, BadPredictions, GlayersError, TemperatureScaling, VectorScaling, calibration_gap
 from glayers.calibrators import SharedGLayers
 from glayers.metrics import brier_sum, nll
 from tests.calibrators.simulation import by_class, sample
@@ -65,3 +69,66 @@ def test_the_calibrator_given_stays_unfitted_and_groups_stay_whole() -> None:
     assert gap.folds == 5
     with pytest.raises(GlayersError, match="groups must hold at least 2"):
         calibration_gap(z, labels, groups=np.zeros(300), calibrator=mine)
+
+
+def test_the_cost_is_twice_the_jackknifes_estimate_of_what_noise_takes() -> None:
+    # One parameter learned from 800 rows costs 1 / 1,600 on average; 60 seeds know the mean of estimates to a tenth.
+    gaps = [calibration_gap(*softened(1_000, 1.5, seed), calibrator=TemperatureScaling()).log for seed in range(60)]
+    assert np.mean([gap.cost for gap in gaps]) / 2 == pytest.approx(1 / 1_600, rel=0.3)
+
+
+def test_the_standard_error_counts_rows_learning_and_what_cannot_be_seen() -> None:
+    z, labels = softened(1_000, 1.5)
+    gap = calibration_gap(z, labels, calibrator=TemperatureScaling()).log
+    paired = math.sqrt(gap.standard_error**2 - gap.cost**2 - (4 / 1_000) ** 2)
+    truth = np.log(np.exp(z / 1.5) / np.exp(z / 1.5).sum(axis=1, keepdims=True))
+    said = np.log(np.exp(z) / np.exp(z).sum(axis=1, keepdims=True))
+    gains = (truth - said)[np.arange(1_000), labels]
+    assert paired == pytest.approx(gains.std(ddof=1) / math.sqrt(1_000), rel=0.05)
+    # The p-value is that of the paired error alone.
+    assert gap.p_value == pytest.approx(math.erfc(gap.calibration / paired / math.sqrt(2)) / 2)
+
+
+def test_a_g_that_changes_nothing_finds_nothing_and_says_how_little_that_means() -> None:
+    z, labels = softened(500, 1.0, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # five folds that find nothing are no five warnings
+        gap = calibration_gap(z, labels, calibrator=AutoCalibrator(time_budget=0))
+    assert set(gap.methods) <= {"auto: nothing", "auto: temperature"}
+    assert gap.log.standard_error >= 4 / 500
+    # Rows five times over, in groups, show no more than one of each.
+    copies = np.repeat(np.arange(500), 5)
+    grouped = calibration_gap(z[copies], labels[copies], groups=copies, calibrator=TemperatureScaling())
+    assert grouped.log.standard_error >= 4 / 500
+
+
+def test_rounding_is_no_gain() -> None:
+    # Both logits of a row are the same: every temperature says what the model says.
+    gap = calibration_gap(np.zeros((50, 2)), np.arange(50) % 2, calibrator=TemperatureScaling())
+    assert gap.log.p_value == gap.brier.p_value == 1
+    assert (gap.log.calibration, gap.log.cost) == (0, 0)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e290])
+def test_the_unit_of_weights_changes_nothing(unit: float) -> None:
+    z, labels = softened(200, 1.5)
+    weights = np.random.default_rng(0).uniform(0.5, 2, 200)
+    gap, scaled = (calibration_gap(z, labels, w, calibrator=TemperatureScaling()) for w in (weights, unit * weights))
+    assert scaled.log == pytest.approx(gap.log, rel=1e-6)
+    assert scaled.brier == pytest.approx(gap.brier, rel=1e-6)
+
+
+def test_wrong_settings_are_refused_by_name() -> None:
+    z, labels = softened(60, 1.0)
+    for wrong in ("temperature", TemperatureScaling):
+        no_calibrator: Any = wrong
+        with pytest.raises(GlayersError, match=r"calibrator must be a calibrator, such as TemperatureScaling\(\)"):
+            calibration_gap(z, labels, calibrator=no_calibrator)
+    with pytest.raises(BadPredictions, match="n_folds must be at least 2"):
+        calibration_gap(z, labels, n_folds=1)
+    with pytest.raises(BadPredictions, match="random_state must be at least 0"):
+        calibration_gap(z, labels, random_state=-1)
+    with pytest.raises(GlayersError, match="weights sit on too few rows"):
+        calibration_gap(z, labels, np.r_[1.0, np.zeros(59)])
+    with pytest.raises(GlayersError, match="at least 2 rows"):
+        calibration_gap(z[:1], labels[:1])

@@ -5,6 +5,9 @@ fit the best g we have on some rows, see what it lowers on the others, and do so
 What remains after g is the refinement loss: what the network cannot tell apart, however well it says so.
 """
 
+import math
+import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -12,40 +15,49 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.base import clone
 
-from glayers.arrays import Floats
+from glayers.activations import log_softmax
+from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators import AutoCalibrator, Calibrator
 from glayers.calibrators.base import apply_map
+from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.comparison import paired_gain
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.folds import assign_folds
+from glayers.fitting.folds import assign_folds, fold_weights
 from glayers.fitting.progress import progress_bar
 from glayers.maps import Chain
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 
+_ROUNDING = 1e-12  # of a loss: copies of the same predictions differ by no more
+
 
 class Gap(NamedTuple):
-    """loss = calibration + refinement, the standard error of calibration, and the chance of so much were it none."""
+    """loss = calibration + refinement, the standard error of calibration, and the chance of so much were it none.
+
+    `cost` is about what learning g from these rows costs: with endless rows calibration would be larger by as much.
+    """
 
     loss: float
     calibration: float
     standard_error: float
     refinement: float
     p_value: float
+    cost: float
 
 
 @dataclass(frozen=True)
 class CalibrationGap:
-    """The gap by log loss and by Brier score (summed over classes), and how many rows it was measured on."""
+    """The gap by log loss and by Brier score (summed over classes), on how many rows, and what g was in each fold."""
 
     log: Gap
     brier: Gap
     rows: int
     folds: int
+    methods: tuple[str, ...]
 
     def to_dict(self) -> dict[str, object]:
         """Return the numbers by name, as JSON would have them."""
-        return asdict(self) | {"log": self.log._asdict(), "brier": self.brier._asdict()}
+        return asdict(self) | {"log": self.log._asdict(), "brier": self.brier._asdict(), "methods": list(self.methods)}
 
     def __str__(self) -> str:
         return "\n".join(f"{name}: {_sentence(gap)}" for name, gap in (("log loss", self.log), ("Brier", self.brier)))
@@ -64,9 +76,12 @@ def calibration_gap(
 ) -> CalibrationGap:
     """Measure what calibration would lower, cross-fitted: every row is judged by a g that had not seen it.
 
-    `calibrator` is the g to fit, `AutoCalibrator` if None; a lighter one is faster and may miss part of the gap. The
-    p-value is one-sided, by the normal distribution. A g learned from few rows costs more than it finds: then
-    calibration is negative, which is no evidence of a gap.
+    `calibrator` is the g to fit, `AutoCalibrator` if None; a lighter one is faster and may miss part of the gap. A g
+    learned from few rows costs more than it finds: then calibration is negative, which is no evidence of a gap.
+
+    `standard_error` is that of calibration as an estimate of the true gap: the root of the squares of the paired error
+    of the rows, of `cost` and of 4 / rows, half the least gap that so many rows can show. The p-value is one-sided, by
+    the normal distribution and the paired error alone: the others can only hide a gap. See docs/gap.md.
 
     >>> rng = np.random.default_rng(0)
     >>> z = 2 * rng.normal(size=(2_000, 3))
@@ -76,28 +91,88 @@ def calibration_gap(
     >>> gap.log.p_value < 1e-6, calibration_gap(z, labels, calibrator=TemperatureScaling()).log.p_value > 0.05
     (True, True)
     """
+    seed = whole_number(random_state, "random_state", least=0)
+    g = AutoCalibrator(random_state=seed, progress=False) if calibrator is None else calibrator
+    if not isinstance(g, Calibrator):
+        raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {calibrator!r:.60}")
     given = Predictions(logits, labels, weights=weights, groups=groups)
-    folds = assign_folds(len(given), given.groups, whole_number(n_folds, "n_folds", least=2), random_state)
-    before = apply_map(Chain(()), given.logits)
-    after = np.empty_like(before)
-    n_used = int(folds.max()) + 1
-    with progress_bar(progress, "measuring the gap", n_used) as advance:
-        for fold in range(n_used):
-            held_out = folds == fold
-            g = AutoCalibrator(random_state=random_state) if calibrator is None else clone(calibrator)
-            fitted = g.fit_predictions(given.take(~held_out))
-            after[held_out] = apply_map(fitted.map_, given.logits[held_out])
+    folds = assign_folds(len(given), given.groups, whole_number(n_folds, "n_folds", least=2), seed)
+    fold_weights(folds, given.weights)  # complains where a fold leaves nothing to learn from
+    fits = []
+    with progress_bar(progress, "measuring the gap", int(folds.max()) + 1) as advance:
+        for fold in range(int(folds.max()) + 1):
+            fits.append(_quietly_fitted(g, given.take(folds != fold)))
             advance()
-    return CalibrationGap(_gap("log", before, after, given), _gap("brier", before, after, given), len(given), n_used)
+    judged = _judged([fitted.map_ for fitted in fits], folds, given)
+    gaps = {name: _gap(rows, given) for name, rows in judged.items()}
+    methods = tuple(fitted.diagnostics_.method for fitted in fits)
+    return CalibrationGap(gaps["log"], gaps["brier"], len(given), len(fits), methods)
 
 
-def _gap(name: str, before: Floats, after: Floats, given: Predictions) -> Gap:
-    loss = smooth_loss(name)
-    plain, calibrated = loss.rows(before, given.labels), loss.rows(after, given.labels)
-    gain, error = paired_gain(plain, calibrated, given.weights, given.groups)
-    total = float(np.average(plain, weights=given.weights))
-    p_value = float(norm.sf(gain / error)) if error > 0 else float(gain <= 0)
-    return Gap(total, gain, error, total - gain, p_value)
+def _quietly_fitted(calibrator: Calibrator, rows: Predictions) -> Calibrator:
+    """Return a fitted copy; that a fold's g is none, or has not seen a rare class, is part of what is measured."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GlayersWarning)
+        fitted: Calibrator = clone(calibrator).fit_predictions(rows)
+    return fitted
+
+
+class _Rows(NamedTuple):
+    """By one loss: what each row costs as it came, by the g that had not seen it, and what learning that g cost."""
+
+    plain: Floats
+    calibrated: Floats
+    costs: Floats
+
+
+def _judged(chains: list[Chain], folds: Ints, given: Predictions) -> dict[str, _Rows]:
+    found = {name: _Rows(*(np.empty(len(given)) for _ in _Rows._fields)) for name in _COSTS}
+    for rows in row_blocks(len(given), len(chains) * given.n_classes):
+        before, labels = apply_map(Chain(()), given.logits[rows]), given.labels[rows]
+        outputs = np.array([log_softmax(apply_map(chain, given.logits[rows])) for chain in chains])
+        after = outputs[folds[rows], np.arange(len(labels))]
+        for name, (plain, calibrated, costs) in found.items():
+            loss = smooth_loss(name)
+            plain[rows], calibrated[rows] = loss.rows(before, labels), loss.rows(after, labels)
+            costs[rows] = _COSTS[name](outputs).clip(min=0.0)  # rounding may leave less
+    return found
+
+
+def _gap(rows: _Rows, given: Predictions) -> Gap:
+    gain, paired = paired_gain(rows.plain, rows.calibrated, given.weights, given.groups)
+    total, cost = (float(np.average(values, weights=given.weights)) for values in (rows.plain, rows.costs))
+    rounding = _ROUNDING * abs(total)
+    p_value = float(norm.sf(gain / paired)) if paired > rounding else float(gain <= rounding)
+    return Gap(total, gain, math.hypot(paired, cost, _resolution(given)), total - gain, p_value, cost)
+
+
+def _resolution(given: Predictions) -> float:
+    """Half the least gap that shows as two standard errors, whatever g.
+
+    A gap of G by log loss comes with a variance of 2 G a row, by Brier score with no more; so G = 2 sqrt(2 G / n) is
+    8 / n. Where g finds nothing, and so has no spread, that is how much it may have missed.
+    """
+    shares = np.ones(len(given)) if given.weights is None else given.weights / given.weights.max()
+    if given.groups is not None:
+        shares = np.bincount(np.unique(given.groups, return_inverse=True)[1], weights=shares).astype(np.float64)
+    return 4 * float((shares**2).sum() / shares.sum() ** 2)
+
+
+def _log_cost(outputs: Floats) -> Floats:
+    """The sum over folds of p (log p - mean log p), row by row."""
+    return (np.exp(outputs) * (outputs - outputs.mean(axis=0))).sum(axis=(0, 2))
+
+
+def _brier_cost(outputs: Floats) -> Floats:
+    """Twice the sum over folds of the squared distance from p to the mean p, row by row."""
+    p = np.exp(outputs)
+    return 2 * np.square(p - p.mean(axis=0)).sum(axis=(0, 2))
+
+
+# By how far the folds' g lie apart. Two of K folds learn from the same rows but for one part in K - 1 each, so on
+# average they diverge by 2 / (K - 1) times what noise costs either: Tukey's jackknife, 1958. That much again stands for
+# what caution costs, which no fold shows: shrinking is worth it up to where both are equal.
+_COSTS: dict[str, Callable[[Floats], Floats]] = {"log": _log_cost, "brier": _brier_cost}
 
 
 def _sentence(gap: Gap) -> str:

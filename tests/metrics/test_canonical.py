@@ -181,6 +181,15 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     assert metrics.skce_test(p, y, **how) != metrics.skce_test(p, y, random_state=1, **how)
 
 
+@pytest.mark.parametrize("kernel", ["laplacian", "total_variation"])
+def test_with_the_smallest_bandwidth_only_equal_rows_are_alike(kernel: Any) -> None:
+    p, y = [[0.6, 0.3, 0.1], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1]], [0, 1, 2]
+    # One pair of three is alike: residuals (0.4, -0.3, -0.1) and (-0.6, 0.7, -0.1) have the product -0.44.
+    for bandwidth in (1e-320, 1e-9):
+        found = metrics.skce(p, y, kernel=kernel, bandwidth=bandwidth, estimator="quadratic")
+        assert found == pytest.approx(-0.44 / 3)
+
+
 def test_settings_out_of_range_are_refused() -> None:
     p, y, _ = make_case(0, 20, 3)
     unknown: Any = "cubic"
@@ -190,6 +199,8 @@ def test_settings_out_of_range_are_refused() -> None:
         metrics.skce(p, y, kernel=unknown)
     with pytest.raises(BadPredictions, match="bandwidth must be a number between 0 and inf; got -1"):
         metrics.skce(p, y, bandwidth=-1)
+    with pytest.raises(BadPredictions, match="random_state must be at least 0, a whole number; got -1"):
+        metrics.skce(p, y, random_state=-1)
     with pytest.raises(BadPredictions, match="block_size must be at least 2"):
         metrics.skce(p, y, block_size=1)
     with pytest.raises(BadPredictions, match="at least 2 rows; got 1"):

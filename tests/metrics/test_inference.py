@@ -385,8 +385,16 @@ def test_settings_out_of_range_are_refused() -> None:
         metrics.class_ks_test(p, y, 3)
     with pytest.raises(BadPredictions, match=r"rank must be in 1\.\.3"):
         metrics.ks_test(p, y, rank=4)
-    with pytest.raises(BadPredictions, match="gave NaN on these labels"):
+    with pytest.raises(BadPredictions, match=r"must give a number for any labels; .* gave nan"):
         metrics.consistency_test(lambda *_: float("nan"), p, y, n_resamples=19)
+
+    def strange(_: object, labels: Any) -> Any:
+        return None if (labels != y).any() else 0.1
+
+    with pytest.raises(BadPredictions, match=r"must give a number for any labels; .* gave None"):
+        metrics.consistency_test(strange, p, y, n_resamples=19)
+    with pytest.raises(BadPredictions, match="metric must be a function of probabilities and labels"):
+        metrics.consistency_test(unknown, p, y, n_resamples=19)
     with pytest.raises(BadPredictions, match="each row of probabilities must sum to 1"):
         metrics.consistency_test(metrics.ece, p / 2, y, n_resamples=19)
     with pytest.raises(BadPredictions, match=r"add up to 6e\+08 of them"):

@@ -228,6 +228,34 @@ def test_wrong_settings_are_refused_by_name(wrong: dict[str, Any], message: str)
         intervals(*calibrated(15, 40, 3), **wrong)
 
 
+@pytest.mark.parametrize("unit", [1e-300, 5e-324 * 2**40])
+def test_the_unit_of_weights_that_count_no_rows_changes_nothing(unit: float) -> None:
+    p, y = calibrated(17, 50, 3)
+    weights = np.random.default_rng(17).integers(1, 2**30, 50) / 2**30
+    found, scaled = (intervals(p, y, w, n_resamples=20).to_dict() for w in (weights, unit * weights))
+    for metric, numbers in found.items():
+        assert scaled[metric] == pytest.approx(numbers, abs=1e-9), metric
+
+
+def test_a_level_of_all_but_everything_spans_every_resample() -> None:
+    p, y = calibrated(18, 60, 3)
+    widest = intervals(p, y, n_resamples=30, level=np.nextafter(1.0, 0.0))["nll"]
+    rows = Rows.of_probabilities(p, y, None)
+    resampling = Settings(30, 0.95, "bca", False, 0, False).plan(rows.given.labels, None, None)
+    drawn = Bootstrapped.of(evaluate(rows, ["nll"], resampling, lambda: None)["nll"], resampling).drawn
+    assert (widest.low, widest.high) == (drawn.min(), drawn.max())
+
+
+def test_losses_as_large_as_float64_has_them_leave_numbers_and_no_warning() -> None:
+    p, y = calibrated(19, 40, 3)
+    logits = np.log(p)
+    logits[7, y[7]] = -1e300
+    found = intervals_from_logits(logits, y, n_resamples=30)["nll"]
+    assert found.value == pytest.approx(1e300 / 40)
+    assert found.low <= found.value <= found.high
+    assert found.standard_error == np.inf  # its square is more than float64 holds
+
+
 def test_rows_that_are_no_probabilities_are_refused() -> None:
     with pytest.raises(BadPredictions, match=r"row 1 sums to 0\.8"):
         intervals([[0.5, 0.5], [0.4, 0.4]], [0, 1])

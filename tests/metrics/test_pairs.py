@@ -193,6 +193,7 @@ def test_groups_widen_the_interval_and_weights_count() -> None:
         ({"metrics": ["nll", "f1"]}, "metrics must be a list of some of accuracy, .*got "),
         ({"metrics": "nll"}, "metrics must be a list of some of"),
         ({"metrics": []}, "metrics must be a list of some of"),
+        ({"metrics": None}, "metrics must be a list of some of .*got None"),
         ({"correction": "bonferroni"}, "method must be one of 'holm'"),
         ({"n_resamples": 1}, "n_resamples must be at least 2"),
         ({"level": 1.0}, "level must be a number between 0 and 1"),
@@ -210,6 +211,9 @@ def test_a_complaint_says_whose_numbers_are_wrong() -> None:
         paired_differences({"theirs": p, "mine": p / 2}, y, n_resamples=20)
     with pytest.raises(BadPredictions, match=r"^mine: labels must have shape \(30,\)"):
         paired_differences({"theirs": p, "mine": p[:30]}, y, n_resamples=20)
+    nameless: Any = [p, p]
+    with pytest.raises(BadPredictions, match="methods must be a dict of arrays by name; got a list"):
+        paired_differences(nameless, y)
     with pytest.raises(BadPredictions, match=r"at least 2 methods, by name; got \['alone'\]"):
         paired_differences({"alone": p}, y)
     with pytest.raises(BadPredictions, match=r"same classes; .*{'theirs': 3, 'mine': 4}"):

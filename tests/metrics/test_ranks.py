@@ -116,5 +116,20 @@ def test_gaps_in_the_table_are_named() -> None:
         rank_methods({"a": full["a"]})
     with pytest.raises(BadPredictions, match=r"at least 2 methods; got \['x'\]"):
         rank_methods({"a": {"x": 1.0}, "b": {"x": 2.0}})
+    mixed: Any = {"x": 1.0, 1: 2.0}
+    with pytest.raises(BadPredictions, match=r"'b' and the first differ in \[1, 'y'\]"):
+        rank_methods(full | {"b": mixed})
+    for word, problem in (("good", "scores must be real numbers"), (None, "scores must be real numbers")):
+        with pytest.raises(BadPredictions, match=problem):
+            rank_methods(full | {"b": {"x": 1.0, "y": word}})
+    with pytest.raises(BadPredictions, match="scores holds a number too large"):
+        rank_methods(full | {"b": {"x": 10**400, "y": 1}})
+    pairs: Any = {"b": {"x": [1.0, 2.0], "y": [1.0, 2.0]}, "c": {"x": [1.0, 2.0], "y": [1.0, 2.0]}}
+    with pytest.raises(BadPredictions, match=r"one number for each method and data set; got shape \(2, 2, 2\)"):
+        rank_methods(pairs)
+    for shapeless in (None, [1.0, 2.0], {"a": [1.0, 2.0], "b": [1.0, 2.0]}):
+        wrong: Any = shapeless
+        with pytest.raises(BadPredictions, match="scores must be a dict of dicts"):
+            rank_methods(wrong)
     with pytest.raises(BadPredictions, match="level must be a number between 0 and 1"):
         rank_methods(full, level=5)

@@ -20,6 +20,7 @@ from glayers.settings import number_between, whole_number
 Method: TypeAlias = Literal["bca", "percentile"]
 _METHODS: tuple[Method, ...] = ("bca", "percentile")
 _NORMAL = NormalDist()
+_ALL_BUT_1 = math.nextafter(1.0, 0.0)  # no normal quantile is known of 1 itself
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
 
 
@@ -89,8 +90,9 @@ class Bootstrapped(NamedTuple):
     def interval(self, level: float) -> Interval:
         """The percentile interval, or the BCa interval where blocks were left out and every resample is finite."""
         finite = bool(np.isfinite(self.drawn).all())
-        error = float(self.drawn.std(ddof=1)) if finite else math.inf
-        shares = [(1 - level) / 2, (1 + level) / 2]
+        with np.errstate(over="ignore"):  # losses of 1e300 have a spread that float64 cannot hold
+            error = float(self.drawn.std(ddof=1)) if finite else math.inf
+        shares = [(1 - level) / 2, min((1 + level) / 2, _ALL_BUT_1)]
         if len(self.left_out) and finite:
             shares = [self._bca_share(share) for share in shares]
         ordered = np.sort(self.drawn)
@@ -120,5 +122,8 @@ class Bootstrapped(NamedTuple):
     def _acceleration(self) -> float:
         """A sixth of the skewness of the jackknife's values, over the root of their number."""
         pulls = self.left_out.mean() - self.left_out
-        squares = float((pulls**2).sum())
-        return float((pulls**3).sum()) / (6 * squares**1.5) if squares > _SAME**2 else 0.0
+        largest = float(np.abs(pulls).max())
+        if not _SAME < largest < math.inf:
+            return 0.0
+        pulls = pulls / largest  # so that no cube leaves what float64 can hold
+        return float((pulls**3).sum()) / (6 * float((pulls**2).sum()) ** 1.5)

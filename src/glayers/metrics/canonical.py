@@ -16,7 +16,7 @@ from glayers.errors import BadPredictions
 from glayers.metrics.checks import check
 from glayers.metrics.kernels import Kernel, KernelName, make_kernel
 from glayers.metrics.redrawing import group_numbers, random_signs, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, judge_by_draws
+from glayers.metrics.verdicts import CalibrationTest, Draws, check_seed, judge_by_draws
 from glayers.metrics.waiting import waiting_bar
 from glayers.probabilities import check_probability_rows
 from glayers.settings import whole_number
@@ -49,7 +49,7 @@ def skce(
     >>> round(skce([[0.1, 0.8, 0.1], [0.2, 0.5, 0.3]], [1, 2], kernel="laplacian", bandwidth=1), 6)
     -0.103179
     """
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(check_seed(random_state))
     pairs = _Pairs.of(probabilities, labels, weights, groups, kernel, bandwidth, rng)
     blocks = pairs.blocks(estimator, block_size, rng)
     total = 0.0

@@ -6,6 +6,7 @@ is known.
 
 import math
 from collections.abc import Callable
+from numbers import Real
 
 import numpy as np
 
@@ -39,6 +40,8 @@ def consistency_test(
     >>> consistency_test(classwise_ece, p, y, n_resamples=199).p_value
     0.005
     """
+    if not callable(metric):
+        raise BadPredictions(f"metric must be a function of probabilities and labels, such as ece; got {metric!r:.60}")
     draws = Draws(n_resamples, level, random_state)
     checked = check(probabilities, labels, weights)
     check_probability_rows(checked.probabilities)
@@ -46,12 +49,19 @@ def consistency_test(
     given = checked.probabilities if rows is None else checked.probabilities[rows]
     truth = checked.labels if rows is None else checked.labels[rows]
     weighted = {} if weights is None or rows is not None else {"weights": weights}
-    value = float(metric(given, truth, **weighted))
-    if math.isnan(value):
-        raise BadPredictions(f"the metric must be a number to be tested; {metric!r} gave NaN on these labels")
-    drawn = np.empty(n_resamples)
+    value = _number(metric, metric(given, truth, **weighted))
+    resamples = redrawn_labels(given, n_resamples, draws.generator())
+    drawn = []
     with waiting_bar(progress, "redrawing labels", n_resamples) as advance:
-        for index, resample in enumerate(redrawn_labels(given, n_resamples, draws.generator())):
-            drawn[index] = metric(given, resample, **weighted)
+        for resample in resamples:
+            drawn.append(_number(metric, metric(given, resample, **weighted)))
             advance()
-    return judge_by_draws(value, drawn, level)
+    return judge_by_draws(value, np.array(drawn), level)
+
+
+def _number(metric: Callable[..., float], found: object) -> float:
+    """Return what a metric gave, if it can be compared with what it gives for other labels."""
+    number = float(found) if isinstance(found, Real) else math.nan
+    if math.isnan(number):
+        raise BadPredictions(f"the metric must give a number for any labels; {metric!r} gave {found!r:.60}")
+    return number

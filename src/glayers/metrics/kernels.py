@@ -12,6 +12,7 @@ from glayers.settings import number_between
 KernelName: TypeAlias = Literal["gaussian", "laplacian", "total_variation"]
 Kernel: TypeAlias = Callable[[Floats, Floats], Floats]
 
+_FAR = 1000.0  # bandwidths: every kernel is 0 there in float64, and no bandwidth is too small to be divided by
 _SAMPLE = 500  # rows whose distances give the bandwidth: over a hundred thousand pairs
 # The median distance itself, the usual choice, is that between two unlike predictions: a kernel so wide hardly tells
 # rows apart. A quarter gave the most power, or nearly, at 2, 10 and 100 classes: experiments/level_and_power.py.
@@ -31,7 +32,7 @@ def make_kernel(name: KernelName, bandwidth: float | None, probabilities: Array,
         width = _SHARE_OF_MEDIAN * _median_distance(distance, probabilities, rng)
     else:
         width = number_between(bandwidth, "bandwidth", 0, np.inf)
-    return lambda left, right: shape(distance(left, right) / width)
+    return lambda left, right: shape(np.minimum(distance(left, right), _FAR * width) / width)
 
 
 def _median_distance(distance: Kernel, probabilities: Array, rng: np.random.Generator) -> float:

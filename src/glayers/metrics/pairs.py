@@ -5,7 +5,7 @@ known far better than either score.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -209,10 +209,12 @@ def _compare(
 
 
 def _check(methods: Mapping[str, object], metrics: Sequence[str]) -> None:
+    if not isinstance(methods, Mapping):
+        raise BadPredictions(f"methods must be a dict of arrays by name; got a {type(methods).__name__}")
     if len(methods) < 2:
         raise BadPredictions(f"a comparison needs at least 2 methods, by name; got {list(methods)}")
-    unknown = [metric for metric in metrics if metric not in STATISTICS]
-    if unknown or not metrics or isinstance(metrics, str):
+    listed = isinstance(metrics, Collection) and not isinstance(metrics, str)
+    if not listed or not metrics or any(metric not in STATISTICS for metric in metrics):
         raise BadPredictions(f"metrics must be a list of some of {', '.join(STATISTICS)}; got {metrics!r}")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glayers.arrays import Floats
+from glayers.arrays import Floats, to_floats
 from glayers.errors import BadPredictions
 from glayers.settings import number_between
 
@@ -94,6 +94,8 @@ def rank_methods(
 
 def _table(scores: Mapping[str, Mapping[str, float]]) -> tuple[list[str], Floats]:
     """Return the methods and their scores (data sets, methods), or say what is missing."""
+    if not isinstance(scores, Mapping) or not all(isinstance(row, Mapping) for row in scores.values()):
+        raise BadPredictions(f"scores must be a dict of dicts, {{data set: {{method: score}}}}; got {scores!r:.60}")
     if len(scores) < 2:
         raise BadPredictions(f"ranking needs at least 2 data sets; got {list(scores)}")
     methods = list(next(iter(scores.values())))
@@ -103,9 +105,12 @@ def _table(scores: Mapping[str, Mapping[str, float]]) -> tuple[list[str], Floats
         odd = set(methods) ^ set(row)
         if odd:
             raise BadPredictions(
-                f"every data set must have a score of every method; {dataset!r} and the first differ in {sorted(odd)}"
+                f"every data set must have a score of every method; {dataset!r} and the first differ in "
+                f"{sorted(odd, key=str)}"
             )
-    table = np.array([[row[method] for method in methods] for row in scores.values()], dtype=np.float64)
+    table = to_floats([[row[method] for method in methods] for row in scores.values()], "scores").astype(np.float64)
+    if table.ndim != 2:
+        raise BadPredictions(f"scores must be one number for each method and data set; got shape {table.shape}")
     if np.isnan(table).any():
         row, column = np.argwhere(np.isnan(table))[0]
         raise BadPredictions(f"scores must be numbers; {list(scores)[row]!r} has NaN for {methods[column]!r}")

@@ -121,6 +121,8 @@ def plan_resampling(
     n_rows = len(labels)
     given = np.ones(n_rows) if weights is None else check_weights(weights, n_rows)
     whole = bool((given == np.floor(given)).all())
+    if not whole:  # shares do not depend on it, and squares of tiny weights would vanish; a power of 2 rounds nothing
+        given = np.ldexp(given, -np.frexp(given.max())[1])
     numbers = None if groups is None else group_numbers(groups, n_rows)
     if numbers is not None and stratify:
         raise BadPredictions("units are drawn by class or by group, not both; pass stratify=False, or groups=None")

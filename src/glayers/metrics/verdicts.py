@@ -62,8 +62,7 @@ class Draws:
     def __post_init__(self) -> None:
         number_between(self.level, "level", 0, 1)
         whole_number(self.n_resamples, "n_resamples", least=1)
-        if self.random_state is not None:
-            whole_number(self.random_state, "random_state", least=0)
+        check_seed(self.random_state)
 
     def generator(self) -> np.random.Generator:
         """The one source of randomness of a test, once it is clear that its draws reach as far as its bound."""
@@ -73,6 +72,15 @@ class Draws:
                 f"n_resamples must be at least {least} for a bound at level {self.level:g}; got {self.n_resamples}"
             )
         return np.random.default_rng(self.random_state)
+
+
+def check_seed(random_state: int | None) -> int | None:
+    """Return a seed that is a whole number, or None for another draw each time.
+
+    >>> check_seed(3)
+    3
+    """
+    return None if random_state is None else whole_number(random_state, "random_state", least=0)
 
 
 def judge_by_draws(value: float, drawn: Floats, level: float) -> CalibrationTest:
