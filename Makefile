@@ -20,9 +20,15 @@ lint: .venv/package
 types: .venv/package
 	$(BIN)/mypy
 
+# The browser tests open the report in Chromium; where there is none, Debian's is installed.
+.venv/browser:
+	{ command -v chromium && command -v chromedriver; } >/dev/null || { apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; }
+	mkdir -p .venv && touch $@
+
 # Doctests run on the installed modules too: `--pyargs` finds the wheel in .venv, never the checkout.
-tests: .venv/package
-	$(BIN)/pytest --cov=glayers --cov-report=term -p no:cacheprovider tests
+tests: .venv/package .venv/browser
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider tests
 	$(BIN)/pytest --doctest-modules -p no:cacheprovider --pyargs glayers
 
 format: .venv/package

@@ -1,11 +1,9 @@
-"""Every code block of the README and the guides runs: Python in one session a page, `console` blocks line by line."""
+"""Every Python block of the README and the guides runs, in one session a page; for `console`: cli/test_examples.py."""
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +38,6 @@ def test_python_blocks_run(page: Path, workplace: Path) -> None:
     session: dict[str, Any] = {}
     for code in blocks(page, "python"):
         exec(compile(code, str(page), "exec"), session)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_glayers_commands_run(page: Path, workplace: Path) -> None:
-    program = Path(sys.executable).with_name("glayers")
-    for code in blocks(page, "console"):
-        for line in code.splitlines():
-            if line.startswith("$ glayers"):
-                words = shlex.split(line.removeprefix("$ glayers"), comments=True)
-                done = subprocess.run([program, *words], capture_output=True, text=True, env=os.environ, check=False)
-                assert done.returncode == 0, f"{line}\n{done.stderr}"
 
 
 def test_the_readme_has_something_to_run() -> None:

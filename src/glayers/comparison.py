@@ -3,6 +3,7 @@
 The table is what most people want; the fitted calibrators, the scorecards and what each fit had to say are behind it.
 """
 
+import os
 import sys
 import time
 import warnings
@@ -74,6 +75,29 @@ class Comparison:
             metrics,
             n_resamples=n_resamples,
             random_state=random_state,
+        )
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        calibration: Predictions | None = None,
+        n_resamples: int = 1000,
+        random_state: int = 0,
+        title: str | None = None,
+        force: bool = False,
+    ) -> None:
+        """Write one HTML file that needs nothing else; with the calibration rows it also looks for shift."""
+        from glayers.report.html import write_report  # jinja2 only when somebody wants a page
+
+        write_report(
+            self,
+            path,
+            calibration=calibration,
+            n_resamples=n_resamples,
+            random_state=random_state,
+            title=title,
+            force=force,
         )
 
     def to_dict(self) -> dict[str, dict[str, float]]:

@@ -236,3 +236,8 @@ class TestFromProbabilities:
         for floor in wrong:
             with pytest.raises(BadPredictions, match=r"floor must be a number between 0 and 0\.5; got"):
                 Predictions.from_probabilities([[0.5, 0.5]], [0], floor=floor)
+
+
+def test_groups_that_cannot_be_told_apart_are_refused() -> None:
+    with pytest.raises(BadPredictions, match="groups must be all numbers or all names"):
+        Predictions([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0]], [0, 1, 0], groups=[None, 1, "a"])

@@ -135,9 +135,9 @@ class GLayers(Calibrator):
             if getattr(self, name) not in allowed:
                 raise GlayersError(f"{name} must be one of {allowed}; got {getattr(self, name)!r}")
         for name in ("dropout", "label_smoothing"):
-            if not (isinstance(getattr(self, name), Real) and 0 <= getattr(self, name) < 1):
+            if not _within(getattr(self, name), 1.0):
                 raise GlayersError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
-        if not (isinstance(self.mixup, Real) and 0 <= self.mixup < math.inf):
+        if not _within(self.mixup, math.inf):
             raise GlayersError(f"mixup is the shape of a Beta distribution, or 0 for none; got {self.mixup!r}")
         least = {"n_layers": 1, "units_per_class": 1, "width": 1, "n_folds": 2, "max_epochs": 0, "patience": 1}
         for name, smallest in (least | {"batch_size": 1}).items():
@@ -215,6 +215,10 @@ def _search(recipe: str, n_classes: int, work: int) -> _Search:
 
 def _brier_from_logits(logits: Array, labels: object, weights: object) -> float:
     return brier_sum(probabilities_of(logits), labels, weights)
+
+
+def _within(value: object, end: float) -> bool:
+    return isinstance(value, Real) and 0 <= float(value) < end
 
 
 def _or(given: Any, otherwise: Any) -> Any:

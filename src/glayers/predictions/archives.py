@@ -9,7 +9,7 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.predictions.contents import Contents, assign_keys
+from glayers.predictions.contents import Contents, assign_keys, missing_labels
 from glayers.predictions.raw_arrays import DAMAGED, array_from_bytes, check_size
 
 _HEADER_LIMIT = 65_536  # NumPy itself refuses headers past 10,000 characters
@@ -27,7 +27,11 @@ def read_npz(path: Path) -> dict[str, Contents]:
         for part, fields in keys.items():
             arrays = {field: _read_member(archive, by_key[key]) for field, key in fields.items()}
             names = arrays.pop("class_names", None)
-            parts[part] = Contents(**arrays, class_names=None if names is None else _texts(names))
+            parts[part] = Contents(
+                **{"labels": None} | arrays,
+                class_names=None if names is None else _texts(names),
+                no_labels=missing_labels(part, sorted(by_key)),
+            )
         return parts
 
 

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
@@ -23,28 +26,49 @@ PART_WORDS: Mapping[str, tuple[str, ...]] = {
 WHOLE_FILE = "all"
 
 
+class Rows(NamedTuple):
+    """Predictions, and whether their labels were in the file; where not, all are 0 and mean nothing."""
+
+    predictions: Predictions
+    labelled: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What one part of a file holds, not yet checked; logits win where both kinds of scores are there."""
+    """What one part of a file holds, not yet checked; logits win where both kinds of scores are there.
 
-    labels: Array
+    `no_labels` is what to say to whoever needs the labels of a file that has none.
+    """
+
+    labels: Array | None
     logits: Array | None = None
     probabilities: Array | None = None
     weights: Array | None = None
     groups: Array | None = None
     class_names: tuple[str, ...] | None = None
+    no_labels: str = ""
 
     def predictions(self) -> Predictions:
         """Check it all, once."""
+        if self.labels is None:
+            raise BadFile(self.no_labels)
+        return self._with(self.labels)
+
+    def rows(self) -> Rows:
+        """Check it all, once; labels may be missing."""
+        if self.labels is not None:
+            return Rows(self._with(self.labels), labelled=True)
+        scores = np.asarray(self.probabilities if self.logits is None else self.logits)
+        return Rows(self._with(np.zeros(scores.shape[:1], np.int64)), labelled=False)
+
+    def _with(self, labels: Array) -> Predictions:
         if self.logits is not None:
-            return Predictions(self.logits, self.labels, self.weights, self.groups, self.class_names)
-        return Predictions.from_probabilities(
-            self.probabilities, self.labels, self.weights, self.groups, self.class_names
-        )
+            return Predictions(self.logits, labels, self.weights, self.groups, self.class_names)
+        return Predictions.from_probabilities(self.probabilities, labels, self.weights, self.groups, self.class_names)
 
 
 def assign_keys(keys: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Give part -> field -> key; keys that mean nothing here are left out.
+    """Give part -> field -> key; keys that mean nothing here are left out, and labels may be missing.
 
     >>> assign_keys(["z_test", "y_test", "val_z", "y_val", "date"])
     {'calibration': {'logits': 'val_z', 'labels': 'y_val'}, 'test': {'labels': 'y_test', 'logits': 'z_test'}}
@@ -64,9 +88,14 @@ def assign_keys(keys: Iterable[str]) -> dict[str, dict[str, str]]:
         raise BadFile(f"no key that we know: found {listed(found)}; expected logits (or probabilities) and labels")
     shared = _take_shared_names(parts)
     for part, fields in parts.items():
-        _check_complete(part, fields, found)
+        _check_scores(part, fields, found)
     ordered = [part for part in (WHOLE_FILE, *PART_WORDS) if part in parts]
     return {part: shared | _without_spare_scores(parts[part]) for part in ordered}
+
+
+def missing_labels(part: str, found: Iterable[str]) -> str:
+    """Say that a part has no labels, and what they could be called."""
+    return f"no labels{_of_part(part)}: found {listed(found)}; expected one of {listed(FIELD_WORDS['labels'])}"
 
 
 def field_of(word: str) -> str | None:
@@ -113,14 +142,16 @@ def _take_shared_names(parts: dict[str, dict[str, str]]) -> dict[str, str]:
     return whole
 
 
-def _check_complete(part: str, fields: Mapping[str, str], found: Iterable[str]) -> None:
-    where = "" if part == WHOLE_FILE else f" of the part {part}"
+def _check_scores(part: str, fields: Mapping[str, str], found: Iterable[str]) -> None:
     if "logits" not in fields and "probabilities" not in fields:
         words = FIELD_WORDS["logits"] + FIELD_WORDS["probabilities"]
-        raise BadFile(f"no logits or probabilities{where}: found {listed(found)}; expected one of {listed(words)}")
-    if "labels" not in fields:
-        words = FIELD_WORDS["labels"]
-        raise BadFile(f"no labels{where}: found {listed(found)}; expected one of {listed(words)}")
+        raise BadFile(
+            f"no logits or probabilities{_of_part(part)}: found {listed(found)}; expected one of {listed(words)}"
+        )
+
+
+def _of_part(part: str) -> str:
+    return "" if part == WHOLE_FILE else f" of the part {part}"
 
 
 def _without_spare_scores(fields: Mapping[str, str]) -> dict[str, str]:

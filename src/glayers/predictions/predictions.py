@@ -171,6 +171,10 @@ def _check_groups(values: object, n_rows: int) -> Array:
     groups = to_numpy(values, "groups")
     if groups.shape != (n_rows,):
         raise BadPredictions(f"groups must have shape ({n_rows},), one a row; got {groups.shape}")
+    try:
+        np.unique(groups)
+    except TypeError as error:
+        raise BadPredictions(f"groups must be all numbers or all names, to be told apart; {error}") from None
     return groups
 
 

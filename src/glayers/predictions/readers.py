@@ -1,4 +1,6 @@
-"""A file of predictions -> `Predictions`, by the ending of its name; anything wrong with it is a `BadFile`.
+"""A file of predictions, or a pipe -> `Predictions`; anything wrong with it is a `BadFile`.
+
+The ending of a file's name says what it holds; of a pipe, its first bytes do.
 
 docs/formats.md lists every format, key and column that is read here.
 """
@@ -14,16 +16,22 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, TypeAlias, TypeVar
 
 import numpy as np
 
 from glayers.errors import BadFile, BadPredictions
 from glayers.predictions.archives import read_npy, read_npz
-from glayers.predictions.contents import WHOLE_FILE, Contents, listed
+from glayers.predictions.contents import WHOLE_FILE, Contents, Rows, listed
+from glayers.predictions.json_files import read_json
 from glayers.predictions.legacy_pickle import read_legacy_pickle
 from glayers.predictions.predictions import Predictions
 from glayers.predictions.raw_arrays import DAMAGED
+from glayers.predictions.streams import spooled
 from glayers.predictions.table_files import read_csv, read_parquet, read_tsv
+
+_Checked = TypeVar("_Checked")
+Source: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
 _READERS: dict[str, Callable[[Path], dict[str, Contents]]] = {
     ".npz": read_npz,
@@ -32,6 +40,7 @@ _READERS: dict[str, Callable[[Path], dict[str, Contents]]] = {
     ".tsv": read_tsv,
     ".tsv.gz": read_tsv,
     ".parquet": read_parquet,
+    ".json": read_json,
     ".p": read_legacy_pickle,
     ".pkl": read_legacy_pickle,
     ".pickle": read_legacy_pickle,
@@ -40,7 +49,13 @@ _ENDINGS = (*_READERS, ".npy")
 
 # How files of a kind begin. Text and old pickles may begin with anything, but not like one of these.
 _BEGINNINGS = {".npz": b"PK\x03\x04", ".npy": b"\x93NUMPY", ".parquet": b"PAR1", ".gz": b"\x1f\x8b"}
+_PIPE = "standard input"
 _LFS_POINTER = b"version https://git-lfs"
+
+_LABELS_APART = (
+    'a .npy file holds logits alone; pass their labels too, as labels="labels.npy" '
+    "(--labels labels.npy on the command line)"
+)
 
 # What NumPy, zipfile, zlib, gzip, csv and pickle may raise on damaged bytes; KeyboardInterrupt passes.
 _UNREADABLE = (
@@ -67,21 +82,22 @@ _UNREADABLE = (
 )
 
 
-def read_parts(path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> dict[str, Predictions]:
+def read_parts(path: Source, labels: str | os.PathLike[str] | None = None) -> dict[str, Predictions]:
     """Read every part of a file, by name; `labels` is the second file of a `.npy` pair.
 
-    A file with two parts gives "calibration" and "test", in that order; a file without parts gives "all".
+    A file with two parts gives "calibration" and "test", in that order; a file without parts gives "all". A binary
+    stream, such as `sys.stdin.buffer`, is read to its end.
     """
-    where = Path(path)
-    found = {}
-    for part, contents in _read_contents(where, None if labels is None else Path(labels)).items():
-        with _complaints_about(f"{where}, part {part}"), np.errstate(all="ignore"):
-            found[part] = contents.predictions()
-    return found
+    return _each_part(path, labels, Contents.predictions)
+
+
+def read_rows(path: Source, labels: str | os.PathLike[str] | None = None) -> dict[str, Rows]:
+    """Read every part of a file as `read_parts` does, also where there are no labels: new rows to calibrate."""
+    return _each_part(path, labels, Contents.rows)
 
 
 def read_predictions(
-    path: str | os.PathLike[str], part: str | None = None, labels: str | os.PathLike[str] | None = None
+    path: Source, part: str | None = None, labels: str | os.PathLike[str] | None = None
 ) -> Predictions:
     """Read the one part of a file, or the part that is asked for."""
     parts = read_parts(path, labels)
@@ -94,20 +110,35 @@ def read_predictions(
     return parts[part or next(iter(parts))]
 
 
-def _read_contents(path: Path, labels: Path | None) -> dict[str, Contents]:
+def _each_part(
+    path: Source, labels: str | os.PathLike[str] | None, check: Callable[[Contents], _Checked]
+) -> dict[str, _Checked]:
+    labels_path = None if labels is None else Path(labels)
+    if isinstance(path, str | os.PathLike):
+        name = str(Path(path))
+        parts = _read_contents(Path(path), labels_path, name)
+    else:
+        name = _PIPE
+        with spooled(path) as copy:
+            parts = _read_contents(copy, labels_path, name)
+    found = {}
+    for part, contents in parts.items():
+        with _complaints_about(f"{name}, part {part}"), np.errstate(all="ignore"):
+            found[part] = check(contents)
+    return found
+
+
+def _read_contents(path: Path, labels: Path | None, name: str) -> dict[str, Contents]:
     """Read a file by its ending, checking first that it can be what its name says."""
-    with _complaints_about(path), _without_parsing_noise():
+    with _complaints_about(name), _without_parsing_noise():
         ending = _checked_ending(path)
         if ending != ".npy" and labels is not None:
             raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
         if ending != ".npy":
             return _READERS[ending](path)
-        if labels is None:
-            raise BadFile(
-                'a .npy file holds logits alone; pass their labels too, as labels="labels.npy" '
-                "(--labels labels.npy on the command line)"
-            )
         logits = read_npy(path)
+    if labels is None:
+        return {WHOLE_FILE: Contents(logits=logits, labels=None, no_labels=_LABELS_APART)}
     with _complaints_about(labels), _without_parsing_noise():
         if _checked_ending(labels) != ".npy":
             raise BadFile("labels= must be a .npy file; save the labels with np.save")

@@ -87,16 +87,15 @@ def contents_of(table: Table) -> Contents:
         classes = None
     scores = np.stack([_finite(table, column) for column in columns], axis=1)
     extras = {name: _column_for(table.names, name) for name in ("labels", "weights", "groups")}
-    if extras["labels"] is None:
-        words = FIELD_WORDS["labels"]
-        raise BadFile(f"no label column: found {listed(table.names)}; expected one of {listed(words)}")
+    words = FIELD_WORDS["labels"]
     return Contents(
-        labels=_labels(table, extras["labels"], classes),
+        labels=None if extras["labels"] is None else _labels(table, extras["labels"], classes),
         logits=scores if field == "logits" else None,
         probabilities=scores if field == "probabilities" else None,
         weights=None if extras["weights"] is None else _finite(table, extras["weights"]),
         groups=None if extras["groups"] is None else table.groups(extras["groups"]),
         class_names=classes,
+        no_labels=f"no label column: found {listed(table.names)}; expected one of {listed(words)}",
     )
 
 

@@ -1,0 +1,180 @@
+"""Predictions of one set of rows, before and after -> one figure of `FIGURES` in a file."""
+
+import inspect
+import io
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from glayers.arrays import Array
+from glayers.cli.inputs import name_of, preferred, source
+from glayers.cli.options import PREDICTIONS, Force, Labels, Part, Quiet, Seed
+from glayers.cli.outputs import Output
+from glayers.cli.screen import one_line, show, waiting_for
+from glayers.cli.verb import FLAG, verb
+from glayers.errors import BadPredictions
+from glayers.predictions import Predictions, read_parts, read_predictions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The names of FIGURES, here once more so that help and completion need no matplotlib; a test keeps both the same.
+KINDS: dict[str, str] = {
+    "reliability": "accuracy against confidence, in bins of equal width",
+    "reliability-equal-mass": "the same in bins of equal numbers of rows",
+    "reliability-smooth": "the same by kernels instead of bins",
+    "reliability-corp": "the same by isotonic regression",
+    "ks": "cumulative score and truth against fractile",
+    "ks-fractile": "score and smoothed truth against fractile",
+    "ks-score": "smoothed truth against score",
+    "ks-ranks": "KS of the first, second, ... class of each row",
+    "ks-within": "KS of the label being among the first r",
+    "ks-classes": "KS of the worst classes",
+    "map": "what probabilities of the first become in the others",
+    "classes": "class by class, who gets too much and who too little",
+    "differences": "how the others differ from the first, with intervals",
+}
+# By ending, what would make two runs differ in their bytes.
+_DATED: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
+
+
+def _known_kind(kind: str) -> str:
+    if kind in KINDS:
+        return kind
+    near = get_close_matches(kind, KINDS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise typer.BadParameter(f"unknown figure {kind!r}; {hint}known are {', '.join(KINDS)}")
+
+
+def _complete_kind(incomplete: str) -> list[tuple[str, str]]:
+    return [(kind, about) for kind, about in KINDS.items() if kind.startswith(incomplete)]
+
+
+@verb(
+    "glayers plot reliability test.npz calibrated.npz -o reliability.png",
+    "glayers plot ks test.npz --model model.safetensors -o ks.svg --dark",
+    "glayers plot reliability-smooth test.npz -o second.pdf --rank 2",
+    more="Figures:\n" + "".join(f"  {kind:<24}{about}\n" for kind, about in KINDS.items()) + "\n",
+)
+def plot(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            callback=_known_kind,
+            autocompletion=_complete_kind,
+            help="Which figure; they are listed below.",
+        ),
+    ],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", readable=False, help=f"{PREDICTIONS} The same rows in each, one panel a file."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FIGURE", help="Where to draw: .png, .svg or .pdf.")
+    ],
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="MODEL", readable=False, help="Show the first file calibrated by this, too; repeatable."),
+    ] = None,
+    rank: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The class at this rank instead of the first.")
+    ] = None,
+    within: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Whether the label is among this many.")
+    ] = None,
+    class_: Annotated[
+        int | None, typer.Option("--class", metavar="N", min=0, help="This class against the rest.")
+    ] = None,
+    bins: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many bins.")] = None,
+    dark: Annotated[bool, typer.Option("--dark", metavar=FLAG, help="Light lines on a dark ground.")] = False,
+    labels: Labels = None,
+    part: Part = None,
+    seed: Seed = 0,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw a figure of predictions, uncalibrated and calibrated side by side.
+
+    Of a file with two parts, the part test is drawn.
+    """
+    models = model or []
+    target = Output(output, force, (*files, *models, *([] if labels is None else [labels])))
+    if output.suffix.lower() not in _DATED:
+        raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
+    target.check()
+    first, *others = [_read(file, labels, part) for file in files]
+    _check_same_rows(first, others, files)
+    methods = dict(
+        zip(_names(files, with_models=bool(models)), (each.probabilities() for each in (first, *others)), strict=True)
+    )
+    methods |= {_safe(each.stem): _calibrated(each, first) for each in models}
+    chosen = {"rank": rank, "within": within, "class_": class_, "n_bins": bins}
+    with waiting_for(f"drawing {kind}", quiet):
+        figure = _draw(kind, methods, first, chosen, dark=dark, seed=seed)
+        target.write(_image(figure, output.suffix.lower()))
+    if not quiet:
+        show(f"drew {', '.join(methods)}; wrote {output}")
+
+
+def _read(file: Path, labels: Path | None, part: str | None) -> Predictions:
+    if part is not None:
+        return read_predictions(source(file), part, labels)
+    return preferred(read_parts(source(file), labels), "test")
+
+
+def _check_same_rows(first: Predictions, others: list[Predictions], files: list[Path]) -> None:
+    for file, other in zip(files[1:], others, strict=True):
+        if not np.array_equal(first.labels, other.labels):
+            raise BadPredictions(f"{name_of(file)} and {name_of(files[0])} have different labels; give the same rows")
+
+
+def _names(files: list[Path], *, with_models: bool) -> list[str]:
+    """Call each file by its stem, or by its whole path where two share one."""
+    if with_models and len(files) == 1:
+        return ["uncalibrated"]
+    stems = [Path(name_of(file)).stem for file in files]
+    return [_safe(stem if stems.count(stem) == 1 else str(file)) for stem, file in zip(stems, files, strict=True)]
+
+
+def _safe(name: str) -> str:
+    """Write a name so that matplotlib takes it for text, not for a formula."""
+    return one_line(name).replace("$", r"\$")
+
+
+def _calibrated(model: Path, rows: Predictions) -> Array:
+    from glayers.calibrators import load
+
+    return load(model).predict_proba(rows.logits)
+
+
+def _draw(
+    kind: str, methods: dict[str, Array], rows: Predictions, chosen: dict[str, int | None], *, dark: bool, seed: int
+) -> "Figure":
+    from glayers.report.plots import FIGURES
+
+    takes = inspect.signature(FIGURES[kind]).parameters
+    choices = {name: value for name, value in chosen.items() if value is not None}
+    for name in choices:
+        if name not in takes:
+            option = {"class_": "--class", "n_bins": "--bins"}.get(name, f"--{name}")
+            raise typer.BadParameter(f"{option} is not for {kind}; leave it out")
+    names = None if rows.class_names is None else tuple(map(_safe, rows.class_names))
+    known = {name: value for name, value in {"random_state": seed, "names": names}.items() if name in takes}
+    return FIGURES[kind](methods, rows.labels, rows.weights, dark=dark, **known, **choices)
+
+
+def _image(figure: "Figure", ending: str) -> bytes:
+    import matplotlib
+
+    stream = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "glayers"}):  # or every run would invent new names inside an SVG
+        figure.savefig(stream, format=ending[1:], metadata=_DATED[ending])
+    return stream.getvalue()

@@ -1,0 +1,45 @@
+// Paired differences -> one line a method: the difference from another, and its interval.
+
+function forestSpec(metric, against) {
+  const found = data.differences.filter((one) => one.metric === metric && one.against === against);
+  const ends = found.flatMap((one) => [one.low, one.high, 0]);
+  const margin = 0.06 * (Math.max(...ends) - Math.min(...ends) || 1);
+  const significant = found.filter((one) => one.significant).length;
+  return {
+    title: `${data.headings[metric]}, method minus ${against}`,
+    summary: `${significant} of ${found.length} differences are significant.`,
+    height: () => 62 + 34 * found.length,
+    frame: (width, height, x, y) => frame(width, height, x, y, Math.min(150, 0.38 * width)),
+    nearest: [0, 1],
+    x: {
+      range: [Math.min(...ends) - margin, Math.max(...ends) + margin],
+      label: SHARES.has(metric) ? "difference in percentage points" : "difference",
+      text: () => (value) => Number(((SHARES.has(metric) ? 100 : 1) * value).toPrecision(2)).toString(),
+    },
+    y: { range: [found.length - 0.5, -0.5], hidden: true },
+    marks: [stretch(0, -0.5, 0, found.length - 0.5, "ideal"), ...found.flatMap(forestLine)],
+    points: found.map((one, place) => ({ x: one.difference, y: place, text: forestText(one) })),
+    table: {
+      headings: ["method", "difference", "from", "to", "p-value", "significant"],
+      lines: found.map((one) => [
+        one.method, metricText(metric, one.difference), metricText(metric, one.low), metricText(metric, one.high),
+        chance(one.p_value), one.significant ? "yes" : "no",
+      ]),
+    },
+  };
+}
+
+const forestLine = (one, place) => [
+  stretch(one.low, place, one.high, place, "said"),
+  dot(one.difference, place, one.significant ? "mark sure" : "mark", 5),
+  (svg, at) => {
+    const room = Math.floor(at.left / 7.5);
+    const name = one.method.length > room ? `${one.method.slice(0, room - 1)}…` : one.method;
+    svg.append(element("text", { x: at.left - 8, y: at.y(place) + 4, "text-anchor": "end" }, name));
+  },
+];
+
+function forestText(one) {
+  const by = `${metricText(one.metric, one.difference)}, ${percent(data.level, 0)} interval ${metricText(one.metric, one.low)} to ${metricText(one.metric, one.high)}`;
+  return `${one.method}: ${by}, ${chance(one.p_value)}${one.significant ? ", significant" : ", not told apart"}`;
+}

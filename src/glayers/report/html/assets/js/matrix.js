@@ -1,0 +1,61 @@
+// Gaps of every two classes -> a heat map of who is given too much where whom is predicted.
+
+// Names stand beside the matrix, and aslant below it, where they take less room.
+const BELOW = 0.85;
+const matrixRoom = (width) => Math.min(104, 0.28 * width);
+
+function matrixSpec(method) {
+  const { names, methods, of } = data.matrix;
+  const { gap, deviation, predicted } = methods[method];
+  const cells = names.flatMap((_, i) => names.map((_, j) => ({ i, j, gap: gap[i][j], chance: deviation[i][j] })))
+    .filter((cell) => cell.gap !== null);
+  const strongest = Math.max(...Object.values(methods).flatMap((other) => other.gap.flat()).map((value) => Math.abs(value ?? 0)));
+  const widest = cells.reduce((best, cell) => (Math.abs(cell.gap) > Math.abs(best.gap) ? cell : best), cells[0]);
+  const text = ({ i, j, gap: by, chance: noise }) =>
+    `${names[i]} is predicted (${rows(predicted[i])}), ${names[j]} is given ${points(by)} too ${by > 0 ? "much" : "little"}` +
+    (noise > 0 ? `, ${(Math.abs(by) / noise).toFixed(1)} times what chance does` : "");
+  const shown = names.length < of ? `${names.length} of ${of.toLocaleString("en")} classes, those predicted most. ` : "";
+  return {
+    title: method,
+    summary: `${shown}Largest: where ${text(widest)}.`,
+    bare: true,
+    nearest: [1, 1],
+    height: (width) => width - (1 - BELOW) * matrixRoom(width),
+    frame: (width, height, x, y) => matrixFrame(width, height, x, y),
+    x: { range: [-0.5, names.length - 0.5] },
+    y: { range: [names.length - 0.5, -0.5] },
+    marks: [...cells.map((cell) => matrixCell(cell, strongest)), (svg, at) => matrixNames(svg, at, names)],
+    points: cells.map((cell) => ({ x: cell.j, y: cell.i, text: `Where ${text(cell)}` })),
+    table: {
+      headings: ["predicted", ...names],
+      lines: names.map((name, i) => [name, ...gap[i].map((value) => (value === null ? "never" : finePercent(value)))]),
+    },
+  };
+}
+
+function matrixFrame(width, height, x, y) {
+  const room = matrixRoom(width);
+  const at = { left: room, right: width - 4, top: 4, bottom: height - BELOW * room, width, height };
+  return { ...at, x: scale(x, [at.left, at.right]), y: scale(y, [at.bottom, at.top]) };
+}
+
+const matrixCell = ({ i, j, gap }, strongest) => (svg, at) => {
+  const size = at.x(1) - at.x(0);
+  svg.append(element("rect", {
+    class: gap > 0 ? "over" : "under", "fill-opacity": Math.sqrt(Math.abs(gap) / strongest || 0).toFixed(3),
+    x: at.x(j) - size / 2, y: at.y(i) - size / 2, width: Math.max(1, size - 1), height: Math.max(1, size - 1),
+  }));
+};
+
+// Every name where there is room, else every second, third...
+function matrixNames(svg, at, names) {
+  const every = Math.ceil(13 / (at.x(1) - at.x(0)));
+  const room = Math.floor(at.left / 6.8);
+  names.forEach((name, place) => {
+    if (place % every) return;
+    const short = name.length > room ? `${name.slice(0, room - 1)}…` : name;
+    svg.append(element("text", { x: at.left - 4, y: at.y(place) + 4, "text-anchor": "end" }, short));
+    const [x, y] = [at.x(place) + 4, at.bottom + 6];
+    svg.append(element("text", { x, y, "text-anchor": "end", transform: `rotate(-55 ${x} ${y})` }, short));
+  });
+}

@@ -1,0 +1,118 @@
+// A picture, a slider and a line of text -> one panel: pointing, touching and arrow keys read the same points.
+//
+// A spec says what to show: title, summary (the text alternative, and what stands below until a point is read), ranges
+// and labels of x and y, marks to draw, points { x, y, text } to read, and a table of the numbers.
+
+const RATIO = 0.8;
+const HIGHEST = 420;
+const EMPTY = { x: { range: [0, 1], label: "" }, y: { range: [0, 1] }, marks: [], points: [] };
+
+class Panel {
+  constructor(host) {
+    const root = document.createElement("div");
+    root.className = "panel";
+    this.title = document.createElement("h4");
+    this.svg = element("svg", { role: "img" });
+    this.slider = Object.assign(document.createElement("input"), { type: "range", min: 0, step: 1 });
+    this.output = document.createElement("output");
+    this.output.setAttribute("aria-live", "polite");
+    root.append(this.title, this.svg, this.slider, this.output);
+    host.append(root);
+    this.figure = host.closest("figure").querySelector("h3").textContent;
+    this.spec = EMPTY;
+    this.svg.addEventListener("pointermove", (event) => this.point(event));
+    this.svg.addEventListener("pointerdown", (event) => this.point(event));
+    this.svg.addEventListener("pointerleave", () => this.rest());
+    this.slider.addEventListener("input", () => this.read(Number(this.slider.value)));
+    this.slider.addEventListener("focus", () => this.read(Number(this.slider.value)));
+    this.slider.addEventListener("blur", () => this.rest());
+  }
+
+  show(spec) {
+    this.spec = { ...EMPTY, ...spec };
+    this.title.textContent = this.spec.title;
+    this.slider.max = Math.max(0, this.spec.points.length - 1);
+    this.slider.value = Math.floor(this.spec.points.length / 2);
+    this.slider.setAttribute("aria-label", `Read values: ${this.figure}, ${this.spec.title}`);
+    this.draw();
+    this.rest();
+  }
+
+  draw() {
+    const width = Math.max(240, this.svg.parentNode.clientWidth);
+    const height = this.spec.height?.(width) ?? Math.round(Math.min(RATIO * width, HIGHEST));
+    this.at = (this.spec.frame ?? frame)(width, height, this.spec.x.range, this.spec.y.range);
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.svg.setAttribute("aria-label", `${this.figure}, ${this.spec.title}. ${this.spec.summary}`);
+    this.svg.replaceChildren();
+    if (!this.spec.bare) axes(this.svg, this.at, this.spec);
+    for (const mark of this.spec.marks) mark(this.svg, this.at);
+    this.cursor = element("circle", { class: "cursor", r: 8, visibility: "hidden" });
+    this.svg.append(this.cursor);
+  }
+
+  // The nearest point, by x alone unless the figure says otherwise.
+  point(event) {
+    const seen = this.svg.getBoundingClientRect();
+    const unit = this.at.width / seen.width;
+    const [px, py] = [(event.clientX - seen.left) * unit, (event.clientY - seen.top) * unit];
+    const [wx, wy] = this.spec.nearest ?? [1, 0];
+    const far = ({ x, y }) => wx * (this.at.x(x) - px) ** 2 + wy * (this.at.y(y) - py) ** 2;
+    let best = 0;
+    this.spec.points.forEach((point, place) => {
+      if (far(point) < far(this.spec.points[best])) best = place;
+    });
+    this.read(best);
+  }
+
+  read(place) {
+    const point = this.spec.points[place];
+    if (!point) return;
+    this.slider.value = place;
+    this.slider.setAttribute("aria-valuetext", point.text);
+    this.cursor.setAttribute("cx", this.at.x(point.x));
+    this.cursor.setAttribute("cy", this.at.y(point.y));
+    this.cursor.setAttribute("visibility", "visible");
+    // The slider tells its own value to a screen reader; twice would be once too often.
+    this.output.setAttribute("aria-live", document.activeElement === this.slider ? "off" : "polite");
+    this.output.textContent = point.text;
+  }
+
+  rest() {
+    if (document.activeElement === this.slider) return;
+    this.cursor.setAttribute("visibility", "hidden");
+    this.output.textContent = this.spec.summary;
+    this.slider.setAttribute("aria-valuetext", this.spec.summary);
+  }
+}
+
+// The numbers of the panels as tables, made when somebody opens them.
+function fillTables(figure, specs) {
+  const details = figure.querySelector("details");
+  const fill = () => {
+    if (!details.open) return;
+    details.querySelector(".tables").replaceChildren(...specs.filter((spec) => spec.table).map(tableOf));
+  };
+  details.ontoggle = fill;
+  fill();
+}
+
+function tableOf({ title, table: { headings, lines } }) {
+  const host = document.createElement("div");
+  host.className = "scroll";
+  host.tabIndex = 0;
+  host.setAttribute("role", "region");
+  host.setAttribute("aria-label", title);
+  const table = host.appendChild(document.createElement("table"));
+  table.createCaption().append(Object.assign(document.createElement("span"), { textContent: title }));
+  const head = table.createTHead().insertRow();
+  for (const heading of headings) {
+    head.append(Object.assign(document.createElement("th"), { scope: "col", textContent: heading }));
+  }
+  const body = table.createTBody();
+  for (const cells of lines) {
+    const row = body.insertRow();
+    for (const cell of cells) row.insertCell().textContent = cell;
+  }
+  return host;
+}

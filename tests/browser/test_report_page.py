@@ -1,0 +1,238 @@
+"""The report in a real browser: it draws, answers to pointer and keyboard, keeps quiet, and fits every screen."""
+
+import base64
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import ActionChains, Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
+
+from glayers.report.html import write_report
+from tests.browser.chromium import console, requests, serious_violations, show, start
+from tests.report.html_comparisons import HOSTILE, overconfident
+
+FIGURES = {"reliability": 2, "cumulative": 2, "density": 2, "forest": 1, "map": 2, "matrix": 2}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    calibration, _, found = overconfident()
+    write_report(found, path, calibration=calibration, n_resamples=100)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    started = start(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.quit()
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    return (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def shown(browser: Chrome, page: Path) -> Chrome:
+    show(browser, page)
+    return browser
+
+
+def panels(browser: Chrome, figure: str) -> list[WebElement]:
+    return browser.find_elements(By.CSS_SELECTOR, f"#{figure} .panel")
+
+
+def told(panel: WebElement) -> str:
+    return panel.find_element(By.TAG_NAME, "output").text
+
+
+def choose(browser: Chrome, menu: str, words: str) -> None:
+    Select(browser.find_element(By.ID, menu)).select_by_visible_text(words)
+
+
+def titles(browser: Chrome, figure: str) -> list[str]:
+    return [panel.find_element(By.TAG_NAME, "h4").text for panel in panels(browser, figure)]
+
+
+def drawing(panel: WebElement) -> str:
+    return str(panel.find_element(By.TAG_NAME, "svg").get_attribute("innerHTML"))
+
+
+def background(browser: Chrome) -> str:
+    return str(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+
+
+def test_it_is_silent_asks_for_nothing_and_hostile_names_stay_names(browser: Chrome, page: Path) -> None:
+    requests(browser)  # what the browser did before
+    show(browser, page)
+    for event in Select(browser.find_element(By.ID, "event")).options:
+        event.click()
+    assert console(browser) == []
+    assert [address for address in requests(browser) if address not in (page.as_uri(), "data:,")] == []
+    assert browser.execute_script("return document.images.length + document.querySelectorAll('b').length") == 0
+
+
+def test_the_policy_stops_what_a_page_should_not_do(shown: Chrome) -> None:
+    shown.execute_script(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=http://127.0.0.1:9/x onerror=\"window.hurt = 1\">');"
+        "const more = document.createElement('script'); more.textContent = 'window.hurt = 1';"
+        "document.body.append(more);"
+    )
+    assert shown.execute_script("return window.hurt === undefined")
+    assert sum("Content Security Policy" in message for message in console(shown)) >= 2
+    assert [address for address in requests(shown) if address.startswith("http")] == []
+
+
+@pytest.mark.parametrize(("figure", "n_panels"), FIGURES.items())
+def test_every_figure_is_drawn_and_says_in_words_what_it_shows(shown: Chrome, figure: str, n_panels: int) -> None:
+    found = panels(shown, figure)
+    assert len(found) == n_panels
+    for panel in found:
+        svg = panel.find_element(By.TAG_NAME, "svg")
+        assert svg.is_displayed()
+        assert svg.size["width"] > 200
+        assert svg.size["height"] > 100
+        assert len(svg.find_elements(By.CSS_SELECTOR, "path, rect, circle, line")) > 5
+        assert "NaN" not in drawing(panel)
+        assert told(panel)
+        assert told(panel) in str(svg.get_attribute("aria-label"))
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_pointing_reads_a_value_and_leaving_puts_the_summary_back(shown: Chrome, figure: str) -> None:
+    panel = panels(shown, figure)[0]
+    svg, summary = panel.find_element(By.TAG_NAME, "svg"), told(panel)
+    # Somewhere off the middle, where the largest cell of the matrix is not.
+    ActionChains(shown).scroll_to_element(svg).move_to_element_with_offset(svg, 55, -20).perform()
+    assert told(panel) != summary
+    assert re.search(r"\d", told(panel))
+    assert svg.find_element(By.CLASS_NAME, "cursor").get_attribute("visibility") == "visible"
+    ActionChains(shown).move_to_element(panel.find_element(By.TAG_NAME, "h4")).perform()
+    assert told(panel) == summary
+
+
+def test_the_value_under_the_pointer_is_that_of_the_data(shown: Chrome) -> None:
+    panel = panels(shown, "reliability")[0]
+    dots = panel.find_elements(By.CLASS_NAME, "dot")
+    bins = shown.execute_script(
+        "return JSON.parse(document.getElementById('report-data').textContent)"
+        ".curves.uncalibrated['rank-1'].reliability.equal_width"
+    )
+    assert len(dots) == len(bins["count"])
+    ActionChains(shown).scroll_to_element(panel).move_to_element(dots[-1]).perform()
+    expected = f"says {100 * bins['confidence'][-1]:.1f} %, happened {100 * bins['accuracy'][-1]:.1f} %"
+    assert expected in told(panel)
+    assert f"{bins['count'][-1]:,.0f} rows" in told(panel)
+
+
+def test_the_menus_choose_method_event_and_manner(shown: Chrome) -> None:
+    others = {"temperature": "vector", "vector": "temperature"}
+    other = others[Select(shown.find_element(By.ID, "method")).first_selected_option.text]
+    choose(shown, "method", other)
+    assert titles(shown, "reliability") == ["uncalibrated, top class", f"{other}, top class"]
+    assert titles(shown, "matrix") == ["uncalibrated", other]
+    choose(shown, "event", "class at rank 2")
+    for figure in ("reliability", "cumulative", "density"):
+        assert titles(shown, figure) == ["uncalibrated, class at rank 2", f"{other}, class at rank 2"]
+    kinds = Select(shown.find_element(By.ID, "kind"))
+    assert [kind.text for kind in kinds.options] == ["bins of equal width", "bins of equal size"]
+    choose(shown, "event", "top class")
+    assert len(Select(shown.find_element(By.ID, "kind")).options) == 4
+    for menu, figure in (("kind", "reliability"), ("cumulative-view", "cumulative"), ("density-view", "density")):
+        seen = set()
+        for option in Select(shown.find_element(By.ID, menu)).options:
+            option.click()
+            seen.add(drawing(panels(shown, figure)[0]))
+            assert "NaN" not in drawing(panels(shown, figure)[0])
+        assert len(seen) == len(Select(shown.find_element(By.ID, menu)).options)
+    choose(shown, "metric", "KS")
+    choose(shown, "against", "vector")
+    assert titles(shown, "forest") == ["KS, method minus vector"]
+
+
+def test_a_class_has_its_own_curves_and_map(shown: Chrome) -> None:
+    for name in HOSTILE[:3]:
+        choose(shown, "event", name)
+        assert titles(shown, "reliability")[0] == f"uncalibrated, {name}"
+        assert titles(shown, "map")[1].endswith(name)
+
+
+def test_everything_is_reached_and_read_by_keyboard(shown: Chrome) -> None:
+    name = "const e = document.activeElement; return e.id || e.getAttribute('aria-label') || e.tagName"
+    reached: list[str] = []
+    for _ in range(60):
+        ActionChains(shown).send_keys(Keys.TAB).perform()
+        reached.append(shown.execute_script(name))
+    assert {"method", "event", "kind", "cumulative-view", "density-view", "metric", "against"} <= set(reached)
+    assert len({name for name in reached if name.startswith("Read values: ")}) == sum(FIGURES.values())
+    panel = panels(shown, "cumulative")[1]
+    slider = panel.find_element(By.TAG_NAME, "input")
+    slider.send_keys(Keys.HOME)
+    first = told(panel)
+    slider.send_keys(Keys.ARROW_RIGHT)
+    assert told(panel) != first
+    assert slider.get_attribute("aria-valuetext") == told(panel)
+    outline = shown.execute_script("return getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+
+
+def test_the_numbers_of_a_figure_are_a_table(shown: Chrome) -> None:
+    figure = shown.find_element(By.ID, "forest")
+    figure.find_element(By.TAG_NAME, "summary").click()
+    lines = figure.find_elements(By.CSS_SELECTOR, "tbody tr")
+    assert [line.text.split()[0] for line in lines] == ["temperature", "vector"]
+    choose(shown, "against", "temperature")
+    lines = figure.find_elements(By.CSS_SELECTOR, "tbody tr")
+    assert [line.text.split()[0] for line in lines] == ["uncalibrated", "vector"]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
+def test_nothing_keeps_people_out(browser: Chrome, page: Path, axe: str, width: int, dark: bool) -> None:
+    show(browser, page, width=width, dark=dark)
+    browser.find_element(By.CSS_SELECTOR, "#reliability summary").click()
+    # The policy forbids other scripts in the page; the driver's own are not of the page.
+    assert serious_violations(browser, axe) == []
+
+
+def test_a_phone_scrolls_tables_in_their_boxes_and_never_the_page(browser: Chrome, page: Path) -> None:
+    show(browser, page, width=390, height=844)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    wide = browser.execute_script(
+        "return [...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth).length"
+    )
+    assert wide > 0
+    left, right = (panel.location["x"] for panel in panels(browser, "reliability"))
+    assert left == right  # one above the other
+    assert (
+        browser.execute_script("return parseFloat(getComputedStyle(document.querySelector('svg text')).fontSize)") >= 12
+    )
+
+
+def test_a_turned_screen_draws_anew(browser: Chrome, page: Path) -> None:
+    show(browser, page, width=390, height=844)
+    before = panels(browser, "map")[0].find_element(By.TAG_NAME, "svg").get_dom_attribute("viewBox")
+    metrics = {"width": 844, "height": 390, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[arguments.length - 1]))")
+    assert panels(browser, "map")[0].find_element(By.TAG_NAME, "svg").get_dom_attribute("viewBox") != before
+
+
+def test_light_dark_and_paper(browser: Chrome, page: Path) -> None:
+    show(browser, page)
+    assert background(browser) == "rgb(255, 255, 255)"
+    show(browser, page, dark=True)
+    assert background(browser) == "rgb(20, 23, 27)"
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert background(browser) == "rgb(255, 255, 255)"
+    assert not panels(browser, "map")[0].find_element(By.TAG_NAME, "input").is_displayed()
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    paper = base64.b64decode(printed["data"])
+    assert paper.startswith(b"%PDF")
+    assert len(re.findall(rb"/Type\s*/Page\b", paper)) >= 3

@@ -1,0 +1,46 @@
+"""A folder with small files of the names that the help and the pages speak of."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glayers import Predictions, TemperatureScaling
+from glayers.predictions.writers import Written, to_bytes
+from glayers.report.html import write_report
+from tests.strategies import Numbers
+
+NAMES = ("cat", "dog", "owl", "bee")
+
+
+def overconfident(rows: int, seed: int) -> tuple[Numbers, Numbers]:
+    """Logits of four classes three times too large, and labels drawn from what they should have been."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, 4)) * 2
+    return 3 * logits, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+@pytest.fixture
+def quick_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports by fewer resamples, where the page itself is not what is looked at."""
+    monkeypatch.setattr("glayers.report.html.write_report", partial(write_report, n_resamples=50))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    calibration, test = overconfident(90, 0), overconfident(150, 1)
+    for name, (logits, labels) in {"calibration": calibration, "test": test}.items():
+        np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels, class_names=np.array(NAMES))
+        (tmp_path / f"{name}.csv").write_bytes(to_bytes({"all": Written("logits", logits, labels)}, ".csv"))
+    (tmp_path / "new.csv").write_bytes(to_bytes({"all": Written("logits", test[0])}, ".csv"))
+    for name in ("both.npz", "model.npz"):
+        np.savez(tmp_path / name, z_val=calibration[0], y_val=calibration[1], z_test=test[0], y_test=test[1])
+    np.save(tmp_path / "logits.npy", calibration[0])
+    np.save(tmp_path / "labels.npy", calibration[1])
+    fitted = TemperatureScaling().fit_predictions(Predictions(*calibration, class_names=NAMES))
+    fitted.save(tmp_path / "model.safetensors")
+    scores = Written("probabilities", fitted.predict_proba(test[0]), test[1], class_names=NAMES)
+    (tmp_path / "calibrated.npz").write_bytes(to_bytes({"all": scores}, ".npz"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

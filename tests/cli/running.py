@@ -1,0 +1,43 @@
+"""The command line, run inside this process where that is enough, and as a program where it is not."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from typer.testing import CliRunner, Result
+
+from glayers.cli import app
+
+PROGRAM = [sys.executable, "-c", "from glayers.cli import main; main()"]  # what the installed script does
+
+
+def run(*words: object, piped: bytes | None = None) -> Result:
+    """Run a command inside this process; what a bug raises comes through."""
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(word) for word in words], input=piped)
+
+
+def run_program(*words: object, stdout: int | IO[Any] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *map(str, words)], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+
+
+def complaint(done: Result | subprocess.CompletedProcess[str], status: int = 1) -> str:
+    """Return the one line with which a command is refused, having printed nothing else."""
+    code = done.exit_code if isinstance(done, Result) else done.returncode
+    assert code == status, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("glayers: ")
+    return lines[0]
+
+
+def usage_error(done: Result) -> str:
+    """Return what is said of a command line that cannot be read, out of the box it is printed in."""
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    return " ".join("".join(c for c in done.stderr if c not in "│─╭╮╰╯").split())
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))

@@ -1,0 +1,112 @@
+"""Input that cannot be used is one clear line, a status of one, and no traceback unless it is asked for."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glayers.cli.score as score_module
+from glayers import GlayersWarning, metrics
+from tests.cli.running import complaint, run
+
+
+def wrong_shapes(path: Path) -> None:
+    np.savez(path, logits=np.zeros((3, 2)), labels=[0, 1])
+
+
+def truncated(path: Path) -> None:
+    np.savez(path, logits=np.tile([0.0, 1, 2], (30, 1)), labels=np.zeros(30, int))
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda _: None, "there is no such file"),
+        (lambda path: path.mkdir(), "is a directory"),
+        (lambda path: path.write_bytes(b""), "is empty"),
+        (lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
+        (lambda path: np.savez(path, logits=np.full((3, 2), np.nan), labels=[0, 1, 1]), "must be finite; row 0"),
+        (wrong_shapes, "labels must have shape (3,)"),
+        (lambda path: np.savez(path, logits=np.tile([0.0, 5], (3, 1)), labels=[0, 1, 7]), "row 2 has 7"),
+        (lambda path: np.savez(path, logits=[[0.7, 0.3], [0.1, 0.9]], labels=[0, 1]), "look like probabilities"),
+        (lambda path: np.savez(path, logits=np.zeros((3, 2))), "no labels: found logits"),
+        (truncated, "cannot be read"),
+    ],
+    ids=["missing", "directory", "empty", "git-lfs", "nan", "shapes", "labels", "probabilities", "unlabelled", "cut"],
+)
+@pytest.mark.parametrize(
+    "words", [["fit", "bad.npz", "-o", "new.safetensors"], ["score", "bad.npz"], ["compare", "bad.npz"]]
+)
+def test_bad_input_is_one_line_and_a_status_of_one(folder: Path, make: object, said: str, words: list[str]) -> None:
+    assert callable(make)
+    make(folder / "bad.npz")
+    line = complaint(run(*words))
+    assert "bad.npz" in line
+    assert said in line
+    assert not (folder / "new.safetensors").exists()
+
+
+def test_the_traceback_is_shown_to_those_who_ask(folder: Path) -> None:
+    done = run("score", "nope.npz", "--debug")
+    assert done.exit_code == 1
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1].startswith("glayers: nope.npz: there is no such file")
+
+
+def test_a_bug_is_one_line_with_a_status_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(score_module, "read_parts", broken)
+    line = complaint(run("score", "test.npz"), status=70)
+    assert "this is a bug, not your fault: KeyError: 'lost'; please report it with --debug" in line
+
+
+def test_memory_that_runs_out_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(score_module, "score_predictions", greedy)
+    assert "not enough memory" in complaint(run("score", "test.npz"))
+
+
+def test_a_file_one_may_not_read_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)  # the tests may run as root, whom no mode of a file keeps out
+    assert "test.npz: cannot be opened (Permission denied)" in complaint(run("score", "test.npz"))
+
+
+@pytest.mark.parametrize(
+    "piped", [b"", b"\x00\x01nothing", b"{", b"[1]", b"\x1f\x8bnot zipped", b"a,b\n1,2\n", b"PK\x03\x04"]
+)
+def test_a_pipe_that_holds_no_predictions_is_one_line(folder: Path, piped: bytes) -> None:
+    assert complaint(run("score", "-", piped=piped)).startswith("glayers: standard input: ")
+
+
+def test_only_our_own_warnings_become_notes_and_each_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def score(*_: object) -> metrics.Scorecard:
+        warnings.warn("ours", GlayersWarning, stacklevel=1)
+        warnings.warn("not ours", FutureWarning, stacklevel=1)
+        return metrics.scorecard([[0.5, 0.5]], [0])
+
+    monkeypatch.setattr(score_module, "score_predictions", score)
+    with pytest.warns(FutureWarning, match="not ours"):
+        done = run("score", "both.npz")
+    assert done.exit_code == 0
+    assert done.stderr == "note: ours\n"
+    with pytest.warns(FutureWarning):
+        assert run("score", "both.npz", "--quiet").stderr == ""
+
+
+def test_warnings_about_the_file_are_notes(folder: Path) -> None:
+    np.savez("p.npz", probabilities=[[1.0, 0.0], [0.5, 0.5]], labels=[0, 1])
+    done = run("score", "p.npz")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("note: 1 of 4 probabilities are exactly 0")
+    np.savez("q.npz", probabilities=[[0.5], [0.6], [0.7]], labels=[0, 1, 1])
+    assert run("score", "q.npz").stderr == ""  # of class 1 alone, and no logits

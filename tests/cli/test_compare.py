@@ -1,0 +1,171 @@
+"""`compare` and `report` say of every method what the library says; `methods` knows them all, and `demo` shows them."""
+
+import json
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glayers
+from glayers import CALIBRATORS, read_predictions
+from glayers.cli.method_notes import METHODS
+from glayers.cli.options import method_names
+from glayers.datasets import CalibrationAndTest, load_fashion_mnist
+from tests.cli.running import complaint, run, usage_error
+
+
+def test_two_files_or_one_with_both_parts_are_the_same(folder: Path) -> None:
+    found = []
+    for files in (["calibration.npz", "test.npz"], ["both.npz"], ["both.npz", "model.npz"]):
+        found.append(json.loads(run("compare", *files, "--methods", "temperature,vector", "--json").stdout))
+        for numbers in found[-1]["methods"].values():
+            numbers.pop("seconds")
+    assert found[0] == found[1] == found[2]
+    assert list(found[0]["methods"]) == ["uncalibrated", "temperature", "vector"]
+
+
+def test_the_numbers_are_those_of_compare(folder: Path) -> None:
+    found = json.loads(run("compare", "both.npz", "--methods", "temperature", "--json").stdout)["methods"]
+    parts = glayers.read_parts("both.npz")
+    card = glayers.compare(parts["calibration"], parts["test"], ["temperature"]).scorecards["temperature"]
+    assert found["temperature"]["nll"] == card.nll
+
+
+def test_the_table_has_a_line_a_method_and_a_verdict_before_and_after(folder: Path) -> None:
+    lines = run("compare", "both.npz", "--methods", "temperature, vector").stdout.splitlines()
+    assert lines[0] == "150 test rows of both.npz, fitted on 90 others"
+    assert [line.split()[0] for line in lines[2:5]] == ["uncalibrated", "temperature", "vector"]
+    assert sum(line.startswith("uncalibrated: overconfident: says") for line in lines) == 1
+
+
+def test_a_file_without_two_parts_asks_for_the_other(folder: Path) -> None:
+    assert "give the test rows as a second file" in complaint(run("compare", "test.npz"))
+    assert "only one of two files can come from a pipe" in usage_error(run("compare", "-", "-"))
+
+
+def test_judging_by_the_rows_of_the_fit_is_noted(folder: Path) -> None:
+    done = run("compare", "test.npz", "test.csv", "--methods", "temperature")
+    assert "note: calibration and test rows are the same" in done.stderr
+
+
+def test_a_method_that_cannot_be_fitted_is_a_note_unless_it_is_the_only_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise glayers.BadPredictions("not these rows")
+
+    monkeypatch.setattr(glayers.VectorScaling, "_fit", refuse)
+    done = run("compare", "both.npz", "--methods", "temperature,vector")
+    assert done.exit_code == 0
+    assert "note: vector could not be fitted: not these rows" in done.stderr
+    assert "no method could be fitted; vector: not these rows" in complaint(
+        run("compare", "both.npz", "--methods", "vector")
+    )
+
+
+def test_a_method_that_is_misspelt_is_found_before_anything_is_fitted(folder: Path) -> None:
+    assert "did you mean 'vector'?" in usage_error(run("compare", "both.npz", "--methods", "temperature,vektor"))
+
+
+def test_report_writes_one_page_that_names_the_file(folder: Path) -> None:
+    done = run("report", "both.npz", "--methods", "temperature")
+    assert done.exit_code == 0, done.output
+    assert "wrote report.html: open it in a browser" in done.stdout
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "both.npz" in page
+    assert "temperature" in page
+
+
+def test_every_method_is_listed_with_what_it_is(folder: Path) -> None:
+    assert list(METHODS) == list(CALIBRATORS)
+    lines = run("methods").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1 : 1 + len(METHODS)]] == list(METHODS)  # one line each, at 80 columns
+    assert json.loads(run("methods", "--json").stdout)["temperature"]["torch"] == "no"
+
+
+def test_what_is_said_to_need_torch_does_and_nothing_else() -> None:
+    code = (
+        "import sys, warnings, importlib.util as u; real = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'torch' else real(name, *rest)\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name.split('.')[0] == 'torch':\n"
+        "            raise ModuleNotFoundError(name, name='torch')\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "import numpy as np, glayers\n"
+        "warnings.simplefilter('ignore')\n"
+        "z, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) * 7 % 3\n"
+        "for name, make in glayers.CALIBRATORS.items():\n"
+        "    try:\n"
+        "        make().fit(z, y)\n"
+        "    except ModuleNotFoundError as problem:\n"
+        "        print(name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [name for name, note in METHODS.items() if note.torch == "yes"]
+
+
+@pytest.fixture
+def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample data's first rows: the demo itself takes half a minute."""
+    parts = load_fashion_mnist()
+    few = CalibrationAndTest(*(part.take(np.arange(90)) for part in parts))
+    monkeypatch.setattr("glayers.cli.demo.load_fashion_mnist", lambda: few)
+
+
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = util.find_spec
+
+    def find_spec(name: str, *rest: Any) -> Any:
+        return None if name == "torch" else real(name, *rest)
+
+    monkeypatch.setattr("glayers.cli.demo.find_spec", find_spec)
+    monkeypatch.setattr("glayers.cli.methods.find_spec", find_spec)
+
+
+@pytest.mark.usefixtures("small_sample", "quick_pages")
+def test_the_demo_without_torch_leaves_out_what_needs_it_and_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_torch(monkeypatch)
+    done = run("demo")
+    assert done.exit_code == 0, done.output
+    assert (
+        'note: g-layers and shared-g-layers are left out, since they need torch: pip install "glayers[fit]"'
+        in done.stderr
+    )
+    methods = [line.split()[0] for line in done.stdout.splitlines()[2:8]]
+    assert methods == ["uncalibrated", "temperature", "vector", "matrix-odir", "dirichlet", "auto"]
+    assert f"wrote {folder / 'report.html'}: open it in a browser" in done.stdout
+    assert "which is not installed" in run("methods").stdout
+
+
+@pytest.mark.usefixtures("small_sample", "quick_pages")
+def test_the_demo_replaces_its_own_page_and_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glayers.cli.demo._METHODS", ["temperature"])
+    for _ in range(2):
+        assert run("demo", "--quiet").exit_code == 0
+    (folder / "mine.html").write_text("<title>my own</title>")
+    assert "is there already" in complaint(run("demo", "-o", "mine.html"))
+    assert run("demo", "-o", "mine.html", "--force").exit_code == 0
+
+
+def test_the_strongest_seven_are_what_the_demo_and_compare_show() -> None:
+    from glayers.cli.demo import _METHODS as SHOWN
+    from glayers.comparison import DEFAULT_METHODS
+
+    assert list(DEFAULT_METHODS) == SHOWN
+    assert set(SHOWN) <= set(METHODS)
+    assert method_names("all") == list(METHODS)
+
+
+def test_apply_gives_what_compare_judged(folder: Path) -> None:
+    run("fit", "both.npz", "-o", "v.safetensors", "-m", "vector", "-q")
+    run("apply", "v.safetensors", "test.npz", "-o", "v.npz", "--logits")
+    judged = json.loads(run("compare", "both.npz", "--methods", "vector", "--json").stdout)["methods"]["vector"]
+    applied = glayers.metrics.scorecard_from_logits(read_predictions("v.npz").logits, read_predictions("v.npz").labels)
+    assert applied.nll == pytest.approx(judged["nll"], rel=1e-12)

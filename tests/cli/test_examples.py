@@ -1,0 +1,103 @@
+"""Every command of the README, of the pages and of `--help` runs as it is written."""
+
+import doctest
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glayers.cli import app
+from glayers.datasets import CalibrationAndTest, load_fashion_mnist
+from tests.cli.running import run
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for kind, code in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language]
+
+
+def commands_of_page(page: Path) -> list[tuple[str, str]]:
+    """Each line after a dollar, with what stands below it."""
+    parts = [part for block in blocks(page, "console") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    return [(line, shown) for line, _, shown in (part.partition("\n") for part in parts)]
+
+
+def commands_of_help(verb: str) -> list[str]:
+    lines = [line.strip() for line in run(verb, "--help").stdout.splitlines()]
+    return [line[2:] for line in lines if line.startswith("$ ")]
+
+
+def same(shown: str, printed: str) -> bool:
+    """Whether the page tells what was printed; three dots stand for anything, such as seconds."""
+    return doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+
+
+@pytest.fixture
+def workplace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of small files, with small sample data; the quick methods stand for the strongest seven."""
+    few = CalibrationAndTest(*(part.take(np.arange(90)) for part in load_fashion_mnist()))
+    monkeypatch.setattr("glayers.cli.demo.load_fashion_mnist", lambda: few)
+    monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("temperature", "vector"))
+    monkeypatch.setattr("glayers.cli.demo._METHODS", ["temperature", "vector"])
+    return folder
+
+
+def follow(line: str) -> str:
+    """Run one line, glayers fed by `cat FILE |` or by itself, and return what it prints."""
+    piped = None
+    for stage in line.split(" | "):
+        program, *words = shlex.split(stage, comments=True)
+        if program == "cat":
+            piped = Path(words[0]).read_bytes()
+            continue
+        assert program == "glayers", line
+        for place, word in enumerate(words):  # examples may be tried twice: what they write is not in the way
+            if word in ("-o", "--output", "--report") and words[place + 1] != "-":
+                Path(words[place + 1]).unlink(missing_ok=True)
+        done = run(*words, piped=piped)
+        assert done.exit_code == 0, f"{line}\n{done.output}"
+        piped = done.stdout_bytes
+    return (piped or b"").decode()
+
+
+@pytest.mark.usefixtures("workplace", "quick_pages")
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "command-line.md"], ids=lambda page: page.name)
+def test_commands_of_a_page_run_one_after_the_other(page: Path) -> None:
+    for line, shown in commands_of_page(page):
+        printed = follow(line)
+        assert not shown.strip() or same(shown, printed), f"$ {line}\n{printed}"
+
+
+@pytest.mark.usefixtures("workplace", "quick_pages")
+def test_the_page_of_the_command_line_shows_what_is_printed() -> None:
+    page = ROOT / "docs" / "command-line.md"
+    for code in blocks(page, "python"):
+        exec(compile(code, str(page), "exec"), {})  # which writes the sample data to files
+    for line, shown in commands_of_page(page):
+        printed = follow(line)
+        assert same(shown, printed), f"$ {line}\n{printed}"
+
+
+@pytest.mark.usefixtures("workplace", "quick_pages")
+@pytest.mark.parametrize("verb", VERBS)
+def test_examples_of_the_help_run(verb: str) -> None:
+    examples = commands_of_help(verb)
+    assert examples
+    for line in examples:
+        follow(line)
+
+
+def test_every_verb_is_on_the_page_of_the_command_line() -> None:
+    shown = " ".join(line for line, _ in commands_of_page(ROOT / "docs" / "command-line.md"))
+    assert [verb for verb in VERBS if f"glayers {verb}" not in shown] == []
+
+
+def test_every_status_is_on_the_page_of_the_command_line() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert [status for status in (0, 1, 2, 70, 130, 141, 143) if f"| {status} |" not in page] == []

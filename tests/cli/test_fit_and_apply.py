@@ -1,0 +1,149 @@
+"""`fit` writes a calibrator and `apply` uses it, from files and pipes of every format."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glayers
+from glayers import Predictions, TemperatureScaling, read_predictions
+from tests.cli.conftest import NAMES, overconfident
+from tests.cli.running import complaint, run, usage_error
+
+
+def test_fit_writes_what_the_library_would(folder: Path) -> None:
+    done = run("fit", "calibration.npz", "-o", "t.safetensors", "--method", "temperature")
+    assert done.exit_code == 0
+    assert "wrote t.safetensors" in done.stdout
+    assert done.stderr == ""  # no bar where nobody sees it
+    same = TemperatureScaling().fit(*overconfident(90, 0))
+    assert (
+        glayers.load("t.safetensors").predict_proba([[1.0, 2, 3, 4]]).tolist()
+        == same.predict_proba([[1.0, 2, 3, 4]]).tolist()
+    )
+
+
+def test_fit_as_json_says_what_was_fitted(folder: Path) -> None:
+    done = run("fit", "calibration.npz", "-o", "t.safetensors", "-m", "temperature", "--json", "--seed", 3)
+    found = json.loads(done.stdout)
+    assert (found["method"], found["seed"], found["output"], found["classes"]) == ("temperature", 3, "t.safetensors", 4)
+    assert found["diagnostics"]["loss_after"] < found["diagnostics"]["loss_before"]
+    assert found["report"] is None
+
+
+def test_the_automatic_choice_tells_why(folder: Path) -> None:
+    done = run("fit", "calibration.npz", "-o", "auto.safetensors")
+    assert "90 rows of 4 classes" in done.stdout
+    assert "| temperature |" in done.stdout  # Markdown where nobody looks at a terminal
+
+
+def test_a_quiet_fit_says_nothing(folder: Path) -> None:
+    done = run("fit", "calibration.npz", "-o", "t.safetensors", "-m", "temperature", "--quiet")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_of_two_parts_the_calibration_part_is_fitted(folder: Path) -> None:
+    run("fit", "both.npz", "-o", "a.safetensors", "-m", "temperature")
+    run("fit", "calibration.npz", "-o", "b.safetensors", "-m", "temperature")
+    run("fit", "both.npz", "-o", "c.safetensors", "-m", "temperature", "--part", "test")
+    a, b, c = (glayers.load(f"{name}.safetensors").transform([[3.0, 1, 2, 0]]).tolist() for name in "abc")
+    assert a == b != c
+
+
+def test_a_method_that_is_misspelt_is_a_usage_error_with_a_guess(folder: Path) -> None:
+    done = run("fit", "calibration.npz", "-o", "t.safetensors", "-m", "temprature")
+    assert "unknown method 'temprature'; did you mean 'temperature'?" in usage_error(done)
+
+
+@pytest.mark.parametrize("ending", [".npz", ".csv", ".tsv", ".parquet", ".json"])
+def test_apply_writes_the_calibrated_probabilities_in_every_format(folder: Path, ending: str) -> None:
+    done = run("apply", "model.safetensors", "test.npz", "-o", f"out{ending}")
+    assert done.exit_code == 0
+    found = read_predictions(f"out{ending}")
+    logits, labels = overconfident(150, 1)
+    np.testing.assert_allclose(
+        found.probabilities(), glayers.load("model.safetensors").predict_proba(logits), rtol=1e-12
+    )
+    assert found.labels.tolist() == labels.tolist()
+    assert found.class_names == NAMES
+
+
+def test_calibrated_logits_can_be_written_instead(folder: Path) -> None:
+    run("apply", "model.safetensors", "test.npz", "-o", "out.npz", "--logits")
+    with np.load("out.npz") as stored:
+        assert sorted(stored) == ["class_names", "labels", "logits"]
+        assert (
+            stored["logits"].tolist() == glayers.load("model.safetensors").transform(overconfident(150, 1)[0]).tolist()
+        )
+
+
+def test_rows_without_labels_are_calibrated_and_stay_without(folder: Path) -> None:
+    assert run("apply", "model.safetensors", "new.csv", "-o", "out.npz").exit_code == 0
+    assert run("apply", "model.safetensors", "logits.npy", "-o", "npy.npz").exit_code == 0
+    for name, rows in (("out.npz", 150), ("npy.npz", 90)):
+        with np.load(name) as stored:
+            assert sorted(stored) == ["class_names", "probabilities"]
+            assert stored["probabilities"].shape == (rows, 4)
+
+
+def test_both_parts_of_a_file_are_calibrated_where_there_is_room(folder: Path) -> None:
+    assert run("apply", "model.safetensors", "both.npz", "-o", "out.json").exit_code == 0
+    assert {name: len(each) for name, each in glayers.read_parts("out.json").items()} == {
+        "calibration": 90,
+        "test": 150,
+    }
+    assert "a table holds one part" in complaint(run("apply", "model.safetensors", "both.npz", "-o", "out.csv"))
+    assert run("apply", "model.safetensors", "both.npz", "-o", "out.csv", "--part", "test").exit_code == 0
+    assert "no part 'train'" in complaint(
+        run("apply", "model.safetensors", "both.npz", "-o", "x.csv", "--part", "train")
+    )
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "tsv", "parquet", "json"])
+def test_a_pipe_in_and_a_pipe_out(folder: Path, ending: str) -> None:
+    run("apply", "model.safetensors", "test.npz", "-o", f"in.{ending}", "--logits")
+    done = run(
+        "apply", "model.safetensors", "-", "-o", "-", "--format", ending, piped=Path(f"in.{ending}").read_bytes()
+    )
+    assert done.exit_code == 0
+    Path(f"out.{ending}").write_bytes(done.stdout_bytes)
+    twice = glayers.load("model.safetensors").transform(read_predictions(f"in.{ending}").logits)
+    np.testing.assert_allclose(
+        read_predictions(f"out.{ending}").probabilities(), Predictions(twice, np.zeros(150)).probabilities()
+    )
+
+
+def test_a_pipe_is_a_table_unless_told_otherwise(folder: Path) -> None:
+    done = run("apply", "model.safetensors", "new.csv", "-o", "-")
+    assert done.stdout.splitlines()[0] == "probability_cat,probability_dog,probability_owl,probability_bee"
+
+
+def test_a_model_says_that_the_classes_are_other_ones(folder: Path) -> None:
+    logits, labels = overconfident(20, 2)
+    np.savez("other.npz", logits=logits, labels=labels, class_names=np.array(NAMES[::-1]))
+    assert "fitted on the classes cat, dog, owl, bee" in complaint(
+        run("apply", "model.safetensors", "other.npz", "-o", "x.csv")
+    )
+    np.savez("narrow.npz", logits=logits[:, :3], labels=labels % 3)
+    assert "fitted on 4 logits a row; got 3" in complaint(
+        run("apply", "model.safetensors", "narrow.npz", "-o", "x.csv")
+    )
+    assert "model.npz" in complaint(run("apply", "model.npz", "test.npz", "-o", "x.csv"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["apply", "model.safetensors", "test.npz", "-o", "x.txt"], ["apply", "m", "t", "-o", "-", "--format", "h5"]],
+)
+def test_a_format_nobody_writes_is_a_usage_error(folder: Path, words: list[str]) -> None:
+    assert "npz, csv, tsv, parquet, json" in usage_error(run(*words)).replace(" .", " ").replace(".npz", "npz")
+
+
+def test_same_seed_same_bytes(folder: Path) -> None:
+    for name in "ab":
+        run("fit", "calibration.npz", "-o", f"{name}.safetensors", "-m", "vector", "--seed", 5, "-q")
+        run("apply", f"{name}.safetensors", "test.npz", "-o", f"{name}.npz")
+        run("plot", "ks", "test.npz", "-o", f"{name}.svg")
+    assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes()
+    assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()

@@ -1,0 +1,78 @@
+"""`plot` draws each figure there is, of files and of models, and says what a figure cannot take."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glayers.cli.plot import KINDS
+from glayers.report.plots import FIGURES
+from tests.cli.conftest import overconfident
+from tests.cli.running import complaint, leftovers, run, usage_error
+
+STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+def test_every_figure_has_a_word_of_its_own() -> None:
+    assert list(KINDS) == list(FIGURES)
+
+
+@pytest.mark.parametrize("kind", ["reliability-smooth", "ks", "ks-within", "map", "classes", "differences"])
+def test_figures_of_each_kind_are_drawn(folder: Path, kind: str) -> None:
+    done = run("plot", kind, "test.npz", "calibrated.npz", "-o", "x.svg")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "drew test, calibrated; wrote x.svg\n"
+    assert Path("x.svg").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("ending", STARTS)
+def test_the_ending_is_the_format(folder: Path, ending: str) -> None:
+    assert run("plot", "reliability", "test.npz", "-o", f"x{ending}", "--dark", "--bins", 5).exit_code == 0
+    assert Path(f"x{ending}").read_bytes().startswith(STARTS[ending])
+
+
+def test_a_model_stands_beside_the_uncalibrated(folder: Path) -> None:
+    done = run("plot", "ks", "test.npz", "--model", "model.safetensors", "-o", "x.png", "--rank", 2)
+    assert done.stdout == "drew uncalibrated, model; wrote x.png\n"
+
+
+def test_files_of_one_name_go_by_their_paths(folder: Path) -> None:
+    (folder / "b").mkdir()
+    Path("b/test.npz").write_bytes(Path("test.npz").read_bytes())
+    assert run("plot", "ks", "test.npz", "b/test.npz", "-o", "x.png").stdout.startswith("drew test.npz, b/test.npz")
+
+
+def test_other_rows_cannot_stand_beside_these(folder: Path) -> None:
+    line = complaint(run("plot", "ks", "test.npz", "calibration.npz", "-o", "x.png"))
+    assert "calibration.npz and test.npz have different labels" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plot", "relibility", "test.npz", "-o", "x.png"], "did you mean 'reliability'?"),
+        (["plot", "ks", "test.npz", "-o", "x.jpg"], "the ending must be one of .png, .svg, .pdf"),
+        (["plot", "classes", "test.npz", "-o", "x.png", "--rank", "2"], "--rank is not for classes; leave it out"),
+        (["plot", "ks", "test.npz", "-o", "x.png", "--bins", "9"], "--bins is not for ks"),
+        (["plot", "ks", "test.npz", "-o", "x.png", "--rank", "0"], "Invalid value for '--rank'"),
+    ],
+)
+def test_what_no_figure_takes_is_a_usage_error(folder: Path, words: list[str], said: str) -> None:
+    assert said in usage_error(run(*words))
+    assert not Path(words[4]).exists()
+
+
+def test_what_these_rows_cannot_show_is_one_line(folder: Path) -> None:
+    assert "rank" in complaint(run("plot", "ks", "test.npz", "-o", "x.png", "--rank", 9))
+    assert "2 or more" in complaint(run("plot", "map", "test.npz", "-o", "x.png"))
+    assert leftovers(folder) == []
+
+
+def test_names_are_text_and_never_formulas(folder: Path) -> None:
+    logits, labels = overconfident(60, 3)
+    names = np.array(["$x^{", "$$", r"\frac", "<b>&"])
+    np.savez("$\\frac{1$.npz", logits=logits, labels=labels, class_names=names)
+    done = run("plot", "classes", "$\\frac{1$.npz", "test.npz", "-o", "x.svg")
+    assert "have different labels" in complaint(done)
+    assert run("plot", "classes", "$\\frac{1$.npz", "-o", "x.svg").exit_code == 0
+    assert "&lt;b&gt;" in Path("x.svg").read_text(encoding="utf-8") or Path("x.svg").stat().st_size > 1000

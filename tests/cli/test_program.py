@@ -1,0 +1,153 @@
+"""The program as the shell knows it: statuses, signals, pipes that close, disks that are full, and how it begins."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import glayers
+from glayers.cli import app
+from glayers.cli.program import main
+from tests.cli.conftest import overconfident
+from tests.cli.running import PROGRAM, complaint, leftovers, run, run_program, usage_error
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['glayers', '--help']\n"
+        "from glayers.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'torch', 'sklearn', 'scipy', 'matplotlib', 'pandas', 'pyarrow', 'jinja2'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    for word in ("fit", "apply", "score", "compare", "report", "plot", "methods", "demo"):
+        assert f"│ {word} " in done.stdout
+
+
+@pytest.mark.parametrize("words", [["--help"], ["fit", "-h"], ["plot", "--help"]])
+def test_help_fits_eighty_columns(words: list[str]) -> None:
+    assert max(map(len, run(*words).stdout.splitlines())) <= 80
+
+
+def test_the_version_is_the_package_version() -> None:
+    assert run("--version").stdout.strip() == glayers.__version__
+
+
+def test_no_command_is_a_usage_error() -> None:
+    done = run()
+    assert done.exit_code == 2
+    assert "score" in done.output
+    assert "No such command 'scoer'" in usage_error(run("scoer"))
+    assert "Missing option '--output'" in usage_error(run("fit", "a.npz"))
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        ("glayers fit x.npz --method temp", ["temperature"]),
+        ("glayers compare x.npz --methods temperature,vec", ["temperature,vector"]),
+        ("glayers plot reliability-c", ["reliability-corp"]),
+        ("glayers apply m x -o y --format p", ["parquet"]),
+        ("glayers me", ["methods"]),
+    ],
+)
+def test_shell_completion_knows_verbs_methods_figures_and_formats(line: str, ends: list[str]) -> None:
+    asked = {"_GLAYERS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    done = CliRunner(env=asked).invoke(app, [], prog_name="glayers")
+    assert done.stdout.split() == ends
+
+
+@pytest.mark.parametrize("words", [["methods"], ["score", "--help"], ["--version"], ["score", "test.npz", "--json"]])
+def test_output_that_cannot_be_written_is_one_line_and_a_status_of_one(folder: Path, words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = run_program(*words, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr == "glayers: cannot write the output: [Errno 28] No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["methods"], ["methods", "--json"], ["apply", "model.safetensors", "test.npz", "-o", "-"]]
+)
+def test_a_pipe_that_closes_early_is_no_complaint(folder: Path, words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as head does once it has had enough
+    with os.fdopen(writer, "w") as closed:
+        done = run_program(*words, stdout=closed)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)  # in the middle of writing
+    done = run("apply", "model.safetensors", "test.npz", "-o", "x.npz")
+    assert done.exit_code == 130
+    assert done.stderr == "glayers: interrupted; what was not finished was not written\n"
+    assert not Path("x.npz").exists()
+    assert leftovers(folder) == []
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_a_pipe_is_awaited_ends_the_program(folder: Path, sent: signal.Signals, status: int) -> None:
+    held = folder / "kept"
+    held.mkdir()
+    running = subprocess.Popen(
+        [*PROGRAM, "score", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(held)},
+        text=True,
+    )
+    until = time.monotonic() + 60
+    while not list(held.iterdir()) and time.monotonic() < until:  # it keeps what comes from the pipe there
+        time.sleep(0.02)
+    running.send_signal(sent)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == status
+    assert said.count("\n") == (1 if sent == signal.SIGINT else 0)
+    assert "Traceback" not in said
+    assert list(held.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["two\nlines", "\x1b[31mred", "right\u202eleft", os.fsdecode(b"no text \xff"), "[bold]x"]
+)
+def test_file_names_cannot_give_orders_to_the_terminal(folder: Path, name: str) -> None:
+    path = Path("both.npz").rename(f"{name}.npz")
+    good, said = run("score", path), complaint(run("score", f"{name}.txt"))
+    plain = f"{name}.npz".encode("unicode_escape").decode()
+    assert good.exit_code == 0
+    assert good.stdout.splitlines()[0] == plain
+    assert plain.removesuffix(".npz") in said
+    assert (good.stdout + said).replace("\n", "").isprintable()
+
+
+def test_a_name_that_is_no_text_is_told_by_the_program_too(folder: Path) -> None:
+    assert "no text \\udcff.txt: there is no such file" in complaint(
+        run_program("score", os.fsdecode(b"no text \xff.txt"))
+    )
+
+
+def test_class_names_cannot_give_orders_to_the_terminal(folder: Path) -> None:
+    logits, labels = overconfident(30, 5)
+    np.savez("odd.npz", logits=logits, labels=labels, class_names=np.array(["\x1b[2J", "[red]b", "c\rd", "\u202e"]))
+    said = complaint(run("apply", "model.safetensors", "odd.npz", "-o", "x.npz"))
+    assert "\\x1b[2J, [red]b, c\\rd, \\u202e" in said
+    assert said.isprintable()
+
+
+def test_the_installed_script_is_this_function() -> None:
+    from importlib.metadata import entry_points
+
+    (script,) = entry_points(group="console_scripts", name="glayers")
+    assert script.value == "glayers.cli:main"
+    assert script.load() is main

@@ -1,0 +1,78 @@
+"""`score` prints what the metrics say, for people and for programs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glayers import metrics
+from tests.cli.conftest import overconfident
+from tests.cli.running import run
+
+
+def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
+    lines = run("score", "both.npz").stdout.splitlines()
+    assert lines[0] == "both.npz"
+    assert lines[1].split() == ["calibration", "test"]
+    assert any(line.startswith("test: overconfident: says") for line in lines)
+    assert any(line.startswith("test: KS ") and "more than chance explains (p < 0.0001" in line for line in lines)
+
+
+def test_json_is_the_scorecard_and_the_test(folder: Path) -> None:
+    found = json.loads(run("score", "both.npz", "--part", "test", "--json").stdout)
+    assert list(found) == ["test"]
+    tested = found["test"].pop("ks_test")
+    logits, labels = overconfident(150, 1)
+    assert found["test"] == pytest.approx(metrics.scorecard_from_logits(logits, labels).to_dict())
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    assert tested["p_value"] == pytest.approx(
+        metrics.ks_test(powers / powers.sum(axis=1, keepdims=True), labels).p_value
+    )
+
+
+def test_labels_of_the_model_itself_pass_the_test(folder: Path) -> None:
+    rng = np.random.default_rng(7)
+    logits = rng.normal(size=(400, 3))
+    np.savez("true.npz", logits=logits, labels=(logits + rng.gumbel(size=logits.shape)).argmax(axis=1))
+    assert "is within sampling error" in run("score", "true.npz").stdout
+
+
+def test_intervals_contain_their_values(folder: Path) -> None:
+    found = json.loads(run("score", "test.npz", "--intervals", "--resamples", 50, "--json").stdout)["all"]
+    assert found["intervals"]["accuracy"]["low"] < found["accuracy"] < found["intervals"]["accuracy"]["high"]
+    printed = run("score", "test.npz", "--intervals", "--resamples", 50).stdout
+    assert "95 % interval" in printed
+    assert "* not to be trusted" in printed
+
+
+def test_the_seed_chooses_the_resamples(folder: Path) -> None:
+    words = ("score", "test.npz", "--intervals", "--resamples", 50, "--json", "--seed")
+    first, again, other = (run(*words, seed).stdout for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_weights_and_groups_in_the_file_count(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    logits, labels, weights = rng.normal(size=(50, 3)), rng.integers(0, 3, 50), rng.integers(0, 5, 50)
+    np.savez("w.npz", logits=logits, labels=labels, weights=weights, groups=np.arange(50) // 5)
+    card = json.loads(run("score", "w.npz", "--json").stdout)["all"]
+    assert card["accuracy"] == pytest.approx(metrics.scorecard_from_logits(logits, labels, weights).accuracy)
+    assert card["accuracy"] != metrics.scorecard_from_logits(logits, labels).accuracy
+    assert 0 < card["ks_test"]["p_value"] <= 1
+
+
+def test_json_has_null_for_infinity(folder: Path) -> None:
+    np.savez("far.npz", logits=[[1e308, -1e308], [0.0, 2.0]], labels=[1, 0])
+    done = run("score", "far.npz", "--json")
+    assert done.stderr == ""
+    assert "Infinity" not in done.stdout
+    assert json.loads(done.stdout)["all"]["nll"] is None
+
+
+@pytest.mark.parametrize("name", ["both.npz", "test.csv", "logits.npy"])
+def test_a_pipe_is_read_like_the_file(folder: Path, name: str) -> None:
+    labels = ["--labels", "labels.npy"] if name == "logits.npy" else []
+    piped = run("score", "-", *labels, "--json", piped=Path(name).read_bytes())
+    assert piped.exit_code == 0
+    assert piped.stdout == run("score", name, *labels, "--json").stdout

@@ -1,0 +1,170 @@
+"""What is written is read back as it was: every digit, every label and every name that the format has room for."""
+
+import builtins
+import io
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glayers.errors import BadFile
+from glayers.predictions.readers import read_parts, read_rows
+from glayers.predictions.writers import WRITERS, Written, to_bytes
+
+TABLES = [".csv", ".tsv", ".parquet"]
+every_format = pytest.mark.parametrize("ending", WRITERS)
+
+
+@st.composite
+def written(draw: st.DrawFn) -> Written:
+    n_rows, n_classes, seed = draw(st.integers(1, 6)), draw(st.integers(2, 5)), draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(n_rows, n_classes)) * 10.0 ** rng.integers(-20, 20, size=(n_rows, n_classes))
+    letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")  # NumPy's text ends at a zero
+    names = st.lists(st.text(letters, min_size=1, max_size=6), min_size=n_classes, max_size=n_classes, unique=True)
+    groups = st.lists(st.text(string.printable[:-5], min_size=1), min_size=n_rows, max_size=n_rows)
+    return Written(
+        kind="logits",
+        scores=scores - 5.0,  # a lone row of 0.5 and 0.5 would be taken for probabilities
+        labels=draw(st.one_of(st.none(), st.just(rng.integers(0, n_classes, n_rows)))),
+        weights=draw(st.one_of(st.none(), st.just(rng.uniform(0.1, 3, n_rows)))),
+        groups=draw(st.one_of(st.none(), groups.map(np.array))),
+        class_names=draw(st.one_of(st.none(), names.map(tuple))),
+    )
+
+
+def read_back(data: bytes, ending: str, folder: Path) -> dict[str, Any]:
+    path = folder / f"a{ending}"
+    path.write_bytes(data)
+    return read_rows(path)
+
+
+@every_format
+@settings(deadline=None, max_examples=60)
+@given(made=written())
+def test_rows_come_back_as_they_were(made: Written, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    data = to_bytes({"all": made}, ending)
+    found, labelled = read_back(data, ending, tmp_path_factory.getbasetemp())["all"]
+    assert found.logits.tolist() == made.scores.tolist()
+    assert labelled == (made.labels is not None)
+    assert not labelled or found.labels.tolist() == list(made.labels if made.labels is not None else [])
+    assert (found.weights is None) == (made.weights is None)
+    assert found.weights is None or np.array_equal(found.weights, np.asarray(made.weights))
+    assert (found.groups is None) == (made.groups is None)
+    assert found.groups is None or found.groups.tolist() == np.asarray(made.groups).tolist()
+    assert found.class_names in ((made.class_names, None) if ending in TABLES else (made.class_names,))
+    [(_, piped)] = read_rows(io.BytesIO(data)).values()  # a pipe is told by its first bytes
+    assert piped == labelled
+
+
+@pytest.mark.parametrize("ending", TABLES)
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (("cat", "Ankle boot", "T-shirt/top"), True),
+        (('"quoted"', "a,b", "ü"), True),
+        (("1", "2", "3"), False),  # a reader would take them for class numbers
+        (("nan", "b", "c"), False),
+        ((" a", "b", "c"), False),
+        (("", "b", "c"), False),
+        (("\x1b[31m", "b", "c"), False),
+        (("a\rb", "b", "c"), False),
+    ],
+)
+def test_names_that_no_column_can_carry_become_numbers(
+    tmp_path: Path, ending: str, names: tuple[str, ...], kept: bool
+) -> None:
+    made = Written("probabilities", np.array([[0.5, 0.25, 0.25]]), np.array([2]), class_names=names)
+    found, _ = read_back(to_bytes({"all": made}, ending), ending, tmp_path)["all"]
+    assert found.class_names == (names if kept else None)
+    assert found.labels.tolist() == [2]
+    assert found.probabilities()[0, 0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("ending", [".npz", ".json"])
+def test_two_parts_keep_their_names(tmp_path: Path, ending: str) -> None:
+    parts = {
+        "calibration": Written("logits", np.array([[1.0, 2, 5], [4, 0, 1]]), np.array([2, 0])),
+        "test": Written("logits", np.array([[7.0, 2, 0]]), np.array([1]), class_names=("a", "b", "c")),
+    }
+    (tmp_path / f"a{ending}").write_bytes(to_bytes(parts, ending))
+    found = read_parts(tmp_path / f"a{ending}")
+    assert {name: each.logits.tolist() for name, each in found.items()} == {
+        name: each.scores.tolist() for name, each in parts.items()
+    }
+    assert [each.class_names for each in found.values()] == [None, ("a", "b", "c")]
+
+
+@pytest.mark.parametrize("ending", TABLES)
+def test_a_table_has_room_for_one_part(ending: str) -> None:
+    made = Written("logits", np.array([[1.0, 2, 5]]))
+    with pytest.raises(BadFile, match="a table holds one part, not calibration, test; choose one"):
+        to_bytes({"calibration": made, "test": made}, ending)
+
+
+def test_a_group_that_breaks_lines_is_refused_by_text_alone(tmp_path: Path) -> None:
+    made = Written("logits", np.array([[1.0, 2, 5]]), groups=np.array(["a\rb"]))
+    with pytest.raises(BadFile, match="holds what a line of text cannot"):
+        to_bytes({"all": made}, ".csv")
+    assert read_back(to_bytes({"all": made}, ".json"), ".json", tmp_path)["all"].predictions.groups.tolist() == ["a\rb"]
+
+
+@every_format
+def test_same_rows_same_bytes(ending: str) -> None:
+    made = Written("logits", np.array([[1.0, 2, 5]]), np.array([1]), class_names=("a", "b", "c"))
+    assert to_bytes({"all": made}, ending) == to_bytes({"all": made}, ending)
+
+
+def test_an_unknown_ending_lists_the_known_ones() -> None:
+    with pytest.raises(BadFile, match=r"cannot write '\.h5'; the ending must be one of \.npz, \.csv, \.tsv"):
+        to_bytes({}, ".h5")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name == "pyarrow":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(BadFile, match=r"glayers\[parquet\]"):
+        to_bytes({"all": Written("logits", np.array([[1.0, 2, 5]]))}, ".parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[1, 2]]", "holds a list; expected an object with logits"),
+        ("{", "is not JSON"),
+        ("\udcff", "is not JSON"),
+        ('{"logits": 3, "labels": [0]}', "logits must be a list; got 3"),
+        ('{"logits": [[1, 2], [3]], "labels": [0, 1]}', "logits must have rows of equal length"),
+        ('{"logits": [["a", "b"]], "labels": [0]}', "logits must be real numbers"),
+        ('{"logits": [[NaN, 1]], "labels": [0]}', "must be finite"),
+        ('{"logits": [[1, null]], "labels": [0]}', "must be real numbers"),
+        ('{"logits": [[3, 1]]}', "no labels: found logits"),
+        ('{"logits": [[3, 1]], "labels": [0], "class_names": [1, 2]}', "class_names must be a list of text"),
+        ("[" * 100_000, "cannot be read"),
+    ],
+)
+def test_json_that_holds_no_predictions_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(BadFile) as caught:
+        read_parts(tmp_path / "a.json")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_that_cannot_be_kept_says_where_it_would_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.BytesIO):
+        def read(self, *_: object) -> bytes:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(BadFile, match=r"standard input: cannot be kept for reading \(No space left on device\)"):
+        read_parts(Broken())

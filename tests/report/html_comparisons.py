@@ -1,0 +1,40 @@
+"""Seeds -> small comparisons that a report can be made of, with labels sampled from a known model."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from glayers import Predictions, compare
+from glayers.comparison import Comparison
+
+HOSTILE = (
+    "</script><img src=x onerror=alert(1)>",
+    "<b>bold</b> & 'quoted'",
+    '"; alert(2) //',
+    "naïve ✓ \u2028 {{ 7 * 7 }}",
+)
+
+
+class Compared(NamedTuple):
+    """Both sets of rows, and what was fitted on the one and scored on the other."""
+
+    calibration: Predictions
+    test: Predictions
+    found: Comparison
+
+
+def sampled_rows(
+    n: int, seed: int, *, sharpened: float = 3.0, classes: int = 4, names: Iterable[str] | None = None
+) -> Predictions:
+    """Rows whose labels are drawn from softmax(z), and a model that says softmax(sharpened * z)."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, classes))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    return Predictions(sharpened * z, labels, class_names=names)
+
+
+def overconfident() -> Compared:
+    """A model three times too sure, which temperature scaling can put right exactly; its names are hostile."""
+    calibration, test = sampled_rows(900, 1, names=HOSTILE), sampled_rows(1_100, 2, names=HOSTILE)
+    return Compared(calibration, test, compare(calibration, test, ["temperature", "vector"]))

@@ -1,0 +1,91 @@
+"""Every figure, small, of known models: one overconfident, one calibrated, four classes."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from glayers.metrics import MethodRanks, PairedDifferences, paired_differences, rank_methods
+from glayers.report import plots
+from tests.metrics.simulation import sample
+from tests.strategies import Numbers
+
+
+def methods(n: int = 600, k: int = 4, seed: int = 7) -> tuple[dict[str, Numbers], Numbers]:
+    """The same rows by a model twice as sure as it should be, and by a calibrated one."""
+    sure, labels = sample(seed, n, k, sharpness=2.2)
+    calibrated, _ = sample(seed, n, k)
+    return {"uncalibrated": sure, "calibrated": calibrated}, labels
+
+
+def sizes() -> list[dict[str, Any]]:
+    """Three seeds of depths 1 to 3 at three widths."""
+    rng = np.random.default_rng(0)
+    return [
+        {"depth": depth, "weights": 100 * depth * width, "ks": 1.5 - 0.2 * depth + 0.1 * rng.normal(), "accuracy": 92.0}
+        for depth in (1, 2, 3)
+        for width in (2, 3, 4)
+        for _ in range(3)
+    ]
+
+
+def training() -> list[dict[str, Any]]:
+    """Two starts on two sets, two seeds."""
+    return [
+        {"start": start, "set": part, "percent": percent, "nll": nll, "ks": 10 * nll, "accuracy": 95 - 10 * nll}
+        for start, far in (("transparent", 0.1), ("Glorot", 2.0))
+        for part, worse in (("calibration", 0.0), ("test", 0.1))
+        for seed in (0, 1)
+        for percent in range(0, 101, 10)
+        for nll in [0.3 + worse + far * np.exp(-percent / 20) + 0.02 * seed]
+    ]
+
+
+def differences() -> PairedDifferences:
+    """Three methods by two metrics."""
+    given, labels = methods()
+    half_way = (given["uncalibrated"] + given["calibrated"]) / 2
+    return paired_differences(given | {"half way": half_way}, labels, metrics=["nll", "ks"], n_resamples=99)
+
+
+def ranks() -> MethodRanks:
+    """Five methods on six data sets, the first two much alike."""
+    rng = np.random.default_rng(3)
+    names = ("auto", "g-layers", "vector scaling", "temperature scaling", "uncalibrated")
+    return rank_methods({str(d): {n: max(i, 0.5) + rng.normal() for i, n in enumerate(names)} for d in range(6)})
+
+
+def _of_predictions(name: str, dark: bool = False, **choices: Any) -> Figure:
+    given, labels = methods()
+    return plots.FIGURES[name](given, labels, dark=dark, **choices)
+
+
+def _many_classes() -> Figure:
+    given, labels = methods(n=3000, k=30)
+    return plots.class_figure(given, labels, dark=True)
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "differences": {"n_resamples": 99},
+    **{name: {"r": 2} for name in ("ks-ranks", "ks-within", "ks-classes")},
+}
+CASES: dict[str, Callable[[], Figure]] = {
+    **{name: partial(_of_predictions, name, **SMALL.get(name, {})) for name in plots.FIGURES},
+    "reliability-dark": partial(_of_predictions, "reliability", dark=True),
+    "ks-dark": partial(_of_predictions, "ks", dark=True),
+    "ks-gap-ranks": partial(_of_predictions, "ks-ranks", kind="gap", r=2),
+    "classes-many-dark": _many_classes,
+    "sizes": lambda: plots.sizes_figure(sizes()),
+    "training": lambda: plots.training_figure(training()),
+    "training-dark": lambda: plots.training_figure(training(), dark=True),
+    "forest": lambda: plots.forest_figure(differences()),
+    "critical-difference": lambda: plots.critical_difference_figure(ranks()),
+}
+
+
+@cache
+def drawn(name: str) -> Figure:
+    """One of the cases, drawn once for all tests that only look at it."""
+    return CASES[name]()

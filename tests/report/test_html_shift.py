@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glayers import Predictions
+from glayers.report.html.shift import class_counts, rows_in_both, shifts, two_frequencies, two_means
+from tests.report.html_comparisons import sampled_rows
+
+NAMES = ["a", "b", "c", "d"]
+
+
+def p_values(first: Predictions, second: Predictions) -> dict[str, float]:
+    return {shift.subject: shift.p_value for shift in shifts(first, second, NAMES)}
+
+
+def test_rows_of_one_kind_are_told_apart_as_rarely_as_the_level_says() -> None:
+    # Any of three tests at 5 %, after Holm: of 200 pairs 10 are expected, 21 or more have a chance of 0.1 %.
+    alarms = sum(
+        any(shift.shifted for shift in shifts(sampled_rows(300, 2 * s), sampled_rows(200, 2 * s + 1), NAMES))
+        for s in range(200)
+    )
+    assert alarms <= 20
+
+
+def test_a_class_that_became_rare_is_found_and_named() -> None:
+    rows, other = sampled_rows(900, 1), sampled_rows(900, 2)
+    thinned = other.take(np.setdiff1d(np.arange(900), np.flatnonzero(other.labels == 1)[100:]))
+    (found,) = [shift for shift in shifts(rows, thinned, NAMES) if shift.subject == "class frequencies"]
+    assert found.shifted
+    assert found.found.startswith("furthest apart is b, ")
+
+
+def test_pearsons_test_by_hand() -> None:
+    # Column sums 80, 70, 50, expected halves 40, 35, 25: 2 (100/40 + 25/35 + 25/25) = 8.4286; exp(-8.4286 / 2).
+    p = two_frequencies(np.array([[50.0, 30.0, 20.0], [30.0, 40.0, 30.0]]))
+    assert p == pytest.approx(np.exp(-(5 + 10 / 7 + 2) / 2))
+
+
+def test_classes_too_rare_to_test_are_pooled_and_one_class_tells_nothing() -> None:
+    common = np.array([[50.0, 30.0, 20.0], [30.0, 40.0, 30.0]])
+    split = np.column_stack([common[:, :2], common[:, 2:] / 20 @ np.ones((1, 20))])
+    assert two_frequencies(split) == pytest.approx(two_frequencies(common))
+    assert two_frequencies(np.array([[9.0, 0.0], [5.0, 0.0]])) == 1.0
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(1e-6, 1), st.floats(1e-6, 1))
+def test_two_means_is_symmetric_and_a_probability(a: float, b: float, va: float, vb: float) -> None:
+    p = two_means((a, va), (b, vb))
+    assert 0 <= p <= 1
+    assert p == two_means((b, vb), (a, va))
+
+
+def test_means_without_spread_are_the_same_or_not() -> None:
+    assert two_means((0.5, 0.0), (0.5, 0.0)) == 1.0
+    assert two_means((0.5, 0.0), (0.6, 0.0)) == 0.0
+
+
+def test_rows_repeated_within_their_group_tell_nothing_more() -> None:
+    first, second = sampled_rows(120, 1), sampled_rows(150, 2)
+
+    def grouped(rows: Predictions, times: int) -> Predictions:
+        place = np.repeat(np.arange(len(rows)), times)
+        return Predictions(rows.logits[place], rows.labels[place], groups=place)
+
+    once, often = (p_values(grouped(first, times), grouped(second, times)) for times in (1, 5))
+    assert once == pytest.approx(often)
+    assert "class frequencies" not in once  # Pearson's test counts rows, which groups make too many of
+
+
+def test_a_weight_of_two_is_the_row_twice_among_the_classes() -> None:
+    rows = sampled_rows(50, 1)
+    weights = np.where(rows.labels == 2, 2, 1)
+    expected = np.bincount(np.repeat(rows.labels, weights), minlength=4)
+    np.testing.assert_allclose(class_counts(Predictions(rows.logits, rows.labels, weights)), expected)
+
+
+def test_only_the_same_logits_with_the_same_label_are_the_same_row() -> None:
+    rows, other = sampled_rows(60, 1), sampled_rows(40, 2)
+    assert rows_in_both(rows, other) == 0
+    mixed = Predictions(
+        np.concatenate([other.logits, rows.logits[:7]]), np.concatenate([other.labels, rows.labels[:7]])
+    )
+    assert rows_in_both(rows, mixed) == 7
+    relabelled = Predictions(rows.logits[:7], (rows.labels[:7] + 1) % 4)
+    assert rows_in_both(rows, relabelled) == 0
+    assert rows_in_both(rows, Predictions(rows.logits.astype(np.float32), rows.labels)) == 0

@@ -1,0 +1,289 @@
+"""Figures claim what the numbers say: nothing where there is nothing, the metric's KS, bands; for all eyes."""
+
+from io import BytesIO
+from itertools import combinations
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from glayers import metrics
+from glayers.errors import BadPredictions, GlayersError
+from glayers.report import plots
+from glayers.report.curves import event_scores, ks_curves, reliability, seed_curves
+from glayers.report.plots.style import SMALL, TEXT
+from tests.metrics.simulation import sample
+from tests.report.plots_cases import CASES, differences, drawn, methods, ranks, sizes
+from tests.strategies import Numbers
+
+
+def axes() -> Axes:
+    return Figure().add_subplot()
+
+
+def bars(of: Axes) -> list[Rectangle]:
+    return [patch for patch in of.patches if isinstance(patch, Rectangle)]
+
+
+def words(figure: Figure) -> str:
+    return "\n".join(text.get_text() for each in figure.axes for text in (each.title, *each.texts))
+
+
+def shown(figure: Figure) -> Numbers:
+    """The gaps of the first class matrix, NaN where there is none."""
+    image = figure.axes[0].images[0].get_array()
+    assert image is not None
+    return np.ma.filled(np.ma.asarray(image), np.nan)
+
+
+def test_an_empty_bin_draws_nothing() -> None:
+    found = reliability([0.05, 0.62, 0.65, 0.97], [0, 1, 0, 1], n_bins=5)
+    panel = plots.draw_reliability(axes(), found)
+    lefts = sorted({round(bar.get_x(), 9) for bar in bars(panel)})
+    assert lefts == [0.0, 0.6, 0.8]  # nothing from 0.2 to 0.6
+    assert len(bars(panel)) == 6  # a bar and a band each
+    counts = plots.draw_counts(axes(), found)
+    assert [bar.get_height() for bar in bars(counts)] == [1, 2, 1]
+
+
+def test_a_bar_is_as_high_as_the_model_is_right_even_if_that_is_never() -> None:
+    found = reliability([0.3, 0.35, 0.9, 0.95], [0, 0, 1, 0], n_bins=2)
+    panel = plots.draw_reliability(axes(), found)
+    assert [bar.get_height() for bar in bars(panel)[:2]] == [0.0, 0.5]
+
+
+def test_points_of_a_calibrated_model_lie_in_its_band_and_an_overconfident_ones_do_not() -> None:
+    given, labels = methods(n=4000)
+    shares = {}
+    for name, probabilities in given.items():
+        panel = plots.draw_reliability(axes(), reliability(*event_scores(probabilities, labels), n_bins=10))
+        counted = {str(line.get_label()): len(np.asarray(line.get_xdata())) for line in panel.lines}
+        inside, outside = (counted.get(f"{where} the band", 0) for where in ("within", "outside"))
+        shares[name] = inside / (inside + outside)
+    assert shares["calibrated"] >= 0.85  # 8 bins of 95 % each
+    assert shares["uncalibrated"] <= 0.3
+
+
+def test_calibrated_models_keep_to_the_band_of_the_gap_as_often_as_it_says() -> None:
+    left = 0
+    for seed in range(60):
+        found = ks_curves(*event_scores(*sample(seed, n=200, k=4)))
+        panel = plots.draw_gap(axes(), found)
+        reach = abs(bars(panel)[0].get_y())  # the span's lower edge
+        gap = next(line for line in panel.lines if "minus" in str(line.get_label()))
+        left += bool(np.abs(np.asarray(gap.get_ydata())).max() > reach)
+    assert left <= 8  # of 60 at 5 %: more than 8 has a chance of 0.4 %
+
+
+@pytest.mark.parametrize("kind", ["ks", "ks-fractile", "ks-score"])
+def test_the_ks_error_written_into_a_panel_is_the_metrics(kind: str) -> None:
+    given, labels = methods()
+    text = words(plots.FIGURES[kind](given, labels, rank=2))
+    for name, probabilities in given.items():
+        test = metrics.ks_test(probabilities, labels, rank=2)
+        assert f"{name}, rank 2" in text
+        assert f"KS {100 * test.value:.2f} %\ncalibrated ≤ {100 * test.bound:.2f} %" in text
+
+
+def test_the_ks_error_is_marked_where_the_curves_are_furthest_apart() -> None:
+    given, labels = methods()
+    found = ks_curves(*event_scores(given["uncalibrated"], labels))
+    mark = plots.draw_cumulative(axes(), found).lines[-1]
+    low, high = np.asarray(mark.get_ydata(), dtype=float)
+    assert abs(high - low) == pytest.approx(metrics.ks_error(given["uncalibrated"], labels), abs=1e-12)
+
+
+def test_panels_are_of_rank_one_to_r_and_of_the_worst_classes() -> None:
+    given, labels = methods()
+    assert [f"rank {r}" in words(plots.FIGURES["ks-ranks"](given, labels, r=3)) for r in (2, 3, 4)] == [
+        True,
+        True,
+        False,
+    ]
+    worst = int(metrics.class_ks(given["uncalibrated"], labels).argmax())
+    assert f"class {worst}" in words(plots.FIGURES["ks-classes"](given, labels, r=1))
+
+
+def test_a_class_never_predicted_and_gaps_of_chance_have_no_colour_of_their_own() -> None:
+    given, labels = methods()
+    never = np.column_stack([given["calibrated"], np.zeros(len(labels))])
+    figure = plots.class_figure({"calibrated": never}, labels)
+    image = shown(figure)
+    assert np.isnan(image[4]).all()
+    assert (image[:4] == 0).mean() > 0.8
+    assert np.abs(shown(plots.class_figure(given, labels))).max() > 0.1
+
+
+def test_a_class_matrix_of_two_hundred_classes_has_few_ticks_and_no_numbers() -> None:
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.full(200, 0.05), size=400)
+    figure = plots.class_figure({"uncalibrated": probabilities}, rng.integers(0, 200, 400))
+    figure.draw_without_rendering()
+    assert not figure.axes[0].texts
+    assert len(figure.axes[0].get_xticks()) <= 8
+
+
+def test_bars_for_seeds_reach_from_the_lowest_to_the_highest() -> None:
+    curve = next(found for found in seed_curves(sizes(), "ks", x="weights", by=["depth"]) if found.name == (2,))
+    runs = [record["ks"] for record in sizes() if record["depth"] == 2 and record["weights"] == 400]
+    assert (curve.x[0], curve.low[0], curve.high[0]) == (400, min(runs), max(runs))
+    assert curve.mean[0] == pytest.approx(sum(runs) / 3)
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([], "records are empty"),
+        ([{"depth": 1, "weights": 5}], "record 0 has no ks; it has depth, weights"),
+        ([{"depth": 1, "weights": 5, "ks": "3"}], "record 0: ks must be a number; got '3'"),
+    ],
+)
+def test_records_that_lack_something_are_refused_by_name(records: list[dict[str, Any]], said: str) -> None:
+    with pytest.raises(GlayersError, match=said):
+        plots.sizes_figure(records)
+
+
+def test_a_forest_fills_what_is_significant_and_puts_shares_in_points() -> None:
+    found = differences()
+    figure = plots.forest_figure(found, against="calibrated")
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["uncalibrated", "half way"]
+    ks = [found.between("ks", name, "calibrated") for name in ("uncalibrated", "half way")]
+    points = [line for line in figure.axes[1].lines if line.get_marker() in ("o", "D")]
+    assert [np.asarray(point.get_xdata(), dtype=float).item() for point in points] == [
+        pytest.approx(100 * difference.interval.value) for difference in ks
+    ]
+    assert [point.get_marker() == "o" for point in points] == [difference.significant for difference in ks]
+    with pytest.raises(GlayersError, match="no method is compared with 'none'"):
+        plots.forest_figure(found, against="none")
+
+
+def test_a_critical_difference_diagram_joins_those_not_told_apart() -> None:
+    found = ranks()
+    panel = plots.draw_critical_difference(axes(), found)
+    thick = [np.asarray(line.get_xdata(), dtype=float) for line in panel.lines if line.get_linewidth() == 4]
+    joined = [group for group in found.groups if len(group) > 1]
+    assert len(thick) == len(joined) > 0
+    for (low, high), group in zip(thick, joined, strict=True):
+        inside = {name for name, rank in found.average_ranks.items() if low <= rank <= high}
+        assert inside == set(group)
+    assert all(any(name in text.get_text() for text in panel.texts) for name in found.average_ranks)
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_figure_saves_as_png_and_as_svg_light_and_dark(ending: str, dark: bool) -> None:
+    stream = BytesIO()
+    given, labels = methods(n=60)
+    plots.FIGURES["reliability"](given, labels, dark=dark).savefig(stream, format=ending, dpi=50)
+    saved = stream.getvalue()
+    background = (plots.DARK if dark else plots.LIGHT).background
+    if ending == "svg":
+        assert ElementTree.fromstring(saved).tag.endswith("svg")
+        assert background.encode() in saved
+    else:
+        corner = mpl.image.imread(BytesIO(saved))[0, 0, :3]
+        assert np.abs(corner - to_rgb(background)).max() < 0.01
+
+
+def test_drawing_changes_no_setting_of_matplotlib() -> None:
+    before = dict(mpl.rcParams)
+    CASES["ks-dark"]()
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_written_over_the_edge_and_letters_survive_half_the_width(name: str) -> None:
+    figure = drawn(name)
+    figure.draw_without_rendering()
+    width, height = figure.get_size_inches() * figure.get_dpi()
+    texts = [text for each in figure.axes for text in (each.title, each.xaxis.label, each.yaxis.label, *each.texts)]
+    for text in [*texts, *(text for legend in figure.legends for text in legend.get_texts())]:
+        if text.get_visible() and text.get_text():
+            box = text.get_window_extent()
+            assert box.x0 >= -1, text
+            assert box.x1 <= width + 1, text
+            assert box.y0 >= -1, text
+            assert box.y1 <= height + 1, text
+
+
+def test_letters_of_two_panels_shrunk_to_half_a_page_are_five_points_high() -> None:
+    given, labels = methods(n=60)
+    inches = plots.FIGURES["reliability"](given, labels).get_figwidth()
+    assert min(SMALL, TEXT) * 3.4 / inches >= 5
+
+
+# What a missing kind of cone makes of linear RGB: Vienot, Brettel and Mollon, Color Research and Application 1999.
+BLINDNESS = {
+    "all cones": np.eye(3),
+    "deuteranopia": np.array([[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]]),
+    "protanopia": np.array([[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]]),
+}
+
+
+def linear(colour: str) -> Numbers:
+    channels = np.array(to_rgb(colour))
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def lab(channels: Numbers) -> Numbers:
+    """CIELAB of linear RGB, for the white of a screen."""
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ channels
+    x, y, z = np.cbrt(np.clip(xyz / [0.9505, 1.0, 1.089], 0.009, None))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def contrast(one: str, other: str) -> float:
+    """(L + 0.05) / (l + 0.05) of the lighter and the darker, as WCAG 2 has it."""
+    light = [0.05 + float(linear(colour) @ [0.2126, 0.7152, 0.0722]) for colour in (one, other)]
+    return max(light) / min(light)
+
+
+@pytest.mark.parametrize("palette", [plots.LIGHT, plots.DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("eyes", BLINDNESS)
+def test_colours_that_must_differ_do_so_for_all_eyes(palette: plots.Palette, eyes: str) -> None:
+    def apart(one: str, other: str) -> float:
+        return float(np.linalg.norm(lab(BLINDNESS[eyes] @ linear(one)) - lab(BLINDNESS[eyes] @ linear(other))))
+
+    assert apart(palette.score, palette.truth) > 40
+    assert apart(palette.under, palette.over) > 40
+    # Depths have markers too.
+    assert min(apart(one, other) for one, other in combinations(palette.series, 2)) > 15
+
+
+@pytest.mark.parametrize("palette", [plots.LIGHT, plots.DARK], ids=["light", "dark"])
+def test_lines_and_letters_stand_out_from_the_ground(palette: plots.Palette) -> None:
+    assert contrast(palette.ink, palette.background) > 7
+    assert min(contrast(colour, palette.background) for colour in (palette.score, palette.truth)) > 3
+    assert min(contrast(colour, palette.background) for colour in palette.series) > 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "choices", "said"),
+    [
+        ("reliability", {}, {}, "methods must be 1 or more sets of probabilities by name"),
+        ("map", {"uncalibrated": [[0.5, 0.5]]}, {}, "methods must be 2 or more"),
+        ("reliability", [[0.5, 0.5]], {}, "got list"),
+        (
+            "reliability",
+            {"uncalibrated": [[0.5, 0.5]]},
+            {"kind": "round"},
+            "kind must be one of equal_width, equal_mass",
+        ),
+        ("ks-ranks", {"uncalibrated": [[0.5, 0.5]]}, {"by": "colour"}, "by must be one of rank, within, class_"),
+        (
+            "classes",
+            {"uncalibrated": [[0.5, 0.5]]},
+            {"names": ("a", "b", "c")},
+            "names must be one a class; got 3 for 2",
+        ),
+    ],
+)
+def test_a_wrong_choice_is_named(kind: str, given: Any, choices: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadPredictions, match=said):
+        plots.FIGURES[kind](given, [0], **choices)
