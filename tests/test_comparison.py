@@ -142,6 +142,14 @@ def test_what_is_no_method_is_refused_before_anything_is_fitted(methods: Any, co
     assert "map_" not in vars(ONE)
 
 
+def test_a_seed_that_is_none_is_refused_before_anything_is_fitted() -> None:
+    for seed in (-1, 2**32, "0", 1.5):
+        wrong: Any = seed
+        with pytest.raises(BadPredictions, match=r"random_state must be in 0\.\.4294967295, a whole number; got "):
+            compare(rows(30), rows(30, seed=1), {"mine": ONE}, random_state=wrong)
+    assert "map_" not in vars(ONE)
+
+
 def test_logits_of_what_failed_or_was_never_there_say_so() -> None:
     calibration = Predictions(rows(300).logits, rows(300).labels, groups=np.zeros(300, dtype=int))
     found = compare(calibration, rows(400, seed=1), ["temperature", "vector"])

@@ -20,6 +20,7 @@ from glayers.fitting.progress import progress_bar
 from glayers.metrics import PairedDifferences, paired_differences_from_logits
 from glayers.metrics.scorecard import Scorecard, score_checked_logits
 from glayers.predictions import Predictions
+from glayers.settings import whole_number
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -163,7 +164,7 @@ def compare(
                 f"got {_described(part)}"
             )
     _check_alike(calibration, test)
-    chosen = _calibrators(methods, random_state)
+    chosen = _calibrators(methods, whole_number(random_state, "random_state", least=0, most=2**32 - 1))
     cards = {UNCALIBRATED: score_checked_logits(test.logits, test.labels, test.weights)}
     result = Comparison(test, {}, cards, {}, {}, {})
     shown = sys.stderr.isatty() if progress is None else progress

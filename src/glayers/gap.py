@@ -20,7 +20,7 @@ from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators import AutoCalibrator, Calibrator
 from glayers.calibrators.base import apply_map
 from glayers.errors import GlayersError, GlayersWarning
-from glayers.fitting.comparison import paired_gain
+from glayers.fitting.comparison import gain_in_words, paired_gain
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights
 from glayers.fitting.progress import progress_bar
@@ -81,7 +81,8 @@ def calibration_gap(
 
     `standard_error` is that of calibration as an estimate of the true gap: the root of the squares of the paired error
     of the rows, of `cost` and of 4 / rows, half the least gap that so many rows can show. The p-value is one-sided, by
-    the normal distribution and the paired error alone: the others can only hide a gap. See docs/gap.md.
+    the normal distribution and the paired error alone: the others can only hide a gap. From fewer than 8 rows or groups
+    there is no error to be had: it is infinite, and p is 0.5. See docs/gap.md.
 
     >>> rng = np.random.default_rng(0)
     >>> z = 2 * rng.normal(size=(2_000, 3))
@@ -91,7 +92,7 @@ def calibration_gap(
     >>> gap.log.p_value < 1e-6, calibration_gap(z, labels, calibrator=TemperatureScaling()).log.p_value > 0.05
     (True, True)
     """
-    seed = whole_number(random_state, "random_state", least=0)
+    seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
     g = AutoCalibrator(random_state=seed, progress=False) if calibrator is None else calibrator
     if not isinstance(g, Calibrator):
         raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {calibrator!r:.60}")
@@ -111,9 +112,12 @@ def calibration_gap(
 
 def _quietly_fitted(calibrator: Calibrator, rows: Predictions) -> Calibrator:
     """Return a fitted copy; that a fold's g is none, or has not seen a rare class, is part of what is measured."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GlayersWarning)
-        fitted: Calibrator = clone(calibrator).fit_predictions(rows)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GlayersWarning)
+            fitted: Calibrator = clone(calibrator).fit_predictions(rows)
+    except GlayersError as problem:
+        raise GlayersError(f"g cannot be fitted to what remains when a fold is held out: {problem}") from problem
     return fitted
 
 
@@ -176,8 +180,8 @@ _COSTS: dict[str, Callable[[Floats], Floats]] = {"log": _log_cost, "brier": _bri
 
 
 def _sentence(gap: Gap) -> str:
+    size = f"{gap.calibration:.4f} +- {gap.standard_error:.4f}"
+    if math.isinf(gap.standard_error):
+        size = gain_in_words(gap.calibration, gap.standard_error)
     told = f"p = {gap.p_value:.2g}" if gap.p_value >= 1e-4 else "p < 0.0001"
-    return (
-        f"{gap.loss:.4f} = {gap.calibration:.4f} +- {gap.standard_error:.4f} that calibration takes away ({told}) "
-        f"+ {gap.refinement:.4f} that it cannot"
-    )
+    return f"{gap.loss:.4f} = {size} that calibration takes away ({told}) + {gap.refinement:.4f} that it cannot"

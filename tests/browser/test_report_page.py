@@ -157,6 +157,12 @@ def test_the_menus_choose_method_event_and_manner(shown: Chrome) -> None:
     assert titles(shown, "forest") == ["KS, method minus vector"]
 
 
+def test_the_band_of_the_legend_is_in_both_views_of_the_gap(shown: Chrome) -> None:
+    for option in Select(shown.find_element(By.ID, "cumulative-view")).options:
+        option.click()
+        assert all(panel.find_elements(By.CSS_SELECTOR, "svg .band") for panel in panels(shown, "cumulative"))
+
+
 def test_a_class_has_its_own_curves_and_map(shown: Chrome) -> None:
     for name in HOSTILE[:3]:
         choose(shown, "event", name)
@@ -208,6 +214,13 @@ def test_a_phone_scrolls_tables_in_their_boxes_and_never_the_page(browser: Chrom
         "return [...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth).length"
     )
     assert wide > 0
+    moved = browser.execute_script(
+        "const box = document.querySelector('#methods .scroll'); box.scrollLeft = 200;"
+        "return box.querySelector('tbody th').getBoundingClientRect().left - box.getBoundingClientRect().left"
+    )
+    assert moved < 3  # whose line it is stays in sight
+    broken = browser.execute_script("return document.querySelector('.verdict').textContent.includes(' %')")
+    assert not broken  # a line never begins with the sign
     left, right = (panel.location["x"] for panel in panels(browser, "reliability"))
     assert left == right  # one above the other
     assert (

@@ -102,7 +102,7 @@ def test_odir_penalises_the_mean_square_off_the_diagonal_and_of_the_intercept() 
 
 @pytest.mark.parametrize("make", TUNED[1:])
 def test_a_matrix_that_made_the_labels_is_found(make: Any) -> None:
-    z, y = sample(rows=20_000, seed=3)
+    z, y = sample(rows=8_000, seed=3)
     rng = np.random.default_rng(3)
     rng.normal(size=z.shape)
     truth = softmax(z / 2.5 @ (np.eye(4) + rng.normal(size=(4, 4)) * 0.4) + np.linspace(-1, 1, 4))

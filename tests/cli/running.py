@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from glayers.cli import app
 
+VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
 PROGRAM = [sys.executable, "-c", "from glayers.cli import main; main()"]  # what the installed script does
 
 

@@ -88,6 +88,20 @@ def test_a_pipe_that_holds_no_predictions_is_one_line(folder: Path, piped: bytes
     assert complaint(run("score", "-", piped=piped)).startswith("glayers: standard input: ")
 
 
+def test_json_of_which_nobody_knows_what_is_meant_is_one_line(folder: Path) -> None:
+    twice = b'{"logits": [[1, 0], [0, 2]], "labels": [0, 1], "logits": [[5, 0], [0, 7]]}'
+    assert "holds the key 'logits' twice; leave one of them out" in complaint(run("score", "-", piped=twice))
+    deep = b'{"logits": ' + 100_000 * b"[" + 100_000 * b"]" + b"}"
+    assert "cannot be read" in complaint(run("score", "-", piped=deep))
+    far = b'{"logits": [[1e400, 0], [0, 2]], "labels": [0, 1]}'
+    assert "must be finite; row 0, column 0 has inf" in complaint(run("score", "-", piped=far))
+
+
+def test_a_byte_order_mark_hides_no_json(folder: Path) -> None:
+    marked = '{"logits": [[1, 0], [0, 2]], "labels": [0, 1]}'.encode("utf-8-sig")
+    assert run("score", "-", piped=marked).exit_code == 0
+
+
 def test_only_our_own_warnings_become_notes_and_each_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def score(*_: object) -> metrics.Scorecard:
         warnings.warn("ours", GlayersWarning, stacklevel=1)

@@ -67,6 +67,18 @@ def test_a_method_that_cannot_be_fitted_is_a_note_unless_it_is_the_only_one(
     )
 
 
+def test_a_quiet_comparison_has_no_notes(folder: Path) -> None:
+    np.savez("flat.npz", logits=np.zeros((20, 4)), labels=np.arange(20) * 3 % 4)
+    words = ("compare", "flat.npz", "test.npz", "--methods", "temperature")
+    assert run(*words).stderr.startswith("note: temperature: ")
+    assert run(*words, "--quiet").stderr == ""
+
+
+def test_a_list_without_a_method_is_a_usage_error(folder: Path) -> None:
+    for nothing in ("", " , "):
+        assert "no method is named" in usage_error(run("compare", "both.npz", "--methods", nothing))
+
+
 def test_a_method_that_is_misspelt_is_found_before_anything_is_fitted(folder: Path) -> None:
     assert "did you mean 'vector'?" in usage_error(run("compare", "both.npz", "--methods", "temperature,vektor"))
 

@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glayers.cli import app
 from glayers.datasets import CalibrationAndTest, load_fashion_mnist
-from tests.cli.running import run
+from tests.cli.running import VERBS, run
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
 
 
 def blocks(page: Path, language: str) -> list[str]:

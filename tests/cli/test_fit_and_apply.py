@@ -56,6 +56,11 @@ def test_a_method_that_is_misspelt_is_a_usage_error_with_a_guess(folder: Path) -
     assert "unknown method 'temprature'; did you mean 'temperature'?" in usage_error(done)
 
 
+def test_a_seed_too_large_is_a_usage_error(folder: Path) -> None:
+    done = run("fit", "calibration.npz", "-o", "t.safetensors", "-m", "vector", "--seed", 2**32)
+    assert "a seed is at most 4294967295" in usage_error(done)
+
+
 @pytest.mark.parametrize("ending", [".npz", ".csv", ".tsv", ".parquet", ".json"])
 def test_apply_writes_the_calibrated_probabilities_in_every_format(folder: Path, ending: str) -> None:
     done = run("apply", "model.safetensors", "test.npz", "-o", f"out{ending}")

@@ -15,7 +15,7 @@ import glayers
 from glayers.cli import app
 from glayers.cli.program import main
 from tests.cli.conftest import overconfident
-from tests.cli.running import PROGRAM, complaint, leftovers, run, run_program, usage_error
+from tests.cli.running import PROGRAM, VERBS, complaint, leftovers, run, run_program, usage_error
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -31,9 +31,13 @@ def test_help_imports_nothing_heavy() -> None:
         assert f"│ {word} " in done.stdout
 
 
-@pytest.mark.parametrize("words", [["--help"], ["fit", "-h"], ["plot", "--help"]])
-def test_help_fits_eighty_columns(words: list[str]) -> None:
-    assert max(map(len, run(*words).stdout.splitlines())) <= 80
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_fits_eighty_columns_and_each_example_one_line(verb: str) -> None:
+    lines = run(verb, "--help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    _, _, examples = "\n".join(line.rstrip() for line in lines).partition("Examples:\n")
+    assert examples
+    assert all(line.startswith("   $ glayers ") or "|" in line for line in examples.splitlines() if line)
 
 
 def test_the_version_is_the_package_version() -> None:

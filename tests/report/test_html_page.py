@@ -2,6 +2,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from glayers import BadFile, Predictions, VectorScaling, compare
 from glayers.report.html import write_report
+from glayers.report.html.measuring import measure
+from glayers.report.html.method_tables import method_lines
 from glayers.report.html.page import report_html
 from tests.report.html_comparisons import HOSTILE, Compared, overconfident, sampled_rows
 
@@ -170,6 +173,24 @@ def test_weights_groups_and_names_that_are_no_characters_are_taken(tmp_path: Pat
     assert "test rows come in 100 groups" in page
     assert "rows are weighted" in page
     assert max(len(event["label"]) for event in data_of(Elements(page))["events"]) == 40
+
+
+def test_a_class_name_turns_no_text_around() -> None:
+    names = ("a", "\u202eb", "\u2067\u05d0", "d")
+    found = compare(sampled_rows(200, 1, names=names), sampled_rows(200, 2, names=names), ["temperature"])
+    page = report_html(found, n_resamples=50)
+    assert "\\u202eb" in Elements(page).text
+    assert "\u202e" not in page
+    labels = [event["label"] for event in data_of(Elements(page))["events"]]
+    assert labels[-3:] == ["\\u202eb", "\\u2067\u05d0", "d"]
+
+
+def test_an_interval_that_does_not_hold_its_value_is_none(given: Compared) -> None:
+    found = measure(given.found, n_resamples=50, random_state=0)
+    first = found.methods[0]
+    far = first.intervals["ks"]._replace(low=first.card.ks + 0.01, high=first.card.ks + 0.02)
+    off = replace(found, methods=[replace(first, intervals=first.intervals | {"ks": far})])
+    assert [cell.below.startswith("no interval") for cell in method_lines(off)[0].cells].count(True) == 1
 
 
 def test_a_model_with_one_logit_has_a_page() -> None:

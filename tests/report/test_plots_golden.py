@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from tests.report.plots_cases import CASES, drawn
+from tests.report.plots_cases import CASES
 from tests.strategies import Numbers
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,7 +38,8 @@ def distance(left: Numbers, right: Numbers) -> float:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_figure_looks_as_it_did(name: str, tmp_path: Path) -> None:
-    file, image = GOLDEN / f"{name}.png", png(drawn(name))
+    # Drawn anew: a layout with a colour bar moves a little when it is drawn a second time.
+    file, image = GOLDEN / f"{name}.png", png(CASES[name]())
     if os.environ.get("GLAYERS_REDRAW"):
         file.write_bytes(image)
     (tmp_path / file.name).write_bytes(image)

@@ -8,16 +8,18 @@ less than a standard error over temperature scaling, the simple answer is return
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from numbers import Real
 from typing import ClassVar, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from glayers.activations import log_softmax
 from glayers.arrays import Floats
 from glayers.calibrators.auto_families import FAMILIES, INSTEAD, Candidate, Family, Task
 from glayers.calibrators.auto_mixture import mixture_of
-from glayers.calibrators.auto_report import judge, told
+from glayers.calibrators.auto_report import Tried, judge, told
 from glayers.calibrators.base import Calibrator, apply_map
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.curvature import smooth_loss
@@ -39,7 +41,8 @@ class AutoCalibrator(Calibrator):
     Weights count as rows: twice the weight everywhere is twice the evidence. `progress=None` shows a bar at a terminal.
 
     Learned: `map_`, `diagnostics_`, `report_` (what was tried, what was kept and why, in plain words), `shares_` (of
-    each family in the mixture), `out_of_fold_` (log-probabilities of every row by fits that had not seen it).
+    each family in the mixture), `out_of_fold_` (log-probabilities of every row by fits that had not seen it, but for
+    what a few numbers tell that all rows chose: strengths, epochs, shares, and the temperature that fits start from).
 
     >>> from glayers.datasets import load_fashion_mnist
     >>> calibration, test = load_fashion_mnist()
@@ -71,49 +74,38 @@ class AutoCalibrator(Calibrator):
         began = time.perf_counter()
         loss = smooth_loss(self.loss)
         budget = _seconds(self.time_budget)
-        n_folds = whole_number(self.n_folds, "n_folds", least=2)
+        units = len(given) if given.groups is None else len(np.unique(given.groups))
+        n_folds = min(whole_number(self.n_folds, "n_folds", least=2), max(2, units))
         seed = int(check_random_state(self.random_state).randint(2**31 - 10))
         task = Task(given, self.loss, bool(self.keep_accuracy), n_folds, seed)
         chosen, left_out = _affordable(len(given), given.n_classes, budget, n_folds)
-        candidates: dict[str, Candidate] = {}
         shown = sys.stderr.isatty() if self.progress is None else self.progress
         with progress_bar(shown, "fitting families", len(chosen) + 1) as advance:
-            for family in chosen:
-                if candidates and family.needs not in candidates:
-                    left_out[family.name] = f"it stands on {family.needs}, which is left out"
-                    continue
-                try:
-                    candidates[family.name] = family.fit(task, candidates)
-                except GlayersError as problem:
-                    if family is chosen[0]:
-                        raise
-                    left_out[family.name] = str(problem)
-                advance()
+            candidates = _candidates(task, chosen, left_out, advance)
             mixture = mixture_of(list(candidates.values()), task)
             advance()
 
-        def held_out(log_probabilities: Floats) -> Floats:
+        def row_losses(log_probabilities: Floats) -> Floats:
             return loss.rows(log_probabilities, given.labels)
 
         nothing = apply_map(Chain(()), given.logits)
         plain = candidates["temperature"]
-        losses = {"nothing": held_out(nothing)} | {c.name: held_out(c.out_of_fold) for c in candidates.values()}
-        at_home = held_out(apply_map(plain.chain, given.logits))
-        verdict = judge(losses, at_home, held_out(mixture.out_of_fold), given)
-        simple = {"nothing": (Chain(()), nothing), "temperature": (plain.chain, plain.out_of_fold)}
+        losses = {"nothing": row_losses(nothing)} | {c.name: row_losses(c.out_of_fold) for c in candidates.values()}
+        at_home = row_losses(apply_map(plain.chain, given.logits))
+        tried = Tried(losses, row_losses(mixture.out_of_fold), at_home)
+        verdict = judge(tried, mixture.shares, given)
+        simple = {"nothing": (Chain(()), log_softmax(nothing)), "temperature": (plain.chain, plain.out_of_fold)}
         self.map_, self.out_of_fold_ = simple.get(verdict.kept, (mixture.chain, mixture.out_of_fold))
         self.shares_ = {verdict.kept: 1.0} if verdict.kept in simple else mixture.shares
         used = [candidates[name] for name in self.shares_ if name in candidates]
-        self.report_ = told(task, losses, candidates, mixture, self.shares_, verdict, left_out)
+        self.report_ = told(task, tried, candidates, mixture, self.shares_, verdict, left_out)
         self.diagnostics_ = Diagnostics(
             method=f"auto: {' + '.join(self.shares_)}",
             converged=all(candidate.converged for candidate in used),
             reason=verdict.reason,
             iterations=len(candidates),
             loss_before=float(np.average(losses["nothing"], weights=given.weights)),
-            loss_after=float(
-                np.average(loss.rows(apply_map(self.map_, given.logits), given.labels), weights=given.weights)
-            ),
+            loss_after=float(np.average(row_losses(apply_map(self.map_, given.logits)), weights=given.weights)),
             moved=verdict.kept != "nothing",
             n_parameters=n_learned(self.map_),
             seconds=time.perf_counter() - began,
@@ -129,17 +121,36 @@ def _seconds(given: object) -> float:
     return float(given)
 
 
+def _candidates(
+    task: Task, chosen: list[Family], left_out: dict[str, str], advance: Callable[[], None]
+) -> dict[str, Candidate]:
+    """Fit one family after the other; why one could not be fitted joins the reasons of those left out."""
+    first, *others = chosen
+    made = {first.name: first.fit(task, {})}
+    advance()
+    for family in others:
+        try:
+            if family.needs not in made:
+                raise GlayersError(f"it stands on {family.needs}, which is left out")
+            made[family.name] = family.fit(task, made)
+        except GlayersError as problem:
+            left_out[family.name] = str(problem)
+        advance()
+    return made
+
+
 def _affordable(rows: int, classes: int, budget: float, n_folds: int = 5) -> tuple[list[Family], dict[str, str]]:
     """Return the families to fit and why the others are not; temperature scaling is always among them."""
     chosen, left_out = [FAMILIES[0]], {}
     spent = FAMILIES[0].seconds(rows, classes)
     for family in (*FAMILIES[1:], INSTEAD):
-        needed = family.seconds(rows, classes) * n_folds / 5  # the estimates are for five
+        needed = family.seconds(rows, classes) * (1 if family.own_folds else n_folds / 5)  # estimates are for five
         objection = family.objection(rows, classes)
         if family is INSTEAD and any(other.name == "g-layers" for other in chosen):
             continue
         if not objection and spent + needed > budget:
-            objection = f"it would take about {needed:.3g} s, and time_budget={budget:g} leaves {budget - spent:.3g}"
+            left = max(0.0, budget - spent)
+            objection = f"it would take about {needed:.3g} s, and time_budget={budget:g} leaves {left:.3g}"
         if objection:
             left_out[family.name] = objection
             continue

@@ -14,7 +14,7 @@ import numpy as np
 from glayers.activations import log_softmax
 from glayers.arrays import Floats
 from glayers.calibrators.class_parts import CLASS_PARTS, ClassPart, Options
-from glayers.calibrators.shared_recalibration import recalibrate
+from glayers.calibrators.shared_recalibration import Recalibration, recalibrate
 from glayers.errors import GlayersError
 from glayers.fitting.comparison import gain_in_words
 from glayers.fitting.folds import assign_folds
@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 class Family(NamedTuple):
     """A name, how long a fit takes (in seconds, for rows and classes), why not to fit it (or ""), and the fit.
 
-    `needs` names the family that must be fitted before.
+    `needs` names the family that must be fitted before; `own_folds` says that it chooses how many folds it has.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Family(NamedTuple):
     objection: Callable[[int, int], str]
     fit: Callable[[Task, Mapping[str, Candidate]], Candidate]
     needs: str = "temperature"
+    own_folds: bool = False
 
 
 def fit_temperature(task: Task, done: Mapping[str, Candidate]) -> Candidate:  # noqa: ARG001 (the first has none)
@@ -77,7 +78,10 @@ def fit_shared(task: Task, done: Mapping[str, Candidate]) -> Candidate:
     began = time.perf_counter()
     plain = done["temperature"]
     part = ClassPart(plain.chain, plain.out_of_fold, plain.n_parameters, plain.converged, plain.note)
-    return _corrected("shared", task, part, began)
+    found = _correction(task, part)
+    if not found.chain.steps:
+        raise GlayersError(f"on held-out rows it would gain {gain_in_words(found.gain, found.error)}")
+    return _joined("shared", task, part, found, began)
 
 
 def fit_class_part(name: str) -> Callable[[Task, Mapping[str, Candidate]], Candidate]:
@@ -105,13 +109,17 @@ def _part(name: str, task: Task) -> ClassPart:
 
 
 def _corrected(name: str, task: Task, part: ClassPart, began: float) -> Candidate:
+    return _joined(name, task, part, _correction(task, part), began)
+
+
+def _correction(task: Task, part: ClassPart) -> Recalibration:
     # Other folds than the class-wise part had, so that no fold's rows share one model's errors.
     folds = assign_folds(len(task.given), task.given.groups, task.n_folds, task.seed + 1)
-    found = recalibrate(part.out_of_fold, task.given, folds)
-    if name == "shared" and not found.chain.steps:
-        raise GlayersError(f"on held-out rows it would gain {gain_in_words(found.gain, found.error)}")
-    weights = part.n_parameters + n_learned(found.chain)
-    corrected = part._replace(chain=part.chain + found.chain, out_of_fold=found.out_of_fold, n_parameters=weights)
+    return recalibrate(part.out_of_fold, task.given, folds)
+
+
+def _joined(name: str, task: Task, part: ClassPart, found: Recalibration, began: float) -> Candidate:
+    corrected = part._replace(chain=part.chain + found.chain, out_of_fold=found.out_of_fold)
     return _candidate(name, in_order(task.given, corrected) if task.keep_order else corrected, began)
 
 
@@ -125,7 +133,7 @@ def in_order(given: Predictions, part: ClassPart) -> ClassPart:
 def _candidate(name: str, part: ClassPart, began: float) -> Candidate:
     note = "" if part.converged else part.reason
     seconds = time.perf_counter() - began
-    return Candidate(name, part.chain, part.out_of_fold, part.n_parameters, part.converged, note, seconds)
+    return Candidate(name, part.chain, part.out_of_fold, n_learned(part.chain), part.converged, note, seconds)
 
 
 def _g_layers_seconds(rows: int, classes: int) -> float:
@@ -164,8 +172,8 @@ FAMILIES = (
     Family("temperature", lambda rows, classes: 2e-7 * rows * classes, _none, fit_temperature),
     Family("shared", _shared_seconds, _few_rows, fit_shared),
     Family("matrix", lambda rows, classes: 1e-5 * rows * classes**2, _many_classes, fit_class_part("matrix")),
-    Family("g-layers", _g_layers_seconds, _no_torch, fit_class_part("g-layers")),
-    Family("shared, g-layers", _g_layers_seconds, _no_torch, fit_between, needs="shared"),
+    Family("g-layers", _g_layers_seconds, _no_torch, fit_class_part("g-layers"), own_folds=True),
+    Family("shared, g-layers", _g_layers_seconds, _no_torch, fit_between, needs="shared", own_folds=True),
 )
 # Where g-layers cannot be had: one scale and one shift a class.
 INSTEAD = Family("vector", lambda rows, classes: 2.5e-6 * rows * classes, _few_rows, fit_class_part("vector"))

@@ -8,6 +8,8 @@ from glayers.activations import log_softmax
 from glayers.arrays import Floats, row_blocks
 from glayers.calibrators.auto_families import Candidate, Task
 from glayers.calibrators.shared_recalibration import recalibrate
+from glayers.fitting.comparison import paired_gain
+from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds
 from glayers.fitting.simplex import SHARES, Parts
 from glayers.maps import Chain
@@ -19,11 +21,16 @@ _LEAST_SHARE = 0.01
 
 
 class Mixture(NamedTuple):
-    """The map, its predictions out of fold, shares by name, and what the last correction gained (NaN without one)."""
+    """The map, its predictions out of fold, shares by name, and whether it ends in a last correction.
+
+    `gain` is what that one takes off the held-out loss (NaN for a family alone, which has its own), or would take off
+    the log loss where it is left out.
+    """
 
     chain: Chain
     out_of_fold: Floats
     shares: dict[str, float]
+    corrected: bool
     gain: float
     error: float
 
@@ -36,22 +43,26 @@ def mixture_of(candidates: list[Candidate], task: Task) -> Mixture:
         shares = _shares(kept, task)
     if len(kept) == 1:
         # It carries its own correction, or is temperature scaling.
-        return Mixture(kept[0].chain, kept[0].out_of_fold, {kept[0].name: 1.0}, np.nan, np.nan)
+        return Mixture(kept[0].chain, kept[0].out_of_fold, {kept[0].name: 1.0}, False, np.nan, np.nan)
     held_out = mixed(shares, [candidate.out_of_fold for candidate in kept])
     folds = assign_folds(len(task.given), task.given.groups, task.n_folds, task.seed + 3)
     found = recalibrate(held_out, task.given, folds)
-    last, corrected = found.chain, found.out_of_fold
+    last, corrected, gain, error = found
     # A mixture of maps that keep the order keeps it too; the correction might not.
     if task.keep_order and last.steps:
         bent = KeepOrder.of(last)
         last, corrected = Chain((bent,)), log_softmax(in_order_of(held_out, corrected, bent.slope))
+    if last.steps:
+        before, after = (smooth_loss(task.loss).rows(each, task.given.labels) for each in (held_out, corrected))
+        gain, error = paired_gain(before, after, task.given.weights, task.given.groups)
     stack = Stack(shares, tuple(candidate.chain for candidate in kept))
     return Mixture(
         Chain((stack,)) + last,
         corrected,
         {candidate.name: float(share) for candidate, share in zip(kept, shares, strict=True)},
-        found.gain,
-        found.error,
+        bool(last.steps),
+        gain,
+        error,
     )
 
 

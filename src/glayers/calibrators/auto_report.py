@@ -13,35 +13,47 @@ from glayers.predictions import Predictions
 
 _ROUNDING = 1e-12  # copies of the same predictions differ by no more
 _LOSSES = {"log": "log loss", "brier": "Brier score"}
+_SIMPLE = {"temperature": "temperature scaling on the rows it was fitted to", "nothing": "doing nothing"}
+
+
+class Tried(NamedTuple):
+    """The loss of every row: held out, by family and by the mixture; and by temperature scaling fitted to these rows.
+
+    What is richer has to beat temperature scaling at home, since some of it starts from there.
+    """
+
+    families: Mapping[str, Floats]
+    mixture: Floats
+    at_home: Floats
 
 
 class Verdict(NamedTuple):
-    """What is returned: "mixture", "temperature" or "nothing", the mixture's held-out loss, and the reason."""
+    """What is returned: "mixture", "temperature" or "nothing", and the reason."""
 
     kept: str
-    mixture_loss: float
     reason: str
 
 
-def judge(losses: Mapping[str, Floats], at_home: Floats, mixture: Floats, given: Predictions) -> Verdict:
-    """Keep the mixture where it gains more than a standard error over the better of temperature and nothing.
-
-    What is richer has to beat temperature scaling `at_home`, on the very rows that one was fitted to.
-    """
-    means = {name: float(np.average(values, weights=given.weights)) for name, values in losses.items()}
-    simple = min(("temperature", "nothing"), key=means.__getitem__)
-    before = at_home if simple == "temperature" else losses[simple]
-    gain, error = paired_gain(before, mixture, given.weights, given.groups)
-    mixture_loss = float(np.average(mixture, weights=given.weights))
-    said = f"{gain_in_words(gain, error)} lower held-out loss than {simple}"
-    if gain > max(error, _ROUNDING * abs(mixture_loss)):
-        return Verdict("mixture", mixture_loss, f"the mixture has a {said}")
-    return Verdict(simple, mixture_loss, f"no gain to rely on ({said}): {simple} is returned")
+def judge(tried: Tried, shares: Mapping[str, float], given: Predictions) -> Verdict:
+    """Keep the mixture where it gains more than a standard error over the better of temperature and nothing."""
+    simple = min(("temperature", "nothing"), key=lambda name: _mean(tried.families[name], given))
+    if shares.keys() == {simple}:
+        return Verdict(simple, f"nothing else has a share in the mixture: {simple} is returned")
+    before = tried.at_home if simple == "temperature" else tried.families[simple]
+    gain, error = paired_gain(before, tried.mixture, given.weights, given.groups)
+    rounding = _ROUNDING * abs(_mean(tried.mixture, given))
+    worth = "lower" if gain > 0 else "higher"
+    said = f"held-out loss is {worth} than that of {_SIMPLE[simple]} by {gain_in_words(abs(gain), error)}"
+    if abs(gain) <= rounding:
+        said = f"held-out loss is that of {_SIMPLE[simple]}"
+    if gain > max(error, rounding):
+        return Verdict("mixture", f"its {said}")
+    return Verdict(simple, f"no gain to rely on, as the mixture's {said}: {simple} is returned")
 
 
 def told(
     task: Task,
-    losses: Mapping[str, Floats],
+    tried: Tried,
     candidates: Mapping[str, Candidate],
     mixture: Mixture,
     shares: Mapping[str, float],
@@ -57,14 +69,14 @@ def told(
         "| family | held-out loss | gain over temperature | share | learned | seconds |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for name, values in losses.items():
-        mean = float(np.average(values, weights=task.given.weights))
-        gain = "-" if name == "temperature" else _gain(losses["temperature"], values, task.given)
+    for name, values in tried.families.items():
+        gain = "-" if name == "temperature" else _gain(tried.at_home, values, task.given)
         share = shares.get(name, 0.0)
         made = candidates.get(name)
         learned, seconds = ("0", "-") if made is None else (f"{made.n_parameters:,}", f"{made.seconds:.1f}")
-        lines.append(f"| {name} | {mean:.5f} | {gain} | {share:.2f} | {learned} | {seconds} |")
-    lines += ["", f"Mixture: held-out loss {verdict.mixture_loss:.5f}{_correction(mixture)}."]
+        lines.append(f"| {name} | {_mean(values, task.given):.5f} | {gain} | {share:.2f} | {learned} | {seconds} |")
+    lines += ["", f"Gains are over {_SIMPLE['temperature']}."]
+    lines.append(f"Mixture ({_parts(mixture)}): held-out loss {_mean(tried.mixture, task.given):.5f}.{_last(mixture)}")
     lines.append(f"Kept: {verdict.kept}. {verdict.reason[0].upper()}{verdict.reason[1:]}.")
     if task.keep_order:
         lines.append("The order of the classes is kept in every row, and with it accuracy.")
@@ -73,13 +85,26 @@ def told(
     return "\n".join(lines)
 
 
+def _mean(values: Floats, given: Predictions) -> float:
+    return float(np.average(values, weights=given.weights))
+
+
 def _gain(before: Floats, after: Floats, given: Predictions) -> str:
     gain, error = paired_gain(before, after, given.weights, given.groups)
     return f"{gain:+.5f} +- {error:.5f}" if np.isfinite(error) else f"{gain:+.5f}"
 
 
-def _correction(mixture: Mixture) -> str:
+def _parts(mixture: Mixture) -> str:
+    if len(mixture.shares) == 1:
+        return f"{next(iter(mixture.shares))} alone"
+    return " + ".join(f"{share:.2f} {name}" for name, share in mixture.shares.items())
+
+
+def _last(mixture: Mixture) -> str:
+    """Return what the last correction did, or would have done; nothing where there is none to speak of."""
     if np.isnan(mixture.gain):
         return ""
-    worth, size = "gained" if mixture.gain >= 0 else "lost", gain_in_words(abs(mixture.gain), mixture.error)
-    return f"; the last correction, shared by all classes, {worth} {size} of it"
+    worth, size = "lower" if mixture.gain > 0 else "raise", gain_in_words(abs(mixture.gain), mixture.error)
+    if mixture.corrected:
+        return f" The last correction, shared by all classes, {worth}s it by {size}."
+    return f" A last correction, shared by all classes, would {worth} its log loss by {size}, and is left out."

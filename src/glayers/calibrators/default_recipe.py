@@ -2,7 +2,7 @@
 
 All folds of all settings train as one batched run on log-probabilities of z / T. The winner is the setting and the
 epoch of least out-of-fold loss. Its fold models are averaged, and mixed with temperature scaling by the share that is
-best out of fold; where that gains less than two standard errors, temperature scaling is what comes back.
+best out of fold; where that gains less than a standard error, temperature scaling is what comes back.
 """
 
 import itertools
@@ -26,9 +26,6 @@ from glayers.fitting.selection import HeldOutSelection
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Centre, Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
-
-# Epoch, setting and share are chosen on the rows that then measure the gain: one standard error would forgive too much.
-_STANDARD_ERRORS = 2.0
 
 
 def fit_default(plan: Plan, given: Predictions) -> Fitted:
@@ -61,7 +58,7 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     reason = f"least out-of-fold loss at epoch {stopped}"
     if stopped == plan.max_epochs:
         reason += ", the last one allowed: max_epochs may be raised"
-    if gain <= _STANDARD_ERRORS * error:
+    if gain <= error:
         share, reason = 0.0, "no gain over temperature scaling to rely on: it is returned"
         warnings.warn(
             f"g-layers gained {gain_in_words(gain, error)} out of fold over temperature scaling, which is no gain "

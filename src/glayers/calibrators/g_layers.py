@@ -33,7 +33,8 @@ class GLayers(Calibrator):
     `recipe="paper"` does what the paper did: raw logits, settings by cross-validation, one fit on all rows.
 
     Learned: `map_`, `diagnostics_`, `cv_results_` (one entry a setting), `out_of_fold_` (log-probabilities of every row
-    by fits that had not seen it), `history_` (loss by epoch), `n_parameters_` (weights and biases of one g).
+    by fits that had not seen it, but for the temperature they start from), `history_` (loss by epoch), `n_parameters_`
+    (weights and biases of one g).
 
     >>> from glayers.datasets import load_fashion_mnist
     >>> calibration, test = load_fashion_mnist()

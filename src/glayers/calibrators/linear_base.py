@@ -54,7 +54,7 @@ class LinearScaling(Calibrator):
 
     Learned: `map_`, `diagnostics_`, `strength_` in the units of the setting, and where cross-validation chose it
     `cv_results_` (one entry a strength) and `out_of_fold_` (log-probabilities of every row by fits that had not seen
-    it); both are None for a strength that was given.
+    it, but for the temperature they start from); both are None for a strength that was given.
     """
 
     loss: str

@@ -10,6 +10,7 @@ from glayers.cli.inputs import name_of, read_calibration_and_test
 from glayers.cli.options import AsJson, Calibration, Force, Methods, Quiet, Report, Seed, Test, method_names
 from glayers.cli.outputs import Output
 from glayers.cli.screen import show, show_json, tell, title, waiting_for
+from glayers.cli.threads import enough_threads
 from glayers.cli.verb import verb
 from glayers.errors import GlayersError
 from glayers.predictions import Predictions
@@ -74,15 +75,16 @@ def run_comparison(
     if target is not None:
         target.check()
     rows = read_calibration_and_test(calibration, test)
+    name = name_of(test or calibration)
     found = compared(*rows, None if methods is None else method_names(methods), seed, quiet)
     if as_json:
         show_json(for_json(found))
     else:
-        heading = f"{len(rows[1]):,} test rows of {name_of(test or calibration)}, fitted on {len(rows[0]):,} others"
-        show_comparison(found, heading)
+        heading = f"{len(rows[1]):,} test rows of {name}, fitted on {len(rows[0]):,} others"
+        show_comparison(found, heading, quiet)
     if target is not None:
         target.check()
-        write_page(found, rows[0], target.path, f"{name_of(test or calibration)}", seed, force, quiet)
+        write_page(found, rows[0], target.path, name, seed, force, quiet)
         if not as_json:
             show("", f"wrote {target.path}: open it in a browser")
 
@@ -96,19 +98,22 @@ def compared(
 
     # One bar for all of it: those of single fits would fall over it.
     wanted = {name: unfitted(name, seed, progress=False) for name in methods or DEFAULT_METHODS}
-    found = compare_methods(calibration, test, wanted, random_state=seed, progress=False if quiet else None)
+    with enough_threads(wanted, calibration, test):
+        found = compare_methods(calibration, test, wanted, random_state=seed, progress=False if quiet else None)
     if found.failed and not found.calibrators:
         raise GlayersError(f"no method could be fitted; {'; '.join(f'{n}: {why}' for n, why in found.failed.items())}")
     return found
 
 
-def show_comparison(found: "Comparison", heading: str) -> None:
-    """Print the table, the verdict before and after, and on the side what the fits had to say."""
+def show_comparison(found: "Comparison", heading: str, quiet: bool) -> None:
+    """Print the table, the verdict before and after, and on the side, unless `quiet`, what the fits had to say."""
     cards = found.scorecards
     told = "auto" if "auto" in cards else min(cards, key=lambda name: cards[name].nll)
     show(title(heading), comparison_table(cards, found.seconds), "")
     for name in dict.fromkeys([next(iter(cards)), told]):
         show(f"{name}: {verdict(cards[name])}")
+    if quiet:
+        return
     for name, notes in found.notes.items():
         for each in notes:
             tell(f"note: {name}: {each}")
@@ -127,5 +132,5 @@ def write_page(
     """Write the HTML report."""
     from glayers.report.html import write_report
 
-    with waiting_for("writing the report", quiet):
+    with enough_threads((), calibration, found.test), waiting_for("writing the report", quiet):
         write_report(found, path, calibration=calibration, random_state=seed, title=heading, force=force)

@@ -1,9 +1,6 @@
 """The sample data -> what calibration does to it: a table and a page to look at."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -42,22 +39,11 @@ def demo(
     target.check()
     calibration, test = load_fashion_mnist()
     methods = _affordable()
-    with _one_thread():
-        found = compared(calibration, test, methods, seed, quiet)
-        show_comparison(found, f"{len(test):,} test rows of a small network on Fashion-MNIST, fitted on 5,000 others")
-        write_page(found, calibration, output, _TITLE, seed, replace, quiet)
+    found = compared(calibration, test, methods, seed, quiet)
+    heading = f"{len(test):,} test rows of a small network on Fashion-MNIST, fitted on {len(calibration):,} others"
+    show_comparison(found, heading, quiet)
+    write_page(found, calibration, output, _TITLE, seed, replace, quiet)
     show("", f"wrote {output.resolve()}: open it in a browser")
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Work on one thread: quickest for fits as small as these, and by far on a busy machine."""
-    from threadpoolctl import threadpool_limits
-
-    if find_spec("torch") is not None:
-        import_module("torch")  # only pools that are there already can be limited
-    with threadpool_limits(limits=1):
-        yield
 
 
 def _affordable() -> list[str]:

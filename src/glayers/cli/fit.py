@@ -9,6 +9,7 @@ from glayers.cli.inputs import name_of, read_calibration
 from glayers.cli.options import AsJson, Calibration, Force, Labels, Method, Part, Quiet, Seed
 from glayers.cli.outputs import Output
 from glayers.cli.screen import page, show, show_json, title, waiting_for
+from glayers.cli.threads import enough_threads
 from glayers.cli.verb import verb
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @verb(
     "glayers fit calibration.npz -o model.safetensors",
-    "glayers fit calibration.csv -o model.safetensors --method temperature --force",
+    "glayers fit calibration.csv -o model.safetensors -m temperature --force",
     "glayers fit logits.npy --labels labels.npy -o model.safetensors --json",
 )
 def fit(
@@ -39,7 +40,8 @@ def fit(
     target.check()
     rows = read_calibration(calibration, labels, part)
     calibrator = unfitted(method, seed, progress=False if quiet else None)
-    with waiting_for(f"fitting {method} on {len(rows):,} rows", quiet or "progress" in calibrator.get_params()):
+    has_a_bar = "progress" in calibrator.get_params()
+    with enough_threads([method], rows), waiting_for(f"fitting {method} on {len(rows):,} rows", quiet or has_a_bar):
         calibrator.fit_predictions(rows)
     target.check()
     calibrator.save(output)

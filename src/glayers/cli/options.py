@@ -27,13 +27,14 @@ Labels = Annotated[
 Part = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only this part of a file with two: calibration or test.")
 ]
-Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of everything random: same seed, same result.")]
 Force = Annotated[bool, typer.Option("--force", "-f", metavar=FLAG, help="Replace a file that is there already.")]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", metavar=FLAG, help="No notes, no progress; errors are still shown.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print JSON for programs; null is infinity.")]
 Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report too, one file to look at.")]
+
+_LARGEST_SEED = 2**32 - 1  # of NumPy's older generators, which scikit-learn uses
 
 
 def _complete_method(incomplete: str) -> list[tuple[str, str]]:
@@ -57,7 +58,10 @@ def known_method(name: str) -> str:
 
 def known_methods(names: str) -> str:
     """Check a list with commas."""
-    for name in method_names(names):
+    wanted = method_names(names)
+    if not wanted:
+        raise typer.BadParameter("no method is named; leave --methods out for the strongest seven")
+    for name in wanted:
         known_method(name)
     return names
 
@@ -71,6 +75,13 @@ def method_names(names: str) -> list[str]:
     if names == "all":
         return list(METHODS)
     return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+
+
+def known_seed(seed: int) -> int:
+    """Return the seed, or say how large one can be."""
+    if seed > _LARGEST_SEED:
+        raise typer.BadParameter(f"a seed is at most {_LARGEST_SEED}; got {seed}")
+    return seed
 
 
 def checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
@@ -97,4 +108,8 @@ Methods = Annotated[
         autocompletion=_complete_methods,
         help="Names of `glayers methods` with commas between them, or all; the strongest seven if not given.",
     ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(metavar="N", min=0, callback=known_seed, help="Seed of everything random: same seed, same result."),
 ]

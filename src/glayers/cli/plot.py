@@ -112,10 +112,8 @@ def plot(
     target.check()
     first, *others = [_read(file, labels, part) for file in files]
     _check_same_rows(first, others, files)
-    methods = dict(
-        zip(_names(files, with_models=bool(models)), (each.probabilities() for each in (first, *others)), strict=True)
-    )
-    methods |= {_safe(each.stem): _calibrated(each, first) for each in models}
+    shown = [each.probabilities() for each in (first, *others)] + [_calibrated(each, first) for each in models]
+    methods = dict(zip(_names(files, models), shown, strict=True))
     chosen = {"rank": rank, "within": within, "class_": class_, "n_bins": bins}
     with waiting_for(f"drawing {kind}", quiet):
         figure = _draw(kind, methods, first, chosen, dark=dark, seed=seed)
@@ -136,17 +134,16 @@ def _check_same_rows(first: Predictions, others: list[Predictions], files: list[
             raise BadPredictions(f"{name_of(file)} and {name_of(files[0])} have different labels; give the same rows")
 
 
-def _names(files: list[Path], *, with_models: bool) -> list[str]:
-    """Call each file by its stem, or by its whole path where two share one."""
-    if with_models and len(files) == 1:
-        return ["uncalibrated"]
-    stems = [Path(name_of(file)).stem for file in files]
-    return [_safe(stem if stems.count(stem) == 1 else str(file)) for stem, file in zip(stems, files, strict=True)]
-
-
-def _safe(name: str) -> str:
-    """Write a name so that matplotlib takes it for text, not for a formula."""
-    return one_line(name).replace("$", r"\$")
+def _names(files: list[Path], models: list[Path]) -> list[str]:
+    """Call each file by its stem, by its whole path where two share one, and by its place where it stands twice."""
+    given = [*files, *models]
+    stems = [Path(name_of(file)).stem for file in given]
+    if models and len(files) == 1:
+        stems[0] = "uncalibrated"
+    for names in (stems, list(map(str, given))):
+        if len(set(names)) == len(names):
+            return list(map(one_line, names))
+    return [f"{place}: {one_line(stem)}" for place, stem in enumerate(stems, start=1)]
 
 
 def _calibrated(model: Path, rows: Predictions) -> Array:
@@ -166,7 +163,7 @@ def _draw(
         if name not in takes:
             option = {"class_": "--class", "n_bins": "--bins"}.get(name, f"--{name}")
             raise typer.BadParameter(f"{option} is not for {kind}; leave it out")
-    names = None if rows.class_names is None else tuple(map(_safe, rows.class_names))
+    names = None if rows.class_names is None else tuple(map(one_line, rows.class_names))
     known = {name: value for name, value in {"random_state": seed, "names": names}.items() if name in takes}
     return FIGURES[kind](methods, rows.labels, rows.weights, dark=dark, **known, **choices)
 

@@ -41,7 +41,8 @@ class Verb:
     def add_to(self, app: typer.Typer) -> None:
         """Make it a command."""
         lines = "\n".join(f"  $ {example}" for example in self.examples)
-        app.command(epilog=f"{self.more}Examples:\n{lines}")(self.run)
+        # Begun with an empty line, or typer would take the indentation of the others for one of all.
+        app.command(epilog=f"\n{self.more}Examples:\n{lines}")(self.run)
 
 
 def verb(*examples: str, more: str = "") -> Callable[[Callable[..., None]], Verb]:

@@ -31,7 +31,7 @@ def assign_folds(n_rows: int, groups: Array | None, n_folds: int, random_state: 
     for group in np.lexsort((rng.random(len(sizes)), -sizes)):  # large ones first, equal ones in random order
         fold_of_group[group] = filled.argmin()
         filled[fold_of_group[group]] += sizes[group]
-    return fold_of_group[members.ravel()]
+    return fold_of_group[members]
 
 
 def fold_weights(folds: Ints, weights: Floats | None) -> tuple[Floats, Floats]:

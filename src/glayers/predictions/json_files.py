@@ -14,7 +14,7 @@ from glayers.predictions.raw_arrays import DAMAGED
 def read_json(path: Path) -> dict[str, Contents]:
     """Read every part of a JSON file."""
     try:
-        stored = json.loads(path.read_bytes())
+        stored = json.loads(path.read_bytes(), object_pairs_hook=_once_each)
     except ValueError as error:
         raise BadFile(f"is not JSON ({error}); {DAMAGED}") from error
     if not isinstance(stored, dict):
@@ -28,6 +28,15 @@ def read_json(path: Path) -> dict[str, Contents]:
         no_labels = missing_labels(part, sorted(stored))
         parts[part] = Contents(**{"labels": None} | arrays, class_names=names, no_labels=no_labels)
     return parts
+
+
+def _once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object whose keys stand once: of two arrays under one name, nobody knows which was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise BadFile(f"holds the key {twice!r:.40} twice; leave one of them out")
+    return found
 
 
 def _array(key: str, values: object) -> Array:

@@ -170,7 +170,7 @@ def _beginning(path: Path) -> bytes:
     if not path.exists():
         raise BadFile("there is no such file; check the path")
     if not path.is_file():
-        raise BadFile("is not a regular file; copy its contents to one")
+        raise BadFile("is not a regular file; copy its contents to one, or pipe them in as -")
     with path.open("rb") as stream:
         return stream.read(len(_LFS_POINTER))
 

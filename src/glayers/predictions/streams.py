@@ -7,6 +7,7 @@ import gzip
 import shutil
 import tempfile
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,8 @@ def ending_of(beginning: bytes) -> str:
     """
     if beginning.startswith(_ZIPPED):
         return f"{ending_of(_unzipped(beginning))}.gz"
-    known = (ending for magic, ending in _BEGINNINGS.items() if beginning.lstrip().startswith(magic))
+    told = beginning.removeprefix(BOM_UTF8).lstrip()
+    known = (ending for magic, ending in _BEGINNINGS.items() if told.startswith(magic))
     header = beginning.split(b"\n", 1)[0]
     return next(known, ".tsv" if b"\t" in header else ".csv")
 

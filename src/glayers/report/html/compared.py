@@ -1,5 +1,6 @@
 """What a report needs to know of a comparison, so that comparisons may know of reports."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -7,6 +8,9 @@ from glayers.arrays import Array
 from glayers.calibrators import Calibrator
 from glayers.metrics import PairedDifferences, Scorecard
 from glayers.predictions import Predictions
+
+# Marks, embeddings, overrides and isolates of writing from right to left, which reach past the end of a name.
+_TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class Compared(Protocol):
@@ -42,6 +46,8 @@ class Compared(Protocol):
 
 
 def class_names(compared: Compared) -> list[str]:
-    """Return what to call each class: its name, or its number."""
+    """Return what to call each class: its name, in which nothing turns the text around it, or its number."""
     names = compared.test.class_names
-    return [f"class {c}" for c in range(compared.test.n_classes)] if names is None else list(names)
+    if names is None:
+        return [f"class {c}" for c in range(compared.test.n_classes)]
+    return [_TURNING.sub(lambda found: found[0].encode("unicode_escape").decode(), name) for name in names]

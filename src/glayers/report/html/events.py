@@ -9,6 +9,7 @@ import numpy as np
 
 from glayers.arrays import Bools, Floats, Ints
 from glayers.report.curves import ClassGaps, event_scores
+from glayers.report.names import shortened
 
 _RANKS = 5
 _WITHIN = (2, 3, 5)
@@ -67,12 +68,3 @@ def classes_that_matter(gaps: ClassGaps, n_methods: int, n_rank_events: int) -> 
     frequent = by_rows[: room // 2]
     others = by_error[~np.isin(by_error, frequent)][: room - len(frequent)]
     return np.sort(np.concatenate([frequent, others]))
-
-
-def shortened(name: str, most: int = 40) -> str:
-    """Return a name that fits a menu or an axis.
-
-    >>> shortened("a" * 50, most=5)
-    'aaaa…'
-    """
-    return name if len(name) <= most else name[: most - 1] + "…"

@@ -74,7 +74,9 @@ def _metric_cells(method: Measured) -> list[Cell]:
     def cell(metric: str) -> Cell:
         interval = method.intervals[metric]
         value, low, high = (metric_text(metric, number) for number in interval[:3])
-        return Cell(value, from_to(low, high) + ("*" if interval.doubtful else ""))
+        # Where resamples all lie on one side, what is left of an interval says nothing.
+        ends = from_to(low, high) if interval.low <= interval.value <= interval.high else "no interval"
+        return Cell(value, ends + ("*" if interval.doubtful else ""))
 
     return [cell(metric) for metric in METRICS]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from glayers.arrays import Array
 
 # Inside <script> an HTML parser looks for these and nothing else; JSON reads them back from their codes.
 _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+_SIGN = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<] )|(?<=\bp [=<]) (?=\d)")
 _PLAIN = {"nll": ".4f", "brier": ".5f"}
 
 
@@ -59,6 +61,15 @@ def percent(share: float) -> str:
     '95.4 %'
     """
     return f"{100 * share:.1f} %"
+
+
+def unbroken(text: Any) -> Any:
+    r"""Keep numbers and their signs on one line, where it is text: a sign must not begin the next.
+
+    >>> unbroken("95.4 %, p = 0.03").split(" ")
+    ['95.4\xa0%,', 'p\xa0=\xa00.03']
+    """
+    return _SIGN.sub("\u00a0", text) if type(text) is str else text  # what is Markup is no text but ours
 
 
 def plain(value: Any, digits: int = 5) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from glayers.report.html.numbers import script_json
+from glayers.report.html.numbers import script_json, unbroken
 
 _STYLES = ("page.css", "tables.css", "figures.css", "print.css")
 # One after the other in one scope: each uses what those before it define.
@@ -24,6 +24,7 @@ def render(data: dict[str, Any], **parts: Any) -> str:
         loader=PackageLoader("glayers.report.html", "assets/html"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=unbroken,
         trim_blocks=True,
         lstrip_blocks=True,
     )

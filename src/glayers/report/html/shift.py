@@ -104,7 +104,7 @@ def _mean(values: Floats, rows: Predictions) -> tuple[float, float]:
 
 
 def _against(means: list[tuple[float, float]]) -> str:
-    return f"{percent(means[0][0])} of calibration rows, {percent(means[1][0])} of test rows"
+    return f"{percent(means[0][0])} on calibration rows, {percent(means[1][0])} on test rows"
 
 
 def _most_changed(counts: Array, names: list[str]) -> str:

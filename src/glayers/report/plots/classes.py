@@ -9,9 +9,11 @@ from matplotlib.ticker import MaxNLocator
 
 from glayers.arrays import Floats
 from glayers.report.curves import CalibrationMap, ClassMatrix
+from glayers.report.names import shortened
 from glayers.report.plots.style import LIGHT, SMALL, Palette, dress, percent_axis
 
 _FEW_CLASSES = 20  # up to here names and numbers have room
+_LONGEST_NAME = 16  # letters; twice as many would leave the matrix no room
 _FEWEST_ROWS = 5  # whose median is worth a point of a line
 _CHANCE = 2.0  # deviations: a cell within them says nothing
 
@@ -72,9 +74,10 @@ def draw_class_matrix(
     dress(axes, palette, grid=False)
     n_classes = len(found.predicted)
     if n_classes <= _FEW_CLASSES:
-        labels = list(names) if names is not None else [str(c) for c in range(n_classes)]
-        axes.set_xticks(range(n_classes), labels, rotation=90 if max(map(len, labels)) > 2 else 0)
-        axes.set_yticks(range(n_classes), labels)
+        labels = [shortened(name, _LONGEST_NAME) for name in names or map(str, range(n_classes))]
+        rotation = 90 if max(map(len, labels)) > 2 else 0
+        axes.set_xticks(range(n_classes), labels, rotation=rotation, parse_math=False)
+        axes.set_yticks(range(n_classes), labels, parse_math=False)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from glayers.metrics import Difference, MethodRanks
+from glayers.report.names import shortened
 from glayers.report.plots.style import LIGHT, SMALL, Palette, dress
 
 # Of a critical-difference diagram, heights in units of its own: between two names, and of the ruler above the axis.
 _STEP, _RULER = 0.5, 0.95
 _LETTER = 0.075  # inches
+_LONGEST_NAME = 30  # letters
 
 
 def draw_forest(
@@ -29,7 +31,8 @@ def draw_forest(
             markersize=7 if found.significant else 6,
         )
     axes.axvline(0, color=palette.ink, linewidth=1.2, linestyle="--")
-    axes.set_yticks(range(len(differences)), [found.method for found in differences])
+    names = [shortened(found.method, _LONGEST_NAME) for found in differences]
+    axes.set_yticks(range(len(differences)), names, parse_math=False)
     axes.set_ylim(len(differences) - 0.4, -0.6)
     axes.set_xlabel(label)
     dress(axes, palette)
@@ -57,7 +60,7 @@ def draw_critical_difference(axes: Axes, ranks: MethodRanks, *, inches: float = 
         rank = ranks.average_ranks[name]
         axes.plot([rank, rank, end], [0, y, y], color=palette.ink, linewidth=1.1)
         words = f"{name}  {rank:.2f} " if left else f" {rank:.2f}  {name}"
-        axes.text(end, y, words, ha=side, va="center", fontsize=SMALL, color=palette.ink)
+        axes.text(end, y, words, ha=side, va="center", fontsize=SMALL, color=palette.ink, parse_math=False)
     axes.plot([1, 1 + ranks.critical_difference], [_RULER, _RULER], color=palette.truth, linewidth=3)
     words = f"critical difference {ranks.critical_difference:.2f}"
     axes.text(1, _RULER + 0.1, words, ha="left", va="bottom", fontsize=SMALL, color=palette.ink)

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from glayers.report.curves import KsCurves
 from glayers.report.plots.style import LIGHT, SMALL, Palette, band_words, dress, percent_axis
 
+_LEAST_REACH = 1e-4  # of an axis, for a model that is sure and right of all
 _SAYS, _HAPPENS = "score: what it says", "what happens"
 
 
@@ -19,7 +20,7 @@ def draw_cumulative(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) ->
     at = found.fractile[found.where]
     ends = found.cumulative_score[found.where], found.cumulative_hits[found.where]
     axes.plot([at, at], ends, color=palette.ink, linewidth=2.4, zorder=4, clip_on=False)
-    axes.set_ylim(0, 1.05 * max(*high, *found.cumulative_hits))
+    axes.set_ylim(0, 1.05 * max(*high, *found.cumulative_hits, _LEAST_REACH))
     _write_ks(axes, found, palette)
     axes.set_ylabel("cumulative, %")
     return _against_fractile(axes, palette)
@@ -33,7 +34,7 @@ def draw_gap(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
     axes.plot(found.fractile, gap, color=palette.truth, label="what happens minus what it says")
     at = found.fractile[found.where]
     axes.plot([at, at], [0, gap[found.where]], color=palette.ink, linewidth=2.4, zorder=4, clip_on=False)
-    reach = 1.15 * max(found.ks, found.bound)
+    reach = 1.15 * max(found.ks, found.bound, _LEAST_REACH)
     axes.set_ylim(-reach, reach)
     axes.set_ylabel("gap, %")
     return _against_fractile(axes, palette)

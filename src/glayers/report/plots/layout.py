@@ -3,13 +3,18 @@
 import textwrap
 from typing import NamedTuple
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
+from glayers.report.names import shortened
 from glayers.report.plots.style import Palette
 
 PANEL = 3.0  # inches wide; letters are chosen for it
 _DPI = 160
+_TITLE_WIDTH = 24  # letters, as many as stand above a panel
+_LONGEST_NAME = 3 * _TITLE_WIDTH
 
 
 class Panel(NamedTuple):
@@ -53,7 +58,7 @@ def grid(
 def tidy(figure: Figure, panels: list[Panel], palette: Palette, *, columns: int = 4) -> Figure:
     """Keep the labels of outer panels only, and put what the panels' artists are called into one legend below."""
     across = min(columns, len(panels))
-    named = {}
+    named: dict[str, Artist] = {}
     for place, panel in enumerate(panels):
         if place % across:
             panel.main.set_ylabel("")
@@ -61,10 +66,11 @@ def tidy(figure: Figure, panels: list[Panel], palette: Palette, *, columns: int 
         if panel.strip is not panel.main:
             panel.main.set_xlabel("")
             panel.main.tick_params(labelbottom=False)
+        named.update(_bands(panel.strip))
         handles, labels = panel.main.get_legend_handles_labels()
         named.update(dict(zip(labels, handles, strict=True)))
     if named:
-        figure.legend(
+        legend = figure.legend(
             named.values(),
             named.keys(),
             loc="outside lower center",
@@ -74,7 +80,15 @@ def tidy(figure: Figure, panels: list[Panel], palette: Palette, *, columns: int 
             handlelength=1.8,
             columnspacing=1.2,
         )
+        for text in legend.get_texts():
+            text.set_parse_math(False)
     return figure
+
+
+def _bands(strip: Axes) -> dict[str, Artist]:
+    """What is shaded in a strip; its lines are named by its axis."""
+    handles, labels = strip.get_legend_handles_labels()
+    return {label: handle for label, handle in zip(labels, handles, strict=True) if isinstance(handle, Patch)}
 
 
 def _legend_columns(labels: list[str], inches: float) -> int:
@@ -88,6 +102,6 @@ def _legend_columns(labels: list[str], inches: float) -> int:
 
 
 def title(axes: Axes, name: str, below: str = "") -> None:
-    """Write whose panel it is, and a line of numbers."""
-    lines = textwrap.wrap(name, 24) + ([below] if below else [])
-    axes.set_title("\n".join(lines))
+    """Write whose panel it is, and a line of numbers; a name is text, never a formula."""
+    lines = textwrap.wrap(shortened(name, _LONGEST_NAME), _TITLE_WIDTH) + ([below] if below else [])
+    axes.set_title("\n".join(lines), parse_math=False)

@@ -8,6 +8,7 @@ from glayers.errors import GlayersError
 from glayers.metrics import MethodRanks, PairedDifferences
 from glayers.metrics.wording import metric_words
 from glayers.report.curves import seed_curves
+from glayers.report.names import shortened
 from glayers.report.plots.comparison import draw_critical_difference, draw_forest
 from glayers.report.plots.layout import PANEL, grid, tidy
 from glayers.report.plots.style import style
@@ -71,8 +72,9 @@ def forest_figure(found: PairedDifferences, *, against: str | None = None, dark:
             label = metric_words(metric) + ("" if scale == 1 else ", points")
             draw_forest(panel.main, differences, label=label, scale=scale, palette=palette)
             panel.main.tick_params(labelleft=place == 0)
-        words = f"difference from {reference}, {100 * found.level:g} % intervals; filled where significant"
-        figure.suptitle(words, fontsize=11, color=palette.ink)
+        name = shortened(reference, 30)
+        words = f"difference from {name}, {100 * found.level:g} % intervals; filled where significant"
+        figure.suptitle(words, fontsize=11, color=palette.ink, parse_math=False)
         return figure
 
 

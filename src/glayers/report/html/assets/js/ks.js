@@ -26,10 +26,12 @@ function cumulativeSpec(method, event, view) {
 function curvesView(ks, text) {
   const [claimed, happened] = [ks.cumulative_score, ks.cumulative_hits];
   const at = ks.fractile[ks.where];
+  const [low, high] = [claimed.map((value) => Math.max(0, value - ks.bound)), claimed.map((value) => value + ks.bound)];
   return {
     x: { range: [0, 1], label: "share of rows, unsure to sure" },
-    y: { range: [0, Math.max(claimed.at(-1), happened.at(-1), 1e-6)] },
+    y: { range: [0, Math.max(high.at(-1), happened.at(-1), 1e-6)] },
     marks: [
+      band(ks.fractile, low, high),
       line(ks.fractile, claimed, "said"),
       line(ks.fractile, happened, "true"),
       stretch(at, claimed[ks.where], at, happened[ks.where], "gap"),
@@ -39,7 +41,7 @@ function curvesView(ks, text) {
 }
 
 function gapView(ks, gaps, text) {
-  const reach = 1.08 * Math.max(ks.bound, ks.ks);
+  const reach = 1.08 * Math.max(ks.bound, ks.ks, 1e-6);
   return {
     x: { range: [0, 1], label: "share of rows, unsure to sure" },
     y: { range: [-reach, reach] },
@@ -54,9 +56,10 @@ function densitySpec(method, event, view) {
   const far = Math.max(...ks.score, ...ks.hit_rate);
   const gap = ks.score.map((value, i) => Math.abs(value - ks.hit_rate[i]));
   const widest = gap.indexOf(Math.max(...gap));
+  const where = view === "score" ? "" : `at ${percent(xs[widest])} of the rows, `;
   return {
     title: `${method}, ${event.label}`,
-    summary: `Furthest apart at ${percent(xs[widest])}: says ${percent(ks.score[widest])}, truly about ${percent(ks.hit_rate[widest])}.`,
+    summary: `Furthest apart ${where}where it says ${percent(ks.score[widest])} and truly about ${percent(ks.hit_rate[widest])} happen.`,
     x: { range: [Math.min(xs[0], 0), view === "score" ? far : 1], label: DENSITY[view] },
     y: { range: [0, far] },
     marks: [line(xs, ks.score, "said"), line(xs, ks.hit_rate, "true")],

@@ -5,7 +5,8 @@ const byId = (id) => document.getElementById(id);
 
 const SHARES = new Set(["ks", "ece", "smooth_ece", "accuracy", "confidence"]);
 
-const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+// A no-break space: the sign must not begin the next line.
+const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}\u00a0%`;
 const rows = (count) => `${Math.round(count).toLocaleString("en")} ${Math.round(count) === 1 ? "row" : "rows"}`;
 const chance = (p) => (p >= 1e-4 ? `p = ${Number(p.toPrecision(2))}` : "p < 0.0001");
 
