@@ -1,6 +1,6 @@
 """The options that verbs share, each described once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -47,13 +47,18 @@ def _complete_methods(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in METHODS if name.startswith(last)]
 
 
-def known_method(name: str) -> str:
-    """Return the name, or say which is meant."""
-    if name in METHODS:
+def known_name(name: str, known: Collection[str], what: str, listed_where: str) -> str:
+    """Return the name, or say which of the known ones may be meant, or else where they are listed."""
+    if name in known:
         return name
-    near = get_close_matches(name, METHODS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "`glayers methods` lists them."
-    raise typer.BadParameter(f"unknown method {name!r}; {hint}")
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"`{listed_where}` lists them."
+    raise typer.BadParameter(f"unknown {what} {name!r}; {hint}")
+
+
+def known_method(name: str) -> str:
+    """Return the name of a method, or say which is meant."""
+    return known_name(name, METHODS, "method", "glayers methods")
 
 
 def known_methods(names: str) -> str:

@@ -2,7 +2,6 @@
 
 import inspect
 import io
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 
 from glayers.arrays import Array
 from glayers.cli.inputs import name_of, preferred, source
-from glayers.cli.options import PREDICTIONS, Force, Labels, Part, Quiet, Seed
+from glayers.cli.options import PREDICTIONS, Force, Labels, Part, Quiet, Seed, known_name
 from glayers.cli.outputs import Output
 from glayers.cli.screen import one_line, show, waiting_for
 from glayers.cli.verb import FLAG, verb
@@ -46,11 +45,7 @@ _DATED: dict[str, dict[str, Any]] = {
 
 
 def _known_kind(kind: str) -> str:
-    if kind in KINDS:
-        return kind
-    near = get_close_matches(kind, KINDS, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise typer.BadParameter(f"unknown figure {kind!r}; {hint}known are {', '.join(KINDS)}")
+    return known_name(kind, KINDS, "figure", "glayers plot --help")
 
 
 def _complete_kind(incomplete: str) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from glayers.fitting.objective import Objective
@@ -22,6 +23,8 @@ from glayers.maps import Chain, Dense, Dropout
 # What the watcher is shown of each member: its loss on training rows and on held-out rows.
 Measure: TypeAlias = Callable[[Objective, Tensor], tuple[Tensor, Tensor]]
 
+# Logits: below, threads wait for each other more than they multiply; beside other work a fit took eighty times as long.
+_MANY = 1_000_000
 _CHUNK = 200_000  # parameters updated together: what fits into the second-level cache
 
 
@@ -70,6 +73,19 @@ def descend(
     seed: int,
 ) -> Tensor:
     """Run Adam from `start` (members, size) until the watcher lets nobody go on; return where everyone ended."""
+    with threadpool_limits(limits=1 if objective.logits.numel() < _MANY else None):
+        return _descend(objective, start, rates, schedule, watcher, measure, seed)
+
+
+def _descend(
+    objective: Objective,
+    start: Tensor,
+    rates: Tensor,
+    schedule: Schedule,
+    watcher: Watcher,
+    measure: Measure,
+    seed: int,
+) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     ended = start.clone()
     active = torch.arange(len(start))
