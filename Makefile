@@ -23,7 +23,7 @@ types: .venv/package
 # The browser tests open the report in Chromium; where there is none, Debian's is installed.
 .venv/browser:
 	{ command -v chromium && command -v chromedriver; } >/dev/null || { apt-get update -qq && \
-		apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; }
+		apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-dejavu-core fonts-liberation >/dev/null; }
 	mkdir -p .venv && touch $@
 
 # Doctests run on the installed modules too: `--pyargs` finds the wheel in .venv, never the checkout.
