@@ -138,7 +138,10 @@ class LinearScaling(Calibrator):
         chosen, trials = path.search(folds, train)
         # The same temperature is under every fold's fit, so what is compared is all that they add to it.
         plain = path.problem.loss.rows(path.problem.rows.forward(path.start), given.labels)
-        temperature_loss, chosen_loss = path.mean(plain), path.mean(chosen.losses)
+        temperature_loss = path.mean(plain)
+        if not path.mean(chosen.losses) < temperature_loss:  # the prior is no better: then the best there is must be
+            chosen = min(trials, key=lambda trial: path.mean(trial.losses))
+        chosen_loss = path.mean(chosen.losses)
         n_rows = counted_rows(path.weights)
         return _Search(
             chosen,
