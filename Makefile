@@ -6,7 +6,7 @@ BIN := .venv/bin
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
 .PHONY: demo test lint types tests format bench-metrics bench-fit bench-families table-g-layers table-paper-depths \
-	table-methods clean
+	table-methods reproduce clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
@@ -56,6 +56,10 @@ table-methods: .venv/bench
 # LOGITS=FILE, the published DenseNet 40 on CIFAR-10
 table-paper-depths: .venv/package
 	$(BIN)/python experiments/paper_depths.py --logits $(LOGITS)
+
+# Every table of the paper; LOGITS=DIR with files of the NN_calibration collection by their names. Resumes.
+reproduce: .venv/package
+	OMP_NUM_THREADS=1 $(BIN)/python experiments/reproduce.py --logits $(LOGITS)
 
 # Dependencies once, the package after every change to it. Built by the hatchling in .venv, so neither step needs the
 # network once the requirements are met.

@@ -1,0 +1,110 @@
+"""A method, calibration rows and test rows -> a line of results: every figure the paper has a table of, and the NLL."""
+
+import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from glayers import (
+    AutoCalibrator,
+    Calibrator,
+    DirichletCalibration,
+    GLayers,
+    GlayersWarning,
+    MatrixScaling,
+    Predictions,
+    SharedGLayers,
+    TemperatureScaling,
+    metrics,
+)
+
+Cell: TypeAlias = dict[str, str]  # a line of the csv
+
+
+class Found(NamedTuple):
+    """What the search at 3 layers found; None has it searched for."""
+
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+
+
+class Metric(NamedTuple):
+    """A table of the paper: heading, digits that people read, what picks the better of its values, its formula."""
+
+    heading: str
+    digits: int
+    better: Callable[[Iterable[float]], float]
+    of: Callable[[np.ndarray, np.ndarray], float]
+
+
+METRICS = {
+    "ks_top1_percent": Metric("KS, percent", 3, min, lambda p, y: 100 * metrics.ks_error(p, y)),
+    "accuracy_percent": Metric("Accuracy, percent", 3, max, lambda p, y: 100 * metrics.accuracy(p, y)),
+    "brier_x100": Metric("Brier, times 100", 3, min, lambda p, y: 100 * metrics.brier(p, y)),
+    "ece_top1_percent": Metric("ECE, percent", 3, min, lambda p, y: 100 * metrics.ece(p, y)),
+    "ks_mean_top5_percent": Metric(
+        "Mean KS of ranks 1 to 5, percent", 3, min, lambda p, y: 100 * metrics.mean_top_ks(p, y, ranks=5)
+    ),
+    # At 10 classes the paper's figure is the mean over nine ranks.
+    "ks_mean_top10_percent": Metric(
+        "Mean KS of ranks 1 to 10 (of 10 classes: 1 to 9), percent",
+        3,
+        min,
+        lambda p, y: 100 * metrics.mean_top_ks(p, y, ranks=min(10, p.shape[1] - 1)),
+    ),
+    "nll": Metric("NLL, which the paper did not print", 4, min, metrics.nll),
+}
+SEARCHED, REUSED = "g_layers_3", ("g_layers_2", "g_layers_4", "g_layers_5")
+OURS = ("g-layers", "shared-g-layers", "auto")
+SEEDLESS = ("uncalibrated", "temperature")
+
+
+def paper_recipe(given: Predictions, depth: int, seed: int, found: Found) -> Calibrator:
+    """Fit the paper's g: h = 3 units a class, settings by cross-validation unless they were found before."""
+    return _fit(GLayers(depth, 3, recipe="paper", random_state=seed, **found._asdict()), given)
+
+
+def odir(make: Callable[..., MatrixScaling | DirichletCalibration], given: Predictions, seed: int) -> Calibrator:
+    """Fit as published: cross-validation chooses the strength, and there is no way back to temperature scaling."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GlayersWarning)  # of the way back, which a strength that is given does not take
+        strength = make(random_state=seed).fit(given.logits, given.labels).strength_
+    return _fit(make(strength=strength), given)
+
+
+def _fit(calibrator: Calibrator, given: Predictions) -> Calibrator:
+    return calibrator.fit(given.logits, given.labels)
+
+
+# Calibration rows, a seed and what was found at 3 layers -> the fitted method; in the order of the tables.
+METHODS: dict[str, Callable[[Predictions, int, Found], Calibrator | None]] = {
+    "uncalibrated": lambda *_: None,
+    "temperature": lambda given, *_: _fit(TemperatureScaling(), given),
+    "ms_odir": lambda given, seed, _: odir(partial(MatrixScaling, "odir"), given, seed),
+    "dir_odir": lambda given, seed, _: odir(DirichletCalibration, given, seed),
+    "g_layers_1": lambda given, seed, _: paper_recipe(given, 1, seed, Found()),
+    "g_layers_2": lambda given, seed, found: paper_recipe(given, 2, seed, found),
+    "g_layers_3": lambda given, seed, _: paper_recipe(given, 3, seed, Found()),
+    "g_layers_4": lambda given, seed, found: paper_recipe(given, 4, seed, found),
+    "g_layers_5": lambda given, seed, found: paper_recipe(given, 5, seed, found),
+    "g-layers": lambda given, seed, _: _fit(GLayers(random_state=seed), given),
+    "shared-g-layers": lambda given, seed, _: _fit(SharedGLayers(random_state=seed), given),
+    "auto": lambda given, seed, _: _fit(AutoCalibrator(random_state=seed), given),
+}
+
+
+def fit_cell(method: str, seed: int, found: Found, calibration: Predictions, test: Predictions) -> Cell:
+    """Fit on calibration rows, score on test rows, and note what the fit warned of."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", GlayersWarning)
+        fitted = METHODS[method](calibration, seed, found)
+    p = test.probabilities() if fitted is None else fitted.predict_proba(test.logits)
+    cell = {"calibration_rows": str(len(calibration)), "test_rows": str(len(test))}
+    cell |= {name: f"{metric.of(p, test.labels):.4f}" for name, metric in METRICS.items()}
+    if isinstance(fitted, GLayers) and fitted.recipe == "paper":
+        tried = fitted.cv_results_
+        best = int(np.argmin(tried["held_out_loss"]))
+        cell |= {name: repr(float(tried[name][best])) for name in Found._fields}
+    return cell | {"note": "; ".join(str(warning.message) for warning in said)}
