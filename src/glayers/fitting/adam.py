@@ -23,8 +23,8 @@ from glayers.maps import Chain, Dense, Dropout
 # What the watcher is shown of each member: its loss on training rows and on held-out rows.
 Measure: TypeAlias = Callable[[Objective, Tensor], tuple[Tensor, Tensor]]
 
-# Logits: below, threads wait for each other more than they multiply; beside other work a fit took eighty times as long.
-_MANY = 1_000_000
+# Logits: at 5,000 x 10 threads wait for each other, beside other work for most of the time; at 5,000 x 100 they help.
+_MANY = 200_000
 _CHUNK = 200_000  # parameters updated together: what fits into the second-level cache
 
 
