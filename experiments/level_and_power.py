@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glayers.metrics import classwise_ks_test, ece_test, ks_test, skce_test
+from glayers.metrics import classwise_ks_test, ece_test, ks_test, mean_class_ks_test, skce_test
 
 RESULTS = Path(__file__).parent / "results" / "level_and_power.csv"
 COLUMNS = ["test", "classes", "rows", "sharpness", "repetitions", "rejected"]
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 OFTEN = {500: 4000, 2_000: 4000, 10_000: 1000, 20_000: 1000}  # 5 percent is known to 0.3 and to 0.7
 SELDOM = dict.fromkeys(ROWS, 100)
-SLOWER = {500: 1000, 2_000: 1000, 10_000: 300}
+SLOWER = {500: 1000, 2_000: 1000, 10_000: 1000}
 PLANS = {
     "KS, asymptotic": Plan(lambda s: ks_test(s.p, s.y).p_value, OFTEN, SELDOM),
     "KS, resampling": Plan(lambda s: ks_test(s.p, s.y, method="resampling", **s.draws).p_value, OFTEN, SELDOM),
@@ -65,8 +65,16 @@ PLANS = {
     "SKCE, all pairs": Plan(
         lambda s: skce_test(s.p, s.y, estimator="quadratic", **s.draws).p_value, {2_000: 400}, {10_000: 20}
     ),
+    "KS of every class, mean": Plan(
+        lambda s: mean_class_ks_test(s.p, s.y, **s.draws).p_value,
+        {500: 1000, 2_000: 1000, 10_000: 1000, 20_000: 400},
+        SELDOM,
+    ),
     "KS of every class, Holm": Plan(
-        lambda s: classwise_ks_test(s.p, s.y).p_value, {500: 400, 2_000: 400, 10_000: 100}, {10_000: 20}
+        lambda s: classwise_ks_test(s.p, s.y).p_value, {500: 1000, 2_000: 1000, 10_000: 400}, {10_000: 20}
+    ),
+    "KS of every class, mean, groups": Plan(
+        lambda s: mean_class_ks_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 1000}, {}, grouped=True
     ),
     "KS, groups": Plan(
         lambda s: ks_test(s.p, s.y, groups=s.groups, method="resampling", **s.draws).p_value,
@@ -78,7 +86,7 @@ PLANS = {
         lambda s: ece_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 1000}, {}, grouped=True
     ),
     "SKCE, groups": Plan(
-        lambda s: skce_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 400}, {}, grouped=True
+        lambda s: skce_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 1000}, {}, grouped=True
     ),
     "KS, asymptotic, groups ignored": Plan(lambda s: ks_test(s.p, s.y).p_value, {2_000: 400}, {}, grouped=True),
 }

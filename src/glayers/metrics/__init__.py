@@ -1,5 +1,6 @@
 """Probabilities and labels -> numbers: pure functions, NumPy only, weights everywhere."""
 
+from glayers.metrics.all_classes import mean_class_ks_test
 from glayers.metrics.bins import (
     class_ece,
     classwise_ece,
@@ -98,6 +99,7 @@ __all__ = [
     "ks_within_top",
     "ks_within_top_test",
     "mce",
+    "mean_class_ks_test",
     "mean_top_ks",
     "nll",
     "nll_from_logits",

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glayers import BadPredictions, metrics
+from glayers.metrics.all_classes import Steps
+from glayers.metrics.checks import check
+from tests.metrics.simulation import sample
+from tests.strategies import make_case
+
+
+@given(seed=st.integers(0, 2**16), n=st.integers(1, 60), k=st.integers(2, 9), digits=st.integers(1, 8))
+@settings(max_examples=80, deadline=None)
+def test_the_places_of_the_hits_give_the_mean_of_the_class_errors(seed: int, n: int, k: int, digits: int) -> None:
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(k), n).round(digits)  # one digit: many equal scores
+    y, weights = rng.integers(0, k, n), rng.random(n) + 0.01
+    for given_weights in (None, weights):
+        steps = Steps.of(check(p, y, given_weights))
+        assert steps.mean_ks(y) == pytest.approx(metrics.classwise_ks(p, y, given_weights), abs=1e-12)
+
+
+def test_it_agrees_with_the_test_of_any_metric() -> None:
+    p, y = sample(11, 400, 4, sharpness=1.15)
+    made = metrics.mean_class_ks_test(p, y, n_resamples=999)
+    general = metrics.consistency_test(metrics.classwise_ks, p, y, n_resamples=999)
+    assert made.value == general.value
+    assert made.p_value == general.p_value  # the same labels are drawn
+    assert made.bound == pytest.approx(general.bound, abs=1e-12)
+
+
+def test_small_errors_of_many_classes_are_seen_together_where_none_is_seen_alone() -> None:
+    p, y = sample(2, 3_000, 60, sharpness=1.25)
+    assert metrics.classwise_ks_test(p, y).p_value > 0.05
+    assert metrics.mean_class_ks_test(p, y, n_resamples=199).p_value == 1 / 200
+    assert metrics.mean_class_ks_test(p, y, groups=np.arange(3_000) // 2, n_resamples=199).p_value == 1 / 200
+    calibrated = sample(3, 3_000, 60)
+    assert metrics.mean_class_ks_test(*calibrated, n_resamples=199).p_value > 0.05
+
+
+def test_groups_keep_the_level_where_rows_are_copies() -> None:
+    rejected = {"without": 0, "with": 0}
+    for seed in range(100):
+        p, y = sample(seed, 60, 3)
+        rows = np.repeat(np.arange(60), 5)
+        rejected["without"] += metrics.mean_class_ks_test(p[rows], y[rows], n_resamples=39).rejected
+        rejected["with"] += metrics.mean_class_ks_test(p[rows], y[rows], groups=rows, n_resamples=39).rejected
+    assert rejected["without"] > 40
+    assert rejected["with"] <= 12  # 5 expected, deviation 2.2
+
+
+def test_a_whole_weight_is_the_row_as_often() -> None:
+    p, y, _ = make_case(4, 80, 5)
+    times = np.random.default_rng(0).integers(0, 3, 80)
+    rows = np.repeat(np.arange(80), times)
+    weighted = metrics.mean_class_ks_test(p, y, times, n_resamples=99)
+    written = metrics.mean_class_ks_test(p[rows], y[rows], n_resamples=99)
+    assert weighted.p_value == written.p_value
+    assert weighted.value == pytest.approx(written.value, abs=1e-12)
+    groups = np.arange(80) // 4
+    weighted = metrics.mean_class_ks_test(p, y, times, groups, n_resamples=99)
+    assert weighted.p_value == metrics.mean_class_ks_test(p[rows], y[rows], None, groups[rows], n_resamples=99).p_value
+
+
+def test_rows_that_are_no_probabilities_are_refused() -> None:
+    with pytest.raises(BadPredictions, match="must sum to 1"):
+        metrics.mean_class_ks_test([[0.7, 0.7], [0.2, 0.8]], [0, 1])
+    with pytest.raises(BadPredictions, match="n_resamples must be at least 19"):
+        metrics.mean_class_ks_test([[0.3, 0.7], [0.2, 0.8]], [0, 1], n_resamples=5)
+    with pytest.raises(BadPredictions, match="at least 2 different values"):
+        metrics.mean_class_ks_test([[0.3, 0.7], [0.2, 0.8]], [0, 1], groups=[1, 1])
