@@ -62,7 +62,7 @@ class Steps(NamedTuple):
     """
 
     weights: Floats
-    place: Ints
+    place: Array
     before: Floats
     through: Floats
     total: Floats
