@@ -99,14 +99,15 @@ def test_temperature_is_returned_where_nothing_else_can_be_told() -> None:
 
 def test_a_few_rows_seldom_talk_it_out_of_the_truth() -> None:
     # 10 classes, 300 rows, and the truth is a temperature. Folds that shared out each class evenly let a matrix's
-    # intercepts look worth 0.02 here: 9 of 16 seeds left the truth, for a loss higher by 0.007 on average.
+    # intercepts look worth 0.02 here: 9 of 16 seeds left the truth, for a loss higher by 0.007 on average. By the rule
+    # of one standard error about one in six may.
     costs = []
-    for seed in range(6):
+    for seed in range(12):
         (z, labels), (fresh, truth) = calibrated(300, 10, seed), calibrated(5_000, 10, 100 + seed)
         fitted, plain = (made.fit(3 * z, labels) for made in (AutoCalibrator(), TemperatureScaling()))
         costs.append(nll_from_logits(fitted.transform(3 * fresh), truth))
         costs[-1] -= nll_from_logits(plain.transform(3 * fresh), truth)
-    assert sum(cost != 0 for cost in costs) <= 2
+    assert sum(cost != 0 for cost in costs) <= 4
     assert np.mean(costs) < 0.003
 
 

@@ -12,6 +12,7 @@ import torch
 from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling, metrics
 from glayers.activations import log_softmax, softmax
 from glayers.datasets import load_fashion_mnist
+from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Chain, Dense, Scale, transparent_layers
 from tests.calibrators.simulation import by_class, draw, sample
 from tests.strategies import Numbers
@@ -42,6 +43,41 @@ def test_no_constant_added_to_a_row_changes_the_default_recipe(columns: int) -> 
     assert isinstance(plain.map_.steps[-1], Blend), "g is in use"
     assert plain.predict_proba(z + shift) == pytest.approx(plain.predict_proba(z), abs=1e-9)
     assert shifted.predict_proba(z) == pytest.approx(plain.predict_proba(z), abs=1e-6)
+
+
+def test_folds_drawn_twice_give_each_row_two_models_that_had_not_seen_it() -> None:
+    z, labels = bent(600)
+    once, twice = (GLayers(max_epochs=20, n_repeats=n, random_state=0).fit(z, labels) for n in (None, 2))
+    blend = twice.map_.steps[-4]
+    assert isinstance(blend, Blend), "then a factor, between a reference class and log-probabilities"
+    assert len(blend.branch.parameters()["1.weight"]) == 10
+    first = blend.branch.map_parameters(lambda value: value[:5])
+    assert once.map_.steps[-1].branch.parameters()["1.weight"] == pytest.approx(first.parameters()["1.weight"])
+    two = GLayers(max_epochs=20, n_repeats=2, random_state=0).fit(z, labels)
+    assert twice.transform(z).tobytes() == two.transform(z).tobytes()
+
+
+def test_an_average_of_many_is_made_surer_than_what_two_a_row_ask_for() -> None:
+    # Thirty classes that all lean on each other, from few rows: members differ, and their average is too modest.
+    rng = np.random.default_rng(0)
+    mixing = np.eye(30) + 0.25 * rng.normal(size=(30, 30))
+    truth = rng.normal(size=(12_000, 30)) * 3
+    labels = np.array([rng.choice(30, p=row) for row in softmax(truth)])
+    z = truth @ np.linalg.inv(mixing)
+    g = GLayers(n_repeats=2, random_state=0).fit(z[:2_000], labels[:2_000])
+    sharper = g.map_.steps[-2]
+    assert isinstance(sharper, Scale)
+    assert sharper.factor > 1.002
+    fresh, truth = z[2_000:], labels[2_000:]
+    held_out, with_it, without = (
+        fit_inverse_temperature(log_probabilities, own, None).factor
+        for log_probabilities, own in (
+            (g.out_of_fold_, labels[:2_000]),
+            (g.transform(fresh), truth),
+            (Chain(g.map_.steps[:-3])(fresh), truth),
+        )
+    )
+    assert abs(with_it - held_out) < abs(without - held_out)
 
 
 def test_the_papers_recipe_with_one_setting_skips_the_search() -> None:
@@ -411,6 +447,8 @@ def test_two_rows_are_enough_and_one_is_refused_where_rows_are_held_out() -> Non
         ({"units_per_class": 1}, "at least 8 units .* units_per_class >= 2"),
         ({"width": 7}, "at least 8 units .* got 7"),
         ({"n_folds": 1}, "n_folds must be a whole number of at least 2; got 1"),
+        ({"n_repeats": 0}, "n_repeats must be a whole number of at least 1; got 0"),
+        ({"n_repeats": 2, "recipe": "paper"}, "the paper's recipe fits all rows once"),
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1; got 0"),
         ({"n_layers": 2.5}, "n_layers must be a whole number"),
         ({"learning_rate": []}, "learning_rate must be one or more positive numbers"),

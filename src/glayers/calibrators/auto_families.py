@@ -13,7 +13,7 @@ import numpy as np
 
 from glayers.activations import log_softmax
 from glayers.arrays import Floats
-from glayers.calibrators.class_parts import CLASS_PARTS, ClassPart, Options
+from glayers.calibrators.class_parts import CLASS_PARTS, ClassPart, Options, n_repeats
 from glayers.calibrators.shared_recalibration import Recalibration, recalibrate
 from glayers.errors import GlayersError
 from glayers.fitting.comparison import gain_in_words
@@ -140,7 +140,7 @@ def _g_layers_seconds(rows: int, classes: int) -> float:
     """Two layers of 2k units: 4 k^2 weights, six operations each, for as many members and epochs as `GLayers` tries."""
     work = 4.0 * rows * classes**2
     passes = 20 * 100 if work <= 2e7 else 10 * 12 if work <= 5e9 else 6 * 4
-    return 1.0 + work * passes * 6 / 5e10
+    return 1.0 + work * passes * 6 / 5e10 * (1 + 0.6 * (n_repeats(rows, classes) - 1))
 
 
 def _shared_seconds(rows: int, classes: int) -> float:

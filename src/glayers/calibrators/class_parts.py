@@ -25,6 +25,8 @@ from glayers.predictions import Predictions
 # Multiples of vector scaling's prior, from strong to weak; the first to be worse than the one before ends the search.
 _STRENGTHS = (1.0, 0.1, 0.01)
 _LARGE = 5_000_000  # logits: from here on a fit takes seconds, and three folds must do
+# Weights x rows of g-layers up to which folds are drawn twice; beyond, that takes a minute or more.
+_REPEATED, _REPEATS = 1e9, 2
 
 
 class Options(NamedTuple):
@@ -91,11 +93,22 @@ def g_layers_part(given: Predictions, options: Options) -> ClassPart:
     from glayers.calibrators.g_layers import GLayers
 
     chosen: dict[str, Any] = {"loss": options.loss, "random_state": options.seed, "progress": False}
+    if options.settings.get("recipe", "default") == "default":
+        chosen["n_repeats"] = n_repeats(len(given), given.n_classes)
     chosen |= options.settings
     fitted = _quietly(GLayers(**chosen), given)
     if not len(fitted.out_of_fold_):
         raise GlayersError("settings leave GLayers without cross-validation, which the shared correction needs")
     return _part(fitted, log_softmax(with_reference_class(fitted.out_of_fold_)))
+
+
+def n_repeats(rows: int, classes: int) -> int:
+    """How often g-layers draw their folds here.
+
+    >>> n_repeats(5_000, 200), n_repeats(25_000, 1_000)
+    (2, 1)
+    """
+    return _REPEATS if 4 * rows * classes**2 <= _REPEATED else 1
 
 
 CLASS_PARTS: dict[str, Callable[[Predictions, Options], ClassPart]] = {

@@ -3,11 +3,15 @@
 All folds of all settings train as one batched run on log-probabilities of z / T. The winner is the setting and the
 epoch of least out-of-fold loss. Its fold models are averaged, and mixed with temperature scaling by the share that is
 best out of fold; where that gains less than a standard error, temperature scaling is what comes back.
+
+An average is right more often than its members, and no surer. With one draw of the folds nothing shows that: a row has
+one member that did not see it. With R draws it has R, and the surplus of their average over one tells that of all.
 """
 
 import itertools
 import warnings
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,21 +41,16 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     prefix = _scaled(_start_factor(temperature.factor, given))
     inputs = prefix(given.logits.astype(np.float64))
     body = Chain((Centre(np.zeros(())), *plan.layers(given.n_classes).steps))
-    folds = assign_folds(len(given), given.groups, plan.n_folds, plan.seed)
-    train, held_out = fold_weights(folds, given.weights)
     settings = list(itertools.product(plan.learning_rates, plan.weight_decays, (0.0, 1.0)))
-    objective = _objective(plan, body, inputs, given.labels, train, held_out, settings)
-    selection = HeldOutSelection(len(settings), fold_shares(folds, given.weights), plan.patience)
-    rates = objective.logits.new_tensor([rate for rate, _, _ in settings]).repeat_interleave(len(train))
-    schedule = Schedule(
-        plan.max_epochs, plan.batch_size, dropout=plan.dropout, mixup=plan.mixup, progress=plan.progress
-    )
-    descend(objective, objective.start(), rates, schedule, selection, Objective.held_out_losses, plan.seed)
-
-    winner = selection.winner
+    first = _search(plan, body, inputs, given, settings, plan.seed)
+    selection, winner = first.selection, first.selection.winner
     stopped = int(selection.best_iteration[winner])
-    branch = member_chain(body, _winning_parameters(objective, selection))
-    layers = out_of_fold(branch, inputs, folds)
+    seeds = np.random.default_rng(plan.seed).integers(2**31, size=plan.n_repeats - 1).tolist()
+    runs = [first, *(_search(plan, body, inputs, given, [settings[winner]], seed) for seed in seeds)]
+    learned = [_winning_parameters(run) for run in runs]
+    branch = member_chain(body, {name: torch.cat([each[name] for each in learned]) for name in learned[0]})
+    alone = [out_of_fold(member_chain(body, own), inputs, run.folds) for own, run in zip(learned, runs, strict=True)]
+    layers = _mean(alone)
     # Both sides start from the same temperature, so that only what the layers learned can make a difference.
     base = _losses(plan.loss, fallback(given.logits.astype(np.float64)), given.labels)
     share, gain, error = _best_share(plan.loss, base, inputs, layers, given)
@@ -66,8 +65,9 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
             GlayersWarning,
             stacklevel=4,
         )
+    sharper = _sharper([_mixed(inputs, each, share) for each in alone], given, plan.n_folds) if share else Chain(())
     return Fitted(
-        chain=prefix + Chain((Blend(np.asarray(share), branch),)) if share else fallback,
+        chain=prefix + Chain((Blend(np.asarray(share), branch),)) + sharper if share else fallback,
         converged=stopped < plan.max_epochs and temperature.converged,
         reason=reason,
         iterations=len(selection.trace) - 1,
@@ -88,6 +88,30 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     )
 
 
+class _Run(NamedTuple):
+    """Settings x folds as they were trained, what held-out rows said on the way, and the folds."""
+
+    objective: Objective
+    selection: HeldOutSelection
+    folds: Ints
+
+
+def _search(
+    plan: Plan, body: Chain, inputs: Floats, given: Predictions, settings: list[tuple[float, float, float]], seed: int
+) -> _Run:
+    """Train every setting on every fold but one, folds and order of rows by the seed."""
+    folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
+    train, held_out = fold_weights(folds, given.weights)
+    objective = _objective(plan, body, inputs, given.labels, train, held_out, settings)
+    selection = HeldOutSelection(len(settings), fold_shares(folds, given.weights), plan.patience)
+    rates = objective.logits.new_tensor([rate for rate, _, _ in settings]).repeat_interleave(len(train))
+    schedule = Schedule(
+        plan.max_epochs, plan.batch_size, dropout=plan.dropout, mixup=plan.mixup, progress=plan.progress
+    )
+    descend(objective, objective.start(), rates, schedule, selection, Objective.held_out_losses, seed)
+    return _Run(objective, selection, folds)
+
+
 def _objective(
     plan: Plan,
     body: Chain,
@@ -103,10 +127,33 @@ def _objective(
     return replace(objective, fixed={"0.share": rows.like(centred)})
 
 
-def _winning_parameters(objective: Objective, selection: HeldOutSelection) -> dict[str, torch.Tensor]:
-    members = slice(selection.winner * selection.n_folds, (selection.winner + 1) * selection.n_folds)
-    learned = objective.unflatten(selection.parameters[selection.winner])
-    return learned | {name: value[members] for name, value in objective.fixed.items()}
+def _winning_parameters(run: _Run) -> dict[str, torch.Tensor]:
+    winner, n_folds = run.selection.winner, run.selection.n_folds
+    members = slice(winner * n_folds, (winner + 1) * n_folds)
+    learned = run.objective.unflatten(run.selection.parameters[winner])
+    return learned | {name: value[members] for name, value in run.objective.fixed.items()}
+
+
+def _sharper(alone: list[Floats], given: Predictions, n_folds: int) -> Chain:
+    """What makes an average of all members as sure as it should be, if an average of one a draw is; no step for one.
+
+    The inverse temperature 1 / T of an average of m members grows as 1 - 1/m does, as the variance of a mean falls.
+    """
+    if len(alone) == 1:
+        return Chain(())
+
+    def best(log_probabilities: Floats) -> float:
+        return fit_inverse_temperature(log_probabilities, given.labels, given.weights).factor
+
+    one, several = float(np.mean([best(each) for each in alone])), best(_mean(alone))
+    share_of_all = (1 - 1 / (n_folds * len(alone))) / (1 - 1 / len(alone))
+    everything = one + (several - one) * share_of_all
+    return _scaled(max(1.0, everything / several))
+
+
+def _mean(log_probabilities: list[Floats]) -> Floats:
+    """Log of the mean probability."""
+    return np.logaddexp.reduce(log_probabilities) - np.log(len(log_probabilities))
 
 
 def _losses(loss: str, log_probabilities: Floats, labels: Ints) -> Floats:

@@ -30,7 +30,8 @@ class GLayers(Calibrator):
 
     Whatever is None is left to the recipe. `recipe="default"` starts from temperature scaling, stops where held-out
     rows say, averages the fold models and blends them with temperature scaling by the share that is best out of fold.
-    `recipe="paper"` does what the paper did: raw logits, settings by cross-validation, one fit on all rows.
+    `n_repeats` draws the folds so many times: more models to average, and out-of-fold predictions that are averages
+    too. `recipe="paper"` does what the paper did: raw logits, settings by cross-validation, one fit on all rows.
 
     Learned: `map_`, `diagnostics_`, `cv_results_` (one entry a setting), `out_of_fold_` (log-probabilities of every row
     by fits that had not seen it, but for the temperature they start from), `history_` (loss by epoch), `n_parameters_`
@@ -61,6 +62,7 @@ class GLayers(Calibrator):
         label_smoothing: float = 0.0,
         mixup: float = 0.0,
         n_folds: int | None = None,
+        n_repeats: int | None = None,
         max_epochs: int | None = None,
         patience: int | None = None,
         batch_size: int | None = None,
@@ -83,6 +85,7 @@ class GLayers(Calibrator):
         self.label_smoothing = label_smoothing
         self.mixup = mixup
         self.n_folds = n_folds
+        self.n_repeats = n_repeats
         self.max_epochs = max_epochs
         self.patience = patience
         self.batch_size = batch_size
@@ -140,11 +143,15 @@ class GLayers(Calibrator):
                 raise GlayersError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
         if not _within(self.mixup, math.inf):
             raise GlayersError(f"mixup is the shape of a Beta distribution, or 0 for none; got {self.mixup!r}")
-        least = {"n_layers": 1, "units_per_class": 1, "width": 1, "n_folds": 2, "max_epochs": 0, "patience": 1}
-        for name, smallest in (least | {"batch_size": 1}).items():
+        least = {"n_layers": 1, "units_per_class": 1, "width": 1, "n_folds": 2, "n_repeats": 1}
+        for name, smallest in (least | {"max_epochs": 0, "patience": 1, "batch_size": 1}).items():
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int | np.integer) or value < smallest):
                 raise GlayersError(f"{name} must be a whole number of at least {smallest}; got {value!r}")
+        if self.recipe == "paper" and _or(self.n_repeats, 1) > 1:
+            raise GlayersError(
+                "n_repeats draws the folds of recipe='default' anew; the paper's recipe fits all rows once"
+            )
         for name, above_zero in (("learning_rate", True), ("weight_decay", False)):
             values = _several(getattr(self, name), (1.0,))
             if not values or not all(math.isfinite(v) and (v > 0 or (v == 0 and not above_zero)) for v in values):
@@ -173,6 +180,7 @@ class GLayers(Calibrator):
             label_smoothing=self.label_smoothing,
             mixup=self.mixup,
             n_folds=_or(self.n_folds, search.n_folds),
+            n_repeats=_or(self.n_repeats, 1),
             max_epochs=_or(self.max_epochs, search.max_epochs),
             patience=_or(self.patience, search.patience),
             # Some twenty steps an epoch, or few rows would hardly leave the start.

@@ -29,6 +29,7 @@ class Plan:
     label_smoothing: float
     mixup: float
     n_folds: int
+    n_repeats: int
     max_epochs: int
     patience: int
     batch_size: int
