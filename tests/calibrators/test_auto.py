@@ -278,3 +278,18 @@ def test_a_family_that_came_back_as_temperature_shows_no_gain_over_it() -> None:
     assert (
         "held-out loss is that of temperature scaling on the rows it was fitted to: temperature is returned" in report
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"keep_accuracy": "no"}, "keep_accuracy must be True or False; got 'no'"),
+        ({"time_budget": -1}, "time_budget must be a number of seconds, 0 or more; got -1"),
+        ({"n_folds": 1}, "n_folds must be"),
+        ({"loss": "hinge"}, "loss must be"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        AutoCalibrator(**settings).fit(*calibrated(50))

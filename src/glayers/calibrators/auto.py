@@ -76,6 +76,8 @@ class AutoCalibrator(Calibrator):
         budget = _seconds(self.time_budget)
         units = len(given) if given.groups is None else len(np.unique(given.groups))
         n_folds = min(whole_number(self.n_folds, "n_folds", least=2), max(2, units))
+        if not isinstance(self.keep_accuracy, bool | np.bool_):
+            raise GlayersError(f"keep_accuracy must be True or False; got {self.keep_accuracy!r}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 10))
         task = Task(given, self.loss, bool(self.keep_accuracy), n_folds, seed)
         chosen, left_out = _affordable(len(given), given.n_classes, budget, n_folds)
