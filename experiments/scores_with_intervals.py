@@ -130,7 +130,8 @@ def markdown(rows: list[Row]) -> str:
         "",
         "In brackets 95 % bootstrap intervals (BCa), with a star where they are not to be trusted "
         "(`Interval.doubtful`), as happens to errors near zero. p is the chance of a calibrated model showing as much, "
-        "bound what it stays below in 95 % of cases. Differences are after minus before, on the same rows, with standard errors.",
+        "bound what it stays below in 95 % of cases. Differences are after minus before, "
+        "on the same rows, with standard errors.",
     ]
     for metric, (words, unit, times) in SHOWN.items():
         lines += ["", f"## {words}{unit}", "", *table(metric, times, sets, value)]
