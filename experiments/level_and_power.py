@@ -67,7 +67,7 @@ PLANS = {
     ),
     "KS of every class, mean": Plan(
         lambda s: mean_class_ks_test(s.p, s.y, **s.draws).p_value,
-        {500: 1000, 2_000: 1000, 10_000: 1000, 20_000: 400},
+        {500: 1000, 2_000: 1000, 10_000: 400},
         SELDOM,
     ),
     "KS of every class, Holm": Plan(

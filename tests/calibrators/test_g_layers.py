@@ -50,9 +50,13 @@ def test_folds_drawn_twice_give_each_row_two_models_that_had_not_seen_it() -> No
     once, twice = (GLayers(max_epochs=20, n_repeats=n, random_state=0).fit(z, labels) for n in (None, 2))
     blend = twice.map_.steps[-4]
     assert isinstance(blend, Blend), "then a factor, between a reference class and log-probabilities"
-    assert len(blend.branch.parameters()["1.weight"]) == 10
+    weights = blend.branch.parameters()["1.weight"]
+    assert len(weights) == 10
+    assert not np.isclose(weights[:5], weights[5:]).all(), "other folds, other models"
     first = blend.branch.map_parameters(lambda value: value[:5])
-    assert once.map_.steps[-1].branch.parameters()["1.weight"] == pytest.approx(first.parameters()["1.weight"])
+    only = once.map_.steps[-1]
+    assert isinstance(only, Blend)
+    assert only.branch.parameters()["1.weight"] == pytest.approx(first.parameters()["1.weight"])
     two = GLayers(max_epochs=20, n_repeats=2, random_state=0).fit(z, labels)
     assert twice.transform(z).tobytes() == two.transform(z).tobytes()
 
@@ -62,7 +66,7 @@ def test_an_average_of_many_is_made_surer_than_what_two_a_row_ask_for() -> None:
     rng = np.random.default_rng(0)
     mixing = np.eye(30) + 0.25 * rng.normal(size=(30, 30))
     truth = rng.normal(size=(12_000, 30)) * 3
-    labels = np.array([rng.choice(30, p=row) for row in softmax(truth)])
+    labels: Any = np.array([rng.choice(30, p=row) for row in softmax(truth)])
     z = truth @ np.linalg.inv(mixing)
     g = GLayers(n_repeats=2, random_state=0).fit(z[:2_000], labels[:2_000])
     sharper = g.map_.steps[-2]
@@ -78,6 +82,22 @@ def test_an_average_of_many_is_made_surer_than_what_two_a_row_ask_for() -> None:
         )
     )
     assert abs(with_it - held_out) < abs(without - held_out)
+
+
+def test_a_draw_of_the_folds_that_leaves_one_without_weight_is_left_out() -> None:
+    z, labels = bent(300)
+    weights = np.zeros(300)
+    weights[np.random.default_rng(0).permutation(300)[:14]] = 1.0
+    fitted = 0
+    for seed in range(6):
+        settings: dict[str, Any] = {"max_epochs": 2, "random_state": seed}
+        try:
+            GLayers(**settings).fit(z, labels, weights)
+        except GlayersError:
+            continue
+        GLayers(n_repeats=8, **settings).fit(z, labels, weights)
+        fitted += 1
+    assert fitted > 0
 
 
 def test_the_papers_recipe_with_one_setting_skips_the_search() -> None:

@@ -10,6 +10,7 @@ one member that did not see it. With R draws it has R, and the surplus of their 
 
 import itertools
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -45,8 +46,7 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     first = _search(plan, body, inputs, given, settings, plan.seed)
     selection, winner = first.selection, first.selection.winner
     stopped = int(selection.best_iteration[winner])
-    seeds = np.random.default_rng(plan.seed).integers(2**31, size=plan.n_repeats - 1).tolist()
-    runs = [first, *(_search(plan, body, inputs, given, [settings[winner]], seed) for seed in seeds)]
+    runs = [first, *_repeats(plan, body, inputs, given, settings[winner])]
     learned = [_winning_parameters(run) for run in runs]
     branch = member_chain(body, {name: torch.cat([each[name] for each in learned]) for name in learned[0]})
     alone = [out_of_fold(member_chain(body, own), inputs, run.folds) for own, run in zip(learned, runs, strict=True)]
@@ -65,7 +65,9 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
             GlayersWarning,
             stacklevel=4,
         )
-    sharper = _sharper([_mixed(inputs, each, share) for each in alone], given, plan.n_folds) if share else Chain(())
+    sharper = (
+        _sharper([_mixed(inputs, each, share) for each in alone], given, selection.n_folds) if share else Chain(())
+    )
     return Fitted(
         chain=prefix + Chain((Blend(np.asarray(share), branch),)) + sharper if share else fallback,
         converged=stopped < plan.max_epochs and temperature.converged,
@@ -112,6 +114,16 @@ def _search(
     return _Run(objective, selection, folds)
 
 
+def _repeats(
+    plan: Plan, body: Chain, inputs: Floats, given: Predictions, setting: tuple[float, float, float]
+) -> Iterator[_Run]:
+    """Yield the winner trained on other draws of the folds, but for draws that leave a fold without weight."""
+    for seed in np.random.default_rng(plan.seed).integers(2**31, size=plan.n_repeats - 1).tolist():
+        folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
+        if given.weights is None or (np.bincount(folds, given.weights) > 0).all():
+            yield _search(plan, body, inputs, given, [setting], seed)
+
+
 def _objective(
     plan: Plan,
     body: Chain,
@@ -137,17 +149,18 @@ def _winning_parameters(run: _Run) -> dict[str, torch.Tensor]:
 def _sharper(alone: list[Floats], given: Predictions, n_folds: int) -> Chain:
     """What makes an average of all members as sure as it should be, if an average of one a draw is; no step for one.
 
-    The inverse temperature 1 / T of an average of m members grows as 1 - 1/m does, as the variance of a mean falls.
+    The inverse temperature 1 / T of an average of m members grows as 1 - 1/m does, as the variance of a mean falls. It
+    is that of least log loss, whatever loss the layers were fitted by.
     """
     if len(alone) == 1:
         return Chain(())
-
-    def best(log_probabilities: Floats) -> float:
-        return fit_inverse_temperature(log_probabilities, given.labels, given.weights).factor
-
-    one, several = float(np.mean([best(each) for each in alone])), best(_mean(alone))
+    found = [fit_inverse_temperature(each, given.labels, given.weights) for each in (*alone, _mean(alone))]
+    if not all(each.converged for each in found):
+        return Chain(())  # rows that are all right, or that tell nothing, do not say how sure to be
+    one, several = float(np.mean([each.factor for each in found[:-1]])), found[-1].factor
     share_of_all = (1 - 1 / (n_folds * len(alone))) / (1 - 1 / len(alone))
     everything = one + (several - one) * share_of_all
+    # An average is never surer than its members: below 1 is noise.
     return _scaled(max(1.0, everything / several))
 
 

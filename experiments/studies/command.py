@@ -1,0 +1,54 @@
+"""The logits of our base networks -> the studies of the paper's questions, each a csv and its tables.
+
+`python experiments/study.py NAME ...` makes what is missing of the named studies; without a name, of all. What is in
+a csv is not made again, unless the logits of its network have changed. `--tables` fits nothing and makes the tables
+anew. `field` sets our reproduction of the paper beside published figures and fits nothing either.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.networks.captured import FOLDER, load_networks
+from experiments.studies.curves import Curves
+from experiments.studies.field import write_field
+from experiments.studies.losses import Losses
+from experiments.studies.networks import Networks
+from experiments.studies.ranks import Ranks
+from experiments.studies.regularisation import Regularisation
+from experiments.studies.set_size import SetSize
+from experiments.studies.sets import every_checkpoint
+from experiments.studies.sizes import Sizes
+from experiments.studies.starts import Starts
+from experiments.studies.study import Study, run, write_tables
+
+RESULTS = Path(__file__).parents[1] / "results"
+ALL: tuple[Study, ...] = (
+    *(Networks(), Sizes(), Starts(), Ranks(), Curves()),
+    *(SetSize(), Regularisation(), Losses()),
+)
+STUDIES = {study.name: study for study in ALL}
+FIELD = "field"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0, or let a fault in the networks be heard."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[[], *STUDIES, FIELD], metavar="NAME")
+    parser.add_argument("--networks", type=Path, default=FOLDER, metavar="DIR")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR")
+    parser.add_argument("--tables", action="store_true", help="make the tables from the csv files, fit nothing")
+    settings = parser.parse_args(arguments)
+    names = settings.names or [*STUDIES, FIELD]
+    chosen = [STUDIES[name] for name in names if name != FIELD]
+    sets = [] if settings.tables or not chosen else every_checkpoint(load_networks(settings.networks))
+    if chosen and not settings.tables and not sets:
+        parser.error(f"{settings.networks} holds no networks; train them with experiments/base_networks.py")
+    for study in chosen:
+        if settings.tables:
+            write_tables(study, settings.results)
+        else:
+            run(study, sets, settings.results)
+    if FIELD in names:
+        write_field(settings.results)
+    return 0

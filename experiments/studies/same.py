@@ -1,0 +1,129 @@
+"""Two folders of results -> whether the tables are the same, or how far apart in units of the spread over seeds.
+
+On the machine that made the committed files, the same logits give the same bytes. On another, training may round
+differently and end elsewhere, as with another seed: then means over seeds must lie within the stated number of spreads.
+A table without seeds borrows the spread that its methods show in the tables with them.
+"""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from experiments.reproduction import methods as reproduction
+from experiments.reproduction.cells import Key
+from experiments.studies.command import STUDIES
+from experiments.studies.lines import Line, numbers, read_lines
+from experiments.studies.scoring import METRICS
+
+SEEDS = ("seed", "draw")
+TABLES: dict[str, tuple[str, ...]] = {name: study.keys for name, study in STUDIES.items()} | {"reproduce": Key._fields}
+COMPARED = {*METRICS, *reproduction.METRICS}
+LIMIT = 6.0
+
+# By what names a fit but its seed, and its place among the lines of that fit: the lines of all seeds.
+Groups: TypeAlias = dict[tuple[tuple[str, ...], int], list[Line]]
+# By method and metric: standard deviations over seeds.
+Spreads: TypeAlias = dict[tuple[str, str], list[float]]
+
+
+class Verdict(NamedTuple):
+    """What to say of a table, and whether that is more than noise."""
+
+    words: str
+    differs: bool
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 1 where a table differs by more than noise."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fresh", type=Path, help="the folder of tables just made")
+    parser.add_argument("committed", type=Path)
+    parser.add_argument("--limit", type=float, default=LIMIT, help="spreads over seeds that are noise")
+    settings = parser.parse_args(arguments)
+    there = [name for name in TABLES if (settings.fresh / f"{name}.csv").exists()]
+    if not there:
+        parser.error(f"{settings.fresh} holds none of {', '.join(f'{name}.csv' for name in TABLES)}")
+    borrowed = spreads_of(settings.committed)
+    verdicts = {name: compared(name, settings.fresh, settings.committed, borrowed, settings.limit) for name in there}
+    for name, verdict in verdicts.items():
+        print(f"{name}: {verdict.words}")
+    for name in (name for name in TABLES if name not in verdicts):
+        print(f"{name}: not made")
+    return int(any(verdict.differs for verdict in verdicts.values()))
+
+
+def compared(name: str, fresh: Path, committed: Path, borrowed: Spreads, limit: float) -> Verdict:
+    """Compare one table."""
+    files = [folder / f"{name}.csv" for folder in (fresh, committed)]
+    if not files[1].exists():
+        return Verdict("is new", True)
+    if files[0].read_bytes() == files[1].read_bytes():
+        return Verdict("identical", False)
+    ours, theirs = (grouped(read_lines(file), TABLES[name]) for file in files)
+    if ours.keys() != theirs.keys():
+        only = [len(ours.keys() - theirs.keys()), len(theirs.keys() - ours.keys())]
+        return Verdict(f"{only[0]} cells are new and {only[1]} are gone: other networks, or other settings", True)
+    own = spreads_in(theirs)
+    largest: dict[str, float] = {}
+    for key, lines in theirs.items():
+        for column in (column for column in lines[0] if base(column) in COMPARED):
+            after, before = numbers(ours[key], column), numbers(lines, column)
+            if len(after) != len(before):
+                return Verdict(f"{column} of {' '.join(key[0])}: {len(after)} fits went well, not {len(before)}", True)
+            if before and (apart := abs(float(np.mean(after) - np.mean(before)))):
+                unit = unit_of(lines, column, own or borrowed)
+                largest[column] = max(largest.get(column, 0.0), apart / unit)
+    words = ", ".join(f"{column} {size:.2g}" for column, size in largest.items()) or "no metric"
+    return Verdict(f"differs, at most by so many spreads: {words}", max(largest.values(), default=0.0) > limit)
+
+
+def grouped(lines: Iterable[Line], keys: Sequence[str]) -> Groups:
+    """Return the lines of all seeds side by side."""
+    groups: Groups = {}
+    places: dict[tuple[str, ...], int] = {}
+    for line in lines:
+        fit = tuple(line[column] for column in keys)
+        places[fit] = places.get(fit, -1) + 1
+        groups.setdefault((tuple(line[c] for c in keys if c not in SEEDS), places[fit]), []).append(line)
+    return groups
+
+
+def spreads_of(folder: Path) -> Spreads:
+    """Return the spreads of all tables of a folder that have seeds."""
+    found: Spreads = {}
+    for name, keys in TABLES.items():
+        for key, values in spreads_in(grouped(read_lines(folder / f"{name}.csv"), keys)).items():
+            found.setdefault(key, []).extend(values)
+    return found
+
+
+def spreads_in(groups: Groups) -> Spreads:
+    """Return the standard deviations over seeds, but for those of methods that know no chance."""
+    found: Spreads = {}
+    for lines in groups.values():
+        for column in (column for column in lines[0] if column in COMPARED):
+            values = numbers(lines, column)
+            if len(values) > 1 and np.ptp(values) > 0:
+                found.setdefault((lines[0].get("method", ""), column), []).append(float(np.std(values, ddof=1)))
+    return found
+
+
+def unit_of(lines: list[Line], column: str, spreads: Spreads) -> float:
+    """Return the spread over seeds of these lines, or the usual one of their method or of all, the larger."""
+    metric, values = base(column), numbers(lines, column)
+    usual = spreads.get((lines[0].get("method", ""), metric)) or [
+        value for (_, name), found in spreads.items() if name == metric for value in found
+    ]
+    own = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return max(own, float(np.median(usual or [0.0]))) or np.finfo(float).tiny
+
+
+def base(column: str) -> str:
+    """Return the metric whose interval's end a column is.
+
+    >>> base("nll_low"), base("nll")
+    ('nll', 'nll')
+    """
+    return column.removesuffix("_low").removesuffix("_high")

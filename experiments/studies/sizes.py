@@ -1,0 +1,95 @@
+"""Units per class and layers of g -> KS, NLL and accuracy against the number of weights, by the paper's recipe.
+
+Learning rate and weight decay come from the search at 3 layers and 3 units a class, once a network, and hold for all
+sizes, as in the paper. One layer has no hidden units: it is fitted once a seed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+from experiments.studies.lines import Line, different, markdown, numbers, page, spread, where
+from experiments.studies.scoring import METRICS, noted, scored
+from experiments.studies.sets import PLACE, RowSet, trained
+from experiments.studies.study import Done, Job, Study
+
+from glayers import GLayers
+from glayers.arrays import Array
+from glayers.maps.transparent import hidden_width, layer_shapes
+
+SEARCHED = ("3", "3", "0")  # layers, units a class, seed
+NO_UNITS = "0"
+
+
+@dataclass(frozen=True)
+class Sizes(Study):
+    """How large g should be."""
+
+    depths: tuple[int, ...] = (1, 2, 3, 4, 5)
+    units: tuple[int, ...] = (2, 3, 4, 5)
+    seeds: int = 3
+    max_epochs: int | None = None
+
+    name: ClassVar[str] = "sizes"
+    about: ClassVar[str] = (
+        "The paper's recipe on trained CIFAR-10 networks; learning rate and weight decay as found by the search at "
+        "3 layers and 3 units a class. Mean over seeds ± standard deviation."
+    )
+    keys: ClassVar[tuple[str, ...]] = (*PLACE, "depth", "units", "seed")
+    columns: ClassVar[tuple[str, ...]] = ("weights", "learning_rate", "weight_decay", *METRICS, "note")
+
+    def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
+        """Return the fit with the search first, then every size and seed."""
+        shapes = [
+            (str(depth), str(units) if depth > 1 else NO_UNITS)
+            for depth in self.depths
+            for units in (self.units if depth > 1 else self.units[:1])
+        ]
+        keys = [(*shape, str(seed)) for shape in shapes for seed in range(self.seeds)]
+        for rows in trained(sets, "cifar10"):
+            for key in [SEARCHED, *(key for key in keys if key != SEARCHED)]:
+                yield Job((*rows.place, *key), partial(self._lines, rows, *key))
+
+    def _lines(self, rows: RowSet, depth: str, units: str, seed: str, done: Done) -> list[Line]:
+        n_units = int(units) or None
+        g = GLayers(int(depth), n_units, recipe="paper", max_epochs=self.max_epochs, random_state=int(seed))
+        if (depth, units, seed) != SEARCHED:
+            (searched,) = done[(*rows.place, *SEARCHED)]
+            g.set_params(**{name: float(searched[name]) for name in ("learning_rate", "weight_decay")})
+
+        def predict() -> Array:
+            return g.fit(rows.calibration.logits, rows.calibration.labels).predict_proba(rows.test.logits)
+
+        line = scored(noted(predict), rows.test)
+        best = int(np.argmin(g.cv_results_["held_out_loss"]))
+        found = {name: f"{g.cv_results_[name][best]:g}" for name in ("learning_rate", "weight_decay")}
+        weights = n_weights(rows.test.n_classes, int(depth), int(units))
+        return [{"weights": str(weights)} | found | line]
+
+    def tables(self, lines: list[Line]) -> str:
+        """Return a table a network: each size, its weights and its scores."""
+        return page(*(_of_network(where(lines, network=name), name) for name in different(lines, "network")))
+
+
+def n_weights(n_classes: int, depth: int, units: int) -> int:
+    """Return the number of weights, without biases, as the paper counts them.
+
+    >>> n_weights(1000, 3, 3)  # 1000 x 3002 + 3002 x 3002 + 3002 x 1000
+    15016004
+    """
+    hidden = hidden_width(n_classes, units, None) if depth > 1 else n_classes
+    return sum(n_in * n_out for n_in, n_out in layer_shapes(n_classes, depth, hidden))
+
+
+def _of_network(lines: list[Line], name: str) -> str:
+    rate, decay = lines[0]["learning_rate"], lines[0]["weight_decay"]
+    rows = []
+    for depth in sorted(different(lines, "depth")):
+        for units in sorted(different(where(lines, depth=depth), "units")):
+            mine = where(lines, depth=depth, units=units)
+            scores = [spread(numbers(mine, metric), about.digits) for metric, about in METRICS.items()]
+            rows.append([depth, "-" if units == NO_UNITS else units, mine[0]["weights"], *scores])
+    table = markdown(["layers", "units a class", "weights", *(about.heading for about in METRICS.values())], rows)
+    return f"## {name}\n\nLearning rate {rate}, weight decay {decay}.\n\n{table}"
