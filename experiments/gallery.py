@@ -80,7 +80,7 @@ def starts() -> Figure:
     """Two starts through training at three layers of three units a class."""
     numbers = ("percent", "nll", "ks", "accuracy")
     records = [
-        row | {name: float(row[name]) for name in numbers}
+        row | {name: float(row[name]) for name in numbers} | {"start": row["start"].replace("glorot", "Glorot")}
         for row in rows_of("starts.csv")
         if row["depth"] == row["units"] == "3"
     ]

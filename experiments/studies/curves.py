@@ -18,7 +18,7 @@ class Curves(Study):
     """The picture behind a KS error."""
 
     network: str = "cifar10_dense"
-    methods: tuple[str, ...] = (NOTHING, "temperature", "g-layers")
+    methods: tuple[str, ...] = (NOTHING, "temperature", "g-layers-paper", "auto")
     points: int = 101
 
     name: ClassVar[str] = "curves"

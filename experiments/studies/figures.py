@@ -33,6 +33,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 OUTPUT = Path(__file__).parents[2] / "docs" / "figures" / "paper"
 BEFORE_AND_AFTER = ("uncalibrated", "temperature", "g-layers", "shared-g-layers", "auto")
 BY_SIZE = ("temperature", "vector", "dirichlet", "g-layers-paper", "g-layers", "shared-g-layers", "auto")
+START_NAMES = {"transparent": "transparent", "glorot": "Glorot"}
 SMALL = (2.35, 2.5)  # inches a panel, where several stand side by side
 
 
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def training(results: Path) -> Figure:
     """Three layers from both starts, through training."""
-    return training_figure(where(read_records(results / "starts.csv"), depth=3, units=3))
+    records = where(read_records(results / "starts.csv"), depth=3, units=3)
+    return training_figure([record | {"start": START_NAMES[record["start"]]} for record in records])
 
 
 def widths(results: Path) -> Figure:
@@ -75,7 +77,7 @@ def widths(results: Path) -> Figure:
                     linestyle=DASHES[0 if start == "transparent" else 1],
                     marker=MARKERS[units.index(width)],
                     linewidth=1.2,
-                    label=f"{str(start).replace('glorot', 'Glorot')}, {f'h = {width}' if width else 'no hidden units'}",
+                    label=f"{START_NAMES[str(start)]}, {f'h = {width}' if width else 'no hidden units'}",
                 )
             panel.main.set_xticks(range(len(epochs)), [f"{epoch:g}" for epoch in epochs])
             panel.main.set_xlabel("epochs")
@@ -152,7 +154,12 @@ def set_size(results: Path) -> Figure:
 
 def checkpoints(results: Path) -> Figure:
     """KS and NLL before and after calibration, epoch by epoch, bars are 95 % intervals."""
-    records = read_records(results / "networks.csv")
+    # A bootstrap cannot tell an error within chance from none: such a point has no bar.
+    records = [
+        record | ({"ks_low": record["ks"], "ks_high": record["ks"]} if record["ks_p_value"] > 0.05 else {})
+        for record in read_records(results / "networks.csv")
+        if record["method"] in BEFORE_AND_AFTER
+    ]
     networks = different(records, "network")
     with style() as palette:
         figure, panels = grid(2 * len(networks), palette, columns=len(networks), size=SMALL)

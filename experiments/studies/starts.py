@@ -38,7 +38,7 @@ class Starts(Study):
     name: ClassVar[str] = "starts"
     about: ClassVar[str] = (
         "The paper's recipe without its search (learning rate 0.003, weight decay 0.01), stopped after some epochs; "
-        "scored on test rows. Lowest accuracy over seeds; one layer has no hidden units."
+        "scored on test rows. Of three seeds the worst; one layer has no hidden units."
     )
     keys: ClassVar[tuple[str, ...]] = (*PLACE, "start", "depth", "units", "seed")
     columns: ClassVar[tuple[str, ...]] = ("set", "epochs", "percent", *SHOWN)

@@ -270,7 +270,6 @@ def test_the_class_that_is_off_is_found_among_many() -> None:
     y = np.where((y == 7) & (np.arange(4_000) % 2 == 0), 8, y)  # half of class 7 is class 8 in truth
     found = metrics.classwise_ks_test(p, y)
     assert found.rejected == (7, 8)
-    assert found.p_value == min(found.adjusted)
     assert found.classes[7] == metrics.class_ks_test(p, y, 7)
     assert found.adjusted == tuple(metrics.adjust([test.p_value for test in found.classes]))
     calibrated = metrics.classwise_ks_test(*sample(3, 4_000, 30), correction="benjamini_hochberg")

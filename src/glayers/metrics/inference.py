@@ -18,16 +18,14 @@ from glayers.metrics.walks import Method, Walk, largest_gap_test, summed_gaps_te
 
 @dataclass(frozen=True)
 class ClasswiseTest:
-    """The test of each class, and p-values corrected for there being many. Holm 1979; Benjamini and Hochberg 1995."""
+    """The test of each class, and p-values corrected for there being many. Holm 1979; Benjamini and Hochberg 1995.
+
+    It says which classes are off. Whether the classes are calibrated at all is `mean_class_ks_test`'s question.
+    """
 
     classes: tuple[CalibrationTest, ...]
     adjusted: tuple[float, ...]
     level: float
-
-    @property
-    def p_value(self) -> float:
-        """The smallest corrected p-value: that of "every class is calibrated"."""
-        return min(self.adjusted)
 
     @property
     def rejected(self) -> tuple[int, ...]:
