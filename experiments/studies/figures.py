@@ -7,10 +7,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 from experiments.studies.drawing import (
     WORDS,
-    Record,
     different,
     draw_methods,
     ks_curves_of,
@@ -20,7 +18,6 @@ from experiments.studies.drawing import (
     save_small,
     where,
 )
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
@@ -148,7 +145,6 @@ def set_size(results: Path) -> Figure:
             panel.main.set_xticks(rows, [f"{int(n):,}" for n in rows])
             panel.main.xaxis.set_minor_formatter(NullFormatter())
             panel.main.set_xlabel("calibration rows")
-            _cut(panel.main, records, metric)
         return tidy(figure, panels, palette, columns=1)
 
 
@@ -180,18 +176,6 @@ def checkpoints(results: Path) -> Figure:
                 panel.main.set_ylim(0, None)
             title(panel.main, named(network) if place < len(networks) else "")
         return tidy(figure, panels, palette, columns=len(networks))
-
-
-def _cut(axes: Axes, records: list[Record], metric: str) -> None:
-    """Cut what lies far above the simplest method, so that the others can be told apart."""
-    simplest = [record[metric] for record in where(records, method=BY_SIZE[0])]
-    lowest = min(line for method in BY_SIZE for line in _means(where(records, method=method), metric))
-    reach = float(np.mean(simplest)) - lowest
-    axes.set_ylim(lowest - 0.2 * reach, float(np.mean(simplest)) + 1.5 * reach)
-
-
-def _means(records: list[Record], metric: str) -> list[float]:
-    return seed_curves(records, metric, x="rows", by=[])[0].mean.tolist() if records else []
 
 
 PICTURES: dict[str, Callable[[Path], Figure]] = {
