@@ -58,6 +58,9 @@ class SetSize(Study):
                 for network in different(lines, "network")
                 for metric in ("nll", "ks")
             ),
+            f"## Fits that came back as `{AGAINST}`",
+            "Of all fits with so many rows, those with its very scores.",
+            _fallen_back(lines),
             "## What the fits said",
             "Fits that warned or failed, of all fits with so many rows.",
             _notes(lines),
@@ -101,6 +104,21 @@ def _spreads(lines: list[Line], methods: list[str], metric: str) -> str:
         for method in methods
     ]
     return markdown(["method", *(f"{int(size):,} rows" for size in sizes)], rows)
+
+
+def _fallen_back(lines: list[Line]) -> str:
+    sizes, rows = different(lines, "rows"), []
+    simple = {_scores(line) for line in where(lines, method=AGAINST)}
+    for method in different(lines, "method"):
+        found = [where(lines, method=method, rows=size) for size in sizes]
+        same = [sum(_scores(line) in simple for line in mine) for mine in found]
+        if method != AGAINST and any(same):
+            rows.append([method, *(f"{n} of {len(mine)}" for n, mine in zip(same, found, strict=True))])
+    return markdown(["method", *(f"{int(size):,} rows" for size in sizes)], rows)
+
+
+def _scores(line: Line) -> tuple[str, ...]:
+    return tuple(line[column] for column in ("network", "rows", "draw", *METRICS))
 
 
 def _notes(lines: list[Line]) -> str:
