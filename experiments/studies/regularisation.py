@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from experiments.studies.lines import Line, different, markdown, page, where
+from experiments.studies.lines import Line, different, markdown, numbers, page, where
 from experiments.studies.scoring import METRICS, noted, scored
 from experiments.studies.sets import PLACE, RowSet, drawn, trained
 from experiments.studies.study import Done, Job, Study
@@ -107,27 +107,41 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     return mean, mean - reach, mean + reach
 
 
-def differences(lines: list[Line], way: str, metric: str = "nll") -> dict[str, list[float]]:
-    """Return a way's metric less that of the plain fit, by network, draw by draw."""
+def differences(lines: list[Line], way: str, metric: str = "nll") -> dict[str, dict[str, float]]:
+    """Return a way's metric less that of the plain fit, by network and draw, where both fits went well."""
+    plain, ours = (
+        {(line["network"], line["draw"]): float(line[metric]) for line in where(lines, way=name) if line[metric]}
+        for name in (PLAIN, way)
+    )
     return {
-        network: [
-            float(line[metric]) - float(where(lines, network=network, draw=line["draw"], way=PLAIN)[0][metric])
-            for line in where(lines, network=network, way=way)
-        ]
+        network: {
+            draw: value - plain[name, draw]
+            for (name, draw), value in ours.items()
+            if name == network and (name, draw) in plain
+        }
         for network in different(lines, "network")
     }
+
+
+def over_networks(found: dict[str, dict[str, float]]) -> list[float]:
+    """Return the mean over networks of each draw that all networks have."""
+    draws = sorted(set.intersection(*(set(mine) for mine in found.values())))
+    return [float(np.mean([mine[draw] for mine in found.values()])) for draw in draws]
 
 
 def _against_plain(lines: list[Line]) -> str:
     networks, rows = different(lines, "network"), []
     for way in different(lines, "way"):
         found = differences(lines, way)
-        mean, low, high = interval([float(np.mean(draw)) for draw in zip(*found.values(), strict=True)])
+        draws = over_networks(found)
+        if not draws:
+            continue
+        mean, low, high = interval(draws)
         verdict = "helps" if high < 0 else "hurts" if low > 0 else ""
         overall = ["", "", ""] if way == PLAIN else [f"{mean:+.4f}", f"{low:+.4f} to {high:+.4f}", verdict]
-        by_network = [f"{np.mean(found[network]):+.4f}" for network in networks]
+        by_network = [f"{np.mean(list(found[network].values())):+.4f}" for network in networks]
         means = [
-            f"{np.mean([float(line[metric]) for line in where(lines, way=way)]):.{METRICS[metric].digits}f}"
+            f"{np.mean(numbers(where(lines, way=way), metric)):.{METRICS[metric].digits}f}"
             for metric in ("nll", "ks", "accuracy")
         ]
         rows.append([way, *overall, *by_network, *means])

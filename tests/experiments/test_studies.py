@@ -226,7 +226,10 @@ def test_differences_are_paired_and_their_interval_is_students() -> None:
         for way, value in zip((PLAIN, "dropout 0.1"), values, strict=True)
     ]
     found = regularisation.differences(lines, "dropout 0.1")
-    assert found == {"a": pytest.approx([-0.1, -0.3]), "b": pytest.approx([0.1, 0.0])}
+    assert found == {"a": pytest.approx({"0": -0.1, "1": -0.3}), "b": pytest.approx({"0": 0.1, "1": 0.0})}
+    assert regularisation.over_networks(found) == pytest.approx([0.0, -0.15])
+    # A draw that not all networks have yet says nothing of all of them.
+    assert len(regularisation.over_networks(regularisation.differences(lines[:-1], "dropout 0.1"))) == 1
     # Means of the draws 0 and -0.15: mean -0.075, standard error 0.075, times 12.706 of one degree of freedom.
     assert regularisation.interval([0.0, -0.15]) == pytest.approx((-0.075, -1.028, 0.878), abs=1e-3)
 
