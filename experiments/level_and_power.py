@@ -193,7 +193,7 @@ def markdown(found: dict[tuple[str, Cell], tuple[int, int]]) -> str:
     shares = {key: (rejected / repetitions, repetitions) for key, (repetitions, rejected) in found.items()}
     level = {key: share for key, share in shares.items() if key[1].sharpness == CALIBRATED}
     power = {key: share for key, share in shares.items() if key[1].sharpness == OFF}
-    fair = {key: share for key, share in level.items() if not key[0].endswith("ignored") and key[0] != HOLM}
+    fair = {key: share for key, share in level.items() if not key[0].endswith("ignored")}
     any_class = [share[0] for key, share in level.items() if key[0] == HOLM]
     strange = [said(key, share) for key, share in fair.items() if not LOWEST <= share[0] <= HIGHEST]
     weak = [said(key, share) for key, share in power.items() if key[1].rows == 10_000 and share[0] <= WANTED_POWER]

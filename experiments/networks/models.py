@@ -66,7 +66,7 @@ def new_network(shape: str, n_colours: int, generator: torch.Generator) -> nn.Se
         if isinstance(layer, nn.Linear):
             nn.init.zeros_(layer.bias)
     # torch's types leave this argument of `to` out.
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's types leave this form out
     return network
 
 
