@@ -35,6 +35,14 @@ def loss_of(log_probabilities: Numbers, labels: Numbers) -> float:
 # The two recipes.
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_that_never_left_their_start_say_that_temperature_is_returned(seed: int) -> None:
+    world = sample(by_class, 3, 60, seed=seed)  # rounding makes gains of 1e-17 here, larger than their own errors
+    with pytest.warns(GlayersWarning, match=r"gained 0 \+- 0 out of fold.*temperature scaling is returned"):
+        g = GLayers(max_epochs=0, random_state=0).fit(world.logits, world.labels)
+    assert g.map_.n_parameters == 1
+
+
 @pytest.mark.parametrize("columns", [3, 10])
 def test_no_constant_added_to_a_row_changes_the_default_recipe(columns: int) -> None:
     z, labels = bent(300, columns)

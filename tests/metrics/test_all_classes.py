@@ -1,10 +1,12 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers import BadPredictions, metrics
-from glayers.metrics.all_classes import Steps
+from glayers.metrics.all_classes import Steps, step_down
 from glayers.metrics.checks import check
 from tests.metrics.simulation import sample
 from tests.strategies import make_case
@@ -12,13 +14,13 @@ from tests.strategies import make_case
 
 @given(seed=st.integers(0, 2**16), n=st.integers(1, 60), k=st.integers(2, 9), digits=st.integers(1, 8))
 @settings(max_examples=80, deadline=None)
-def test_the_places_of_the_hits_give_the_mean_of_the_class_errors(seed: int, n: int, k: int, digits: int) -> None:
+def test_the_places_of_the_hits_give_the_class_errors(seed: int, n: int, k: int, digits: int) -> None:
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.ones(k), n).round(digits)  # one digit: many equal scores
     y, weights = rng.integers(0, k, n), rng.random(n) + 0.01
     for given_weights in (None, weights):
         steps = Steps.of(check(p, y, given_weights))
-        assert steps.mean_ks(y) == pytest.approx(metrics.classwise_ks(p, y, given_weights), abs=1e-12)
+        assert steps.ks(y) == pytest.approx(metrics.class_ks(p, y, given_weights), abs=1e-12)
 
 
 def test_it_agrees_with_the_test_of_any_metric() -> None:
@@ -79,3 +81,64 @@ def test_rows_that_are_no_probabilities_are_refused() -> None:
         metrics.mean_class_ks_test([[0.3, 0.7], [0.2, 0.8]], [0, 1], n_resamples=5)
     with pytest.raises(BadPredictions, match="at least 2 different values"):
         metrics.mean_class_ks_test([[0.3, 0.7], [0.2, 0.8]], [0, 1], groups=[1, 1])
+
+
+def test_the_class_that_is_off_is_found_among_many() -> None:
+    p, y = sample(2, 4_000, 30)
+    y = np.where((y == 7) & (np.arange(4_000) % 2 == 0), 8, y)  # half of class 7 is class 8 in truth
+    found = metrics.classwise_ks_test(p, y)
+    assert found.rejected == (7, 8)
+    assert found.classes[7] == metrics.class_ks_test(p, y, 7)
+    assert found.together == metrics.mean_class_ks_test(p, y)
+    assert found.p_value == found.together.p_value
+    grouped = metrics.classwise_ks_test(p, y, groups=np.arange(4_000) // 2, method="resampling", n_resamples=199)
+    assert grouped.rejected == (7, 8)
+    calibrated = metrics.classwise_ks_test(*sample(3, 4_000, 30), n_resamples=199)
+    assert calibrated.rejected == ()
+
+
+def test_the_smallest_corrected_p_value_of_a_calibrated_model_is_uniform() -> None:
+    joint, holm = [], []
+    for seed in range(200):
+        found = metrics.classwise_ks_test(*sample(seed, 200, 2), n_resamples=99, random_state=seed)
+        joint.append(min(found.adjusted))
+        holm.append(metrics.adjust([test.p_value for test in found.classes]).min())
+    assert np.mean(joint) == pytest.approx(0.5, abs=0.07)  # standard error 0.02
+    assert np.mean(holm) > 0.6  # two classes say nearly the same, and Holm's method counts them twice
+
+
+@given(seed=st.integers(0, 2**16), k=st.integers(1, 6), ties=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_step_down_agrees_with_a_slow_loop(seed: int, k: int, ties: bool) -> None:
+    rng = np.random.default_rng(seed)
+    values, drawn = rng.random(k), rng.random((25, k))
+    if ties:
+        values, drawn = values.round(1), drawn.round(1)
+    slow = np.ones(k)
+    for c in range(k):
+        # A class is rejected only with all that are larger: its p-value is the largest of theirs.
+        larger = [d for d in range(k) if values[d] > values[c]] + [c]
+        slow[c] = max(
+            (1 + sum(max(row[e] for e in range(k) if values[e] <= values[d]) >= values[d] for row in drawn)) / 26
+            for d in larger
+        )
+    assert step_down(values, drawn) == pytest.approx(slow)
+
+
+def test_classes_that_cannot_be_or_must_be_are_no_trouble() -> None:
+    p = np.tile([0.5, 0.5, 0.0], (40, 1))
+    fair, wrong = np.arange(40) % 2, np.where(np.arange(40) == 0, 2, np.arange(40) % 2)
+    assert metrics.classwise_ks_test(p, fair, n_resamples=99).rejected == ()
+    assert metrics.classwise_ks_test(p, wrong, n_resamples=99).rejected == (2,)
+
+
+def test_groups_keep_the_chance_that_any_class_is_named() -> None:
+    named = {"without": 0, "with": 0}
+    for seed in range(60):
+        p, y = sample(seed, 60, 5)
+        rows = np.repeat(np.arange(60), 5)
+        how: dict[str, Any] = {"method": "resampling", "n_resamples": 39}
+        named["without"] += bool(metrics.classwise_ks_test(p[rows], y[rows], **how).rejected)
+        named["with"] += bool(metrics.classwise_ks_test(p[rows], y[rows], groups=rows, **how).rejected)
+    assert named["without"] > 30
+    assert named["with"] <= 8  # 3 expected, deviation 1.7

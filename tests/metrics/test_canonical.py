@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from glayers import BadPredictions, metrics
+from glayers.metrics import canonical
 from tests.metrics.simulation import sample
 from tests.strategies import Case, Numbers, cases, make_case
 
@@ -126,6 +127,28 @@ def test_calibrated_models_are_rejected_at_the_level(estimator: Any) -> None:
     how: dict[str, Any] = {"n_resamples": 99, "estimator": estimator, "block_size": 60}
     rejected = [metrics.skce_test(*sample(seed, 180, 5), **how).rejected for seed in range(200)]
     assert 1 <= sum(rejected) <= 22  # 10 expected, standard deviation 3.1
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(100) // 2])
+def test_sure_models_that_never_missed_are_not_rejected(groups: Any) -> None:
+    # Residuals that change sign know no chance of a miss that was not seen: 90 of 100 calibrated models were rejected.
+    sure = np.random.default_rng(0).uniform(0.998, 1, 100)
+    test = metrics.skce_test(np.column_stack([sure, 1 - sure]), np.zeros(100, dtype=int), groups=groups)
+    assert test.p_value > 0.5
+
+
+@pytest.mark.parametrize("k", [3, 12])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_redrawn_labels_have_the_error_of_those_labels(k: int, weighted: bool) -> None:
+    p, y, w = make_case(6, 270, k)  # 256 + 14: three tiles
+    rng = np.random.default_rng(1)
+    pairs = canonical._Pairs.of(p, y, w if weighted else None, None, "gaussian", 0.4, rng)
+    block = rng.permutation(270)
+    redrawn = canonical._Redrawn.of(pairs, block, 4, rng)
+    sums = sum(times * redrawn.equal_labels(a, b, times) for a, b, times in canonical._tiles(270)) + redrawn.rest()
+    for found, labels in zip(sums / pairs.mass([block]), redrawn.labels, strict=True):
+        direct = slow_skce(p[block], labels, w[block] if weighted else np.ones(270), block, "gaussian", 0.4)
+        assert found == pytest.approx(direct, abs=1e-12)
 
 
 def test_a_temperature_off_by_a_fifth_is_found_in_ten_thousand_rows() -> None:

@@ -32,6 +32,8 @@ from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Centre, Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
+_ROUNDING = 1e-12
+
 
 def fit_default(plan: Plan, given: Predictions) -> Fitted:
     """Fit g-layers by cross-validated early stopping, from temperature."""
@@ -54,6 +56,8 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     # Both sides start from the same temperature, so that only what the layers learned can make a difference.
     base = _losses(plan.loss, fallback(given.logits.astype(np.float64)), given.labels)
     share, gain, error = _best_share(plan.loss, base, inputs, layers, given)
+    if abs(gain) < _ROUNDING:  # the layers never left their start
+        gain = error = 0.0
     reason = f"least out-of-fold loss at epoch {stopped}"
     if stopped == plan.max_epochs:
         reason += ", the last one allowed: max_epochs may be raised"

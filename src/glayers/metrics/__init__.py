@@ -1,6 +1,6 @@
 """Probabilities and labels -> numbers: pure functions, NumPy only, weights everywhere."""
 
-from glayers.metrics.all_classes import mean_class_ks_test
+from glayers.metrics.all_classes import ClasswiseTest, classwise_ks_test, mean_class_ks_test
 from glayers.metrics.bins import (
     class_ece,
     classwise_ece,
@@ -24,9 +24,7 @@ from glayers.metrics.decomposition import (
     top_class_corp,
 )
 from glayers.metrics.inference import (
-    ClasswiseTest,
     class_ks_test,
-    classwise_ks_test,
     ece_test,
     ks_test,
     ks_test_of,

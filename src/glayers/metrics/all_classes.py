@@ -1,10 +1,12 @@
-"""Probabilities and labels -> the test of `classwise_ks`: whether the classes together are further off than chance.
+"""Probabilities and labels -> whether the classes together are further off than chance, and which of them are.
 
 A class that never hits only brings its running sum down, so the sum's extremes lie at its hits. A row hits one class,
 hence n places decide a resample, not n * k: what the scores add up to at each of them is computed once, and drawn
 labels only choose among it.
 """
 
+import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +16,75 @@ from glayers.metrics.checks import Checked, check
 from glayers.metrics.events import class_event
 from glayers.metrics.ks import class_ks
 from glayers.metrics.redrawing import group_numbers, random_signs, redrawn_labels, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, judge_by_draws
-from glayers.metrics.walks import Walk
+from glayers.metrics.verdicts import CalibrationTest, Draws, judge_by_draws, milder, rejects
+from glayers.metrics.waiting import waiting_bar
+from glayers.metrics.walks import Method, Walk, largest_gap_test
 from glayers.probabilities import check_probability_rows
 
 _ENTRIES = 1 << 20  # of a batch of resamples: 8 MB
+_SAME = 1e-12  # sums that are equal on paper may differ by rounding
+_NOTHING = 1e-9  # an error that rounding makes
+
+
+@dataclass(frozen=True)
+class ClasswiseTest:
+    """The test of all classes together, that of each, and p-values of each that allow for there being many.
+
+    `together` says whether the classes are calibrated, `rejected` which of them are not. Small errors of many classes
+    may reject the whole while no single class can be named.
+    """
+
+    together: CalibrationTest
+    classes: tuple[CalibrationTest, ...]
+    adjusted: tuple[float, ...]
+    level: float
+
+    @property
+    def p_value(self) -> float:
+        """That of all classes together."""
+        return self.together.p_value
+
+    @property
+    def rejected(self) -> tuple[int, ...]:
+        """The classes that are not calibrated: a calibrated model shows any with a chance of 1 - level."""
+        return tuple(c for c, p in enumerate(self.adjusted) if rejects(p, self.level))
+
+
+def classwise_ks_test(
+    probabilities: object,
+    labels: object,
+    weights: object = None,
+    groups: object = None,
+    *,
+    method: Method = "asymptotic",
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int | None = 0,
+    progress: bool | None = None,
+) -> ClasswiseTest:
+    """Test `class_ks` of every class, and all of them together by `mean_class_ks_test`.
+
+    `classes` holds each class's own test, by a method as in `ks_test`. Of a hundred such tests five fail by chance, so
+    `adjusted` holds every class against the largest error of any class in redrawn labels, which knows what classes owe
+    to each other: step-down of Westfall and Young, "Resampling-Based Multiple Testing", 1993. Errors are measured in
+    bounds that each class alone exceeds with a chance of (1 - level) / k. For other corrections see `adjust`.
+
+    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
+    >>> found = classwise_ks_test(p, y)
+    >>> found.rejected, found.p_value < 0.01
+    ((0, 2), True)
+    """
+    checked = check(probabilities, labels, weights)
+    draws = Draws(n_resamples, level, random_state)
+    walks = [Walk.of(class_event(checked, c), weights, groups) for c in range(checked.probabilities.shape[1])]
+    classes = tuple(largest_gap_test(walk, method, draws) for walk in walks)
+    drawn = _Drawn.of(checked, weights, groups, draws, progress)
+    bounds = np.array([walk.coins().reached_with_chance((1 - level) / len(walks)) for walk in walks])
+    adjusted = step_down(_in_bounds(drawn.values[None], bounds)[0], _in_bounds(drawn.rows, bounds))
+    if drawn.signs is not None:
+        with_groups = step_down(_in_bounds(drawn.values[None], bounds)[0], _in_bounds(drawn.signs, bounds))
+        adjusted = np.maximum(adjusted, with_groups)
+    return ClasswiseTest(drawn.judge_mean(level), classes, tuple(adjusted.tolist()), level)
 
 
 def mean_class_ks_test(
@@ -30,11 +96,12 @@ def mean_class_ks_test(
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
+    progress: bool | None = None,
 ) -> CalibrationTest:
-    """Test `classwise_ks`, the mean over classes: labels are drawn anew, or whole groups change their sign.
+    """Test `classwise_ks`, the mean over classes: labels are drawn anew, and whole groups change their sign.
 
-    It asks whether the classes are calibrated, where `classwise_ks_test` asks which of them is not: small errors of
-    many classes add up here, and are lost there. Consistency resampling: Broecker and Smith, Weather and Forecasting
+    It asks whether the classes are calibrated, where `classwise_ks_test` also asks which of them are not: small errors
+    of many classes add up here, and are lost there. Consistency resampling: Broecker and Smith, Weather and Forecasting
     2007; Vaicenavicius et al., AISTATS 2019.
 
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
@@ -43,21 +110,69 @@ def mean_class_ks_test(
     (0.1, True)
     """
     checked = check(probabilities, labels, weights)
-    check_probability_rows(checked.probabilities)
     draws = Draws(n_resamples, level, random_state)
-    value = float(class_ks(probabilities, labels, weights).mean())
-    rows = written_out(weights, len(checked.labels))
-    written = checked if rows is None else check(checked.probabilities[rows], checked.labels[rows])
-    steps = Steps.of(written)
-    resamples = redrawn_labels(written.probabilities, n_resamples, draws.generator())
-    drawn = np.array([steps.mean_ks(labels) for labels in resamples])
-    if groups is None:
-        return judge_by_draws(value, drawn, level)
-    # Signs leave the hits as they are, so classes of few hits vary too little, and a mean over many classes shows it:
-    # what single rows lack that change sign, against rows drawn anew, groups lack too.
-    numbers, singles = group_numbers(groups, len(checked.labels)), np.arange(len(written.labels))
-    lacking = drawn.mean() - (_with_signs_changed(written, None, singles, draws).mean() if len(singles) > 1 else 0.0)
-    return judge_by_draws(value, _with_signs_changed(checked, weights, numbers, draws) + lacking, level)
+    return _Drawn.of(checked, weights, groups, draws, progress).judge_mean(level)
+
+
+def step_down(values: Floats, drawn: Floats) -> Floats:
+    """Return p-values of many errors (k,) against drawn ones (resamples, k), for all of them to be read together.
+
+    The largest error is held against the largest drawn of all, the next against the largest of those left, and so on.
+
+    >>> step_down(np.array([3.0, 0.5]), np.array([[1.0, 2.0], [0.4, 0.3], [0.2, 4.0]])).tolist()
+    [0.5, 0.75]
+    """
+    order = np.argsort(-values, kind="stable")
+    of_those_left = np.maximum.accumulate(drawn[:, order[::-1]], axis=1)[:, ::-1]
+    as_large = np.count_nonzero(of_those_left >= values[order] - _SAME, axis=0)
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.maximum.accumulate((1 + as_large) / (1 + len(drawn)))
+    return adjusted
+
+
+class _Drawn(NamedTuple):
+    """Class errors as found (k,), and those of calibrated models, (resamples, k): rows drawn anew, groups by sign."""
+
+    values: Floats
+    rows: Floats
+    signs: Floats | None
+    lacking: float
+
+    @classmethod
+    def of(cls, checked: Checked, weights: object, groups: object, draws: Draws, progress: bool | None) -> "_Drawn":
+        check_probability_rows(checked.probabilities)
+        values = class_ks(checked.probabilities, checked.labels, weights)
+        rows = written_out(weights, len(checked.labels))
+        written = checked if rows is None else check(checked.probabilities[rows], checked.labels[rows])
+        steps = Steps.of(written)
+        drawn = np.empty((draws.n_resamples, len(values)))
+        resamples = redrawn_labels(written.probabilities, draws.n_resamples, draws.generator())
+        with waiting_bar(progress, "redrawing labels", draws.n_resamples) as advance:
+            for i, labels in enumerate(resamples):
+                drawn[i] = steps.ks(labels)
+                advance()
+        if groups is None:
+            return cls(values, drawn, None, 0.0)
+        numbers, singles = group_numbers(groups, len(checked.labels)), np.arange(len(written.labels))
+        # Signs leave the hits as they are, so classes of few hits vary too little, and a mean over many classes shows
+        # it: what single rows lack that change sign, against rows drawn anew, groups lack too.
+        alone = _with_signs_changed(written, None, singles, draws).mean() if len(singles) > 1 else 0.0
+        signs = _with_signs_changed(checked, weights, numbers, draws)
+        return cls(values, drawn, signs, float(drawn.mean() - alone))
+
+    def judge_mean(self, level: float) -> CalibrationTest:
+        """The test of the mean over classes."""
+        value = float(self.values.mean())
+        rows = judge_by_draws(value, self.rows.mean(axis=1), level)
+        if self.signs is None:
+            return rows
+        return milder(rows, judge_by_draws(value, self.signs.mean(axis=1) + self.lacking, level))
+
+
+def _in_bounds(errors: Floats, bounds: Floats) -> Floats:
+    """Errors (m, k) over the bounds of their classes; where a class is certain, any error is too large."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(errors <= _NOTHING, 0.0, np.where(bounds > 0, errors / bounds, math.inf))
 
 
 class Steps(NamedTuple):
@@ -87,13 +202,13 @@ class Steps(NamedTuple):
             total[c] = ends[-1]
         return cls(checked.weights, place, before, through, total)
 
-    def mean_ks(self, labels: Ints) -> float:
-        """`classwise_ks` of these labels.
+    def ks(self, labels: Ints) -> Floats:
+        """`class_ks` of these labels.
 
         >>> from glayers.metrics.checks import check
         >>> p, y = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]
-        >>> round(Steps.of(check(p, y, None)).mean_ks(np.array(y)), 12), class_ks(p, y).mean().round(12).item()
-        (0.266666666667, 0.266666666667)
+        >>> Steps.of(check(p, y, None)).ks(np.array(y)).round(12).tolist(), class_ks(p, y).round(12).tolist()
+        ([0.1, 0.4, 0.3], [0.1, 0.4, 0.3])
         """
         rows = np.arange(len(labels))
         key = labels.astype(np.int64) * len(labels) + self.place[rows, labels]
@@ -112,14 +227,14 @@ class Steps(NamedTuple):
         at_end[label[first]] += np.diff(np.append(until[first], hits[-1]))
         largest = np.abs(at_end)
         largest[label[first]] = np.maximum(largest[label[first]], np.maximum.reduceat(gaps, np.flatnonzero(first)))
-        return float(largest.mean())
+        return largest
 
 
 def _with_signs_changed(checked: Checked, weights: object, groups: Ints, draws: Draws) -> Floats:
-    """`classwise_ks` where every group's residuals, of all classes together, keep or change their sign."""
+    """`class_ks` where every group's residuals, of all classes together, keep or change their sign."""
     signs = random_signs(draws.generator(), draws.n_resamples, int(groups.max()) + 1)
     walks = (Walk.of(class_event(checked, c), weights, groups) for c in range(checked.probabilities.shape[1]))
-    return np.mean([_largest_with(signs, walk) for walk in walks], axis=0)
+    return np.column_stack([_largest_with(signs, walk) for walk in walks])
 
 
 def _largest_with(signs: Array, walk: Walk) -> Floats:

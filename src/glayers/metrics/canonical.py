@@ -15,8 +15,8 @@ from glayers.arrays import Array, Floats, Ints
 from glayers.errors import BadPredictions
 from glayers.metrics.checks import check
 from glayers.metrics.kernels import Kernel, KernelName, make_kernel
-from glayers.metrics.redrawing import group_numbers, random_signs, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, check_seed, judge_by_draws
+from glayers.metrics.redrawing import group_numbers, random_signs, redrawn_labels, written_out
+from glayers.metrics.verdicts import CalibrationTest, Draws, check_seed, judge_by_draws, milder
 from glayers.metrics.waiting import waiting_bar
 from glayers.probabilities import check_probability_rows
 from glayers.settings import whole_number
@@ -24,6 +24,7 @@ from glayers.settings import whole_number
 Estimator: TypeAlias = Literal["blocked", "quadratic"]
 _ESTIMATORS: tuple[Estimator, ...] = ("blocked", "quadratic")
 _TILE = 256  # rows of a tile of pairs: 512 kB in float64
+_FEW_CLASSES = 8  # up to here a product of matrices for each class is faster than comparing the labels of every pair
 
 
 def skce(
@@ -76,10 +77,10 @@ def skce_test(
 ) -> CalibrationTest:
     """Test calibration in all classes at once.
 
-    The p-value is that of the wild bootstrap: residuals change sign at random, row by row or, with groups, group by
-    group, which leaves each h its size. `kernel` is "gaussian", or the slower "laplacian" or "total_variation";
-    `bandwidth` is a quarter of the median distance of two rows unless given. Widmann et al., NeurIPS 2019; Dehling and
-    Mikosch, Journal of Multivariate Analysis 1994.
+    Labels are drawn anew from the probabilities. With groups the residuals of whole groups change sign as well, which
+    leaves each h its size, and the error must be too large for both. `kernel` is "gaussian", or the slower "laplacian"
+    or "total_variation"; `bandwidth` is a quarter of the median distance of two rows unless given. Widmann et al.,
+    NeurIPS 2019; with groups the wild bootstrap of Dehling and Mikosch, Journal of Multivariate Analysis 1994.
 
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
     >>> skce_test(p, y).p_value < 0.01
@@ -89,15 +90,24 @@ def skce_test(
     rng = draws.generator()
     pairs = _Pairs.of(probabilities, labels, weights, groups, kernel, bandwidth, rng)
     blocks = pairs.blocks(estimator, block_size, rng)
-    sums = np.zeros(1 + n_resamples)
-    with waiting_bar(progress, "pairs of rows", len(blocks)) as advance:
-        for block, signs in zip(blocks, _signs(pairs.groups, blocks, n_resamples, rng), strict=True):
-            for left, right, times in _tiles(len(block)):
-                turned = pairs.products(block[left], block[right]) @ signs[right].astype(np.float64)
-                sums += times * (turned * signs[left]).sum(axis=0)
-            advance()
-    means = sums / pairs.mass(blocks)
-    return judge_by_draws(float(means[0]), means[1:], level)
+    tiles = [list(_tiles(len(block))) for block in blocks]
+    drawn = np.zeros(1 + n_resamples)
+    turned = np.zeros(1 + n_resamples)
+    with waiting_bar(progress, "pairs of rows", sum(map(len, tiles))) as advance:
+        for block, signs, its_tiles in zip(blocks, _signs(pairs.groups, blocks, n_resamples, rng), tiles, strict=True):
+            redrawn = _Redrawn.of(pairs, block, n_resamples, rng)
+            for left, right, times in its_tiles:
+                drawn += times * redrawn.equal_labels(left, right, times)
+                if signs is not None:
+                    products = pairs.products(block[left], block[right])
+                    turned += times * (products @ signs[right].astype(np.float64) * signs[left]).sum(axis=0)
+                advance()
+            drawn += redrawn.rest()
+    mass = pairs.mass(blocks)
+    rows = judge_by_draws(float(drawn[0] / mass), drawn[1:] / mass, level)
+    if groups is None:
+        return rows
+    return milder(rows, judge_by_draws(float(turned[0] / mass), turned[1:] / mass, level))
 
 
 class _Pairs(NamedTuple):
@@ -141,16 +151,21 @@ class _Pairs(NamedTuple):
         n_blocks = 1 if estimator == "quadratic" else max(1, len(self.rows) // size)
         return np.array_split(rng.permutation(len(self.rows)), n_blocks)
 
-    def products(self, left: Ints, right: Ints) -> Floats:
-        """Return w w' h of each pair of two lists of places, 0 within a group."""
-        p = self.probabilities[self.rows[left]].astype(np.float64)
-        q = self.probabilities[self.rows[right]].astype(np.float64)
-        mine, theirs = self.labels[left], self.labels[right]
-        # r.r' = p.p' - p(label') - p'(label) + [label = label']: no one-hot arrays needed
-        residuals = p @ q.T - p[:, theirs] - q[:, mine].T + (mine[:, None] == theirs)
+    def said(self, places: Ints) -> Floats:
+        """The probabilities of rows."""
+        return self.probabilities[self.rows[places]].astype(np.float64)
+
+    def alike(self, left: Ints, right: Ints) -> Floats:
+        """Return w w' k(p, p') of each pair of two lists of places, 0 within a group."""
         units = (left, right) if self.groups is None else (self.groups[left], self.groups[right])
         counted = (units[0][:, None] != units[1]) * (self.weights[left][:, None] * self.weights[right])
-        return self.kernel(p, q) * residuals * counted
+        return self.kernel(self.said(left), self.said(right)) * counted
+
+    def products(self, left: Ints, right: Ints) -> Floats:
+        """Return w w' h of each pair of two lists of places, 0 within a group."""
+        # r.r' = p.p' - p(label') - p'(label) + [label = label']: no one-hot arrays needed
+        p, q, mine, theirs = self.said(left), self.said(right), self.labels[left], self.labels[right]
+        return self.alike(left, right) * (p @ q.T - p[:, theirs] - q[:, mine].T + (mine[:, None] == theirs))
 
     def mass(self, blocks: list[Ints]) -> float:
         """The sum of w w' over the pairs that are compared: all pairs of a block less those within its groups."""
@@ -164,6 +179,43 @@ class _Pairs(NamedTuple):
         return total
 
 
+class _Redrawn(NamedTuple):
+    """The sum of w w' h over a block, for labels as they are and drawn anew: only the labels' part of h changes."""
+
+    pairs: _Pairs
+    block: Ints
+    labels: Array  # (1 + resamples, rows)
+    likely: Floats  # the sum of w w' k(p, p') p' over the other rows, (rows, classes): filled tile by tile
+
+    @classmethod
+    def of(cls, pairs: _Pairs, block: Ints, n_resamples: int, rng: np.random.Generator) -> "_Redrawn":
+        said = pairs.said(block)
+        labels = np.empty((1 + n_resamples, len(block)), dtype=np.min_scalar_type(said.shape[1]))
+        labels[0] = pairs.labels[block]
+        for to, drawn in zip(labels[1:], redrawn_labels(said, n_resamples, rng), strict=True):
+            to[:] = drawn
+        return cls(pairs, block, labels, np.zeros(said.shape))
+
+    def equal_labels(self, left: slice, right: slice, times: int) -> Floats:
+        """The sum of w w' k(p, p') over the pairs of a tile whose labels are equal, (1 + resamples,)."""
+        alike = self.pairs.alike(self.block[left], self.block[right])
+        self.likely[left] += alike @ self.pairs.said(self.block[right])
+        if times == 2:
+            self.likely[right] += alike.T @ self.pairs.said(self.block[left])
+        n_classes = self.likely.shape[1]
+        if n_classes <= _FEW_CLASSES:
+            mine, theirs = self.labels[:, left].T, self.labels[:, right].T
+            each = ((alike @ (theirs == c).astype(np.float64) * (mine == c)).sum(axis=0) for c in range(n_classes))
+            return np.sum(list(each), axis=0)
+        flat, equal = alike.ravel(), np.empty(alike.shape)
+        return np.array([flat @ np.equal(row[left, None], row[right], out=equal).ravel() for row in self.labels])
+
+    def rest(self) -> Floats:
+        """What p.p' - p(label') - p'(label) adds, once every tile is in."""
+        of_label = np.take_along_axis(self.likely, self.labels.T.astype(np.int64), axis=1).sum(axis=0)
+        return float((self.likely * self.pairs.said(self.block)).sum()) - 2 * of_label
+
+
 def _tiles(n_rows: int) -> Iterator[tuple[slice, slice, int]]:
     """Yield the upper triangle of a square of pairs in tiles, and how often each counts."""
     starts = range(0, n_rows, _TILE)
@@ -172,10 +224,13 @@ def _tiles(n_rows: int) -> Iterator[tuple[slice, slice, int]]:
             yield slice(top, top + _TILE), slice(left, left + _TILE), 1 if top == left else 2
 
 
-def _signs(groups: Ints | None, blocks: list[Ints], n_resamples: int, rng: np.random.Generator) -> Iterator[Array]:
-    """Yield the signs of the rows of each block, (rows, 1 + resamples): as they are, then at random."""
-    units = blocks if groups is None else [groups[block] for block in blocks]
+def _signs(
+    groups: Ints | None, blocks: list[Ints], n_resamples: int, rng: np.random.Generator
+) -> Iterator[Array | None]:
+    """Yield the signs of the rows of each block, (rows, 1 + resamples): as they are, then at random by group."""
     of_group = None if groups is None else random_signs(rng, int(groups.max()) + 1, n_resamples)
-    for unit in units:
-        drawn = random_signs(rng, len(unit), n_resamples) if of_group is None else of_group[unit]
-        yield np.column_stack([np.ones(len(unit), dtype=np.int8), drawn])
+    for block in blocks:
+        if groups is None or of_group is None:
+            yield None
+        else:
+            yield np.column_stack([np.ones(len(block), dtype=np.int8), of_group[groups[block]]])

@@ -2,35 +2,17 @@
 
 Chance is what a calibrated model shows on the same rows (`redrawing.py`). Each test is about one event a row: given the
 scores, its hits are coin flips, and errors such as KS and ECE are functions of running sums of hit - score. So labels
-need not be drawn, and for KS not even coins. `consistency.py` has any other metric, `canonical.py` all classes at once.
+need not be drawn, and for KS not even coins. `consistency.py` has any other metric, `all_classes.py` and `canonical.py`
+have all classes at once.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from glayers.metrics.bins import Binning
 from glayers.metrics.checks import check, check_scored, top
-from glayers.metrics.corrections import Correction, adjust
 from glayers.metrics.events import class_event, rank_event, subset_event, within_top_event
-from glayers.metrics.verdicts import CalibrationTest, Draws, rejects
+from glayers.metrics.verdicts import CalibrationTest, Draws
 from glayers.metrics.walks import Method, Walk, largest_gap_test, summed_gaps_test
-
-
-@dataclass(frozen=True)
-class ClasswiseTest:
-    """The test of each class, and p-values corrected for there being many. Holm 1979; Benjamini and Hochberg 1995.
-
-    It says which classes are off. Whether the classes are calibrated at all is `mean_class_ks_test`'s question.
-    """
-
-    classes: tuple[CalibrationTest, ...]
-    adjusted: tuple[float, ...]
-    level: float
-
-    @property
-    def rejected(self) -> tuple[int, ...]:
-        """The classes that are not calibrated, by their corrected p-values."""
-        return tuple(c for c, p in enumerate(self.adjusted) if rejects(p, self.level))
 
 
 def ks_test(
@@ -128,38 +110,6 @@ def ks_test_of(
     """
     event = check_scored(scores, hits, weights)
     return largest_gap_test(Walk.of(event, weights, groups), method, Draws(n_resamples, level, random_state))
-
-
-def classwise_ks_test(
-    probabilities: object,
-    labels: object,
-    weights: object = None,
-    groups: object = None,
-    *,
-    method: Method = "asymptotic",
-    correction: Correction = "holm",
-    n_resamples: int = 1000,
-    level: float = 0.95,
-    random_state: int | None = 0,
-) -> ClasswiseTest:
-    """Test `class_ks` of every class, with p-values corrected for their number.
-
-    Resampling cannot show a p-value below 1 / (n_resamples + 1), nor one below k times that after correction of k
-    classes: for many classes use "asymptotic", or draw 100 resamples a class. Methods as in `ks_test`, corrections as
-    in `adjust`; Arrieta-Ibarra et al., 2022; Holm, 1979.
-
-    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
-    >>> classwise_ks_test(p, y).rejected
-    (0, 2)
-    """
-    checked = check(probabilities, labels, weights)
-    draws = Draws(n_resamples, level, random_state)
-    tests = tuple(
-        largest_gap_test(Walk.of(class_event(checked, c), weights, groups), method, draws)
-        for c in range(checked.probabilities.shape[1])
-    )
-    adjusted = adjust([test.p_value for test in tests], correction)
-    return ClasswiseTest(tests, tuple(adjusted.tolist()), level)
 
 
 def ece_test(
