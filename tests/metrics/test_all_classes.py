@@ -27,7 +27,7 @@ def test_it_agrees_with_the_test_of_any_metric() -> None:
     p, y = sample(11, 400, 4, sharpness=1.15)
     made = metrics.mean_class_ks_test(p, y, n_resamples=999)
     general = metrics.consistency_test(metrics.classwise_ks, p, y, n_resamples=999)
-    assert made.value == general.value
+    assert made.value == pytest.approx(general.value, rel=1e-12)
     assert made.p_value == general.p_value  # the same labels are drawn
     assert made.bound == pytest.approx(general.bound, abs=1e-12)
 
@@ -125,11 +125,35 @@ def test_step_down_agrees_with_a_slow_loop(seed: int, k: int, ties: bool) -> Non
     assert step_down(values, drawn) == pytest.approx(slow)
 
 
-def test_classes_that_cannot_be_or_must_be_are_no_trouble() -> None:
-    p = np.tile([0.5, 0.5, 0.0], (40, 1))
-    fair, wrong = np.arange(40) % 2, np.where(np.arange(40) == 0, 2, np.arange(40) % 2)
-    assert metrics.classwise_ks_test(p, fair, n_resamples=99).rejected == ()
-    assert metrics.classwise_ks_test(p, wrong, n_resamples=99).rejected == (2,)
+@pytest.mark.parametrize("groups", [None, np.arange(400) // 2])
+def test_a_class_that_cannot_be_is_found_and_hides_no_other(groups: Any) -> None:
+    p, row = np.tile([0.5, 0.3, 0.2, 0.0], (400, 1)), np.arange(400)
+    fair = np.select([row % 10 < 5, row % 10 < 8], [0, 1], 2)
+    impossible = np.where(row == 0, 3, fair)
+    off = np.where(fair == 2, np.where(row == 9, 3, 1), fair)  # 1 where 2 is expected
+    how: dict[str, Any] = {"groups": groups, "method": "resampling", "n_resamples": 99}
+    assert metrics.classwise_ks_test(p, fair, **how).rejected == ()
+    assert metrics.classwise_ks_test(p, impossible, **how).rejected == (3,)
+    assert metrics.classwise_ks_test(p, off, **how).rejected == (1, 2, 3)
+
+
+def test_sure_rows_that_hold_are_no_evidence() -> None:
+    p, y = np.tile([1.0, 0.0], (40, 1)), np.zeros(40, dtype=int)
+    found = metrics.classwise_ks_test(p, y, n_resamples=99)
+    assert (found.rejected, found.p_value, found.adjusted) == ((), 1.0, (1.0, 1.0))
+    half = np.array([[1.0, 0.007]], dtype=np.float16).repeat(40, axis=0)  # rows that add up to 1.007
+    assert metrics.classwise_ks_test(half, np.arange(40) % 2, n_resamples=99).rejected == (0, 1)
+
+
+def test_errors_that_are_equal_on_paper_count_as_equal() -> None:
+    n = 3_000
+    p, y = np.tile([0.3, 0.7], (n, 1)), (np.arange(n) % 10 >= 3).astype(int)
+    off = y.copy()
+    off[np.flatnonzero(y)[:10]] = 0  # ten more hits than expected
+    found = metrics.classwise_ks_test(p, off, method="resampling", n_resamples=199)
+    # The running sum has one place, so that hits are all that counts: 900 +- 25.1, and 10 or more away in 69 of 100.
+    assert found.p_value == pytest.approx(0.705, abs=0.1)
+    assert found.adjusted == pytest.approx([found.p_value] * 2)
 
 
 def test_groups_keep_the_chance_that_any_class_is_named() -> None:

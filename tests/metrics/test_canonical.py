@@ -65,6 +65,19 @@ def test_blocks_are_the_mean_over_pairs_that_share_one() -> None:
     assert everything == pytest.approx(metrics.skce(p, y, bandwidth=0.5, estimator="quadratic"), abs=1e-12)
 
 
+def test_rows_of_a_group_are_drawn_as_one_where_surprises_are_few() -> None:
+    # Ten copies of each row and one miss expected in all: signs rejected a third of calibrated models.
+    rejected = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(100), 10)
+        sure = 1 - 0.01 * rng.uniform(0.5, 1.5, 100)
+        y = (rng.random(100) > sure).astype(int)
+        p = np.column_stack([sure, 1 - sure])[groups]
+        rejected += metrics.skce_test(p, y[groups], groups=groups, n_resamples=39, block_size=100).rejected
+    assert rejected <= 13  # 5 expected at most, standard deviation 2.2
+
+
 def test_skce_agrees_with_the_published_values_of_its_authors() -> None:
     # The examples in the README of pycalibration (github.com/devmotion/pycalibration), version of 2021: kernel
     # exp(-|p - p'|) of vectors, and of lone probabilities, whose distance is the total variation of both classes.
@@ -144,8 +157,9 @@ def test_redrawn_labels_have_the_error_of_those_labels(k: int, weighted: bool) -
     rng = np.random.default_rng(1)
     pairs = canonical._Pairs.of(p, y, w if weighted else None, None, "gaussian", 0.4, rng)
     block = rng.permutation(270)
-    redrawn = canonical._Redrawn.of(pairs, block, 4, rng)
-    sums = sum(times * redrawn.equal_labels(a, b, times) for a, b, times in canonical._tiles(270)) + redrawn.rest()
+    (redrawn,) = canonical._chances(pairs, [block], 4, rng)
+    assert isinstance(redrawn, canonical._Redrawn)
+    sums = sum(times * redrawn.of_tile(a, b, times) for a, b, times in canonical._tiles(270)) + redrawn.rest()
     for found, labels in zip(sums / pairs.mass([block]), redrawn.labels, strict=True):
         direct = slow_skce(p[block], labels, w[block] if weighted else np.ones(270), block, "gaussian", 0.4)
         assert found == pytest.approx(direct, abs=1e-12)

@@ -32,7 +32,7 @@ from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Centre, Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
-_ROUNDING = 1e-12
+_ROUNDING = 1e-12  # of a mean loss: what equal predictions may differ by
 
 
 def fit_default(plan: Plan, given: Predictions) -> Fitted:

@@ -5,7 +5,6 @@ hence n places decide a resample, not n * k: what the scores add up to at each o
 labels only choose among it.
 """
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,16 +13,15 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints
 from glayers.metrics.checks import Checked, check
 from glayers.metrics.events import class_event
-from glayers.metrics.ks import class_ks
-from glayers.metrics.redrawing import group_numbers, random_signs, redrawn_labels, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, judge_by_draws, milder, rejects
+from glayers.metrics.redrawing import few_surprises, group_numbers, random_signs, redrawn_labels, written_out
+from glayers.metrics.verdicts import CalibrationTest, Draws, as_large_as, judge_by_draws, rejects
 from glayers.metrics.waiting import waiting_bar
 from glayers.metrics.walks import Method, Walk, largest_gap_test
 from glayers.probabilities import check_probability_rows
 
 _ENTRIES = 1 << 20  # of a batch of resamples: 8 MB
-_SAME = 1e-12  # sums that are equal on paper may differ by rounding
 _NOTHING = 1e-9  # an error that rounding makes
+_CERTAIN = 1e300  # bounds: more than any drawn error
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,8 @@ def classwise_ks_test(
     `classes` holds each class's own test, by a method as in `ks_test`. Of a hundred such tests five fail by chance, so
     `adjusted` holds every class against the largest error of any class in redrawn labels, which knows what classes owe
     to each other: step-down of Westfall and Young, "Resampling-Based Multiple Testing", 1993. Errors are measured in
-    bounds that each class alone exceeds with a chance of (1 - level) / k. For other corrections see `adjust`.
+    bounds that each class alone exceeds with a chance of (1 - level) / k. No p-value of draws is below
+    1 / (n_resamples + 1). For other corrections see `adjust`.
 
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
     >>> found = classwise_ks_test(p, y)
@@ -76,15 +75,17 @@ def classwise_ks_test(
     """
     checked = check(probabilities, labels, weights)
     draws = Draws(n_resamples, level, random_state)
-    walks = [Walk.of(class_event(checked, c), weights, groups) for c in range(checked.probabilities.shape[1])]
-    classes = tuple(largest_gap_test(walk, method, draws) for walk in walks)
     drawn = _Drawn.of(checked, weights, groups, draws, progress)
-    bounds = np.array([walk.coins().reached_with_chance((1 - level) / len(walks)) for walk in walks])
-    adjusted = step_down(_in_bounds(drawn.values[None], bounds)[0], _in_bounds(drawn.rows, bounds))
-    if drawn.signs is not None:
-        with_groups = step_down(_in_bounds(drawn.values[None], bounds)[0], _in_bounds(drawn.signs, bounds))
-        adjusted = np.maximum(adjusted, with_groups)
-    return ClasswiseTest(drawn.judge_mean(level), classes, tuple(adjusted.tolist()), level)
+    classes, bounds = [], np.empty(len(drawn.values))
+    for c, value in enumerate(drawn.values.tolist()):
+        walk = Walk.of(class_event(checked, c), weights, groups)
+        by_draws = method == "resampling"
+        own = judge_by_draws(value, drawn.each[:, c], level) if by_draws else largest_gap_test(walk, method, draws)
+        classes.append(own)
+        bounds[c] = walk.coins().reached_with_chance((1 - level) / len(bounds))
+    bounds = np.where(bounds > 0, bounds, drawn.each.max(axis=0))
+    adjusted = step_down(_in_bounds(drawn.values, bounds), _in_bounds(drawn.each, bounds))
+    return ClasswiseTest(drawn.judge_mean(level), tuple(classes), tuple(adjusted.tolist()), level)
 
 
 def mean_class_ks_test(
@@ -98,7 +99,7 @@ def mean_class_ks_test(
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> CalibrationTest:
-    """Test `classwise_ks`, the mean over classes: labels are drawn anew, and whole groups change their sign.
+    """Test `classwise_ks`, the mean over classes: labels are drawn anew, or whole groups change their sign.
 
     It asks whether the classes are calibrated, where `classwise_ks_test` also asks which of them are not: small errors
     of many classes add up here, and are lost there. Consistency resampling: Broecker and Smith, Weather and Forecasting
@@ -124,55 +125,63 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
     """
     order = np.argsort(-values, kind="stable")
     of_those_left = np.maximum.accumulate(drawn[:, order[::-1]], axis=1)[:, ::-1]
-    as_large = np.count_nonzero(of_those_left >= values[order] - _SAME, axis=0)
+    as_large = np.count_nonzero(as_large_as(of_those_left, values[order]), axis=0)
     adjusted = np.empty(len(values))
     adjusted[order] = np.maximum.accumulate((1 + as_large) / (1 + len(drawn)))
     return adjusted
 
 
 class _Drawn(NamedTuple):
-    """Class errors as found (k,), and those of calibrated models, (resamples, k): rows drawn anew, groups by sign."""
+    """Class errors as found (k,), and what calibrated models show: `each` class (resamples, k), and the `mean`."""
 
     values: Floats
-    rows: Floats
-    signs: Floats | None
-    lacking: float
+    each: Floats
+    mean: Floats
 
     @classmethod
     def of(cls, checked: Checked, weights: object, groups: object, draws: Draws, progress: bool | None) -> "_Drawn":
         check_probability_rows(checked.probabilities)
-        values = class_ks(checked.probabilities, checked.labels, weights)
         rows = written_out(weights, len(checked.labels))
         written = checked if rows is None else check(checked.probabilities[rows], checked.labels[rows])
         steps = Steps.of(written)
-        drawn = np.empty((draws.n_resamples, len(values)))
-        resamples = redrawn_labels(written.probabilities, draws.n_resamples, draws.generator())
-        with waiting_bar(progress, "redrawing labels", draws.n_resamples) as advance:
-            for i, labels in enumerate(resamples):
-                drawn[i] = steps.ks(labels)
-                advance()
+        values = steps.ks(written.labels)
+
+        def redrawn(numbers: Ints | None) -> Floats:
+            drawn = np.empty((draws.n_resamples, len(values)))
+            resamples = redrawn_labels(written.probabilities, draws.n_resamples, draws.generator(), numbers)
+            with waiting_bar(progress, "redrawing labels", draws.n_resamples) as advance:
+                for to, labels in zip(drawn, resamples, strict=True):
+                    to[:] = steps.ks(labels)
+                    advance()
+            return drawn
+
         if groups is None:
-            return cls(values, drawn, None, 0.0)
-        numbers, singles = group_numbers(groups, len(checked.labels)), np.arange(len(written.labels))
+            drawn = redrawn(None)
+            return cls(values, drawn, drawn.mean(axis=1))
+        numbers = group_numbers(groups, len(checked.labels))
+        numbers = numbers if rows is None else numbers[rows]
+        said = written.probabilities.astype(np.float64)
+        if few_surprises(float((1 - said.max(axis=1)).sum()), numbers):
+            drawn = redrawn(numbers)
+            return cls(values, drawn, drawn.mean(axis=1))
         # Signs leave the hits as they are, so classes of few hits vary too little, and a mean over many classes shows
         # it: what single rows lack that change sign, against rows drawn anew, groups lack too.
-        alone = _with_signs_changed(written, None, singles, draws).mean() if len(singles) > 1 else 0.0
-        signs = _with_signs_changed(checked, weights, numbers, draws)
-        return cls(values, drawn, signs, float(drawn.mean() - alone))
+        signs, alone = (_with_signs_changed(written, own, draws) for own in (numbers, np.arange(len(numbers))))
+        mean = signs.mean(axis=1) + (redrawn(None).mean() - alone.mean())
+        hits = said.sum(axis=0)
+        rare = np.array([few_surprises(min(n, len(said) - n), numbers) for n in hits.tolist()])
+        each = np.where(rare, redrawn(numbers), signs) if rare.any() else signs
+        return cls(values, each, mean)
 
     def judge_mean(self, level: float) -> CalibrationTest:
         """The test of the mean over classes."""
-        value = float(self.values.mean())
-        rows = judge_by_draws(value, self.rows.mean(axis=1), level)
-        if self.signs is None:
-            return rows
-        return milder(rows, judge_by_draws(value, self.signs.mean(axis=1) + self.lacking, level))
+        return judge_by_draws(float(self.values.mean()), self.mean, level)
 
 
 def _in_bounds(errors: Floats, bounds: Floats) -> Floats:
-    """Errors (m, k) over the bounds of their classes; where a class is certain, any error is too large."""
+    """Errors (..., k) over the bounds of their classes; where a class is certain, any error is too large."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(errors <= _NOTHING, 0.0, np.where(bounds > 0, errors / bounds, math.inf))
+        return np.where(errors <= _NOTHING, 0.0, np.where(bounds > 0, errors / bounds, _CERTAIN))
 
 
 class Steps(NamedTuple):
@@ -230,10 +239,10 @@ class Steps(NamedTuple):
         return largest
 
 
-def _with_signs_changed(checked: Checked, weights: object, groups: Ints, draws: Draws) -> Floats:
+def _with_signs_changed(written: Checked, groups: Ints, draws: Draws) -> Floats:
     """`class_ks` where every group's residuals, of all classes together, keep or change their sign."""
     signs = random_signs(draws.generator(), draws.n_resamples, int(groups.max()) + 1)
-    walks = (Walk.of(class_event(checked, c), weights, groups) for c in range(checked.probabilities.shape[1]))
+    walks = (Walk.of(class_event(written, c), written.weights, groups) for c in range(written.probabilities.shape[1]))
     return np.column_stack([_largest_with(signs, walk) for walk in walks])
 
 

@@ -6,7 +6,6 @@ is no bridge. Arrieta-Ibarra et al., "Metrics of Calibration for Probabilistic P
 """
 
 import math
-from functools import lru_cache
 
 import numpy as np
 
@@ -36,7 +35,6 @@ def chance_of_leaving(height: float) -> float:
     return 2 * sum(math.sin(m * math.pi / 2) * math.erfc(m * height / math.sqrt(2)) for m in odd)
 
 
-@lru_cache(maxsize=64)  # many classes ask for the same
 def height_left_with_chance(chance: float) -> float:
     """The height that max |B(t)| exceeds with this chance.
 

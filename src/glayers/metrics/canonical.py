@@ -15,8 +15,8 @@ from glayers.arrays import Array, Floats, Ints
 from glayers.errors import BadPredictions
 from glayers.metrics.checks import check
 from glayers.metrics.kernels import Kernel, KernelName, make_kernel
-from glayers.metrics.redrawing import group_numbers, random_signs, redrawn_labels, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, check_seed, judge_by_draws, milder
+from glayers.metrics.redrawing import few_surprises, group_numbers, random_signs, redrawn_labels, written_out
+from glayers.metrics.verdicts import CalibrationTest, Draws, check_seed, judge_by_draws
 from glayers.metrics.waiting import waiting_bar
 from glayers.probabilities import check_probability_rows
 from glayers.settings import whole_number
@@ -77,10 +77,10 @@ def skce_test(
 ) -> CalibrationTest:
     """Test calibration in all classes at once.
 
-    Labels are drawn anew from the probabilities. With groups the residuals of whole groups change sign as well, which
-    leaves each h its size, and the error must be too large for both. `kernel` is "gaussian", or the slower "laplacian"
-    or "total_variation"; `bandwidth` is a quarter of the median distance of two rows unless given. Widmann et al.,
-    NeurIPS 2019; with groups the wild bootstrap of Dehling and Mikosch, Journal of Multivariate Analysis 1994.
+    Labels are drawn anew from the probabilities; with groups the residuals of whole groups change sign instead, which
+    leaves each h its size (`redrawing.py` says when not). `kernel` is "gaussian", or the slower "laplacian" or
+    "total_variation"; `bandwidth` is a quarter of the median distance of two rows unless given. Widmann et al., NeurIPS
+    2019; with groups the wild bootstrap of Dehling and Mikosch, Journal of Multivariate Analysis 1994.
 
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
     >>> skce_test(p, y).p_value < 0.01
@@ -91,23 +91,15 @@ def skce_test(
     pairs = _Pairs.of(probabilities, labels, weights, groups, kernel, bandwidth, rng)
     blocks = pairs.blocks(estimator, block_size, rng)
     tiles = [list(_tiles(len(block))) for block in blocks]
-    drawn = np.zeros(1 + n_resamples)
-    turned = np.zeros(1 + n_resamples)
+    sums = np.zeros(1 + n_resamples)
     with waiting_bar(progress, "pairs of rows", sum(map(len, tiles))) as advance:
-        for block, signs, its_tiles in zip(blocks, _signs(pairs.groups, blocks, n_resamples, rng), tiles, strict=True):
-            redrawn = _Redrawn.of(pairs, block, n_resamples, rng)
+        for chance, its_tiles in zip(_chances(pairs, blocks, n_resamples, rng), tiles, strict=True):
             for left, right, times in its_tiles:
-                drawn += times * redrawn.equal_labels(left, right, times)
-                if signs is not None:
-                    products = pairs.products(block[left], block[right])
-                    turned += times * (products @ signs[right].astype(np.float64) * signs[left]).sum(axis=0)
+                sums += times * chance.of_tile(left, right, times)
                 advance()
-            drawn += redrawn.rest()
-    mass = pairs.mass(blocks)
-    rows = judge_by_draws(float(drawn[0] / mass), drawn[1:] / mass, level)
-    if groups is None:
-        return rows
-    return milder(rows, judge_by_draws(float(turned[0] / mass), turned[1:] / mass, level))
+            sums += chance.rest()
+    means = sums / pairs.mass(blocks)
+    return judge_by_draws(float(means[0]), means[1:], level)
 
 
 class _Pairs(NamedTuple):
@@ -140,7 +132,7 @@ class _Pairs(NamedTuple):
         numbers = None if groups is None else group_numbers(groups, n_rows)[rows]
         if len(rows) < 2:
             raise BadPredictions("pairs of rows need at least 2 rows; got 1")
-        made = make_kernel(kernel, bandwidth, checked.probabilities, rng)
+        made = make_kernel(kernel, bandwidth, checked.probabilities, rows, rng)
         return cls(checked.probabilities, rows, checked.labels[rows], share, numbers, made)
 
     def blocks(self, estimator: Estimator, block_size: int, rng: np.random.Generator) -> list[Ints]:
@@ -154,6 +146,10 @@ class _Pairs(NamedTuple):
     def said(self, places: Ints) -> Floats:
         """The probabilities of rows."""
         return self.probabilities[self.rows[places]].astype(np.float64)
+
+    def expected_misses(self) -> float:
+        """How often the likeliest class is expected to be wrong."""
+        return float((1 - self.probabilities.max(axis=1).astype(np.float64))[self.rows].sum())
 
     def alike(self, left: Ints, right: Ints) -> Floats:
         """Return w w' k(p, p') of each pair of two lists of places, 0 within a group."""
@@ -179,6 +175,21 @@ class _Pairs(NamedTuple):
         return total
 
 
+class _Signs(NamedTuple):
+    """The sum of w w' h over a block, as it is and where the residuals of groups change sign."""
+
+    pairs: _Pairs
+    block: Ints
+    signs: Array  # (rows, 1 + resamples)
+
+    def of_tile(self, left: slice, right: slice, _times: int) -> Floats:
+        products = self.pairs.products(self.block[left], self.block[right])
+        return (products @ self.signs[right].astype(np.float64) * self.signs[left]).sum(axis=0)
+
+    def rest(self) -> float:
+        return 0.0
+
+
 class _Redrawn(NamedTuple):
     """The sum of w w' h over a block, for labels as they are and drawn anew: only the labels' part of h changes."""
 
@@ -187,16 +198,7 @@ class _Redrawn(NamedTuple):
     labels: Array  # (1 + resamples, rows)
     likely: Floats  # the sum of w w' k(p, p') p' over the other rows, (rows, classes): filled tile by tile
 
-    @classmethod
-    def of(cls, pairs: _Pairs, block: Ints, n_resamples: int, rng: np.random.Generator) -> "_Redrawn":
-        said = pairs.said(block)
-        labels = np.empty((1 + n_resamples, len(block)), dtype=np.min_scalar_type(said.shape[1]))
-        labels[0] = pairs.labels[block]
-        for to, drawn in zip(labels[1:], redrawn_labels(said, n_resamples, rng), strict=True):
-            to[:] = drawn
-        return cls(pairs, block, labels, np.zeros(said.shape))
-
-    def equal_labels(self, left: slice, right: slice, times: int) -> Floats:
+    def of_tile(self, left: slice, right: slice, times: int) -> Floats:
         """The sum of w w' k(p, p') over the pairs of a tile whose labels are equal, (1 + resamples,)."""
         alike = self.pairs.alike(self.block[left], self.block[right])
         self.likely[left] += alike @ self.pairs.said(self.block[right])
@@ -212,8 +214,34 @@ class _Redrawn(NamedTuple):
 
     def rest(self) -> Floats:
         """What p.p' - p(label') - p'(label) adds, once every tile is in."""
-        of_label = np.take_along_axis(self.likely, self.labels.T.astype(np.int64), axis=1).sum(axis=0)
-        return float((self.likely * self.pairs.said(self.block)).sum()) - 2 * of_label
+        rows = np.arange(len(self.block))
+        of_labels = np.array([self.likely[rows, row].sum() for row in self.labels])
+        return float(np.einsum("ij,ij->", self.likely, self.pairs.said(self.block))) - 2 * of_labels
+
+
+def _chances(
+    pairs: _Pairs, blocks: list[Ints], n_resamples: int, rng: np.random.Generator
+) -> Iterator[_Signs | _Redrawn]:
+    """Yield each block as it is and by chance; a group keeps its sign, or its draw, in every block."""
+    groups, kind = pairs.groups, np.min_scalar_type(pairs.probabilities.shape[1])
+    if groups is not None and not few_surprises(pairs.expected_misses(), groups):
+        signs = random_signs(rng, int(groups.max()) + 1, n_resamples)
+        for block in blocks:
+            yield _Signs(pairs, block, np.column_stack([np.ones(len(block), dtype=np.int8), signs[groups[block]]]))
+        return
+    if groups is None:  # a block at a time: all rows at once would need n * resamples
+        drawn = (_stacked(redrawn_labels(pairs.said(block), n_resamples, rng), kind) for block in blocks)
+    else:
+        all_rows = _stacked(redrawn_labels(pairs.said(np.arange(len(groups))), n_resamples, rng, groups), kind)
+        drawn = (all_rows[:, block] for block in blocks)
+    for block, labels in zip(blocks, drawn, strict=True):
+        observed = pairs.labels[block].astype(kind)
+        shape = (len(block), pairs.probabilities.shape[1])
+        yield _Redrawn(pairs, block, np.vstack([observed, labels]), np.zeros(shape))
+
+
+def _stacked(resamples: Iterator[Ints], kind: np.dtype[np.generic]) -> Array:
+    return np.stack([labels.astype(kind) for labels in resamples])
 
 
 def _tiles(n_rows: int) -> Iterator[tuple[slice, slice, int]]:
@@ -222,15 +250,3 @@ def _tiles(n_rows: int) -> Iterator[tuple[slice, slice, int]]:
     for top in starts:
         for left in starts[top // _TILE :]:
             yield slice(top, top + _TILE), slice(left, left + _TILE), 1 if top == left else 2
-
-
-def _signs(
-    groups: Ints | None, blocks: list[Ints], n_resamples: int, rng: np.random.Generator
-) -> Iterator[Array | None]:
-    """Yield the signs of the rows of each block, (rows, 1 + resamples): as they are, then at random by group."""
-    of_group = None if groups is None else random_signs(rng, int(groups.max()) + 1, n_resamples)
-    for block in blocks:
-        if groups is None or of_group is None:
-            yield None
-        else:
-            yield np.column_stack([np.ones(len(block), dtype=np.int8), of_group[groups[block]]])

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Array, Floats
+from glayers.arrays import Array, Floats, Ints
 from glayers.errors import BadPredictions
 from glayers.settings import number_between
 
@@ -19,7 +19,9 @@ _SAMPLE = 500  # rows whose distances give the bandwidth: over a hundred thousan
 _SHARE_OF_MEDIAN = 0.25
 
 
-def make_kernel(name: KernelName, bandwidth: float | None, probabilities: Array, rng: np.random.Generator) -> Kernel:
+def make_kernel(
+    name: KernelName, bandwidth: float | None, probabilities: Array, rows: Ints, rng: np.random.Generator
+) -> Kernel:
     """Return the function from rows (a, k) and (b, k) to their likeness (a, b).
 
     "gaussian" is exp(-d^2 / 2h^2) and "laplacian" exp(-d / h) of the Euclidean distance d; "total_variation" is
@@ -29,17 +31,15 @@ def make_kernel(name: KernelName, bandwidth: float | None, probabilities: Array,
         raise BadPredictions(f"kernel must be one of {', '.join(map(repr, _SHAPES))}; got {name!r}")
     distance, shape = _SHAPES[name]
     if bandwidth is None:
-        width = _SHARE_OF_MEDIAN * _median_distance(distance, probabilities, rng)
+        width = _SHARE_OF_MEDIAN * _median_distance(distance, probabilities, rows, rng)
     else:
         width = number_between(bandwidth, "bandwidth", 0, np.inf)
     return lambda left, right: shape(np.minimum(distance(left, right), _FAR * width) / width)
 
 
-def _median_distance(distance: Kernel, probabilities: Array, rng: np.random.Generator) -> float:
-    n_rows = len(probabilities)
-    chosen = np.sort(rng.permutation(n_rows)[:_SAMPLE])
-    rows = probabilities[chosen].astype(np.float64)
-    between = distance(rows, rows)[np.triu_indices(len(rows), 1)]
+def _median_distance(distance: Kernel, probabilities: Array, rows: Ints, rng: np.random.Generator) -> float:
+    some = probabilities[rows[np.sort(rng.permutation(len(rows))[:_SAMPLE])]].astype(np.float64)
+    between = distance(some, some)[np.triu_indices(len(some), 1)]
     apart = between[between > 1e-6]  # equal rows, as saturated models have, say nothing of scale
     return float(np.median(apart)) if apart.size else 1.0
 

@@ -14,7 +14,7 @@ from glayers.metrics.bins import Binning, _inner_edges, _quantile_edges
 from glayers.metrics.checks import Scored
 from glayers.metrics.coin_flips import CoinWalk
 from glayers.metrics.redrawing import group_numbers, redrawn_residuals, write_out, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, judge_by_brownian_motion, judge_by_draws, milder
+from glayers.metrics.verdicts import CalibrationTest, Draws, judge_by_brownian_motion, judge_by_draws
 
 Method: TypeAlias = Literal["asymptotic", "resampling"]
 
@@ -51,12 +51,6 @@ class Walk(NamedTuple):
         variances = np.add.reduceat(self.event.weights**2 * scores * (1 - scores), np.append(0, self.ends[:-1] + 1))
         return CoinWalk.of(scores, self.event.weights, variances)
 
-    def judge(self, statistic: Callable[[Floats], Floats], draws: Draws) -> CalibrationTest:
-        """Hold a statistic of the running sum against those of calibrated models."""
-        value = float(statistic(self.observed())[0])
-        found = judge_by_draws(value, self.redrawn(statistic, draws), draws.level)
-        return found if self.groups is None else milder(found, self._replace(groups=None).judge(statistic, draws))
-
     def redrawn(self, statistic: Callable[[Floats], Floats], draws: Draws) -> Floats:
         """A statistic of the running sums of calibrated models, (resamples,)."""
         batches = redrawn_residuals(self.event, self.groups, draws.n_resamples, draws.generator())
@@ -75,7 +69,7 @@ def largest_gap_test(walk: Walk, method: Method, draws: Draws) -> CalibrationTes
 
 def summed_gaps_test(walk: Walk, draws: Draws) -> CalibrationTest:
     """Test the sum of the sizes of what is added between ends: the ECE, where ends are those of bins."""
-    return walk.judge(_summed, draws)
+    return judge_by_draws(float(_summed(walk.observed())[0]), walk.redrawn(_summed, draws), draws.level)
 
 
 def _by_brownian_motion(walk: Walk, draws: Draws) -> CalibrationTest:
@@ -88,7 +82,7 @@ def _by_brownian_motion(walk: Walk, draws: Draws) -> CalibrationTest:
 
 
 def _by_resampling(walk: Walk, draws: Draws) -> CalibrationTest:
-    return walk.judge(_largest, draws)
+    return judge_by_draws(float(_largest(walk.observed())[0]), walk.redrawn(_largest, draws), draws.level)
 
 
 _METHODS = {"asymptotic": _by_brownian_motion, "resampling": _by_resampling}
