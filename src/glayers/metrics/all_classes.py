@@ -214,7 +214,7 @@ class Steps(NamedTuple):
     def ks(self, labels: Ints) -> Floats:
         """`class_ks` of these labels.
 
-        >>> from glayers.metrics.checks import check
+        >>> from glayers.metrics import class_ks
         >>> p, y = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]
         >>> Steps.of(check(p, y, None)).ks(np.array(y)).round(12).tolist(), class_ks(p, y).round(12).tolist()
         ([0.1, 0.4, 0.3], [0.1, 0.4, 0.3])
