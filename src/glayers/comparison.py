@@ -19,6 +19,7 @@ from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.fitting.progress import progress_bar
 from glayers.metrics import PairedDifferences, paired_differences_from_logits
 from glayers.metrics.scorecard import Scorecard, score_checked_logits
+from glayers.metrics.wording import markdown_line
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 
@@ -110,8 +111,8 @@ class Comparison:
     def to_markdown(self) -> str:
         """Return a Markdown table, one method a line, with what there is to say below it."""
         headings = ["method", *(heading for heading, *_ in _COLUMNS), "seconds"]
-        lines = ["| " + " | ".join(headings) + " |", "|---|" + "---:|" * (len(headings) - 1)]
-        lines += ["| " + " | ".join(cells) + " |" for cells in self._cells()]
+        lines = [markdown_line(headings), "|---|" + "---:|" * (len(headings) - 1)]
+        lines += [markdown_line(cells) for cells in self._cells()]
         return "\n".join(lines + self._said())
 
     def __str__(self) -> str:

@@ -133,3 +133,9 @@ def test_gaps_in_the_table_are_named() -> None:
             rank_methods(wrong)
     with pytest.raises(BadPredictions, match="level must be a number between 0 and 1"):
         rank_methods(full, level=5)
+
+
+def test_a_bar_in_a_name_does_not_end_its_cell() -> None:
+    table = rank_methods({name: {"a|b": 1.0, "c\nd": 2.0} for name in "xyz"}).to_markdown().splitlines()
+    assert table[0] == r"| method | average rank | beats a\|b | beats c d |"
+    assert table[2].startswith(r"| a\|b | ")

@@ -12,6 +12,7 @@ from glayers.metrics.bootstrap import Bootstrapped, Interval, Method, Settings
 from glayers.metrics.reweighted import STATISTICS, Rows, evaluate, passes
 from glayers.metrics.scorecard import Scorecard, score_checked_logits, scorecard
 from glayers.metrics.waiting import waiting_bar
+from glayers.metrics.wording import markdown_line
 
 _DOUBT = "* not to be trusted: the MCE never is, others where resamples lie off by over a quarter of a standard error"
 
@@ -51,7 +52,7 @@ class Intervals:
     def to_markdown(self) -> str:
         """Return a Markdown table, one metric a line; a star marks intervals that are not to be trusted."""
         lines = [f"| metric | value | {100 * self.level:g} % interval | standard error |", "|---|---:|---:|---:|"]
-        lines += [f"| {' | '.join(map(str.strip, line))} |" for line in self._lines()]
+        lines += [markdown_line(line) for line in self._lines()]
         return "\n".join([*lines, "", _DOUBT.replace("*", r"\*")])
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ from glayers.metrics.corrections import Correction, adjust
 from glayers.metrics.resampling import Resampling
 from glayers.metrics.reweighted import STATISTICS, Rows, evaluate, passes
 from glayers.metrics.waiting import waiting_bar
-from glayers.metrics.wording import metric_words, with_error
+from glayers.metrics.wording import markdown_line, metric_words, with_error
 
 _DEFAULT = ("nll", "brier", "ks", "accuracy")
 
@@ -103,10 +103,8 @@ class PairedDifferences:
         for found in self.differences:
             value, low, high, error, _ = found.interval
             by = f"{value:.4g} ± {error:.2g}" + (" *" if found.significant else "")
-            lines.append(
-                f"| {found.metric} | {found.method} | {found.against} | {by} | {low:.4g} to {high:.4g} "
-                f"| {found.p_value:.2g} |"
-            )
+            numbers = (by, f"{low:.4g} to {high:.4g}", f"{found.p_value:.2g}")
+            lines.append(markdown_line([found.metric, found.method, found.against, *numbers]))
         return "\n".join(lines)
 
     def __str__(self) -> str:

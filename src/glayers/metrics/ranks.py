@@ -13,6 +13,7 @@ import numpy as np
 
 from glayers.arrays import Floats, to_floats
 from glayers.errors import BadPredictions
+from glayers.metrics.wording import markdown_line
 from glayers.settings import number_between
 
 
@@ -49,11 +50,11 @@ class MethodRanks:
     def to_markdown(self) -> str:
         """Return a Markdown table, best method first: its average rank, and its win rate against each."""
         names = list(self.average_ranks)
-        lines = ["| method | average rank | " + " | ".join(f"beats {name}" for name in names) + " |"]
+        lines = [markdown_line(["method", "average rank", *(f"beats {name}" for name in names)])]
         lines.append("|---|---:|" + "---:|" * len(names))
         for name in names:
             rates = ["" if other == name else f"{100 * self.win_rates[name][other]:.0f} %" for other in names]
-            lines.append(f"| {name} | {self.average_ranks[name]:.2f} | " + " | ".join(rates) + " |")
+            lines.append(markdown_line([name, f"{self.average_ranks[name]:.2f}", *rates]))
         return "\n".join(lines)
 
     def __str__(self) -> str:

@@ -1,6 +1,7 @@
 """A metric and numbers -> the words and digits people read."""
 
 import math
+from collections.abc import Iterable
 
 _SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier"}
 _NOT_SHARES = {"nll", "brier", "brier_sum"}
@@ -24,6 +25,15 @@ def with_error(metric: str, value: float, error: float) -> str:
     scale, unit = (1, "") if metric in _NOT_SHARES else (100, " points")
     decimals = _decimals(scale * error)
     return f"{scale * value:.{decimals}f} ± {scale * error:.{decimals}f}{unit}"
+
+
+def markdown_line(cells: Iterable[str]) -> str:
+    r"""Return one line of a Markdown table, whatever a name holds.
+
+    >>> print(markdown_line(["a|b", "0.12"]))
+    | a\|b | 0.12 |
+    """
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _decimals(error: float) -> int:
