@@ -75,7 +75,9 @@ PLANS = {
         {500: 1000, 2_000: 1000, 10_000: 400},
         SELDOM,
     ),
-    ANY_CLASS: Plan(lambda s: min(classwise_ks_test(s.p, s.y, **s.draws).adjusted), SLOWER, {10_000: 100}),
+    ANY_CLASS: Plan(
+        lambda s: min(classwise_ks_test(s.p, s.y, method="resampling", **s.draws).adjusted), SLOWER, {10_000: 100}
+    ),
     "KS of every class, mean, groups": Plan(
         lambda s: mean_class_ks_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 1000}, {}, grouped=True
     ),
