@@ -2,7 +2,7 @@
 
 True probabilities are softmax(z) with independent Gaussian logits z; the model says softmax(sharpness * z): calibrated
 at 1, its temperature off by 1.2 at 1.2. Ten sets of predictions a cell, many draws of labels each; with groups, every
-five rows share one draw. A cell is written when it is done and skipped when it is there. Twenty minutes on one thread.
+five rows share one draw. A cell is written when it is done and skipped when it is there. Two hours on one thread.
 """
 
 import argparse
@@ -193,6 +193,8 @@ def markdown(found: dict[tuple[str, Cell], tuple[int, int]]) -> str:
             "Calibrated models rejected at 5 percent, in percent:\n",
             *table(level),
             f"\nWithin 3.5 to 6.5: {len(fair) - len(strange)} of {len(fair)}. Outside: {'; '.join(strange) or 'none'}.",
+            f"\n{ANY_CLASS}: how often `classwise_ks_test` names a class. Whether it rejects the model is its p-value, "
+            "that of the mean.",
             "\nModels with a temperature off by 1.2 rejected at 5 percent, in percent:\n",
             *table(power),
             f"\nNot above 90 at 10,000 rows: {'; '.join(weak) or 'none'}.\n",
