@@ -29,7 +29,7 @@ class ClasswiseTest:
     """The test of all classes together, that of each, and p-values of each that allow for there being many.
 
     `together` says whether the classes are calibrated, `rejected` which of them are not. Small errors of many classes
-    may reject the whole while no single class can be named.
+    may reject the whole while no single class can be named. Westfall and Young, 1993.
     """
 
     together: CalibrationTest
