@@ -12,11 +12,13 @@ from glayers.calibrators.shared_recalibration import recalibrate
 from glayers.fitting.folds import assign_folds
 from glayers.fitting.penalty_path import counted_rows
 from glayers.fitting.shared import (
+    CONTEXT_TIMES,
     STRENGTHS,
     SharedFit,
     average_shared,
     fit_shared,
     shared_losses,
+    shared_penalties,
     shared_rows,
     shared_step,
 )
@@ -83,7 +85,7 @@ def test_newton_ends_where_a_general_optimiser_does() -> None:
         loss = float(np.average(shared_losses(rows, theta), weights=weights))
         return loss + 10.0 / counted_rows(weights) * float((rows.scale * theta**2).sum()) / 2
 
-    ours = fit_shared(rows, weights, strength=10.0).theta
+    ours = fit_shared(rows, weights, 10.0 * rows.scale, np.zeros(30)).theta
     other = minimize(objective, np.zeros(30), method="BFGS", options={"gtol": 1e-7})
     assert objective(ours) == pytest.approx(other.fun, abs=1e-7)
     assert objective(ours) <= other.fun + 1e-9
@@ -113,7 +115,7 @@ def test_equal_weights_prepare_rows_as_none_do() -> None:
 def test_the_curvature_is_that_at_the_answer() -> None:
     logits, labels = bent(400, 5)
     rows = shared_rows(log_softmax(logits, axis=1), labels)
-    found = fit_shared(rows, np.ones(400), strength=10.0)
+    found = fit_shared(rows, np.ones(400), 10.0 * rows.scale, np.zeros(30))
     # The curvature of the log loss is the covariance of the features under the chances of the outcomes.
     chances = np.exp(log_softmax(rows.logits + rows.features @ found.theta, axis=1))
     covariances = [np.cov(f, rowvar=False, aweights=p, ddof=0) for f, p in zip(rows.features, chances, strict=True)]
@@ -128,6 +130,44 @@ def test_rows_of_no_weight_teach_nothing() -> None:
     np.testing.assert_array_equal(average_shared(rows, weights).theta, average_shared(spoiled, weights).theta)
 
 
+def test_a_weight_of_infinite_penalty_stays_at_zero_and_the_others_fit_as_if_it_were_not_there() -> None:
+    logits, labels = bent(400, 5)
+    rows, weights = shared_rows(log_softmax(logits, axis=1), labels), np.random.default_rng(3).uniform(0.5, 2, 400)
+    free = np.arange(30) % 5 == 0
+    found = fit_shared(rows, weights, np.where(free, 10.0 * rows.scale, np.inf), np.ones(30))
+    fewer = rows._replace(features=rows.features[..., free], scale=rows.scale[free])
+    alone = fit_shared(fewer, weights, 10.0 * fewer.scale, np.ones(6))
+    np.testing.assert_array_equal(found.theta[~free], 0.0)
+    np.testing.assert_array_equal(found.theta[free], alone.theta)
+    assert found.curvature.shape == (6, 6)
+
+
+def test_rows_that_bend_without_context_are_not_charged_for_it() -> None:
+    # Twice as sure as they should be, whatever else the row says; or only where its entropy is high.
+    rng = np.random.default_rng(5)
+    logits = 2 * rng.normal(size=(4_000, 5))
+    plain = log_softmax(logits, axis=1)
+    entropy = -(np.exp(plain) * plain).sum(axis=1, keepdims=True)
+    for truth, without_context in (
+        (logits / 2, True),
+        (logits * np.where(entropy > np.median(entropy), 0.3, 1), False),
+    ):
+        labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+        chances = average_shared(shared_rows(plain, labels), np.ones(4_000)).chances
+        assert (chances[-1 - len(STRENGTHS) : -1].sum() > 0.5) == without_context
+
+
+def test_what_hardly_counts_with_all_rows_is_not_tried_without_some() -> None:
+    logits, labels = bent(400, 5)
+    rows, weights = shared_rows(log_softmax(logits, axis=1), labels), np.repeat([1.0, 0.0], [300, 100])
+    whole, afresh = average_shared(rows, np.ones(400)), average_shared(rows, weights)
+    near = average_shared(rows, weights, whole)
+    tried = whole.chances >= 1e-3
+    assert 1 < tried.sum() < len(tried)
+    np.testing.assert_array_equal(near.chances[:-1] > 0, tried[:-1])
+    assert np.abs(near.theta - afresh.theta).max() < 0.05
+
+
 def calibrated(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     logits = 2 * rng.normal(size=(rows, classes))
@@ -138,8 +178,10 @@ def test_evidence_is_for_no_correction_where_there_is_nothing_to_correct() -> No
     logits, labels = calibrated(3_000, 5)
     chances = average_shared(shared_rows(log_softmax(logits, axis=1), labels), np.ones(3_000)).chances
     assert chances.sum() == pytest.approx(1)
-    # Strong penalties and none say nearly the same; weak ones pay for thirty weights that nobody needs.
-    assert chances[-1] + chances[0] > 0.9
+    # Strong penalties and none say nearly the same; weak ones pay for weights that nobody needs.
+    by_strength = chances[:-1].reshape(len(CONTEXT_TIMES), len(STRENGTHS)).sum(axis=0)
+    assert chances[-1] + by_strength[:2].sum() > 0.9
+    assert (np.diff(by_strength[1:]) < 0).all()
     logits, labels = bent(3_000, 5)
     chances = average_shared(shared_rows(log_softmax(logits, axis=1), labels), np.ones(3_000)).chances
     assert chances[-1] < 1e-6
@@ -153,8 +195,7 @@ def test_evidence_agrees_with_a_sum_over_a_fine_grid() -> None:
     grid = np.linspace(-3, 3, 20_001)
     log_likelihood = np.array([-shared_losses(alone, np.array([t])).sum() for t in grid])
     expected = []
-    for strength in STRENGTHS:
-        precision = strength * alone.scale[0]
+    for (precision,) in shared_penalties(alone):
         log_prior = -precision * grid**2 / 2 + np.log(precision / (2 * np.pi)) / 2
         expected.append(logsumexp(log_likelihood + log_prior) + np.log(grid[1] - grid[0]))
     expected.append(-shared_losses(alone, np.zeros(1)).sum())
@@ -173,7 +214,7 @@ def test_calibrated_predictions_are_left_alone() -> None:
 def test_a_correction_that_does_harm_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = bent(500, 4)
     plain = log_softmax(logits, axis=1)
-    wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(6) / 6, np.zeros((6, 30)))
+    wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(19) / 19, np.zeros((19, 30)))
     monkeypatch.setattr("glayers.calibrators.shared_recalibration.average_shared", lambda *_: wild)
     found = recalibrate(plain, Predictions(logits, labels), assign_folds(len(labels), None, 5, 0))
     assert found.chain.steps == ()

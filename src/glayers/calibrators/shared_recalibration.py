@@ -40,7 +40,7 @@ def recalibrate(log_probabilities: Floats, given: Predictions, folds: Ints) -> R
         whole = average_shared(rows, weights)
         for fold in range(int(folds.max()) + 1):
             mine = np.flatnonzero(folds == fold)
-            step = shared_step(rows, average_shared(rows, weights * (folds != fold), whole.fits).theta)
+            step = shared_step(rows, average_shared(rows, weights * (folds != fold), whole).theta)
             for block in row_blocks(len(mine), log_probabilities.shape[1]):
                 held_out[mine[block]] = step(log_probabilities[mine[block]])
     own = np.arange(len(given)), given.labels

@@ -1,11 +1,13 @@
 """Log-probabilities and labels -> the shared correction, by Newton's method, averaged over how much to trust it.
 
 The correction is linear in its thirty weights, so the penalised log loss is convex: a few steps end at its one minimum.
-How strong the penalty should be is not chosen but averaged over: every strength, and no correction at all, counts by
-its evidence, the chance of the labels under it. So a correction that the rows hardly ask for hardly moves.
+How strong the penalty should be, and how much stronger where a shape's size depends on the row's context, is not chosen
+but averaged over: every pair, and no correction at all, counts by its evidence, the chance of the labels under it. So a
+correction that the rows hardly ask for hardly moves, and one that asks for no context is not paid for it.
 Only the highest classes of a row are told apart; all others together are one more outcome.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +17,10 @@ from glayers.fitting.penalty_path import counted_rows
 from glayers.maps.shared import N_CONTEXT, N_SHAPES, Shared, context, raw_context, shapes
 
 DEPTH = 10
-STRENGTHS = (1e4, 1e3, 1e2, 1e1, 1e0)
+STRENGTHS = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1)
+# Times the strength for weights of the context; at infinity a class moves by its own log-probability alone.
+CONTEXT_TIMES = (1.0, 30.0, math.inf)
+_LEAST_CHANCE = 1e-3  # a penalty that counts for less with all rows is not tried again without some of them
 _MOST_STEPS = 30
 _TOLERANCE = 1e-8  # of a mean over rows: a thousandth of a nat for a hundred thousand of them
 
@@ -35,7 +40,7 @@ class SharedRows(NamedTuple):
 
 
 class SharedFit(NamedTuple):
-    """The averaged weights, the chance of each strength and last that of no correction, and the weights of each."""
+    """The averaged weights, the chance of each penalty and last that of no correction, and the weights of each."""
 
     theta: Floats
     chances: Floats
@@ -68,45 +73,56 @@ def shared_rows(log_probabilities: Floats, labels: Ints, weights: Floats | None 
     return SharedRows(features, logits, place, scale, centre, spread)
 
 
-def average_shared(rows: SharedRows, weights: Floats, near: Floats | None = None) -> SharedFit:
-    """Average the fits of all strengths and of none, each by its evidence in Laplace's approximation.
+def average_shared(rows: SharedRows, weights: Floats, near: SharedFit | None = None) -> SharedFit:
+    """Average the fits of all penalties and of none, each by its evidence in Laplace's approximation.
 
-    `near` are fits to start from, one a strength, such as those to all rows where some are held out.
+    `near` is the average over these rows and others: fits start there, and penalties that hardly count there stay out.
 
     log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n rows counted by their
-    weights, P the penalty and H the curvature of n loss. Strengths and none are equally likely beforehand.
+    weights, P the penalty and H the curvature of n loss. Penalties and none are equally likely beforehand.
     """
-    n_rows = counted_rows(weights[weights > 0])
-    theta, fits, evidence = np.zeros(rows.features.shape[-1]), [], []
-    for place, strength in enumerate(STRENGTHS):
-        optimum = fit_shared(rows, weights, strength, theta if near is None else near[place])
-        theta = optimum.theta
-        scale = 1 / np.sqrt(strength * rows.scale)
-        determinant = np.linalg.slogdet(np.eye(len(theta)) + scale[:, None] * (n_rows * optimum.curvature) * scale)[1]
-        fits.append(theta)
-        evidence.append(-n_rows * optimum.value - determinant / 2)
-    fits.append(np.zeros_like(theta))
-    evidence.append(-n_rows * float(np.average(shared_losses(rows, fits[-1]), weights=weights)))
-    chances = np.exp(np.array(evidence) - max(evidence))
+    used = weights > 0
+    seen, weights = _taken(rows, used), weights[used]
+    n_rows, penalties = counted_rows(weights), shared_penalties(rows)
+    fits, evidence = np.zeros((len(penalties) + 1, penalties.shape[1])), np.full(len(penalties) + 1, -math.inf)
+    evidence[-1] = -n_rows * float(np.average(shared_losses(seen, fits[-1]), weights=weights))
+    for place, penalty in enumerate(penalties):
+        if near is not None and near.chances[place] < _LEAST_CHANCE:
+            continue
+        start = near.fits[place] if near is not None else fits[place - 1] if place % len(STRENGTHS) else fits[-1]
+        optimum = fit_shared(seen, weights, penalty, start)
+        free = np.isfinite(penalty)
+        scale = 1 / np.sqrt(penalty[free])
+        determinant = np.linalg.slogdet(np.eye(len(scale)) + scale[:, None] * (n_rows * optimum.curvature) * scale)[1]
+        fits[place], evidence[place] = optimum.theta, -n_rows * optimum.value - determinant / 2
+    chances = np.exp(evidence - evidence.max())
     chances /= chances.sum()
-    return SharedFit(chances @ np.array(fits), chances, np.array(fits))
+    return SharedFit(chances @ fits, chances, fits)
+
+
+def shared_penalties(rows: SharedRows) -> Floats:
+    """Every strength for every `CONTEXT_TIMES`, (pairs, weights), on the scale of the features."""
+    of_context = np.arange(len(rows.scale)) % N_CONTEXT > 0
+    return np.array(
+        [strength * rows.scale * np.where(of_context, times, 1.0) for times in CONTEXT_TIMES for strength in STRENGTHS]
+    )
 
 
 class SharedOptimum(NamedTuple):
-    """The weights at one strength, the penalised mean loss there, and the curvature of the loss alone."""
+    """The weights under one penalty, the penalised mean loss there, and the curvature of the loss in the free ones."""
 
     theta: Floats
     value: float
     curvature: Floats
 
 
-def fit_shared(rows: SharedRows, weights: Floats, strength: float, start: Floats | None = None) -> SharedOptimum:
-    """Minimise the mean log loss plus `strength` / n times the squared weights on the scale of their features."""
-    used = weights > 0
-    shares = weights[used] / weights.sum()
-    penalty = strength * rows.scale / counted_rows(weights[used])
-    theta = np.zeros(rows.features.shape[-1]) if start is None else start
-    features, logits, labels = rows.features[used], rows.logits[used], rows.labels[used]
+def fit_shared(rows: SharedRows, weights: Floats, penalty: Floats, start: Floats) -> SharedOptimum:
+    """Minimise the mean log loss plus 1 / 2n times the penalised squares of the weights; at infinity a weight is 0."""
+    shares = weights / weights.sum()
+    free = np.isfinite(penalty)
+    features = rows.features if free.all() else rows.features[..., free]
+    penalty, theta = penalty[free] / counted_rows(weights), start[free]
+    logits, labels = rows.logits, rows.labels
     own = features[np.arange(len(labels)), labels]
     value, p = _value(features, logits, labels, shares, penalty, theta)
     for _ in range(_MOST_STEPS):
@@ -123,7 +139,9 @@ def fit_shared(rows: SharedRows, weights: Floats, strength: float, start: Floats
         gained, value, p, theta = value - following, following, p_next, theta + length * step
         if gained < _TOLERANCE:
             break
-    return SharedOptimum(theta, value, _curvature(features, p, np.einsum("ns,nsd->nd", p, features), shares))
+    found = np.zeros(len(free))
+    found[free] = theta
+    return SharedOptimum(found, value, _curvature(features, p, np.einsum("ns,nsd->nd", p, features), shares))
 
 
 def shared_losses(rows: SharedRows, theta: Floats) -> Floats:
@@ -137,6 +155,10 @@ def shared_losses(rows: SharedRows, theta: Floats) -> Floats:
 def shared_step(rows: SharedRows, theta: Floats) -> Shared:
     """Return the correction as a step of a map."""
     return Shared(theta.reshape(N_SHAPES, N_CONTEXT), rows.centre, rows.spread, np.asarray(float(DEPTH)))
+
+
+def _taken(rows: SharedRows, used: Array) -> SharedRows:
+    return rows._replace(features=rows.features[used], logits=rows.logits[used], labels=rows.labels[used])
 
 
 def _mean(values: Floats, weights: Floats | None) -> Floats:
