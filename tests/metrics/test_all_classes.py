@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glayers import BadPredictions, metrics
+from glayers import BadPredictions, GlayersError, metrics
 from glayers.metrics.all_classes import Steps, step_down
 from glayers.metrics.checks import check
 from tests.metrics.simulation import sample
@@ -166,3 +166,15 @@ def test_groups_keep_the_chance_that_any_class_is_named() -> None:
         named["with"] += bool(metrics.classwise_ks_test(p[rows], y[rows], groups=rows, **how).rejected)
     assert named["without"] > 30
     assert named["with"] <= 8  # 3 expected, deviation 1.7
+
+
+@pytest.mark.parametrize("wrong", [{"method": "asymtotic"}, {"groups": np.arange(200) // 2}])
+def test_a_wrong_setting_is_named_before_anything_is_drawn(
+    wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("glayers.metrics.all_classes._Drawn.of", drawn)
+    with pytest.raises(GlayersError, match="method"):
+        metrics.classwise_ks_test(*sample(0, 200, 3), **wrong)

@@ -75,14 +75,15 @@ def classwise_ks_test(
     """
     checked = check(probabilities, labels, weights)
     draws = Draws(n_resamples, level, random_state)
-    drawn = _Drawn.of(checked, weights, groups, draws, progress)
-    classes, bounds = [], np.empty(len(drawn.values))
-    for c, value in enumerate(drawn.values.tolist()):
+    classes, bounds = [], np.empty(checked.probabilities.shape[1])
+    for c in range(len(bounds)):  # before the draws, which take longer than it does to find a setting that is wrong
         walk = Walk.of(class_event(checked, c), weights, groups)
-        by_draws = method == "resampling"
-        own = judge_by_draws(value, drawn.each[:, c], level) if by_draws else largest_gap_test(walk, method, draws)
-        classes.append(own)
         bounds[c] = walk.coins().reached_with_chance((1 - level) / len(bounds))
+        if method != "resampling":
+            classes.append(largest_gap_test(walk, method, draws))
+    drawn = _Drawn.of(checked, weights, groups, draws, progress)
+    if method == "resampling":
+        classes = [judge_by_draws(value, drawn.each[:, c], level) for c, value in enumerate(drawn.values.tolist())]
     bounds = np.where(bounds > 0, bounds, drawn.each.max(axis=0))
     adjusted = step_down(_in_bounds(drawn.values, bounds), _in_bounds(drawn.each, bounds))
     return ClasswiseTest(drawn.judge_mean(level), tuple(classes), tuple(adjusted.tolist()), level)
