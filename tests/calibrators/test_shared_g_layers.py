@@ -15,6 +15,7 @@ from glayers.fitting.shared import (
     CONTEXT_TIMES,
     STRENGTHS,
     SharedFit,
+    SharedRows,
     average_shared,
     fit_shared,
     shared_losses,
@@ -142,6 +143,30 @@ def test_a_weight_of_infinite_penalty_stays_at_zero_and_the_others_fit_as_if_it_
     assert found.curvature.shape == (6, 6)
 
 
+def test_the_context_is_penalised_apart_wherever_the_step_reads_it() -> None:
+    logits, labels = bent(100, 5)
+    rows = shared_rows(log_softmax(logits, axis=1), labels)
+    every_strength = np.tile(STRENGTHS, len(CONTEXT_TIMES))[:, None]
+    times = shared_penalties(rows) / (every_strength * rows.scale)
+    for own, expected in zip(times, np.repeat(CONTEXT_TIMES, len(STRENGTHS)), strict=True):
+        shaped = shared_step(rows, own).weight  # shapes x context, whose first is a constant
+        np.testing.assert_allclose(shaped[:, 0], 1.0)
+        np.testing.assert_allclose(shaped[:, 1:], expected)
+
+
+def test_a_fold_is_corrected_by_what_the_other_folds_taught(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = bent(200, 4)
+    folds, seen = assign_folds(200, None, 4, 0), []
+
+    def watched(rows: SharedRows, weights: np.ndarray, near: SharedFit | None = None) -> SharedFit:
+        seen.append(weights > 0)
+        return average_shared(rows, weights, near)
+
+    monkeypatch.setattr("glayers.calibrators.shared_recalibration.average_shared", watched)
+    recalibrate(log_softmax(logits, axis=1), Predictions(logits, labels), folds)
+    np.testing.assert_array_equal(seen, [np.ones(200, dtype=bool), *(folds != fold for fold in range(4))])
+
+
 def test_rows_that_bend_without_context_are_not_charged_for_it() -> None:
     # Twice as sure as they should be, whatever else the row says; or only where its entropy is high.
     rng = np.random.default_rng(5)
@@ -214,7 +239,8 @@ def test_calibrated_predictions_are_left_alone() -> None:
 def test_a_correction_that_does_harm_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = bent(500, 4)
     plain = log_softmax(logits, axis=1)
-    wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(19) / 19, np.zeros((19, 30)))
+    n_fits = len(CONTEXT_TIMES) * len(STRENGTHS) + 1
+    wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(n_fits) / n_fits, np.zeros((n_fits, 30)))
     monkeypatch.setattr("glayers.calibrators.shared_recalibration.average_shared", lambda *_: wild)
     found = recalibrate(plain, Predictions(logits, labels), assign_folds(len(labels), None, 5, 0))
     assert found.chain.steps == ()

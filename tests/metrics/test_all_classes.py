@@ -168,13 +168,22 @@ def test_groups_keep_the_chance_that_any_class_is_named() -> None:
     assert named["with"] <= 8  # 3 expected, deviation 1.7
 
 
-@pytest.mark.parametrize("wrong", [{"method": "asymtotic"}, {"groups": np.arange(200) // 2}])
-def test_a_wrong_setting_is_named_before_anything_is_drawn(
-    wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"method": "asymtotic"}, "method"),
+        ({"groups": np.arange(200) // 2}, "method"),
+        ({"n_resamples": 3}, "n_resamples must be at least 19"),
+        ({"probabilities": np.full((200, 3), 0.3)}, "sum to"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_is_drawn(
+    wrong: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drawn(*_: object, **__: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr("glayers.metrics.all_classes._Drawn.of", drawn)
-    with pytest.raises(GlayersError, match="method"):
-        metrics.classwise_ks_test(*sample(0, 200, 3), **wrong)
+    p, y = sample(0, 200, 3)
+    with pytest.raises(GlayersError, match=named):
+        metrics.classwise_ks_test(**({"probabilities": p, "labels": y} | wrong))

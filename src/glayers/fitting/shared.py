@@ -3,7 +3,7 @@
 The correction is linear in its thirty weights, so the penalised log loss is convex: a few steps end at its one minimum.
 How strong the penalty should be, and how much stronger where a shape's size depends on the row's context, is not chosen
 but averaged over: every pair, and no correction at all, counts by its evidence, the chance of the labels under it. So a
-correction that the rows hardly ask for hardly moves, and one that asks for no context is not paid for it.
+correction that the rows hardly ask for hardly moves, and one that asks for no context does not pay for it.
 Only the highest classes of a row are told apart; all others together are one more outcome.
 """
 
@@ -18,7 +18,8 @@ from glayers.maps.shared import N_CONTEXT, N_SHAPES, Shared, context, raw_contex
 
 DEPTH = 10
 STRENGTHS = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1)
-# Times the strength for weights of the context; at infinity a class moves by its own log-probability alone.
+# Times the strength for weights of the context; at infinity a class moves by its own log-probability alone. Finer grids
+# were no better on halves of calibration rows (docs/design/0003-auto.md).
 CONTEXT_TIMES = (1.0, 30.0, math.inf)
 _LEAST_CHANCE = 1e-3  # a penalty that counts for less with all rows is not tried again without some of them
 _MOST_STEPS = 30
@@ -79,7 +80,8 @@ def average_shared(rows: SharedRows, weights: Floats, near: SharedFit | None = N
     `near` is the average over these rows and others: fits start there, and penalties that hardly count there stay out.
 
     log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n rows counted by their
-    weights, P the penalty and H the curvature of n loss. Penalties and none are equally likely beforehand.
+    weights, P the penalty and H the curvature of n loss, both of the weights that a penalty leaves free. Penalties and
+    none are equally likely beforehand.
     """
     used = weights > 0
     seen, weights = _taken(rows, used), weights[used]
@@ -89,8 +91,8 @@ def average_shared(rows: SharedRows, weights: Floats, near: SharedFit | None = N
     for place, penalty in enumerate(penalties):
         if near is not None and near.chances[place] < _LEAST_CHANCE:
             continue
-        start = near.fits[place] if near is not None else fits[place - 1] if place % len(STRENGTHS) else fits[-1]
-        optimum = fit_shared(seen, weights, penalty, start)
+        stronger = fits[place - 1] if place % len(STRENGTHS) else fits[-1]
+        optimum = fit_shared(seen, weights, penalty, stronger if near is None else near.fits[place])
         free = np.isfinite(penalty)
         scale = 1 / np.sqrt(penalty[free])
         determinant = np.linalg.slogdet(np.eye(len(scale)) + scale[:, None] * (n_rows * optimum.curvature) * scale)[1]

@@ -74,9 +74,11 @@ def classwise_ks_test(
     ((0, 2), True)
     """
     checked = check(probabilities, labels, weights)
+    check_probability_rows(checked.probabilities)
     draws = Draws(n_resamples, level, random_state)
+    draws.generator()  # complains of too few
     classes, bounds = [], np.empty(checked.probabilities.shape[1])
-    for c in range(len(bounds)):  # before the draws, which take longer than it does to find a setting that is wrong
+    for c in range(len(bounds)):  # before the draws, which take longer: a wrong setting is named at the first class
         walk = Walk.of(class_event(checked, c), weights, groups)
         bounds[c] = walk.coins().reached_with_chance((1 - level) / len(bounds))
         if method != "resampling":
@@ -112,6 +114,7 @@ def mean_class_ks_test(
     (0.1, True)
     """
     checked = check(probabilities, labels, weights)
+    check_probability_rows(checked.probabilities)
     draws = Draws(n_resamples, level, random_state)
     return _Drawn.of(checked, weights, groups, draws, progress).judge_mean(level)
 
@@ -141,7 +144,6 @@ class _Drawn(NamedTuple):
 
     @classmethod
     def of(cls, checked: Checked, weights: object, groups: object, draws: Draws, progress: bool | None) -> "_Drawn":
-        check_probability_rows(checked.probabilities)
         rows = written_out(weights, len(checked.labels))
         written = checked if rows is None else check(checked.probabilities[rows], checked.labels[rows])
         steps = Steps.of(written)
