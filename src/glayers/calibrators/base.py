@@ -1,12 +1,16 @@
-"""The contract of a calibrator: an estimator in scikit-learn's manner, logits in, true probabilities out.
+"""The contract of a calibrator: an estimator in the style of scikit-learn, logits in, calibrated probabilities out.
 
-Settings go into the constructor, `fit` learns, learned state ends in `_`. A subclass writes `_fit`, which sets `map_`
-and `diagnostics_`; checking what the caller passed, the way back to probabilities and the way to a file are here, once.
+Settings go into the constructor, `fit` learns, and learned state ends in `_`. A subclass writes one pure method:
+`_fit` turns predictions into a `Fitted` record. The base class does the rest once: it checks the input, times the fit,
+measures the loss before and after, fills `diagnostics_`, issues every warning, predicts, saves and loads.
 """
 
 import os
+import time
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,10 +25,45 @@ from glayers.arrays import Array, Floats, row_blocks
 from glayers.calibrators.artifact import Artifact, check_names
 from glayers.calibrators.artifact_file import write_artifact
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
-from glayers.fitting.diagnostics import Diagnostics
+from glayers.fitting.curvature import SmoothLoss, smooth_loss
+from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.logits import check_logits
 from glayers.maps import Chain
 from glayers.predictions.predictions import Predictions
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What one fit found: the map, how the fit ended, and what the user should know.
+
+    `reason` says in a few words why the fit ended as it did. `notes` are sentences that `fit` issues as warnings.
+    `out_of_fold` holds log-probabilities of every row by fits that had not seen it. `attributes` are further learned
+    attributes of the calibrator, such as `cv_results_`. `losses` are the mean losses before and after, for a fit that
+    knows them already; otherwise the base class measures them. `n_parameters` defaults to the size of the map.
+    """
+
+    map: Chain
+    method: str
+    converged: bool = True
+    reason: str = "solved exactly"
+    iterations: int = 1
+    n_parameters: int | None = None
+    out_of_fold: Floats | None = None
+    notes: tuple[str, ...] = ()
+    losses: tuple[float, float] | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One entry of `CALIBRATORS`: its name, the settings that make it, and its description for tables and guides."""
+
+    name: str
+    summary: str  # one line in standard terms, such as "One scale and one shift per class"
+    keeps: str  # what never changes: "ranking", "predicted class" or "nothing"
+    reference: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    needs_torch: bool = False  # to fit; predicting never needs torch
 
 
 class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
@@ -37,19 +76,16 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
     diagnostics_: Diagnostics
     class_names_: tuple[str, ...] | None
     versions_: dict[str, str]
+    methods: ClassVar[tuple[Method, ...]] = ()
     _kept: ClassVar[tuple[str, ...]] = ()  # learned beyond the map, in values JSON can hold: a file keeps them too
 
     def fit(self, logits: Any, labels: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn from logits (n, m) and labels (n,) of rows that the network was not trained on."""
-        given = Predictions(logits, labels, weights=sample_weight, groups=groups)
-        self._fit(given)
-        return self._fitted_on(given)
+        return self._learn(Predictions(logits, labels, weights=sample_weight, groups=groups))
 
     def fit_predictions(self, predictions: Predictions) -> Self:
         """Learn from predictions, as `fit` does from their parts, and remember their class names."""
-        # Not by way of the other: warnings of a fit count the calls up to the line that asked for it.
-        self._fit(predictions)
-        return self._fitted_on(predictions)
+        return self._learn(predictions)
 
     def predict_proba(self, logits: Any) -> Array:
         """Return calibrated probabilities (n, classes), each row summing to 1."""
@@ -108,8 +144,36 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         return self.diagnostics_.n_parameters
 
     @abstractmethod
-    def _fit(self, given: Predictions) -> None:
-        """Set `map_` and `diagnostics_`."""
+    def _fit(self, given: Predictions) -> Fitted:
+        """Return what the fit found. Sets nothing and warns of nothing, so that other calibrators can build on it."""
+
+    def _learn(self, given: Predictions) -> Self:
+        """Fit, keep what was learned, and warn; `fit` and `fit_predictions` both call it, so `stacklevel` is right."""
+        began = time.perf_counter()
+        fitted = self._fit(given)
+        if fitted is None:  # transition: this calibrator still sets `map_` and `diagnostics_` itself
+            return self._fitted_on(given)
+        # In one order and type, as a file gives them back: sums of products depend on it in their last digit.
+        self.map_ = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
+        for name, value in fitted.attributes.items():
+            setattr(self, name, value)
+        before, after = self._losses(given) if fitted.losses is None else fitted.losses
+        self.diagnostics_ = Diagnostics(
+            method=fitted.method,
+            converged=fitted.converged,
+            reason=fitted.reason,
+            iterations=fitted.iterations,
+            loss_before=before,
+            loss_after=after,
+            moved=after != before,
+            n_parameters=self.map_.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
+            seconds=time.perf_counter() - began,
+            **label_facts(given),
+        )
+        self._know(given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__})
+        for note in (*fitted.notes, *self._remarks(noted=bool(fitted.notes))):
+            warnings.warn(note, GlayersWarning, stacklevel=3)
+        return self
 
     def __sklearn_tags__(self) -> Tags:
         # Classes and probabilities make a classifier: without the tag scikit-learn scores and splits as for regression.
@@ -120,18 +184,34 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         tags.target_tags.required = True
         return tags
 
-    def _fitted_on(self, given: Predictions) -> Self:
-        # In one order and type, as a file gives them back: sums of products depend on it in their last digit.
-        self.map_ = self.map_.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
-        versions = {"glayers": version("glayers"), "numpy": np.__version__}
-        self._know(given.logits.shape[1], given.class_names, versions)
-        unseen = self.diagnostics_.classes_never_seen
-        if unseen:
-            warnings.warn(
-                f"no row is labelled {_some(unseen)}: their probabilities rest on the network alone",
-                GlayersWarning,
-                stacklevel=3,
+    def _losses(self, given: Predictions) -> tuple[float, float]:
+        """Mean loss of the calibration rows before and after, by the loss that the calibrator minimises."""
+        loss = smooth_loss(getattr(self, "loss", "log"))
+        return mean_loss(loss, Chain(()), given), mean_loss(loss, self.map_, given)
+
+    def _remarks(self, noted: bool) -> list[str]:
+        """Return what holds for every method: no convergence, no gain, classes without a row."""
+        facts, remarks = self.diagnostics_, []
+        if not noted and not facts.converged:
+            remarks.append(f"{facts.method}: {facts.reason}")
+        elif not noted and not facts.loss_after < facts.loss_before:
+            remarks.append(
+                f"{facts.method} did not lower the loss of the calibration rows: {facts.loss_before:.6g} before, "
+                f"{facts.loss_after:.6g} after"
             )
+        if facts.classes_never_seen:
+            remarks.append(
+                f"no row is labelled {_some(facts.classes_never_seen)}: their probabilities rest on the network alone"
+            )
+        return remarks
+
+    def _fitted_on(self, given: Predictions) -> Self:
+        self.map_ = self.map_.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
+        self._know(given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__})
+        if self.diagnostics_.classes_never_seen:
+            unseen = _some(self.diagnostics_.classes_never_seen)
+            message = f"no row is labelled {unseen}: their probabilities rest on the network alone"
+            warnings.warn(message, GlayersWarning, stacklevel=4)
         return self
 
     def _know(self, n_logits: int, class_names: tuple[str, ...] | None, versions: dict[str, str]) -> None:
@@ -147,6 +227,15 @@ def apply_map(chain: Chain, logits: Array) -> Floats:
     for rows in row_blocks(*result.shape):
         result[rows] = with_reference_class(chain(logits[rows].astype(np.float64)))
     return result
+
+
+def mean_loss(loss: SmoothLoss, chain: Chain, given: Predictions) -> float:
+    """Return the weighted mean loss of what a map makes of the logits, block by block."""
+    losses = np.empty(len(given))
+    for rows in row_blocks(len(given), given.n_classes):
+        losses[rows] = loss.rows(apply_map(chain, given.logits[rows]), given.labels[rows])
+    counted = slice(None) if given.weights is None else given.weights > 0  # a row of weight 0 may have an infinite loss
+    return float(np.average(losses[counted], weights=None if given.weights is None else given.weights[counted]))
 
 
 def _some(classes: tuple[int, ...]) -> str:

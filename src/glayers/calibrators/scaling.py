@@ -1,13 +1,8 @@
 """Logits and labels -> one factor for all of them: the simplest calibrator, and the one to beat."""
 
-import time
-import warnings
-
 import numpy as np
 
-from glayers.calibrators.base import Calibrator
-from glayers.errors import GlayersWarning
-from glayers.fitting.diagnostics import Diagnostics, label_facts
+from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.fitting.temperature import fit_inverse_temperature, log_loss_at
 from glayers.maps import Chain, Scale
 from glayers.predictions import Predictions
@@ -23,23 +18,26 @@ class TemperatureScaling(Calibrator):
     3.0
     """
 
-    def _fit(self, given: Predictions) -> None:
-        began = time.perf_counter()
+    methods = (
+        Method(
+            "temperature",
+            "Divides all logits by one temperature",
+            keeps="ranking",
+            reference="Guo et al., On Calibration of Modern Neural Networks, ICML 2017",
+        ),
+    )
+
+    def _fit(self, given: Predictions) -> Fitted:
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
-        if found.reason:
-            warnings.warn(f"temperature scaling: {found.reason}", GlayersWarning, stacklevel=3)
-        self.map_ = Chain((Scale(np.asarray(found.factor)),))
-        self.diagnostics_ = Diagnostics(
-            method="temperature scaling",
+        return Fitted(
+            Chain((Scale(np.asarray(found.factor)),)),
+            "temperature scaling",
             converged=found.converged,
             reason=found.reason or "converged",
             iterations=found.steps,
-            loss_before=log_loss_at(given.logits, given.labels, given.weights, 1.0),
-            loss_after=found.loss,
-            moved=found.factor != 1.0,
-            n_parameters=1,
-            seconds=time.perf_counter() - began,
-            **label_facts(given),
+            notes=(f"temperature scaling: {found.reason}",) if found.reason else (),
+            # Both are at hand: another pass over the rows would take as long as the fit.
+            losses=(log_loss_at(given.logits, given.labels, given.weights, 1.0), found.loss),
         )
 
     @property
