@@ -4,6 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import settings
+
+# A busy machine must not fail a test, so no example has a deadline.
+settings.register_profile("glayers", deadline=None)
+settings.load_profile("glayers")
 
 
 @pytest.fixture(autouse=True, scope="session")
