@@ -84,7 +84,7 @@ reproduce: .venv/package
 # network once the requirements are met.
 .venv/dependencies: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'hatchling>=1.25'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'hatchling>=1.25' 'hatch-fancy-pypi-readme>=24.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation '.[dev]'
 	touch $@
 
