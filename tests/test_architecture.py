@@ -16,7 +16,7 @@ LEAVES = {"errors", "arrays", "activations", "settings", "probabilities", "logit
 # Each folder, and the folders it may import from besides itself and the leaves.
 MAY_IMPORT: dict[str, set[str]] = {
     "predictions": set(),
-    "metrics": set(),
+    "metrics": {"predictions"},
     "datasets": {"predictions"},
     "report": {"calibrators", "metrics", "predictions"},
     "maps": set(),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from glayers import datasets, metrics
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
-from glayers.predictions import Predictions, read_parts, read_predictions
+from glayers.predictions import Confidences, Predictions, read_parts, read_predictions
 
 if TYPE_CHECKING:
     from glayers.calibrators import (
@@ -43,6 +43,7 @@ __all__ = [
     "BayesianBinning",
     "BetaCalibration",
     "Calibrator",
+    "Confidences",
     "DirichletCalibration",
     "EnsembleTemperatureScaling",
     "GLayers",

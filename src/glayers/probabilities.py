@@ -30,13 +30,13 @@ def check_probability_rows(probabilities: Array) -> None:
             )
 
 
-def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0) -> None:
+def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
     """Refuse values that are not numbers between 0 and 1, give or take rounding."""
     bad = np.argwhere(~((values >= LOWEST) & (values <= HIGHEST)))
     if len(bad):
         value = values[tuple(bad[0])]
         raise BadPredictions(
-            f"{name} must be finite and lie between 0 and 1; row {first_row + bad[0][0]} has {value:g}. {_IF_LOGITS}"
+            f"{name} must be finite and lie between 0 and 1; row {first_row + bad[0][0]} has {value:g}. {way_out}"
         )
 
 

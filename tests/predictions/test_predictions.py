@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from glayers import BadPredictions, GlayersWarning, Predictions
+from glayers import BadPredictions, Confidences, GlayersWarning, Predictions
 
 LOGITS = np.array([[2.0, 0.0, 1.0], [0.5, 1.5, 0.0], [-1.0, 3.0, 0.25], [0.0, 0.1, 0.2]])
 LABELS = np.array([2, 0, 1, 1])
@@ -241,3 +241,52 @@ class TestFromProbabilities:
 def test_groups_that_cannot_be_told_apart_are_refused() -> None:
     with pytest.raises(BadPredictions, match="groups must be all numbers or all names"):
         Predictions([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0]], [0, 1, 0], groups=[None, 1, "a"])
+
+
+CONFIDENCE, CORRECT = [0.9, 0.6, 0.8, 1.0], [True, False, True, True]
+
+REFUSED_CONFIDENCES: dict[str, tuple[dict[str, Any], str]] = {
+    "two-dimensional": ({"confidence": LOGITS}, r"one number per row; got \(4, 3\).*from_probabilities"),
+    "no rows": ({"confidence": [], "correct": []}, "confidence is empty; give at least one row"),
+    "percentages": ({"confidence": [90, 60, 80, 100]}, "row 0 has 90. Divide percentages by 100"),
+    "NaN": ({"confidence": [0.9, np.nan, 0.8, 1.0]}, "must be finite and lie between 0 and 1; row 1 has nan"),
+    "text": ({"confidence": list("abcd")}, "confidence must be real numbers"),
+    "labels as correct": ({"correct": [0, 1, 5, 1]}, "row 2 has 5. Pass predicted == labels"),
+    "missing correct": ({"correct": [0, 1, np.nan, 1]}, "row 2 has nan"),
+    "text as correct": ({"correct": ["yes", "no", "yes", "no"]}, "got an array of <U3. Compare the answers first"),
+    "too few correct": ({"correct": [True]}, r"correct must have shape \(4,\), one value per row"),
+    "too few weights": ({"weights": [1, 2]}, r"weights must have shape \(4,\)"),
+    "too few groups": ({"groups": ["a"]}, r"groups must have shape \(4,\)"),
+}
+
+
+class TestConfidences:
+    def test_rows_can_be_taken_with_all_that_belongs_to_them(self) -> None:
+        whole = Confidences(CONFIDENCE, CORRECT, weights=[1, 2, 3, 4], groups=list("aabb"))
+        some = whole.take(np.array([3, 1]))
+        assert (some.confidence.tolist(), some.correct.tolist()) == ([1.0, 0.6], [True, False])
+        assert some.weights is not None
+        assert some.groups is not None
+        assert (some.weights.tolist(), some.groups.tolist()) == ([4, 2], ["b", "a"])
+        assert repr(some) == "Confidences(2 rows, weights, groups)"
+        assert len(Confidences(CONFIDENCE, CORRECT).take(np.array(CORRECT))) == 3
+
+    @pytest.mark.parametrize("correct", [CORRECT, [1, 0, 1, 1], [1.0, 0.0, 1.0, 1.0], pd.Series(CORRECT)])
+    def test_correct_may_be_booleans_or_zeros_and_ones(self, correct: Any) -> None:
+        made = Confidences(np.array(CONFIDENCE, dtype=np.float32), correct)
+        assert made.correct.dtype == np.bool_
+        assert made.correct.tolist() == CORRECT
+        assert made.confidence.dtype == np.float64
+
+    def test_they_are_frozen(self) -> None:
+        made = Confidences(CONFIDENCE, CORRECT)
+        with pytest.raises(ValueError, match="read-only"):
+            made.confidence[0] = 0.5
+        with pytest.raises(AttributeError):
+            setattr(made, "correct", CORRECT)  # noqa: B010 (a plain assignment would not pass the type checker)
+
+    @pytest.mark.parametrize(("changed", "message"), REFUSED_CONFIDENCES.values(), ids=REFUSED_CONFIDENCES.keys())
+    def test_bad_input_is_refused_with_a_way_out(self, changed: dict[str, Any], message: str) -> None:
+        given: dict[str, Any] = {"confidence": CONFIDENCE, "correct": CORRECT} | changed
+        with pytest.raises(BadPredictions, match=message):
+            Confidences(**given)

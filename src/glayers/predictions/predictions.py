@@ -1,6 +1,7 @@
-"""Arrays -> `Predictions`: what a model said and what was true, checked once so that nothing after needs to.
+"""Arrays -> `Predictions` or `Confidences`: what a model said and what was true, checked once at the edge.
 
-Logits and probabilities are never told apart by guessing: the constructor takes logits, `from_probabilities` the other.
+Nothing guesses whether numbers are logits or probabilities: the constructor takes logits, `from_probabilities` takes
+probabilities.
 """
 
 import warnings
@@ -10,20 +11,51 @@ from typing import Self
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, check_labels, check_weights, to_floats, to_numpy, two_dimensional
+from glayers.arrays import (
+    Array,
+    Bools,
+    Floats,
+    Ints,
+    check_labels,
+    check_weights,
+    to_floats,
+    to_numbers,
+    to_numpy,
+    two_dimensional,
+)
 from glayers.errors import BadPredictions, GlayersWarning
 from glayers.logits import check_logits, finite_logits, probabilities_of
-from glayers.probabilities import check_probability_rows
+from glayers.probabilities import check_probability_rows, refuse_outside_unit_interval
 from glayers.settings import number_between
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Predictions:
-    """Logits (n, m) and labels (n,) of n rows, with optional weights, groups and class names.
+    """Logits and labels of n rows, with optional weights, groups and class names.
 
-    m is the number of classes, or 1 for a binary model with one logit, whose classes are 0 and 1. Logits and groups
-    are shared with the caller, not copied: do not change them afterwards, since nothing is checked twice.
+    The record is frozen and checked once. Logits and groups are shared with the caller, not copied, so do not change
+    them afterwards.
 
+    Parameters
+    ----------
+    logits
+        Array (n, m). m is the number of classes, or 1 for a binary model with one logit, whose classes are 0 and 1.
+    labels
+        Array (n,) of class numbers in 0..classes-1.
+    weights
+        Array (n,) of non-negative row weights.
+    groups
+        Array (n,) of numbers or names: rows of the same group depend on each other.
+    class_names
+        One name per class.
+
+    Raises
+    ------
+    BadPredictions
+        If an array has the wrong shape or impossible values, or if all rows of `logits` look like probabilities.
+
+    Examples
+    --------
     >>> Predictions(logits=[[2.0, 0.0, 1.0], [0.5, 1.5, 0.0]], labels=[0, 2])
     Predictions(2 rows, 3 classes, float64)
     """
@@ -62,18 +94,11 @@ class Predictions:
         self, logits: Array, labels: object, weights: object, groups: object, class_names: Iterable[str] | None
     ) -> None:
         n_rows, n_classes = len(logits), max(2, logits.shape[1])
-        self._set("logits", logits)
-        self._set("labels", check_labels(labels, n_rows, n_classes))
-        self._set("weights", None if weights is None else check_weights(weights, n_rows))
-        self._set("groups", None if groups is None else _check_groups(groups, n_rows))
+        _freeze(self, "logits", logits)
+        _freeze(self, "labels", check_labels(labels, n_rows, n_classes))
+        _freeze(self, "weights", None if weights is None else check_weights(weights, n_rows))
+        _freeze(self, "groups", None if groups is None else _check_groups(groups, n_rows))
         object.__setattr__(self, "class_names", _check_class_names(class_names, n_classes))
-
-    def _set(self, name: str, array: Array | None) -> None:
-        """Keep a view that nobody can write through; the caller's own array stays as it was."""
-        if array is not None:
-            array = array.view()
-            array.flags.writeable = False
-        object.__setattr__(self, name, array)
 
     @classmethod
     def from_probabilities(
@@ -150,6 +175,110 @@ class Predictions:
     def with_logits(self, logits: Array) -> Self:
         """Return the same rows with other logits, such as what a map made of these."""
         return self._trusted(logits, self.labels, self.weights, self.groups, self.class_names)
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Confidences:
+    """The confidence of each answer and whether it was correct, when nothing else is known.
+
+    Use it where the model gives no probability for every class, as with language models. It takes the place of
+    probabilities and labels in every metric, test, interval and figure for the top class. Calibrators need logits,
+    so they take `Predictions` only.
+
+    Parameters
+    ----------
+    confidence
+        Array (n,) of numbers in [0, 1].
+    correct
+        Array (n,) of True and False, or of 1 and 0.
+    weights
+        Array (n,) of non-negative row weights.
+    groups
+        Array (n,) of numbers or names: rows of the same group depend on each other.
+
+    Raises
+    ------
+    BadPredictions
+        If an array has the wrong shape or impossible values.
+
+    Examples
+    --------
+    >>> Confidences(confidence=[0.9, 0.6, 0.8], correct=[True, False, True])
+    Confidences(3 rows)
+    """
+
+    confidence: Floats
+    correct: Bools
+    weights: Floats | None
+    groups: Array | None
+
+    def __init__(self, confidence: object, correct: object, weights: object = None, groups: object = None) -> None:
+        given = _check_confidence(confidence)
+        _freeze(self, "confidence", given)
+        _freeze(self, "correct", _check_correct(correct, len(given)))
+        _freeze(self, "weights", None if weights is None else check_weights(weights, len(given)))
+        _freeze(self, "groups", None if groups is None else _check_groups(groups, len(given)))
+
+    def __len__(self) -> int:
+        return len(self.confidence)
+
+    def __repr__(self) -> str:
+        extras = [name for name in ("weights", "groups") if getattr(self, name) is not None]
+        return f"Confidences({', '.join([f'{len(self):,} rows', *extras])})"
+
+    def take(self, rows: Array) -> Self:
+        """Return the given rows, by index or by mask.
+
+        Examples
+        --------
+        >>> Confidences([0.9, 0.6, 0.8], [1, 0, 1]).take(np.array([2, 0])).confidence.tolist()
+        [0.8, 0.9]
+        """
+        return type(self)(
+            self.confidence[rows],
+            self.correct[rows],
+            None if self.weights is None else self.weights[rows],
+            None if self.groups is None else self.groups[rows],
+        )
+
+
+def _freeze(record: object, name: str, array: Array | None) -> None:
+    """Set a read-only view of the array; the caller's own array stays writable."""
+    if array is not None:
+        array = array.view()
+        array.flags.writeable = False
+    object.__setattr__(record, name, array)
+
+
+def _check_confidence(values: object) -> Floats:
+    confidence = to_floats(values, "confidence").astype(np.float64)
+    if confidence.ndim != 1:
+        raise BadPredictions(
+            f"confidence must have shape (rows,), one number per row; got {confidence.shape}. "
+            f"For probabilities of every class, use Predictions.from_probabilities"
+        )
+    if confidence.size == 0:
+        raise BadPredictions("confidence is empty; give at least one row")
+    refuse_outside_unit_interval(confidence, "confidence", way_out="Divide percentages by 100; apply sigmoid to logits")
+    return confidence
+
+
+def _check_correct(values: object, n_rows: int) -> Bools:
+    correct = to_numbers(values, "correct")
+    if correct.shape != (n_rows,):
+        raise BadPredictions(f"correct must have shape ({n_rows},), one value per row; got {correct.shape}")
+    if correct.dtype.kind not in "biuf":
+        raise BadPredictions(
+            f"correct must be True or False (1 or 0) for each row; got an array of {correct.dtype}. "
+            f"Compare the answers first, such as answers == truth"
+        )
+    bad = np.flatnonzero((correct != 0) & (correct != 1))
+    if bad.size:
+        raise BadPredictions(
+            f"correct must be True or False (1 or 0) for each row; row {bad[0]} has {correct[bad[0]]}. "
+            f"Pass predicted == labels if these are labels"
+        )
+    return correct.astype(np.bool_)
 
 
 def _warn_of_certainty(probabilities: Floats, floor: float) -> None:
