@@ -23,9 +23,9 @@ from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.comparison import gain_in_words, paired_gain
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights
-from glayers.fitting.progress import progress_bar
 from glayers.maps import Chain
 from glayers.predictions import Predictions
+from glayers.progress import progress_bar
 from glayers.settings import whole_number
 
 _ROUNDING = 1e-12  # of a loss: copies of the same predictions differ by no more

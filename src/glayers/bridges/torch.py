@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from glayers.activations import with_reference_class
 from glayers.calibrators import Calibrator, GLayers
 from glayers.errors import BadPredictions, GlayersWarning
-from glayers.fitting.progress import progress_bar
+from glayers.progress import progress_bar
 
 
 class CalibratedMap(nn.Module):

@@ -24,10 +24,10 @@ from glayers.calibrators.base import Calibrator, apply_map
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.diagnostics import Diagnostics, label_facts
-from glayers.fitting.progress import progress_bar
 from glayers.maps import Chain
 from glayers.maps.layouts import n_learned
 from glayers.predictions import Predictions
+from glayers.progress import progress_bar
 from glayers.settings import whole_number
 
 

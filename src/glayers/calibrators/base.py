@@ -9,7 +9,8 @@ import os
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -69,15 +70,19 @@ class Method:
 class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
     """Anything that makes probabilities true after training: a map on logits, fitted by a proper loss.
 
-    Every fit leaves `map_`, `diagnostics_`, `classes_`, `class_names_` (None where nobody gave them) and `versions_`.
+    Every fit leaves `map_`, `diagnostics_`, `classes_`, `class_names_` (None if not given), `versions_` and
+    `out_of_fold_`: log-probabilities of every row by fits that had not seen it, or None without cross-validation.
     """
 
     map_: Chain
     diagnostics_: Diagnostics
     class_names_: tuple[str, ...] | None
     versions_: dict[str, str]
+    out_of_fold_: Any
     methods: ClassVar[tuple[Method, ...]] = ()
     _kept: ClassVar[tuple[str, ...]] = ()  # learned beyond the map, in values JSON can hold: a file keeps them too
+    # Methods that stop early report it in `diagnostics_` only: their held-out loss says whether the fit is good.
+    _warns_if_not_converged: ClassVar[bool] = True
 
     def fit(self, logits: Any, labels: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn from logits (n, m) and labels (n,) of rows that the network was not trained on."""
@@ -155,6 +160,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
             return self._fitted_on(given)
         # In one order and type, as a file gives them back: sums of products depend on it in their last digit.
         self.map_ = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
+        self.out_of_fold_ = fitted.out_of_fold
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
         before, after = self._losses(given) if fitted.losses is None else fitted.losses
@@ -192,7 +198,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
     def _remarks(self, noted: bool) -> list[str]:
         """Return what holds for every method: no convergence, no gain, classes without a row."""
         facts, remarks = self.diagnostics_, []
-        if not noted and not facts.converged:
+        if not noted and not facts.converged and self._warns_if_not_converged:
             remarks.append(f"{facts.method}: {facts.reason}")
         elif not noted and not facts.loss_after < facts.loss_before:
             remarks.append(
@@ -236,6 +242,17 @@ def mean_loss(loss: SmoothLoss, chain: Chain, given: Predictions) -> float:
         losses[rows] = loss.rows(apply_map(chain, given.logits[rows]), given.labels[rows])
     counted = slice(None) if given.weights is None else given.weights > 0  # a row of weight 0 may have an infinite loss
     return float(np.average(losses[counted], weights=None if given.weights is None else given.weights[counted]))
+
+
+@contextmanager
+def needs_torch(who: str) -> Iterator[None]:
+    """Name the extra to install if an import inside finds no torch; only fits need it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(f'{who} needs torch to fit: pip install "glayers[fit]"', name="torch") from error
 
 
 def _some(classes: tuple[int, ...]) -> str:

@@ -13,8 +13,7 @@ from sklearn.utils import check_random_state
 
 from glayers.activations import Activation, check_submersion
 from glayers.arrays import Array
-from glayers.calibrators.base import Calibrator, apply_map
-from glayers.calibrators.needs_torch import needs_torch
+from glayers.calibrators.base import Calibrator, apply_map, needs_torch
 from glayers.calibrators.plan import Fitted, Plan
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts

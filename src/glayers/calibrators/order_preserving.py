@@ -12,8 +12,7 @@ from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array
-from glayers.calibrators.base import Calibrator, apply_map
-from glayers.calibrators.needs_torch import needs_torch
+from glayers.calibrators.base import Calibrator, apply_map, needs_torch
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.fitting.temperature import fit_inverse_temperature

@@ -16,9 +16,9 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from glayers.fitting.objective import Objective
-from glayers.fitting.progress import progress_bar
 from glayers.fitting.watching import Sight, Watcher
 from glayers.maps import Chain, Dense, Dropout
+from glayers.progress import progress_bar
 
 # What the watcher is shown of each member: its loss on training rows and on held-out rows.
 Measure: TypeAlias = Callable[[Objective, Tensor], tuple[Tensor, Tensor]]
