@@ -12,7 +12,7 @@ import glayers
 import glayers.calibrators
 
 ROOT = Path(glayers.__file__).parent
-LEAVES = {"errors", "arrays", "activations", "settings", "probabilities", "logits", "files", "progress"}
+LEAVES = {"errors", "arrays", "activations", "checks", "settings", "probabilities", "logits", "files", "progress"}
 # Each folder, and the folders it may import from besides itself and the leaves.
 MAY_IMPORT: dict[str, set[str]] = {
     "predictions": set(),

@@ -1,6 +1,6 @@
-"""Logits -> probabilities: q comes last, and everything before it stays on the log scale.
+"""Logits -> probabilities by the activation q, which is applied last: everything before it stays on the log scale.
 
-Written against the array API, so the same lines serve NumPy when predicting and torch when fitting.
+Written against the array API, so the same lines serve NumPy in prediction and torch in fitting.
 """
 
 from typing import Any, Protocol
@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import array_namespace
 
+from glayers.arrays import Array, row_blocks
 from glayers.errors import GlayersError
 
 
 def log_softmax(logits: Any) -> Any:
     """Log-probabilities along the last axis, finite for any finite logits.
 
-    >>> import numpy as np
     >>> log_softmax(np.array([[0.0, 1e4]])).tolist()
     [[-10000.0, 0.0]]
     """
@@ -26,7 +26,6 @@ def log_softmax(logits: Any) -> Any:
 def softmax(logits: Any) -> Any:
     """Probabilities along the last axis; each row sums to 1.
 
-    >>> import numpy as np
     >>> softmax(np.array([[0.0, 0.0, -1e4, 0.0]])).round(3).tolist()
     [[0.333, 0.333, 0.0, 0.333]]
     """
@@ -38,7 +37,6 @@ def softmax(logits: Any) -> Any:
 def with_reference_class(logits: Any) -> Any:
     """Turn the one logit of a binary model into two, so that softmax gives (1 - sigmoid, sigmoid).
 
-    >>> import numpy as np
     >>> with_reference_class(np.array([[2.0]])).tolist()
     [[0.0, 2.0]]
     """
@@ -46,26 +44,40 @@ def with_reference_class(logits: Any) -> Any:
     return xp.concat([xp.zeros_like(logits), logits], axis=-1) if logits.shape[-1] == 1 else logits
 
 
+def probabilities_of(logits: Array) -> Array:
+    """Softmax computed in float64, block by block; the result (n, classes) is float64 for float64 logits, else float32.
+
+    >>> probabilities_of(np.array([[0.0], [np.log(3)]])).round(2).tolist()
+    [[0.5, 0.5], [0.25, 0.75]]
+    """
+    dtype = np.float64 if logits.dtype == np.float64 else np.float32
+    result = np.empty((len(logits), max(2, logits.shape[1])), dtype=dtype)
+    with np.errstate(over="ignore"):  # logits more than 1e308 apart differ by infinity, and exp(-inf) = 0 is right
+        for rows in row_blocks(*result.shape):
+            result[rows] = softmax(with_reference_class(logits[rows].astype(np.float64)))
+    return result
+
+
 class Activation(Protocol):
-    """Any q that turns logits into probabilities: a submersion, so that g can reach every distribution."""
+    """A function q from logits to probabilities that is a submersion, so that g can reach every distribution."""
 
     def log_probabilities(self, logits: Any) -> Any:
         """Return log q(logits), (..., n, n_classes), written against the array API."""
 
 
 class Softmax:
-    """The usual q: one logit a class, or one logit for two classes, where it is the sigmoid."""
+    """The usual q: softmax of one logit per class, or sigmoid of one logit for two classes."""
 
     def log_probabilities(self, logits: Any) -> Any:
-        """Return log softmax, after giving a lone logit its reference class."""
+        """Return log softmax, after adding the reference class to a single logit."""
         return log_softmax(with_reference_class(logits))
 
 
 def check_submersion(activation: Activation, n_logits: int, random_state: int = 0, points: int = 16) -> None:
-    """Raise unless the probabilities can move in every direction at each of some sampled points.
+    """Raise an error unless the probabilities can move in every direction at each sampled point.
 
-    At a point z the Jacobian of q must have rank n_classes - 1, the dimension of the simplex; the theorem that a
-    minimiser over g is calibrated needs just this.
+    At a point z the Jacobian of q must have rank n_classes - 1, the dimension of the simplex. The theorem that a
+    minimiser over g is calibrated needs exactly this.
 
     >>> check_submersion(Softmax(), n_logits=5)
     >>> check_submersion(Softmax(), n_logits=1)
@@ -76,11 +88,13 @@ def check_submersion(activation: Activation, n_logits: int, random_state: int = 
         moves = np.concatenate([z + width * np.eye(n_logits), z - width * np.eye(n_logits)])
         q = np.exp(np.asarray(activation.log_probabilities(moves)))
         if not np.allclose(q.sum(axis=1), 1):
-            raise GlayersError(f"{type(activation).__name__} is no activation: at {z.round(3)} it does not sum to 1")
+            raise GlayersError(
+                f"{type(activation).__name__} is not an activation: at {z.round(3)} its values do not sum to 1"
+            )
         jacobian = (q[:n_logits] - q[n_logits:]) / (2 * width)
         rank = int(np.linalg.matrix_rank(jacobian, tol=1e-7))
         if rank < q.shape[1] - 1:
             raise GlayersError(
-                f"{type(activation).__name__} is no submersion: at {z.round(3)} its Jacobian has rank {rank}, "
-                f"and {q.shape[1]} classes need {q.shape[1] - 1}"
+                f"{type(activation).__name__} is not a submersion: at {z.round(3)} its Jacobian has rank {rank}, "
+                f"but {q.shape[1]} classes need rank {q.shape[1] - 1}"
             )

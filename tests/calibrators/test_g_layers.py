@@ -234,7 +234,7 @@ def test_an_activation_of_ones_own_is_the_last_step() -> None:
     # Four times the logits are overconfident, so that q alone is a gain already.
     g = GLayers(activation=Halved(), max_epochs=0, **PAPER).fit(4 * z, labels)
     assert g.predict_proba(4 * z) == pytest.approx(softmax(2 * z), abs=1e-12)
-    with pytest.raises(GlayersError, match="Deaf is no submersion"):
+    with pytest.raises(GlayersError, match="Deaf is not a submersion"):
         GLayers(activation=Deaf()).fit(z, labels)
 
 

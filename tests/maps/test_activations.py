@@ -41,9 +41,9 @@ def test_softmax_is_a_submersion(n_logits: int) -> None:
 @pytest.mark.parametrize(
     ("q", "complaint"),
     [
-        (Constant(), "Constant is no submersion: .* rank 0, and 2 classes need 1"),
-        (HalfDeaf(), "HalfDeaf is no submersion: .* rank 2, and 4 classes need 3"),
-        (Unnormalised(), "Unnormalised is no activation: .* does not sum to 1"),
+        (Constant(), "Constant is not a submersion: .* rank 0, but 2 classes need rank 1"),
+        (HalfDeaf(), "HalfDeaf is not a submersion: .* rank 2, but 4 classes need rank 3"),
+        (Unnormalised(), "Unnormalised is not an activation: .* do not sum to 1"),
     ],
 )
 def test_what_is_no_submersion_is_refused_by_name(q: Any, complaint: str) -> None:

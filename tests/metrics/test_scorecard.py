@@ -81,7 +81,7 @@ def test_float64_logits_are_scored_in_float64() -> None:
 def test_probabilities_are_not_scored_as_logits() -> None:
     p, y, w = make_case(7, 40, 3)
     for score in (metrics.scorecard_from_logits, metrics.nll_from_logits):
-        with pytest.raises(BadPredictions, match=r"look like probabilities.*without _from_logits"):
+        with pytest.raises(BadPredictions, match=r"look like probabilities.*metric as probabilities"):
             score(p, y, w)
         with pytest.warns(GlayersWarning, match="one-column logits lie between 0 and 1") as caught:
             score(p[:, :1], y % 2)

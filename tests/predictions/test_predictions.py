@@ -118,7 +118,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "infinity": ({"logits": np.where(LOGITS == 3, -np.inf, LOGITS)}, "clip masked classes"),
     "text as logits": ({"logits": [["a", "b"]]}, "real numbers"),
     "complex logits": ({"logits": LOGITS + 1j}, "real numbers"),
-    "ragged lists": ({"logits": [[1.0, 2.0], [1.0]]}, "does not turn into"),
+    "ragged lists": ({"logits": [[1.0, 2.0], [1.0]]}, "cannot be converted to"),
     "probabilities": ({"logits": softmax(LOGITS, axis=1)}, "from_probabilities"),
     "float16 probabilities": ({"logits": softmax(LOGITS, axis=1).astype(np.float16)}, "from_probabilities"),
     "label too large": ({"labels": [0, 1, 3, 0]}, "row 2 has 3"),
@@ -219,7 +219,7 @@ class TestFromProbabilities:
     @pytest.mark.parametrize(
         ("given", "message"),
         [
-            (LOGITS, r"Predictions\(logits=...\)"),
+            (LOGITS, r"Predictions\(logits=\.\.\., labels=\.\.\.\)"),
             ([[0.5, 0.4], [0.5, 0.5]], r"row 0 sums to 0\.9"),
             ([[0.5, np.nan], [0.5, 0.5]], "finite"),
             ([0.5, 0.5], "shape"),

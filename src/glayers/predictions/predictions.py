@@ -11,22 +11,19 @@ from typing import Self
 
 import numpy as np
 
-from glayers.arrays import (
-    Array,
-    Bools,
-    Floats,
-    Ints,
+from glayers.activations import probabilities_of
+from glayers.arrays import Array, Bools, Floats, Ints, to_floats, to_numbers, to_numpy
+from glayers.checks import (
     check_labels,
+    check_logits,
+    check_probability_rows,
     check_weights,
-    to_floats,
-    to_numbers,
-    to_numpy,
+    finite_logits,
+    number_between,
+    refuse_outside_unit_interval,
     two_dimensional,
 )
 from glayers.errors import BadPredictions, GlayersWarning
-from glayers.logits import check_logits, finite_logits, probabilities_of
-from glayers.probabilities import check_probability_rows, refuse_outside_unit_interval
-from glayers.settings import number_between
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)

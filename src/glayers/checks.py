@@ -1,0 +1,191 @@
+"""What a caller passed -> arrays and settings that the rest of the library can trust, or an error with a way out.
+
+The tolerance for rounding in probabilities is decided here, for everything that reads probabilities.
+"""
+
+import math
+import operator
+import warnings
+from collections.abc import Iterable
+from numbers import Real
+from typing import SupportsIndex
+
+import numpy as np
+
+from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats, to_numbers
+from glayers.errors import BadPredictions, GlayersWarning
+
+_SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
+LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
+HIGHEST = 1 + _SUM_ROUNDING
+_IF_LOGITS = (
+    "If these are logits, pass Predictions(logits=..., labels=...) or apply softmax first; "
+    "in a file, name the array `logits`"
+)
+_IF_PROBABILITIES = (
+    "pass them to Predictions.from_probabilities, or to a metric as probabilities; in a file, name the array "
+    "`probabilities`, and the columns of a table probability_<class>"
+)
+
+
+def check_logits(values: object) -> Array:
+    """Return the logits (n, m) that a user passed; refuse them if all rows together look like probabilities."""
+    logits = finite_logits(values)
+    if logits.shape[1] > 1 and _look_like_probabilities(logits):
+        raise BadPredictions(
+            "these logits are non-negative and every row sums to 1: they look like probabilities. "
+            f"If they are, {_IF_PROBABILITIES}. "
+            "If they really are logits, subtract 1 from all of them, which changes no probability"
+        )
+    if logits.shape[1] == 1 and len(logits) > 1 and logits.min() >= 0 and logits.max() <= 1:
+        warnings.warn(
+            f"all one-column logits lie between 0 and 1: if they are probabilities of class 1, {_IF_PROBABILITIES}",
+            GlayersWarning,
+            stacklevel=3,  # the caller of the function that checks its logits
+        )
+    return logits
+
+
+def finite_logits(values: object) -> Array:
+    """Return logits (n, m) after checking that they are finite, and nothing else: any finite row can be predicted."""
+    logits = two_dimensional(to_floats(values, "logits"), "logits")
+    for rows in row_blocks(*logits.shape):
+        finite = np.isfinite(logits[rows])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise BadPredictions(
+                f"logits must be finite; row {rows.start + row}, column {column} has {logits[rows][row, column]}. "
+                f"Remove those rows, or clip masked classes to a finite value such as -1e4"
+            )
+    return logits
+
+
+def check_probability_rows(probabilities: Array) -> None:
+    """Refuse rows (n, k) outside [0, 1] and, for more than one column, rows that do not sum to 1."""
+    for rows in row_blocks(*probabilities.shape):
+        block = probabilities[rows].astype(np.float64)
+        refuse_outside_unit_interval(block, "probabilities", first_row=rows.start)
+        bad = np.flatnonzero(~_rows_sum_to_one(block))
+        if bad.size and block.shape[1] > 1:
+            raise BadPredictions(
+                f"each row of probabilities must sum to 1; row {rows.start + bad[0]} sums to "
+                f"{block[bad[0]].sum():g}. Divide each row by its sum if that is what you mean. {_IF_LOGITS}"
+            )
+
+
+def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
+    """Refuse values that are not numbers between 0 and 1, up to rounding."""
+    bad = np.argwhere(~((values >= LOWEST) & (values <= HIGHEST)))
+    if len(bad):
+        value = values[tuple(bad[0])]
+        raise BadPredictions(
+            f"{name} must be finite and lie between 0 and 1; row {first_row + bad[0][0]} has {value:g}. {way_out}"
+        )
+
+
+def _rows_sum_to_one(block: Array) -> Bools:
+    with np.errstate(over="ignore"):  # huge logits are checked too
+        return np.abs(block.sum(axis=1, dtype=np.float64) - 1) <= _SUM_ROUNDING
+
+
+def _look_like_probabilities(logits: Array) -> bool:
+    blocks = (logits[rows] for rows in row_blocks(*logits.shape))
+    return all(block.min() >= 0 and _rows_sum_to_one(block).all() for block in blocks)
+
+
+def two_dimensional(array: Array, name: str) -> Array:
+    """Return the array if it has shape (rows, classes) and is not empty; otherwise raise an error."""
+    if array.ndim != 2:
+        way_out = "; for one column, reshape(-1, 1)" if array.ndim == 1 else ""
+        raise BadPredictions(f"{name} must have shape (rows, classes); got {array.shape}{way_out}")
+    if array.size == 0:
+        raise BadPredictions(f"{name} are empty, with shape {array.shape}; give at least one row and one column")
+    return array
+
+
+def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
+    """Return labels as int64 in 0..n_classes-1, or raise an error that names the first bad row."""
+    labels = to_numbers(values, "labels")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
+        raise BadPredictions(
+            f"labels must be one class number per row; got shape {labels.shape}, which looks one-hot. "
+            f"Pass labels.argmax(axis=1)"
+        )
+    if labels.shape != (n_rows,):
+        raise BadPredictions(f"labels must have shape ({n_rows},), one per row; got {labels.shape}")
+    if labels.dtype.kind not in "iubf":
+        raise BadPredictions(
+            f"labels must be class numbers 0..{n_classes - 1}; got an array of {labels.dtype}. "
+            f"Fill gaps, then number the names with np.unique(labels, return_inverse=True)"
+        )
+    # Compare before the cast, which would wrap a huge number and truncate a fraction into the valid range.
+    bad = np.flatnonzero(~((labels >= 0) & (labels < n_classes)) | (labels != np.floor(labels)))
+    if bad.size:
+        hint = " (are they numbered from 1?)" if labels.min() == 1 and labels.max() == n_classes else ""
+        raise BadPredictions(
+            f"labels must be whole numbers in 0..{n_classes - 1}; row {bad[0]} has {labels[bad[0]]}{hint}"
+        )
+    return labels.astype(np.int64)
+
+
+def check_weights(values: object, n_rows: int) -> Floats:
+    """Return row weights as float64: finite, not negative, with a positive finite sum."""
+    weights = to_floats(values, "weights").astype(np.float64)
+    if weights.shape != (n_rows,):
+        raise BadPredictions(f"weights must have shape ({n_rows},), one per row; got {weights.shape}")
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if bad.size:
+        raise BadPredictions(f"weights must be finite and not negative; row {bad[0]} has {weights[bad[0]]}")
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if not total > 0:
+        raise BadPredictions("weights must not all be zero")
+    if not np.isfinite(total):
+        raise BadPredictions("weights must have a finite sum; divide them by the largest weight")
+    return weights
+
+
+def whole_number(value: SupportsIndex, name: str, least: int, most: int | None = None) -> int:
+    """Return a setting as an int within its limits.
+
+    >>> whole_number(3, "n_bins", least=1)
+    3
+    """
+    limits = f"at least {least}" if most is None else f"in {least}..{most}"
+    expected = f"{name} must be {limits}, a whole number"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise BadPredictions(f"{expected}; got {value!r}") from None
+    if number < least or (most is not None and number > most):
+        raise BadPredictions(f"{expected}; got {number}" + ("" if number < least else f": pass {name}={most}"))
+    return number
+
+
+def class_numbers(values: Iterable[SupportsIndex], name: str, n_classes: int) -> list[int]:
+    """Return a set of classes in ascending order, each once.
+
+    >>> class_numbers([2, 0, 2], "subset", n_classes=3)
+    [0, 2]
+    """
+    try:
+        numbers = sorted({operator.index(value) for value in values})
+    except TypeError:
+        numbers = []
+    if not numbers or numbers[0] < 0 or numbers[-1] >= n_classes:
+        raise BadPredictions(f"{name} must hold class numbers in 0..{n_classes - 1}, such as [0, 1]; got {values!r}")
+    return numbers
+
+
+def number_between(value: object, name: str, low: float, high: float) -> float:
+    """Return a setting that lies strictly between two numbers.
+
+    >>> number_between(0.1, "floor", 0, 0.5)
+    0.1
+    """
+    number = float(value) if isinstance(value, Real) else math.nan
+    if not low < number < high:
+        raise BadPredictions(f"{name} must be a number between {low:g} and {high:g}; got {value!r}")
+    return number
