@@ -5,6 +5,7 @@ Run: python experiments/gallery.py [--output docs/figures] [--only ks sizes]
 
 import argparse
 import csv
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -64,7 +65,9 @@ def depths() -> Figure:
         for row in rows_of("reproduce.csv")
         if row["network"] == "DenseNet 40" and row["dataset"] == "CIFAR-10" and row["method"] in columns
     ]
-    return plots.sizes_figure(records)
+    from experiments.studies.plots import sizes_figure
+
+    return sizes_figure(records)
 
 
 def ranked() -> Figure:
@@ -84,7 +87,9 @@ def starts() -> Figure:
         for row in rows_of("starts.csv")
         if row["depth"] == row["units"] == "3"
     ]
-    return plots.training_figure(records)
+    from experiments.studies.plots import training_figure
+
+    return training_figure(records)
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -105,4 +110,5 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 }
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # for experiments.studies
     main()

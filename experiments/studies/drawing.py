@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from experiments.studies.plots import seed_curves
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from PIL import Image
 
 from glayers.files import write_whole
-from glayers.report.curves import KsCurves, seed_curves
+from glayers.report.curves import KsCurves
 from glayers.report.plots.style import MARKERS, Palette, dress
 
 WORDS = {"ks": "KS, %", "accuracy": "accuracy, %", "nll": "NLL"}

@@ -1,7 +1,7 @@
 """Every figure, small, of known models: one overconfident, one calibrated, four classes."""
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,29 +18,6 @@ def methods(n: int = 600, k: int = 4, seed: int = 7) -> tuple[dict[str, Numbers]
     sure, labels = sample(seed, n, k, sharpness=2.2)
     calibrated, _ = sample(seed, n, k)
     return {"uncalibrated": sure, "calibrated": calibrated}, labels
-
-
-def sizes() -> list[dict[str, Any]]:
-    """Three seeds of depths 1 to 3 at three widths."""
-    rng = np.random.default_rng(0)
-    return [
-        {"depth": depth, "weights": 100 * depth * width, "ks": 1.5 - 0.2 * depth + 0.1 * rng.normal(), "accuracy": 92.0}
-        for depth in (1, 2, 3)
-        for width in (2, 3, 4)
-        for _ in range(3)
-    ]
-
-
-def training() -> list[dict[str, Any]]:
-    """Two starts on two sets, two seeds."""
-    return [
-        {"start": start, "set": part, "percent": percent, "nll": nll, "ks": 10 * nll, "accuracy": 95 - 10 * nll}
-        for start, far in (("transparent", 0.1), ("Glorot", 2.0))
-        for part, worse in (("calibration", 0.0), ("test", 0.1))
-        for seed in (0, 1)
-        for percent in range(0, 101, 10)
-        for nll in [0.3 + worse + far * np.exp(-percent / 20) + 0.02 * seed]
-    ]
 
 
 def differences() -> PairedDifferences:
@@ -77,15 +54,6 @@ CASES: dict[str, Callable[[], Figure]] = {
     "ks-dark": partial(_of_predictions, "ks", dark=True),
     "ks-gap-ranks": partial(_of_predictions, "ks-ranks", kind="gap", r=2),
     "classes-many-dark": _many_classes,
-    "sizes": lambda: plots.sizes_figure(sizes()),
-    "training": lambda: plots.training_figure(training()),
-    "training-dark": lambda: plots.training_figure(training(), dark=True),
     "forest": lambda: plots.forest_figure(differences()),
     "critical-difference": lambda: plots.critical_difference_figure(ranks()),
 }
-
-
-@cache
-def drawn(name: str) -> Figure:
-    """One of the cases, drawn once for all tests that only look at it."""
-    return CASES[name]()

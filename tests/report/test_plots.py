@@ -16,10 +16,10 @@ from matplotlib.patches import Rectangle
 from glayers import metrics
 from glayers.errors import BadPredictions, GlayersError
 from glayers.report import plots
-from glayers.report.curves import event_scores, ks_curves, reliability, seed_curves
+from glayers.report.curves import event_scores, ks_curves, reliability
 from glayers.report.plots.style import SMALL, TEXT
 from tests.metrics.simulation import sample
-from tests.report.plots_cases import CASES, differences, drawn, methods, ranks, sizes
+from tests.report.plots_cases import CASES, differences, methods, ranks
 from tests.strategies import Numbers
 
 
@@ -129,26 +129,6 @@ def test_a_class_matrix_of_two_hundred_classes_has_few_ticks_and_no_numbers() ->
     assert len(figure.axes[0].get_xticks()) <= 8
 
 
-def test_bars_for_seeds_reach_from_the_lowest_to_the_highest() -> None:
-    curve = next(found for found in seed_curves(sizes(), "ks", x="weights", by=["depth"]) if found.name == (2,))
-    runs = [record["ks"] for record in sizes() if record["depth"] == 2 and record["weights"] == 400]
-    assert (curve.x[0], curve.low[0], curve.high[0]) == (400, min(runs), max(runs))
-    assert curve.mean[0] == pytest.approx(sum(runs) / 3)
-
-
-@pytest.mark.parametrize(
-    ("records", "said"),
-    [
-        ([], "records are empty"),
-        ([{"depth": 1, "weights": 5}], "record 0 has no ks; it has depth, weights"),
-        ([{"depth": 1, "weights": 5, "ks": "3"}], "record 0: ks must be a number; got '3'"),
-    ],
-)
-def test_records_that_lack_something_are_refused_by_name(records: list[dict[str, Any]], said: str) -> None:
-    with pytest.raises(GlayersError, match=said):
-        plots.sizes_figure(records)
-
-
 def test_a_forest_fills_what_is_significant_and_puts_shares_in_points() -> None:
     found = differences()
     figure = plots.forest_figure(found, against="calibrated")
@@ -195,21 +175,6 @@ def test_drawing_changes_no_setting_of_matplotlib() -> None:
     before = dict(mpl.rcParams)
     CASES["ks-dark"]()
     assert dict(mpl.rcParams) == before
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_nothing_is_written_over_the_edge_and_letters_survive_half_the_width(name: str) -> None:
-    figure = drawn(name)
-    figure.draw_without_rendering()
-    width, height = figure.get_size_inches() * figure.get_dpi()
-    texts = [text for each in figure.axes for text in (each.title, each.xaxis.label, each.yaxis.label, *each.texts)]
-    for text in [*texts, *(text for legend in figure.legends for text in legend.get_texts())]:
-        if text.get_visible() and text.get_text():
-            box = text.get_window_extent()
-            assert box.x0 >= -1, text
-            assert box.x1 <= width + 1, text
-            assert box.y0 >= -1, text
-            assert box.y1 <= height + 1, text
 
 
 def test_letters_of_two_panels_shrunk_to_half_a_page_are_five_points_high() -> None:
@@ -280,7 +245,7 @@ def test_lines_and_letters_stand_out_from_the_ground(palette: plots.Palette) -> 
             "classes",
             {"uncalibrated": [[0.5, 0.5]]},
             {"names": ("a", "b", "c")},
-            "names must be one a class; got 3 for 2",
+            "names must be one per class; got 3 for 2",
         ),
     ],
 )

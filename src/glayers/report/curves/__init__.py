@@ -1,36 +1,18 @@
-"""Predictions -> the numbers behind a figure: small frozen results that a plot draws and a page writes as JSON."""
+"""Predictions -> the numbers behind a figure: small frozen records that a plot draws and a page writes as JSON."""
 
-from glayers.report.curves.classes import ClassGaps, ClassMatrix, class_gaps, class_matrix
-from glayers.report.curves.events import event_name, event_scores
-from glayers.report.curves.ks import KsCurves, ks_curves
-from glayers.report.curves.mapping import CalibrationMap, calibration_map
-from glayers.report.curves.records import SeedCurve, seed_curves
-from glayers.report.curves.reliability import (
-    CorpReliability,
-    Reliability,
-    SmoothReliability,
-    corp_reliability,
-    reliability,
-    smooth_reliability,
-)
-
-__all__ = [
-    "CalibrationMap",
-    "ClassGaps",
-    "ClassMatrix",
-    "CorpReliability",
-    "KsCurves",
-    "Reliability",
-    "SeedCurve",
-    "SmoothReliability",
-    "calibration_map",
-    "class_gaps",
-    "class_matrix",
-    "corp_reliability",
-    "event_name",
-    "event_scores",
-    "ks_curves",
-    "reliability",
-    "seed_curves",
-    "smooth_reliability",
-]
+from glayers.report.curves.classes import CalibrationMap as CalibrationMap
+from glayers.report.curves.classes import ClassGaps as ClassGaps
+from glayers.report.curves.classes import ClassMatrix as ClassMatrix
+from glayers.report.curves.classes import calibration_map as calibration_map
+from glayers.report.curves.classes import class_gaps as class_gaps
+from glayers.report.curves.classes import class_matrix as class_matrix
+from glayers.report.curves.events import event_name as event_name
+from glayers.report.curves.events import event_scores as event_scores
+from glayers.report.curves.ks import KsCurves as KsCurves
+from glayers.report.curves.ks import ks_curves as ks_curves
+from glayers.report.curves.reliability import CorpReliability as CorpReliability
+from glayers.report.curves.reliability import Reliability as Reliability
+from glayers.report.curves.reliability import SmoothReliability as SmoothReliability
+from glayers.report.curves.reliability import corp_reliability as corp_reliability
+from glayers.report.curves.reliability import reliability as reliability
+from glayers.report.curves.reliability import smooth_reliability as smooth_reliability

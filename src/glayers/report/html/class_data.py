@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from glayers.arrays import Ints
+from glayers.report import shortened
 from glayers.report.html.measuring import LEVEL, Measured, Measurements
 from glayers.report.html.numbers import metric_text, plain
-from glayers.report.names import shortened
 
 _MATRIX = 30  # classes a side: more cells than a finger can tell apart help nobody
 

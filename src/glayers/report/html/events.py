@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from glayers.arrays import Bools, Floats, Ints
+from glayers.report import shortened
 from glayers.report.curves import ClassGaps, event_scores
-from glayers.report.names import shortened
 
 _RANKS = 5
 _WITHIN = (2, 3, 5)

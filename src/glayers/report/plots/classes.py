@@ -1,27 +1,94 @@
-"""Calibration maps and class matrices -> Axes: what probabilities become, and which classes get more than is right."""
+"""Calibration maps and class matrices -> Axes: how probabilities change, and which classes are over-predicted."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize, SymLogNorm
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from glayers.arrays import Floats
-from glayers.report.curves import CalibrationMap, ClassMatrix
-from glayers.report.names import shortened
-from glayers.report.plots.style import LIGHT, SMALL, Palette, dress, percent_axis
+from glayers.errors import BadPredictions
+from glayers.report import shortened
+from glayers.report.curves import CalibrationMap, ClassMatrix, calibration_map, class_matrix
+from glayers.report.plots.style import (
+    LIGHT,
+    SMALL,
+    Methods,
+    Palette,
+    Panel,
+    check_methods,
+    dress,
+    grid,
+    side_by_side,
+    style,
+    tidy,
+    title,
+)
 
-_FEW_CLASSES = 20  # up to here names and numbers have room
-_LONGEST_NAME = 16  # letters; twice as many would leave the matrix no room
-_FEWEST_ROWS = 5  # whose median is worth a point of a line
-_CHANCE = 2.0  # deviations: a cell within them says nothing
+_FEW_CLASSES = 20  # more leave no room for names and numbers
+_LONGEST_NAME = 16  # letters; longer names leave the matrix no room
+_FEWEST_ROWS = 5  # fewer give no reliable median
+_CHANCE = 2.0  # deviations: a smaller gap is not significant
+_TICKS = (0.01, 0.03, 0.1, 0.3)  # of the colour bar, on both sides of 0
+
+
+def calibration_map_figure(
+    methods: Methods,
+    labels: object = None,
+    weights: object = None,
+    *,
+    dark: bool = False,
+) -> Figure:
+    """How each of the other methods changes the first one's probabilities: of the top class, and of every class."""
+    del labels, weights  # a map does not depend on them; all figures are called alike
+    check_methods(methods, least=2)
+    (_, before), *others = methods.items()
+
+    def draw(panel: Panel, after: object, palette: Palette) -> str:
+        classes = [calibration_map(before, after, c) for c in range(np.asarray(before).shape[1])]
+        draw_calibration_map(panel.main, calibration_map(before, after), classes, palette=palette)
+        return ""
+
+    return side_by_side(others, draw, dark=dark)
+
+
+def class_figure(
+    methods: Methods,
+    labels: object,
+    weights: object = None,
+    *,
+    dark: bool = False,
+    names: tuple[str, ...] | None = None,
+) -> Figure:
+    """By predicted class, how much the mean probability of each class exceeds its frequency."""
+    check_methods(methods)
+    found = {name: class_matrix(probabilities, labels, weights) for name, probabilities in methods.items()}
+    n_classes = {len(matrix.predicted) for matrix in found.values()}
+    if names is not None and n_classes != {len(names)}:
+        raise BadPredictions(
+            f"names must be one per class; got {len(names)} for {' and '.join(map(str, n_classes))} classes"
+        )
+    norm = matrix_norm(list(found.values()))
+    with style(dark) as palette:
+        figure, panels = grid(len(methods), palette, size=(3.6, 3.0))
+        for panel, (name, matrix) in zip(panels, found.items(), strict=True):
+            draw_class_matrix(panel.main, matrix, names, norm=norm, palette=palette)
+            title(panel.main, name)
+        bar = figure.colorbar(panels[-1].main.images[-1], ax=[panel.main for panel in panels], shrink=0.8)
+        bar.set_label("points too high (+) or too low (-)")
+        ticks = [sign * tick for sign in (-1, 1) for tick in _TICKS if tick < (norm.vmax or 1.0)]
+        bar.set_ticks([0.0, *ticks], labels=["0", *(f"{100 * tick:+g}" for tick in ticks)])
+        bar.ax.minorticks_off()
+        bar.ax.tick_params(color=palette.ink, labelcolor=palette.ink)
+        return tidy(figure, panels, palette)
 
 
 def draw_calibration_map(
     axes: Axes, top: CalibrationMap, classes: Sequence[CalibrationMap] = (), *, palette: Palette = LIGHT
 ) -> Axes:
-    """Draw what the top class's probability becomes, with the middle 80 % of rows, and thinly that of each class."""
+    """Draw the map of the top class with the middle 80 % of rows, and thin lines for each class."""
     for place, found in enumerate(classes):
         shown = found.count >= _FEWEST_ROWS
         axes.plot(
@@ -39,15 +106,11 @@ def draw_calibration_map(
     axes.plot(top.before, top.after, color=palette.truth, linewidth=2.4, label="top class")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("before, %")
-    axes.set_ylabel("after, %")
-    dress(axes, palette)
-    percent_axis(axes, "x")
-    return percent_axis(axes, "y")
+    return dress(axes, palette, x="before, %", y="after, %", percent_axes="xy")
 
 
 def matrix_norm(matrices: Sequence[ClassMatrix]) -> Normalize:
-    """Return one scale for several matrices: even up to 1 point, by powers of ten beyond, to the largest gap."""
+    """Return one colour scale for several matrices: linear up to 1 point, logarithmic beyond."""
     largest = max(float(np.nanmax(np.abs(_beyond_chance(found)), initial=0.0)) for found in matrices)
     reach = max(largest, 0.02)
     return SymLogNorm(linthresh=0.01, vmin=-reach, vmax=reach, base=10)
@@ -61,7 +124,7 @@ def draw_class_matrix(
     norm: Normalize | None = None,
     palette: Palette = LIGHT,
 ) -> Axes:
-    """Draw over- and under-confidence class by class; gaps that chance explains are drawn as none.
+    """Draw over- and under-prediction by class; gaps within two standard deviations are drawn as zero.
 
     The image is the last of `axes.images`, for a colour bar.
     """
@@ -69,9 +132,7 @@ def draw_class_matrix(
     colours = palette.diverging().with_extremes(bad=palette.background)
     scale = matrix_norm([found]) if norm is None else norm
     axes.imshow(shown, cmap=colours, norm=scale, aspect="equal", interpolation="nearest")
-    axes.set_xlabel("class")
-    axes.set_ylabel("predicted")
-    dress(axes, palette, grid=False)
+    dress(axes, palette, x="class", y="predicted class", grid=False)
     n_classes = len(found.predicted)
     if n_classes <= _FEW_CLASSES:
         labels = [shortened(name, _LONGEST_NAME) for name in names or map(str, range(n_classes))]
@@ -87,7 +148,7 @@ def draw_class_matrix(
 
 
 def _beyond_chance(found: ClassMatrix) -> Floats:
-    """The gaps, 0 where chance explains them, NaN where a class is never predicted."""
+    """Return the gaps, 0 within two standard deviations, NaN where a class is never predicted."""
     return np.where(np.abs(found.gap) <= _CHANCE * found.deviation, 0.0, found.gap)
 
 

@@ -1,17 +1,76 @@
-"""Paired differences and method ranks -> Axes: who is better than whom, and whether that is more than chance."""
+"""Paired differences and method ranks -> Axes: which method is better, and whether the difference is significant."""
 
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from glayers.metrics import Difference, MethodRanks
-from glayers.report.names import shortened
-from glayers.report.plots.style import LIGHT, SMALL, Palette, dress
+from glayers.errors import GlayersError
+from glayers.metrics import Difference, MethodRanks, PairedDifferences, paired_differences
+from glayers.metrics.wording import metric_words
+from glayers.report import shortened
+from glayers.report.plots.style import LIGHT, PANEL, SMALL, Methods, Palette, check_methods, dress, grid, style
 
-# Of a critical-difference diagram, heights in units of its own: between two names, and of the ruler above the axis.
+# Heights in a critical-difference diagram: between two names, and of the ruler above the axis.
 _STEP, _RULER = 0.5, 0.95
+_RANKS_WIDTH = 2.2 * PANEL
 _LETTER = 0.075  # inches
 _LONGEST_NAME = 30  # letters
+_IN_POINTS = {"nll": 1.0, "brier": 1.0, "brier_sum": 1.0}  # all others are fractions, shown times 100
+
+
+def differences_figure(
+    methods: Methods,
+    labels: object,
+    weights: object = None,
+    *,
+    dark: bool = False,
+    metrics: tuple[str, ...] = ("nll", "ks", "accuracy"),
+    n_resamples: int = 1000,
+    random_state: int = 0,
+) -> Figure:
+    """How each method differs from the first, with paired bootstrap intervals."""
+    check_methods(methods, least=2)
+    found = paired_differences(
+        methods, labels, weights, metrics=metrics, n_resamples=n_resamples, random_state=random_state
+    )
+    return forest_figure(found, against=next(iter(methods)), dark=dark)
+
+
+def forest_figure(found: PairedDifferences, *, against: str | None = None, dark: bool = False) -> Figure:
+    """Differences of all methods from one, the first by default, with one panel per metric."""
+    reference = found.differences[0].against if against is None else against
+    by_metric = {
+        metric: [
+            difference if difference.against == reference else difference.reversed()
+            for difference in found.differences
+            if difference.metric == metric and reference in (difference.method, difference.against)
+        ]
+        for metric in dict.fromkeys(difference.metric for difference in found.differences)
+    }
+    n_methods = max(map(len, by_metric.values()))
+    if n_methods == 0:
+        raise GlayersError(f"no method is compared with {reference!r}")
+    with style(dark) as palette:
+        figure, panels = grid(len(by_metric), palette, size=(0.95 * PANEL, 0.4 * n_methods + 0.9), share_y=True)
+        for place, (panel, (metric, differences)) in enumerate(zip(panels, by_metric.items(), strict=True)):
+            scale = _IN_POINTS.get(metric, 100.0)
+            label = metric_words(metric) + ("" if scale == 1 else ", points")
+            draw_forest(panel.main, differences, label=label, scale=scale, palette=palette)
+            panel.main.tick_params(labelleft=place == 0)
+        name = shortened(reference, _LONGEST_NAME)
+        words = f"difference from {name}, {100 * found.level:g} % intervals; filled where significant"
+        figure.suptitle(words, fontsize=11, color=palette.ink, parse_math=False)
+        return figure
+
+
+def critical_difference_figure(ranks: MethodRanks, *, dark: bool = False) -> Figure:
+    """Methods along their average ranks over data sets, with a bar across those without a significant difference."""
+    with style(dark) as palette:
+        half = (len(ranks.average_ranks) + 1) // 2
+        figure, panels = grid(1, palette, size=(_RANKS_WIDTH, 1.0 + 0.36 * half))
+        draw_critical_difference(panels[0].main, ranks, inches=_RANKS_WIDTH, palette=palette)
+        return figure
 
 
 def draw_forest(
@@ -34,16 +93,15 @@ def draw_forest(
     names = [shortened(found.method, _LONGEST_NAME) for found in differences]
     axes.set_yticks(range(len(differences)), names, parse_math=False)
     axes.set_ylim(len(differences) - 0.4, -0.6)
-    axes.set_xlabel(label)
-    dress(axes, palette)
+    dress(axes, palette, x=label)
     axes.tick_params(axis="y", length=0)
     return axes
 
 
 def draw_critical_difference(axes: Axes, ranks: MethodRanks, *, inches: float = 6.6, palette: Palette = LIGHT) -> Axes:
-    """Draw methods along their average ranks, best at the left, a bar across those not told apart. Demsar, 2006.
+    """Draw methods along their average ranks, best at the left (Demsar, 2006).
 
-    So many inches are shared between the ranks and the names at both sides.
+    A bar joins methods without a significant difference. Ranks and names share `inches`.
     """
     names = list(ranks.average_ranks)
     last, half = len(names), (len(names) + 1) // 2
@@ -66,14 +124,14 @@ def draw_critical_difference(axes: Axes, ranks: MethodRanks, *, inches: float = 
     axes.text(1, _RULER + 0.1, words, ha="left", va="bottom", fontsize=SMALL, color=palette.ink)
     axes.set_ylim(deepest - _STEP * (half + 0.6), _RULER + 0.6)
     before, after = (_LETTER * (max(map(len, part), default=0) + 8) for part in (names[:half], names[half:]))
-    a_rank_an_inch = (last - 1 + 2 * arm) / max(1.0, inches - before - after)
-    axes.set_xlim(1 - arm - before * a_rank_an_inch, last + arm + after * a_rank_an_inch)
+    ranks_per_inch = (last - 1 + 2 * arm) / max(1.0, inches - before - after)
+    axes.set_xlim(1 - arm - before * ranks_per_inch, last + arm + after * ranks_per_inch)
     axes.set_axis_off()
     return axes
 
 
 def _draw_groups(axes: Axes, ranks: MethodRanks, palette: Palette) -> float:
-    """Draw a bar across every group of two or more, one below the other, and return how deep they reach."""
+    """Draw a bar across every group of two or more, one below the other, and return the height of the lowest."""
     groups = [group for group in ranks.groups if len(group) > 1]
     for place, group in enumerate(groups):
         ends = ranks.average_ranks[group[0]] - 0.04, ranks.average_ranks[group[-1]] + 0.04

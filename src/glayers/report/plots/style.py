@@ -1,28 +1,39 @@
-"""Light or dark -> colours, sizes and dress of all figures, for as long as a `with` lasts.
+"""Light or dark -> colours, sizes, panels and legend of all figures.
 
-What a model says is blue and what happens is orange, everywhere; a line's dash or marker says the same again, for those
-who see no colours and for printers that have none. Letters are large for the size of a panel: two of them side by side
-can be shrunk to half a page. Nothing global is changed.
+Predictions are blue and dashed, observations orange and solid, in every figure, so that it can be read without colours.
+Letters are large for the size of a panel: two panels side by side can be shrunk to half a page. No global setting of
+matplotlib changes.
 """
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple, TypeAlias
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
+from glayers.errors import BadPredictions
+from glayers.report import shortened
+
+Methods: TypeAlias = Mapping[str, Any]
 TEXT = 11.0  # points, in panels three inches wide
 SMALL = 9.5
+PANEL = 3.0  # inches wide
+_DPI = 160
 _FONT = "DejaVu Sans"  # comes with matplotlib, so figures are the same on every machine
+_TITLE_WIDTH = 24  # letters that fit above a panel
+_LONGEST_TITLE = 3 * _TITLE_WIDTH
 
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours by what they mean; `series` are for things that have no meaning but to differ."""
+    """Colours by meaning; `series` only need to differ from each other."""
 
     background: str
     ink: str
@@ -36,8 +47,13 @@ class Palette:
     over: str
 
     def diverging(self) -> LinearSegmentedColormap:
-        """From under- to overconfident, through the colour of agreement."""
+        """Return the colour map from under- to overconfident."""
         return LinearSegmentedColormap.from_list("gap", [self.under, self.even, self.over])
+
+    def shade(self, level: float) -> dict[str, Any]:
+        """Return how the band of a calibrated model is drawn, and its name in the legend."""
+        label = f"{100 * level:g} % of calibrated models"
+        return {"color": self.band, "alpha": 0.6, "linewidth": 0, "label": label}
 
 
 LIGHT = Palette(
@@ -70,7 +86,7 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (2, 1)
 
 @contextmanager
 def style(dark: bool = False) -> Iterator[Palette]:
-    """Draw in one style and get its colours; afterwards matplotlib is as it was.
+    """Draw in one style and get its colours; matplotlib's settings are restored afterwards.
 
     >>> with style(dark=True) as palette:
     ...     palette is DARK
@@ -97,16 +113,19 @@ def style(dark: bool = False) -> Iterator[Palette]:
         yield palette
 
 
-def dress(axes: Axes, palette: Palette, *, grid: bool = True) -> Axes:
-    """Give an Axes its colours, now and for the ticks that matplotlib makes only when it draws."""
+def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", percent_axes: str = "", grid: bool = True) -> Axes:
+    """Give an Axes its colours and labels; `percent_axes`, such as "xy", are written in percent."""
     axes.set_facecolor(palette.background)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(palette.ink)
+    # Also for the ticks that matplotlib creates only when it draws.
     axes.tick_params(which="both", color=palette.ink, labelcolor=palette.ink, labelsize=SMALL, labelfontfamily=_FONT)
     axes.tick_params(which="minor", length=0)
-    axes.xaxis.label.set_color(palette.ink)
-    axes.yaxis.label.set_color(palette.ink)
+    for axis, name, label in ((axes.xaxis, "x", x), (axes.yaxis, "y", y)):
+        axis.set_label_text(label or axis.label.get_text(), color=palette.ink)
+        if name in percent_axes:
+            axis.set_major_formatter(FuncFormatter(lambda fraction, _: percent(fraction)))
     axes.title.set_color(palette.ink)
     axes.set_axisbelow(True)
     if grid:
@@ -114,26 +133,128 @@ def dress(axes: Axes, palette: Palette, *, grid: bool = True) -> Axes:
     return axes
 
 
-def percent_axis(axes: Axes, which: Literal["x", "y"]) -> Axes:
-    """Write an axis of shares in percent, with as many digits as they need."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
-    return axes
-
-
-def percent(share: float) -> str:
-    """Return a share in percent, without the sign.
+def percent(fraction: float) -> str:
+    """Return a fraction in percent, without the sign.
 
     >>> percent(0.07), percent(-0.0025), percent(-0.0)
     ('7', '−0.25', '0')
     """
-    return f"{round(100 * share, 6) + 0.0:g}".replace("-", "\N{MINUS SIGN}")
+    return f"{round(100 * fraction, 6) + 0.0:g}".replace("-", "\N{MINUS SIGN}")
 
 
-def band_words(level: float) -> str:
-    """Return what a band is called in a legend.
+class Panel(NamedTuple):
+    """An Axes and the strip below it; without a strip both are the same Axes."""
 
-    >>> band_words(0.95)
-    '95 % of calibrated models'
-    """
-    return f"{100 * level:g} % of calibrated models"
+    main: Axes
+    strip: Axes
+
+
+def grid(
+    n_panels: int,
+    palette: Palette,
+    *,
+    columns: int = 4,
+    strip: bool = False,
+    size: tuple[float, float] = (PANEL, PANEL),
+    share_y: bool = False,
+) -> tuple[Figure, list[Panel]]:
+    """Make a figure of panels, filled row by row."""
+    across = min(columns, n_panels)
+    lines = -(-n_panels // across)
+    heights = [3.4, 1.0] if strip else [1.0]
+    tall = size[1] * (1.25 if strip else 1.0)
+    figure = Figure(
+        figsize=(size[0] * across + 0.3, tall * lines + 0.6),
+        dpi=_DPI,
+        layout="constrained",
+        facecolor=palette.background,
+    )
+    cells = figure.add_gridspec(lines * len(heights), across, height_ratios=heights * lines)
+    panels: list[Panel] = []
+    for place in range(n_panels):
+        line, column = divmod(place, across)
+        shared = panels[0].main if panels and share_y else None
+        main = figure.add_subplot(cells[line * len(heights), column], sharey=shared)
+        below = figure.add_subplot(cells[line * 2 + 1, column], sharex=main) if strip else main
+        panels.append(Panel(main, below))
+    return figure, panels
+
+
+def tidy(figure: Figure, panels: list[Panel], palette: Palette, *, columns: int = 4) -> Figure:
+    """Keep the axis labels of outer panels only, and collect the legends of all panels into one below them."""
+    across = min(columns, len(panels))
+    named: dict[str, Any] = {}
+    for place, panel in enumerate(panels):
+        if place % across:
+            panel.main.set_ylabel("")
+            panel.strip.set_ylabel("")
+        if panel.strip is not panel.main:
+            panel.main.set_xlabel("")
+            panel.main.tick_params(labelbottom=False)
+        handles, labels = panel.strip.get_legend_handles_labels()
+        # Of a strip, only shaded bands: its axis label names its lines.
+        named.update({label: drawn for label, drawn in zip(labels, handles, strict=True) if isinstance(drawn, Patch)})
+        handles, labels = panel.main.get_legend_handles_labels()
+        named.update(zip(labels, handles, strict=True))
+    if named:
+        legend = figure.legend(
+            named.values(),
+            named.keys(),
+            loc="outside lower center",
+            ncols=_legend_columns(list(named), figure.get_figwidth()),
+            frameon=False,
+            labelcolor=palette.ink,
+            handlelength=1.8,
+            columnspacing=1.2,
+        )
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+    return figure
+
+
+def title(axes: Axes, name: str, below: str = "") -> None:
+    """Write the name of a panel and a line of numbers; a name is text, never a formula."""
+    lines = textwrap.wrap(shortened(name, _LONGEST_TITLE), _TITLE_WIDTH) + ([below] if below else [])
+    axes.set_title("\n".join(lines), parse_math=False)
+
+
+def side_by_side(
+    panels: Sequence[tuple[str, Any]],
+    draw: Callable[[Panel, Any, Palette], str],
+    *,
+    dark: bool = False,
+    strip: bool = False,
+    columns: int = 4,
+) -> Figure:
+    """Draw one panel for each name; `draw` returns the second line of its title."""
+    with style(dark) as palette:
+        figure, places = grid(len(panels), palette, columns=columns, strip=strip)
+        for panel, (name, given) in zip(places, panels, strict=True):
+            title(panel.main, name, draw(panel, given, palette))
+        return tidy(figure, places, palette, columns=columns)
+
+
+def check_methods(methods: Methods, least: int = 1) -> None:
+    """Refuse too few methods; the first curve computed from them checks their numbers."""
+    if not isinstance(methods, Mapping) or len(methods) < least:
+        came = list(methods) if isinstance(methods, Mapping) else type(methods).__name__
+        raise BadPredictions(
+            f"methods must be {least} or more sets of probabilities by name, such as "
+            f"{{'uncalibrated': p, 'calibrated': q}}; got {came}"
+        )
+
+
+def check_choice(choice: str, known: Iterable[str], name: str) -> None:
+    """Refuse a name that is not among the known ones."""
+    if choice not in known:
+        raise BadPredictions(f"{name} must be one of {', '.join(known)}; got {choice!r}")
+
+
+def _legend_columns(labels: list[str], inches: float) -> int:
+    """Return how many legend columns fit: letters and the sample before them; filled column by column."""
+    widths = [0.073 * len(label) + 0.5 for label in labels]
+    for columns in range(len(labels), 1, -1):
+        lines = -(-len(labels) // columns)
+        if sum(max(widths[first : first + lines]) for first in range(0, len(labels), lines)) <= inches:
+            return -(-len(labels) // lines)  # no column is left empty
+    return 1
