@@ -161,7 +161,7 @@ def test_logits_of_what_failed_or_was_never_there_say_so() -> None:
 
 def test_the_same_rows_twice_are_no_proof() -> None:
     part = rows(200)
-    with pytest.warns(GlayersWarning, match="cannot be judged by them"):
+    with pytest.warns(GlayersWarning, match="too optimistic"):
         compare(part, part, ["temperature"])
 
 

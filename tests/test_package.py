@@ -1,4 +1,4 @@
-"""What is published: the sdist holds what its tests read, its description stands alone, every extra serves a purpose."""
+"""What is published: the sdist holds what its tests read, its description stands alone, every extra has a use."""
 
 import re
 import subprocess

@@ -113,7 +113,7 @@ class Comparison:
         headings = ["method", *(heading for heading, *_ in _COLUMNS), "seconds"]
         lines = [markdown_line(headings), "|---|" + "---:|" * (len(headings) - 1)]
         lines += [markdown_line(cells) for cells in self._cells()]
-        return "\n".join(lines + self._said())
+        return "\n".join(lines + self._remarks_below())
 
     def __str__(self) -> str:
         lines = [["", *(heading for heading, *_ in _COLUMNS), "seconds"], *self._cells()]
@@ -122,7 +122,7 @@ class Comparison:
             "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(pairs))
             for pairs in (list(zip(line, widths, strict=True)) for line in lines)
         ]
-        return "\n".join(table + self._said())
+        return "\n".join(table + self._remarks_below())
 
     def _cells(self) -> list[list[str]]:
         return [
@@ -134,10 +134,14 @@ class Comparison:
             for name, card in self.scorecards.items()
         ]
 
-    def _said(self) -> list[str]:
-        said = [f"{name}: {note}" for name, notes in self.notes.items() for note in notes]
-        said += [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
-        return ["", *said] if said else []
+    def remarks(self) -> list[str]:
+        """Return the notes of each fit and the reason of each failure, one line each."""
+        notes = [f"{name}: {note}" for name, notes in self.notes.items() for note in notes]
+        return notes + [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
+
+    def _remarks_below(self) -> list[str]:
+        remarks = self.remarks()
+        return ["", *remarks] if remarks else []
 
 
 def compare(
@@ -215,10 +219,18 @@ def _calibrators(methods: Iterable[str] | Mapping[str, Calibrator], random_state
             )
         if name not in CALIBRATORS:
             raise GlayersError(f"unknown method {name!r}; known are {', '.join(CALIBRATORS)}")
-        made[name] = CALIBRATORS[name]()
-        if "random_state" in made[name].get_params():
-            made[name].set_params(random_state=random_state)
+        made[name] = unfitted(name, random_state=random_state, progress=False)  # `compare` has one bar for all
     return made
+
+
+def unfitted(name: str, **settings: Any) -> Calibrator:
+    """Return a calibrator by name, with those of the settings that it takes.
+
+    >>> unfitted("temperature", random_state=3)
+    TemperatureScaling()
+    """
+    made = CALIBRATORS[name]()
+    return made.set_params(**{key: value for key, value in settings.items() if key in made.get_params()})
 
 
 def _checked_calibrators(methods: Mapping[Any, Any]) -> dict[str, Calibrator]:
@@ -255,9 +267,10 @@ def _check_alike(calibration: Predictions, test: Predictions) -> None:
         )
     if None not in (calibration.class_names, test.class_names) and calibration.class_names != test.class_names:
         raise BadPredictions("calibration and test rows have different class names, or the same in another order")
-    if np.shares_memory(calibration.logits, test.logits):
+    same = np.array_equal(calibration.logits, test.logits) and np.array_equal(calibration.labels, test.labels)
+    if same or np.shares_memory(calibration.logits, test.logits):
         warnings.warn(
-            "calibration and test rows are the same: what was fitted to them cannot be judged by them",
+            "calibration and test rows are the same: scores on the rows of the fit are too optimistic",
             GlayersWarning,
             stacklevel=3,
         )

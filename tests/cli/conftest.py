@@ -1,7 +1,7 @@
 """A folder with small files of the names that the help and the pages speak of."""
 
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +23,12 @@ def overconfident(rows: int, seed: int) -> tuple[Numbers, Numbers]:
 
 @pytest.fixture
 def quick_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports by fewer resamples, where the page itself is not what is looked at."""
-    monkeypatch.setattr("glayers.report.html.write_report", partial(write_report, n_resamples=50))
+    """Reports from few resamples, for tests that do not look at their numbers."""
+
+    def quick(*comparison: Any, **settings: Any) -> None:
+        write_report(*comparison, **{**settings, "n_resamples": 20})
+
+    monkeypatch.setattr("glayers.report.html.write_report", quick)
 
 
 @pytest.fixture

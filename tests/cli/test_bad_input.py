@@ -62,7 +62,7 @@ def test_a_bug_is_one_line_with_a_status_of_its_own(folder: Path, monkeypatch: p
 
     monkeypatch.setattr(score_module, "read_parts", broken)
     line = complaint(run("score", "test.npz"), status=70)
-    assert "this is a bug, not your fault: KeyError: 'lost'; please report it with --debug" in line
+    assert "this is a bug in glayers: KeyError: 'lost'; please report it with what --debug shows" in line
 
 
 def test_memory_that_runs_out_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import glayers
 from glayers import CALIBRATORS, read_predictions
+from glayers.cli.arguments import method_names
 from glayers.cli.method_notes import METHODS
-from glayers.cli.options import method_names
 from glayers.datasets import CalibrationAndTest, load_fashion_mnist
 from tests.cli.running import complaint, run, usage_error
 
@@ -76,7 +76,7 @@ def test_a_quiet_comparison_has_no_notes(folder: Path) -> None:
 
 def test_a_list_without_a_method_is_a_usage_error(folder: Path) -> None:
     for nothing in ("", " , "):
-        assert "no method is named" in usage_error(run("compare", "both.npz", "--methods", nothing))
+        assert "names no method" in usage_error(run("compare", "both.npz", "--methods", nothing))
 
 
 def test_a_method_that_is_misspelt_is_found_before_anything_is_fitted(folder: Path) -> None:
@@ -126,7 +126,7 @@ def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample data's first rows: the demo itself takes half a minute."""
     parts = load_fashion_mnist()
     few = CalibrationAndTest(*(part.take(np.arange(90)) for part in parts))
-    monkeypatch.setattr("glayers.cli.demo.load_fashion_mnist", lambda: few)
+    monkeypatch.setattr("glayers.cli.compare.load_fashion_mnist", lambda: few)
 
 
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +135,12 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_spec(name: str, *rest: Any) -> Any:
         return None if name == "torch" else real(name, *rest)
 
-    monkeypatch.setattr("glayers.cli.demo.find_spec", find_spec)
-    monkeypatch.setattr("glayers.cli.methods.find_spec", find_spec)
+    for module in ("cli.program", "cli.runtime", "calibrators.auto_families"):
+        monkeypatch.setattr(f"glayers.{module}.find_spec", find_spec)
+    for loaded in [name for name in sys.modules if name.startswith("glayers.")]:  # or the fits would not import torch
+        if "torch" in vars(sys.modules[loaded]):
+            monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, "torch", None)
 
 
 @pytest.mark.usefixtures("small_sample", "quick_pages")
@@ -146,10 +150,9 @@ def test_the_demo_without_torch_leaves_out_what_needs_it_and_says_so(
     without_torch(monkeypatch)
     done = run("demo")
     assert done.exit_code == 0, done.output
-    assert (
-        'note: g-layers and shared-g-layers are left out, since they need torch: pip install "glayers[fit]"'
-        in done.stderr
-    )
+    for name in ("g-layers", "shared-g-layers"):
+        assert f"note: {name} could not be fitted: " in done.stderr
+    assert 'pip install "glayers[fit]"' in done.stderr
     methods = [line.split()[0] for line in done.stdout.splitlines()[2:8]]
     assert methods == ["uncalibrated", "temperature", "vector", "matrix-odir", "dirichlet", "auto"]
     assert f"wrote {folder / 'report.html'}: open it in a browser" in done.stdout
@@ -158,20 +161,15 @@ def test_the_demo_without_torch_leaves_out_what_needs_it_and_says_so(
 
 @pytest.mark.usefixtures("small_sample", "quick_pages")
 def test_the_demo_replaces_its_own_page_and_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glayers.cli.demo._METHODS", ["temperature"])
+    monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("temperature",))
     for _ in range(2):
         assert run("demo", "--quiet").exit_code == 0
     (folder / "mine.html").write_text("<title>my own</title>")
-    assert "is there already" in complaint(run("demo", "-o", "mine.html"))
+    assert "already exists" in complaint(run("demo", "-o", "mine.html"))
     assert run("demo", "-o", "mine.html", "--force").exit_code == 0
 
 
-def test_the_strongest_seven_are_what_the_demo_and_compare_show() -> None:
-    from glayers.cli.demo import _METHODS as SHOWN
-    from glayers.comparison import DEFAULT_METHODS
-
-    assert list(DEFAULT_METHODS) == SHOWN
-    assert set(SHOWN) <= set(METHODS)
+def test_all_stands_for_every_method() -> None:
     assert method_names("all") == list(METHODS)
 
 

@@ -8,9 +8,8 @@ import pytest
 import typer
 
 from glayers import Predictions, TemperatureScaling
-from glayers.cli.inputs import PIPE, source
-from glayers.cli.outputs import write_to_pipe
-from glayers.cli.screen import waiting_for
+from glayers.cli.arguments import PIPE, source, write_to_pipe
+from glayers.cli.runtime import waiting_for
 from glayers.errors import BadFile
 from tests.cli.running import complaint, leftovers, run, usage_error
 
@@ -29,7 +28,7 @@ every_writer = pytest.mark.parametrize("words", VERBS.values(), ids=VERBS)
 def test_nothing_is_overwritten_without_force(folder: Path, words: list[str]) -> None:
     there = folder / "there.png"
     there.write_text("precious")
-    assert "there.png: is there already; --force replaces it" in complaint(run(*words, there))
+    assert "there.png: already exists; use --force to replace it" in complaint(run(*words, there))
     assert there.read_text() == "precious"
     done = run(*words, there, "--force")
     assert done.exit_code == 0, done.output
@@ -43,7 +42,7 @@ def test_an_input_is_never_replaced_not_even_by_force(folder: Path, words: list[
     before = given.read_bytes()
     link = folder / "link.png"
     link.symlink_to(folder / given)
-    assert "is one of the files to read" in complaint(run(*words, link, "--force"))
+    assert "is one of the input files" in complaint(run(*words, link, "--force"))
     assert given.read_bytes() == before
 
 
@@ -51,9 +50,9 @@ def test_an_input_is_never_replaced_not_even_by_force(folder: Path, words: list[
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("no/such/folder/x.png", "there is no folder"),
+        ("no/such/folder/x.png", "does not exist; create it first"),
         ("folder.png", "is a directory"),
-        ("/dev/full", "no regular file"),
+        ("/dev/full", "not a regular file"),
     ],
 )
 def test_output_that_cannot_be_written_is_told_before_the_work(
@@ -70,7 +69,7 @@ def test_output_that_cannot_be_written_is_told_before_the_work(
 
 def test_a_folder_one_may_not_write_to_is_told_before_the_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_, **__: False)  # the tests may run as root, whom no mode keeps out
-    assert "you may not write to the folder" in complaint(run(*VERBS["fit"], "x.safetensors"))
+    assert "no permission to write to the folder" in complaint(run(*VERBS["fit"], "x.safetensors"))
 
 
 def test_a_disk_that_fills_up_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +91,7 @@ def test_a_file_that_appears_while_fitting_is_kept(folder: Path, monkeypatch: py
         return fit(self, rows)
 
     monkeypatch.setattr(TemperatureScaling, "fit_predictions", meanwhile)
-    assert "is there already" in complaint(run(*VERBS["fit"], "x.safetensors"))
+    assert "already exists" in complaint(run(*VERBS["fit"], "x.safetensors"))
     assert Path("x.safetensors").read_text() == "precious"
 
 

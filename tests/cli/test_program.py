@@ -94,7 +94,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(folder: Path, monkeypatch: 
     monkeypatch.setattr(os, "fsync", interrupted)  # in the middle of writing
     done = run("apply", "model.safetensors", "test.npz", "-o", "x.npz")
     assert done.exit_code == 130
-    assert done.stderr == "glayers: interrupted; what was not finished was not written\n"
+    assert done.stderr == "glayers: interrupted; no unfinished file was written\n"
     assert not Path("x.npz").exists()
     assert leftovers(folder) == []
 

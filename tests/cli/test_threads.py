@@ -5,8 +5,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from glayers import Predictions
-from glayers.cli import threads
-from glayers.cli.threads import enough_threads
+from glayers.cli import runtime
+from glayers.cli.runtime import suitable_threads
 
 SMALL = Predictions(2 * np.eye(3)[[2, 0, 1, 1]], [2, 0, 1, 0])
 
@@ -19,15 +19,15 @@ def awake() -> list[int]:
 def test_little_is_fitted_on_one_thread_and_afterwards_all_is_as_before(methods: list[str]) -> None:
     with threadpool_limits(limits=2):
         before = awake()
-        with enough_threads(methods, SMALL):
+        with suitable_threads(methods, SMALL):
             assert set(awake()) == {1}
         assert awake()[: len(before)] == before
 
 
 def test_the_larger_part_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_MANY", 30)
+    monkeypatch.setattr(runtime, "_MANY_LOGITS", 30)
     large = Predictions(2 * np.eye(3)[np.arange(20) * 7 % 3], np.arange(20) % 3)
     with threadpool_limits(limits=2):
         before = awake()
-        with enough_threads(["temperature"], SMALL, large):
+        with suitable_threads(["temperature"], SMALL, large):
             assert awake() == before

@@ -1,23 +1,35 @@
-"""Calibration and test rows -> every method side by side, in a table, and as a page to look at."""
+"""`compare`, `report`, `demo`: calibration and test rows -> methods side by side, as a table and an HTML report."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glayers.cli.fit import unfitted
-from glayers.cli.inputs import name_of, read_calibration_and_test
-from glayers.cli.options import AsJson, Calibration, Force, Methods, Quiet, Report, Seed, Test, method_names
-from glayers.cli.outputs import Output
-from glayers.cli.screen import show, show_json, tell, title, waiting_for
-from glayers.cli.threads import enough_threads
-from glayers.cli.verb import verb
+from glayers.cli.arguments import (
+    AsJson,
+    Calibration,
+    Force,
+    Methods,
+    Output,
+    Page,
+    Quiet,
+    Seed,
+    Test,
+    method_names,
+    name_of,
+    read_calibration_and_test,
+)
+from glayers.cli.runtime import show, show_json, show_note, suitable_threads, title, verb, waiting_for
+from glayers.datasets import load_fashion_mnist
 from glayers.errors import GlayersError
 from glayers.predictions import Predictions
 from glayers.report.tables import comparison_table, verdict
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
+
+_DEMO_TITLE = "A small network on Fashion-MNIST (glayers demo)"
+_BEGINNING = 4_096  # bytes of a page, its title among them
 
 
 @verb(
@@ -29,14 +41,15 @@ def compare(
     calibration: Calibration,
     test: Test = None,
     methods: Methods = None,
-    report: Report = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML report.")] = None,
     seed: Seed = 0,
     force: Force = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit several methods on calibration rows and score each on test rows, beside doing nothing."""
-    run_comparison(calibration, test, methods, report, seed=seed, force=force, as_json=as_json, quiet=quiet)
+    """Fit several methods on calibration rows and score each on test rows, beside no calibration."""
+    target = None if report is None else Output(report, force, (calibration, test))
+    _compare_files(calibration, test, methods, target, seed, quiet, as_json=as_json)
 
 
 @verb(
@@ -46,91 +59,91 @@ def compare(
 def report(
     calibration: Calibration,
     test: Test = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="PAGE", help="Where to write the page.")] = Path(
-        "report.html"
-    ),
+    output: Page = Path("report.html"),
     methods: Methods = None,
     seed: Seed = 0,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare methods and write the HTML report: one file with the verdict, tables and figures to explore."""
-    run_comparison(calibration, test, methods, output, seed=seed, force=force, as_json=False, quiet=quiet)
+    """Compare methods and write the HTML report: one file with the verdict, tables and interactive figures."""
+    _compare_files(calibration, test, methods, Output(output, force, (calibration, test)), seed, quiet)
 
 
-def run_comparison(
+@verb("glayers demo", "glayers demo --output first-look.html --quiet")
+def demo(output: Page = Path("report.html"), seed: Seed = 0, force: Force = False, quiet: Quiet = False) -> None:
+    """Calibrate the sample predictions of the package by the strongest methods, and write a report.
+
+    It replaces the report of an earlier demo, and any other file only with --force.
+    """
+    target = Output(output.resolve(), force or _is_of_a_demo(output))
+    target.check()
+    rows = load_fashion_mnist()
+    _compare(rows, "a small network on Fashion-MNIST", None, target, seed, quiet, page_title=_DEMO_TITLE)
+
+
+def _is_of_a_demo(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return f"<title>{_DEMO_TITLE}".encode() in stream.read(_BEGINNING)
+
+
+def _compare_files(
     calibration: Path,
     test: Path | None,
     methods: str | None,
-    page: Path | None,
-    *,
+    target: Output | None,
     seed: int,
-    force: bool,
-    as_json: bool,
     quiet: bool,
+    *,
+    as_json: bool = False,
 ) -> None:
-    """Read, compare, print, and write the page where one is wanted."""
-    inputs = (calibration, *([] if test is None else [test]))
-    target = None if page is None else Output(page, force, inputs)
+    wanted = None if methods is None else method_names(methods)
     if target is not None:
         target.check()
     rows = read_calibration_and_test(calibration, test)
-    name = name_of(test or calibration)
-    found = compared(*rows, None if methods is None else method_names(methods), seed, quiet)
-    if as_json:
-        show_json(for_json(found))
-    else:
-        heading = f"{len(rows[1]):,} test rows of {name}, fitted on {len(rows[0]):,} others"
-        show_comparison(found, heading, quiet)
-    if target is not None:
-        target.check()
-        write_page(found, rows[0], target.path, name, seed, force, quiet)
-        if not as_json:
-            show("", f"wrote {target.path}: open it in a browser")
+    _compare(rows, name_of(test or calibration), wanted, target, seed, quiet, as_json=as_json)
 
 
-def compared(
-    calibration: Predictions, test: Predictions, methods: list[str] | None, seed: int, quiet: bool
-) -> "Comparison":
-    """Compare methods; that none could be fitted is an error."""
-    from glayers.comparison import DEFAULT_METHODS
-    from glayers.comparison import compare as compare_methods
+def _compare(
+    rows: tuple[Predictions, Predictions],
+    name: str,
+    methods: list[str] | None,
+    target: Output | None,
+    seed: int,
+    quiet: bool,
+    *,
+    as_json: bool = False,
+    page_title: str | None = None,
+) -> None:
+    """Compare the methods, print the result, and write the report if there is a file for it."""
+    from glayers import comparison
 
-    # One bar for all of it: those of single fits would fall over it.
-    wanted = {name: unfitted(name, seed, progress=False) for name in methods or DEFAULT_METHODS}
-    with enough_threads(wanted, calibration, test):
-        found = compare_methods(calibration, test, wanted, random_state=seed, progress=False if quiet else None)
+    wanted = methods or list(comparison.DEFAULT_METHODS)
+    with suitable_threads(wanted, *rows):
+        found = comparison.compare(*rows, wanted, random_state=seed, progress=False if quiet else None)
     if found.failed and not found.calibrators:
         raise GlayersError(f"no method could be fitted; {'; '.join(f'{n}: {why}' for n, why in found.failed.items())}")
-    return found
-
-
-def show_comparison(found: "Comparison", heading: str, quiet: bool) -> None:
-    """Print the table, the verdict before and after, and on the side, unless `quiet`, what the fits had to say."""
-    cards = found.scorecards
-    told = "auto" if "auto" in cards else min(cards, key=lambda name: cards[name].nll)
-    show(title(heading), comparison_table(cards, found.seconds), "")
-    for name in dict.fromkeys([next(iter(cards)), told]):
-        show(f"{name}: {verdict(cards[name])}")
-    if quiet:
+    if as_json:
+        show_json({"methods": found.to_dict(), "notes": found.notes, "failed": found.failed})
+    else:
+        show(title(f"{len(rows[1]):,} test rows of {name}, fitted on {len(rows[0]):,} others"))
+        _show_comparison(found, quiet)
+    if target is None:
         return
-    for name, notes in found.notes.items():
-        for each in notes:
-            tell(f"note: {name}: {each}")
-    for name, reason in found.failed.items():
-        tell(f"note: {name} could not be fitted: {reason}")
+    target.check()
+    with suitable_threads((), *rows), waiting_for("writing the report", quiet):
+        found.to_html(target.path, calibration=rows[0], random_state=seed, title=page_title or name, force=target.force)
+    if not as_json:
+        show("", f"wrote {target.path}: open it in a browser")
 
 
-def for_json(found: "Comparison") -> dict[str, Any]:
-    """Return all numbers of a comparison, and what the fits had to say."""
-    return {"methods": found.to_dict(), "notes": found.notes, "failed": found.failed}
-
-
-def write_page(
-    found: "Comparison", calibration: Predictions, path: Path, heading: str, seed: int, force: bool, quiet: bool
-) -> None:
-    """Write the HTML report."""
-    from glayers.report.html import write_report
-
-    with enough_threads((), calibration, found.test), waiting_for("writing the report", quiet):
-        write_report(found, path, calibration=calibration, random_state=seed, title=heading, force=force)
+def _show_comparison(found: "Comparison", quiet: bool) -> None:
+    """Print the table, the verdict before and after, and, unless `quiet`, the notes of the fits to standard error."""
+    cards = found.scorecards
+    best = "auto" if "auto" in cards else min(cards, key=lambda name: cards[name].nll)
+    show(comparison_table(cards, found.seconds), "")
+    for name in dict.fromkeys([next(iter(cards)), best]):
+        show(f"{name}: {verdict(cards[name])}")
+    for line in () if quiet else found.remarks():
+        show_note(f"note: {line}")

@@ -1,4 +1,4 @@
-"""Predictions of one set of rows, before and after -> one figure of `FIGURES` in a file."""
+"""`plot`: predictions of the same rows, before and after calibration -> one figure of `FIGURES` in a file."""
 
 import inspect
 import io
@@ -9,13 +9,21 @@ import numpy as np
 import typer
 
 from glayers.arrays import Array
-from glayers.cli.inputs import name_of, preferred, source
-from glayers.cli.options import PREDICTIONS, Force, Labels, Part, Quiet, Seed, known_name
-from glayers.cli.outputs import Output
-from glayers.cli.screen import one_line, show, waiting_for
-from glayers.cli.verb import FLAG, verb
+from glayers.cli.arguments import (
+    PREDICTIONS,
+    Force,
+    Labels,
+    Output,
+    Part,
+    Quiet,
+    Seed,
+    known_name,
+    name_of,
+    read_part,
+)
+from glayers.cli.runtime import FLAG, one_line, show, verb, waiting_for
 from glayers.errors import BadPredictions
-from glayers.predictions import Predictions, read_parts, read_predictions
+from glayers.predictions import Predictions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,11 +109,11 @@ def plot(
     Of a file with two parts, the part test is drawn.
     """
     models = model or []
-    target = Output(output, force, (*files, *models, *([] if labels is None else [labels])))
+    target = Output(output, force, (*files, *models, labels))
     if output.suffix.lower() not in _DATED:
         raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
     target.check()
-    first, *others = [_read(file, labels, part) for file in files]
+    first, *others = [read_part(file, labels, part, "test") for file in files]
     _check_same_rows(first, others, files)
     shown = [each.probabilities() for each in (first, *others)] + [_calibrated(each, first) for each in models]
     methods = dict(zip(_names(files, models), shown, strict=True))
@@ -115,12 +123,6 @@ def plot(
         target.write(_image(figure, output.suffix.lower()))
     if not quiet:
         show(f"drew {', '.join(methods)}; wrote {output}")
-
-
-def _read(file: Path, labels: Path | None, part: str | None) -> Predictions:
-    if part is not None:
-        return read_predictions(source(file), part, labels)
-    return preferred(read_parts(source(file), labels), "test")
 
 
 def _check_same_rows(first: Predictions, others: list[Predictions], files: list[Path]) -> None:

@@ -1,37 +1,48 @@
-"""The program: its verbs, and what happens before and after them.
+"""The program: its verbs, its exit status, and the list of methods.
 
-Exit status: 0 when all went well, 1 for input that cannot be used or output that cannot be written, 2 for a command
-line that cannot be read, 70 for a bug, 130 when interrupted, 141 when nobody reads on, 143 when terminated.
+Exit status: 0 for success, 1 for input that cannot be used or output that cannot be written, 2 for a command line that
+cannot be parsed, 70 for a bug, 130 when interrupted, 141 when the reader of the output is gone, 143 when terminated.
 """
 
 import signal
 import sys
+from importlib.util import find_spec
 from typing import Annotated, NoReturn
 
 import typer
 
 from glayers import __version__
-from glayers.cli.apply import apply
-from glayers.cli.compare import compare, report
-from glayers.cli.demo import demo
-from glayers.cli.fit import fit
-from glayers.cli.methods import methods
+from glayers.cli.arguments import AsJson
+from glayers.cli.compare import compare, demo, report
+from glayers.cli.fit import apply, fit
+from glayers.cli.method_notes import METHODS
 from glayers.cli.plot import plot
+from glayers.cli.runtime import FLAG, INTERRUPTED, UNUSABLE, discard_output, show, show_json, show_note, verb
 from glayers.cli.score import score
-from glayers.cli.screen import forget_output, show, tell
-from glayers.cli.verb import FLAG, INTERRUPTED, UNUSABLE
+from glayers.report.tables import method_table
 
 _TERMINATED = 143  # 128 + SIGTERM
 
+
+@verb("glayers methods", "glayers methods --json")
+def methods(as_json: AsJson = False) -> None:
+    """List the methods: what each does, what it cannot do, and whether fitting it needs torch."""
+    if as_json:
+        show_json({name: note._asdict() for name, note in METHODS.items()})
+        return
+    here = "which is installed" if find_spec("torch") else 'which is not installed: pip install "glayers[fit]"'
+    show(method_table(METHODS), "", f"Some methods need torch to fit, {here}; no method needs it to predict.")
+
+
 app = typer.Typer(
     help="Make a classifier's probabilities true, and prove that they are.",
-    epilog="glayers VERB --help has examples; glayers demo needs no data of yours.",
+    epilog="glayers VERB --help shows examples; glayers demo needs no data of yours.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 for _verb in (fit, apply, score, compare, report, plot, methods, demo):
-    _verb.add_to(app)
+    app.command(epilog=_verb.epilog)(_verb.run)
 
 
 def _version(wanted: bool) -> None:
@@ -42,7 +53,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[  # its callback does it all
+    version: Annotated[  # its callback does everything
         bool,
         typer.Option("--version", metavar=FLAG, callback=_version, is_eager=True, help="Print the version and stop."),
     ] = False,
@@ -51,18 +62,18 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; being told to stop leaves nothing unfinished behind."""
+    """Run the command line."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
         app()
     except KeyboardInterrupt:
-        tell("glayers: interrupted")
+        show_note("glayers: interrupted")
         sys.exit(INTERRUPTED)
-    except OSError as error:  # of what verbs do not print themselves: help and version
-        forget_output()
-        tell(f"glayers: cannot write the output: {error}")
+    except OSError as error:  # verbs handle their own; this one comes from help or version
+        discard_output()
+        show_note(f"glayers: cannot write the output: {error}")
         sys.exit(UNUSABLE)
 
 
 def _terminated(*_: object) -> NoReturn:
-    sys.exit(_TERMINATED)  # as an exception, so that whoever writes a file can clear away
+    sys.exit(_TERMINATED)  # as an exception, so that writers remove unfinished files

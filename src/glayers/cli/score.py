@@ -1,13 +1,11 @@
-"""Predictions with labels -> every metric, how sure it is, and a verdict in a sentence."""
+"""`score`: predictions with labels -> every metric, its uncertainty, and a verdict in a sentence."""
 
 from typing import Annotated, Any
 
 import typer
 
-from glayers.cli.inputs import name_of, source
-from glayers.cli.options import AsJson, Labels, Part, Predicted, Quiet, Seed
-from glayers.cli.screen import show, show_json, title
-from glayers.cli.verb import FLAG, verb
+from glayers.cli.arguments import AsJson, Labels, Part, Predicted, Quiet, Seed, name_of, source
+from glayers.cli.runtime import FLAG, show, show_json, title, verb
 from glayers.metrics import Intervals, Scorecard, intervals_from_logits, ks_test
 from glayers.metrics.scorecard import score_checked_logits
 from glayers.metrics.verdicts import CalibrationTest
@@ -27,12 +25,9 @@ def score(
     labels: Labels = None,
     part: Part = None,
     intervals: Annotated[
-        bool,
-        typer.Option(
-            "--intervals", metavar=FLAG, help="Show 95 % bootstrap intervals beside the metrics; takes a while."
-        ),
+        bool, typer.Option("--intervals", metavar=FLAG, help="Add 95 % bootstrap intervals; takes a while.")
     ] = False,
-    resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Resamples of the intervals.")] = 1000,
+    resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
     seed: Seed = 0,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -62,7 +57,7 @@ def score_predictions(predictions: Predictions) -> Scorecard:
 
 
 def calibration_test(predictions: Predictions) -> CalibrationTest:
-    """Test the top class's confidence; rows of a group move together, which only resampling can follow."""
+    """Test the confidence of the top class; rows of one group move together, which only resampling can follow."""
     return ks_test(
         predictions.probabilities(),
         predictions.labels,

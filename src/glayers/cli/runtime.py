@@ -1,0 +1,204 @@
+"""What surrounds every verb: printing, progress, one line and an exit status for each error, the number of threads.
+
+File names and class names come from strangers, so nothing is printed before `one_line` has escaped it: a terminal must
+not obey them.
+"""
+
+import contextlib
+import errno
+import functools
+import inspect
+import io
+import json
+import math
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any, NamedTuple, final
+
+import typer
+from rich.console import Console, RenderableType
+from rich.markdown import Markdown
+from rich.text import Text
+
+from glayers.cli.method_notes import METHODS
+from glayers.errors import GlayersError, GlayersWarning
+from glayers.predictions import Predictions
+
+UNUSABLE = 1  # 2 is typer's own, for a command line that cannot be parsed
+BUG = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED = 130  # 128 + SIGINT, as in shells
+PIPE_CLOSED = 141  # 128 + SIGPIPE: the reader of our output, such as head, stopped reading
+
+FLAG = " "  # typer would print <bool> beside an option without a value
+_MANY_LOGITS = 1_000_000  # with fewer, threads cost more than they gain, and most on a busy machine
+
+
+class Verb(NamedTuple):
+    """A function that typer runs, and the text below its help."""
+
+    run: Callable[..., None]
+    epilog: str
+
+
+def verb(*examples: str, more: str = "") -> Callable[[Callable[..., None]], Verb]:
+    """Turn a function into a verb with examples and `--debug`; its option `quiet`, if any, also silences notes."""
+    debug_option = Annotated[bool, typer.Option("--debug", metavar=FLAG, help="Show the traceback of an error.")]
+    debug_parameter = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=debug_option)
+
+    def decorate(function: Callable[..., None]) -> Verb:
+        @functools.wraps(function)
+        def run(*, debug: bool = False, **options: Any) -> None:
+            with _notes(bool(options.get("quiet"))), _one_line_per_error(debug):
+                function(**options)
+
+        signature = inspect.signature(function)
+        own = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values())
+        vars(run)["__signature__"] = signature.replace(parameters=[*own, debug_parameter])  # where typer finds options
+        run.__annotations__ = {**function.__annotations__, "debug": debug_option}
+        # It begins with an empty line, or typer would remove the indentation of the examples.
+        return Verb(run, f"\n{more}Examples:\n" + "\n".join(f"  $ {example}" for example in examples))
+
+    return decorate
+
+
+@contextlib.contextmanager
+def _one_line_per_error(debug: bool) -> Iterator[None]:
+    try:
+        yield
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except KeyboardInterrupt as error:
+        raise _stop("interrupted; no unfinished file was written", INTERRUPTED, debug) from error
+    except BrokenPipeError as error:
+        discard_output()
+        raise typer.Exit(PIPE_CLOSED) from error
+    except (GlayersError, ModuleNotFoundError) as error:
+        raise _stop(str(error), UNUSABLE, debug) from error
+    except OSError as error:  # readers raise errors of their own, so this one comes from the screen or a pipe
+        discard_output()
+        raise _stop(f"cannot write the output: {error}", UNUSABLE, debug) from error
+    except MemoryError as error:
+        raise _stop("not enough memory; try fewer rows, or float32 instead of float64", UNUSABLE, debug) from error
+    except Exception as error:
+        reason = f"this is a bug in glayers: {type(error).__name__}: {error}; please report it with what --debug shows"
+        raise _stop(reason, BUG, debug) from error
+
+
+def _stop(reason: str, status: int, debug: bool) -> typer.Exit:
+    for line in traceback.format_exc().splitlines() if debug else ():
+        show_note(line)
+    show_note(f"glayers: {reason}")
+    return typer.Exit(status)
+
+
+@contextlib.contextmanager
+def _notes(quiet: bool) -> Iterator[None]:
+    """Print each of our own warnings once, as a note; warnings of other libraries as Python does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", GlayersWarning)
+        usual = warnings.showwarning
+        printed: set[str] = set()
+
+        def print_once(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if not issubclass(category, GlayersWarning):
+                usual(message, category, *place, **more)
+            elif not quiet and str(message) not in printed:
+                printed.add(str(message))
+                show_note(f"note: {message}")
+
+        warnings.showwarning = print_once
+        yield
+
+
+@contextlib.contextmanager
+def suitable_threads(methods: Iterable[str], *parts: Predictions) -> Iterator[None]:
+    """Use one thread for few logits, and otherwise as many as the libraries choose."""
+    if max(part.logits.size for part in parts) >= _MANY_LOGITS:
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    if find_spec("torch") is not None and any(METHODS[name].torch != "no" for name in methods):
+        import_module("torch")  # only the thread pools of loaded libraries can be limited
+    with threadpool_limits(limits=1):
+        yield
+
+
+def show(*lines: RenderableType) -> None:
+    """Print tables and sentences; a plain string is printed as it is, without markup.
+
+    A terminal breaks sentences between words; a program reads each on one line.
+    """
+    console = _Screen(highlight=False)
+    for line in lines:
+        if isinstance(line, str):
+            console.print(one_line(line), markup=False, soft_wrap=not console.is_terminal)
+        else:
+            console.print(line)
+
+
+def show_note(text: str) -> None:
+    """Print one line to standard error."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(one_line(text), markup=False)
+
+
+def show_json(numbers: Mapping[str, Any]) -> None:
+    """Print JSON, which has no infinity: null stands for it."""
+    sys.stdout.write(json.dumps(_finite(numbers), indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def title(text: str) -> Text:
+    """Return a heading."""
+    return Text(one_line(text), style="bold")
+
+
+def page(markdown: str) -> RenderableType:
+    """Return Markdown, rendered for a terminal and unchanged for a pipe."""
+    return Markdown(markdown) if Console().is_terminal else Text(markdown)
+
+
+def one_line(text: str) -> str:
+    r"""Escape line breaks, escape sequences and bytes that are not text, as Python writes them in a string.
+
+    >>> one_line("two\nlines")
+    'two\\nlines'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+@contextlib.contextmanager
+def waiting_for(what: str, quiet: bool) -> Iterator[None]:
+    """Show at a terminal that work without a progress bar of its own goes on."""
+    visible = sys.stderr.isatty() and not quiet
+    with Console(stderr=True).status(one_line(what)) if visible else contextlib.nullcontext():
+        yield
+
+
+def discard_output() -> None:
+    """Discard what is still buffered; otherwise Python would try to write it at exit and print an error of its own."""
+    with contextlib.suppress(io.UnsupportedOperation):  # tests have no real output
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+@final
+class _Screen(Console):
+    """A console that raises an error when its reader is gone, where rich itself would end the program."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output is gone")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
