@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from glayers import datasets, metrics
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
-from glayers.predictions import Confidences, Predictions, read_parts, read_predictions
+from glayers.predictions import Confidences, Predictions, read_confidences, read_parts, read_predictions
 
 if TYPE_CHECKING:
     from glayers.calibrators import (
@@ -66,6 +66,7 @@ __all__ = [
     "datasets",
     "load",
     "metrics",
+    "read_confidences",
     "read_parts",
     "read_predictions",
 ]

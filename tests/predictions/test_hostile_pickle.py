@@ -11,7 +11,7 @@ import pytest
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.predictions.readers import read_parts
+from glayers.predictions.formats import read_parts
 
 
 def collection() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -169,7 +169,7 @@ def test_instructions_and_names_that_arrays_never_need_are_refused_by_name(
         (b".", "cannot be read"),
         (b"t.", "cannot be read"),
         (b"hello, world", "LIST"),
-        (b"\xff\xfe\xfd", "is no pickle from byte 0 on"),
+        (b"\xff\xfe\xfd", "is not a pickle from byte 0 on"),
     ],
 )
 def test_the_stand_ins_take_nothing_that_numpy_would_not_have_written(tmp_path: Path, data: bytes, said: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.predictions.readers import read_parts
+from glayers.predictions.formats import read_parts
 
 Collection = tuple[tuple[Array, Array], tuple[Array, Array]]
 

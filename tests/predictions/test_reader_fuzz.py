@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers.errors import BadFile, GlayersWarning
-from glayers.predictions.readers import read_parts
+from glayers.predictions.formats import read_parts
 
 LOGITS = np.random.default_rng(5).normal(size=(6, 4))
 LABELS = np.array([3, 0, 2, 1, 1, 3])

@@ -20,7 +20,7 @@ from hypothesis.extra.numpy import arrays
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions import Predictions
-from glayers.predictions.readers import read_parts, read_predictions
+from glayers.predictions.formats import read_any, read_confidences, read_parts, read_predictions, read_rows
 
 LOGITS = np.random.default_rng(11).normal(size=(7, 4))
 LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
@@ -205,3 +205,68 @@ def test_every_format_gives_back_any_logits(
     labels = np.array(data.draw(st.lists(st.integers(0, n_classes - 1), min_size=n_rows, max_size=n_rows)))
     for name in ("a.npz", "a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.p"):
         assert_same(read_predictions(save(folder / name, logits, labels), part_of(name)), logits, labels)
+
+
+CONFIDENCE, CORRECT = np.array([0.9, 0.25, 0.5]), np.array([1, 0, 1])
+
+
+def test_confidence_and_correct_may_come_in_two_parts(tmp_path: Path) -> None:
+    path = npz(
+        tmp_path / "a.npz", confidence_val=CONFIDENCE, correct_val=CORRECT, test_confidence=[0.5], correct_test=[True]
+    )
+    assert read_confidences(path, part="test").correct.tolist() == [True]
+    assert {name: len(each) for name, each in read_any(path).items()} == {"calibration": 3, "test": 1}
+    with pytest.raises(BadFile, match="has the parts calibration, test; say which with part="):
+        read_confidences(path)
+
+
+@pytest.mark.parametrize("cells", [["1", "0", "1"], [" True", "FALSE ", "true"], ["1.0", "0.0", "1.0"]])
+def test_a_table_may_spell_correct_in_several_ways(tmp_path: Path, cells: list[str]) -> None:
+    rows = [f"{score},x,{cell}" for score, cell in zip(CONFIDENCE, cells, strict=True)]
+    path = write(tmp_path / "a.csv", "\n".join(["confidence,label,correct", *rows]))
+    assert read_confidences(path).correct.tolist() == [True, False, True]
+    pyarrow.parquet.write_table(
+        pyarrow.table({"confidences": CONFIDENCE, "correct": CORRECT == 1}), tmp_path / "a.parquet"
+    )
+    assert read_confidences(tmp_path / "a.parquet").correct.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("confidence,correct\n0.5,yes\n", "line 2, column 'correct' has 'yes'; expected true or false, or 1 or 0"),
+        ("confidence,correct\n0.5,\n", "line 2, column 'correct' has ''; expected true or false"),
+        ("confidence,correct\nnan,1\n", "column 'confidence' has 'nan'; expected a finite number"),
+        ("confidence,correct\n90,1\n", "part all: confidence must be finite and lie between 0 and 1; row 0 has 90"),
+        ("confidence,logit_a\n0.5,1\n", "no label column"),
+        ("confidence,answer\n0.5,1\n", "or with confidence and correct"),
+        (
+            "logit_a,logit_b,confidence,correct\n1,2,0.5,1\n",
+            "has logits as well as confidence and correct; keep the logits",
+        ),
+        ("p_a,p_b,label,confidence,correct\n0.5,0.5,1,0.5,1\n", "has probabilities as well as confidence and correct"),
+    ],
+)
+def test_a_table_that_holds_no_confidences_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = write(tmp_path / "a.csv", text)
+    with pytest.raises(BadFile) as caught:
+        read_any(path)
+    assert said in str(caught.value)
+
+
+def test_predictions_and_confidences_point_to_each_others_reader(tmp_path: Path) -> None:
+    path = npz(tmp_path / "a.npz", confidence=CONFIDENCE, correct=CORRECT)
+    assert "read_confidences reads such a file" in bad(path)
+    with pytest.raises(BadFile, match="logits or probabilities of every class are needed here"):
+        read_rows(path)
+    with pytest.raises(BadFile, match=r"not `confidence` and `correct`; read it with read_predictions"):
+        read_confidences(npz(path, z=LOGITS, y=LABELS))
+    mixed = npz(path, z=LOGITS, y=LABELS, confidence=CONFIDENCE, correct=CORRECT)
+    assert "has logits as well as confidence and correct; keep the logits and the labels" in bad(mixed)
+    assert "or both confidence and correct" in bad(npz(path, confidence=CONFIDENCE))
+
+
+def test_a_lone_column_of_confidence_or_correct_beside_logits_is_another_column(tmp_path: Path) -> None:
+    assert_same(read_predictions(npz(tmp_path / "a.npz", z=LOGITS, y=LABELS, correct=LABELS)), LOGITS, LABELS)
+    path = write(tmp_path / "a.csv", "logit_a,logit_b,label,confidence\n1,2,0,0.9\n")
+    assert_same(read_predictions(path), np.array([[1.0, 2.0]]), np.array([0]))

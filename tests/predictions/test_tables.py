@@ -16,7 +16,7 @@ import pytest
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions import Predictions
-from glayers.predictions.readers import read_parts, read_predictions
+from glayers.predictions.formats import read_parts, read_predictions
 
 LOGITS = np.random.default_rng(11).normal(size=(7, 4))
 LABELS = np.array([3, 0, 2, 2, 1, 3, 0])

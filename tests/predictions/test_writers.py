@@ -12,24 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers.errors import BadFile
-from glayers.predictions.readers import read_parts, read_rows
-from glayers.predictions.writers import WRITERS, Written, to_bytes
+from glayers.predictions.contents import Contents
+from glayers.predictions.formats import WRITERS, read_any, read_confidences, read_parts, read_rows, to_bytes
 
 TABLES = [".csv", ".tsv", ".parquet"]
 every_format = pytest.mark.parametrize("ending", WRITERS)
 
 
 @st.composite
-def written(draw: st.DrawFn) -> Written:
+def written(draw: st.DrawFn) -> Contents:
     n_rows, n_classes, seed = draw(st.integers(1, 6)), draw(st.integers(2, 5)), draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(n_rows, n_classes)) * 10.0 ** rng.integers(-20, 20, size=(n_rows, n_classes))
     letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")  # NumPy's text ends at a zero
     names = st.lists(st.text(letters, min_size=1, max_size=6), min_size=n_classes, max_size=n_classes, unique=True)
     groups = st.lists(st.text(string.printable[:-5], min_size=1), min_size=n_rows, max_size=n_rows)
-    return Written(
-        kind="logits",
-        scores=scores - 5.0,  # a lone row of 0.5 and 0.5 would be taken for probabilities
+    return Contents(
+        logits=scores - 5.0,  # a lone row of 0.5 and 0.5 would be taken for probabilities
         labels=draw(st.one_of(st.none(), st.just(rng.integers(0, n_classes, n_rows)))),
         weights=draw(st.one_of(st.none(), st.just(rng.uniform(0.1, 3, n_rows)))),
         groups=draw(st.one_of(st.none(), groups.map(np.array))),
@@ -46,10 +45,10 @@ def read_back(data: bytes, ending: str, folder: Path) -> dict[str, Any]:
 @every_format
 @settings(deadline=None, max_examples=60)
 @given(made=written())
-def test_rows_come_back_as_they_were(made: Written, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_rows_come_back_as_they_were(made: Contents, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     data = to_bytes({"all": made}, ending)
     found, labelled = read_back(data, ending, tmp_path_factory.getbasetemp())["all"]
-    assert found.logits.tolist() == made.scores.tolist()
+    assert found.logits.tolist() == np.asarray(made.logits).tolist()
     assert labelled == (made.labels is not None)
     assert not labelled or found.labels.tolist() == list(made.labels if made.labels is not None else [])
     assert (found.weights is None) == (made.weights is None)
@@ -78,7 +77,7 @@ def test_rows_come_back_as_they_were(made: Written, ending: str, tmp_path_factor
 def test_names_that_no_column_can_carry_become_numbers(
     tmp_path: Path, ending: str, names: tuple[str, ...], kept: bool
 ) -> None:
-    made = Written("probabilities", np.array([[0.5, 0.25, 0.25]]), np.array([2]), class_names=names)
+    made = Contents(probabilities=np.array([[0.5, 0.25, 0.25]]), labels=np.array([2]), class_names=names)
     found, _ = read_back(to_bytes({"all": made}, ending), ending, tmp_path)["all"]
     assert found.class_names == (names if kept else None)
     assert found.labels.tolist() == [2]
@@ -88,34 +87,34 @@ def test_names_that_no_column_can_carry_become_numbers(
 @pytest.mark.parametrize("ending", [".npz", ".json"])
 def test_two_parts_keep_their_names(tmp_path: Path, ending: str) -> None:
     parts = {
-        "calibration": Written("logits", np.array([[1.0, 2, 5], [4, 0, 1]]), np.array([2, 0])),
-        "test": Written("logits", np.array([[7.0, 2, 0]]), np.array([1]), class_names=("a", "b", "c")),
+        "calibration": Contents(logits=np.array([[1.0, 2, 5], [4, 0, 1]]), labels=np.array([2, 0])),
+        "test": Contents(logits=np.array([[7.0, 2, 0]]), labels=np.array([1]), class_names=("a", "b", "c")),
     }
     (tmp_path / f"a{ending}").write_bytes(to_bytes(parts, ending))
     found = read_parts(tmp_path / f"a{ending}")
     assert {name: each.logits.tolist() for name, each in found.items()} == {
-        name: each.scores.tolist() for name, each in parts.items()
+        name: np.asarray(each.logits).tolist() for name, each in parts.items()
     }
     assert [each.class_names for each in found.values()] == [None, ("a", "b", "c")]
 
 
 @pytest.mark.parametrize("ending", TABLES)
 def test_a_table_has_room_for_one_part(ending: str) -> None:
-    made = Written("logits", np.array([[1.0, 2, 5]]))
+    made = Contents(logits=np.array([[1.0, 2, 5]]))
     with pytest.raises(BadFile, match="a table holds one part, not calibration, test; choose one"):
         to_bytes({"calibration": made, "test": made}, ending)
 
 
 def test_a_group_that_breaks_lines_is_refused_by_text_alone(tmp_path: Path) -> None:
-    made = Written("logits", np.array([[1.0, 2, 5]]), groups=np.array(["a\rb"]))
-    with pytest.raises(BadFile, match="holds what a line of text cannot"):
+    made = Contents(logits=np.array([[1.0, 2, 5]]), groups=np.array(["a\rb"]))
+    with pytest.raises(BadFile, match="holds characters that a line of text cannot"):
         to_bytes({"all": made}, ".csv")
     assert read_back(to_bytes({"all": made}, ".json"), ".json", tmp_path)["all"].predictions.groups.tolist() == ["a\rb"]
 
 
 @every_format
 def test_same_rows_same_bytes(ending: str) -> None:
-    made = Written("logits", np.array([[1.0, 2, 5]]), np.array([1]), class_names=("a", "b", "c"))
+    made = Contents(logits=np.array([[1.0, 2, 5]]), labels=np.array([1]), class_names=("a", "b", "c"))
     assert to_bytes({"all": made}, ending) == to_bytes({"all": made}, ending)
 
 
@@ -134,7 +133,7 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(BadFile, match=r"glayers\[parquet\]"):
-        to_bytes({"all": Written("logits", np.array([[1.0, 2, 5]]))}, ".parquet")
+        to_bytes({"all": Contents(logits=np.array([[1.0, 2, 5]]))}, ".parquet")
 
 
 @pytest.mark.parametrize(
@@ -168,3 +167,20 @@ def test_a_pipe_that_cannot_be_kept_says_where_it_would_have_gone(monkeypatch: p
 
     with pytest.raises(BadFile, match=r"standard input: cannot be kept for reading \(No space left on device\)"):
         read_parts(Broken())
+
+
+@every_format
+def test_confidences_come_back_as_they_were(tmp_path: Path, ending: str) -> None:
+    made = Contents(
+        confidence=np.array([0.1, 0.7, 1 / 3]),
+        correct=np.array([False, True, True]),
+        weights=np.array([1.0, 2.0, 0.5]),
+        groups=np.array(["a", "b", "a"]),
+    )
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(to_bytes({"all": made}, ending))
+    found = read_confidences(path)
+    for name in ("confidence", "correct", "weights", "groups"):
+        assert getattr(found, name).tolist() == getattr(made, name).tolist()
+    assert repr(read_any(path)) == "{'all': Confidences(3 rows, weights, groups)}"
+    assert repr(read_any(io.BytesIO(path.read_bytes()))["all"]) == repr(found)

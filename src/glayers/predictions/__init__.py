@@ -1,6 +1,6 @@
-"""Files and arrays -> logits and labels."""
+"""Files and arrays -> logits and labels, or confidences of answers that were right or wrong."""
 
+from glayers.predictions.formats import read_confidences, read_parts, read_predictions
 from glayers.predictions.predictions import Confidences, Predictions
-from glayers.predictions.readers import read_parts, read_predictions
 
-__all__ = ["Confidences", "Predictions", "read_parts", "read_predictions"]
+__all__ = ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"]

@@ -1,6 +1,6 @@
-"""Names in a file -> the part and the field each one carries; its arrays -> `Predictions`."""
+"""Names in a file -> the part and the field that each one carries; the arrays of a part -> a checked record."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,12 +8,14 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.predictions.predictions import Predictions
+from glayers.predictions.predictions import Confidences, Predictions
 
-# The first word of each field is its own name; the others are accepted too.
+# The first word is the field's own name; the reader accepts the others too.
 FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
     "logits": ("logits", "logit", "z"),
     "probabilities": ("probabilities", "probs", "proba", "p"),
+    "confidence": ("confidence", "confidences"),
+    "correct": ("correct",),
     "labels": ("labels", "label", "y", "y_true", "targets", "target"),
     "weights": ("weights", "weight", "sample_weight"),
     "groups": ("groups", "group"),
@@ -24,10 +26,11 @@ PART_WORDS: Mapping[str, tuple[str, ...]] = {
     "test": ("test",),
 }
 WHOLE_FILE = "all"
+DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 
 
-class Rows(NamedTuple):
-    """Predictions, and whether their labels were in the file; where not, all are 0 and mean nothing."""
+class RowsToCalibrate(NamedTuple):
+    """Predictions, and whether their labels were in the file; if not, the labels are all 0 and mean nothing."""
 
     predictions: Predictions
     labelled: bool
@@ -35,40 +38,70 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What one part of a file holds, not yet checked; logits win where both kinds of scores are there.
+    """The fields of one part of a file: read but not yet checked, or about to be written.
 
-    `no_labels` is what to say to whoever needs the labels of a file that has none.
+    A part has logits, or probabilities, or confidence and correct; readers drop probabilities beside logits.
+    `no_labels` is the message for a caller who needs labels that the file does not have.
     """
 
-    labels: Array | None
     logits: Array | None = None
     probabilities: Array | None = None
+    confidence: Array | None = None
+    correct: Array | None = None
+    labels: Array | None = None
     weights: Array | None = None
     groups: Array | None = None
     class_names: tuple[str, ...] | None = None
     no_labels: str = ""
 
+    def either(self) -> Predictions | Confidences:
+        """Return checked confidences if the part holds them, otherwise checked predictions."""
+        return self.predictions() if self.confidence is None else self.confidences()
+
+    def confidences(self) -> Confidences:
+        """Return checked confidences."""
+        if self.confidence is None:
+            raise BadFile("holds scores of every class, not `confidence` and `correct`; read it with read_predictions")
+        return Confidences(self.confidence, self.correct, self.weights, self.groups)
+
     def predictions(self) -> Predictions:
-        """Check it all, once."""
-        if self.labels is None:
+        """Return checked predictions, which need labels."""
+        if self.labels is None and self.confidence is None:
             raise BadFile(self.no_labels)
-        return self._with(self.labels)
+        return self.rows_to_calibrate().predictions
 
-    def rows(self) -> Rows:
-        """Check it all, once; labels may be missing."""
-        if self.labels is not None:
-            return Rows(self._with(self.labels), labelled=True)
+    def rows_to_calibrate(self) -> RowsToCalibrate:
+        """Return checked predictions, whose labels may be missing."""
+        if self.confidence is not None:
+            raise BadFile(
+                "holds `confidence` and `correct`, but logits or probabilities of every class are needed here; "
+                "read_confidences reads such a file for metrics, tests and figures"
+            )
         scores = np.asarray(self.probabilities if self.logits is None else self.logits)
-        return Rows(self._with(np.zeros(scores.shape[:1], np.int64)), labelled=False)
+        labels = np.zeros(scores.shape[:1], np.int64) if self.labels is None else self.labels
+        make = Predictions.from_probabilities if self.logits is None else Predictions
+        rows = make(scores, labels, self.weights, self.groups, self.class_names)
+        return RowsToCalibrate(rows, labelled=self.labels is not None)
 
-    def _with(self, labels: Array) -> Predictions:
-        if self.logits is not None:
-            return Predictions(self.logits, labels, self.weights, self.groups, self.class_names)
-        return Predictions.from_probabilities(self.probabilities, labels, self.weights, self.groups, self.class_names)
+
+def contents_by_part(
+    keys: Iterable[str], read_array: Callable[[str], Array], read_names: Callable[[str], tuple[str, ...]]
+) -> dict[str, Contents]:
+    """Read the arrays and the class names of every part by their keys."""
+    found, parts = sorted(keys), {}
+    for part, fields in assign_keys(found).items():
+        names = fields.pop("class_names", None)
+        of_part = "" if part == WHOLE_FILE else f" of the part {part}"
+        parts[part] = Contents(
+            **{field: read_array(key) for field, key in fields.items()},
+            class_names=None if names is None else read_names(names),
+            no_labels=f"no labels{of_part}: found {listed(found)}; expected one of {listed(FIELD_WORDS['labels'])}",
+        )
+    return parts
 
 
 def assign_keys(keys: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Give part -> field -> key; keys that mean nothing here are left out, and labels may be missing.
+    """Return part -> field -> key; unknown keys are left out, and labels may be missing.
 
     >>> assign_keys(["z_test", "y_test", "val_z", "y_val", "date"])
     {'calibration': {'logits': 'val_z', 'labels': 'y_val'}, 'test': {'labels': 'y_test', 'logits': 'z_test'}}
@@ -85,26 +118,31 @@ def assign_keys(keys: Iterable[str]) -> dict[str, dict[str, str]]:
             raise BadFile(f"both {fields[field]!r} and {key!r} are {field}; keep one of them")
         fields[field] = key
     if not parts:
-        raise BadFile(f"no key that we know: found {listed(found)}; expected logits (or probabilities) and labels")
+        raise BadFile(
+            f"no known key: found {listed(found)}; expected logits (or probabilities) and labels, "
+            f"or confidence and correct"
+        )
     shared = _take_shared_names(parts)
-    for part, fields in parts.items():
-        _check_scores(part, fields, found)
     ordered = [part for part in (WHOLE_FILE, *PART_WORDS) if part in parts]
-    return {part: shared | _without_spare_scores(parts[part]) for part in ordered}
+    return {part: shared | _chosen_scores(part, parts[part], found) for part in ordered}
 
 
-def missing_labels(part: str, found: Iterable[str]) -> str:
-    """Say that a part has no labels, and what they could be called."""
-    return f"no labels{_of_part(part)}: found {listed(found)}; expected one of {listed(FIELD_WORDS['labels'])}"
+def refuse_mixed_scores(scores: str, fields: Mapping[str, str]) -> None:
+    """Refuse confidence and correct beside scores of every class: they could describe different predictions."""
+    if "confidence" in fields and "correct" in fields:
+        raise BadFile(
+            f"has {scores} as well as {fields['confidence']} and {fields['correct']}; keep the {scores} and the labels "
+            f"to use all classes, or keep {fields['confidence']} and {fields['correct']}"
+        )
 
 
 def field_of(word: str) -> str | None:
-    """Return the field a word without a part stands for."""
+    """Return the field that a word without a part stands for."""
     return next((field for field, words in FIELD_WORDS.items() if word in words), None)
 
 
 def listed(names: Iterable[str], at_most: int = 12) -> str:
-    """Write names in one line, cut after `at_most`.
+    """Join names with commas, cut after `at_most`.
 
     >>> listed(["a", "b", "c"], at_most=2)
     'a, b and 1 more'
@@ -115,7 +153,7 @@ def listed(names: Iterable[str], at_most: int = 12) -> str:
 
 
 def _meaning(key: str) -> tuple[str, str] | None:
-    """Part and field of a key, such as ("test", "labels") for y_test and for test_y."""
+    """Return part and field of a key, such as ("test", "labels") for y_test and for test_y."""
     field = field_of(key)
     if field is not None:
         return WHOLE_FILE, field
@@ -129,7 +167,7 @@ def _meaning(key: str) -> tuple[str, str] | None:
 
 
 def _take_shared_names(parts: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Class names without a part belong to every part without its own; nothing else may stand beside named parts."""
+    """Remove and return class names without a part: they apply to every part without names of its own."""
     if len(parts) == 1 or WHOLE_FILE not in parts:
         return {}
     whole = parts.pop(WHOLE_FILE)
@@ -142,18 +180,23 @@ def _take_shared_names(parts: dict[str, dict[str, str]]) -> dict[str, str]:
     return whole
 
 
-def _check_scores(part: str, fields: Mapping[str, str], found: Iterable[str]) -> None:
-    if "logits" not in fields and "probabilities" not in fields:
+def _chosen_scores(part: str, fields: Mapping[str, str], found: Iterable[str]) -> dict[str, str]:
+    """Return the fields to read: logits rather than probabilities, or else confidence and correct."""
+    scores = next((field for field in ("logits", "probabilities") if field in fields), None)
+    unread = {"logits", "probabilities", "confidence", "correct"}
+    if scores is not None:
+        refuse_mixed_scores(scores, fields)
+        unread -= {scores}
+    elif "confidence" in fields and "correct" in fields:
+        unread = {"labels", "class_names"}
+    else:
+        of_part = "" if part == WHOLE_FILE else f" of the part {part}"
         words = FIELD_WORDS["logits"] + FIELD_WORDS["probabilities"]
         raise BadFile(
-            f"no logits or probabilities{_of_part(part)}: found {listed(found)}; expected one of {listed(words)}"
+            f"no logits or probabilities{of_part}: found {listed(found)}; expected one of {listed(words)}, "
+            f"or both confidence and correct"
         )
+    return {field: key for field, key in fields.items() if field not in unread}
 
 
-def _of_part(part: str) -> str:
-    return "" if part == WHOLE_FILE else f" of the part {part}"
-
-
-def _without_spare_scores(fields: Mapping[str, str]) -> dict[str, str]:
-    spare = "probabilities" if "logits" in fields else ""
-    return {field: key for field, key in fields.items() if field != spare}
+Rows = RowsToCalibrate  # until the command line has moved

@@ -1,11 +1,11 @@
-"""The published logits collection, pickled arrays -> those arrays, running nothing that the file asks for.
+"""Pickles of the published logits collection -> their arrays, without running any code that the file names.
 
-Its instructions are looked through before any is followed, and each name it may call is answered by a
-stand-in of ours: what NumPy would have been given meets our checks instead.
+A pickle is a program. All its instructions are checked before any is executed, and every function it may call is
+replaced by one of ours that checks its arguments and builds an array.
 """
 
 import io
-import pickle  # its Unpickler only as the subclass below, which can look up nothing but stand-ins
+import pickle  # only as the base of the Unpickler below, which finds nothing but our replacements
 import pickletools
 import re
 from pathlib import Path
@@ -15,8 +15,8 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.predictions.contents import PART_WORDS, Contents
-from glayers.predictions.raw_arrays import DAMAGED, array_from_bytes
+from glayers.predictions.archives import array_from_bytes
+from glayers.predictions.contents import DAMAGED, PART_WORDS, Contents
 
 _EXPECTED = "((logits_val, y_val), (logits_test, y_test)) of NumPy arrays of numbers"
 _WAY_OUT = "if you trust whoever wrote it, load it yourself and save the arrays with np.savez"
@@ -50,19 +50,19 @@ def read_legacy_pickle(path: Path) -> dict[str, Contents]:
 
 
 def check_instructions(data: bytes) -> None:
-    """Walk a pickle without following it; refuse what a tuple of number arrays never needs."""
+    """Scan a pickle without executing it; refuse what a tuple of numeric arrays never needs."""
     stream = io.BytesIO(data)
     calls = 0
     for count in range(1, _MOST_INSTRUCTIONS + 1):
         info = _INSTRUCTIONS.get(stream.read(1))
         if info is None:
-            raise BadFile(f"is no pickle from byte {stream.tell() - 1} on; {DAMAGED}")
+            raise BadFile(f"is not a pickle from byte {stream.tell() - 1} on; {DAMAGED}")
         if info.name not in _ALLOWED:
             raise BadFile(f"uses the pickle instruction {info.name}, which {_EXPECTED} never need; {_WAY_OUT}")
         argument = _argument(info, stream)
         if info.name == "GLOBAL":
             _refuse_unknown(argument)
-        # The C unpickler makes room for every index up to the one it is told to store under.
+        # The C unpickler allocates memory for every index up to the largest one stored.
         if info.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= argument <= count:
             raise BadFile(f"stores under index {argument} after {count} instructions; {DAMAGED}")
         calls += info.name == "REDUCE"
@@ -74,17 +74,17 @@ def check_instructions(data: bytes) -> None:
 
 
 def _argument(info: pickletools.OpcodeInfo, stream: io.BytesIO) -> Any:
-    """Read what follows an instruction; a length past the end of the file raises."""
+    """Return the argument of an instruction; a length past the end of the file raises an error."""
     if info.arg is None:
         return None
-    if info.name == "STRING":  # pickletools wants ASCII here, and Python 2 wrote arrays' bytes
+    if info.name == "STRING":  # pickletools expects ASCII here, but Python 2 wrote the bytes of arrays
         return stream.readline()
     return info.arg.reader(stream)
 
 
 @final
 class _Unpickler(pickle.Unpickler):
-    """An unpickler for which no name exists but those of our stand-ins."""
+    """An unpickler that finds no names but those of our replacements."""
 
     def find_class(self, module: str, name: str) -> Any:
         return _refuse_unknown(f"{module} {name}")
@@ -92,7 +92,7 @@ class _Unpickler(pickle.Unpickler):
 
 @final
 class _PickledDtype:
-    """Stands in for `numpy.dtype`: a kind and a width first, its byte order by `__setstate__`."""
+    """Replaces `numpy.dtype`: the constructor takes kind and width, `__setstate__` the byte order."""
 
     __slots__ = ("dtype",)
 
@@ -110,7 +110,7 @@ class _PickledDtype:
 
 @final
 class _PickledArray:
-    """Stands in for `numpy.ndarray`: empty first, its values by `__setstate__`."""
+    """Replaces `numpy.ndarray`: created empty, filled by `__setstate__`."""
 
     __slots__ = ("array",)
 
@@ -123,7 +123,7 @@ class _PickledArray:
 
 
 def _is_pair(value: object) -> bool:
-    """Whether a value is a tuple of two finished arrays."""
+    """Return whether a value is a tuple of two filled arrays."""
     return (
         isinstance(value, tuple)
         and len(value) == 2
@@ -162,7 +162,7 @@ def _scalar(dtype: object, data: object) -> _PickledArray:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Stand in for `_codecs.encode`, by which Python 3 writes bytes for Python 2."""
+    """Replace `_codecs.encode`, which Python 3 uses to write bytes for Python 2."""
     if encoding not in ("latin1", "latin-1"):
         raise BadFile(f"encodes text as {encoding[:20]!r}, which arrays never need; {DAMAGED}")
     return text.encode("latin-1")
@@ -172,17 +172,17 @@ def _no_bytes() -> bytes:
     return b""
 
 
-_NDARRAY = object()  # only ever compared with; it can be neither called nor changed
-_STAND_INS: dict[str, object] = {
+_NDARRAY = object()  # used for comparison only: it cannot be called or changed
+_REPLACEMENTS: dict[str, object] = {
     "numpy ndarray": _NDARRAY,
     "numpy dtype": _PickledDtype,
     "_codecs encode": _encode,
     "__builtin__ bytes": _no_bytes,
     "builtins bytes": _no_bytes,
     **{
-        f"numpy.{core}.{name}": stand_in
+        f"numpy.{core}.{name}": replacement
         for core in ("core", "_core")
-        for name, stand_in in {
+        for name, replacement in {
             "multiarray _reconstruct": _reconstruct,
             "multiarray scalar": _scalar,
             "numeric _frombuffer": _from_buffer,
@@ -192,7 +192,7 @@ _STAND_INS: dict[str, object] = {
 
 
 def _refuse_unknown(name: str) -> object:
-    """Return the stand-in for a "module name", or name what is refused."""
-    if name not in _STAND_INS:
+    """Return the replacement for "module name", or raise an error that names what is refused."""
+    if name not in _REPLACEMENTS:
         raise BadFile(f"asks to load {name.replace(' ', '.')[:80]!r}, which arrays never need; {_WAY_OUT}")
-    return _STAND_INS[name]
+    return _REPLACEMENTS[name]

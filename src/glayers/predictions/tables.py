@@ -1,59 +1,68 @@
-"""Tables with one column a class -> logits, labels and class names, by the names of the columns."""
+"""`.csv`, `.tsv` and `.parquet` files with one column per class <-> contents, by the names of the columns.
 
+A table has one part, the whole file.
+"""
+
+import csv
+import gzip
+import io
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Array, Floats
 from glayers.errors import BadFile
-from glayers.predictions.contents import FIELD_WORDS, Contents, field_of, listed
+from glayers.predictions.contents import (
+    DAMAGED,
+    FIELD_WORDS,
+    WHOLE_FILE,
+    Contents,
+    field_of,
+    listed,
+    refuse_mixed_scores,
+)
 
-SCORE_PREFIXES = {"logits": ("logit",), "probabilities": ("probability", "prob", "p")}
+_SCORE_PREFIXES = {"logits": ("logit",), "probabilities": ("probability", "prob", "p")}
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_TRUE_OR_FALSE = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
-class Table(ABC):
-    """Named columns of equal length."""
+@dataclass(frozen=True)
+class Columns(ABC):
+    """Named columns of equal length, in the file's order."""
 
-    @property
-    @abstractmethod
-    def names(self) -> Sequence[str]:
-        """The columns, in the file's order."""
+    names: Sequence[str]
 
     @abstractmethod
     def numbers(self, column: str) -> Array:
-        """Return a column as numbers, or say which cell is none."""
+        """Return a column as numbers, or raise an error that names the first cell that is not one."""
 
     @abstractmethod
     def texts(self, column: str) -> list[str]:
-        """Return a column as it is written."""
+        """Return a column as text."""
 
     @abstractmethod
     def groups(self, column: str) -> Array:
-        """Return a column as numbers or text, whichever it is."""
+        """Return a column as numbers or text, as the file has it."""
 
     @abstractmethod
     def place(self, row: int) -> str:
-        """Say where a row stands, in the words of the file's reader."""
+        """Return how a reader of the file would find a row."""
 
 
-@final
-class TextTable(Table):
-    """Rows of text cells, each with the line it ended on."""
+@dataclass(frozen=True)
+class _TextColumns(Columns):
+    """Rows of text cells, each with the number of the line it ended on."""
 
-    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[int]) -> None:
-        self._names, self._rows, self._lines = names, rows, lines
-        self._index = {name: index for index, name in enumerate(names)}
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The columns, in the file's order."""
-        return self._names
+    rows: Sequence[Sequence[str]]
+    lines: Sequence[int]
 
     def numbers(self, column: str) -> Floats:
-        """Return a column as float64."""
         cells = self.texts(column)
         try:
             return np.array([_number(cell) for cell in cells])
@@ -62,74 +71,195 @@ class TextTable(Table):
             raise _bad_cell(self, column, row, cells[row], "a number") from None
 
     def texts(self, column: str) -> list[str]:
-        """Return a column as it is written."""
-        index = self._index[column]
-        return [row[index] for row in self._rows]
+        index = self.names.index(column)
+        return [row[index] for row in self.rows]
 
     def groups(self, column: str) -> Array:
-        """Return a column as text."""
         return np.array(self.texts(column))
 
     def place(self, row: int) -> str:
-        """Say where a row stands, in the words of the file's reader."""
-        return f"line {self._lines[row]}"
+        return f"line {self.lines[row]}"
 
 
-def contents_of(table: Table) -> Contents:
+@dataclass(frozen=True)
+class _ArrowColumns(Columns):
+    """A pyarrow table of the columns that have a meaning here."""
+
+    table: Any
+
+    def numbers(self, column: str) -> Array:
+        values: Array = np.asarray(self._without_gaps(column).to_numpy())
+        if values.dtype.kind not in "biuf":
+            raise BadFile(f"column {column!r} holds {self.table[column].type}; expected numbers: cast it")
+        return values
+
+    def texts(self, column: str) -> list[str]:
+        return [str(value) for value in self._without_gaps(column).to_pylist()]
+
+    def groups(self, column: str) -> Array:
+        groups: Array = np.array(self._without_gaps(column).to_pylist())
+        if groups.dtype.kind not in "biufUS":
+            raise BadFile(f"column {column!r} holds {self.table[column].type}; expected numbers or text: cast it")
+        return groups
+
+    def place(self, row: int) -> str:
+        return f"row {row}"
+
+    def _without_gaps(self, column: str) -> Any:
+        """Return a column, refusing gaps, which pyarrow would turn into NaN or None."""
+        values = self.table[column]
+        if values.null_count:
+            row = values.is_null().to_pylist().index(True)
+            raise BadFile(f"row {row}, column {column!r} is missing; fill in or remove that row")
+        return values
+
+
+def read_text(path: Path) -> dict[str, Contents]:
+    """Read a comma- or tab-separated file, perhaps compressed by gzip."""
+    name = path.name.lower()
+    delimiter = _DELIMITERS[Path(name.removesuffix(".gz")).suffix]
+    opened = gzip.open if name.endswith(".gz") else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, delimiter=delimiter, strict=True)
+            names = [name.strip() for name in next(reader, [])]
+            rows, lines = [], []
+            for row in reader:
+                if row and len(row) != len(names):
+                    raise BadFile(
+                        f"line {reader.line_num} has {len(row)} cells, but the header has {len(names)}; "
+                        f"fix that line, or write the file again"
+                    )
+                if row:
+                    rows.append(row)
+                    lines.append(reader.line_num)
+    except UnicodeDecodeError as error:
+        raise BadFile(f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
+    if not rows:
+        raise BadFile(f"has no rows under its header: {listed(names)}; write one line per row of predictions")
+    if len(names) == 1:
+        between = {",": "commas", "\t": "tabs"}[delimiter]
+        raise BadFile(f"has one column, {names[0][:80]!r}; put {between} between the columns")
+    return {WHOLE_FILE: contents_of(_TextColumns(names, rows, lines))}
+
+
+def read_parquet(path: Path) -> dict[str, Contents]:
+    """Read a Parquet file, loading only the columns that have a meaning here."""
+    pyarrow, parquet = _pyarrow("reading")
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = list(file.schema_arrow.names)
+            table = file.read(columns=[name for name in names if _is_known(name)])
+            return {WHOLE_FILE: contents_of(_ArrowColumns(names, table))}
+    except pyarrow.ArrowException as error:
+        raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
+
+
+def text_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
+    """Return the columns as text under a header."""
+    columns = _columns(parts)
+    odd = next((group for group in map(str, columns.get("group", [])) if not group.isprintable()), None)
+    if odd is not None:
+        raise BadFile(f"the group {odd[:40]!r} holds characters that a line of text cannot; write .npz or .json")
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return stream.getvalue().encode()
+
+
+def parquet_bytes(parts: Mapping[str, Contents]) -> bytes:
+    """Return the columns as Parquet."""
+    pyarrow, parquet = _pyarrow("writing")
+    stream = io.BytesIO()
+    parquet.write_table(pyarrow.table(_columns(parts)), stream)
+    return stream.getvalue()
+
+
+def contents_of(table: Columns) -> Contents:
     """Read scores, labels, weights and groups by the names of the columns."""
     twice = [name for name, count in Counter(table.names).items() if count > 1]
     if twice:
         raise BadFile(f"the column {twice[0]!r} is there twice; rename or remove one")
-    field, prefix, columns = _score_columns(table.names)
+    fields = _field_columns(table.names)
+    weights = _finite(table, fields["weights"]) if "weights" in fields else None
+    groups = table.groups(fields["groups"]) if "groups" in fields else None
+    scores, prefix, columns = _score_columns(table.names)
+    if columns:
+        refuse_mixed_scores(scores, fields)
+    elif "confidence" in fields and "correct" in fields:
+        confidence, correct = _finite(table, fields["confidence"]), _correct(table, fields["correct"])
+        return Contents(confidence=confidence, correct=correct, weights=weights, groups=groups)
+    else:
+        raise BadFile(
+            f"no column of logits or probabilities: found {listed(table.names)}; expected a header with "
+            f"logit_<class> or probability_<class> for each class, and label; or with confidence and correct"
+        )
     classes = _classes(columns, prefix)
     if classes is not None and all(_is_whole(name) for name in classes):
         columns = [f"{prefix}_{number}" for number in range(len(classes))]  # label 2 must mean column logit_2
         classes = None
-    scores = np.stack([_finite(table, column) for column in columns], axis=1)
-    extras = {name: _column_for(table.names, name) for name in ("labels", "weights", "groups")}
-    words = FIELD_WORDS["labels"]
     return Contents(
-        labels=None if extras["labels"] is None else _labels(table, extras["labels"], classes),
-        logits=scores if field == "logits" else None,
-        probabilities=scores if field == "probabilities" else None,
-        weights=None if extras["weights"] is None else _finite(table, extras["weights"]),
-        groups=None if extras["groups"] is None else table.groups(extras["groups"]),
+        **{scores: np.stack([_finite(table, column) for column in columns], axis=1)},
+        labels=_labels(table, fields["labels"], classes) if "labels" in fields else None,
+        weights=weights,
+        groups=groups,
         class_names=classes,
-        no_labels=f"no label column: found {listed(table.names)}; expected one of {listed(words)}",
+        no_labels=f"no label column: found {listed(table.names)}; expected one of {listed(FIELD_WORDS['labels'])}",
     )
 
 
-def is_known(column: str) -> bool:
-    """Whether a column of this name would be read."""
-    prefixes = (prefix for spellings in SCORE_PREFIXES.values() for prefix in spellings)
+def _pyarrow(doing: str) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise BadFile(f'{doing} .parquet needs pyarrow: pip install "glayers[parquet]"') from error
+    return pyarrow, parquet
+
+
+def _is_known(column: str) -> bool:
+    prefixes = (prefix for spellings in _SCORE_PREFIXES.values() for prefix in spellings)
     return field_of(column) is not None or any(_with_prefix([column], prefix) for prefix in prefixes)
-
-
-def _score_columns(names: Sequence[str]) -> tuple[str, str, list[str]]:
-    """Return the field, the prefix and the columns of the scores; logits win over probabilities."""
-    for field, prefixes in SCORE_PREFIXES.items():
-        found = {prefix: _with_prefix(names, prefix) for prefix in prefixes}
-        found = {prefix: columns for prefix, columns in found.items() if columns}
-        if len(found) > 1:
-            raise BadFile(f"the columns {listed(c[0] for c in found.values())} all say {field}; keep one spelling")
-        for prefix, columns in found.items():
-            return field, prefix, columns
-    raise BadFile(
-        f"no column of logits or probabilities: found {listed(names)}; expected a header with "
-        f"logit_<class> or probability_<class> for each class, and label"
-    )
 
 
 def _with_prefix(names: Sequence[str], prefix: str) -> list[str]:
     return [name for name in names if name == prefix or name.startswith(f"{prefix}_")]
 
 
+def _score_columns(names: Sequence[str]) -> tuple[str, str, list[str]]:
+    """Return the field, the prefix and the columns of the scores, if any; logits take precedence."""
+    for field, prefixes in _SCORE_PREFIXES.items():
+        found = {prefix: columns for prefix in prefixes if (columns := _with_prefix(names, prefix))}
+        if len(found) > 1:
+            raise BadFile(f"the columns {listed(c[0] for c in found.values())} all say {field}; keep one spelling")
+        for prefix, columns in found.items():
+            return field, prefix, columns
+    return "", "", []
+
+
+def _field_columns(names: Sequence[str]) -> dict[str, str]:
+    """Return field -> column of the fields that take one column; a score of one class is not among them."""
+    fields: dict[str, str] = {}
+    for name in names:
+        field = field_of(name)
+        if field in ("confidence", "correct", "labels", "weights", "groups"):
+            if field in fields:
+                raise BadFile(f"both columns {fields[field]!r} and {name!r} are {field}; keep one of them")
+            fields[field] = name
+    return fields
+
+
 def _classes(columns: Sequence[str], prefix: str) -> tuple[str, ...] | None:
-    """Class names by column; whole numbers must be exactly 0..k-1, or label 2 could mean two things."""
-    if len(columns) == 1:  # a binary model with one score, which has no name for class 0
-        _refuse_other_than_class_1(columns[0], prefix)
-        return None
+    """Return class names by column; whole numbers must be exactly 0..k-1, or label 2 could mean two things."""
     classes = tuple(column.removeprefix(prefix).removeprefix("_") for column in columns)
+    if len(columns) == 1:  # a binary model with one score, which has no name for class 0
+        if _is_whole(classes[0]) and classes[0] != "1":
+            raise BadFile(
+                f"the column {columns[0]!r} stands alone, and a single score is read as that of class 1; "
+                f"name it {prefix}_1, or give both {prefix}_0 and {prefix}_1"
+            )
+        return None
     if "" in classes:
         raise BadFile(f"the column {prefix!r} stands beside {columns[1]!r} and names no class; rename or remove it")
     numbered = [name for name in classes if _is_whole(name)]
@@ -141,24 +271,8 @@ def _classes(columns: Sequence[str], prefix: str) -> tuple[str, ...] | None:
     return classes
 
 
-def _refuse_other_than_class_1(column: str, prefix: str) -> None:
-    name = column.removeprefix(prefix).removeprefix("_")
-    if _is_whole(name) and name != "1":
-        raise BadFile(
-            f"the column {column!r} stands alone, and one score is read as that of class 1; "
-            f"name it {prefix}_1, or give both {prefix}_0 and {prefix}_1"
-        )
-
-
-def _column_for(names: Sequence[str], field: str) -> str | None:
-    found = [name for name in names if field_of(name) == field]
-    if len(found) > 1:
-        raise BadFile(f"both columns {found[0]!r} and {found[1]!r} are {field}; keep one of them")
-    return found[0] if found else None
-
-
-def _labels(table: Table, column: str, classes: tuple[str, ...] | None) -> Array:
-    """Class numbers, or the numbers of class names where the labels are names."""
+def _labels(table: Columns, column: str, classes: tuple[str, ...] | None) -> Array:
+    """Return class numbers, looked up by name if the labels are names."""
     number_of = {name: number for number, name in enumerate(classes or ())}
     cells = [cell if cell in number_of else cell.strip() for cell in table.texts(column)]
     odd = [row for row, cell in enumerate(cells) if not _is_whole(cell)]
@@ -172,7 +286,15 @@ def _labels(table: Table, column: str, classes: tuple[str, ...] | None) -> Array
     return np.array([number_of[cell] for cell in cells])
 
 
-def _finite(table: Table, column: str) -> Array:
+def _correct(table: Columns, column: str) -> Array:
+    cells = [cell.strip().lower() for cell in table.texts(column)]
+    odd = next((row for row, cell in enumerate(cells) if cell not in _TRUE_OR_FALSE), None)
+    if odd is not None:
+        raise _bad_cell(table, column, odd, cells[odd], "true or false, or 1 or 0")
+    return np.array([_TRUE_OR_FALSE[cell] for cell in cells])
+
+
+def _finite(table: Columns, column: str) -> Array:
     values = table.numbers(column)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
@@ -180,14 +302,14 @@ def _finite(table: Table, column: str) -> Array:
     return values
 
 
-def _bad_cell(table: Table, column: str, row: int, cell: str, expected: str) -> BadFile:
+def _bad_cell(table: Columns, column: str, row: int, cell: str, expected: str) -> BadFile:
     return BadFile(
-        f"{table.place(row)}, column {column!r} has {cell[:40]!r}; expected {expected}: mend or drop that row"
+        f"{table.place(row)}, column {column!r} has {cell[:40]!r}; expected {expected}: fix or remove that row"
     )
 
 
 def _number(cell: str) -> float:
-    """Read a number as files write them: Python's own 1_0 is more likely a slip than ten."""
+    """Parse a number as files write them: 1_0, which Python accepts, is more likely a typing error than ten."""
     if "_" in cell:
         raise ValueError(cell)
     return float(cell)
@@ -203,3 +325,31 @@ def _is_number(cell: str) -> bool:
 
 def _is_whole(cell: str) -> bool:
     return _is_number(cell) and _number(cell).is_integer()
+
+
+def _columns(parts: Mapping[str, Contents]) -> dict[str, list[Any]]:
+    """Return the columns that the reader expects; labels are class names if the columns carry them."""
+    if len(parts) != 1:
+        raise BadFile(f"a table holds one part, not {listed(parts)}; choose one of them, or write .npz or .json")
+    contents = next(iter(parts.values()))
+    columns: dict[str, list[Any]] = {}
+    names: Sequence[str | int] = ()
+    for prefix, scores in (("logit", contents.logits), ("probability", contents.probabilities)):
+        if scores is not None:
+            names = _names_for_columns(contents.class_names) or range(scores.shape[1])
+            columns |= {f"{prefix}_{name}": scores[:, number].tolist() for number, name in enumerate(names)}
+    if contents.labels is not None:
+        columns["label"] = [names[number] for number in contents.labels.tolist()]
+    for name in ("confidence", "correct", "weights", "groups"):
+        values = getattr(contents, name)
+        if values is not None:
+            columns[name.removesuffix("s")] = values.tolist()
+    return columns
+
+
+def _names_for_columns(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return class names if columns can carry them: the reader takes numbers for class numbers and strips spaces."""
+    fit = names is not None and all(
+        name != "" and name.isprintable() and name == name.strip() and not _is_number(name) for name in names
+    )
+    return names if fit else None

@@ -1,0 +1,294 @@
+"""Files or pipes -> `Predictions` or `Confidences`, and back; anything wrong with a file raises `BadFile`.
+
+The ending of its name says what a file holds; for a pipe, the first bytes do. docs/formats.md lists all formats, keys
+and columns. Written numbers keep every digit: the reader returns the same values, bit by bit.
+"""
+
+import os
+import shutil
+import tempfile
+import warnings
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, TypeAlias, TypeVar
+
+import numpy as np
+
+from glayers.errors import BadFile, BadPredictions
+from glayers.predictions.archives import json_bytes, npz_bytes, read_json, read_npy, read_npz
+from glayers.predictions.contents import DAMAGED, WHOLE_FILE, Contents, RowsToCalibrate, listed
+from glayers.predictions.legacy_pickle import read_legacy_pickle
+from glayers.predictions.predictions import Confidences, Predictions
+from glayers.predictions.tables import parquet_bytes, read_parquet, read_text, text_bytes
+
+Source: TypeAlias = str | os.PathLike[str] | IO[bytes]
+_Record = TypeVar("_Record")
+
+_READERS: dict[str, Callable[[Path], dict[str, Contents]]] = {
+    ".npz": read_npz,
+    ".csv": read_text,
+    ".csv.gz": read_text,
+    ".tsv": read_text,
+    ".tsv.gz": read_text,
+    ".parquet": read_parquet,
+    ".json": read_json,
+    ".p": read_legacy_pickle,
+    ".pkl": read_legacy_pickle,
+    ".pickle": read_legacy_pickle,
+}
+WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {
+    ".npz": npz_bytes,
+    ".csv": partial(text_bytes, delimiter=","),
+    ".tsv": partial(text_bytes, delimiter="\t"),
+    ".parquet": parquet_bytes,
+    ".json": json_bytes,
+}
+_ENDINGS = (*_READERS, ".npy")
+
+# The first bytes of binary files. Text and old pickles may begin with anything but these.
+_BEGINNINGS = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x1f\x8b": ".gz"}
+# In a pipe these mark the other formats; "(" begins the oldest pickles, and no header of a table.
+_PIPE_BEGINNINGS = _BEGINNINGS | {b"\x80": ".pkl", b"(": ".pkl", b"{": ".json", b"[": ".json"}
+_LOOKED_AT = 65_536  # enough for a header of a thousand long class names
+_LFS_POINTER = b"version https://git-lfs"
+
+_LABELS_APART = (
+    'a .npy file holds logits alone; pass their labels too, as labels="labels.npy" '
+    "(--labels labels.npy on the command line)"
+)
+
+
+def read_predictions(
+    path: Source, part: str | None = None, labels: str | os.PathLike[str] | None = None
+) -> Predictions:
+    """Read one part of a file of logits or probabilities.
+
+    Parameters
+    ----------
+    path
+        A file name, or a binary stream such as `sys.stdin.buffer`, which is read to its end.
+    part
+        "calibration" or "test" for a file with two parts; not needed for a file with one part.
+    labels
+        The second file of a pair of `.npy` files.
+
+    Returns
+    -------
+    Predictions
+
+    Raises
+    ------
+    BadFile
+        If the file cannot be read, or if there are several parts and `part` names none of them.
+    """
+    return _one_part(read_parts(path, labels), part, path)
+
+
+def read_parts(path: Source, labels: str | os.PathLike[str] | None = None) -> dict[str, Predictions]:
+    """Read every part of a file of logits or probabilities.
+
+    Parameters
+    ----------
+    path
+        A file name, or a binary stream such as `sys.stdin.buffer`, which is read to its end.
+    labels
+        The second file of a pair of `.npy` files.
+
+    Returns
+    -------
+    dict
+        The predictions by part: "calibration" and "test", in that order, or "all" for a file without parts.
+
+    Raises
+    ------
+    BadFile
+        If the file cannot be read.
+    """
+    return _each_part(path, labels, Contents.predictions)
+
+
+def read_confidences(path: Source, part: str | None = None) -> Confidences:
+    """Read one part of a file with the two arrays or columns `confidence` and `correct`.
+
+    Parameters
+    ----------
+    path
+        A file name, or a binary stream such as `sys.stdin.buffer`, which is read to its end.
+    part
+        "calibration" or "test" for a file with two parts; not needed for a file with one part.
+
+    Returns
+    -------
+    Confidences
+
+    Raises
+    ------
+    BadFile
+        If the file cannot be read, or if there are several parts and `part` names none of them.
+    """
+    return _one_part(_each_part(path, None, Contents.confidences), part, path)
+
+
+def read_any(path: Source, labels: str | os.PathLike[str] | None = None) -> dict[str, Predictions | Confidences]:
+    """Read every part of a file as `Confidences` if it holds those, otherwise as `Predictions`."""
+    return _each_part(path, labels, Contents.either)
+
+
+def read_rows(path: Source, labels: str | os.PathLike[str] | None = None) -> dict[str, RowsToCalibrate]:
+    """Read every part of a file as `read_parts` does, with or without labels: new rows to calibrate."""
+    return _each_part(path, labels, Contents.rows_to_calibrate)
+
+
+def to_bytes(parts: Mapping[str, Contents], ending: str) -> bytes:
+    """Return the bytes of a file of this ending that holds these parts; a table holds one part.
+
+    >>> rows = Contents(probabilities=np.array([[0.75, 0.25]]), labels=np.array([1]))
+    >>> to_bytes({"all": rows}, ".csv").splitlines()
+    [b'probability_0,probability_1,label', b'0.75,0.25,1']
+    """
+    if ending not in WRITERS:
+        raise BadFile(f"cannot write {ending!r}; the ending must be one of {listed(WRITERS)}")
+    return WRITERS[ending](parts)
+
+
+def ending_of(beginning: bytes) -> str:
+    r"""Return the ending that a file with these first bytes should have; text is a table, with tabs or with commas.
+
+    >>> ending_of(b"\x93NUMPY\x01"), ending_of(b"logit_a\tlogit_b\tlabel\n"), ending_of(b' {"logits": [[')
+    ('.npy', '.tsv', '.json')
+    """
+    text = beginning.removeprefix(BOM_UTF8).lstrip()
+    ending = next((ending for magic, ending in _PIPE_BEGINNINGS.items() if text.startswith(magic)), None)
+    if ending == ".gz":
+        return f"{ending_of(_unzipped(beginning))}.gz"
+    header = beginning.split(b"\n", 1)[0]
+    return ending or (".tsv" if b"\t" in header else ".csv")
+
+
+def _one_part(parts: dict[str, _Record], part: str | None, path: Source) -> _Record:
+    if part is None and len(parts) > 1:
+        raise BadFile(
+            f"{path}: has the parts {listed(parts)}; say which with part=, such as part={next(iter(parts))!r}"
+        )
+    if part is not None and part not in parts:
+        raise BadFile(f"{path}: has no part {part!r}; its parts are {listed(parts)}")
+    return parts[part or next(iter(parts))]
+
+
+def _each_part(
+    path: Source, labels: str | os.PathLike[str] | None, check: Callable[[Contents], _Record]
+) -> dict[str, _Record]:
+    labels_path = None if labels is None else Path(labels)
+    if isinstance(path, str | os.PathLike):
+        name = str(Path(path))
+        parts = _read_contents(Path(path), labels_path, name)
+    else:
+        name = "standard input"
+        with tempfile.TemporaryDirectory(prefix="glayers-") as folder:
+            parts = _read_contents(_copied(path, Path(folder)), labels_path, name)
+    found = {}
+    for part, contents in parts.items():
+        with _errors_as_bad_file(f"{name}, part {part}"), np.errstate(all="ignore"):
+            found[part] = check(contents)
+    return found
+
+
+def _copied(stream: IO[bytes], folder: Path) -> Path:
+    """Copy a stream to a file with the ending that its first bytes ask for."""
+    try:
+        beginning = stream.read(_LOOKED_AT)
+        path = folder / f"stream{ending_of(beginning)}"
+        with path.open("wb") as copy:
+            copy.write(beginning)
+            shutil.copyfileobj(stream, copy)
+    except OSError as error:
+        raise BadFile(
+            f"standard input: cannot be kept for reading ({error.strerror or error}); "
+            f"check that {folder.parent} has room, or set TMPDIR to a folder that has"
+        ) from error
+    return path
+
+
+def _unzipped(beginning: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(beginning, _LOOKED_AT)
+    except zlib.error:
+        return b""
+
+
+def _read_contents(path: Path, labels: Path | None, name: str) -> dict[str, Contents]:
+    """Read a file by its ending, after checking that it can be of that kind."""
+    with _errors_as_bad_file(name), _without_parser_warnings():
+        ending = _checked_ending(path)
+        if ending != ".npy" and labels is not None:
+            raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
+        if ending != ".npy":
+            return _READERS[ending](path)
+        logits = read_npy(path)
+    if labels is None:
+        return {WHOLE_FILE: Contents(logits=logits, no_labels=_LABELS_APART)}
+    with _errors_as_bad_file(labels), _without_parser_warnings():
+        if _checked_ending(labels) != ".npy":
+            raise BadFile("labels= must be a .npy file; save the labels with np.save")
+        return {WHOLE_FILE: Contents(logits=logits, labels=read_npy(labels))}
+
+
+def _checked_ending(path: Path) -> str:
+    """Return the ending of a file's name, or raise an error if the file cannot be of that kind."""
+    name = path.name.lower()
+    ending = next((known for known in _ENDINGS if name.endswith(known)), None)
+    try:
+        beginning = _beginning(path)
+    except OSError as error:  # the system refuses; later errors are about what the file holds
+        raise BadFile(f"cannot be opened ({error.strerror}); check its name and your right to read it") from error
+    if ending is None:
+        raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(_ENDINGS))}")
+    if not beginning:
+        raise BadFile("is empty; fetch it or write it again")
+    if beginning == _LFS_POINTER:
+        raise BadFile("is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`")
+    looks_like = next((kind for magic, kind in _BEGINNINGS.items() if beginning.startswith(magic)), None)
+    if looks_like is not None and not ending.endswith(looks_like):
+        raise BadFile(f"does not begin as a {ending} file does, but as a {looks_like} file; rename it if it is one")
+    if looks_like is None and ending.endswith(tuple(_BEGINNINGS.values())):
+        raise BadFile(f"does not begin as a {ending} file does; {DAMAGED}")
+    return ending
+
+
+def _beginning(path: Path) -> bytes:
+    """Return the first bytes of a regular file."""
+    if path.is_dir():
+        raise BadFile("is a directory; give one file in it")
+    if not path.exists():
+        raise BadFile("there is no such file; check the path")
+    if not path.is_file():
+        raise BadFile("is not a regular file; copy its contents to one, or pipe them in as -")
+    with path.open("rb") as stream:
+        return stream.read(len(_LFS_POINTER))
+
+
+@contextmanager
+def _errors_as_bad_file(name: object) -> Iterator[None]:
+    """Turn any error into a `BadFile` whose one line names the file; KeyboardInterrupt passes."""
+    try:
+        yield
+    except (BadFile, BadPredictions) as error:
+        raise BadFile(f"{name}: {_one_line(error)}") from error
+    except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow and pickle raise almost anything
+        raise BadFile(f"{name}: cannot be read ({type(error).__name__}: {_one_line(error)}); {DAMAGED}") from error
+
+
+@contextmanager
+def _without_parser_warnings() -> Iterator[None]:
+    """Silence NumPy's warnings about headers and odd numbers: the file is either read or a `BadFile`."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:600]
