@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from glayers import Predictions, TemperatureScaling
-from glayers.predictions.writers import Written, to_bytes
+from glayers.predictions.contents import Contents
+from glayers.predictions.formats import to_bytes
 from glayers.report.html import write_report
 from tests.strategies import Numbers
 
@@ -36,15 +37,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     calibration, test = overconfident(90, 0), overconfident(150, 1)
     for name, (logits, labels) in {"calibration": calibration, "test": test}.items():
         np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels, class_names=np.array(NAMES))
-        (tmp_path / f"{name}.csv").write_bytes(to_bytes({"all": Written("logits", logits, labels)}, ".csv"))
-    (tmp_path / "new.csv").write_bytes(to_bytes({"all": Written("logits", test[0])}, ".csv"))
+        (tmp_path / f"{name}.csv").write_bytes(to_bytes({"all": Contents(logits=logits, labels=labels)}, ".csv"))
+    (tmp_path / "new.csv").write_bytes(to_bytes({"all": Contents(logits=test[0])}, ".csv"))
     for name in ("both.npz", "model.npz"):
         np.savez(tmp_path / name, z_val=calibration[0], y_val=calibration[1], z_test=test[0], y_test=test[1])
     np.save(tmp_path / "logits.npy", calibration[0])
     np.save(tmp_path / "labels.npy", calibration[1])
     fitted = TemperatureScaling().fit_predictions(Predictions(*calibration, class_names=NAMES))
     fitted.save(tmp_path / "model.safetensors")
-    scores = Written("probabilities", fitted.predict_proba(test[0]), test[1], class_names=NAMES)
+    scores = Contents(probabilities=fitted.predict_proba(test[0]), labels=test[1], class_names=NAMES)
     (tmp_path / "calibrated.npz").write_bytes(to_bytes({"all": scores}, ".npz"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -16,7 +16,7 @@ from glayers.errors import BadFile
 from glayers.files import write_whole
 from glayers.predictions import Predictions, read_parts, read_predictions
 from glayers.predictions.contents import listed
-from glayers.predictions.readers import Source
+from glayers.predictions.formats import Source
 
 PIPE = Path("-")
 

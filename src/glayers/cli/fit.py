@@ -24,9 +24,8 @@ from glayers.cli.arguments import (
 )
 from glayers.cli.runtime import FLAG, page, show, show_json, suitable_threads, title, verb, waiting_for
 from glayers.errors import BadFile, BadPredictions
-from glayers.predictions.contents import Rows, listed
-from glayers.predictions.readers import read_rows
-from glayers.predictions.writers import WRITERS, Written, to_bytes
+from glayers.predictions.contents import Contents, RowsToCalibrate, listed
+from glayers.predictions.formats import WRITERS, read_rows, to_bytes
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -137,17 +136,16 @@ def apply(
         show(f"calibrated {count:,} rows of {name_of(file)} with {name_of(model)}; wrote {output}")
 
 
-def _calibrated(calibrator: "Calibrator", rows: Rows, logits: bool) -> Written:
+def _calibrated(calibrator: "Calibrator", rows: RowsToCalibrate, logits: bool) -> Contents:
     given = rows.predictions
     if None not in (given.class_names, calibrator.class_names_) and given.class_names != calibrator.class_names_:
         raise BadPredictions(
             f"the model was fitted on the classes {listed(calibrator.class_names_ or ())}, but these rows have "
             f"{listed(given.class_names or ())}; give the columns in the model's order"
         )
-    change = calibrator.transform if logits else calibrator.predict_proba
-    return Written(
-        kind="logits" if logits else "probabilities",
-        scores=change(given.logits),
+    return Contents(
+        logits=calibrator.transform(given.logits) if logits else None,
+        probabilities=None if logits else calibrator.predict_proba(given.logits),
         labels=given.labels if rows.labelled else None,
         weights=given.weights,
         groups=given.groups,

@@ -197,6 +197,3 @@ def _chosen_scores(part: str, fields: Mapping[str, str], found: Iterable[str]) -
             f"or both confidence and correct"
         )
     return {field: key for field, key in fields.items() if field not in unread}
-
-
-Rows = RowsToCalibrate  # until the command line has moved
