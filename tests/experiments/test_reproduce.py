@@ -215,6 +215,7 @@ def test_every_column_of_the_paper_and_ours_is_wanted_where_it_was_printed() -> 
     assert {key[3] for key in figures} == set(METRICS) - {"nll"}
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_file(tmp_path: Path, results: Path) -> None:
     publish(tmp_path / DENSENET, 300, 400, 10)
     command = [sys.executable, str(ROOT / "experiments" / "reproduce.py"), "--logits", str(tmp_path), "--any-rows"]
