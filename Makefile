@@ -1,11 +1,12 @@
 # `make demo` shows what glayers does; `make test` is what CI runs. Both set up .venv themselves.
+# `make test-experiments` also runs the slow tests of experiments/, which `make test` leaves out.
 SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests format bench-metrics bench-fit bench-families table-g-layers table-methods \
+.PHONY: demo test lint types tests test-experiments format bench-metrics bench-fit bench-families table-g-layers table-methods \
 	base-networks reproduce clean
 
 demo: .venv/package
@@ -28,8 +29,11 @@ types: .venv/package
 
 # Doctests run on the installed modules too: `--pyargs` finds the wheel in .venv, never the checkout.
 tests: .venv/package .venv/browser
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider -m "not slow" tests
 	$(BIN)/pytest --doctest-modules -p no:cacheprovider --pyargs glayers
+
+test-experiments: .venv/package
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -p no:cacheprovider tests/experiments
 
 format: .venv/package
 	$(BIN)/ruff check --fix .

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from experiments.networks.captured import Network
 
-from glayers.metrics import old as metrics
+from glayers import metrics
 
 COMMAND = "python experiments/base_networks.py --cifar10 DIR"
 SHOWN = "accuracy, percent | NLL | KS, percent"

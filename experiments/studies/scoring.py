@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from experiments.studies.lines import Line
 
-from glayers import CALIBRATORS, Calibrator, GlayersError, Predictions
+from glayers import CALIBRATORS, Calibrator, GlayersError, Predictions, metrics
 from glayers.arrays import Array
-from glayers.metrics import old as metrics
 
 NOTHING = "uncalibrated"
 METHODS = (NOTHING, *CALIBRATORS)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from glayers import BadFile, load
-from glayers.calibrators.artifact_file import LARGEST_FILE, LONGEST_HEADER, METADATA
+from glayers.calibrators.artifact import LARGEST_FILE, LONGEST_HEADER, METADATA
 from tests.calibrators.artifact_files import Arrays, Facts, contents, write
 from tests.contracts.calibrators import fitted, tilted
 
@@ -77,6 +77,7 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
         lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"labels_per_class": [1, 2, 3, -4]}}, a),
         "must be 4 counts",
     ),
+    "notes": (lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"notes": [3]}}, a), "notes must be a list of text"),
     "never seen": (
         lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"classes_never_seen": [1]}}, a),
         "classes_never_seen must be those without a label",
@@ -133,10 +134,10 @@ def test_a_change_that_fits_is_noticed_by_the_checksum(saved: Path, tmp_path: Pa
 
 def test_a_safetensors_file_of_somebody_else_is_named_as_such(tmp_path: Path) -> None:
     save_file({"weight": np.ones((2, 2))}, tmp_path / "a")
-    with pytest.raises(BadFile, match="but no calibrator of glayers"):
+    with pytest.raises(BadFile, match="but not a calibrator of glayers"):
         load(tmp_path / "a")
     save_file({"weight": np.ones((2, 2))}, tmp_path / "a", {"format": "pt"})
-    with pytest.raises(BadFile, match="but no calibrator of glayers"):
+    with pytest.raises(BadFile, match="but not a calibrator of glayers"):
         load(tmp_path / "a")
 
 
@@ -156,7 +157,7 @@ def test_what_is_no_file_is_said_to_be_none(tmp_path: Path, monkeypatch: pytest.
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(BadFile, match=r"cannot be opened \(Permission denied\); check your right to read it"):
+    with pytest.raises(BadFile, match=r"cannot be opened \(Permission denied\); check that you may read it"):
         load(saved)
 
 
@@ -190,7 +191,7 @@ def test_a_file_too_large_for_a_calibrator_is_not_read(tmp_path: Path) -> None:
 )
 def test_of_a_foreign_file_no_more_than_the_header_is_read(tmp_path: Path, header: object) -> None:
     # As large as weights of a language model, most of it a hole: reading it would be noticed.
-    with pytest.raises(BadFile, match="but no calibrator of glayers"):
+    with pytest.raises(BadFile, match="but not a calibrator of glayers"):
         load(with_header(tmp_path / "a", header, 2**36))
 
 
@@ -198,11 +199,11 @@ def test_a_file_cut_short_at_any_moment_of_its_reading_ends_no_process(saved: Pa
     # A memory map whose file loses its end is a SIGBUS, which no `except` sees. It is cut at every line in turn.
     code = (
         "import sys, pathlib, glayers\n"
-        "from glayers.calibrators import artifact_file\n"
+        "from glayers.calibrators import artifact\n"
         "path = pathlib.Path(sys.argv[1]); data = path.read_bytes()\n"
         "def trace(frame, event, argument):\n"
         "    global countdown\n"
-        "    if frame.f_code.co_filename != artifact_file.__file__: return None\n"
+        "    if frame.f_code.co_filename != artifact.__file__: return None\n"
         "    countdown -= event == 'line'\n"
         "    if countdown == 0: path.write_bytes(b'')\n"
         "    return trace\n"

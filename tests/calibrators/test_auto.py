@@ -12,10 +12,10 @@ from glayers.calibrators.auto import AutoCalibrator, _affordable
 from glayers.calibrators.auto_families import Candidate, Task
 from glayers.calibrators.auto_mixture import Mixture, mixture_of
 from glayers.calibrators.auto_report import Tried, judge, told
-from glayers.calibrators.scaling import TemperatureScaling
 from glayers.calibrators.shared_recalibration import Recalibration
+from glayers.calibrators.temperature import TemperatureScaling
 from glayers.maps import Chain, LogSoftmax, Scale
-from glayers.metrics.old import brier_sum, nll_from_logits
+from glayers.metrics import brier_sum, nll_from_logits
 from glayers.predictions import Predictions
 from tests.calibrators.simulation import by_class, sample
 from tests.strategies import Numbers

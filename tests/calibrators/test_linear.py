@@ -11,11 +11,10 @@ from sklearn.linear_model import LogisticRegression
 from glayers.activations import log_softmax, softmax
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators import TemperatureScaling
-from glayers.calibrators.ensemble_temperature import EnsembleTemperatureScaling
-from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
-from glayers.calibrators.linear_base import LinearScaling
+from glayers.calibrators.linear import DirichletCalibration, LinearScaling, MatrixScaling, VectorScaling
+from glayers.calibrators.temperature import EnsembleTemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
-from glayers.metrics.old import brier_sum, nll_from_logits
+from glayers.metrics import brier_sum, nll_from_logits
 
 TUNED: list[Any] = [VectorScaling, MatrixScaling, lambda **kw: MatrixScaling("odir", **kw), DirichletCalibration]
 

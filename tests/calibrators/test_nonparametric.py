@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from glayers.calibrators.nonparametric import (
     ScalingBinning,
     SplineCalibration,
 )
-from glayers.calibrators.scaling import TemperatureScaling
+from glayers.calibrators.temperature import TemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.maps.tables import look_up
 from tests.strategies import Numbers
@@ -113,7 +114,9 @@ def test_a_class_without_rows_keeps_a_small_positive_probability(name: str) -> N
 def test_methods_for_the_top_class_keep_the_predicted_class(name: str) -> None:
     z, _ = calibrated(500, 5)
     labels = np.random.default_rng(4).integers(0, 5, 500)  # the network knows nothing, so its top class falls to 1/5
-    fitted = METHODS[name]().fit(z, labels)
+    expected = pytest.warns(GlayersWarning, match="flat guess") if name == "scaling-binning" else nullcontext()
+    with expected:
+        fitted = METHODS[name]().fit(z, labels)
     assert (fitted.predict(z) == z.argmax(axis=1)).all()
 
 
@@ -160,7 +163,7 @@ def test_a_logistic_fit_is_scikit_learns() -> None:
     hits = rng.random(300) < expit(features[:, 0] - 5 + features[:, 1] / 40)
     peer = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-12).fit(features, hits, sample_weight=weights)
     found = fit_logistic(features, hits.astype(float), weights)
-    np.testing.assert_allclose(found.coefficients, [*peer.coef_[0], *peer.intercept_], rtol=1e-6)
+    np.testing.assert_allclose(found.point, [*peer.coef_[0], *peer.intercept_], rtol=1e-6)
 
 
 def test_beta_slopes_are_never_negative_and_end_at_the_best_edge() -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from glayers.activations import log_softmax, softmax
 from glayers.calibrators import order_preserving
 from glayers.calibrators.order_preserving import OrderPreserving
-from glayers.calibrators.scaling import TemperatureScaling
+from glayers.calibrators.temperature import TemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.maps import Chain
-from glayers.metrics.old import nll_from_logits
+from glayers.metrics import nll_from_logits
 from tests.strategies import Numbers
 
 VARIANTS = ["general", "invariant", "diagonal"]

@@ -1,5 +1,6 @@
 """The command line, run inside this process where that is enough, and as a program where it is not."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,28 @@ def run(*words: object, piped: bytes | None = None) -> Result:
 
 def run_program(*words: object, stdout: int | IO[Any] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PROGRAM, *map(str, words)], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+
+
+FORKING = """
+import json, os, sys
+from glayers.cli import main
+for number, words in enumerate(json.loads(sys.argv[2])):
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(f"{sys.argv[1]}/{number}", os.O_WRONLY | os.O_CREAT), 2)
+        sys.argv = ["glayers", *words]
+        main()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=sys.stderr)
+"""
+
+
+def run_programs(folder: Path, *commands: list[str], stdout: int | IO[Any]) -> list[tuple[int, str]]:
+    """Run each command in a process of its own; all fork from one that imported the library. Status and errors."""
+    (folder / "errors").mkdir()
+    program = [sys.executable, "-c", FORKING, str(folder / "errors"), json.dumps(commands)]
+    done = subprocess.run(program, stdout=stdout, stderr=subprocess.PIPE, text=True, check=True)
+    errors = [(folder / "errors" / str(number)).read_text() for number in range(len(commands))]
+    return list(zip(map(int, done.stderr.split()), errors, strict=True))
 
 
 def complaint(done: Result | subprocess.CompletedProcess[str], status: int = 1) -> str:

@@ -132,7 +132,7 @@ def test_a_model_says_that_the_classes_are_other_ones(folder: Path) -> None:
         run("apply", "model.safetensors", "other.npz", "-o", "x.csv")
     )
     np.savez("narrow.npz", logits=logits[:, :3], labels=labels % 3)
-    assert "fitted on 4 logits a row; got 3" in complaint(
+    assert "fitted on 4 logits per row; got 3" in complaint(
         run("apply", "model.safetensors", "narrow.npz", "-o", "x.csv")
     )
     assert "model.npz" in complaint(run("apply", "model.npz", "test.npz", "-o", "x.csv"))

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 
 from glayers import CALIBRATORS, BadPredictions, GlayersWarning, Predictions, TemperatureScaling, load
 from glayers.activations import softmax
-from glayers.fitting.diagnostics import Diagnostics
+from glayers.calibrators.base import Diagnostics
 from tests.contracts.calibrators import BY_POSITION, CLASSES, ROWS, every_calibrator, fitted, make, tilted
 from tests.strategies import Numbers
 
@@ -260,12 +260,19 @@ def test_bad_weights_and_groups_are_refused(name: str) -> None:
 @every_calibrator
 def test_rows_to_predict_are_checked_too(name: str) -> None:
     z, _ = tilted()
-    with pytest.raises(BadPredictions, match="fitted on 4 logits a row; got 3"):
+    with pytest.raises(BadPredictions, match="fitted on 4 logits per row; got 3"):
         fitted(name).predict_proba(z[:, :3])
     with pytest.raises(BadPredictions, match="finite"):
         fitted(name).predict_proba(changed(z, np.nan))
-    with pytest.raises(BadPredictions, match="look like probabilities"):
-        fitted(name).predict_proba(softmax(z))
+
+
+@every_calibrator
+def test_rows_that_look_like_probabilities_can_be_predicted(name: str) -> None:
+    # Only `fit` refuses them, over all rows together: one row of logits may sum to 1 by chance.
+    row = np.array([[0.3, 0.7, 0.0, 0.0]])
+    beside = fitted(name).predict_proba(np.concatenate([row, row - 5]))[:1]
+    assert fitted(name).predict_proba(row) == pytest.approx(beside, abs=1e-12)
+    assert fitted(name, 1).predict_proba([[0.2], [0.9]]).shape == (2, 2)
 
 
 @every_calibrator

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
-from glayers import BadFile
-from glayers.metrics import old as metrics
+from glayers import BadFile, metrics
 
 ROOT = Path(__file__).parents[2]
 CIFAR10, FASHION_MNIST = DATASETS["CIFAR-10"], DATASETS["Fashion-MNIST"]
@@ -209,6 +208,7 @@ def test_about_half_of_the_images_are_mirrored_and_the_others_stay() -> None:
     assert 400 < int(turned.sum()) < 600  # a fair coin is further off once in 10^10 times
 
 
+@pytest.mark.slow
 def test_a_training_run_puts_back_what_it_set() -> None:
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with on_one_thread():
@@ -216,6 +216,7 @@ def test_a_training_run_puts_back_what_it_set() -> None:
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, fashion: Path, trained: Path) -> None:
     for name, seed in (("same", "0"), ("other", "1")):
         assert run(fashion, tmp_path / name, "--seed", seed) == 0
@@ -224,6 +225,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, fashion: Path, train
     assert once != other
 
 
+@pytest.mark.slow
 def test_classes_that_are_easy_to_tell_are_learned_and_captured(tmp_path: Path, fashion: Path) -> None:
     assert run(fashion, tmp_path, epochs=7) == 0
     network = load_networks(tmp_path)[NAME]
@@ -241,6 +243,7 @@ def test_classes_that_are_easy_to_tell_are_learned_and_captured(tmp_path: Path, 
     assert metrics.nll_from_logits(stored.logits, stored.labels) == pytest.approx(losses[-1], abs=2e-3)
 
 
+@pytest.mark.slow
 def test_a_finished_network_is_not_trained_again_and_needs_no_images(tmp_path: Path, trained: Path) -> None:
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
@@ -249,6 +252,7 @@ def test_a_finished_network_is_not_trained_again_and_needs_no_images(tmp_path: P
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_an_unfinished_network_is_not_loaded_and_trained_again(tmp_path: Path, fashion: Path, trained: Path) -> None:
     shutil.copy(trained / f"{NAME}.npz", tmp_path)
     assert load_networks(tmp_path) == {}
@@ -261,6 +265,7 @@ def test_an_unfinished_network_is_not_loaded_and_trained_again(tmp_path: Path, f
     assert histories[0] == histories[1]
 
 
+@pytest.mark.slow
 def test_a_network_trained_otherwise_is_not_passed_off(
     tmp_path: Path, fashion: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,6 +277,7 @@ def test_a_network_trained_otherwise_is_not_passed_off(
     assert "--out" in problem
 
 
+@pytest.mark.slow
 def test_the_program_says_what_is_missing(tmp_path: Path) -> None:
     command = [sys.executable, "experiments/base_networks.py", "--out", str(tmp_path / "out")]
     done = subprocess.run([*command, "--cifar10", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -14,8 +14,7 @@ from experiments.reproduction.command import fits_of, main
 from experiments.reproduction.methods import METHODS, METRICS, OURS, Found, odir
 from experiments.reproduction.tables import as_markdown
 
-from glayers import Calibrator, DirichletCalibration, GLayers, GlayersWarning, Predictions, TemperatureScaling
-from glayers.metrics import old as metrics
+from glayers import Calibrator, DirichletCalibration, GLayers, GlayersWarning, Predictions, TemperatureScaling, metrics
 from tests.strategies import Numbers
 
 ROOT = Path(__file__).parents[2]
@@ -216,6 +215,7 @@ def test_every_column_of_the_paper_and_ours_is_wanted_where_it_was_printed() -> 
     assert {key[3] for key in figures} == set(METRICS) - {"nll"}
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_file(tmp_path: Path, results: Path) -> None:
     publish(tmp_path / DENSENET, 300, 400, 10)
     command = [sys.executable, str(ROOT / "experiments" / "reproduce.py"), "--logits", str(tmp_path), "--any-rows"]

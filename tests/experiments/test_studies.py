@@ -23,9 +23,8 @@ from experiments.studies.sizes import Sizes, n_weights
 from experiments.studies.starts import Starts
 from experiments.studies.study import Study, run, write_tables
 
-from glayers import CALIBRATORS, BadPredictions, Predictions, TemperatureScaling
+from glayers import CALIBRATORS, BadPredictions, Predictions, TemperatureScaling, metrics
 from glayers.datasets import CalibrationAndTest
-from glayers.metrics import old as metrics
 from tests.strategies import Numbers
 
 ROOT = Path(__file__).parents[2]
@@ -333,11 +332,13 @@ def test_tables_are_made_from_the_csv_alone(made: Path, tmp_path: Path) -> None:
         assert (tmp_path / f"{name}.md").read_bytes() == (made / f"{name}.md").read_bytes()
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_paper_is_drawn_from_results(made: Path, tmp_path: Path) -> None:
     figures.main(["--results", str(made), "--output", str(tmp_path)])
     assert sorted(file.stem for file in tmp_path.glob("*.png")) == sorted(figures.PICTURES)
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_file(tmp_path: Path) -> None:
     script = [sys.executable, str(ROOT / "experiments" / "study.py"), "field", "--results", str(tmp_path)]
     subprocess.run(script, check=True, cwd=tmp_path)

@@ -9,8 +9,8 @@ from hypothesis.extra.numpy import arrays
 
 from glayers.activations import softmax
 from glayers.maps import Chain, Dense, Diagonal, Scale
-from glayers.maps.keep_order import KeepOrder, in_order_of
-from glayers.maps.stack import Stack, mixed
+from glayers.maps.mixtures import Stack, mixed
+from glayers.maps.order import KeepOrder, in_order_of
 from tests.strategies import Numbers
 
 

@@ -10,11 +10,9 @@ from glayers.activations import Softmax
 from glayers.errors import BadFile, GlayersError
 from glayers.fitting.shared import shared_rows, shared_step
 from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
-from glayers.maps.keep_order import KeepOrder
-from glayers.maps.layouts import LAYOUTS, n_learned
-from glayers.maps.order_preserving import Learning
-from glayers.maps.stack import Stack
-from glayers.maps.structure import chain_of, structure_of
+from glayers.maps.layouts import LAYOUTS, chain_of, n_learned, structure_of
+from glayers.maps.mixtures import Stack
+from glayers.maps.order import KeepOrder, Learning
 
 WIDTH = 4
 SIZES = {"branches": 2, "in": WIDTH, "in-1": WIDTH - 1, "out": WIDTH, "hidden": 7, "knots": 5, "knots+1": 6}
@@ -197,8 +195,8 @@ def test_branches_within_branches_end_somewhere(depth: int) -> None:
         (["__import__"], "unknown step '__import__'"),
         (["Step"], "unknown step 'Step'"),
         (["Activate"], "unknown step 'Activate'"),
-        ([{"Scale": []}], "Scale must come without a list of what it holds"),
-        (["Blend"], "Blend must come with a list of what it holds"),
+        ([{"Scale": []}], "Scale must come without a list of its branches' steps"),
+        (["Blend"], "Blend must come with a list of its branches' steps"),
         ([{"Blend": None}], "Blend must come with a list"),
         ([{"Blend": 3}], "Blend must come with a list"),
         ([{"Blend": ["Scale"]}], r"'0\.branch\.0\.factor' is missing"),
@@ -221,13 +219,13 @@ def test_a_map_that_overflows_is_refused() -> None:
 
 
 def test_a_q_of_ones_own_has_no_structure() -> None:
-    with pytest.raises(GlayersError, match=r"Activate cannot go into a file.*activation=None"):
+    with pytest.raises(GlayersError, match=r"Activate cannot be saved.*activation=None"):
         structure_of(Chain((Activate(Softmax()),)))
 
 
 def test_a_subclass_with_the_name_of_a_step_is_not_taken_for_it() -> None:
     stranger = type("Scale", (Scale,), {})
-    with pytest.raises(GlayersError, match="Scale cannot go into a file"):
+    with pytest.raises(GlayersError, match="Scale cannot be saved"):
         structure_of(Chain((stranger(np.ones(())),)))
 
 
@@ -249,7 +247,7 @@ def test_a_branch_must_make_as_many_logits_as_it_takes(holder: str) -> None:
     within = "branch" if holder != "Stack" else "branches.0"
     arrays = {f"0.{within}.0.{key}": value for key, value in narrow.items()}
     arrays |= {"0.share": np.array(0.5), "0.slope": np.array(0.1), "0.shares": np.ones(1)}
-    with pytest.raises(BadFile, match="must turn 4 logits into as many; it gives 1"):
+    with pytest.raises(BadFile, match="must turn 4 logits into as many; it returns 1"):
         chain_of([{holder: held}], arrays, WIDTH)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from glayers.activations import softmax
 from glayers.maps import Chain, Step
-from glayers.maps.order_preserving import General, Invariant, Learning, SharedCurve
+from glayers.maps.order import General, Invariant, Learning, SharedCurve
 from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest
 from tests.strategies import Numbers
 

@@ -5,8 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from glayers import BadPredictions
-from glayers.metrics import old as metrics
+from glayers import BadPredictions, metrics
 from tests.strategies import Case, Numbers, cases, make_case
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from glayers import BadPredictions
-from glayers.metrics import old as metrics
+from glayers import BadPredictions, metrics
 from tests.strategies import Case, Numbers, cases, make_case
 
 

@@ -3,11 +3,10 @@
 No class needs torch to be imported, to be loaded from a file or to predict; some need it to fit.
 """
 
+from glayers.calibrators.artifact import load
 from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator
 from glayers.calibrators.binary import BetaCalibration, PlattScaling
-from glayers.calibrators.catalogue import CALIBRATORS, load
-from glayers.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
 from glayers.calibrators.nonparametric import (
@@ -18,8 +17,10 @@ from glayers.calibrators.nonparametric import (
     SplineCalibration,
 )
 from glayers.calibrators.order_preserving import OrderPreserving
-from glayers.calibrators.scaling import TemperatureScaling
+from glayers.calibrators.registry import CALIBRATORS
+from glayers.calibrators.registry import METHODS as METHODS
 from glayers.calibrators.shared_g_layers import SharedGLayers
+from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 
 __all__ = [
     "CALIBRATORS",

@@ -1,118 +1,187 @@
-"""A fitted calibrator's facts -> what JSON can hold, and this with arrays by name -> the facts again, all checked.
+"""A fitted calibrator -> one `.safetensors` file, and back: arrays by name, everything else as JSON; never code.
 
-The file around them is `artifact_file.py`; what it looks like is told in `docs/artifact.md`.
+The same calibrator gives the same bytes. `write_calibrator` refuses what `load` could not read back, and `load` checks
+every fact and a checksum. A file is read at once and never mapped into memory: a mapped file that somebody cuts short
+would end the process. `docs/artifact.md` describes the format.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, BinaryIO, get_origin
 
 import numpy as np
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
 
 from glayers.arrays import Array
+from glayers.calibrators.base import Calibrator, Diagnostics
+from glayers.calibrators.registry import CLASSES
 from glayers.errors import BadFile, GlayersError
-from glayers.fitting.diagnostics import Diagnostics
-from glayers.maps import Chain
+from glayers.files import write_whole
 from glayers.maps.structure import chain_of, structure_of
 
 FORMAT = 1
-
-# Of each fact of a fit, what it is in JSON.
-_KINDS: dict[str, type[Any]] = {
-    "method": str,
-    "converged": bool,
-    "reason": str,
-    "iterations": int,
-    "loss_before": float,
-    "loss_after": float,
-    "moved": bool,
-    "rows": int,
-    "labels_per_class": list,
-    "classes_never_seen": list,
-    "n_parameters": int,
-    "seconds": float,
+METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several
+LONGEST_HEADER = 2**24  # 16 MB: enough for names and label counts of some hundred thousand classes
+LARGEST_FILE = 2**32  # 4 GB: ten times the g-layers of 1,000 classes with ten members
+_FACTS = {
+    *("format", "calibrator", "settings", "structure", "n_logits", "n_classes"),
+    *("class_names", "diagnostics", "kept", "versions"),
 }
+# The JSON type of each diagnostic: a tuple is a list there.
+_DIAGNOSTICS: dict[str, Any] = {
+    each.name: list if get_origin(each.type) is tuple else each.type for each in fields(Diagnostics)
+}
+# Checks names, types and sizes against each other; safetensors ships without types.
+_tensors_in: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
+_DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """All that a fitted calibrator is; `settings` and `kept` hold what JSON can."""
-
-    calibrator: str
-    settings: dict[str, Any]
-    chain: Chain
-    n_logits: int
-    class_names: tuple[str, ...] | None
-    diagnostics: Diagnostics
-    kept: dict[str, Any]
-    versions: dict[str, str]
-
-    def facts(self) -> dict[str, Any]:
-        """Return all but the arrays as JSON has it, or say what no file can hold."""
-        return {
-            "format": FORMAT,
-            "calibrator": self.calibrator,
-            "structure": structure_of(self.chain),  # before the settings: it has the better thing to say of a q
-            "settings": {name: plain(value, f"the setting {name}") for name, value in self.settings.items()},
-            "n_logits": self.n_logits,
-            "n_classes": max(2, self.n_logits),
-            "class_names": plain(self.class_names, "class_names_"),
-            "diagnostics": {name: kind(getattr(self.diagnostics, name)) for name, kind in _KINDS.items()},
-            "kept": {name: plain(value, name) for name, value in self.kept.items()},
-            "versions": self.versions,
-        }
-
-    def arrays(self) -> dict[str, Array]:
-        """Return the parameters by name, as a file lays them out."""
-        return {name: np.asarray(value, np.float64, order="C") for name, value in self.chain.parameters().items()}
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> "Artifact":
-        """Take the facts back, and refuse whatever does not fit."""
-        names = "format calibrator settings structure n_logits n_classes class_names diagnostics kept versions"
-        check_names(facts, set(names.split()), "fact")
-        n_logits, n_classes = (_of_kind(facts, name, int) for name in ("n_logits", "n_classes"))
-        if n_logits < 1 or n_classes != max(2, n_logits):
-            raise BadFile(f"{n_logits} logits and {n_classes} classes do not go together")
-        # The counts of labels come first: they show that the number of classes is no mere claim.
-        diagnostics = _diagnostics(_of_kind(facts, "diagnostics", dict), n_classes)
-        versions = _of_kind(facts, "versions", dict)
-        if versions.keys() != {"glayers", "numpy"} or not all(type(value) is str for value in versions.values()):
-            raise BadFile(f"versions must be those of glayers and numpy; got {versions!r:.60}")
-        return cls(
-            calibrator=_of_kind(facts, "calibrator", str),
-            settings=_of_kind(facts, "settings", dict),
-            chain=chain_of(facts["structure"], arrays, n_logits),
-            n_logits=n_logits,
-            class_names=_class_names(facts["class_names"], n_classes),
-            diagnostics=diagnostics,
-            kept=_of_kind(facts, "kept", dict),
-            versions=versions,
+def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
+    """Write a fitted calibrator in one step. Refuse what a file cannot hold before anything is written."""
+    name = type(calibrator).__name__
+    if CLASSES.get(name) is not type(calibrator):
+        raise GlayersError(
+            f"{name} is not a calibrator of glayers, so `load` could not read it: keep it in memory, "
+            f"or write its numbers, `map_.parameters()`, to a file of your own"
         )
+    facts = _facts_of(calibrator)
+    arrays = {key: np.asarray(value, np.float64, order="C") for key, value in calibrator.map_.parameters().items()}
+    data = save(arrays, {METADATA: _json(facts | {"sha256": checksum(facts, arrays)})})
+    try:
+        _calibrator_of(json.loads(_json(facts)), arrays)
+    except BadFile as error:
+        raise GlayersError(f"not saved, because it could not be loaded again: {error}") from error
+    if _header_length(data) > LONGEST_HEADER:
+        raise GlayersError(f"settings and names take more than {LONGEST_HEADER} bytes: shorten the class names")
+    if len(data) > LARGEST_FILE:
+        raise GlayersError(f"the map takes more than {LARGEST_FILE} bytes: fit fewer members or smaller layers")
+    write_whole(Path(path), data)
 
 
-def plain(value: object, name: str) -> Any:
-    """Return a value as JSON has it, tuples and arrays as lists; or say that no file can hold it.
+def load(path: str | os.PathLike[str]) -> Calibrator:
+    """Read a calibrator that `Calibrator.save` wrote. It predicts the same bytes, without torch.
 
-    >>> plain({"strength": (np.float64(0.5), 2)}, "settings")
+    Parameters
+    ----------
+    path : str or path-like
+        The `.safetensors` file.
+
+    Returns
+    -------
+    Calibrator
+        The fitted calibrator, of the class that was saved.
+
+    Raises
+    ------
+    BadFile
+        If the file is missing, damaged, edited or not written by glayers. Nothing in a file is ever executed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from glayers import TemperatureScaling
+    >>> fitted = TemperatureScaling().fit([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]], [0, 1, 2])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fitted.save(Path(folder) / "t.safetensors")
+    ...     load(Path(folder) / "t.safetensors").temperature_ == fitted.temperature_
+    True
+    """
+    where = Path(path)
+    with _problems_of(where):
+        text, data = _facts_and_bytes(where)
+        arrays = {}
+        for name, tensor in _tensors_in(data):
+            if tensor["dtype"] != "F64":
+                raise BadFile(f"the array {name!r:.60} must be of type F64; it is {tensor['dtype']}")
+            arrays[name] = np.frombuffer(tensor["data"], "<f8").reshape(tensor["shape"]).astype(np.float64)
+        facts = json.loads(text)
+        if type(facts) is not dict:
+            raise BadFile(f"its facts must be a JSON object; got {facts!r:.60}")
+        _check_format(facts)
+        if facts.pop("sha256", None) != checksum(facts, arrays):
+            raise BadFile(f"its contents do not match their checksum; {_DAMAGED}")
+        return _calibrator_of(facts, arrays)
+
+
+def checksum(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+    """Return the SHA-256 of all facts and arrays of a file."""
+    digest = hashlib.sha256(_json(facts).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _facts_of(calibrator: Calibrator) -> dict[str, Any]:
+    """Return everything but the arrays, ready for JSON."""
+    return {
+        "format": FORMAT,
+        "calibrator": type(calibrator).__name__,
+        "structure": structure_of(calibrator.map_),  # before the settings: its message about an activation is better
+        "settings": {
+            name: _plain(value, f"the setting {name}") for name, value in calibrator.get_params(False).items()
+        },
+        "n_logits": calibrator.n_features_in_,
+        "n_classes": len(calibrator.classes_),
+        "class_names": _plain(calibrator.class_names_, "class_names_"),
+        "diagnostics": {name: kind(getattr(calibrator.diagnostics_, name)) for name, kind in _DIAGNOSTICS.items()},
+        "kept": {name: _plain(getattr(calibrator, name), name) for name in calibrator._kept},
+        "versions": calibrator.versions_,
+    }
+
+
+def _calibrator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Calibrator:
+    """Build the calibrator again, and refuse whatever does not fit together."""
+    _check_names(facts, _FACTS, "fact")
+    n_logits, n_classes = (_of_type(facts, name, int) for name in ("n_logits", "n_classes"))
+    if n_logits < 1 or n_classes != max(2, n_logits):
+        raise BadFile(f"{n_logits} logits and {n_classes} classes do not go together")
+    # The label counts come first: they show that the file is really about so many classes.
+    diagnostics = _diagnostics(_of_type(facts, "diagnostics", dict), n_classes)
+    versions = _of_type(facts, "versions", dict)
+    if versions.keys() != {"glayers", "numpy"} or not all(type(value) is str for value in versions.values()):
+        raise BadFile(f"versions must be those of glayers and numpy; got {versions!r:.60}")
+    name, settings = _of_type(facts, "calibrator", str), _of_type(facts, "settings", dict)
+    chain = chain_of(facts["structure"], arrays, n_logits)
+    class_names, kept = _class_names(facts["class_names"], n_classes), _of_type(facts, "kept", dict)
+    if name not in CLASSES:
+        raise BadFile(f"unknown calibrator {name!r:.60}; known are {', '.join(sorted(CLASSES))}")
+    _check_names(settings, set(CLASSES[name]._get_param_names()), f"setting of {name}")
+    _check_names(kept, set(CLASSES[name]._kept), f"kept attribute of {name}")
+    new = CLASSES[name](**settings)
+    for attribute, value in {"map_": chain, "diagnostics_": diagnostics, **kept}.items():
+        setattr(new, attribute, value)
+    new._set_facts(n_logits, class_names, versions)
+    return new
+
+
+def _plain(value: object, name: str) -> Any:
+    """Return a value as JSON has it, tuples and arrays as lists, or raise an error if a file cannot hold it.
+
+    >>> _plain({"strength": (np.float64(0.5), 2)}, "settings")
     {'strength': [0.5, 2]}
     """
     if isinstance(value, np.generic | np.ndarray):
-        return plain(value.tolist(), name)
+        return _plain(value.tolist(), name)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [plain(each, name) for each in value]
+        return [_plain(each, name) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: plain(each, f"{name}, {key}") for key, each in value.items()}
+        return {key: _plain(each, f"{name}, {key}") for key, each in value.items()}
     raise GlayersError(
-        f"{name} is a {type(value).__name__}, and a file holds numbers, text and lists of them only. "
-        f"If no more than the fit needed it, set it to None with set_params and save again"
+        f"{name} is a {type(value).__name__}, and a file holds only numbers, text and lists of them. "
+        f"If only the fit needed it, set it to None with set_params and save again"
     )
 
 
-def check_names(given: Mapping[str, Any], expected: set[str], what: str) -> None:
-    """Refuse a name that is missing, and one that is not known."""
+def _check_names(given: Mapping[str, Any], expected: set[str], what: str) -> None:
     missing, unknown = sorted(expected - given.keys()), sorted(given.keys() - expected)
     if missing:
         raise BadFile(f"the {what} {missing[0]!r} is missing")
@@ -120,8 +189,7 @@ def check_names(given: Mapping[str, Any], expected: set[str], what: str) -> None
         raise BadFile(f"unknown {what} {unknown[0]!r:.60}; known are {', '.join(sorted(expected)) or 'none'}")
 
 
-def check_format(facts: Mapping[str, Any]) -> None:
-    """Refuse facts in a format that nobody wrote yet: what they mean cannot be known."""
+def _check_format(facts: Mapping[str, Any]) -> None:
     number = facts.get("format")
     if type(number) is not int or number < 1:
         raise BadFile(f"its format must be a whole number from 1; got {number!r:.60}")
@@ -129,7 +197,7 @@ def check_format(facts: Mapping[str, Any]) -> None:
         raise BadFile(f"has format {number}, and this glayers reads up to {FORMAT}: pip install --upgrade glayers")
 
 
-def _of_kind(facts: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+def _of_type(facts: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     if type(facts[name]) is not kind:
         raise BadFile(f"{name} must be of type {kind.__name__}; got {facts[name]!r:.60}")
     return facts[name]
@@ -146,12 +214,64 @@ def _class_names(names: object, n_classes: int) -> tuple[str, ...] | None:
 
 
 def _diagnostics(facts: dict[str, Any], n_classes: int) -> Diagnostics:
-    check_names(facts, set(_KINDS), "fact of the fit")
-    values = {name: _of_kind(facts, name, kind) for name, kind in _KINDS.items()}
+    _check_names(facts, set(_DIAGNOSTICS), "fact of the fit")
+    values: dict[str, Any] = {name: _of_type(facts, name, kind) for name, kind in _DIAGNOSTICS.items()}
     counts = values["labels_per_class"]
     if len(counts) != n_classes or not all(type(count) is int and count >= 0 for count in counts):
         raise BadFile(f"labels_per_class must be {n_classes} counts; got {counts!r:.60}")
-    unseen = tuple(number for number, count in enumerate(counts) if count == 0)
-    if values["classes_never_seen"] != list(unseen):
+    unseen = [number for number, count in enumerate(counts) if count == 0]
+    if values["classes_never_seen"] != unseen:
         raise BadFile(f"classes_never_seen must be those without a label; got {values['classes_never_seen']!r:.60}")
-    return Diagnostics(**values | {"labels_per_class": tuple(counts), "classes_never_seen": unseen})
+    if not all(type(note) is str for note in values["notes"]):
+        raise BadFile(f"notes must be a list of text; got {values['notes']!r:.60}")
+    return Diagnostics(**values | {name: tuple(values[name]) for name, kind in _DIAGNOSTICS.items() if kind is list})
+
+
+@contextmanager
+def _problems_of(path: Path) -> Iterator[None]:
+    """Turn any problem with a file into a one-line `BadFile` that names the file."""
+    try:
+        yield
+    except BadFile as error:
+        raise BadFile(f"{path}: {error}") from error
+    except (SafetensorError, OSError, ValueError, RecursionError, MemoryError) as error:
+        said = " ".join(str(error).split())[:300]
+        raise BadFile(f"{path}: cannot be read ({type(error).__name__}: {said}); {_DAMAGED}") from error
+
+
+def _json(facts: Mapping[str, Any]) -> str:
+    return json.dumps(facts, separators=(",", ":"))
+
+
+def _facts_and_bytes(path: Path) -> tuple[str, bytes]:
+    """Return the facts as text and all bytes of a file. Of a file that is not ours, read no more than the header."""
+    with _opened(path) as stream:
+        size, beginning = os.fstat(stream.fileno()).st_size, stream.read(8)
+        if len(beginning) < 8 or _header_length(beginning) > min(size - 8, LONGEST_HEADER):
+            raise BadFile(f"does not begin as a safetensors file does; {_DAMAGED}")
+        header = json.loads(stream.read(_header_length(beginning)).decode())
+        metadata = header.get("__metadata__") if type(header) is dict else None
+        text = metadata.get(METADATA) if type(metadata) is dict else None
+        if type(text) is not str:
+            raise BadFile("is a safetensors file, but not a calibrator of glayers; load it with the tool that wrote it")
+        if size > LARGEST_FILE:
+            raise BadFile(f"takes {size} bytes, and no calibrator takes more than {LARGEST_FILE}; {_DAMAGED}")
+        stream.seek(0)
+        return text, stream.read(size)
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.is_dir():
+        raise BadFile("is a directory; give one file in it")
+    if not path.exists():
+        raise BadFile("there is no such file; check the path")
+    if not path.is_file():
+        raise BadFile("is not a regular file; copy its contents to one")
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise BadFile(f"cannot be opened ({error.strerror}); check that you may read it") from error
+
+
+def _header_length(data: bytes) -> int:
+    return int.from_bytes(data[:8], "little")

@@ -20,7 +20,7 @@ from glayers.arrays import Floats
 from glayers.calibrators.auto_families import FAMILIES, INSTEAD, Candidate, Family, Task
 from glayers.calibrators.auto_mixture import mixture_of
 from glayers.calibrators.auto_report import Tried, judge, told
-from glayers.calibrators.base import Calibrator, apply_map
+from glayers.calibrators.base import Calibrator, Method, apply_map
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.diagnostics import Diagnostics, label_facts
@@ -52,6 +52,16 @@ class AutoCalibrator(Calibrator):
     """
 
     _kept: ClassVar[tuple[str, ...]] = ("report_", "shares_")
+
+    methods = (
+        Method(
+            "auto",
+            "Cross-validated mixture of several methods",
+            keeps="nothing",
+            reference="glayers",
+            torch="optional",
+        ),
+    )
 
     def __init__(
         self,

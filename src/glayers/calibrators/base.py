@@ -1,8 +1,8 @@
 """The contract of a calibrator: an estimator in the style of scikit-learn, logits in, calibrated probabilities out.
 
-Settings go into the constructor, `fit` learns, and learned state ends in `_`. A subclass writes one pure method:
+Settings go into the constructor, `fit` learns, and learned attributes end in `_`. A subclass writes one pure method:
 `_fit` turns predictions into a `Fitted` record. The base class does the rest once: it checks the input, times the fit,
-measures the loss before and after, fills `diagnostics_`, issues every warning, predicts, saves and loads.
+measures the loss before and after, fills `diagnostics_`, issues every warning, predicts and saves.
 """
 
 import os
@@ -11,10 +11,9 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -23,24 +22,24 @@ from sklearn.utils.validation import check_is_fitted
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.calibrators.artifact import Artifact, check_names
-from glayers.calibrators.artifact_file import write_artifact
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning
+from glayers.errors import BadPredictions, GlayersWarning
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
-from glayers.fitting.diagnostics import Diagnostics, label_facts
-from glayers.logits import check_logits
+from glayers.fitting.diagnostics import Diagnostics as Diagnostics
+from glayers.fitting.diagnostics import label_facts
+from glayers.logits import finite_logits
 from glayers.maps import Chain
-from glayers.predictions.predictions import Predictions
+from glayers.predictions import Predictions
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """What one fit found: the map, how the fit ended, and what the user should know.
 
-    `reason` says in a few words why the fit ended as it did. `notes` are sentences that `fit` issues as warnings.
-    `out_of_fold` holds log-probabilities of every row by fits that had not seen it. `attributes` are further learned
-    attributes of the calibrator, such as `cv_results_`. `losses` are the mean losses before and after, for a fit that
-    knows them already; otherwise the base class measures them. `n_parameters` defaults to the size of the map.
+    `method` names the method in messages. `reason` says in a few words why the fit ended as it did. `notes` are
+    sentences that `fit` issues as warnings. `out_of_fold` holds log-probabilities of every row by fits that had not
+    seen it. `attributes` are further learned attributes of the calibrator, such as `cv_results_`. `losses` are the mean
+    losses before and after, for a fit that knows them already; otherwise the base class measures them. `n_parameters`
+    defaults to the size of the map.
     """
 
     map: Chain
@@ -61,47 +60,79 @@ class Method:
 
     name: str
     summary: str  # one line in standard terms, such as "One scale and one shift per class"
-    keeps: str  # what never changes: "ranking", "predicted class" or "nothing"
+    keeps: str  # what calibration never changes: "ranking", "predicted class" or "nothing"
     reference: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    needs_torch: bool = False  # to fit; predicting never needs torch
+    torch: Literal["no", "optional", "required"] = "no"  # for fitting; predicting never needs torch
 
 
 class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
-    """Anything that makes probabilities true after training: a map on logits, fitted by a proper loss.
+    """Base class of all calibrators: a map on logits, fitted by a proper loss.
 
-    Every fit leaves `map_`, `diagnostics_`, `classes_`, `class_names_` (None if not given), `versions_` and
-    `out_of_fold_`: log-probabilities of every row by fits that had not seen it, or None without cross-validation.
+    Attributes
+    ----------
+    map_ : Chain
+        The learned map from logits to calibrated logits.
+    diagnostics_ : Diagnostics
+        How the fit went: losses before and after, convergence, label counts, seconds.
+    classes_ : ndarray of shape (n_classes,)
+        The class numbers 0..n_classes-1.
+    class_names_ : tuple of str or None
+        The names in the `Predictions` that the calibrator was fitted on.
+    out_of_fold_ : ndarray of shape (n_rows, n_classes) or None
+        Log-probabilities of every row by fits that had not seen it, where the method makes them. Not saved.
+    versions_ : dict
+        The versions of glayers and NumPy at the time of the fit.
     """
 
     map_: Chain
     diagnostics_: Diagnostics
     class_names_: tuple[str, ...] | None
+    out_of_fold_: Any  # Floats or None
     versions_: dict[str, str]
-    out_of_fold_: Any
     methods: ClassVar[tuple[Method, ...]] = ()
-    _kept: ClassVar[tuple[str, ...]] = ()  # learned beyond the map, in values JSON can hold: a file keeps them too
+    # Learned attributes beyond the map that a file keeps too; their values must be JSON.
+    _kept: ClassVar[tuple[str, ...]] = ()
     # Methods that stop early report it in `diagnostics_` only: their held-out loss says whether the fit is good.
     _warns_if_not_converged: ClassVar[bool] = True
+    # Methods that do not minimise the loss may raise it a little without anything being wrong.
+    _warns_if_loss_rises: ClassVar[bool] = True
 
     def fit(self, logits: Any, labels: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from logits (n, m) and labels (n,) of rows that the network was not trained on."""
-        return self._learn(Predictions(logits, labels, weights=sample_weight, groups=groups))
+        """Fit the calibrator on rows that the network was not trained on.
+
+        Parameters
+        ----------
+        logits : array-like of shape (n_rows, n_logits)
+            Outputs of the network before the softmax. One column is the logit of class 1 of two.
+        labels : array-like of shape (n_rows,)
+            Class numbers from 0.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weights of the rows; a weight of 2 counts as the row written twice.
+        groups : array-like of shape (n_rows,), optional
+            Rows of one group, such as one patient, are never split by cross-validation.
+
+        Returns
+        -------
+        Self
+            The fitted calibrator.
+        """
+        return self._learn(Predictions(logits, labels, weights=sample_weight, groups=groups))._warned()
 
     def fit_predictions(self, predictions: Predictions) -> Self:
-        """Learn from predictions, as `fit` does from their parts, and remember their class names."""
-        return self._learn(predictions)
+        """Fit the calibrator on `Predictions`, and keep their class names."""
+        return self._learn(predictions)._warned()
 
     def predict_proba(self, logits: Any) -> Array:
-        """Return calibrated probabilities (n, classes), each row summing to 1."""
+        """Return calibrated probabilities (n_rows, n_classes), each row summing to 1."""
         return softmax(self.transform(logits))
 
     def transform(self, logits: Any) -> Floats:
-        """Return calibrated logits (n, classes) whose softmax is `predict_proba`, in float64."""
+        """Return calibrated logits (n_rows, n_classes) in float64. Their softmax is `predict_proba`."""
         check_is_fitted(self)
-        given = check_logits(logits)
+        given = finite_logits(logits)
         if given.shape[1] != self.n_features_in_:
-            raise BadPredictions(f"fitted on {self.n_features_in_} logits a row; got {given.shape[1]}")
+            raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
         return apply_map(self.map_, given)
 
     def predict(self, logits: Any) -> Array:
@@ -110,42 +141,18 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         return self.classes_[best]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all of it to one `.safetensors` file that `glayers.load` reads, in one step or not at all."""
-        from glayers.calibrators.catalogue import CLASSES  # which knows every class, this one too
+        """Write the fitted calibrator to one `.safetensors` file that `glayers.load` reads.
+
+        The file appears complete or not at all. It holds numbers and text, never code.
+        """
+        from glayers.calibrators.artifact import write_calibrator  # which imports every calibrator, this one too
 
         check_is_fitted(self)
-        if CLASSES.get(type(self).__name__) is not type(self):
-            raise GlayersError(
-                f"{type(self).__name__} is no calibrator of glayers, and `load` would not know it: keep it in memory, "
-                f"or its numbers, `map_.parameters()`, in a file of your own"
-            )
-        artifact = Artifact(
-            calibrator=type(self).__name__,
-            settings=self.get_params(deep=False),
-            chain=self.map_,
-            n_logits=self.n_features_in_,
-            class_names=self.class_names_,
-            diagnostics=self.diagnostics_,
-            kept={name: getattr(self, name) for name in self._kept},
-            versions=self.versions_,
-        )
-        write_artifact(artifact, Path(path))
-
-    @classmethod
-    def from_artifact(cls, artifact: Artifact) -> Self:
-        """Return the calibrator a file holds; what `_kept` does not name, such as out-of-fold rows, is not in it."""
-        check_names(artifact.settings, set(cls._get_param_names()), f"setting of {cls.__name__}")
-        check_names(artifact.kept, set(cls._kept), f"kept attribute of {cls.__name__}")
-        new = cls(**artifact.settings)
-        new.map_, new.diagnostics_ = artifact.chain, artifact.diagnostics
-        for name, value in artifact.kept.items():
-            setattr(new, name, value)
-        new._know(artifact.n_logits, artifact.class_names, artifact.versions)
-        return new
+        write_calibrator(self, path)
 
     @property
     def n_parameters_(self) -> int:
-        """How many numbers were learned."""
+        """The number of learned parameters."""
         return self.diagnostics_.n_parameters
 
     @abstractmethod
@@ -153,18 +160,18 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         """Return what the fit found. Sets nothing and warns of nothing, so that other calibrators can build on it."""
 
     def _learn(self, given: Predictions) -> Self:
-        """Fit, keep what was learned, and warn; `fit` and `fit_predictions` both call it, so `stacklevel` is right."""
+        """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
         fitted = self._fit(given)
         if fitted is None:  # transition: this calibrator still sets `map_` and `diagnostics_` itself
             return self._fitted_on(given)
-        # In one order and type, as a file gives them back: sums of products depend on it in their last digit.
+        # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
         self.map_ = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
         self.out_of_fold_ = fitted.out_of_fold
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
         before, after = self._losses(given) if fitted.losses is None else fitted.losses
-        self.diagnostics_ = Diagnostics(
+        facts = Diagnostics(
             method=fitted.method,
             converged=fitted.converged,
             reason=fitted.reason,
@@ -176,8 +183,13 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
             seconds=time.perf_counter() - began,
             **label_facts(given),
         )
-        self._know(given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__})
-        for note in (*fitted.notes, *self._remarks(noted=bool(fitted.notes))):
+        self.diagnostics_ = replace(facts, notes=(*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes))))
+        self._set_facts(given.logits.shape[1], given.class_names, _versions())
+        return self
+
+    def _warned(self) -> Self:
+        """Issue the warnings of a fit; called by `fit` and `fit_predictions` themselves, so `stacklevel` is right."""
+        for note in self.diagnostics_.notes:
             warnings.warn(note, GlayersWarning, stacklevel=3)
         return self
 
@@ -195,32 +207,28 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         loss = smooth_loss(getattr(self, "loss", "log"))
         return mean_loss(loss, Chain(()), given), mean_loss(loss, self.map_, given)
 
-    def _remarks(self, noted: bool) -> list[str]:
-        """Return what holds for every method: no convergence, no gain, classes without a row."""
-        facts, remarks = self.diagnostics_, []
+    def _remarks(self, facts: Diagnostics, noted: bool) -> list[str]:
+        """Return the warnings that apply to every method: no convergence, no gain, classes without a row."""
+        remarks = []
         if not noted and not facts.converged and self._warns_if_not_converged:
             remarks.append(f"{facts.method}: {facts.reason}")
-        elif not noted and not facts.loss_after < facts.loss_before:
+        elif self._warns_if_loss_rises and not noted and not facts.loss_after < facts.loss_before:
             remarks.append(
                 f"{facts.method} did not lower the loss of the calibration rows: {facts.loss_before:.6g} before, "
                 f"{facts.loss_after:.6g} after"
             )
-        if facts.classes_never_seen:
-            remarks.append(
-                f"no row is labelled {_some(facts.classes_never_seen)}: their probabilities rest on the network alone"
-            )
+        if unseen := facts.classes_never_seen:
+            names = ", ".join(map(str, unseen[:5])) + (f" and {len(unseen) - 5} others" if len(unseen) > 5 else "")
+            remarks.append(f"no row is labelled {names}: their probabilities rest on the network alone")
         return remarks
 
     def _fitted_on(self, given: Predictions) -> Self:
         self.map_ = self.map_.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
-        self._know(given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__})
-        if self.diagnostics_.classes_never_seen:
-            unseen = _some(self.diagnostics_.classes_never_seen)
-            message = f"no row is labelled {unseen}: their probabilities rest on the network alone"
-            warnings.warn(message, GlayersWarning, stacklevel=4)
+        self._set_facts(given.logits.shape[1], given.class_names, _versions())
+        self.diagnostics_ = replace(self.diagnostics_, notes=tuple(self._remarks(self.diagnostics_, noted=True)))
         return self
 
-    def _know(self, n_logits: int, class_names: tuple[str, ...] | None, versions: dict[str, str]) -> None:
+    def _set_facts(self, n_logits: int, class_names: tuple[str, ...] | None, versions: dict[str, str]) -> None:
         self.n_features_in_ = n_logits
         self.classes_ = np.arange(max(2, n_logits))
         self.class_names_ = class_names
@@ -236,7 +244,7 @@ def apply_map(chain: Chain, logits: Array) -> Floats:
 
 
 def mean_loss(loss: SmoothLoss, chain: Chain, given: Predictions) -> float:
-    """Return the weighted mean loss of what a map makes of the logits, block by block."""
+    """Return the weighted mean loss of the logits that a map gives, block by block."""
     losses = np.empty(len(given))
     for rows in row_blocks(len(given), given.n_classes):
         losses[rows] = loss.rows(apply_map(chain, given.logits[rows]), given.labels[rows])
@@ -255,6 +263,5 @@ def needs_torch(who: str) -> Iterator[None]:
         raise ModuleNotFoundError(f'{who} needs torch to fit: pip install "glayers[fit]"', name="torch") from error
 
 
-def _some(classes: tuple[int, ...]) -> str:
-    names = ", ".join(map(str, classes[:5]))
-    return names if len(classes) <= 5 else f"{names} and {len(classes) - 5} others"
+def _versions() -> dict[str, str]:
+    return {"glayers": version("glayers"), "numpy": np.__version__}

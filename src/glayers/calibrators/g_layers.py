@@ -13,14 +13,14 @@ from sklearn.utils import check_random_state
 
 from glayers.activations import Activation, check_submersion
 from glayers.arrays import Array
-from glayers.calibrators.base import Calibrator, apply_map, needs_torch
+from glayers.calibrators.base import Calibrator, Method, apply_map, needs_torch
 from glayers.calibrators.plan import Fitted, Plan
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.logits import probabilities_of
 from glayers.maps import Chain
 from glayers.maps.transparent import hidden_width, layer_shapes
-from glayers.metrics.old import brier_sum, nll_from_logits
+from glayers.metrics import brier_sum, nll_from_logits
 from glayers.predictions import Predictions
 
 
@@ -42,6 +42,24 @@ class GLayers(Calibrator):
     >>> bool(g.diagnostics_.loss_after < 0.6 * g.diagnostics_.loss_before)
     True
     """
+
+    methods = (
+        Method(
+            "g-layers",
+            "Dense network between logits and softmax",
+            keeps="nothing",
+            reference="Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
+            torch="required",
+        ),
+        Method(
+            "g-layers-paper",
+            "The same network, fitted as in the paper",
+            keeps="nothing",
+            reference="Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
+            settings={"recipe": "paper"},
+            torch="required",
+        ),
+    )
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Probabilities and hits -> tables of what each probability turned out to mean: isotonic, bins, splines.
+"""Probabilities and hits -> tables of the calibrated value of each probability: isotonic regression, bins, splines.
 
-Every method here works on rows grouped by score: equal scores stay together, so a weight of 2 is a row repeated.
+Every method here groups rows by score: equal scores stay together, so a weight of 2 equals the row written twice.
 """
 
 from typing import Literal, NamedTuple
@@ -10,56 +10,100 @@ from scipy.interpolate import CubicSpline
 from scipy.special import gammaln, logit
 from sklearn.isotonic import IsotonicRegression
 
-from glayers.activations import with_reference_class
-from glayers.arrays import Floats, Ints
-from glayers.calibrators.binary import DirectCalibrator, Solved
+from glayers.arrays import Bools, Floats, Ints
+from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.calibrators.binary import rows_against_rest
 from glayers.errors import GlayersError
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference, Scale
-from glayers.maps.tables import EachClass, Table, TopClass, one_versus_rest
+from glayers.maps.tables import EachClass, Table, TopClass
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 
 Target = Literal["top", "classes"]
 
 
-class IsotonicCalibration(DirectCalibrator):
-    """The non-decreasing function of each class's probability nearest to its hits. Zadrozny and Elkan, 2002.
+class TableCalibrator(Calibrator):
+    """A calibrator that estimates rates of hits. None minimises the log loss, and binning often raises it a little."""
 
-    One-versus-rest by scikit-learn, linear between its blocks, made to sum to 1. The lowest blocks are often exactly 0
-    and are raised to 1e-6, as is a class without rows.
+    _warns_if_loss_rises = False
 
-    Cannot: keep the predicted class, or tell scores of one block apart. Wants many rows a class; overfits few.
+
+class IsotonicCalibration(TableCalibrator):
+    """Fit a non-decreasing function of each class's probability. Zadrozny and Elkan, KDD 2002.
+
+    One class against the rest by scikit-learn's isotonic regression, linear between its blocks, then normalised to
+    sum to 1. The lowest blocks are often exactly 0 and are raised to 1e-6, as is a class without rows. The predicted
+    class may change, and scores within one block become equal. Needs many rows per class; overfits few.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(20_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    >>> IsotonicCalibration().fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
+    [[0.8, 0.1, 0.1]]
     """
 
-    def _solve(self, given: Predictions) -> Solved:
-        scores, labels, weights = _rows(given)
+    methods = (
+        Method(
+            "isotonic",
+            "Isotonic regression per class",
+            keeps="nothing",
+            reference="Zadrozny and Elkan, Transforming Classifier Scores into Probability Estimates, KDD 2002",
+        ),
+    )
+
+    def _fit(self, given: Predictions) -> Fitted:
+        scores, labels, weights = _scores(given)
         tables = []
         for c, column in enumerate(scores.T):
             fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
             fit.fit(column, (labels == c).astype(np.float64), weights)
             tables.append(Table(fit.X_thresholds_, fit.y_thresholds_))
-        return Solved(Chain((Reference(), EachClass.of(tables))))
+        return _fitted("isotonic calibration", tables, "classes")
 
 
-class HistogramBinning(DirectCalibrator):
-    """The share of hits in bins that hold equally many rows. Zadrozny and Elkan, 2001; Guo et al., 2017.
+class HistogramBinning(TableCalibrator):
+    """Replace each probability by the rate of hits in its bin; bins hold equally many rows. Zadrozny and Elkan, 2001.
 
-    `target="classes"` bins each class against the rest and makes rows sum to 1, which may change the predicted class;
-    `target="top"` bins the top class alone, shares the rest in the old proportions, and keeps the predicted class.
-    `smoothing` pseudo-rows a bin are spread evenly over the outcomes: hits h of n rows become (h + 1/k) / (n + 1) of k
-    classes, (h + 1/2) / (n + 1) for the top class. So nothing is exactly 0, also for a class without rows; with
-    `smoothing=0` the floor of 1e-6 sees to that.
+    `smoothing` pseudo-rows per bin are spread evenly over the outcomes: h hits of n rows become (h + 1/k) / (n + 1)
+    for k classes, (h + 1/2) / (n + 1) for the top class. So no probability is exactly 0, even for a class without
+    rows; with `smoothing=0` a floor of 1e-6 ensures that. Scores within one bin become equal.
 
-    Cannot: tell scores of one bin apart, and with `target="top"` says nothing new about the other classes.
+    Parameters
+    ----------
+    n_bins : int, default 15
+        The largest number of bins.
+    target : {"classes", "top"}, default "classes"
+        "classes" bins each class against the rest and normalises rows to sum to 1, which may change the predicted
+        class. "top" bins the top class alone and keeps the predicted class; the other classes keep their proportions.
+    smoothing : float, default 1.0
+        The number of pseudo-rows per bin.
     """
+
+    methods = (
+        Method(
+            "histogram",
+            "Histogram binning per class",
+            keeps="nothing",
+            reference="Zadrozny and Elkan, Obtaining Calibrated Probability Estimates, ICML 2001",
+        ),
+        Method(
+            "histogram-top",
+            "Histogram binning of the top class",
+            keeps="predicted class",
+            reference="Guo et al., On Calibration of Modern Neural Networks, ICML 2017",
+            settings={"target": "top"},
+        ),
+    )
 
     def __init__(self, n_bins: int = 15, *, target: Target = "classes", smoothing: float = 1.0) -> None:
         self.n_bins = n_bins
         self.target = target
         self.smoothing = smoothing
 
-    def _solve(self, given: Predictions) -> Solved:
+    def _fit(self, given: Predictions) -> Fitted:
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
         if not 0 <= self.smoothing < np.inf:
             raise GlayersError(f"smoothing must be a number of pseudo-rows, at least 0; got {self.smoothing!r}")
@@ -68,91 +112,137 @@ class HistogramBinning(DirectCalibrator):
         for groups in columns:
             bins = equal_mass_bins(groups, n_bins)
             hits, rows = bins.add_up(groups.hits), bins.add_up(groups.rows)
-            tables.append(
-                Table.of_bins(bins.edges, (hits + self.smoothing / n_outcomes) / (rows + self.smoothing)),
-            )
-        return _solved(tables, self.target)
+            tables.append(Table.of_bins(bins.edges, (hits + self.smoothing / n_outcomes) / (rows + self.smoothing)))
+        return _fitted("histogram binning", tables, self.target)
 
 
-class BayesianBinning(DirectCalibrator):
-    """Many equal-mass binnings of the top class, averaged by how well each explains the hits. Naeini et al., 2015.
+class BayesianBinning(TableCalibrator):
+    """Average many equal-mass binnings of the top class by their evidence (BBQ). Naeini et al., AAAI 2015.
 
-    BBQ with the paper's prior: 2 pseudo-rows a binning, from n^(1/3) / 10 bins to 10 n^(1/3). The paper has two
-    classes and bins one of them; here the top class is binned, the others share the rest in their old proportions, and
-    the predicted class is kept. Probabilities of the top class stay within 1e-6 of 0 and 1.
-
-    Cannot: say anything new about the other classes; follow a curve between its bins.
+    Uses the paper's prior: 2 pseudo-rows per binning, from n^(1/3) / 10 bins to 10 n^(1/3). The paper bins one of two
+    classes; here the top class is binned. The predicted class is kept, and the other classes keep their proportions.
+    Probabilities of the top class stay within 1e-6 of 0 and 1.
     """
 
-    def _solve(self, given: Predictions) -> Solved:
+    methods = (
+        Method(
+            "bbq",
+            "Bayesian average of top-class binnings",
+            keeps="predicted class",
+            reference="Naeini, Cooper and Hauskrecht, Obtaining Well Calibrated Probabilities, AAAI 2015",
+        ),
+    )
+
+    def _fit(self, given: Predictions) -> Fitted:
         (groups,), _ = _columns(given, "top")
         size = np.cbrt(groups.rows.sum())
-        # The paper's code stops at 5 rows a bin; more bins than scores would only repeat themselves.
+        # The paper's code stops at 5 rows per bin; more bins than scores would only repeat themselves.
         most = int(min(np.ceil(10 * size), np.ceil(groups.rows.sum() / 5), len(groups.scores)))
         counts = range(max(1, int(min(size / 10, most))), max(1, most) + 1)
         tried = [_bayesian_bins(groups, n, lowest=1 / given.n_classes) for n in counts]
-        evidence = np.array([each.evidence for each in tried])
-        shares = np.exp(evidence - evidence.max())
-        shares /= shares.sum()
-        kept = [(share, each) for share, each in zip(shares, tried, strict=True) if share > 1e-12]
+        evidence = np.array([each for _, _, each in tried])
+        chances = np.exp(evidence - evidence.max())
+        chances /= chances.sum()
+        kept = [(chance, *each[:2]) for chance, each in zip(chances, tried, strict=True) if chance > 1e-12]
         # A sum of step functions jumps wherever one of them does: add the jumps up from the left.
-        edges = np.concatenate([each.edges for _, each in kept])
-        jumps = np.concatenate([share * np.diff(each.values) for share, each in kept])
-        places, which = np.unique(edges, return_inverse=True)
-        start = sum(share * each.values[0] for share, each in kept)
-        values = start + np.append(0.0, np.cumsum(np.bincount(which, jumps, minlength=len(places))))
-        chain = Chain((Reference(), TopClass.of(Table.of_bins(places, values))))
-        return Solved(chain, iterations=len(tried), reason=f"{len(kept)} of {len(tried)} binnings carry weight")
+        jumps = np.concatenate([chance * np.diff(values) for chance, _, values in kept])
+        places, which = np.unique(np.concatenate([edges for _, edges, _ in kept]), return_inverse=True)
+        first = sum(chance * values[0] for chance, _, values in kept)
+        values = first + np.append(0.0, np.cumsum(np.bincount(which, jumps, minlength=len(places))))
+        return Fitted(
+            Chain((Reference(), TopClass.of(Table.of_bins(places, values)))),
+            "Bayesian binning",
+            iterations=len(tried),
+            reason=f"averaged {len(kept)} of {len(tried)} binnings",
+        )
 
 
-class ScalingBinning(DirectCalibrator):
-    """Temperature scaling, then the top class's probability rounded to its bin's mean. Kumar et al., 2019.
+class ScalingBinning(TableCalibrator):
+    """Scale by temperature, then round the top class's probability to its bin's mean. Kumar et al., NeurIPS 2019.
 
-    The output takes `n_bins` values, so its calibration can be measured; the predicted class is kept. The paper splits
-    the rows between the two parts; here both see all, since bin means read no label.
+    The top class's probability takes at most `n_bins` values, so its calibration can be measured; it never exceeds
+    1 - 1e-6. The predicted class is kept, and the other classes keep their proportions. The paper splits the rows
+    between the two steps; here both see all rows, because bin means use no label.
 
-    Cannot: bend more than temperature does, or say anything but temperature about the other classes. The top class
-    never gets more than 1 - 1e-6.
+    Parameters
+    ----------
+    n_bins : int, default 15
+        The largest number of bins.
     """
+
+    methods = (
+        Method(
+            "scaling-binning",
+            "Temperature scaling, then top-class bin means",
+            keeps="predicted class",
+            reference="Kumar, Liang and Ma, Verified Uncertainty Calibration, NeurIPS 2019",
+        ),
+    )
 
     def __init__(self, n_bins: int = 15) -> None:
         self.n_bins = n_bins
 
-    def _solve(self, given: Predictions) -> Solved:
+    def _fit(self, given: Predictions) -> Fitted:
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
         (groups,), _ = _columns(given, "top", found.factor)
         bins = equal_mass_bins(groups, n_bins)
         means = bins.add_up(groups.rows * groups.scores) / bins.add_up(groups.rows)
         step = TopClass.of(Table.of_bins(bins.edges, means))
-        chain = Chain((Scale(np.asarray(found.factor)), Reference(), step))
-        return Solved(chain, found.steps, found.converged, found.reason or "converged")
+        return Fitted(
+            Chain((Scale(np.asarray(found.factor)), Reference(), step)),
+            "scaling-binning",
+            converged=found.converged,
+            reason=found.reason or "converged",
+            iterations=found.steps,
+        )
 
 
-class SplineCalibration(DirectCalibrator):
-    """The slope of a smooth curve through the cumulative hits, as a function of the fractile. Gupta et al., 2021.
+class SplineCalibration(TableCalibrator):
+    """Fit a spline to the cumulative hits; its slope is the new probability. Gupta et al., ICLR 2021.
 
-    Rows sorted by score, the share of rows so far is t, the share of hits so far h(t): a natural cubic spline with
-    evenly spaced knots is fitted to h by least squares, through both its ends, so that the mean stays exactly the
-    share of hits. Its slope at t is the new probability. `target="top"` does so for the top class and keeps the
-    predicted class, `target="classes"` for every class, and makes rows sum to 1.
+    Rows are sorted by score. A natural cubic spline with evenly spaced knots is fitted by least squares to the
+    cumulative fraction of hits as a function of the fractile, through both ends, so the mean stays exactly the rate of
+    hits. Its slope need not be monotone; slopes outside 1e-6..1 - 1e-6 are clipped, so a class without rows gets 1e-6.
+    With many classes, the rows where a class is likely lie within the last knot, which limits `target="classes"`.
 
-    Cannot: promise a non-decreasing function; slopes outside 1e-6..1 - 1e-6 are clipped, so a class without rows
-    gets 1e-6. With many classes, the rows where a class is likely lie within the last knot, and it sees little there.
+    Parameters
+    ----------
+    n_knots : int, default 6
+        The number of knots, at least 3.
+    target : {"top", "classes"}, default "top"
+        "top" calibrates the top class alone and keeps the predicted class; "classes" calibrates each class against
+        the rest and normalises rows to sum to 1.
     """
+
+    methods = (
+        Method(
+            "spline",
+            "Spline fit of the top class",
+            keeps="predicted class",
+            reference="Gupta et al., Calibration of Neural Networks Using Splines, ICLR 2021",
+        ),
+        Method(
+            "spline-classes",
+            "Spline fit per class",
+            keeps="nothing",
+            reference="Gupta et al., Calibration of Neural Networks Using Splines, ICLR 2021",
+            settings={"target": "classes"},
+        ),
+    )
 
     def __init__(self, n_knots: int = 6, *, target: Target = "top") -> None:
         self.n_knots = n_knots
         self.target = target
 
-    def _solve(self, given: Predictions) -> Solved:
+    def _fit(self, given: Predictions) -> Fitted:
         n_knots = whole_number(self.n_knots, "n_knots", least=3)
         columns, _ = _columns(given, self.target)
-        return _solved([_spline_table(groups, n_knots) for groups in columns], self.target)
+        return _fitted("spline calibration", [_spline_table(groups, n_knots) for groups in columns], self.target)
 
 
 class Groups(NamedTuple):
-    """Rows of equal score together: each score once, ascending, with the weight of its rows and of its hits."""
+    """Each score once, ascending, with the total weight of its rows and of its hits."""
 
     scores: Floats
     rows: Floats
@@ -160,17 +250,17 @@ class Groups(NamedTuple):
 
 
 class Bins(NamedTuple):
-    """The bin of each group, from 0, and the scores where the next bin begins."""
+    """The bin of each group, from 0, and the scores at which the next bin begins."""
 
     of_group: Ints
     edges: Floats
 
     def add_up(self, weights: Floats) -> Floats:
-        """Add weights of groups up, bin by bin."""
+        """Return the sums of the groups' weights in each bin."""
         return _sums(self.of_group, weights)
 
 
-def grouped(scores: Floats, hits: np.ndarray, weights: Floats) -> Groups:
+def grouped(scores: Floats, hits: Bools, weights: Floats) -> Groups:
     """Put rows of equal score together.
 
     >>> grouped(np.array([0.5, 0.2, 0.5]), np.array([True, True, False]), np.ones(3)).rows.tolist()
@@ -181,7 +271,7 @@ def grouped(scores: Floats, hits: np.ndarray, weights: Floats) -> Groups:
 
 
 def equal_mass_bins(groups: Groups, n_bins: int) -> Bins:
-    """Cut scores into at most `n_bins` bins of equal weight; a group goes where its middle lies.
+    """Cut scores into at most `n_bins` bins of equal weight; a group goes to the bin of its middle.
 
     >>> equal_mass_bins(Groups(np.array([0.1, 0.2, 0.4]), np.ones(3), np.zeros(3)), 3).edges.round(2).tolist()
     [0.15, 0.3]
@@ -200,14 +290,8 @@ def _sums(which: Ints, weights: Floats) -> Floats:
     return np.bincount(which, weights).astype(np.float64)
 
 
-class _BayesianBins(NamedTuple):
-    edges: Floats
-    values: Floats
-    evidence: float
-
-
-def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> _BayesianBins:
-    """Posterior means of one binning and its log marginal likelihood, under beta priors about the bins' middles."""
+def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> tuple[Floats, Floats, float]:
+    """Return edges, posterior means and log evidence of one binning, under beta priors about the bins' centres."""
     bins = equal_mass_bins(groups, n_bins)
     rows, hits = bins.add_up(groups.rows), bins.add_up(groups.hits)
     borders = np.concatenate([[lowest], bins.edges, [1.0]])
@@ -216,7 +300,7 @@ def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> _BayesianBins:
     a, b = strength * middle, strength * (1 - middle)
     each = gammaln(strength) - gammaln(rows + strength) + gammaln(hits + a) - gammaln(a)
     each += gammaln(rows - hits + b) - gammaln(b)
-    return _BayesianBins(bins.edges, (hits + a) / (rows + strength), float(each.sum()))
+    return bins.edges, (hits + a) / (rows + strength), float(each.sum())
 
 
 def _spline_table(groups: Groups, n_knots: int) -> Table:
@@ -231,7 +315,7 @@ def _spline_table(groups: Groups, n_knots: int) -> Table:
     rest = (cumulative - basis @ heights)[:, None]
     heights[1:-1] = np.linalg.lstsq(root * basis[:, 1:-1], root * rest, rcond=None)[0][:, 0]
     curve = CubicSpline(knots, heights, bc_type="natural")
-    # Many rows of one score share the mean slope of their stretch; a short one would only cancel digits.
+    # Many rows of one score get the mean slope over their stretch; over a short one, digits would cancel.
     long = end - begin > 1e-6
     slope = np.where(
         long, (curve(end) - curve(begin)) / np.where(long, end - begin, 1.0), curve((begin + end) / 2, nu=1)
@@ -251,24 +335,22 @@ def _spread_points(scores: Floats, fractiles: Floats, each: int = 256) -> Ints:
     return np.unique(np.clip(chosen, 0, len(scores) - 1))
 
 
-def _rows(given: Predictions, factor: float = 1.0) -> tuple[Floats, Ints, Floats]:
-    """Return probabilities exactly as the tables will meet them, labels and weights of the rows that count."""
-    weights = np.ones(len(given)) if given.weights is None else given.weights
-    counted = weights > 0
-    logits = with_reference_class(given.logits[counted].astype(np.float64) * factor)
-    return np.exp(one_versus_rest(logits)[0]), given.labels[counted], weights[counted]
+def _scores(given: Predictions, factor: float = 1.0) -> tuple[Floats, Ints, Floats]:
+    """Return the probabilities that the tables will be applied to, with labels and weights."""
+    log_p, _, labels, weights = rows_against_rest(given, factor)
+    return np.exp(log_p), labels, weights
 
 
 def _columns(given: Predictions, target: Target, factor: float = 1.0) -> tuple[list[Groups], int]:
-    """Return what is to be calibrated, one column or one a class, and among how many outcomes."""
+    """Return the columns to calibrate, one for the top class or one per class, and the number of outcomes of each."""
     if target not in ("top", "classes"):
         raise GlayersError(f"target must be 'top' or 'classes'; got {target!r}")
-    scores, labels, weights = _rows(given, factor)
+    scores, labels, weights = _scores(given, factor)
     if target == "top":
         return [grouped(scores.max(axis=1), scores.argmax(axis=1) == labels, weights)], 2
     return [grouped(column, labels == c, weights) for c, column in enumerate(scores.T)], scores.shape[1]
 
 
-def _solved(tables: list[Table], target: Target) -> Solved:
+def _fitted(method: str, tables: list[Table], target: Target) -> Fitted:
     step = TopClass.of(tables[0]) if target == "top" else EachClass.of(tables)
-    return Solved(Chain((Reference(), step)))
+    return Fitted(Chain((Reference(), step)), method)

@@ -12,13 +12,13 @@ from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array
-from glayers.calibrators.base import Calibrator, apply_map, needs_torch
+from glayers.calibrators.base import Calibrator, Method, apply_map, needs_torch
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference
 from glayers.maps.order_preserving import General, Invariant, OrderPreservingStep, SharedCurve
-from glayers.metrics.old import nll_from_logits
+from glayers.metrics import nll_from_logits
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 
@@ -42,6 +42,33 @@ class OrderPreserving(Calibrator):
     """
 
     _kept = ("held_out_loss_", "held_out_loss_of_temperature_")
+
+    methods = (
+        Method(
+            "order-general",
+            "Network on the gaps between sorted logits",
+            keeps="ranking",
+            reference="Rahimi et al., Intra Order-preserving Functions for Calibration, NeurIPS 2020",
+            settings={"variant": "general"},
+            torch="required",
+        ),
+        Method(
+            "order-invariant",
+            "The same, treating all classes alike",
+            keeps="ranking",
+            reference="Rahimi et al., Intra Order-preserving Functions for Calibration, NeurIPS 2020",
+            settings={"variant": "invariant"},
+            torch="required",
+        ),
+        Method(
+            "order-diagonal",
+            "One increasing curve for all logits",
+            keeps="ranking",
+            reference="Rahimi et al., Intra Order-preserving Functions for Calibration, NeurIPS 2020",
+            settings={"variant": "diagonal"},
+            torch="required",
+        ),
+    )
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax
-from glayers.calibrators.base import Calibrator, apply_map
+from glayers.calibrators.base import Calibrator, Method, apply_map
 from glayers.calibrators.class_parts import CLASS_PARTS, Options
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.shared_recalibration import recalibrate
@@ -25,7 +25,7 @@ from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain
 from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.maps.layouts import n_learned
-from glayers.metrics.old import nll_from_logits
+from glayers.metrics import nll_from_logits
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 
@@ -43,6 +43,16 @@ class SharedGLayers(Calibrator):
     """
 
     _kept: ClassVar[tuple[str, ...]] = ("gain_", "gain_error_")
+
+    methods = (
+        Method(
+            "shared-g-layers",
+            "G-layers, then a correction for all classes",
+            keeps="nothing",
+            reference="glayers",
+            torch="required",
+        ),
+    )
 
     def __init__(
         self,

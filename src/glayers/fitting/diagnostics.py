@@ -10,7 +10,7 @@ from glayers.predictions import Predictions
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """The facts of one fit; losses are means over the calibration rows, before and after."""
+    """The facts of one fit. Losses are means over the calibration rows; `notes` are the warnings that `fit` issues."""
 
     method: str
     converged: bool
@@ -24,6 +24,7 @@ class Diagnostics:
     classes_never_seen: tuple[int, ...]
     n_parameters: int
     seconds: float
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts by name, as JSON would have them."""

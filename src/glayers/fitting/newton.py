@@ -1,13 +1,15 @@
-"""A penalised linear map -> its optimum, by Newton's method with conjugate gradients inside.
+"""Convex objectives -> their optimum by Newton's method: dense for a few numbers, conjugate gradients for a matrix.
 
-The loss of a linear map is smooth and, for the log loss, convex: a handful of Newton steps end where L-BFGS is still on
-its way. Coefficients are (r, k), a column a class. Only their curvature within one class is ever written down; it
-preconditions the conjugate gradients, which see the whole of it through products.
+`newton` serves problems of a few numbers. `newton_cg` serves penalised linear maps, whose loss is smooth and, for the
+log loss, convex: a handful of Newton steps converge where L-BFGS would need hundreds. Coefficients are (r, k), one
+column per class. Only the curvature within one class is ever written down; it preconditions the conjugate gradients,
+which see all of the curvature through products.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -16,11 +18,47 @@ from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.fitting.curvature import SmoothLoss
 
 _SUFFICIENT = 1e-4  # Armijo's constant
-# A loss this small belongs to rows that are all right: coefficients only grow, and no optimum is near.
+# A loss this small means that all rows are right: coefficients grow without end, and there is no optimum.
 _NOTHING_LEFT = 1e-9
 _MOST_PRODUCTS = 60  # of the curvature with a direction, in one Newton step
 _PRECONDITION_ROWS = 2_000
-_PRECONDITION_CLASSES = 128  # beyond, a block a class would cost more than it saves
+_PRECONDITION_CLASSES = 128  # beyond, one block per class would cost more than it saves
+
+
+class Optimum(NamedTuple):
+    """Where Newton's method ended, the objective there, after how many steps, and whether it converged."""
+
+    point: Array
+    value: float
+    iterations: int
+    converged: bool
+
+
+def newton(
+    value: Callable[[Floats], float],
+    derivatives: Callable[[Floats], tuple[Floats, Floats]],
+    start: Floats,
+    *,
+    tolerance: float,
+    max_iterations: int = 100,
+) -> Optimum:
+    """Minimise a convex function of a few numbers, given its value and its gradient with the full Hessian.
+
+    The last step is the one that promises to lower the value by less than `tolerance`.
+
+    >>> newton(lambda x: float((x - 1) @ (x - 1)), lambda x: (2 * (x - 1), 2 * np.eye(2)), np.zeros(2), tolerance=1e-9)
+    Optimum(point=array([1., 1.]), value=0.0, iterations=2, converged=True)
+    """
+    here, now = start, value(start)
+    for iteration in range(1, max_iterations + 1):
+        gradient, hessian = derivatives(here)
+        step = -np.linalg.solve(hessian, gradient)
+        promised = -float(gradient @ step)
+        # Near the minimum values differ by rounding only, and the full step is right.
+        length, here, now = _line_search(value, here, now, step, promised, slack=1e-13)
+        if length == 0.0 or promised < 2 * tolerance:
+            return Optimum(here, now, iteration, length > 0.0 or _is_rounding(promised, now, here.dtype))
+    return Optimum(here, now, max_iterations, False)
 
 
 @dataclass(frozen=True)
@@ -35,7 +73,7 @@ class LinearRows(ABC):
 
     @abstractmethod
     def adjoint(self, slopes: Array) -> Array:
-        """Return what slopes by logits (n, k) mean for coefficients (r, k)."""
+        """Return the derivative by coefficients (r, k), given that by logits (n, k)."""
 
     @abstractmethod
     def blocks(self, curvature: Array) -> Array:
@@ -48,7 +86,7 @@ class LinearRows(ABC):
 
 @dataclass(frozen=True)
 class DiagonalRows(LinearRows):
-    """Coefficients (2, k): a scale and a shift for each class."""
+    """Coefficients (2, k): one scale and one shift per class."""
 
     def forward(self, coefficients: Array) -> Array:
         """Scale and shift each column."""
@@ -90,11 +128,11 @@ class MatrixRows(LinearRows):
 
 
 class LinearProblem(NamedTuple):
-    """Mean loss of weighted rows (shares sum to 1) plus half of strengths times squared distances from anchors."""
+    """Mean loss of rows, whose weights sum to 1, plus half of strengths times squared distances from the anchor."""
 
     rows: LinearRows
     labels: Ints
-    shares: Floats
+    weights: Floats
     loss: SmoothLoss
     strengths: Floats
     anchor: Floats
@@ -102,15 +140,7 @@ class LinearProblem(NamedTuple):
     def value(self, coefficients: Array) -> float:
         """Return the number to minimise."""
         losses = self.loss.rows(self.rows.forward(coefficients), self.labels)
-        return float(losses @ self.shares + (self.strengths * (coefficients - self.anchor) ** 2).sum() / 2)
-
-
-class Optimum(NamedTuple):
-    """Where Newton's method ended, after how many steps, and whether there was next to nothing left to gain."""
-
-    coefficients: Array
-    iterations: int
-    converged: bool
+        return float(losses @ self.weights + (self.strengths * (coefficients - self.anchor) ** 2).sum() / 2)
 
 
 class Preconditioner:
@@ -118,9 +148,9 @@ class Preconditioner:
 
     def __init__(self, problem: LinearProblem, at: Array) -> None:
         stride = max(1, len(problem.labels) // _PRECONDITION_ROWS)
-        some, shares = problem.rows.take(slice(None, None, stride)), problem.shares[::stride]
-        total = shares.sum() or 1.0
-        curvature = problem.loss.curve_diagonal(softmax(some.forward(at))) * (shares / total)[:, None]
+        some, weights = problem.rows.take(slice(None, None, stride)), problem.weights[::stride]
+        total = weights.sum() or 1.0
+        curvature = problem.loss.curve_diagonal(softmax(some.forward(at))) * (weights / total)[:, None]
         self.blocks = some.blocks(curvature.astype(at.dtype))
 
     def inverse(self, strengths: Floats) -> Array:
@@ -131,42 +161,40 @@ class Preconditioner:
         places = np.arange(self.blocks.shape[-1])
         penalised = self.blocks.astype(np.float64)
         penalised[:, places, places] += strengths.T
-        # A class hardly ever predicted has next to no curvature of its own: keep every block invertible.
+        # A class that is hardly ever predicted has almost no curvature: keep every block invertible.
         curvature = self.blocks[:, places, places]
         penalised[:, places, places] += 1e-8 * curvature.max() + 1e-6 * curvature + 1e-300
         return np.linalg.inv(penalised).astype(self.blocks.dtype)
 
 
-def newton(
+def newton_cg(
     problem: LinearProblem,
     start: Array,
     preconditioner: Preconditioner,
     tolerance: float,
     max_iterations: int = 100,
 ) -> Optimum:
-    """Step until the next step promises less than `tolerance` of the objective."""
+    """Minimise a penalised linear problem, until the next step promises less than `tolerance` of the objective."""
     inverse = preconditioner.inverse(problem.strengths)
-    shares = problem.shares.astype(start.dtype)[:, None]
+    weights = problem.weights.astype(start.dtype)[:, None]
     here, value = start, problem.value(start)
     for iteration in range(max_iterations):
         if value < _NOTHING_LEFT:
-            return Optimum(here, iteration, False)
+            return Optimum(here, value, iteration, False)
         probabilities = softmax(problem.rows.forward(here))
-        slope = problem.rows.adjoint(shares * problem.loss.slope(probabilities, problem.labels))
+        slope = problem.rows.adjoint(weights * problem.loss.slope(probabilities, problem.labels))
         slope = (slope + problem.strengths * (here - problem.anchor)).astype(start.dtype)
-        step = _solve(problem, probabilities, shares, slope, inverse)
+        step = _solve(problem, probabilities, weights, slope, inverse)
         promised = -float(np.vdot(slope, step))
         if promised <= 2 * tolerance * abs(value):
-            return Optimum(here, iteration, True)
-        length, there, new_value = _line_search(problem, here, value, step, promised)
+            return Optimum(here, value, iteration, True)
+        length, here, value = _line_search(problem.value, here, value, step, promised)
         if length == 0.0:
-            # Rounding hides a gain this small; in float32 that is as far as one can see.
-            return Optimum(here, iteration, promised <= 100 * float(np.finfo(start.dtype).eps) * abs(value))
-        here, value = there, new_value
-    return Optimum(here, max_iterations, False)
+            return Optimum(here, value, iteration, _is_rounding(promised, value, start.dtype))
+    return Optimum(here, value, max_iterations, False)
 
 
-def _solve(problem: LinearProblem, probabilities: Array, shares: Array, slope: Array, inverse: Array) -> Array:
+def _solve(problem: LinearProblem, probabilities: Array, weights: Array, slope: Array, inverse: Array) -> Array:
     """Conjugate gradients for curvature @ step = -slope, to a precision that grows as the slope falls."""
     step = np.zeros_like(slope)
     residual = -slope
@@ -177,7 +205,7 @@ def _solve(problem: LinearProblem, probabilities: Array, shares: Array, slope: A
     for _ in range(_MOST_PRODUCTS):
         if not size > target:
             break
-        curved = problem.rows.adjoint(shares * problem.loss.curve(probabilities, problem.rows.forward(towards)))
+        curved = problem.rows.adjoint(weights * problem.loss.curve(probabilities, problem.rows.forward(towards)))
         curved = (curved + problem.strengths * towards).astype(slope.dtype)
         bend = float(np.vdot(towards, curved))
         if not bend > 0:
@@ -196,14 +224,19 @@ def _precondition(inverse: Array, residual: Array) -> Array:
 
 
 def _line_search(
-    problem: LinearProblem, here: Array, value: float, step: Array, promised: float
+    objective: Callable[[Array], float], here: Array, value: float, step: Array, promised: float, slack: float = 0.0
 ) -> tuple[float, Array, float]:
-    """Halve the step until the objective falls enough; a length of 0 if it never does."""
+    """Halve the step until the objective falls enough. Return a length of 0 and the old point if it never does."""
     length = 1.0
     while length > 2.0**-20:
         there = here + np.asarray(length, dtype=here.dtype) * step
-        new_value = problem.value(there)
-        if new_value <= value - _SUFFICIENT * length * promised:
+        new_value = objective(there)
+        if new_value <= value - _SUFFICIENT * length * promised + slack:
             return length, there, new_value
         length /= 2
     return 0.0, here, value
+
+
+def _is_rounding(promised: float, value: float, dtype: np.dtype[Any]) -> bool:
+    """Whether a gain is too small for this type to show, which counts as converged."""
+    return promised <= 100 * float(np.finfo(dtype).eps) * abs(value)

@@ -1,9 +1,10 @@
-"""Logits -> logits: small frozen steps, chained, written once for NumPy and torch."""
+"""Logits -> logits: small frozen steps in chains, written once for NumPy and torch."""
 
-from glayers.maps.chain import Chain
+from glayers.maps.chain import Chain, Step
+from glayers.maps.mixtures import Blend, Stack, TemperedMixture
+from glayers.maps.order import KeepOrder
 from glayers.maps.steps import (
     Activate,
-    Blend,
     Centre,
     Dense,
     Diagonal,
@@ -12,7 +13,6 @@ from glayers.maps.steps import (
     Reference,
     Relu,
     Scale,
-    Step,
 )
 from glayers.maps.transparent import glorot_layers, transparent_layers
 
@@ -24,11 +24,14 @@ __all__ = [
     "Dense",
     "Diagonal",
     "Dropout",
+    "KeepOrder",
     "LogSoftmax",
     "Reference",
     "Relu",
     "Scale",
+    "Stack",
     "Step",
+    "TemperedMixture",
     "glorot_layers",
     "transparent_layers",
 ]

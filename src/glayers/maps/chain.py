@@ -1,12 +1,38 @@
-"""Steps -> one map: a frozen chain, its parameters by name, and how to swap them."""
+"""Steps -> one map: frozen steps applied in turn, with named parameters that can be replaced.
 
+Parameters may carry a leading *members* axis: weights of shape (members, in, out) turn logits (n, in) into
+(members, n, out), so that many fits run as one. Steps are written against the array API: NumPy arrays in, NumPy
+out; torch tensors in, torch out.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from glayers.maps.steps import Step
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """One frozen step of a map; its fields are its parameters, or chains of other steps."""
+
+    fixed: ClassVar[tuple[str, ...]] = ()  # fields that are not parameters
+
+    @abstractmethod
+    def __call__(self, logits: Any) -> Any:
+        """Apply the step to logits (..., n, m)."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what fitting may change, by name; those of a chain follow its field's name: `branch.0.weight`."""
+        return _flat({name: getattr(self, name) for name in self._own_names()})
+
+    def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
+        """Return the same step with other parameters, of any array library."""
+        return replace(self, **{name: _filled(name, getattr(self, name), parameters) for name in self._own_names()})
+
+    def _own_names(self) -> list[str]:
+        return [field.name for field in fields(self) if field.name not in self.fixed]
 
 
 @dataclass(frozen=True)
@@ -34,26 +60,17 @@ class Chain:
 
     def parameters(self) -> dict[str, Any]:
         """Return all parameters, named by the place of their step: `2.weight`."""
-        return {
-            f"{place}.{name}": value
-            for place, step in enumerate(self.steps)
-            for name, value in step.parameters().items()
-        }
+        return _flat({str(place): step for place, step in enumerate(self.steps)})
 
     def with_parameters(self, parameters: Mapping[str, Any]) -> "Chain":
-        """Return the same chain with other parameters; every name must be there, and no other."""
+        """Return the same chain with other parameters; the names must be exactly those of this chain."""
         if parameters.keys() != self.parameters().keys():
             odd = sorted(parameters.keys() ^ self.parameters().keys())
             raise ValueError(f"parameters do not belong to this chain: {odd}")
-        return Chain(
-            tuple(
-                step.with_parameters({name: parameters[f"{place}.{name}"] for name in step.parameters()})
-                for place, step in enumerate(self.steps)
-            )
-        )
+        return Chain(tuple(_filled(str(place), step, parameters) for place, step in enumerate(self.steps)))
 
     def map_parameters(self, change: Callable[[Any], Any]) -> "Chain":
-        """Return the same chain with every parameter changed alike, as in a cast."""
+        """Return the same chain with a function applied to every parameter, such as a cast."""
         return self.with_parameters({name: change(value) for name, value in self.parameters().items()})
 
     def member(self, index: int) -> "Chain":
@@ -62,5 +79,29 @@ class Chain:
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers there are to learn, all members counted."""
+        """The number of values to learn, over all members."""
         return sum(int(np.size(value)) for value in self.parameters().values())
+
+
+def _flat(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters by name, with those of steps and chains under the name of what holds them."""
+    found = {}
+    for name, value in held.items():
+        if isinstance(value, tuple):
+            value = _flat({str(place): each for place, each in enumerate(value)})
+        elif isinstance(value, Chain | Step):
+            value = value.parameters()
+        else:
+            found[name] = value
+            continue
+        found |= {f"{name}.{inner}": each for inner, each in value.items()}
+    return found
+
+
+def _filled(name: str, value: Any, parameters: Mapping[str, Any]) -> Any:
+    """Return a parameter by its name, or steps and chains filled with theirs."""
+    if isinstance(value, tuple):
+        return tuple(_filled(f"{name}.{place}", each, parameters) for place, each in enumerate(value))
+    if isinstance(value, Chain | Step):
+        return value.with_parameters({inner: parameters[f"{name}.{inner}"] for inner in value.parameters()})
+    return parameters[name]

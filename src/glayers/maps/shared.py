@@ -11,7 +11,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from glayers.activations import log_softmax
-from glayers.maps.steps import Step
+from glayers.maps.chain import Step
 
 N_SHAPES = 6
 N_HIGHEST = 3

@@ -1,38 +1,13 @@
-"""Logits -> logits: the steps a map is made of.
+"""Logits -> logits: the basic steps that maps are made of."""
 
-Each is a frozen dataclass whose fields are its parameters. Parameters may carry a leading *members* axis: weights of
-shape (members, in, out) turn logits (n, in) into (members, n, out), so that many fits run as one. The forward is
-written against the array API: NumPy arrays in, NumPy out; torch tensors in, torch out.
-"""
-
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from glayers.activations import Activation, log_softmax, with_reference_class
-
-if TYPE_CHECKING:
-    from glayers.maps.chain import Chain
-
-
-@dataclass(frozen=True)
-class Step(ABC):
-    """One frozen step of a map."""
-
-    @abstractmethod
-    def __call__(self, logits: Any) -> Any:
-        """Apply the step to logits (..., n, m)."""
-
-    def parameters(self) -> dict[str, Any]:
-        """Return what fitting may change, by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def with_parameters(self, parameters: dict[str, Any]) -> Self:
-        """Return the same step with other parameters, of any array library."""
-        return replace(self, **parameters)
+from glayers.maps.chain import Step
 
 
 @dataclass(frozen=True)
@@ -53,7 +28,7 @@ class Scale(Step):
 
 @dataclass(frozen=True)
 class Diagonal(Step):
-    """One scale and one shift for each class."""
+    """One scale and one shift per class."""
 
     scale: Any
     shift: Any
@@ -96,16 +71,16 @@ class Relu(Step):
 
 @dataclass(frozen=True)
 class Reference(Step):
-    """Give the one logit of a binary model its second class; more logits pass as they are."""
+    """Add the reference class to the single logit of a binary model; more logits pass unchanged."""
 
     def __call__(self, logits: Any) -> Any:
-        """Put a zero before a lone logit."""
+        """Put a zero before a single logit."""
         return with_reference_class(logits)
 
 
 @dataclass(frozen=True)
 class LogSoftmax(Step):
-    """Log-probabilities: the same prediction in the one form that no constant added to a row can change."""
+    """Log-probabilities: the same prediction, in a form that adding a constant to a row does not change."""
 
     def __call__(self, logits: Any) -> Any:
         """Normalise each row."""
@@ -114,9 +89,9 @@ class LogSoftmax(Step):
 
 @dataclass(frozen=True)
 class Centre(Step):
-    """Take a share of each row's mean away: all of it makes centred logits out of log-probabilities, none leaves them.
+    """Subtract a share of each row's mean: 1 turns log-probabilities into centred logits, 0 leaves them.
 
-    Both are the same prediction, and no constant added to a row can change either.
+    Both are the same prediction, and adding a constant to a row changes neither.
     """
 
     share: Any
@@ -129,58 +104,23 @@ class Centre(Step):
 
 @dataclass(frozen=True)
 class Activate(Step):
-    """A q of one's own, as log-probabilities: what follows may treat them as logits, since softmax(log q) = q."""
+    """A user's own activation q, as log-probabilities: later steps may treat these as logits, as softmax(log q) = q."""
 
     activation: Activation
+    fixed: ClassVar[tuple[str, ...]] = ("activation",)
 
     def __call__(self, logits: Any) -> Any:
         """Return log q(logits)."""
         return self.activation.log_probabilities(logits)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return nothing: q is given."""
-        return {}
-
 
 @dataclass(frozen=True)
 class Dropout(Step):
-    """Where hidden units are dropped while fitting with Adam; when predicting it does nothing."""
+    """The place where Adam drops hidden units during fitting; in prediction it does nothing."""
 
     keep: Any = None
+    fixed: ClassVar[tuple[str, ...]] = ("keep",)
 
     def __call__(self, logits: Any) -> Any:
-        """Multiply by the mask of the moment, if there is one."""
+        """Multiply by the current mask, if there is one."""
         return logits if self.keep is None else logits * self.keep
-
-    def parameters(self) -> dict[str, Any]:
-        """Return nothing: a mask is drawn, not learned."""
-        return {}
-
-
-@dataclass(frozen=True)
-class Blend(Step):
-    """A mixture of probabilities, on the log scale: 1 - share of the rows as they come, share of a branch's members."""
-
-    share: Any
-    branch: "Chain"
-
-    def __call__(self, logits: Any) -> Any:
-        """Return log((1 - share) softmax(logits) + share * mean over members of softmax(branch(logits)))."""
-        xp = array_namespace(logits)
-        plain, members = log_softmax(logits), log_softmax(self.branch(logits))
-        if members.ndim > plain.ndim:
-            highest = xp.max(members, axis=0)
-            members = xp.log(xp.mean(xp.exp(members - highest[None, ...]), axis=0)) + highest
-        # On the log scale no class is lost to underflow; a share of 0 or 1 only has to stay finite there.
-        least = float(xp.finfo(plain.dtype).smallest_normal)
-        rest, share = (xp.log(xp.clip(part, min=least)) for part in (1 - self.share, self.share))
-        return xp.logaddexp(rest + plain, share + members)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the share, and the branch's parameters by their names there."""
-        return {"share": self.share} | {f"branch.{name}": value for name, value in self.branch.parameters().items()}
-
-    def with_parameters(self, parameters: dict[str, Any]) -> Self:
-        """Return the same step with another share and another branch."""
-        inner = {name.removeprefix("branch."): value for name, value in parameters.items() if name != "share"}
-        return replace(self, share=parameters["share"], branch=self.branch.with_parameters(inner))

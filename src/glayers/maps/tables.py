@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from glayers.arrays import Floats
-from glayers.maps.steps import Step
+from glayers.maps.chain import Step
 
 # No table says less than this, nor the top class more than 1 minus this: a wrong row costs at most about 14 nats.
 FLOOR = 1e-6

@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from glayers.arrays import Array
-from glayers.maps.chain import Chain
-from glayers.maps.steps import Dense, Relu, Step
+from glayers.maps.chain import Chain, Step
+from glayers.maps.steps import Dense, Relu
 
 
 def transparent_layers(

@@ -1,0 +1,140 @@
+"""Logits and labels -> one temperature for all logits, alone or in a mixture with plain and uniform probabilities."""
+
+from typing import Literal
+
+import numpy as np
+
+from glayers.activations import softmax, with_reference_class
+from glayers.arrays import Floats, row_blocks
+from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.simplex import SHARES, Parts
+from glayers.fitting.temperature import fit_inverse_temperature, log_loss_at
+from glayers.maps import Chain, Reference, Scale
+from glayers.maps.mixture import TemperedMixture
+from glayers.predictions import Predictions
+
+
+class TemperatureScaling(Calibrator):
+    """Divide all logits by one temperature, fitted by the log loss. Guo et al., ICML 2017.
+
+    Keeps the ranking of the classes in every row, and so accuracy and top-k accuracy.
+
+    Attributes
+    ----------
+    temperature_ : float
+        The temperature; above 1 where the network was overconfident.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(20_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # z is calibrated, so 3 z is overconfident
+    >>> round(TemperatureScaling().fit(3 * z, labels).temperature_, 1)
+    3.0
+    """
+
+    methods = (
+        Method(
+            "temperature",
+            "Divides all logits by one temperature",
+            keeps="ranking",
+            reference="Guo et al., On Calibration of Modern Neural Networks, ICML 2017",
+        ),
+    )
+
+    def _fit(self, given: Predictions) -> Fitted:
+        found = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        return Fitted(
+            Chain((Scale(np.asarray(found.factor)),)),
+            "temperature scaling",
+            converged=found.converged,
+            reason=found.reason or "converged",
+            iterations=found.steps,
+            notes=(f"temperature scaling: {found.reason}",) if found.reason else (),
+            # Both are at hand: another pass over the rows would take as long as the fit.
+            losses=(log_loss_at(given.logits, given.labels, given.weights, 1.0), found.loss),
+        )
+
+    @property
+    def temperature_(self) -> float:
+        """The temperature; above 1 where the network was overconfident."""
+        return 1.0 / float(self.map_.parameters()["0.factor"])
+
+
+class EnsembleTemperatureScaling(Calibrator):
+    """Mix tempered, plain and uniform probabilities. Zhang, Kailkhura and Han, ICML 2020.
+
+    The result is w0 softmax(z / T) + w1 softmax(z) + w2 / k, with shares w that sum to 1. T minimises the log loss
+    alone; given T, either loss is convex in the shares. Keeps the ranking of the classes in every row.
+
+    Parameters
+    ----------
+    loss : {"log", "brier"}, default "log"
+        The loss that the shares minimise.
+
+    Attributes
+    ----------
+    shares_ : ndarray of shape (3,)
+        The shares of the tempered, the plain and the uniform probabilities.
+    temperature_ : float
+        The temperature of the first part.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = 4 * rng.normal(size=(20_000, 3))
+    >>> guess = rng.random(20_000) < 0.2  # these labels do not depend on the logits
+    >>> labels = np.where(guess, rng.integers(0, 3, 20_000), (z + rng.gumbel(size=z.shape)).argmax(axis=1))
+    >>> round(float(EnsembleTemperatureScaling().fit(z, labels).shares_[2]), 1)
+    0.2
+    """
+
+    methods = (
+        Method(
+            "ensemble-temperature",
+            "Mix of tempered, plain and uniform outputs",
+            keeps="ranking",
+            reference="Zhang, Kailkhura and Han, Mix-n-Match, ICML 2020",
+        ),
+    )
+
+    def __init__(self, loss: Literal["log", "brier"] = "log") -> None:
+        self.loss = loss
+
+    def _fit(self, given: Predictions) -> Fitted:
+        smooth_loss(self.loss)  # checks the name
+        temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        weights = np.ones(len(given)) if given.weights is None else given.weights
+        weights = weights / weights.sum()
+        # Start at temperature scaling with a little of the other two parts.
+        found = SHARES[self.loss](_parts(given, temperature.factor, weights), weights, np.array([0.98, 0.01, 0.01]))
+        return Fitted(
+            Chain((Reference(), TemperedMixture(found.shares, np.asarray(temperature.factor)))),
+            "ensemble temperature scaling",
+            converged=found.converged and temperature.converged,
+            reason=temperature.reason or ("converged" if found.converged else "the shares did not converge"),
+            iterations=temperature.steps + found.iterations,
+            n_parameters=3,
+            notes=(f"ensemble temperature scaling: {temperature.reason}",) if temperature.reason else (),
+        )
+
+    @property
+    def shares_(self) -> Floats:
+        """The shares of the tempered, the plain and the uniform probabilities."""
+        return np.asarray(self.map_.parameters()["1.shares"])
+
+    @property
+    def temperature_(self) -> float:
+        """The temperature of the first part."""
+        return 1.0 / float(self.map_.parameters()["1.factor"])
+
+
+def _parts(given: Predictions, factor: float, weights: Floats) -> Parts:
+    own, products = np.empty((3, len(given))), np.zeros((3, 3))
+    for rows in row_blocks(len(given), given.n_classes):
+        plain = with_reference_class(given.logits[rows].astype(np.float64))
+        parts = np.stack([softmax(plain * factor), softmax(plain), np.full_like(plain, 1 / given.n_classes)])
+        own[:, rows] = parts[:, np.arange(len(plain)), given.labels[rows]]
+        products += np.einsum("ink,jnk,n->ij", parts, parts, weights[rows], optimize=True)
+    return Parts(own, products)

@@ -1,0 +1,228 @@
+"""Logits -> logits in the same order of classes.
+
+`OrderPreservingStep` preserves it by construction: f(x) = S(x)^-1 U w(x), Rahimi et al. 2020. S(x) sorts a row, w holds
+the gaps between neighbours, positive wherever the logits differ, and U adds them up from the lowest class. Subclasses
+differ only in the gaps. The order is exact, to the last bit: the temperature is part of the step, because multiplying
+first could round two different logits to the same number.
+
+`KeepOrder` restores the order after any map. From the highest logit down, each class gets the map's value, or less: at
+most the value of the class above, minus a small part of the original gap. With u the map's values, z the
+log-probabilities of the input and s the least slope: out = s z + running minimum of (u - s z).
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from glayers.activations import log_softmax, with_reference_class
+from glayers.maps.chain import Chain, Step
+
+LEAST_SLOPE = 1e-3  # of KeepOrder
+_LEAST_GAP_FACTOR = 1e-6  # of gap networks: a factor of 0 would lose the order
+_DEEPEST = -30.0  # lower log-probabilities tell a network nothing more
+
+
+@dataclass(frozen=True)
+class OrderPreservingStep(Step):
+    """Gaps between sorted logits, added up and put back in place; `factor` is the initial inverse temperature."""
+
+    factor: Any
+
+    def __call__(self, logits: Any) -> Any:
+        """Return logits in exactly the same order: equal logits stay equal, different ones stay different."""
+        xp = array_namespace(logits)
+        order = xp.argsort(logits, axis=-1, descending=True, stable=True)
+        ordered = xp.take_along_axis(logits, order, axis=-1)
+        differ = xp.astype(ordered[..., :-1] > ordered[..., 1:], logits.dtype)
+        # Differences of larger numbers would overflow.
+        widest = float(xp.finfo(logits.dtype).max) / 4
+        ordered = xp.clip(ordered, min=-widest, max=widest)
+        gaps = self._gaps(ordered, logits) * differ
+        heights = _added_up(gaps)
+        # Sums round, so each level is raised by a few rounding errors of the highest: no two levels can coincide.
+        limits = xp.finfo(logits.dtype)
+        step = 8 * float(limits.eps) * heights[..., :1] + float(limits.smallest_normal) / float(limits.eps)
+        heights = heights + step * _added_up(differ)
+        back = xp.argsort(order, axis=-1, stable=True)
+        return xp.take_along_axis(heights, xp.broadcast_to(back, heights.shape), axis=-1)
+
+    @abstractmethod
+    def _gaps(self, ordered: Any, logits: Any) -> Any:
+        """Return the non-negative gap between each sorted logit and the next."""
+
+    def _scaled_gaps(self, ordered: Any) -> Any:
+        xp = array_namespace(ordered)
+        return self._times(xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered)))
+
+    def _log_probabilities(self, logits: Any) -> Any:
+        """Return log-probabilities at the initial temperature, finite for any finite logits."""
+        xp = array_namespace(logits)
+        widest = float(xp.finfo(logits.dtype).max) / 4
+        below = xp.clip(logits, min=-widest, max=widest)
+        below = below - xp.max(below, axis=-1, keepdims=True)
+        return log_softmax(self._times(xp.clip(below, min=-_wide(logits))))
+
+    def _times(self, logits: Any) -> Any:
+        return logits * self.factor[..., None, None]
+
+
+@dataclass(frozen=True)
+class GapNetwork(OrderPreservingStep):
+    """Each gap times a positive number from a small network; subclasses differ in the network's input."""
+
+    weight_in: Any
+    bias_in: Any
+    weight_out: Any
+    bias_out: Any
+
+    def _gaps(self, ordered: Any, logits: Any) -> Any:
+        return self._scaled_gaps(ordered) * self._slopes(self._features(ordered, logits))
+
+    @abstractmethod
+    def _features(self, ordered: Any, logits: Any) -> Any:
+        """Return the log-probabilities that the network reads."""
+
+    def _slopes(self, log_probabilities: Any) -> Any:
+        xp = array_namespace(log_probabilities)
+        seen = xp.clip(log_probabilities, min=_DEEPEST) / 10 + 1  # from -2 to 1, where tanh is not saturated
+        hidden = xp.tanh(xp.matmul(seen, self.weight_in) + self.bias_in[..., None, :])
+        return _softplus(xp.matmul(hidden, self.weight_out) + self.bias_out[..., None, :]) + _LEAST_GAP_FACTOR
+
+    @classmethod
+    def start(cls, factor: float, n_logits: int, n_hidden: int, seed: int) -> Self:
+        """Start as temperature scaling: the network returns 1 for every input, and its first layer is random."""
+        rng = np.random.default_rng(seed)
+        return cls(
+            np.asarray(factor),
+            rng.normal(size=(n_logits, n_hidden)) / np.sqrt(n_logits),
+            np.zeros(n_hidden),
+            np.zeros((n_hidden, n_logits - 1)),
+            np.full(n_logits - 1, np.log(np.expm1(1 - _LEAST_GAP_FACTOR))),
+        )
+
+
+@dataclass(frozen=True)
+class General(GapNetwork):
+    """A network that reads log-probabilities in the order of the classes."""
+
+    def _features(self, ordered: Any, logits: Any) -> Any:  # noqa: ARG002  # reads unsorted logits
+        return self._log_probabilities(logits)
+
+
+@dataclass(frozen=True)
+class Invariant(GapNetwork):
+    """A network that reads sorted log-probabilities: permuting the classes permutes the output."""
+
+    def _features(self, ordered: Any, logits: Any) -> Any:  # noqa: ARG002  # reads sorted logits
+        return self._log_probabilities(ordered)
+
+
+@dataclass(frozen=True)
+class SharedCurve(OrderPreservingStep):
+    """One increasing function of a log-probability for all classes, the diagonal variant: a sum of soft ramps.
+
+    Its slope is exp(log_slopes[h]) between knots h - 1 and h and changes smoothly over `widths`; equal slopes give a
+    straight line.
+    """
+
+    knots: Any
+    widths: Any
+    log_slopes: Any
+
+    def _gaps(self, ordered: Any, logits: Any) -> Any:  # noqa: ARG002  # reads one class at a time
+        xp = array_namespace(ordered)
+        values = self._curve(self._log_probabilities(ordered))
+        return xp.clip(values[..., :-1] - values[..., 1:], min=0.0)
+
+    def _curve(self, log_p: Any) -> Any:
+        xp = array_namespace(log_p)
+        slopes = xp.exp(self.log_slopes)[..., None, None, :]
+        result = slopes[..., 0] * log_p
+        for place in range(self.knots.shape[-1]):
+            knot, width = (each[..., place][..., None, None] for each in (self.knots, self.widths))
+            result = result + (slopes[..., place + 1] - slopes[..., place]) * width * _softplus((log_p - knot) / width)
+        return result
+
+    @classmethod
+    def start(cls, factor: float, knots: Any, width: float) -> Self:
+        """Start as temperature scaling: a straight line."""
+        return cls(np.asarray(factor), knots, np.full(len(knots), width), np.zeros(len(knots) + 1))
+
+
+@dataclass(frozen=True)
+class Learning(Step):
+    """A step of which a fit learns only some parameters; `parameters` returns only those."""
+
+    step: Step
+    learned: tuple[str, ...]
+
+    def __call__(self, logits: Any) -> Any:
+        """Apply the step."""
+        return self.step(logits)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters to learn."""
+        return {name: value for name, value in self.step.parameters().items() if name in self.learned}
+
+    def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
+        """Return the same step with other values of the parameters to learn."""
+        return replace(self, step=self.step.with_parameters(self.step.parameters() | dict(parameters)))
+
+
+@dataclass(frozen=True)
+class KeepOrder(Step):
+    """A branch whose output keeps the order of the classes, so that accuracy and every top-k accuracy stay the same.
+
+    Exact up to rounding: logits so close that `slope` times their gap is lost in rounding become a tie.
+    """
+
+    slope: Any
+    branch: Chain
+
+    def __call__(self, logits: Any) -> Any:
+        """Apply the branch and restore the order of the input."""
+        return in_order_of(logits, with_reference_class(self.branch(logits)), self.slope)
+
+    @classmethod
+    def of(cls, branch: Chain, factor: float = 1.0) -> Self:
+        """Keep the order of a branch's input, which has the scale of the output after multiplication by `factor`."""
+        return cls(np.asarray(LEAST_SLOPE * factor), branch)
+
+
+def in_order_of(reference: Any, outputs: Any, slope: Any) -> Any:
+    """Lower outputs by as little as gives them the order of the reference; ties go to the first class.
+
+    >>> in_order_of(np.array([[2.0, 1.0, 0.0]]), np.array([[0.5, 0.9, 0.1]]), 0.0).tolist()
+    [[0.5, 0.5, 0.1]]
+    """
+    xp = array_namespace(outputs)
+    reference = log_softmax(with_reference_class(reference))
+    order = xp.argsort(reference, axis=-1, descending=True, stable=True)
+    least = slope * xp.take_along_axis(reference, order, axis=-1)
+    lowest = xp.take_along_axis(outputs, order, axis=-1) - least
+    shift = 1
+    while shift < lowest.shape[-1]:  # each round doubles the number of classes above that the minimum covers
+        lowest = xp.concat([lowest[..., :shift], xp.minimum(lowest[..., shift:], lowest[..., :-shift])], axis=-1)
+        shift *= 2
+    return xp.take_along_axis(lowest + least, xp.argsort(order, axis=-1, stable=True), axis=-1)
+
+
+def _added_up(gaps: Any) -> Any:
+    """Sum gaps (..., k - 1) from the last one upwards into heights (..., k), the last of which is 0."""
+    xp = array_namespace(gaps)
+    rising = xp.cumulative_sum(xp.flip(gaps, axis=-1), axis=-1)
+    return xp.flip(xp.concat([xp.zeros_like(gaps[..., :1]), rising], axis=-1), axis=-1)
+
+
+def _softplus(values: Any) -> Any:
+    xp = array_namespace(values)
+    return xp.clip(values, min=0.0) + xp.log1p(xp.exp(-xp.abs(values)))
+
+
+def _wide(logits: Any) -> float:
+    """Return the square root of the largest number: wider gaps are clipped to it, so that products stay finite."""
+    return float(array_namespace(logits).finfo(logits.dtype).max) ** 0.5
