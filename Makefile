@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests test-experiments format bench-metrics bench-fit bench-families table-g-layers table-methods \
+.PHONY: demo test lint types tests test-experiments format bench-metrics bench-intervals bench-fit bench-families table-g-layers table-methods \
 	base-networks reproduce clean
 
 demo: .venv/package
@@ -41,6 +41,9 @@ format: .venv/package
 
 bench-metrics: .venv/bench
 	$(BIN)/python benchmarks/bench_metrics.py
+
+bench-intervals: .venv/bench
+	$(BIN)/python benchmarks/bench_intervals.py
 
 bench-fit: .venv/bench
 	$(BIN)/python benchmarks/bench_fit.py

@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def simulate(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of a network that is right most of the time, twice too sure, and fond of some classes."""
+    """Logits of a mostly correct network that is overconfident by a factor of 2 and biased towards some classes."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, classes, rows)
     logits = rng.normal(size=(rows, classes))

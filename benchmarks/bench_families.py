@@ -2,7 +2,7 @@
 
 `--check` exits with 1 where a limit is missed; `--parts` names what to run. Logits are simulated, those for ODIR come
 from the packaged sample too, or from `--logits DIR`: .npz files of logits_val, y_val, logits_test, y_test. dirichletcal
-is compared with where it can be imported: it asks for Python 3.12, but its source on the PYTHONPATH and jax are enough.
+is included if it can be imported: it requires Python 3.12, but its source on the PYTHONPATH and jax are enough.
 """
 
 import argparse
@@ -30,11 +30,11 @@ from glayers.datasets import load_fashion_mnist
 LEAST_TEMPERATURE_GAIN = 5.0  # times as fast as scikit-learn
 SAME_TEMPERATURE = 1e-6  # relative
 LEAST_ODIR_GAIN = 20.0  # times as fast as dirichletcal with its grid
-ODIR_GRID = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of dirichletcal's own example, as are its three folds
+ODIR_GRID = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # from dirichletcal's own example, as are its three folds
 
 
 class Contest(NamedTuple):
-    """What a contest is fought on: its name, rows to fit, rows to test."""
+    """The data of a comparison: its name, rows to fit on, rows to test on."""
 
     name: str
     logits: np.ndarray
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def temperature_part(settings: argparse.Namespace) -> list[str]:
-    """Compare with scikit-learn's own class, without the estimator around it, which only adds to its time."""
+    """Compare with scikit-learn's own class, without the estimator around it, which would only add time."""
     from sklearn.calibration import _TemperatureScaling
 
     single, labels = simulate(settings.rows, settings.classes)
@@ -71,7 +71,7 @@ def temperature_part(settings: argparse.Namespace) -> list[str]:
     truth, missed = 1 / float(_TemperatureScaling().fit(single.astype(np.float64), labels).beta_), []
     for logits in (single, single.astype(np.float64)):
         ours, theirs = Clock(), Clock()
-        for _ in range(settings.repeats):  # in turns, so that a busy machine is busy for both
+        for _ in range(settings.repeats):  # in turns, so that a busy machine slows both
             fitted = ours.time(partial(TemperatureScaling().fit, logits, labels))
             peer = theirs.time(partial(_TemperatureScaling().fit, logits, labels))
         gain = theirs.best / ours.best
@@ -130,7 +130,7 @@ def odir_part(settings: argparse.Namespace) -> list[str]:
     return missed
 
 
-# A part takes the settings, prints what it measures, and returns the limits it missed in words.
+# A part takes the settings, prints its measurements, and returns one sentence per missed limit.
 PARTS: dict[str, Callable[[argparse.Namespace], list[str]]] = {"temperature": temperature_part, "odir": odir_part}
 ODIR: dict[str, Callable[[], Any]] = {
     "DirichletCalibration": DirichletCalibration,
@@ -139,7 +139,7 @@ ODIR: dict[str, Callable[[], Any]] = {
 
 
 class Clock:
-    """The best of several times, by the wall and of the processor; the second hardly minds a busy machine."""
+    """The shortest of several wall-clock and processor times; a busy machine hardly affects the second."""
 
     def __init__(self) -> None:
         self.best = self.best_cpu = np.inf
@@ -154,7 +154,7 @@ class Clock:
 
 
 def peak_megabytes(call: Callable[[], object]) -> float:
-    """What a call has allocated at its worst moment, beyond what was there before."""
+    """The peak memory of a call, beyond what was allocated before."""
     tracemalloc.start()
     call()
     peak = tracemalloc.get_traced_memory()[1]
@@ -163,7 +163,7 @@ def peak_megabytes(call: Callable[[], object]) -> float:
 
 
 def simulate(rows: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Logits that were calibrated, then stretched more for some classes than for others, and mixed a little."""
+    """Calibrated logits, scaled more for some classes than for others, and mixed a little."""
     rng = np.random.default_rng(seed)
     logits = 2.5 * rng.standard_normal((rows, classes))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -187,7 +187,7 @@ def contests(settings: argparse.Namespace) -> Iterator[Contest]:
 
 
 def of_labelled_classes(contest: Contest) -> Contest:
-    """Leave out classes without a label, on which dirichletcal fails, for everybody."""
+    """Leave out classes without a label for all methods, because dirichletcal fails on them."""
     seen, test = np.unique(contest.labels), np.isin(contest.test_labels, contest.labels)
     return Contest(
         contest.name,
@@ -205,7 +205,7 @@ def dirichletcal_losses(contest: Contest, full_grid: bool) -> np.ndarray:
 
     def losses(rows: np.ndarray, pair: tuple[float, float], given: np.ndarray, labels: np.ndarray) -> np.ndarray:
         fitted = calibrator(reg_lambda=pair[0], reg_mu=pair[1]).fit(p[rows], contest.labels[rows])
-        # Its softmax ends in exact zeros; they must not decide everything.
+        # Its softmax gives exact zeros, whose infinite loss would decide the comparison.
         return -np.log(np.maximum(own_entries(fitted.predict_proba(given), labels), np.finfo(float).tiny))
 
     folds = list(StratifiedKFold(3, shuffle=True, random_state=0).split(p, contest.labels))

@@ -1,7 +1,7 @@
 """Fit times of g-layers with their whole selection, as ratios to probmetrics' SMS in the same run.
 
 Run it with `make bench-fit`; `--check` exits with 1 where a ratio misses its limit. Logits are simulated: calibrated
-ones, made overconfident class by class, so that there is something to learn.
+logits, made overconfident by a different factor per class.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def sample(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logits that were calibrated, then stretched more for some classes than for others."""
+    """Calibrated logits, scaled more for some classes than for others."""
     rng = np.random.default_rng(0)
     logits = 2.5 * rng.standard_normal((rows, classes))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -73,7 +73,7 @@ def fit_sms(logits: np.ndarray, labels: np.ndarray) -> None:
 
 
 def best_time(call: Callable[[], object], repeats: int) -> float:
-    call()  # compiles what compiles
+    call()  # compiles the peer's functions
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -83,7 +83,7 @@ def best_time(call: Callable[[], object], repeats: int) -> float:
 
 
 class Run(NamedTuple):
-    """One batched run: what it was given, how many epochs each member lasted, and how long it took."""
+    """One batched run: its input, the number of epochs of each member, and its time."""
 
     objective: Objective
     start: Tensor
@@ -96,7 +96,7 @@ class Run(NamedTuple):
 
 
 def batching(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Time the batched run of the default recipe, then each of its members alone for as many epochs as it had there."""
+    """Time the batched run of the default recipe, then each of its members alone for the same number of epochs."""
     runs: list[Run] = []
 
     def watched(

@@ -32,8 +32,8 @@ def main() -> int:
     def whole(method: Method) -> Callable[[], object]:
         return lambda: intervals(probabilities, labels, n_resamples=settings.resamples, method=method, progress=False)
 
-    whole("percentile")()  # what is imported on first use is not measured
-    # Taken in turns: whatever else the machine does slows both alike.
+    whole("percentile")()  # imports on first use are not measured
+    # In turns, so that a busy machine slows both.
     turns = [
         [taken(call) for call in (lambda: scorecard(probabilities, labels), whole("percentile"), whole("bca"))]
         for _ in range(settings.repeats)
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def sample(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Softmax of Gaussian logits, peaked as a trained network's are, with labels drawn from them."""
+    """Softmax of Gaussian logits, as peaked as those of a trained network, with labels drawn from it."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.standard_normal((rows, classes))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)

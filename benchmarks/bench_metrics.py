@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def sample(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Softmax of Gaussian logits, peaked as a trained network's are, with labels drawn from them."""
+    """Softmax of Gaussian logits, as peaked as those of a trained network, with labels drawn from it."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.standard_normal((rows, classes), dtype=np.float32)
     labels = (logits + rng.gumbel(size=logits.shape).astype(np.float32)).argmax(axis=1)

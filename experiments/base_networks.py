@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))  # called as a file, Python looks for modules beside it only
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # for a script, Python looks for modules only beside it
     from experiments.networks.command import main
 
     sys.exit(main())

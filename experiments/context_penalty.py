@@ -1,7 +1,7 @@
-"""Sets of logits -> what the shared correction gains by another penalty for the context: results/context_penalty.csv.
+"""Sets of logits -> what a separate penalty on the context gains: results/context_penalty.csv.
 
 Calibration rows alone: halved four times at random, fitted on one half and scored on the other, so that defaults can be
-settled without a look at test rows. Behind each class-wise part the correction is averaged over one penalty for all its
+chosen without looking at test rows. Behind each class-wise part the correction is averaged over one penalty for all its
 weights, or also over stronger ones for what depends on the row's context, as the library does. DIR holds .npz files
 with logits_val, y_val, logits_test, y_test. About ten minutes on one thread.
 """
@@ -30,7 +30,7 @@ SPLITS = 4
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logits", type=Path, required=True, metavar="DIR")
-    warnings.simplefilter("ignore", GlayersWarning)  # what a part has to say of a class without rows
+    warnings.simplefilter("ignore", GlayersWarning)  # warnings of a part about classes without rows
     lines = []
     for file in sorted(parser.parse_args().logits.glob("*.npz")):
         calibration = next(iter(read_parts(file).values()))
@@ -64,7 +64,7 @@ def one_split(name: str, calibration: Predictions, split: int) -> list[list[str]
 
 
 def of_one_penalty(found: SharedFit) -> np.ndarray:
-    """The average over penalties that treat all weights alike, which come first, and over no correction."""
+    """The average over the first penalties, which treat all weights alike, and over no correction."""
     alike = [*range(len(STRENGTHS)), len(found.chances) - 1]
     return np.asarray(found.chances[alike] @ found.fits[alike] / found.chances[alike].sum())
 

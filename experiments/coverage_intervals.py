@@ -1,8 +1,9 @@
 """Simulated models whose errors are known -> how often 95 percent intervals cover them: results/coverage_intervals.csv.
 
-True probabilities are softmax(z) with independent Gaussian logits z; the model says softmax(sharpness * z), calibrated
-at sharpness 1. The large-sample value of every metric comes from a million rows with the true probabilities in place of
-labels, so that only rows are random. A cell is written when it is done and skipped when it is there.
+True probabilities are softmax(z) with independent Gaussian logits z; the model predicts softmax(sharpness * z), which
+is calibrated at sharpness 1. The large-sample value of every metric comes from a million rows with the true
+probabilities in place of labels, so that only rows are random. A finished cell is written at once and skipped in later
+runs.
 """
 
 import argparse
@@ -22,15 +23,15 @@ from glayers.metrics.reweighted import STATISTICS, Rows, evaluate
 RESULTS = Path(__file__).parent / "results" / "coverage_intervals.csv"
 SCALES = {2: 2.0, 10: 3.0, 100: 4.0}  # of the true logits: accuracies of 83, 66 and 56 percent
 SHARPNESS = {"calibrated": 1.0, "slightly overconfident": 1.1, "overconfident": 1.5}
-REPETITIONS = {500: 1000, 2_000: 1000, 20_000: 400}  # the share 0.95 is known to 0.7 and 1.1 percent
-# These take most of the time and are off by far more than fewer repetitions blur.
+REPETITIONS = {500: 1000, 2_000: 1000, 20_000: 400}  # the fraction 0.95 is known to 0.7 and 1.1 percent
+# These take most of the time; their coverage is off by far more than the noise of fewer repetitions.
 DEAR = {"smooth_ece", "mean_top_ks", "classwise_ks", "classwise_ece"}
 DEAR_REPETITIONS = {500: 200, 2_000: 200, 20_000: 50}
 LEVEL, N_RESAMPLES, RANKS = 0.95, 200, 10
 
 
 class Cell(NamedTuple):
-    """How many classes and rows, and which model."""
+    """The numbers of classes and rows, and the model."""
 
     classes: int
     rows: int
@@ -68,7 +69,7 @@ def fill() -> None:
 
 
 def sample(rng: np.random.Generator, n: int, classes: int, sharpness: float) -> tuple[np.ndarray, np.ndarray]:
-    """True probabilities, and what the model says."""
+    """True probabilities, and those of the model."""
     z = SCALES[classes] * rng.standard_normal((n, classes))
     return softmax(z), softmax(sharpness * z)
 
@@ -114,7 +115,7 @@ def large_sample(classes: int, sharpness: float, n: int = 1_000_000) -> dict[str
 
 
 def both_ways(scores: np.ndarray, chances: np.ndarray) -> Scored:
-    """Every row as a hit and as a miss, weighted by the chance of each: what infinitely many labels would give."""
+    """Every row as a hit and as a miss, weighted by the chance of each: the result of infinitely many labels."""
     hits, weights = np.repeat([1.0, 0.0], len(scores)), np.concatenate([chances, 1 - chances])
     return Scored(np.tile(scores, 2), hits, weights / weights.sum(), float(len(scores)))
 
@@ -141,7 +142,7 @@ def cover(cell: Cell, truth: dict[str, float]) -> list[dict[str, object]]:
 
 
 def summary(intervals: list[Interval], truth: float) -> dict[str, object]:
-    rounding = 1e-12  # a zero may come out just above
+    rounding = 1e-12  # a zero may be computed as slightly positive
     covers = np.array([i.low - rounding <= truth <= i.high + rounding for i in intervals])
     trusted = np.array([not i.doubtful for i in intervals])
     return {
@@ -162,7 +163,7 @@ def read() -> list[dict[str, str]]:
 
 
 def markdown() -> str:
-    """Coverage in percent, BCa and percentile; a star where fewer than half of the intervals came without a warning."""
+    """Coverage in percent, BCa and percentile; a star where more than half of the intervals came with a warning."""
     rows = {(r["model"], r["metric"], r["classes"], r["rows"], r["method"]): r for r in read()}
     parts = []
     for model in SHARPNESS:

@@ -1,4 +1,4 @@
-"""The sample data and committed results -> the pictures of docs/figures.md, the same bytes every time; a minute.
+"""The sample data and committed results -> the figures of docs/figures.md, the same bytes every time.
 
 Run: python experiments/gallery.py [--output docs/figures] [--only ks sizes]
 """
@@ -45,7 +45,7 @@ def of_sample(kind: str, names: tuple[str, ...] = TWO, **choices: Any) -> Figure
 
 @cache
 def calibrated(name: str) -> Array:
-    """Probabilities of the test rows by one method."""
+    """Probabilities of the test rows, calibrated by one method."""
     calibration, test = glayers.datasets.load_fashion_mnist()
     if name == "uncalibrated":
         return test.probabilities()
@@ -80,7 +80,7 @@ def ranked() -> Figure:
 
 
 def starts() -> Figure:
-    """Two starts through training at three layers of three units a class."""
+    """Two starts through training at three layers of three units per class."""
     numbers = ("percent", "nll", "ks", "accuracy")
     records = [
         row | {name: float(row[name]) for name in numbers} | {"start": row["start"].replace("glorot", "Glorot")}

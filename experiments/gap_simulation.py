@@ -1,9 +1,9 @@
 """Simulated models whose calibration gap is known -> what `calibration_gap` finds: results/gap_simulation.csv and .md.
 
-The model says softmax(m) with Gaussian logits m, each row centred, so that its probabilities tell m. Labels are drawn
-from softmax(T(m)): the truth is a function of what the model says, and no g can do better. The gap is then the mean
-divergence of the two, taken on a million rows. A line is one run, with labels and logits of its own; runs that are in
-the file are not made again. Forty minutes on one thread, most of it for AutoCalibrator; `--times 2` has twice the runs.
+The model predicts softmax(m) with Gaussian logits m, each row centred, so that its probabilities determine m. Labels
+are drawn from softmax(T(m)): the truth is a function of the prediction, so T is the best possible g. The gap is the
+mean divergence of the two, measured on a million rows. A line is one run, with its own labels and logits; runs in the
+file are not repeated. Takes forty minutes on one thread, mostly for AutoCalibrator; `--times 2` doubles the runs.
 """
 
 import argparse
@@ -29,12 +29,12 @@ LEVEL = 0.05
 
 
 def by_class(logits: np.ndarray) -> np.ndarray:
-    """Every class has a scale and a shift of its own."""
+    """One scale and one shift per class."""
     k = logits.shape[1]
     return logits * np.linspace(0.8, 1.1, k) + np.linspace(-0.3, 0.3, k)
 
 
-# From what the model says to the truth. Squashed: the model says 2 asinh(0.8 z) for z.
+# From the prediction to the truth. Squashed: the model predicts 2 asinh(0.8 z) for z.
 TRUTHS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     CALIBRATED: lambda m: m,
     "temperature 1.3 off": lambda m: m / 1.3,
@@ -43,7 +43,7 @@ TRUTHS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 AUTO, LIGHT = "auto", "light"
 TITLES = {AUTO: "AutoCalibrator, the default", LIGHT: "A light g of a family that holds the truth, or nearly"}
-# A family that holds the truth, and far cheaper than all of them together.
+# A family that contains the truth, far cheaper than all families together.
 LIGHT_G: dict[str, Callable[[], Calibrator]] = {
     CALIBRATED: TemperatureScaling,
     "temperature 1.3 off": TemperatureScaling,
@@ -53,7 +53,7 @@ LIGHT_G: dict[str, Callable[[], Calibrator]] = {
 
 
 class Cell(NamedTuple):
-    """Which g, which model, and how many classes and rows."""
+    """The g, the model, and the numbers of classes and rows."""
 
     g: str
     model: str
@@ -62,7 +62,7 @@ class Cell(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of a cell, its true gaps, and what was found."""
+    """One run of a cell: its true gaps, and the estimates."""
 
     g: str
     model: str
@@ -82,11 +82,11 @@ class Run(NamedTuple):
 
     @property
     def cell(self) -> Cell:
-        """The cell it is a run of."""
+        """The cell of this run."""
         return Cell(*self[:4])
 
 
-# Five fits a run. Auto takes 7 to 50 s for them, the light ones a tenth of that or less.
+# Each run makes five fits. They take 7 to 50 s with auto, and a tenth of that or less with the light methods.
 RUNS = {
     Cell(LIGHT, model, k, n): 60 if LIGHT_G[model] is TemperatureScaling else {2_000: 10, 10_000: 3}[n]
     for k in (2, 3, 10)
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def fill(times: int) -> None:
-    """Go round the cells, so that whenever it stops all have had their share."""
+    """Go round the cells, so that all have about as many runs whenever it stops."""
     done = {(found.cell, found.run) for found in read()}
     for run in range(times * max(RUNS.values())):
         for cell, runs in RUNS.items():
@@ -144,7 +144,7 @@ def one_run(cell: Cell, run: int) -> Run:
 
 @cache
 def true_gaps(model: str, classes: int) -> tuple[float, float]:
-    """The mean divergence of the truth and what the model says, by log loss and by Brier score."""
+    """The mean divergence of truth and prediction, by log loss and by Brier score."""
     rng = np.random.default_rng(classes)
     sums = np.zeros(2)
     for _ in range(LARGE // AT_ONCE):
@@ -193,7 +193,7 @@ def markdown(runs: list[Run]) -> str:
 
 
 def sentence(runs: list[Run], g: str) -> str:
-    """Count what must hold over all cells of a g."""
+    """Count over all cells of a g how often the claims hold."""
     mine = [run for run in runs if run.g == g]
     off, right = ([run for run in mine if (run.model == CALIBRATED) is same] for same in (False, True))
     return (
@@ -235,7 +235,7 @@ def within_brier(run: Run) -> bool:
 
 
 def within_paired(run: Run) -> bool:
-    """Whether the usual error of a mean difference, without what learning costs and what cannot be seen, would do."""
+    """Whether the standard error of the paired difference alone would cover the true gap."""
     paired = max(0.0, run.log_error**2 - run.log_cost**2 - (4 / run.rows) ** 2) ** 0.5
     return abs(run.log_found - run.log_gap) <= 2 * paired + 1e-7  # the file has six digits
 

@@ -1,6 +1,6 @@
 """Published logits -> their published calibration errors, recomputed; exits with 1 where one differs.
 
-Also whether transparent layers leave the logits of every set in DIR as they are, so that accuracy starts at f's.
+It also checks that transparent layers leave the logits of every set in DIR unchanged.
 
 DIR holds `cifar10_densenet40_paper.npz` (logits_test, y_test) and `top1/*.npz` (confidence, y_pred, y_true).
 """
@@ -14,7 +14,7 @@ import numpy as np
 from glayers import metrics, read_predictions
 from glayers.maps import transparent_layers
 
-# Percent. The paper prints 4.751, 18.481 and 21.157 for three of these: its own rounding.
+# In percent. The paper prints 4.751, 18.481 and 21.157 for three of these, a difference of rounding.
 TOP_1_KS = {
     "cifar10_resnet110": 4.750,
     "cifar10_densenet40": 5.493,
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def starts_transparent(file: Path) -> bool:
-    """Whether layers of every depth and width here leave the test logits as they are, to the last bit."""
+    """Whether layers of every depth and width leave the test logits unchanged to the last bit."""
     logits = read_predictions(file, part="test").logits
     chains = (transparent_layers(logits.shape[1], depth, units) for depth in (1, 2, 4) for units in (2, 3))
     return all(

@@ -1,9 +1,9 @@
-"""Sets of logits -> the KS that a calibrator of the right family shows on them: results/ks_to_expect.csv and .md.
+"""Sets of logits -> the KS to expect from a calibrator of the right family: results/ks_to_expect.csv and .md.
 
-A calibrated model shows a KS above 0, since test labels are chance. A calibrator shows more, since the labels it is
-fitted on are chance too, however right its family is. How much more: let temperature scaling, fitted on calibration
-rows, be the truth of a set; draw labels of both parts from it, fit a temperature to the drawn ones, and measure. DIR
-holds .npz files with logits_val, y_val, logits_test, y_test. A few minutes on one thread.
+A calibrated model shows a KS above 0, because test labels are random. A calibrator shows more even with the right
+family, because the labels of its fit are random too. To measure how much, temperature scaling, fitted on calibration
+rows, serves as the truth of a set: labels of both parts are drawn from it, and a temperature is fitted to the drawn
+ones. DIR holds .npz files with logits_val, y_val, logits_test, y_test. Takes a few minutes on one thread.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from glayers.activations import softmax
 RESULTS = Path(__file__).parent / "results" / "ks_to_expect.csv"
 COLUMNS = ["set", "calibration_rows", "test_rows", "draw", "truth", "fitted"]
 DRAWS = 100
-# Its test rows have other class frequencies than its calibration rows: no family is right there.
+# Class frequencies differ between its test and calibration rows, so no family is right.
 SHIFTED = "cifar10_longtail_resnet110"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logits", type=Path, required=True, metavar="DIR")
-    warnings.simplefilter("ignore", GlayersWarning)  # classes without rows, which a temperature does not ask for
+    warnings.simplefilter("ignore", GlayersWarning)  # classes without rows, which temperature scaling does not need
     rows = []
     for number, file in enumerate(sorted(parser.parse_args().logits.glob("*.npz"))):
         if file.stem != SHIFTED:

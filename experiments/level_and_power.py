@@ -1,8 +1,9 @@
 """Simulated models, calibrated and not -> how often each test rejects them at 5 percent: results/level_and_power.csv.
 
-True probabilities are softmax(z) with independent Gaussian logits z; the model says softmax(sharpness * z): calibrated
-at 1, its temperature off by 1.2 at 1.2. Ten sets of predictions a cell, many draws of labels each; with groups, every
-five rows share one draw. A cell is written when it is done and skipped when it is there. Two hours on one thread.
+True probabilities are softmax(z) with independent Gaussian logits z; the model predicts softmax(sharpness * z):
+calibrated at 1, its temperature off by a factor of 1.2 at 1.2. Each cell has ten sets of predictions, each with many
+draws of labels; with groups, every five rows share one draw. A finished cell is written at once and skipped in later
+runs. Two hours on one thread.
 """
 
 import argparse
@@ -22,13 +23,13 @@ SCALES = {2: 2.0, 10: 3.0, 100: 4.0}  # of the true logits: accuracies of 83, 66
 ROWS = (500, 2_000, 10_000, 20_000)
 CALIBRATED, OFF = 1.0, 1.2
 LEVEL, LOWEST, HIGHEST, WANTED_POWER = 0.05, 0.035, 0.065, 0.9
-DRAWS = 99  # (DRAWS + 1) * LEVEL is whole, so that the level can be met exactly; more would add a little power
+DRAWS = 99  # (DRAWS + 1) * LEVEL is whole, so that the test can have exactly this level; more draws add little power
 MODELS = 10
 GROUP = 5
 
 
 class Cell(NamedTuple):
-    """How many classes and rows, and how much too sharp the model is."""
+    """The numbers of classes and rows, and the sharpness of the model."""
 
     classes: int
     rows: int
@@ -36,7 +37,7 @@ class Cell(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What the tests are given: rows, the median distance of two of them, and draws from a seed of their own."""
+    """The input of the tests: rows, the median distance between two of them, and the settings of the draws."""
 
     p: np.ndarray
     y: np.ndarray
@@ -46,7 +47,7 @@ class Sample(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The p-value of a test, and how often it is computed for calibrated and for other models of so many rows."""
+    """The p-value of a test, and how often to compute it for calibrated and other models, by number of rows."""
 
     p_value: Callable[[Sample], float]
     calibrated: dict[int, int]
@@ -54,11 +55,11 @@ class Plan(NamedTuple):
     grouped: bool = False
 
     def repetitions(self, cell: Cell) -> int:
-        """How often a cell is to be repeated; not at all where the plan does not name its rows."""
+        """The number of repetitions of a cell, 0 if the plan does not name its number of rows."""
         return (self.calibrated if cell.sharpness == CALIBRATED else self.off).get(cell.rows, 0)
 
 
-OFTEN = {500: 4000, 2_000: 4000, 10_000: 1000, 20_000: 1000}  # 5 percent is known to 0.3 and to 0.7
+OFTEN = {500: 4000, 2_000: 4000, 10_000: 1000, 20_000: 1000}  # a rate of 5 percent is known to 0.3 and to 0.7
 ANY_CLASS = "KS of any class, step-down"
 SELDOM = dict.fromkeys(ROWS, 100)
 SLOWER = {500: 1000, 2_000: 1000, 10_000: 1000}
@@ -133,7 +134,7 @@ def fill(only: str) -> None:
 
 
 def samples(cell: Cell, repetitions: int, grouped: bool) -> Iterator[Sample]:
-    """Yield labels drawn from the truth, with the model's probabilities; the same for every test."""
+    """Yield labels drawn from the truth, and the model's probabilities; the same ones for every test."""
     rng = np.random.default_rng([cell.classes, cell.rows])
     groups = np.arange(cell.rows) // GROUP
     for _ in range(MODELS):
@@ -181,7 +182,7 @@ def read() -> dict[tuple[str, Cell], tuple[int, int]]:
 
 
 def markdown(found: dict[tuple[str, Cell], tuple[int, int]]) -> str:
-    """Rejections in percent, with the standard error that so many repetitions leave."""
+    """Rejections in percent, with their standard errors."""
     shares = {key: (rejected / repetitions, repetitions) for key, (repetitions, rejected) in found.items()}
     level = {key: share for key, share in shares.items() if key[1].sharpness == CALIBRATED}
     power = {key: share for key, share in shares.items() if key[1].sharpness == OFF}

@@ -1,8 +1,8 @@
 """Sets of logits -> every method beside the strongest peers: fitted on calibration rows, scored on test rows.
 
 Writes experiments/results/methods.csv and the same as Markdown. DIR holds .npz files with logits_val, y_val,
-logits_test, y_test. Peers: temperature scaling, SVS and SMS of probmetrics, in float64. A set that is in the file
-already is not fitted again: delete its lines, or the file, to have it made anew.
+logits_test, y_test. Peers: temperature scaling, SVS and SMS of probmetrics, in float64. A set in the file is not fitted
+again: delete its lines, or the file, to repeat it.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PEERS: dict[str, Callable[[], object]] = {
     "probmetrics SMS": SMSCalibrator,
 }
 RIVAL, BASELINE, BEST = "probmetrics SMS", "temperature", "auto"
-# Column of the file, its heading, and how many digits people read.
+# Columns of the file: heading and digits in the table.
 METRICS = {
     "nll": ("NLL", 4),
     "ks": ("KS, percent", 2),
@@ -49,7 +49,7 @@ METRICS = {
 }
 PAIRED = ["nll_less_sms", "error_less_sms", "nll_less_temperature", "error_less_temperature"]
 COLUMNS = ["set", "method", *METRICS, *PAIRED, "note"]
-# Its test rows are balanced, its calibration rows are not: no method fitted on the one can be calibrated on the other.
+# Its test rows are balanced, its calibration rows are not: no method fitted on these can be calibrated on those.
 SHIFTED = "cifar10_longtail_resnet110"
 
 
@@ -83,10 +83,10 @@ def one_set(name: str, calibration: Predictions, test: Predictions) -> list[dict
 
 
 def peer_logits(peer: object, calibration: Predictions, test: Predictions) -> np.ndarray:
-    """Fit a peer on probabilities, as it wants them, and take the logarithm of what it says."""
+    """Fit a peer on probabilities, its input format, and return the logarithm of its output."""
     rows, new = (softmax(part.logits.astype(np.float64)) for part in (calibration, test))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the peer's own libraries
+        warnings.simplefilter("ignore")  # warnings of the peer's own libraries
         said = peer.fit(rows, calibration.labels).predict_proba(new)  # type: ignore[attr-defined]  # no types there
     return np.log(np.maximum(said, np.finfo(np.float64).tiny))
 
@@ -137,7 +137,7 @@ def as_markdown(rows: list[dict[str, str]]) -> str:
 
 
 def summary(rows: list[dict[str, str]]) -> list[str]:
-    """What `auto` gains, paired over test rows, against the strongest peer and against temperature scaling."""
+    """The gain of `auto` over the strongest peer and over temperature scaling, paired over test rows."""
     lines = []
     best = [row for row in rows if row["method"] == BEST]
     for other, mean, error in ((RIVAL, *PAIRED[:2]), (f"our {BASELINE}", *PAIRED[2:])):

@@ -1,7 +1,7 @@
 """Fashion-MNIST images -> the logits in `glayers.datasets`, by a small convolutional network trained here.
 
-Nothing holds the network back (no augmentation, dropout, weight decay or early stopping), so that it ends
-overconfident, as real networks do. The calibration rows are held out of its training.
+The network has no regularisation (no augmentation, dropout, weight decay or early stopping), so that it becomes
+overconfident, as real networks do. It is not trained on the calibration rows.
 """
 
 import argparse
@@ -31,7 +31,7 @@ PACKAGED_LOGITS = Path(__file__).parents[1] / "src" / "glayers" / "datasets" / "
 N_CALIBRATION = 5_000
 BATCH = 250  # divides 55,000: every step sees a full batch
 LEARNING_RATE = 1e-3
-ROUNDING_ALLOWED = 1e-4  # how far storing logits as float16 may move their mean loss
+ROUNDING_ALLOWED = 1e-4  # the largest accepted change of the mean loss by storing logits as float16
 
 
 def main() -> None:
@@ -102,7 +102,7 @@ def new_network(generator: torch.Generator) -> nn.Sequential:
             nn.init.kaiming_normal_(parameter, nonlinearity="relu", generator=generator)
         else:
             nn.init.zeros_(parameter)
-    # Channels last: a third faster on one thread. torch's types leave this argument of `to` out.
+    # Channels last: a third faster on one thread. torch's type stubs lack this argument of `to`.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
 
@@ -130,7 +130,7 @@ def logits_of(network: nn.Module, images: Tensor) -> Tensor:
 
 
 def stored(logits: Tensor, labels: Tensor, part: str) -> NDArray[np.float16]:
-    """Return the logits as float16 and print what they claim; stop if the rounding moves the loss."""
+    """Return the logits as float16 and print their scores; stop if rounding changes the loss."""
     rounded = logits.half()
     exact_nll = cross_entropy(logits.double(), labels).item()
     nll = cross_entropy(rounded.double(), labels).item()

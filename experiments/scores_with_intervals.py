@@ -1,7 +1,7 @@
 """Sets of logits -> the scorecard before and after `AutoCalibrator`, with 95 percent intervals, p-values and bounds.
 
 Fitted on calibration rows, scored on test rows; results/scores_with_intervals.csv and .md. DIR holds .npz files with
-logits_val, y_val, logits_test, y_test. A set that is in the file is not made again: delete its lines to have it anew.
+logits_val, y_val, logits_test, y_test. A set in the file is not scored again: delete its lines to repeat it.
 """
 
 import argparse
@@ -18,8 +18,8 @@ RESULTS = Path(__file__).parent / "results" / "scores_with_intervals.csv"
 COLUMNS = ["set", "what", "metric", "value", "low", "high", "standard_error", "doubtful", "p_value", "bound"]
 BEFORE, AFTER, DIFFERENCE, ABOUT = "uncalibrated", "auto", "difference", "about"
 LEVEL = 0.95
-DRAWS = 399  # of tests that draw labels anew; a p-value can then be as small as 0.0025
-# A metric in words, its unit, and what people multiply it by to get there.
+DRAWS = 399  # of tests that redraw labels; the smallest p-value is then 0.0025
+# A metric in words, its unit, and the factor to that unit.
 SHOWN = {
     "ks": ("KS", ", percent", 100),
     "ece": ("ECE", ", percent", 100),
@@ -32,7 +32,7 @@ SHOWN = {
 }
 TESTED = ("ks", "ece", "classwise_ks", "classwise_ece", "skce")
 PAIRED = ("nll", "brier", "ks", "ece", "classwise_ece", "accuracy")
-# Its test rows are balanced, its calibration rows are not: no method fitted on the one can be calibrated on the other.
+# Its test rows are balanced, its calibration rows are not: no method fitted on these can be calibrated on those.
 SHIFTED = "cifar10_longtail_resnet110"
 Row = dict[str, str]
 Table = dict[tuple[str, str, str], Row]  # by set, what and metric
@@ -87,7 +87,7 @@ def scored(about: Row, logits: Array, test: Predictions) -> list[Row]:
 
 
 def tested(p: Array, test: Predictions) -> dict[str, Row]:
-    """P-values and bounds: what a calibrated model stays below with probability 95 percent."""
+    """P-values, and bounds that a calibrated model stays below with probability 95 percent."""
     y = test.labels
     draws: dict[str, Any] = {"n_resamples": DRAWS, "level": LEVEL}
     found = {
@@ -155,7 +155,7 @@ def table(metric: str, times: float, sets: list[str], value: Table) -> list[str]
 
 
 def sentences(sets: list[str], value: Table) -> list[str]:
-    """Count from the table on how many sets each test accepts, and what differs before and after."""
+    """Count on how many sets each test accepts, and how many differ before and after."""
     said = []
     for metric in TESTED:
         before, after = ([float(value[name, what, metric]["p_value"]) for name in sets] for what in (BEFORE, AFTER))

@@ -1,4 +1,4 @@
-"""The logits of our base networks -> the studies of the paper's questions, each a csv and its tables.
+"""The logits of our base networks -> the studies of the paper's questions: one csv and its tables per study.
 
 `python experiments/study.py [NAME ...]`; more in `experiments/studies/command.py`.
 """
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))  # called as a file, Python looks for modules beside it only
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # for a script, Python looks for modules only beside it
     from experiments.studies.command import main
 
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""A plan and images -> files of logits: trains one network, and keeps what it says of held-out rows along the way."""
+"""A plan and images -> files of logits: trains one network, and keeps its logits of held-out rows along the way."""
 
 import json
 import time
@@ -16,11 +16,11 @@ from experiments.networks.training import Recipe, Scale, logits_of, one_thread, 
 from glayers import Predictions, metrics
 from glayers.files import write_whole
 
-KEPT = (1, 2, 5, 10)  # epochs; and the last, and the one with the least calibration loss
+KEPT = (1, 2, 5, 10)  # epochs; also kept are the last and the one with the lowest calibration loss
 
 
 class Run(NamedTuple):
-    """One network: its name, what it is and what it is trained on, and how."""
+    """One network: its name, shape, data and training settings."""
 
     name: str
     dataset: str
@@ -29,7 +29,7 @@ class Run(NamedTuple):
     sizes: Sizes
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides which logits come out."""
+        """Everything that determines the logits."""
         return {
             "dataset": self.dataset,
             "shape": self.shape,
@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
 
 def train_and_capture(run: Run, parts: Split, out: Path) -> None:
-    """Train a network; its .npz is whole after every epoch that is kept, its .json says that it is finished."""
+    """Train a network. Its .npz is complete after every epoch that is kept; its .json marks the end of training."""
     generator = torch.Generator().manual_seed(run.recipe.random_state)
     labels = {"calibration": parts.calibration.labels, "test": parts.test.labels}
     fixed = {*KEPT, run.recipe.epochs}

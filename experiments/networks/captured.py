@@ -1,7 +1,8 @@
 """Captured logits -> `Predictions` of each network after each epoch that was kept; needs neither torch nor images.
 
-NAME.npz holds labels, and logits as whole multiples of 1/32: finer steps would be noise to store, since these move the
-loss by less than 0.001. NAME.json says how the network was trained, and is written last: without it, it is unfinished.
+NAME.npz holds labels, and logits as whole multiples of 1/32. Finer steps are not worth storing: rounding changes the
+loss by less than 0.001. NAME.json says how the network was trained. It is written last, so a network without it is
+unfinished.
 """
 
 import json
@@ -19,7 +20,7 @@ from glayers import BadFile, Predictions
 from glayers.datasets import CalibrationAndTest
 
 FOLDER = Path(__file__).parents[1] / "data" / "base_networks"
-STEPS = 32  # of stored logits, in a unit
+STEPS = 32  # stored steps per unit of a logit
 PARTS = ("calibration", "test")
 
 Logits = NDArray[np.float32]
@@ -28,7 +29,7 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Network:
-    """A network's logits after some epochs of its training, by the number of the epoch, and what is known of it."""
+    """A network's logits after some epochs of training, by epoch, and the facts about its training."""
 
     name: str
     checkpoints: dict[str, CalibrationAndTest]
@@ -36,7 +37,7 @@ class Network:
 
     @property
     def early_stopping(self) -> str:
-        """The epoch with the least loss on the calibration rows, of all epochs."""
+        """The epoch with the lowest loss on the calibration rows."""
         return str(self.about["early_stopping_epoch"])
 
     @property
@@ -69,15 +70,15 @@ def read_about(folder: Path, name: str) -> dict[str, Any]:
 
 
 def pack(labels: Mapping[str, Labels], checkpoints: Mapping[int, Mapping[str, Logits]]) -> bytes:
-    """Return the bytes of an .npz file, the same for the same logits: members carry no time."""
+    """Return the bytes of an .npz file, the same for the same logits: its members have a fixed date."""
     arrays: dict[str, NDArray[Any]] = {f"labels_{part}": labels[part].astype(np.uint8) for part in PARTS}
     for epoch, logits in checkpoints.items():
         arrays |= {f"logits_{part}_{epoch}": rounded(logits[part]) for part in PARTS}
     stream = BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
-            described = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, whenever it is written
-            described.compress_type = zipfile.ZIP_BZIP2  # a fifth smaller than the usual deflate
+            described = zipfile.ZipInfo(f"{name}.npy")  # dated 1980 by default
+            described.compress_type = zipfile.ZIP_BZIP2  # a fifth smaller than deflate
             with archive.open(described, "w") as member:
                 np.lib.format.write_array(member, array)
     return stream.getvalue()
@@ -108,6 +109,6 @@ def rounded(logits: Logits) -> NDArray[np.int16]:
     """
     steps = np.rint(logits * STEPS)
     largest = float(np.abs(steps).max())
-    if not largest <= np.iinfo(np.int16).max:  # written so that NaN fails too
+    if not largest <= np.iinfo(np.int16).max:  # also false for NaN
         raise BadFile(f"logits must lie within 1,023 of zero; found {largest / STEPS}. Lower the learning rate")
     return steps.astype(np.int16)

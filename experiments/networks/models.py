@@ -1,7 +1,7 @@
-"""A name -> a network whose `forward` gives logits: softmax is never part of it.
+"""A name -> a network whose `forward` gives logits: it never includes the softmax.
 
-Three shapes of the literature, each at about ten million multiply-adds an image, so that one thread trains it in less
-than half an hour. All halve the image in their first convolution: channels are worth more than pixels at this price.
+Three shapes of the literature, each at about ten million multiply-adds per image, so that one thread trains it in less
+than half an hour. All halve the image in their first convolution: at this cost, channels help more than pixels.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,9 @@ def residual(n_colours: int) -> nn.Sequential:
 
 
 def dense(n_colours: int) -> nn.Sequential:
-    """Three dense blocks (Huang et al. 2017) of three layers, growing by 16, 24 and 32 channels a layer.
+    """Three dense blocks (Huang et al. 2017) of three layers, growing by 16, 24 and 32 channels per layer.
 
-    Between blocks a convolution of one pixel takes half of the channels away or more, and a mean halves the image.
+    Between blocks a 1 x 1 convolution removes at least half of the channels, and average pooling halves the image.
     """
     return nn.Sequential(
         convolution(n_colours, 24, stride=2),
@@ -65,7 +65,7 @@ def new_network(shape: str, n_colours: int, generator: torch.Generator) -> nn.Se
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
         if isinstance(layer, nn.Linear):
             nn.init.zeros_(layer.bias)
-    # torch's types leave this argument of `to` out.
+    # torch's type stubs lack this argument of `to`.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's types leave this form out
     return network
 
@@ -103,7 +103,7 @@ class Residual(nn.Module):
 
 
 class Dense(nn.Module):
-    """x -> (x, F(x)) side by side: everything computed so far stays in view of every later layer."""
+    """x -> (x, F(x)) side by side: every later layer sees everything computed so far."""
 
     def __init__(self, n_in: int, growth: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Captured networks -> the README of their folder: how each was trained, and how it does after each epoch kept."""
+"""Captured networks -> the README of their folder: how each was trained, and its scores after each kept epoch."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
 """A new network and images -> the network after each epoch: stochastic gradient descent on one thread.
 
-Images are mirrored at random and not otherwise changed. Cropping them as well would gain a little accuracy, and take
-away the overconfidence that networks trained for longer have, which is what there is to calibrate.
+Images are mirrored at random and not changed otherwise. Cropping them too would gain a little accuracy, but remove the
+overconfidence of networks trained for longer, which we want to calibrate.
 """
 
 import time
@@ -31,7 +31,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch of training came to; loss and accuracy are means over its batches, as they went by."""
+    """The result of an epoch of training; loss and accuracy are means over its batches during training."""
 
     number: int
     training_loss: float
@@ -41,7 +41,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Scale:
-    """Mean and standard deviation of each colour over the training rows: pixels -> what a network is given."""
+    """Mean and standard deviation of each colour over the training rows: pixels -> the input of a network."""
 
     mean: Tensor
     deviation: Tensor
@@ -63,7 +63,7 @@ class Scale:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """The order of sums, and so every bit of the result, depends on the number of threads; put back what was set."""
+    """Use one thread, then restore their number: the order of sums, and so every bit, depends on it."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -77,7 +77,7 @@ def one_thread() -> Iterator[None]:
 def train(
     network: nn.Module, images: Images, scale: Scale, recipe: Recipe, generator: torch.Generator
 ) -> Iterator[Epoch]:
-    """Train for an epoch each time the next one is asked for; a last batch that is not full is left out."""
+    """Train one epoch per step of the iterator; an incomplete last batch is left out."""
     pixels, labels = torch.from_numpy(images.pixels), torch.from_numpy(images.labels)
     n_batches = len(labels) // recipe.batch
     optimizer = torch.optim.SGD(
@@ -119,7 +119,7 @@ def mirrored(images: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def logits_of(network: nn.Module, images: Images, scale: Scale) -> NDArray[np.float32]:
-    """Return what the network says of images as they are."""
+    """Return the logits of unchanged images."""
     network.eval()
     pixels = torch.from_numpy(images.pixels)
     batches = [pixels[start : start + 500] for start in range(0, len(pixels), 500)]

@@ -1,4 +1,4 @@
-"""Lines of results -> a csv in the order of the paper, and back; and the figures the paper printed."""
+"""Lines of results -> a csv in the order of the paper, and back; and the results printed in the paper."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ COLUMNS = ("dataset", "network", "method", "seed", "calibration_rows", "test_row
 
 
 class Key(NamedTuple):
-    """Which fit a line is of."""
+    """The fit of a line."""
 
     dataset: str
     network: str
@@ -24,12 +24,12 @@ class Key(NamedTuple):
 
 
 Cells: TypeAlias = dict[Key, Cell]
-# By dataset, network, method and metric: what the paper printed.
+# The results printed in the paper, by dataset, network, method and metric.
 Figures: TypeAlias = dict[tuple[str, str, str, str], float]
 
 
 def read_cells(results: Path) -> Cells:
-    """Return the lines there are; none where there is no file yet."""
+    """Return the lines of the file, or none if there is no file yet."""
     if not results.exists():
         return {}
     with results.open(encoding="utf-8", newline="") as file:
@@ -40,7 +40,7 @@ def read_cells(results: Path) -> Cells:
 
 
 def write_cells(results: Path, cells: Cells) -> None:
-    """Write all lines anew, so that the file does not depend on the order of fitting or on interruptions."""
+    """Write all lines again, so that the file does not depend on the order of fits or on interruptions."""
     sets, methods = [source[:2] for source in SOURCES], list(METHODS)
     text = io.StringIO()
     table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -52,7 +52,7 @@ def write_cells(results: Path, cells: Cells) -> None:
 
 
 def read_figures() -> Figures:
-    """Return every figure of the paper's tables."""
+    """Return every number of the paper's tables."""
     with PAPER.open(encoding="utf-8") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         return {(r["dataset"], r["network"], r["method"], r["metric"]): float(r["value"]) for r in rows}

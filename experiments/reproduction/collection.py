@@ -8,7 +8,7 @@ from glayers import BadFile, Predictions, read_parts
 
 
 class Source(NamedTuple):
-    """A file of the collection, and whose logits it holds."""
+    """A file of the collection, and the network and data of its logits."""
 
     dataset: str
     network: str

@@ -1,11 +1,11 @@
-"""The paper's published logits -> every table of the paper: the figure it printed, ours over seeds, the difference.
+"""The paper's published logits -> every table of the paper: the printed result, ours over seeds, the difference.
 
-DIR holds pickles of the NN_calibration collection by their own names, or .npz files of the same rows; what is missing
-is named and the rest is run. Writes experiments/results/reproduce.csv, one line a fit, and the tables as Markdown from
-that file alone. A fit that is in the file is not made again; without DIR only the tables are.
+DIR holds pickles of the NN_calibration collection by their own names, or .npz files of the same rows; missing files are
+named and the rest is run. Writes experiments/results/reproduce.csv, one line per fit, and the tables as Markdown from
+that file alone. A fit in the file is not repeated; without DIR only the tables are written.
 
 Learning rate and weight decay come from the search at 3 layers and are used again at 2, 4 and 5, as in the paper; one
-layer has its own search. Depths the paper did not print for a set are left out there.
+layer has its own search. Depths that the paper did not print for a set are left out.
 """
 
 import argparse
@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "reproduce.csv"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 1 where a file was there and could not be used."""
+    """Return 1 if an existing file could not be used."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logits", type=Path, metavar="DIR")
     parser.add_argument("--seeds", type=int, default=10)
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fit_source(source: Source, settings: argparse.Namespace, cells: Cells, figures: Figures) -> None:
-    """Fit what is wanted of one file and not done yet, keeping every fit as soon as it is there."""
+    """Run the missing fits of one file, and save after each."""
     title = f"{source.dataset}, {source.network}"
     file = find(settings.logits, source)
     if file is None:
@@ -73,7 +73,7 @@ def fit_source(source: Source, settings: argparse.Namespace, cells: Cells, figur
 
 
 def fits_of(source: Source, chosen: Sequence[str], seeds: int, figures: Figures) -> list[Key]:
-    """Return the fits wanted of a set, seed by seed: those chosen, and the search that others reuse before them."""
+    """Return the fits of a set, seed by seed: the chosen ones, preceded by the search whose settings others reuse."""
     printed = {method for dataset, network, method, _ in figures if (dataset, network) == source[:2]}
     wanted = {method for method in chosen if method in printed or method in OURS}
     wanted |= {SEARCHED} if wanted & set(REUSED) else set()
@@ -86,7 +86,7 @@ def fits_of(source: Source, chosen: Sequence[str], seeds: int, figures: Figures)
 
 
 def refuse_other_rows(results: Path, source: Source, cells: Cells, calibration: Predictions, test: Predictions) -> None:
-    """Means over seeds are of the same rows, or they mean nothing."""
+    """Refuse to mix rows: a mean over seeds needs the same rows."""
     now = str(len(calibration)), str(len(test))
     for key, cell in cells.items():
         if key[:2] == source[:2] and (before := (cell["calibration_rows"], cell["test_rows"])) != now:

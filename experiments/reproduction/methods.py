@@ -1,4 +1,4 @@
-"""A method, calibration rows and test rows -> a line of results: every figure the paper has a table of, and the NLL."""
+"""A method, calibration rows and test rows -> a line of results: every metric of the paper's tables, and the NLL."""
 
 import warnings
 from collections.abc import Callable, Iterable
@@ -24,14 +24,14 @@ Cell: TypeAlias = dict[str, str]  # a line of the csv
 
 
 class Found(NamedTuple):
-    """What the search at 3 layers found; None has it searched for."""
+    """The settings found by the search at 3 layers; None means search."""
 
     learning_rate: float | None = None
     weight_decay: float | None = None
 
 
 class Metric(NamedTuple):
-    """A table of the paper: heading, digits that people read, what picks the better of its values, its formula."""
+    """A table of the paper: heading, digits, the function that picks the better value, its formula."""
 
     heading: str
     digits: int
@@ -62,14 +62,14 @@ SEEDLESS = ("uncalibrated", "temperature")
 
 
 def paper_recipe(given: Predictions, depth: int, seed: int, found: Found) -> Calibrator:
-    """Fit the paper's g: h = 3 units a class, settings by cross-validation unless they were found before."""
+    """Fit the paper's g: h = 3 units per class, settings by cross-validation unless they are known."""
     return _fit(GLayers(depth, 3, recipe="paper", random_state=seed, **found._asdict()), given)
 
 
 def odir(make: Callable[..., MatrixScaling | DirichletCalibration], given: Predictions, seed: int) -> Calibrator:
-    """Fit as published: cross-validation chooses the strength, and there is no way back to temperature scaling."""
+    """Fit as published: cross-validation chooses the strength, and it never falls back to temperature scaling."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GlayersWarning)  # of the way back, which a strength that is given does not take
+        warnings.simplefilter("ignore", GlayersWarning)  # about the fallback, which a given strength does not use
         strength = make(random_state=seed).fit(given.logits, given.labels).strength_
     return _fit(make(strength=strength), given)
 
@@ -96,7 +96,7 @@ METHODS: dict[str, Callable[[Predictions, int, Found], Calibrator | None]] = {
 
 
 def fit_cell(method: str, seed: int, found: Found, calibration: Predictions, test: Predictions) -> Cell:
-    """Fit on calibration rows, score on test rows, and note what the fit warned of."""
+    """Fit on calibration rows, score on test rows, and record the warnings of the fit."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", GlayersWarning)
         fitted = METHODS[method](calibration, seed, found)

@@ -11,7 +11,7 @@ BEST = "auto"
 
 
 def as_markdown(cells: Cells, figures: Figures) -> str:
-    """Return every table, of the sets there are fits of; the others are named."""
+    """Return every table for the sets with fits; the others are named."""
     there = [source for source in SOURCES if any(key[:2] == source[:2] for key in cells)]
     absent = [_title(source) for source in SOURCES if source not in there]
     methods = [name for name in METHODS if any(key.method == name for key in cells)]
@@ -58,7 +58,7 @@ def _three_rows(source: Source, metric: str, methods: list[str], cells: Cells, f
 
 
 def _against_the_best(there: list[Source], cells: Cells, figures: Figures) -> list[str]:
-    """One method of ours, named beforehand, beside the best of all the paper's columns, picked on test rows."""
+    """One method of ours, chosen beforehand, beside the best column of the paper, chosen on test rows."""
     if not any(key.method == BEST for key in cells):
         return []
     lines = ["", f"## `{BEST}` beside the best figure of the paper", ""]

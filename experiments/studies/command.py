@@ -1,8 +1,8 @@
-"""The logits of our base networks -> the studies of the paper's questions, each a csv and its tables.
+"""The logits of our base networks -> the studies of the paper's questions: one csv and its tables per study.
 
-`python experiments/study.py NAME ...` makes what is missing of the named studies; without a name, of all. What is in
-a csv is not made again, unless the logits of its network have changed. `--tables` fits nothing and makes the tables
-anew. `field` sets our reproduction of the paper beside published figures and fits nothing either.
+`python experiments/study.py NAME ...` runs the missing jobs of the named studies, or of all studies. Jobs in a csv are
+not run again, unless the logits of their network have changed. `--tables` fits nothing and only writes the tables.
+`field` compares our reproduction of the paper with published results; it fits nothing either.
 """
 
 import argparse
@@ -32,7 +32,7 @@ FIELD = "field"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0, or let a fault in the networks be heard."""
+    """Return 0; errors in the networks are raised."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[[], *STUDIES, FIELD], metavar="NAME")
     parser.add_argument("--networks", type=Path, default=FOLDER, metavar="DIR")

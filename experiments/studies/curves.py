@@ -27,7 +27,7 @@ class Curves(Study):
     columns: ClassVar[tuple[str, ...]] = ("fractile", "cumulative_score", "cumulative_hits", "ks", "bound", "p_value")
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
-        """Return one job a method: its curve."""
+        """Return one job per method: its curve."""
         for rows in trained(sets, self.network):
             for method in self.methods:
                 yield Job((*rows.place, method), partial(self._lines, rows, method))

@@ -18,7 +18,7 @@ from glayers.report.curves import KsCurves
 from glayers.report.plots.style import MARKERS, Palette, dress
 
 WORDS = {"ks": "KS, %", "accuracy": "accuracy, %", "nll": "NLL"}
-_COLOURS = 64  # of a picture: lines, bands and the edges of letters need no more
+_COLOURS = 64  # of a picture; lines, bands and letters need no more
 
 Record: TypeAlias = dict[str, Any]
 
@@ -30,17 +30,17 @@ def read_records(file: Path) -> list[Record]:
 
 
 def where(records: Sequence[Record], **wanted: object) -> list[Record]:
-    """Return the records that hold these values."""
+    """Return the records with these values."""
     return [record for record in records if all(record[column] == value for column, value in wanted.items())]
 
 
 def different(records: Sequence[Mapping[str, Any]], column: str) -> list[Any]:
-    """Return what stands in a column, each once, in order."""
+    """Return the different values of a column, in order."""
     return list(dict.fromkeys(record[column] for record in records))
 
 
 def named(network: str) -> str:
-    """Return what a network is called above a panel.
+    """Return the title of a network's panel.
 
     >>> named("cifar10_residual")
     'CIFAR-10, residual'
@@ -49,7 +49,7 @@ def named(network: str) -> str:
 
 
 def ks_curves_of(records: Sequence[Record]) -> KsCurves:
-    """Return the curves that a csv holds point by point; slopes, which are not drawn, are none."""
+    """Return the curves of a csv with one line per point; slopes are not drawn, so there are none."""
     columns = ("fractile", "cumulative_score", "cumulative_hits")
     fractile, score, hits = (np.array([record[column] for record in records]) for column in columns)
     ks, bound, p_value = (records[0][column] for column in ("ks", "bound", "p_value"))
@@ -67,7 +67,7 @@ def draw_methods(
     *,
     ends: bool = False,
 ) -> None:
-    """Draw one line a method, the mean of what it has at each x; with the ends of intervals, where wanted."""
+    """Draw one line per method, the mean of its values at each x, with the ends of intervals if wanted."""
     for place, method in enumerate(methods):
         mine = where(records, method=method)
         if not mine:
@@ -75,7 +75,7 @@ def draw_methods(
         found = seed_curves(mine, metric, x=x, by=[])[0]
         low, high = (seed_curves(mine, f"{metric}_{end}" if ends else metric, x=x, by=[])[0] for end in ("low", "high"))
         bars = [np.maximum(found.mean - low.mean, 0), np.maximum(high.mean - found.mean, 0)]
-        # Bars of several methods at one place would hide each other.
+        # Bars of several methods at one x would hide each other.
         aside = 0.08 * (place - (len(methods) - 1) / 2) if ends else 0.0
         axes.errorbar(
             found.x + aside,
@@ -94,7 +94,7 @@ def draw_methods(
 
 
 def log_scale(axes: Axes) -> None:
-    """Make the upright axis logarithmic, with plain numbers."""
+    """Make the vertical axis logarithmic, with plain numbers."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -1,6 +1,6 @@
 """Published figures and our rows of DenseNet 40 on CIFAR-10 -> one small table, best NLL first.
 
-It is the one row of others' tables whose logits are public in full, so that ours are of the very same rows.
+It is the only row of published tables whose logits are fully public, so our results are for exactly the same rows.
 """
 
 import csv
@@ -19,13 +19,13 @@ OURS, PAPER = "**glayers**", "g-layers paper"
 
 
 def read_published() -> list[Line]:
-    """Return the figures others printed, with their sources."""
+    """Return the published results, with their sources."""
     with PUBLISHED.open(encoding="utf-8", newline="") as file:
         return where(csv.DictReader(line for line in file if not line.startswith("#")), **ROW)
 
 
 def write_field(results: Path) -> None:
-    """Write field.md from the reproduction in this folder, or the committed one where there is none."""
+    """Write field.md from the reproduction in this folder, or from the committed one if there is none."""
     made = results / "reproduce.csv"
     ours = where(read_lines(made if made.exists() else COMMITTED), **ROW)
     results.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def _published(lines: list[Line]) -> list[list[str]]:
 
 
 def _disagreement(lines: list[Line]) -> float:
-    """The largest difference in NLL between two sources that both have a method."""
+    """The largest difference in NLL between two sources for the same method."""
     nll = where(lines, metric="nll")
     found = [numbers(where(nll, method=method), "value") for method in different(nll, "method")]
     return max(max(values) - min(values) for values in found)

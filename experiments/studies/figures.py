@@ -1,4 +1,4 @@
-"""Committed results of the studies -> the figures of the paper drawn anew, the same bytes every time.
+"""Committed results of the studies -> the figures of the paper, with the same bytes every time.
 
 Run: python experiments/paper_figures.py [--results experiments/results] [--output docs/figures/paper] [--only sizes]
 """
@@ -30,11 +30,11 @@ OUTPUT = Path(__file__).parents[2] / "docs" / "figures" / "paper"
 BEFORE_AND_AFTER = ("uncalibrated", "temperature", "g-layers", "shared-g-layers", "auto")
 BY_SIZE = ("temperature", "vector", "dirichlet", "g-layers-paper", "g-layers", "shared-g-layers", "auto")
 START_NAMES = {"transparent": "transparent", "glorot": "Glorot"}
-SMALL = (2.35, 2.5)  # inches a panel, where several stand side by side
+SMALL = (2.35, 2.5)  # inches per panel, for several side by side
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw what is chosen, all unless told otherwise."""
+    """Draw the chosen figures, by default all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR")
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR")
@@ -99,7 +99,7 @@ def sizes(results: Path) -> Figure:
 
 
 def ranks(results: Path) -> Figure:
-    """KS of each rank before and after, network by network, above what a calibrated model stays below."""
+    """KS of each rank before and after, network by network, above the bound for a calibrated model."""
     records = read_records(results / "ranks.csv")
     networks = different(records, "network")
     with style() as palette:
@@ -149,7 +149,7 @@ def set_size(results: Path) -> Figure:
 
 def checkpoints(results: Path) -> Figure:
     """KS and NLL before and after calibration, epoch by epoch, bars are 95 % intervals."""
-    # A bootstrap cannot tell an error within chance from none: such a point has no bar.
+    # A bootstrap interval says nothing about an error within sampling noise, so such a point has no bar.
     records = [
         record | ({"ks_low": record["ks"], "ks_high": record["ks"]} if record["ks_p_value"] > 0.05 else {})
         for record in read_records(results / "networks.csv")

@@ -15,7 +15,7 @@ NONE = "-"
 
 
 def read_lines(file: Path) -> list[Line]:
-    """Return the lines there are; none where there is no file yet."""
+    """Return the lines of the file, or none if there is no file yet."""
     if not file.exists():
         return []
     with file.open(encoding="utf-8", newline="") as stream:
@@ -23,7 +23,7 @@ def read_lines(file: Path) -> list[Line]:
 
 
 def write_lines(file: Path, columns: Sequence[str], lines: Iterable[Line]) -> None:
-    """Write all lines anew, in one step."""
+    """Write all lines again, in one step."""
     text = io.StringIO()
     table = csv.DictWriter(text, columns, lineterminator="\n")
     table.writeheader()
@@ -33,7 +33,7 @@ def write_lines(file: Path, columns: Sequence[str], lines: Iterable[Line]) -> No
 
 
 def different(lines: Iterable[Line], column: str) -> list[str]:
-    """Return what stands in a column, each once, in order.
+    """Return the different values of a column, in order.
 
     >>> different([{"seed": "1"}, {"seed": "0"}, {"seed": "1"}], "seed")
     ['1', '0']
@@ -42,12 +42,12 @@ def different(lines: Iterable[Line], column: str) -> list[str]:
 
 
 def where(lines: Iterable[Line], **wanted: str) -> list[Line]:
-    """Return the lines that hold these values."""
+    """Return the lines with these values."""
     return [line for line in lines if all(line[column] == value for column, value in wanted.items())]
 
 
 def numbers(lines: Iterable[Line], column: str) -> list[float]:
-    """Return the numbers of a column, without those that a failed fit left empty."""
+    """Return the numbers of a column, without the empty cells of failed fits."""
     return [float(line[column]) for line in lines if line[column]]
 
 

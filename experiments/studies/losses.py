@@ -1,4 +1,4 @@
-"""Two proper losses -> the same methods fitted by each, and what every score says of them."""
+"""Two proper losses -> the same methods fitted by each, and their scores by every metric."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ LOSSES: tuple[Loss, ...] = ("log", "brier")
 
 
 def temperature(given: Predictions, loss: Loss, _seed: int, logits: Array) -> Array:
-    """Return probabilities at the temperature of least loss; the library's own knows the log loss only."""
+    """Return probabilities at the temperature with the lowest loss; the library's own minimises the log loss only."""
     score, z = smooth_loss(loss), given.logits.astype(np.float64)
 
     def mean_loss(log_factor: float) -> float:
@@ -57,7 +57,7 @@ FITS: dict[str, Callable[[Predictions, Loss, int, Array], Array]] = {
 
 @dataclass(frozen=True)
 class Losses(Study):
-    """Whether the Brier score teaches as well as the log loss."""
+    """Whether fits by the Brier score are as good as fits by the log loss."""
 
     methods: tuple[str, ...] = tuple(FITS)
     seeds: int = 2
@@ -71,7 +71,7 @@ class Losses(Study):
     columns: ClassVar[tuple[str, ...]] = (*METRICS, "note")
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
-        """Return one job a network, method, loss and seed; a temperature has no seeds."""
+        """Return one job per network, method, loss and seed; temperature scaling has no seed."""
         for rows in trained(sets):
             for method in self.methods:
                 for loss in LOSSES:
@@ -82,7 +82,7 @@ class Losses(Study):
                         )
 
     def tables(self, lines: list[Line]) -> str:
-        """Return a table a network, and how often each loss was the better teacher."""
+        """Return one table per network, and how often each loss gave the better fit."""
         return page(
             "## Over all networks",
             "By the Brier score less by the log loss, mean over networks; below zero, the Brier score taught better.",

@@ -1,4 +1,4 @@
-"""Every method on every checkpoint of every base network -> scores with 95 % intervals, and the KS of chance."""
+"""Every method on every checkpoint of every base network -> scores with 95 % intervals, and the KS by chance."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from glayers.metrics import intervals, ks_test
 
 @dataclass(frozen=True)
 class Networks(Study):
-    """Whether partially trained networks can be calibrated, as the theorem says."""
+    """Whether partially trained networks can be calibrated, as the paper's theorem states."""
 
     methods: tuple[str, ...] = METHODS
     n_resamples: int = 200
@@ -35,7 +35,7 @@ class Networks(Study):
     )
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
-        """Return one job a checkpoint and method."""
+        """Return one job per checkpoint and method."""
         for rows in sets:
             for method in self.methods:
                 yield Job((*rows.place, method), partial(self._lines, rows, method))

@@ -1,4 +1,4 @@
-"""Trained base networks -> the KS error of the highest class, the second, ... the tenth, before and after."""
+"""Trained base networks -> the KS error of the first to the tenth rank, before and after calibration."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from glayers.metrics import ks_test
 
 @dataclass(frozen=True)
 class Ranks(Study):
-    """Whether all classes are calibrated, or only the highest."""
+    """Whether all ranks are calibrated, or only the top class."""
 
     methods: tuple[str, ...] = (NOTHING, "temperature", "g-layers-paper", "g-layers", "shared-g-layers", "auto")
     most: int = 10
@@ -30,7 +30,7 @@ class Ranks(Study):
     columns: ClassVar[tuple[str, ...]] = ("rank", "ks", "bound", "p_value", "note")
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
-        """Return one job a network and method: all its ranks."""
+        """Return one job per network and method, with all its ranks."""
         for rows in trained(sets):
             for method in self.methods:
                 yield Job((*rows.place, method), partial(self._lines, rows, method))
@@ -46,7 +46,7 @@ class Ranks(Study):
         return lines
 
     def tables(self, lines: list[Line]) -> str:
-        """Return a table a network, with means over five and over nine ranks as the paper has them."""
+        """Return one table per network, with means over five and over nine ranks as the paper has them."""
         return page(*(_of_network(where(lines, network=name), name) for name in different(lines, "network")))
 
 

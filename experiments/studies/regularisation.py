@@ -1,8 +1,8 @@
-"""Ways to keep g from overfitting -> the NLL of test rows against the same fit without: what helps, and how surely.
+"""Ways to keep g from overfitting -> the change in test NLL against the plain fit, with intervals.
 
-The plain fit is the paper's, 3 layers of 3 units a class, without its weight decay: one learning rate, one fit on all
-rows, stopped by the loss of the rows it trains on. Every other setting changes one thing. Several strengths of each
-are shown, none is picked.
+The plain fit is the paper's, 3 layers of 3 units per class, without its weight decay: one learning rate, one fit on all
+rows, stopped by the loss of the rows it trains on. Every other setting changes one thing. The table shows several
+strengths of each and picks none.
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ class Regularisation(Study):
     columns: ClassVar[tuple[str, ...]] = (*METRICS, "note")
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
-        """Return one job a network, number of rows, draw and way."""
+        """Return one job per network, number of rows, draw and way."""
         for rows in trained(sets, "cifar10"):
             for size in self.sizes:
                 for draw in range(self.draws):
@@ -108,7 +108,7 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def differences(lines: list[Line], way: str, metric: str = "nll") -> dict[str, dict[str, float]]:
-    """Return a way's metric less that of the plain fit, by network and draw, where both fits went well."""
+    """Return the metric of a way minus that of the plain fit, by network and draw, where both fits succeeded."""
     plain, ours = (
         {(line["network"], line["draw"]): float(line[metric]) for line in where(lines, way=name) if line[metric]}
         for name in (PLAIN, way)
@@ -124,7 +124,7 @@ def differences(lines: list[Line], way: str, metric: str = "nll") -> dict[str, d
 
 
 def over_networks(found: dict[str, dict[str, float]]) -> list[float]:
-    """Return the mean over networks of each draw that all networks have."""
+    """Return the mean over networks, for each draw that all networks have."""
     draws = sorted(set.intersection(*(set(mine) for mine in found.values())))
     return [float(np.mean([mine[draw] for mine in found.values()])) for draw in draws]
 

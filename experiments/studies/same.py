@@ -1,8 +1,8 @@
-"""Two folders of results -> whether the tables are the same, or how far apart in units of the spread over seeds.
+"""Two folders of results -> whether the tables agree, or how far apart they are in units of the spread over seeds.
 
-On the machine that made the committed files, the same logits give the same bytes. On another, training may round
-differently and end elsewhere, as with another seed: then means over seeds must lie within the stated number of spreads.
-A table without seeds borrows the spread that its methods show in the tables with them.
+On the machine that made the committed files, the same logits give the same bytes. On another machine, rounding may
+change the result as another seed would: then means over seeds must agree within the stated number of spreads. A table
+without seeds borrows the spread that its methods show in the tables with them.
 """
 
 import argparse
@@ -22,14 +22,14 @@ TABLES: dict[str, tuple[str, ...]] = {name: study.keys for name, study in STUDIE
 COMPARED = {*METRICS, *reproduction.METRICS}
 LIMIT = 6.0
 
-# By what names a fit but its seed, and its place among the lines of that fit: the lines of all seeds.
+# The lines of all seeds, by the key of a fit without its seed and the place among the lines of that fit.
 Groups: TypeAlias = dict[tuple[tuple[str, ...], int], list[Line]]
-# By method and metric: standard deviations over seeds.
+# Standard deviations over seeds, by method and metric.
 Spreads: TypeAlias = dict[tuple[str, str], list[float]]
 
 
 class Verdict(NamedTuple):
-    """What to say of a table, and whether that is more than noise."""
+    """The message about a table, and whether it differs by more than noise."""
 
     words: str
     differs: bool
@@ -80,7 +80,7 @@ def compared(name: str, fresh: Path, committed: Path, borrowed: Spreads, limit: 
 
 
 def grouped(lines: Iterable[Line], keys: Sequence[str]) -> Groups:
-    """Return the lines of all seeds side by side."""
+    """Return the lines of all seeds, grouped by fit."""
     groups: Groups = {}
     places: dict[tuple[str, ...], int] = {}
     for line in lines:
@@ -100,7 +100,7 @@ def spreads_of(folder: Path) -> Spreads:
 
 
 def spreads_in(groups: Groups) -> Spreads:
-    """Return the standard deviations over seeds, but for those of methods that know no chance."""
+    """Return the standard deviations over seeds, without those of deterministic methods."""
     found: Spreads = {}
     for lines in groups.values():
         for column in (column for column in lines[0] if column in COMPARED):
@@ -111,7 +111,7 @@ def spreads_in(groups: Groups) -> Spreads:
 
 
 def unit_of(lines: list[Line], column: str, spreads: Spreads) -> float:
-    """Return the spread over seeds of these lines, or the usual one of their method or of all, the larger."""
+    """Return the larger of the spread over seeds of these lines and the typical one of their method or of all."""
     metric, values = base(column), numbers(lines, column)
     usual = spreads.get((lines[0].get("method", ""), metric)) or [
         value for (_, name), found in spreads.items() if name == metric for value in found
@@ -121,7 +121,7 @@ def unit_of(lines: list[Line], column: str, spreads: Spreads) -> float:
 
 
 def base(column: str) -> str:
-    """Return the metric whose interval's end a column is.
+    """Return the metric of a column that holds an end of its interval.
 
     >>> base("nll_low"), base("nll")
     ('nll', 'nll')

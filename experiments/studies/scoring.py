@@ -1,4 +1,4 @@
-"""A calibrator, rows to fit on and rows to score -> numbers as they stand in a csv, and what the fit had to say."""
+"""A calibrator, rows to fit on and rows to score -> numbers as written to a csv, and the warnings of the fit."""
 
 import warnings
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from glayers.arrays import Array
 
 NOTHING = "uncalibrated"
 METHODS = (NOTHING, *CALIBRATORS)
-# The order in which they stand side by side where there is no room for all.
+# Their order in tables that have no room for all.
 MAIN = (
     *(NOTHING, "temperature", "vector", "matrix-odir", "dirichlet"),
     *("g-layers-paper", "g-layers", "shared-g-layers", "auto"),
@@ -20,7 +20,7 @@ MAIN = (
 
 
 class Metric(NamedTuple):
-    """Its heading, what the library's share is multiplied by, the digits of a csv and of a table, its formula."""
+    """Its heading, the factor for the library's fraction, the digits of a csv and of a table, its formula."""
 
     heading: str
     scale: float
@@ -39,27 +39,27 @@ METRICS = {
 
 
 class Outcome(NamedTuple):
-    """Probabilities of the test rows, none where the fit failed, and the fit's warnings or its error."""
+    """Probabilities of the test rows (None if the fit failed), and the warnings or the error of the fit."""
 
     probabilities: Array | None
     note: str
 
 
 def make(method: str, seed: int) -> Calibrator:
-    """Return an unfitted calibrator of the catalogue, its randomness fixed."""
+    """Return an unfitted calibrator by name, with a fixed seed."""
     calibrator = CALIBRATORS[method]()
     return calibrator.set_params(random_state=seed) if "random_state" in calibrator.get_params() else calibrator
 
 
 def calibrated(method: str, seed: int, calibration: Predictions, test: Predictions) -> Outcome:
-    """Fit a method by name; `uncalibrated` is one."""
+    """Fit a method by name; `uncalibrated` counts as a method."""
     if method == NOTHING:
         return Outcome(test.probabilities(), "")
     return noted(lambda: make(method, seed).fit(calibration.logits, calibration.labels).predict_proba(test.logits))
 
 
 def noted(predict: Callable[[], Array]) -> Outcome:
-    """Return what was predicted and what was said; a method that refuses these rows is a result too."""
+    """Return the predictions and the warnings; a method that refuses these rows is a result too."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:

@@ -1,4 +1,4 @@
-"""Fewer and fewer calibration rows -> what every method reaches on test rows: the paper's question of overfitting."""
+"""Fewer and fewer calibration rows -> test scores of every method: the paper's question about overfitting."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class SetSize(Study):
     columns: ClassVar[tuple[str, ...]] = (*METRICS, "note")
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
-        """Return one job a network, number of rows, draw and method."""
+        """Return one job per network, number of rows, draw and method."""
         for rows in trained(sets, "cifar10"):
             for size in self.sizes:
                 for draw in range(self.draws):
@@ -42,7 +42,7 @@ class SetSize(Study):
                         )
 
     def tables(self, lines: list[Line]) -> str:
-        """Return means over networks for every method, each network for the main ones, and what went wrong."""
+        """Return means over networks for every method, each network for the main ones, and the failed fits."""
         main = [method for method in MAIN if method in different(lines, "method")]
         return page(
             *(

@@ -13,7 +13,7 @@ PLACE = ("network", "checkpoint", "logits")
 
 
 class RowSet(NamedTuple):
-    """Rows to fit on and rows to score; whose they are: network, epoch, fingerprint; and what is known of the epoch."""
+    """Rows to fit on and rows to score; their network, epoch and fingerprint; and facts about the epoch."""
 
     place: tuple[str, str, str]
     calibration: Predictions
@@ -23,7 +23,7 @@ class RowSet(NamedTuple):
 
 
 def every_checkpoint(networks: Mapping[str, Network]) -> list[RowSet]:
-    """Return all rows there are, in the order of training."""
+    """Return the rows of every checkpoint, in the order of training."""
     return [
         RowSet(
             (name, epoch, fingerprint(*network.checkpoints[epoch])),
@@ -37,12 +37,12 @@ def every_checkpoint(networks: Mapping[str, Network]) -> list[RowSet]:
 
 
 def trained(sets: list[RowSet], dataset: str = "") -> list[RowSet]:
-    """Return the rows of networks after their last epoch, of all or of those whose name begins so."""
+    """Return the rows of networks after their last epoch, optionally only of names with this beginning."""
     return [rows for rows in sets if rows.is_last and rows.place[0].startswith(dataset)]
 
 
 def fingerprint(*parts: Predictions) -> str:
-    """Return the first digits of the SHA-256 of logits and labels: other logits, other results."""
+    """Return the first digits of the SHA-256 of logits and labels, which tell whether results are of these logits."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(np.ascontiguousarray(part.logits).tobytes() + part.labels.astype(np.int64).tobytes())
@@ -50,6 +50,6 @@ def fingerprint(*parts: Predictions) -> str:
 
 
 def drawn(given: Predictions, n_rows: int, draw: int) -> Predictions:
-    """Return rows drawn without replacement; of the same draw, more rows contain the fewer."""
+    """Return rows drawn without replacement; a larger sample of the same draw contains the smaller ones."""
     rows = np.random.default_rng(draw).permutation(len(given))[:n_rows]
     return Predictions(given.logits[rows], given.labels[rows])

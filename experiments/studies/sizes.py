@@ -1,7 +1,7 @@
 """Units per class and layers of g -> KS, NLL and accuracy against the number of weights, by the paper's recipe.
 
-Learning rate and weight decay come from the search at 3 layers and 3 units a class, once a network, and hold for all
-sizes, as in the paper. One layer has no hidden units: it is fitted once a seed.
+Learning rate and weight decay come from the search at 3 layers and 3 units per class, once per network, and are used
+for all sizes, as in the paper. One layer has no hidden units: it is fitted once per seed.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from glayers import GLayers
 from glayers.arrays import Array
 from glayers.maps.transparent import hidden_width, layer_shapes
 
-SEARCHED = ("3", "3", "0")  # layers, units a class, seed
+SEARCHED = ("3", "3", "0")  # layers, units per class, seed
 NO_UNITS = "0"
 
 
@@ -69,7 +69,7 @@ class Sizes(Study):
         return [{"weights": str(weights)} | found | line]
 
     def tables(self, lines: list[Line]) -> str:
-        """Return a table a network: each size, its weights and its scores."""
+        """Return one table per network: each size, its weights and its scores."""
         return page(*(_of_network(where(lines, network=name), name) for name in different(lines, "network")))
 
 

@@ -1,6 +1,6 @@
 """g-layers from the transparent and from Glorot's start -> scores through training, at every depth and width.
 
-A point is the network of least training loss up to that epoch, which is what early stopping would return.
+A point is the network with the lowest training loss up to that epoch, which early stopping would return.
 """
 
 import warnings
@@ -20,7 +20,7 @@ from glayers.metrics.scorecard import score_checked_logits
 
 Start = Literal["transparent", "glorot"]
 STARTS: tuple[Start, ...] = ("transparent", "glorot")
-CLOSELY = ("3", "3")  # layers and units a class that are looked at after more epochs
+CLOSELY = ("3", "3")  # layers and units per class that are also scored after more epochs
 SHOWN = ("nll", "ks", "accuracy")
 
 
@@ -44,7 +44,7 @@ class Starts(Study):
     columns: ClassVar[tuple[str, ...]] = ("set", "epochs", "percent", *SHOWN)
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
-        """Return one job a start, size and seed: all its epochs."""
+        """Return one job per start, size and seed, with all its epochs."""
         shapes = [
             (str(depth), str(units) if depth > 1 else NO_UNITS)
             for depth in self.depths
@@ -75,7 +75,7 @@ class Starts(Study):
                 random_state=seed,
             )
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", GlayersWarning)  # zero epochs lower no loss
+                warnings.simplefilter("ignore", GlayersWarning)  # without an epoch the loss cannot fall
                 g.fit(rows.calibration.logits, rows.calibration.labels)
             when = {"epochs": str(epochs), "percent": f"{100 * epochs / max(shown):g}"}
             for name, part in (("calibration", rows.calibration), ("test", rows.test)):

@@ -1,8 +1,8 @@
 """A study and base networks -> its csv, fit by fit, and the tables made of that file alone.
 
-A study lists its jobs; a job is one fit or a few that belong together, and gives lines that begin with its key. The csv
-is written after each job, so that an interrupted study goes on where it was; its order is that of the jobs, whatever
-was made first.
+A study lists its jobs. A job is one fit, or a few that belong together, and returns lines that begin with its key. The
+csv is written after each job, so an interrupted study resumes. Its lines are in the order of the jobs, not of the
+fitting.
 """
 
 import time
@@ -21,7 +21,7 @@ Done: TypeAlias = Mapping[Key, list[Line]]
 
 
 class Job(NamedTuple):
-    """What to make, by name, and how; what is already done may be looked at."""
+    """The key of a job, and the function that makes its lines; it may read the lines made so far."""
 
     key: Key
     make: Callable[[Done], list[Line]]
@@ -37,7 +37,7 @@ class Study(ABC):
 
     @abstractmethod
     def jobs(self, sets: list[RowSet]) -> Iterable[Job]:
-        """Return what there is to make of these rows, in the order of the csv."""
+        """Return the jobs for these rows, in the order of the csv."""
 
     @abstractmethod
     def tables(self, lines: list[Line]) -> str:
@@ -45,7 +45,7 @@ class Study(ABC):
 
 
 def run(study: Study, sets: list[RowSet], results: Path) -> None:
-    """Make what is missing, then the tables."""
+    """Run the missing jobs, then write the tables."""
     file, columns = results / f"{study.name}.csv", (*study.keys, *study.columns)
     done = current(read_lines(file), study, sets)
     jobs = list(study.jobs(sets))
@@ -66,7 +66,7 @@ def run(study: Study, sets: list[RowSet], results: Path) -> None:
 
 
 def write_tables(study: Study, results: Path) -> None:
-    """Make the Markdown file anew from the csv."""
+    """Write the Markdown file from the csv."""
     lines = read_lines(results / f"{study.name}.csv")
     if lines:
         head = f"Made by `python experiments/study.py {study.name}`. {study.about}"
@@ -74,7 +74,7 @@ def write_tables(study: Study, results: Path) -> None:
 
 
 def current(lines: Iterable[Line], study: Study, sets: list[RowSet]) -> dict[Key, list[Line]]:
-    """Return lines by job, without those of other logits than these networks have now."""
+    """Return lines by job, without those of logits that have changed since."""
     now: dict[Key, Key] = {rows.place[:2]: rows.place for rows in sets}
     done: dict[Key, list[Line]] = {}
     for line in lines:
