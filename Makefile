@@ -6,8 +6,8 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests test-experiments format bench-metrics bench-intervals bench-fit bench-families table-g-layers table-methods \
-	base-networks reproduce clean
+.PHONY: demo test lint types tests test-experiments format bench-metrics bench-intervals bench-fit bench-families \
+	table-g-layers table-methods base-networks reproduce clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
