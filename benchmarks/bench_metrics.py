@@ -93,7 +93,7 @@ def contests(p: np.ndarray, y: np.ndarray) -> list[tuple[str, Call, dict[str, Ca
                 "probmetrics": probmetrics("ece-15"),
             },
         ),
-        ("KS, top-1", lambda: metrics.ks_error(p, y), {}),
+        ("KS, top-1", lambda: metrics.ks(p, y), {}),
         (
             "Brier",
             lambda: metrics.brier(p, y),

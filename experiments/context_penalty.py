@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import GlayersWarning, Predictions, metrics, read_parts
+from glayers import GlayersWarning, Predictions, read_parts
 from glayers.activations import log_softmax
 from glayers.calibrators.base import apply_map
 from glayers.calibrators.class_parts import CLASS_PARTS, Options
 from glayers.fitting.shared import STRENGTHS, SharedFit, average_shared, shared_rows, shared_step
+from glayers.metrics import old as metrics
 
 RESULTS = Path(__file__).parent / "results" / "context_penalty.csv"
 COLUMNS = ["set", "rows", "split", "part", "penalties", "nll", "ks"]

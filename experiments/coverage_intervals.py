@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glayers.metrics import ece_of, ks_error_of, smooth_ece_of
-from glayers.metrics.bins import bin_sums
-from glayers.metrics.bootstrap import Bootstrapped, Interval, Settings
-from glayers.metrics.checks import Scored
-from glayers.metrics.reweighted import STATISTICS, Rows, evaluate
+from glayers.metrics.old import ece_of, ks_error_of, smooth_ece_of
+from glayers.metrics.old.bins import bin_sums
+from glayers.metrics.old.bootstrap import Bootstrapped, Interval, Settings
+from glayers.metrics.old.checks import Scored
+from glayers.metrics.old.reweighted import STATISTICS, Rows, evaluate
 
 RESULTS = Path(__file__).parent / "results" / "coverage_intervals.csv"
 SCALES = {2: 2.0, 10: 3.0, 100: 4.0}  # of the true logits: accuracies of 83, 66 and 56 percent

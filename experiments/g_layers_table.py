@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import GLayers, GlayersWarning, Predictions, TemperatureScaling, metrics, read_parts
+from glayers import GLayers, GlayersWarning, Predictions, TemperatureScaling, read_parts
+from glayers.metrics import old as metrics
 
 RESULTS = Path(__file__).parent / "results" / "g_layers_default.csv"
 COLUMNS = ["set", "method", "nll", "difference", "standard_error", "ks", "ece", "brier", "accuracy", "note"]

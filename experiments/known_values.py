@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import metrics, read_predictions
+from glayers import read_predictions
 from glayers.maps import transparent_layers
+from glayers.metrics import old as metrics
 
 # In percent. The paper prints 4.751, 18.481 and 21.157 for three of these, a difference of rounding.
 TOP_1_KS = {

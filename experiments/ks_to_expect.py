@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import GlayersWarning, TemperatureScaling, metrics, read_parts
+from glayers import GlayersWarning, TemperatureScaling, read_parts
 from glayers.activations import softmax
+from glayers.metrics import old as metrics
 
 RESULTS = Path(__file__).parent / "results" / "ks_to_expect.csv"
 COLUMNS = ["set", "calibration_rows", "test_rows", "draw", "truth", "fitted"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glayers.metrics import classwise_ks_test, ece_test, ks_test, mean_class_ks_test, skce_test
+from glayers.metrics.old import classwise_ks_test, ece_test, ks_test, mean_class_ks_test, skce_test
 
 RESULTS = Path(__file__).parent / "results" / "level_and_power.csv"
 COLUMNS = ["test", "classes", "rows", "sharpness", "repetitions", "rejected"]

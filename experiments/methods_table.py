@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 from probmetrics.calibrators import SMSCalibrator, SVSCalibrator, TemperatureScalingCalibrator
 
-from glayers import Predictions, compare, metrics, read_parts
+from glayers import Predictions, compare, read_parts
 from glayers.activations import log_softmax, softmax
+from glayers.metrics import old as metrics
 
 RESULTS = Path(__file__).parent / "results" / "methods.csv"
 OURS = [

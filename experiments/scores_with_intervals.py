@@ -10,9 +10,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from glayers import AutoCalibrator, GlayersWarning, Predictions, metrics, read_parts
+from glayers import AutoCalibrator, GlayersWarning, Predictions, read_parts
 from glayers.activations import softmax
 from glayers.arrays import Array
+from glayers.metrics import old as metrics
 
 RESULTS = Path(__file__).parent / "results" / "scores_with_intervals.csv"
 COLUMNS = ["set", "what", "metric", "value", "low", "high", "standard_error", "doubtful", "p_value", "bound"]

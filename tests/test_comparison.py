@@ -7,7 +7,7 @@ import pytest
 from glayers import BadPredictions, GlayersError, GlayersWarning, Predictions, TemperatureScaling
 from glayers.calibrators import CALIBRATORS, PlattScaling, VectorScaling
 from glayers.comparison import DEFAULT_METHODS, compare
-from glayers.metrics import scorecard_from_logits
+from glayers.metrics.old import scorecard_from_logits
 
 
 def rows(n: int, classes: int = 3, seed: int = 0, names: tuple[str, ...] | None = None) -> Predictions:

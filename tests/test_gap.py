@@ -7,7 +7,7 @@ import pytest
 
 from glayers import AutoCalibrator, BadPredictions, GlayersError, TemperatureScaling, VectorScaling, calibration_gap
 from glayers.calibrators import SharedGLayers
-from glayers.metrics import brier_sum, nll
+from glayers.metrics.old import brier_sum, nll
 from tests.calibrators.simulation import by_class, sample
 from tests.strategies import Numbers
 

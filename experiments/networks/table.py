@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from experiments.networks.captured import Network
 
-from glayers import metrics
+from glayers.metrics import old as metrics
 
 COMMAND = "python experiments/base_networks.py --cifar10 DIR"
 SHOWN = "accuracy, percent | NLL | KS, percent"

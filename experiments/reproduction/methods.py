@@ -17,8 +17,8 @@ from glayers import (
     Predictions,
     SharedGLayers,
     TemperatureScaling,
-    metrics,
 )
+from glayers.metrics import old as metrics
 
 Cell: TypeAlias = dict[str, str]  # a line of the csv
 

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from glayers.arrays import Floats
 from glayers.errors import GlayersError
-from glayers.metrics.wording import metric_words
+from glayers.metrics.old.wording import metric_words
 from glayers.report.plots.reliability import short_count
 from glayers.report.plots.style import DASHES, LIGHT, MARKERS, Palette, dress, grid, style, tidy
 

@@ -11,7 +11,7 @@ from experiments.studies.scoring import NOTHING, calibrated, printed
 from experiments.studies.sets import PLACE, RowSet, trained
 from experiments.studies.study import Done, Job, Study
 
-from glayers.metrics import ks_test
+from glayers.metrics.old import ks_test
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from experiments.studies.lines import Line
 
-from glayers import CALIBRATORS, Calibrator, GlayersError, Predictions, metrics
+from glayers import CALIBRATORS, Calibrator, GlayersError, Predictions
 from glayers.arrays import Array
+from glayers.metrics import old as metrics
 
 NOTHING = "uncalibrated"
 METHODS = (NOTHING, *CALIBRATORS)

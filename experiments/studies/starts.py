@@ -16,7 +16,7 @@ from experiments.studies.sizes import NO_UNITS
 from experiments.studies.study import Done, Job, Study
 
 from glayers import GLayers, GlayersWarning
-from glayers.metrics.scorecard import score_checked_logits
+from glayers.metrics.old.scorecard import score_checked_logits
 
 Start = Literal["transparent", "glorot"]
 STARTS: tuple[Start, ...] = ("transparent", "glorot")

@@ -16,9 +16,9 @@ import numpy as np
 from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, Calibrator
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
-from glayers.metrics import PairedDifferences, paired_differences_from_logits
-from glayers.metrics.scorecard import Scorecard, score_checked_logits
-from glayers.metrics.wording import markdown_line
+from glayers.metrics.old import PairedDifferences, paired_differences_from_logits
+from glayers.metrics.old.scorecard import Scorecard, score_checked_logits
+from glayers.metrics.old.wording import markdown_line
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
 from glayers.settings import whole_number

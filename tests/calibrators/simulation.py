@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glayers import metrics
 from glayers.activations import softmax
+from glayers.metrics import old as metrics
 from tests.strategies import Numbers
 
 

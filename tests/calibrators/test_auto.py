@@ -15,7 +15,7 @@ from glayers.calibrators.auto_report import Tried, judge, told
 from glayers.calibrators.shared_recalibration import Recalibration
 from glayers.calibrators.temperature import TemperatureScaling
 from glayers.maps import Chain, LogSoftmax, Scale
-from glayers.metrics import brier_sum, nll_from_logits
+from glayers.metrics.old import brier_sum, nll_from_logits
 from glayers.predictions import Predictions
 from tests.calibrators.simulation import by_class, sample
 from tests.strategies import Numbers

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling, metrics
+from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling
 from glayers.activations import log_softmax, softmax
 from glayers.datasets import load_fashion_mnist
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Chain, Dense, Scale, transparent_layers
+from glayers.metrics import old as metrics
 from tests.calibrators.simulation import by_class, draw, sample
 from tests.strategies import Numbers
 

@@ -14,7 +14,7 @@ from glayers.calibrators import TemperatureScaling
 from glayers.calibrators.linear import DirichletCalibration, LinearScaling, MatrixScaling, VectorScaling
 from glayers.calibrators.temperature import EnsembleTemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
-from glayers.metrics import brier_sum, nll_from_logits
+from glayers.metrics.old import brier_sum, nll_from_logits
 
 TUNED: list[Any] = [VectorScaling, MatrixScaling, lambda **kw: MatrixScaling("odir", **kw), DirichletCalibration]
 

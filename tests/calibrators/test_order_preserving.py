@@ -13,7 +13,7 @@ from glayers.calibrators.order_preserving import OrderPreserving
 from glayers.calibrators.temperature import TemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.maps import Chain
-from glayers.metrics import nll_from_logits
+from glayers.metrics.old import nll_from_logits
 from tests.strategies import Numbers
 
 VARIANTS = ["general", "invariant", "diagonal"]

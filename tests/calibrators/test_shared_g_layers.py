@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 
-from glayers import GlayersError, GlayersWarning, Predictions, metrics
+from glayers import GlayersError, GlayersWarning, Predictions
 from glayers.calibrators.shared_g_layers import SharedGLayers
 from glayers.calibrators.shared_recalibration import recalibrate
 from glayers.fitting.folds import assign_folds
@@ -25,6 +25,7 @@ from glayers.fitting.shared import (
 )
 from glayers.maps.layouts import n_learned
 from glayers.maps.shared import Shared
+from glayers.metrics import old as metrics
 
 
 def bent(rows: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import glayers.cli.score as score_module
-from glayers import GlayersWarning, metrics
+from glayers import GlayersWarning
+from glayers.metrics import old as metrics
 from tests.cli.running import complaint, run
 
 

@@ -178,5 +178,5 @@ def test_apply_gives_what_compare_judged(folder: Path) -> None:
     run("fit", "both.npz", "-o", "v.safetensors", "-m", "vector", "-q")
     run("apply", "v.safetensors", "test.npz", "-o", "v.npz", "--logits")
     judged = json.loads(run("compare", "both.npz", "--methods", "vector", "--json").stdout)["methods"]["vector"]
-    applied = glayers.metrics.scorecard_from_logits(read_predictions("v.npz").logits, read_predictions("v.npz").labels)
-    assert applied.nll == pytest.approx(judged["nll"], rel=1e-12)
+    applied = glayers.metrics.scorecard(read_predictions("v.npz"))
+    assert applied["nll"] == pytest.approx(judged["nll"], rel=1e-12)

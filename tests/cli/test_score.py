@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glayers import metrics
+from glayers.metrics import old as metrics
 from tests.cli.conftest import overconfident
 from tests.cli.running import run
 

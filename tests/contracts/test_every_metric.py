@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from glayers import BadPredictions, metrics
+from glayers import BadPredictions
+from glayers.metrics import old as metrics
 from tests.strategies import Case, cases, make_case
 
 METRICS: dict[str, Callable[..., float]] = {

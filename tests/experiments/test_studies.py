@@ -23,8 +23,9 @@ from experiments.studies.sizes import Sizes, n_weights
 from experiments.studies.starts import Starts
 from experiments.studies.study import Study, run, write_tables
 
-from glayers import CALIBRATORS, BadPredictions, Predictions, TemperatureScaling, metrics
+from glayers import CALIBRATORS, BadPredictions, Predictions, TemperatureScaling
 from glayers.datasets import CalibrationAndTest
+from glayers.metrics import old as metrics
 from tests.strategies import Numbers
 
 ROOT = Path(__file__).parents[2]

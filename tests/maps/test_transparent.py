@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from glayers import metrics
 from glayers.datasets import load_fashion_mnist
 from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.losses import row_loss
 from glayers.fitting.objective import Objective
 from glayers.fitting.selection import EarlyStopping
 from glayers.maps import Chain, Dense, glorot_layers, transparent_layers
+from glayers.metrics import old as metrics
 from tests.strategies import Numbers
 
 DTYPES = [np.float32, np.float64]

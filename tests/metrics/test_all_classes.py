@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glayers import BadPredictions, GlayersError, metrics
-from glayers.metrics.all_classes import Steps, step_down
-from glayers.metrics.checks import check
+from glayers import BadPredictions, GlayersError
+from glayers.metrics import old as metrics
+from glayers.metrics.old.all_classes import Steps, step_down
+from glayers.metrics.old.checks import check
 from tests.metrics.simulation import sample
 from tests.strategies import make_case
 
@@ -183,7 +184,7 @@ def test_what_is_wrong_is_named_before_anything_is_drawn(
     def drawn(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("glayers.metrics.all_classes._Drawn.of", drawn)
+    monkeypatch.setattr("glayers.metrics.old.all_classes._Drawn.of", drawn)
     p, y = sample(0, 200, 3)
     with pytest.raises(GlayersError, match=named):
         metrics.classwise_ks_test(**({"probabilities": p, "labels": y} | wrong))

@@ -5,7 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from glayers import BadPredictions, metrics
+from glayers import BadPredictions
+from glayers.metrics import old as metrics
 from tests.strategies import Case, Numbers, cases, make_case
 
 

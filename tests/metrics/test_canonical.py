@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from glayers import BadPredictions, metrics
-from glayers.metrics import canonical
+from glayers import BadPredictions
+from glayers.metrics import old as metrics
+from glayers.metrics.old import canonical
 from tests.metrics.simulation import sample
 from tests.strategies import Case, Numbers, cases, make_case
 

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression, isotonic_regression
 
-from glayers import BadPredictions, metrics
-from glayers.metrics.isotonic import pool_adjacent_violators
+from glayers import BadPredictions
+from glayers.metrics import old as metrics
+from glayers.metrics.old.isotonic import pool_adjacent_violators
 from tests.metrics.simulation import sample
 from tests.strategies import Case, cases, make_case
 

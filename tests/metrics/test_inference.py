@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, kstest
 
-from glayers import BadPredictions, metrics
-from glayers.metrics import redrawing
-from glayers.metrics.brownian import chance_of_leaving, height_left_with_chance
-from glayers.metrics.coin_flips import CoinWalk
-from glayers.metrics.redrawing import redrawn_labels
-from glayers.metrics.verdicts import judge_by_draws
+from glayers import BadPredictions
+from glayers.metrics import old as metrics
+from glayers.metrics.old import redrawing
+from glayers.metrics.old.brownian import chance_of_leaving, height_left_with_chance
+from glayers.metrics.old.coin_flips import CoinWalk
+from glayers.metrics.old.redrawing import redrawn_labels
+from glayers.metrics.old.verdicts import judge_by_draws
 from tests.metrics.simulation import sample
 from tests.strategies import Case, Numbers, cases, make_case
 

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from glayers import BadPredictions, metrics
-from glayers.metrics.bootstrap import Bootstrapped, Interval, Settings
-from glayers.metrics.intervals import intervals, intervals_from_logits
-from glayers.metrics.reweighted import STATISTICS, Rows, evaluate
+from glayers import BadPredictions
+from glayers.metrics import old as metrics
+from glayers.metrics.old.bootstrap import Bootstrapped, Interval, Settings
+from glayers.metrics.old.intervals import intervals, intervals_from_logits
+from glayers.metrics.old.reweighted import STATISTICS, Rows, evaluate
 from tests.strategies import Numbers, make_case
 
 

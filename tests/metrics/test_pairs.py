@@ -4,9 +4,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import BadPredictions, metrics
-from glayers.metrics.bootstrap import Interval
-from glayers.metrics.pairs import Difference, paired_differences, paired_differences_from_logits
+from glayers import BadPredictions
+from glayers.metrics import old as metrics
+from glayers.metrics.old.bootstrap import Interval
+from glayers.metrics.old.pairs import Difference, paired_differences, paired_differences_from_logits
 from tests.strategies import Numbers, make_case
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers import BadPredictions
-from glayers.metrics.ranks import rank_methods
+from glayers.metrics.old.ranks import rank_methods
 from tests.strategies import Numbers
 
 

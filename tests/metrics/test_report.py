@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from glayers import metrics
-from glayers.metrics import Scorecard
+from glayers.metrics import old as metrics
+from glayers.metrics.old import Scorecard
 from glayers.report.tables import score_table, verdict
 from tests.strategies import make_case
 

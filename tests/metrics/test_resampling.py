@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers import BadPredictions
-from glayers.metrics import resampling
-from glayers.metrics.checks import shares
-from glayers.metrics.resampling import Resampling, plan_resampling
+from glayers.metrics.old import resampling
+from glayers.metrics.old.checks import shares
+from glayers.metrics.old.resampling import Resampling, plan_resampling
 from tests.strategies import Numbers
 
 LABELS: Numbers = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 3], [1, 2, 14, 23]))

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glayers import metrics
-from glayers.metrics import reweighted
-from glayers.metrics.bootstrap import Settings
-from glayers.metrics.resampling import Resampling
-from glayers.metrics.reweighted import STATISTICS, Rows, evaluate
+from glayers.metrics import old as metrics
+from glayers.metrics.old import reweighted
+from glayers.metrics.old.bootstrap import Settings
+from glayers.metrics.old.resampling import Resampling
+from glayers.metrics.old.reweighted import STATISTICS, Rows, evaluate
 from tests.strategies import Case, Numbers, cases, make_case
 
 FIXED_EDGES = {"ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}

@@ -3,8 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from glayers import BadPredictions, GlayersWarning, metrics
-from glayers.metrics.scorecard import score_checked_logits
+from glayers import BadPredictions, GlayersWarning
+from glayers.metrics import old as metrics
+from glayers.metrics.old.scorecard import score_checked_logits
 from tests.strategies import make_case
 
 

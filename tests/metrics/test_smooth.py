@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import relplot
 
-from glayers import metrics
+from glayers.metrics import old as metrics
 
 
 @pytest.mark.parametrize("n", [50, 1_000, 20_000])

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from glayers import BadPredictions, Predictions, metrics
+from glayers import BadPredictions, Predictions
+from glayers.metrics import old as metrics
 
 LOGITS = np.array([[2.0, 0.0, 1.0], [0.5, 1.5, 0.0], [-1.0, 3.0, 0.25], [0.0, 0.1, 0.2]])
 LABELS = np.array([2, 0, 1, 1])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from glayers.metrics import MethodRanks, PairedDifferences, paired_differences, rank_methods
+from glayers.metrics.old import MethodRanks, PairedDifferences, paired_differences, rank_methods
 from glayers.report import plots
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers

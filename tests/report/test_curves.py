@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from glayers import metrics
 from glayers.errors import BadPredictions
-from glayers.metrics.bins import Binning
+from glayers.metrics import old as metrics
+from glayers.metrics.old.bins import Binning
 from glayers.report.curves import (
     calibration_map,
     class_gaps,

@@ -3,7 +3,8 @@ from importlib.metadata import PackageNotFoundError
 import numpy as np
 import pytest
 
-from glayers import Predictions, compare, metrics
+from glayers import Predictions, compare
+from glayers.metrics import old as metrics
 from glayers.report.html.data_checks import data_checks
 from glayers.report.html.fits import fits, seeds, stories, told_story, versions
 from glayers.report.html.measuring import METRICS, Measurements, measure

@@ -13,8 +13,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from glayers import metrics
 from glayers.errors import BadPredictions, GlayersError
+from glayers.metrics import old as metrics
 from glayers.report import plots
 from glayers.report.curves import event_scores, ks_curves, reliability
 from glayers.report.plots.style import SMALL, TEXT

@@ -20,7 +20,7 @@ from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.logits import probabilities_of
 from glayers.maps import Chain
 from glayers.maps.transparent import hidden_width, layer_shapes
-from glayers.metrics import brier_sum, nll_from_logits
+from glayers.metrics.old import brier_sum, nll_from_logits
 from glayers.predictions import Predictions
 
 

@@ -18,7 +18,7 @@ from glayers.fitting.diagnostics import Diagnostics, label_facts
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference
 from glayers.maps.order_preserving import General, Invariant, OrderPreservingStep, SharedCurve
-from glayers.metrics import nll_from_logits
+from glayers.metrics.old import nll_from_logits
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 

@@ -25,7 +25,7 @@ from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain
 from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.maps.layouts import n_learned
-from glayers.metrics import nll_from_logits
+from glayers.metrics.old import nll_from_logits
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 

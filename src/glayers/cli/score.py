@@ -6,9 +6,9 @@ import typer
 
 from glayers.cli.arguments import AsJson, Labels, Part, Predicted, Quiet, Seed, name_of, source
 from glayers.cli.runtime import FLAG, show, show_json, title, verb
-from glayers.metrics import Intervals, Scorecard, intervals_from_logits, ks_test
-from glayers.metrics.scorecard import score_checked_logits
-from glayers.metrics.verdicts import CalibrationTest
+from glayers.metrics.old import Intervals, Scorecard, intervals_from_logits, ks_test
+from glayers.metrics.old.scorecard import score_checked_logits
+from glayers.metrics.old.verdicts import CalibrationTest
 from glayers.predictions import Predictions, read_parts, read_predictions
 from glayers.predictions.contents import WHOLE_FILE
 from glayers.report.tables import interval_table, score_table, tested, verdict

@@ -1,81 +1,51 @@
-"""Probabilities and labels -> numbers: pure functions, NumPy only, weights everywhere."""
+"""Predictions -> numbers: metrics of calibration and accuracy, their intervals, and tests.
 
-from glayers.metrics.all_classes import ClasswiseTest, classwise_ks_test, mean_class_ks_test
-from glayers.metrics.bins import (
-    class_ece,
+Every metric takes an array of probabilities with labels, `Predictions`, or (for one event) `Confidences`.
+"""
+
+from glayers.metrics.binned import (
     classwise_ece,
     debiased_ece,
     debiased_rms_calibration_error,
     ece,
-    ece_of,
+    ece_per_class,
     mce,
     rms_calibration_error,
 )
 from glayers.metrics.bootstrap import Interval
-from glayers.metrics.canonical import skce, skce_test
-from glayers.metrics.consistency import consistency_test
-from glayers.metrics.corrections import adjust
-from glayers.metrics.decomposition import (
-    ConsistencyBand,
-    Decomposition,
-    classwise_corp,
-    corp,
-    corp_band,
-    top_class_corp,
-)
-from glayers.metrics.inference import (
-    class_ks_test,
-    ece_test,
-    ks_test,
-    ks_test_of,
-    ks_within_top_test,
-    subset_ks_test,
-)
-from glayers.metrics.intervals import Intervals, intervals, intervals_from_logits
-from glayers.metrics.ks import (
-    class_ks,
-    classwise_ks,
-    ks_error,
-    ks_error_of,
-    ks_within_top,
-    mean_top_ks,
-    subset_ks,
-)
-from glayers.metrics.pairs import Difference, PairedDifferences, paired_differences, paired_differences_from_logits
-from glayers.metrics.ranks import MethodRanks, rank_methods
-from glayers.metrics.scorecard import Scorecard, scorecard, scorecard_from_logits
-from glayers.metrics.scores import (
-    ProperScores,
-    accuracy,
-    brier,
-    brier_sum,
-    nll,
-    nll_from_logits,
-    proper_scores,
-    top_k_accuracy,
-)
-from glayers.metrics.smooth import smooth_ece, smooth_ece_of
-from glayers.metrics.verdicts import CalibrationTest
+from glayers.metrics.calibration_tests import CalibrationTest, consistency_test, ece_test, ks_test
+from glayers.metrics.class_tests import ClasswiseTest, classwise_ks_test, ks_test_per_class
+from glayers.metrics.corp import ConsistencyBand, Decomposition, classwise_corp, corp, corp_band
+from glayers.metrics.differences import Difference, PairedDifferences, adjust, paired_differences
+from glayers.metrics.events import Event, label, one_of, rank, top, within_top
+from glayers.metrics.intervals import Intervals, intervals
+from glayers.metrics.ks import classwise_ks, ks, ks_per_class, mean_top_ks
+from glayers.metrics.method_ranks import MethodRanks, rank_methods
+from glayers.metrics.metric import Metric
+from glayers.metrics.registry import METRICS
+from glayers.metrics.scorecard import Scorecard, scorecard
+from glayers.metrics.scores import accuracy, brier, brier_sum, mean_confidence, nll, spherical, top_k_accuracy
+from glayers.metrics.skce import skce, skce_test
+from glayers.metrics.smooth import smooth_ece
 
 __all__ = [
+    "METRICS",
     "CalibrationTest",
     "ClasswiseTest",
     "ConsistencyBand",
     "Decomposition",
     "Difference",
+    "Event",
     "Interval",
     "Intervals",
     "MethodRanks",
+    "Metric",
     "PairedDifferences",
-    "ProperScores",
     "Scorecard",
     "accuracy",
     "adjust",
     "brier",
     "brier_sum",
-    "class_ece",
-    "class_ks",
-    "class_ks_test",
     "classwise_corp",
     "classwise_ece",
     "classwise_ks",
@@ -86,34 +56,29 @@ __all__ = [
     "debiased_ece",
     "debiased_rms_calibration_error",
     "ece",
-    "ece_of",
+    "ece_per_class",
     "ece_test",
     "intervals",
-    "intervals_from_logits",
-    "ks_error",
-    "ks_error_of",
+    "ks",
+    "ks_per_class",
     "ks_test",
-    "ks_test_of",
-    "ks_within_top",
-    "ks_within_top_test",
+    "ks_test_per_class",
+    "label",
     "mce",
-    "mean_class_ks_test",
+    "mean_confidence",
     "mean_top_ks",
     "nll",
-    "nll_from_logits",
+    "one_of",
     "paired_differences",
-    "paired_differences_from_logits",
-    "proper_scores",
+    "rank",
     "rank_methods",
     "rms_calibration_error",
     "scorecard",
-    "scorecard_from_logits",
     "skce",
     "skce_test",
     "smooth_ece",
-    "smooth_ece_of",
-    "subset_ks",
-    "subset_ks_test",
-    "top_class_corp",
+    "spherical",
+    "top",
     "top_k_accuracy",
+    "within_top",
 ]

@@ -1,66 +1,44 @@
-"""A statistic at the sample, with each block left out and at each resample -> its standard error and its interval.
+"""Rows, weights, groups and a seed -> row weights of bootstrap resamples, and intervals from what metrics make of them.
 
-Percentile: the middle of what the resamples gave. BCa ("bias-corrected and accelerated") moves both ends, for the
-statistic being off on average and for its spread changing with its value. Efron, "Better Bootstrap Confidence
-Intervals", Journal of the American Statistical Association, 1987.
+A resample draws as many units as there are, with replacement; the data itself is never copied. A unit is a row, or a
+whole group where groups are given. Whole-number weights count rows (`events.py`), so a row of weight 2 is two units, as
+if the row were there twice. Any other weights go along with their rows.
+
+A percentile interval is the middle of what the resamples gave. A BCa interval ("bias-corrected and accelerated") moves
+both ends, because the statistic may be off on average and its spread may change with its value. Efron, "Better
+Bootstrap Confidence Intervals", Journal of the American Statistical Association, 1987.
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Floats, Ints
+from glayers.arrays import Array, Floats, Ints
+from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.resampling import Resampling, plan_resampling
-from glayers.settings import number_between, whole_number
+from glayers.metrics.events import Rows, Scored
+from glayers.metrics.metric import Block, Metric
+from glayers.metrics.redrawing import group_numbers, repeated_rows
+from glayers.metrics.registry import evaluate, n_passes
+from glayers.progress import progress_bar
 
 Method: TypeAlias = Literal["bca", "percentile"]
-_METHODS: tuple[Method, ...] = ("bca", "percentile")
+_ENTRIES = 400_000  # of the weights of one block: 3 MB, so that a block and what is made of it stay in the cache
+_MOST_BLOCKS = 100  # left out: the noise of an acceleration, 0.4 / blocks, moves an end by 1/60 of a standard error
 _NORMAL = NormalDist()
-_ALL_BUT_1 = math.nextafter(1.0, 0.0)  # no normal quantile is known of 1 itself
+_BELOW_1 = math.nextafter(1.0, 0.0)  # 1 itself has no normal quantile
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How many resamples of what kind, and what becomes of them."""
-
-    n_resamples: int
-    level: float
-    method: Method
-    stratify: bool
-    random_state: int | None
-    progress: bool | None
-
-    def __post_init__(self) -> None:
-        whole_number(self.n_resamples, "n_resamples", least=2)
-        number_between(self.level, "level", 0, 1)
-        if self.method not in _METHODS:
-            raise BadPredictions(f"method must be 'bca' or 'percentile'; got {self.method!r}")
-        if self.random_state is not None:
-            whole_number(self.random_state, "random_state", least=0)
-
-    def plan(self, labels: Ints, weights: object, groups: object) -> Resampling:
-        """Plan the resamples of these rows, with a jackknife where BCa intervals need one."""
-        return plan_resampling(
-            labels,
-            weights,
-            groups,
-            n_resamples=self.n_resamples,
-            jackknife=self.method == "bca",
-            stratify=self.stratify,
-            random_state=self.random_state,
-        )
-
-
 class Interval(NamedTuple):
-    """A number, the ends of its interval, its standard error, and how far resamples lie above it on average.
+    """A value, its confidence interval, its standard error, and the mean of the resamples minus the value.
 
-    `doubtful` says that they lie off by more than a quarter of the standard error, which bootstrap intervals do not
-    forgive. Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 10.3.
+    An interval is `unreliable` if the bias exceeds a quarter of the standard error. Efron and Tibshirani, "An
+    Introduction to the Bootstrap", 1993, section 10.3.
     """
 
     value: float
@@ -70,9 +48,36 @@ class Interval(NamedTuple):
     bias: float
 
     @property
-    def doubtful(self) -> bool:
-        """Whether the interval is not to be trusted."""
+    def unreliable(self) -> bool:
+        """Whether the interval should not be trusted."""
         return abs(self.bias) > max(self.standard_error / 4, _SAME)
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Settings of a bootstrap: how many resamples of what kind, and which intervals."""
+
+    n_resamples: int = 1000
+    level: float = 0.95
+    method: Method = "bca"
+    stratify: bool = False
+    random_state: int | None = 0
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        whole_number(self.n_resamples, "n_resamples", least=2)
+        number_between(self.level, "level", 0, 1)
+        if self.method not in ("bca", "percentile"):
+            raise BadPredictions(f"method must be 'bca' or 'percentile'; got {self.method!r}")
+        if self.random_state is not None:
+            whole_number(self.random_state, "random_state", least=0)
+
+    def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
+        """Evaluate metrics at the sample, with each block left out, and at each resample."""
+        plan = plan_resampling(rows, self)
+        with progress_bar(self.progress, what, n_passes(rows, metrics) * plan.n_batches) as advance:
+            found = evaluate(rows, metrics, plan.blocks, advance)
+        return {name: Bootstrapped.of(columns, plan.n_left_out) for name, columns in found.items()}
 
 
 class Bootstrapped(NamedTuple):
@@ -83,21 +88,25 @@ class Bootstrapped(NamedTuple):
     drawn: Floats
 
     @classmethod
-    def of(cls, columns: Floats, resampling: Resampling) -> "Bootstrapped":
+    def of(cls, columns: Floats, n_left_out: int) -> "Bootstrapped":
         """Take apart the columns of a resampling."""
-        return cls(float(columns[0]), *np.split(columns[1:], [resampling.n_blocks]))
+        return cls(float(columns[0]), *np.split(columns[1:], [n_left_out]))
+
+    def minus(self, other: "Bootstrapped") -> "Bootstrapped":
+        """Return the difference of two statistics on the same resamples."""
+        return Bootstrapped(self.value - other.value, self.left_out - other.left_out, self.drawn - other.drawn)
 
     def interval(self, level: float) -> Interval:
-        """The percentile interval, or the BCa interval where blocks were left out and every resample is finite."""
+        """Return the percentile interval, or BCa where blocks were left out and every resample is finite."""
         finite = bool(np.isfinite(self.drawn).all())
         with np.errstate(over="ignore"):  # losses of 1e300 have a spread that float64 cannot hold
             error = float(self.drawn.std(ddof=1)) if finite else math.inf
-        shares = [(1 - level) / 2, min((1 + level) / 2, _ALL_BUT_1)]
+        quantiles = [(1 - level) / 2, min((1 + level) / 2, _BELOW_1)]
         if len(self.left_out) and finite:
-            shares = [self._bca_share(share) for share in shares]
+            quantiles = [self._bca_quantile(q) for q in quantiles]
         ordered = np.sort(self.drawn)
-        # The j-th of R ordered resamples has the share j / (R + 1) of the distribution below it; round outwards.
-        low, high = ((len(ordered) + 1) * share for share in shares)
+        # The j-th of R ordered resamples is the j / (R + 1) quantile; round outwards.
+        low, high = ((len(ordered) + 1) * q for q in quantiles)
         ends = np.clip([math.floor(low + 1e-9), math.ceil(high - 1e-9)], 1, len(ordered)) - 1
         return Interval(
             value=self.value,
@@ -107,15 +116,15 @@ class Bootstrapped(NamedTuple):
             bias=float(self.drawn.mean()) - self.value if finite else 0.0,
         )
 
-    def _bca_share(self, share: float) -> float:
-        """Phi(z0 + (z0 + z) / (1 - a (z0 + z))) for the share Phi(z), with the bias z0 and the acceleration a."""
+    def _bca_quantile(self, quantile: float) -> float:
+        """Phi(z0 + (z0 + z) / (1 - a (z0 + z))) for the quantile Phi(z), with the bias z0 and the acceleration a."""
         n_resamples = len(self.drawn)
         below = np.count_nonzero(self.drawn < self.value - _SAME)
         above = np.count_nonzero(self.drawn > self.value + _SAME)
-        # Ties count half. All resamples on one side say no more than that the other has a share below 1 / 2R.
-        share_below = (n_resamples + below - above) / (2 * n_resamples)
-        bias = _NORMAL.inv_cdf(min(max(share_below, 0.5 / n_resamples), 1 - 0.5 / n_resamples))
-        z = bias + _NORMAL.inv_cdf(share)
+        # Ties count half. If all resamples lie on one side, the other side has a probability below 1 / 2R.
+        rate_below = (n_resamples + below - above) / (2 * n_resamples)
+        bias = _NORMAL.inv_cdf(min(max(rate_below, 0.5 / n_resamples), 1 - 0.5 / n_resamples))
+        z = bias + _NORMAL.inv_cdf(quantile)
         # Past the pole of the formula lies the far end of the distribution.
         return _NORMAL.cdf(bias + z / max(1 - self._acceleration() * z, 1e-3))
 
@@ -127,3 +136,111 @@ class Bootstrapped(NamedTuple):
             return 0.0
         pulls = pulls / largest  # so that no cube leaves what float64 can hold
         return float((pulls**3).sum()) / (6 * float((pulls**2).sum()) ** 1.5)
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """What to draw, how often and from which seed; every pass over `blocks` gives the same bytes.
+
+    Units stand in slots, sorted by stratum; `starts` and `sizes` say where a slot's stratum begins and how long it is.
+    """
+
+    factors: Floats
+    groups: Ints | None  # None where each row is a unit
+    slots: Ints
+    starts: Ints
+    sizes: Ints
+    row_weights: Floats | None  # None where weights count rows
+    n_resamples: int
+    n_left_out: int  # blocks of the jackknife
+    seed: np.random.SeedSequence
+
+    @property
+    def n_columns(self) -> int:
+        """The sample itself, then the jackknife's blocks, then the resamples."""
+        return 1 + self.n_left_out + self.n_resamples
+
+    @property
+    def n_batches(self) -> int:
+        """How many blocks of weights one pass yields."""
+        return -(-self.n_columns // self._width)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the columns in blocks that fit the cache: the sample, each block left out, each resample."""
+        columns = self._columns()
+        for first in range(0, self.n_columns, self._width):
+            counts = np.empty((self._n_units, min(self._width, self.n_columns - first)))
+            for place in range(counts.shape[1]):
+                counts[:, place] = next(columns)
+            yield self._block(counts)
+
+    @property
+    def _width(self) -> int:
+        return max(4, _ENTRIES // len(self.factors))
+
+    @property
+    def _n_units(self) -> int:
+        return len(self.factors) if self.groups is None else int(self.groups.max()) + 1
+
+    def _columns(self) -> Iterator[Array]:
+        """Yield how often each unit counts, column by column."""
+        yield np.bincount(self.slots, minlength=self._n_units)
+        rng = np.random.default_rng(self.seed)
+        for kept in self._jackknife(rng):
+            yield np.bincount(self.slots, weights=kept, minlength=self._n_units)
+        for _ in range(self.n_resamples):
+            drawn = self.starts + (rng.random(len(self.slots)) * self.sizes).astype(np.int64)
+            yield np.bincount(self.slots[drawn], minlength=self._n_units)
+
+    def _jackknife(self, rng: np.random.Generator) -> Iterator[Floats]:
+        """Yield weights of the slots with one block left out; the rest of its stratum is weighted up instead."""
+        # Slots of one stratum in random order, dealt out like cards: every block has its part of every stratum.
+        block = np.empty(len(self.slots), dtype=np.int64)
+        shuffled = np.lexsort((rng.random(len(self.slots)), self.starts))
+        block[shuffled] = np.arange(len(self.slots)) % max(1, self.n_left_out)
+        for left_out in range(self.n_left_out):
+            stays = block != left_out
+            staying = np.bincount(self.starts, weights=stays, minlength=len(self.slots))[self.starts]
+            yield np.where(staying > 0, stays * self.sizes / np.maximum(staying, 1), 1.0)
+
+    def _block(self, counts: Floats) -> Block:
+        """Turn counts of units (units, b), which are overwritten, into weights of rows."""
+        raw = counts if self.groups is None else counts[self.groups]
+        raw *= self.factors[:, None]
+        sums = raw.sum(axis=0)
+        totals = sums if self.row_weights is None else sums**2 / (self.row_weights @ raw)
+        raw /= sums
+        return Block(raw, totals)
+
+
+def plan_resampling(rows: Rows | Scored, settings: Bootstrap) -> Resampling:
+    """Decide what a unit is and where it may be drawn; BCa intervals also need the jackknife's blocks."""
+    strata = rows.strata
+    n_rows = len(strata)
+    given = np.ones(n_rows) if rows.given_weights is None else rows.given_weights
+    whole = bool((given == np.floor(given)).all())
+    if not whole:  # a common factor changes nothing, and squares of tiny weights would vanish; powers of 2 are exact
+        given = np.ldexp(given, -np.frexp(given.max())[1])
+    numbers = None if rows.groups is None else group_numbers(rows.groups, n_rows)
+    if numbers is not None and settings.stratify:
+        raise BadPredictions("units are drawn by class or by group, not both; pass stratify=False, or groups=None")
+    repeated = repeated_rows(rows.given_weights) if numbers is None else None
+    slots = np.flatnonzero(given if numbers is None else np.bincount(numbers, weights=given))
+    slots = slots if repeated is None else repeated
+    if len(slots) < 2:
+        what = "rows" if numbers is None else "groups"
+        raise BadPredictions(f"resampling needs at least 2 {what} of positive weight; got {len(slots)}")
+    strata = strata[slots] if settings.stratify else np.zeros(len(slots), dtype=np.int64)
+    order = np.argsort(strata, kind="stable")
+    _, first, size = np.unique(strata[order], return_index=True, return_counts=True)
+    return Resampling(
+        factors=np.ones(n_rows) if whole and numbers is None else given,
+        groups=numbers,
+        slots=slots[order],
+        starts=np.repeat(first, size),
+        sizes=np.repeat(size, size),
+        row_weights=None if whole else given,
+        n_resamples=settings.n_resamples,
+        n_left_out=min(len(slots), _MOST_BLOCKS) if settings.method == "bca" else 0,
+        seed=np.random.SeedSequence(settings.random_state),
+    )

@@ -1,48 +1,426 @@
-"""Checked probabilities and labels -> one event a row: the score it was given and whether it happened.
+"""Predictions -> events: for each row the score a model gave, whether the event happened, and the weight of the row.
 
-"The class at this rank is the label", "the label is among the r highest", "the label is this class", "in this set": a
-calibrated model is right about each of them, so each can be measured and tested.
+Every calibration metric is about one event per row: "the top class is the label", "the class at rank 2 is the label",
+"the label is among the top 5", "the label is cat". A calibrated model is right about each of them.
+
+This is also the one place that checks what a caller passes. Reading 25 million probabilities only to check them would
+cost more than most metrics. So shapes and labels are always checked, and values where a metric reads them anyway;
+`scorecard`, `intervals` and the tests that redraw labels check everything.
+
+Weights are divided by their sum. Where a metric needs the number of rows, whole-number weights count rows, so a weight
+of 2 is the row twice; other weights count as Kish's effective size (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 
-from glayers.metrics.checks import Checked, Scored, top
-from glayers.metrics.ranking import label_ranks_within, top_scores
-from glayers.probabilities import refuse_outside_unit_interval
-from glayers.settings import class_numbers, whole_number
+from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats, to_numpy
+from glayers.checks import (
+    check_labels,
+    check_probability_rows,
+    check_weights,
+    class_numbers,
+    refuse_outside_unit_interval,
+    whole_number,
+)
+from glayers.errors import BadPredictions
+from glayers.metrics.metric import Shared
+from glayers.predictions.predictions import Confidences, Predictions
 
 
-def rank_event(checked: Checked, rank: int) -> Scored:
-    """The class at this rank of the row, 1 for the highest, is the label."""
-    rank = whole_number(rank, "rank", 1, checked.probabilities.shape[1])
-    if rank == 1:
-        return top(checked)
-    scores = top_scores(checked, rank)
-    return checked.event(scores[:, -1], label_ranks_within(checked, scores) == rank - 1)
+class Event(ABC):
+    """Something that happens or not in each row, to which the model gives a probability.
+
+    Use `top`, `rank`, `within_top`, `label` or `one_of` to make one, and pass it as `event=` to a metric, test, curve
+    or figure. Events are hashable, and `name` says what they are.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the event is, in words."""
+
+    @abstractmethod
+    def of(self, rows: "Rows") -> "Scored":
+        """Return the score and the outcome of each row."""
+
+    def confidences(
+        self, probabilities: object, labels: object = None, *, sample_weight: object = None, groups: object = None
+    ) -> Confidences:
+        """Return the score and the outcome of each row as `Confidences`, to measure the same event several times.
+
+        >>> within_top(2).confidences([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [0, 2]).confidence.tolist()
+        [0.75, 0.75]
+        """
+        rows = check_event(probabilities, labels, sample_weight, groups, self)
+        return Confidences(rows.scores, rows.hits, rows.given_weights, rows.groups)
+
+    def __str__(self) -> str:
+        return self.name
 
 
-def within_top_event(checked: Checked, r: int) -> Scored:
-    """The label is among the r highest classes; the score is the sum of their probabilities."""
-    r = whole_number(r, "r", 1, checked.probabilities.shape[1])
-    scores = top_scores(checked, r)
-    sums = scores.sum(axis=1)
-    refuse_outside_unit_interval(sums, f"sums of the {r} highest probabilities")
-    return checked.event(sums, label_ranks_within(checked, scores) < r)
+@dataclass(frozen=True)
+class _Rank(Event):
+    rank: int
+
+    @property
+    def name(self) -> str:
+        return "top class" if self.rank == 1 else f"rank {self.rank}"
+
+    def of(self, rows: "Rows") -> "Scored":
+        place = whole_number(self.rank, "rank", 1, rows.n_classes)
+        if place == 1:
+            return rows.top
+        scores = rows.top_scores(place)
+        return rows.scored(scores[:, -1], rows.label_ranks_within(scores) == place - 1)
 
 
-def class_event(checked: Checked, class_number: int) -> Scored:
-    """The label is this class."""
-    c = whole_number(class_number, "class_number", 0, checked.probabilities.shape[1] - 1)
-    scores = checked.probabilities[:, c].astype(np.float64)
-    refuse_outside_unit_interval(scores, "probabilities")
-    return checked.event(scores, checked.labels == c)
+@dataclass(frozen=True)
+class _WithinTop(Event):
+    r: int
+
+    @property
+    def name(self) -> str:
+        return f"within top {self.r}"
+
+    def of(self, rows: "Rows") -> "Scored":
+        r = whole_number(self.r, "r", 1, rows.n_classes)
+        scores = rows.top_scores(r)
+        sums = scores.sum(axis=1)
+        refuse_outside_unit_interval(sums, f"sums of the {r} highest probabilities")
+        return rows.scored(sums, rows.label_ranks_within(scores) < r)
 
 
-def subset_event(checked: Checked, subset: Iterable[int]) -> Scored:
-    """The label is in this set of classes; the score is the sum of their probabilities."""
-    chosen = class_numbers(subset, "subset", checked.probabilities.shape[1])
-    scores = checked.probabilities[:, chosen].sum(axis=1, dtype=np.float64)
-    refuse_outside_unit_interval(scores, "sums of the probabilities of the subset")
-    return checked.event(scores, np.isin(checked.labels, chosen))
+@dataclass(frozen=True)
+class _Label(Event):
+    label: int | str
+
+    @property
+    def name(self) -> str:
+        return f"class {self.label}"
+
+    def of(self, rows: "Rows") -> "Scored":
+        c = whole_number(rows.class_number(self.label), "label", 0, rows.n_classes - 1)
+        scores = rows.probabilities[:, c].astype(np.float64)
+        refuse_outside_unit_interval(scores, "probabilities")
+        return rows.scored(scores, rows.labels == c)
+
+
+@dataclass(frozen=True)
+class _OneOf(Event):
+    classes: tuple[int | str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"one of {len(self.classes)} classes"
+
+    def of(self, rows: "Rows") -> "Scored":
+        chosen = class_numbers([rows.class_number(c) for c in self.classes], "one_of", rows.n_classes)
+        scores = rows.probabilities[:, chosen].sum(axis=1, dtype=np.float64)
+        refuse_outside_unit_interval(scores, "sums of the probabilities of these classes")
+        return rows.scored(scores, np.isin(rows.labels, chosen))
+
+
+top: Event = _Rank(1)
+
+
+def rank(r: int) -> Event:
+    """Return the event "the class at rank r of the row is the label".
+
+    Parameters
+    ----------
+    r
+        The rank, 1 for the class with the highest probability. Of equal probabilities the lower class number is first.
+
+    Returns
+    -------
+    Event
+        Its score is the probability of that class. `rank(1)` is `top`.
+
+    Examples
+    --------
+    >>> rank(2).name, rank(1) == top
+    ('rank 2', True)
+    """
+    return _Rank(r)
+
+
+def within_top(r: int) -> Event:
+    """Return the event "the label is among the r classes with the highest probabilities".
+
+    Parameters
+    ----------
+    r
+        The number of classes.
+
+    Returns
+    -------
+    Event
+        Its score is the sum of the r highest probabilities. Gupta et al., ICLR 2021, call it within-top-r.
+
+    Examples
+    --------
+    >>> within_top(5).name
+    'within top 5'
+    """
+    return _WithinTop(r)
+
+
+def label(c: int | str) -> Event:
+    """Return the event "the label is this class".
+
+    Parameters
+    ----------
+    c
+        A class number, or a class name if the metric is given `Predictions` with `class_names`.
+
+    Returns
+    -------
+    Event
+        Its score is the probability of the class.
+
+    Examples
+    --------
+    >>> label("cat").name
+    'class cat'
+    """
+    return _Label(c)
+
+
+def one_of(classes: Iterable[int | str]) -> Event:
+    """Return the event "the label is one of these classes".
+
+    Parameters
+    ----------
+    classes
+        Class numbers or names, as in `label`.
+
+    Returns
+    -------
+    Event
+        Its score is the sum of their probabilities. Calibration in all classes at once implies it for every set:
+        Rahimi et al., "Post-hoc Calibration of Neural Networks by g-Layers", 2020.
+
+    Examples
+    --------
+    >>> one_of([0, 2, 5]).name
+    'one of 3 classes'
+    """
+    return _OneOf(tuple(classes))
+
+
+@dataclass(frozen=True, eq=False)
+class Scored(Shared):
+    """One event per row: its score, whether it happened (1 or 0), and weights that sum to 1.
+
+    `total` is the number of rows the weights stand for, `given_weights` the weights as passed.
+    """
+
+    scores: Floats
+    hits: Floats
+    weights: Floats
+    total: float
+    given_weights: Floats | None = None
+    groups: Array | None = None
+
+    def repeated(self, rows: Ints, groups: Ints | None) -> Self:
+        """Return these rows, all of one weight."""
+        n = len(rows)
+        return type(self)(self.scores[rows], self.hits[rows], np.full(n, 1 / n), float(n), None, groups)
+
+    @property
+    def top(self) -> "Scored":
+        """The event itself, as `Rows.top` is for rows of probabilities."""
+        return self
+
+    @property
+    def strata(self) -> Ints:
+        """What a stratified bootstrap keeps the number of: rows that hit and rows that miss."""
+        return self.hits.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Shared):
+    """Probabilities (n, k), labels (n,), and weights as in `Scored`; logits where these are known.
+
+    `classes` are those that class-wise metrics add up, None for all: many classes are sorted some at a time.
+    """
+
+    probabilities: Array
+    labels: Ints
+    weights: Floats
+    total: float
+    given_weights: Floats | None = None
+    groups: Array | None = None
+    logits: Array | None = None
+    class_names: tuple[str, ...] | None = None
+    classes: range | None = None
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes."""
+        return int(self.probabilities.shape[1])
+
+    @property
+    def strata(self) -> Ints:
+        """What a stratified bootstrap keeps the number of: rows of each class."""
+        return self.labels
+
+    def repeated(self, rows: Ints, groups: Ints | None) -> Self:
+        """Return these rows, all of one weight."""
+        n, logits = len(rows), None if self.logits is None else self.logits[rows]
+        even = (np.full(n, 1 / n), float(n), None)
+        return type(self)(self.probabilities[rows], self.labels[rows], *even, groups, logits, self.class_names)
+
+    def scored(self, scores: Floats, hits: Bools) -> Scored:
+        """Return an event of these rows."""
+        return Scored(scores, hits.astype(np.float64), self.weights, self.total, self.given_weights, self.groups)
+
+    def class_number(self, c: int | str) -> int:
+        """Return the number of a class given by number or by name."""
+        if not isinstance(c, str):
+            return c
+        if self.class_names is None:
+            raise BadPredictions(
+                f"class {c!r} is a name, and class names are unknown here; pass the class number, or Predictions with "
+                f"class_names"
+            )
+        if c not in self.class_names:
+            raise BadPredictions(f"there is no class {c!r}; the classes are {', '.join(self.class_names):.200}")
+        return self.class_names.index(c)
+
+    @cached_property
+    def top(self) -> Scored:
+        """The event "the top class is the label"; of equal classes the first counts."""
+        best = np.empty(len(self.labels), dtype=np.int64)
+        scores = np.empty(len(self.labels))
+        for rows in row_blocks(*self.probabilities.shape):  # picked while the block is still in the cache
+            block = self.probabilities[rows]
+            best[rows] = block.argmax(axis=1)
+            scores[rows] = block[np.arange(len(block)), best[rows]]
+        refuse_outside_unit_interval(scores, "probabilities")
+        return self.scored(scores, best == self.labels)
+
+    @cached_property
+    def of_label(self) -> Floats:
+        """The probability given to the label of each row."""
+        return self.probabilities[np.arange(len(self.labels)), self.labels].astype(np.float64)
+
+    def top_scores(self, ranks: int) -> Floats:
+        """Return the `ranks` highest probabilities of each row, highest first, (n, ranks)."""
+        others = self.n_classes - ranks
+        result = np.empty((len(self.labels), ranks))
+        for rows in row_blocks(*self.probabilities.shape):
+            block = np.partition(self.probabilities[rows], others, axis=1)[:, others:]
+            result[rows] = np.sort(block, axis=1)[:, ::-1]
+        refuse_outside_unit_interval(result, "probabilities")
+        return result
+
+    @cached_property
+    def label_ranks(self) -> Ints:
+        """The place of the label among the classes of its row, 0 for the highest."""
+        return _label_ranks(self.probabilities, self.labels)
+
+    def label_ranks_within(self, scores: Floats) -> Ints:
+        """Return the place of the label where it is among these top scores, and their number or more where not."""
+        own = self.of_label
+        ranks = np.count_nonzero(scores > own[:, None], axis=1)
+        # A row must be read again only where its label ties with another class, perhaps one beyond the last score.
+        tied = (np.count_nonzero(scores == own[:, None], axis=1) > 1) | (scores[:, -1] == own)
+        if tied.any():
+            rows = np.flatnonzero(tied)
+            ranks[rows] = _label_ranks(self.probabilities[rows], self.labels[rows])
+        return ranks
+
+
+def _label_ranks(probabilities: Array, labels: Ints) -> Ints:
+    ranks = np.empty(len(labels), dtype=np.int64)
+    for rows in row_blocks(*probabilities.shape):
+        block, label = probabilities[rows], labels[rows]
+        own = block[np.arange(len(block)), label][:, None]
+        before = (block == own) & (np.arange(block.shape[1]) < label[:, None])
+        ranks[rows] = np.count_nonzero(block > own, axis=1) + np.count_nonzero(before, axis=1)
+    return ranks
+
+
+def check_rows(
+    given: object, labels: object = None, sample_weight: object = None, groups: object = None, *, strict: bool = False
+) -> Rows:
+    """Check the probabilities of all classes and what comes with them; `strict` checks every value."""
+    rows = check_any(given, labels, sample_weight, groups, strict=strict)
+    if isinstance(rows, Scored):
+        raise BadPredictions(
+            "this metric needs the probabilities of all classes; Confidences hold one number per row. Pass Predictions "
+            "or an array of probabilities"
+        )
+    return rows
+
+
+def check_event(
+    given: object,
+    labels: object = None,
+    sample_weight: object = None,
+    groups: object = None,
+    event: Event = top,
+    *,
+    strict: bool = False,
+) -> Scored:
+    """Check what was passed and return one event of it."""
+    rows = check_any(given, labels, sample_weight, groups, strict=strict)
+    if not isinstance(event, Event):
+        raise BadPredictions(f"event must be top, rank(r), within_top(r), label(c) or one_of(classes); got {event!r}")
+    if isinstance(rows, Rows):
+        return event.of(rows)
+    if event != top:
+        raise BadPredictions(
+            f"Confidences hold the score of one event, so there is no {event.name}; leave event out, or pass "
+            f"Predictions or an array of probabilities"
+        )
+    return rows
+
+
+def check_any(
+    given: object, labels: object = None, sample_weight: object = None, groups: object = None, *, strict: bool = False
+) -> Rows | Scored:
+    """Check an array of probabilities with its labels, `Predictions` or `Confidences`."""
+    if isinstance(given, Rows | Scored):  # checked before, by another metric
+        return given
+    if isinstance(given, Predictions | Confidences):
+        passed = {"labels": labels, "sample_weight": sample_weight, "groups": groups}
+        for name, value in passed.items():
+            if value is not None:
+                raise BadPredictions(f"{name} come with the {type(given).__name__}; leave {name} out here")
+        extras = (*_shares(given.weights, len(given)), given.weights, given.groups)
+        if isinstance(given, Confidences):
+            return Scored(given.confidence, given.correct.astype(np.float64), *extras)
+        return Rows(given.probabilities(), given.labels, *extras, given.logits, given.class_names)
+    probabilities = to_floats(given, "probabilities")
+    if probabilities.ndim != 2 or probabilities.shape[1] < 2 or len(probabilities) == 0:
+        raise BadPredictions(
+            f"probabilities must have shape (rows, classes) with at least 1 row and 2 classes; got "
+            f"{probabilities.shape}. For p of class 1 alone, pass np.column_stack([1 - p, p]); for a confidence and "
+            f"whether it was correct, pass Confidences(confidence, correct)"
+        )
+    if labels is None:
+        raise BadPredictions("labels are missing; pass the class number of each row after the probabilities")
+    n_rows = len(probabilities)
+    truth = check_labels(labels, *probabilities.shape)
+    weights = None if sample_weight is None else check_weights(sample_weight, n_rows)
+    units = None if groups is None else to_numpy(groups, "groups")
+    if strict:
+        check_probability_rows(probabilities)
+    return Rows(probabilities, truth, *_shares(weights, n_rows), weights, units)
+
+
+def _shares(weights: Floats | None, n_rows: int) -> tuple[Floats, float]:
+    """Return weights that sum to 1, and how many rows they stand for."""
+    if weights is None:
+        return np.full(n_rows, 1.0 / n_rows), float(n_rows)
+    total = float(weights.sum())
+    shares = weights / total
+    return shares, total if (weights == np.floor(weights)).all() else 1 / float(shares @ shares)

@@ -1,129 +1,257 @@
-"""Probabilities and labels -> KS calibration errors: the largest gap between cumulative score and cumulative truth.
+"""Predictions -> KS calibration errors: the largest gap between cumulative score and cumulative truth.
 
-No bins and no settings. Sort rows by score and add up (score - hit) / n; a calibrated model keeps the running sum near
-zero. Rows of equal score enter together, so the order of rows never matters. Gupta et al., "Calibration of Neural
-Networks using Splines", ICLR 2021; ranks, top-r and subsets as in the g-layers paper.
+KS has no bins and no settings. Sort rows by score and add up weight * (score - hit): a calibrated model keeps the
+running sum near zero. Rows of equal score enter together, so the order of rows never matters. Gupta et al.,
+"Calibration of Neural Networks using Splines", ICLR 2021; ranks, top-r and subsets as in the g-layers paper.
+
+For many weightings of the same rows (`RunningGaps`), rows are sorted once. The running sum rises at every row that
+misses and falls at every row that hits, so its extremes lie where it turns, whatever the weights. All rows between two
+turns can be added up first, and each block of weights is one sparse matrix product, segments x rows. Segments do not
+cross the edges of bins either, so they also give the ECE of each class.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Floats
-from glayers.metrics.checks import Checked, Scored, check, check_scored, top
-from glayers.metrics.ranking import label_ranks_within, top_scores
-from glayers.probabilities import refuse_outside_unit_interval
-from glayers.settings import class_numbers, whole_number
+from glayers.arrays import Bools, Floats, Ints
+from glayers.checks import refuse_outside_unit_interval, whole_number
+from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
+from glayers.metrics.metric import Block, Metric, score
 
-_COLUMNS_AT_ONCE = 32  # columns copied together: a cache line of a row is used whole
+EventsOf: TypeAlias = Callable[..., Iterator[tuple[Floats, Floats]]]  # scores and hits of each event
+N_BINS = 15
+_N_RANKS = 10
+_COLUMNS_AT_ONCE = 32  # columns copied together, so that a cache line of a row is used whole
 
 
-def ks_error_of(scores: object, hits: object, weights: object = None) -> float:
-    """KS error of any event: the score each row gave it, and whether it happened. Gupta et al., ICLR 2021.
+def ks(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+    """KS calibration error of an event: the largest gap between cumulative score and cumulative outcome.
 
-    Sorted, the gaps are 0.6 - 1 = -0.4, then -0.4 + 0.8 - 1 = -0.6, over 2 rows.
+    Parameters
+    ----------
+    probabilities
+        Array (n, k), `Predictions` or `Confidences`.
+    labels
+        Class numbers (n,); left out with `Predictions` and `Confidences`.
+    sample_weight
+        Row weights (n,).
+    event
+        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
 
-    >>> round(ks_error_of([0.8, 0.6], [True, True]), 12)
+    Returns
+    -------
+    float
+        A number from 0 to 1. Gupta et al., ICLR 2021.
+
+    Examples
+    --------
+    Sorted by score, the gaps are 0.6 - 0 = 0.6, then 0.6 + 0.7 - 1 = 0.3, over 2 rows.
+
+    >>> round(ks([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]), 12)
     0.3
-    """
-    return _largest_gap(check_scored(scores, hits, weights))
-
-
-def ks_error(probabilities: object, labels: object, weights: object = None, rank: int = 1) -> float:
-    """KS error of the class at the given rank of each row: 1 for the highest, the usual top-1 error.
-
-    Gupta et al., ICLR 2021.
-
-    >>> round(ks_error([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]), 12)
-    0.3
-    """
-    checked = check(probabilities, labels, weights)
-    rank = whole_number(rank, "rank", 1, _n_classes(checked))
-    if rank == 1:
-        return _largest_gap(top(checked))
-    scores = top_scores(checked, rank)
-    hits = label_ranks_within(checked, scores) == rank - 1
-    return _largest_gap(checked.event(scores[:, -1], hits))
-
-
-def ks_within_top(probabilities: object, labels: object, r: int, weights: object = None) -> float:
-    """KS error of "the label is among the r highest": the score is the sum of those probabilities.
-
-    Gupta et al., ICLR 2021, who call it within-top-r.
-
-    >>> round(ks_within_top([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 0], r=2), 12)
+    >>> from glayers.metrics import within_top
+    >>> round(ks([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 0], event=within_top(2)), 12)
     0.4
     """
-    checked = check(probabilities, labels, weights)
-    r = whole_number(r, "r", 1, _n_classes(checked))
-    scores = top_scores(checked, r)
-    sums = scores.sum(axis=1)
-    refuse_outside_unit_interval(sums, f"sums of the {r} highest probabilities")
-    hits = label_ranks_within(checked, scores) < r
-    return _largest_gap(checked.event(sums, hits))
+    return score(_ks, check_event(probabilities, labels, sample_weight, event=event))
 
 
-def mean_top_ks(probabilities: object, labels: object, weights: object = None, ranks: int = 10) -> float:
-    """Mean of the KS errors of rank 1 to `ranks`, which must not exceed the number of classes.
+def mean_top_ks(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, n_ranks: int = _N_RANKS
+) -> float:
+    """Mean of the KS errors of ranks 1 to `n_ranks`.
 
-    Rahimi et al., "Post-hoc Calibration of Neural Networks by g-Layers", 2020; its "top-10" figure for 10 classes is
-    the mean over the first nine ranks: `ranks=9` gives it.
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `ks`; `Confidences` do not suffice.
+    n_ranks
+        The number of ranks, at most the number of classes.
+
+    Returns
+    -------
+    float
+        A number from 0 to 1. Rahimi et al., "Post-hoc Calibration of Neural Networks by g-Layers", 2020; its "top-10"
+        figure for 10 classes is the mean over the first nine ranks: `n_ranks=9`.
+
+    Examples
+    --------
+    >>> round(mean_top_ks([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2], n_ranks=2), 12)  # (0.3 + 0.25) / 2
+    0.275
     """
-    checked = check(probabilities, labels, weights)
-    ranks = whole_number(ranks, "ranks", 1, _n_classes(checked))
-    scores = top_scores(checked, ranks)
-    place = label_ranks_within(checked, scores)
-    return float(np.mean([_largest_gap(checked.event(scores[:, rank], place == rank)) for rank in range(ranks)]))
+    rows = check_rows(probabilities, labels, sample_weight)
+    return score(_mean_top_ks, rows, n_ranks=whole_number(n_ranks, "n_ranks", 1, rows.n_classes))
 
 
-def classwise_ks(probabilities: object, labels: object, weights: object = None) -> float:
+def classwise_ks(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
     """Mean over classes of the KS error of "the label is this class".
 
-    The error of Gupta et al., ICLR 2021, for the class-wise calibration of Kull et al., NeurIPS 2019.
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `ks`; `Confidences` do not suffice.
+
+    Returns
+    -------
+    float
+        A number from 0 to 1: the error of Gupta et al., ICLR 2021, for the class-wise calibration of Kull et al.,
+        NeurIPS 2019.
+
+    Examples
+    --------
+    >>> round(classwise_ks([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]), 12)  # (0.1 + 0.4 + 0.3) / 3
+    0.266666666667
     """
-    return float(class_ks(probabilities, labels, weights).mean())
+    return score(_classwise_ks, check_rows(probabilities, labels, sample_weight))
 
 
-def class_ks(probabilities: object, labels: object, weights: object = None) -> Floats:
-    """KS error of "the label is this class", for each class, (k,). Gupta et al., ICLR 2021.
+def ks_per_class(probabilities: object, labels: object = None, *, sample_weight: object = None) -> Floats:
+    """KS error of "the label is this class", for each class.
 
-    >>> class_ks([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]).round(2).tolist()
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `ks`; `Confidences` do not suffice.
+
+    Returns
+    -------
+    array (k,)
+        One error per class.
+
+    Examples
+    --------
+    >>> ks_per_class([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]).round(2).tolist()
     [0.1, 0.4, 0.3]
     """
-    checked = check(probabilities, labels, weights)
-    n_classes = _n_classes(checked)
-    result = np.empty(n_classes)
-    for first in range(0, n_classes, _COLUMNS_AT_ONCE):
-        columns = checked.probabilities[:, first : first + _COLUMNS_AT_ONCE].T.astype(np.float64, order="C")
-        refuse_outside_unit_interval(columns.T, "probabilities")
-        for offset, scores in enumerate(columns):
-            hits = checked.labels == first + offset
-            result[first + offset] = _largest_gap(checked.event(scores, hits))
-    return result
+    rows = check_rows(probabilities, labels, sample_weight)
+    return np.array([_largest_gap(scores, hits, rows.weights) for scores, hits in class_events(rows)])
 
 
-def subset_ks(probabilities: object, labels: object, subset: Iterable[int], weights: object = None) -> float:
-    """KS error of "the label is in this set of classes"; calibration of all classes at once implies it for every set.
-
-    Rahimi et al., "Post-hoc Calibration of Neural Networks by g-Layers", 2020.
-
-    >>> round(subset_ks([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2], subset=[0, 2]), 12)
-    0.4
-    """
-    checked = check(probabilities, labels, weights)
-    chosen = class_numbers(subset, "subset", _n_classes(checked))
-    scores = checked.probabilities[:, chosen].sum(axis=1, dtype=np.float64)
-    refuse_outside_unit_interval(scores, "sums of the probabilities of the subset")
-    return _largest_gap(checked.event(scores, np.isin(checked.labels, chosen)))
+def class_events(rows: Rows) -> Iterator[tuple[Floats, Floats]]:
+    """Yield scores and hits of "the label is this class" for each of the rows' classes."""
+    chosen = rows.classes or range(rows.n_classes)
+    for first in range(chosen.start, chosen.stop, _COLUMNS_AT_ONCE):
+        columns = slice(first, min(first + _COLUMNS_AT_ONCE, chosen.stop))
+        each = rows.probabilities[:, columns].T.astype(np.float64, order="C")
+        refuse_outside_unit_interval(each.T, "probabilities")
+        for c, scores in enumerate(each, start=first):
+            yield scores, (rows.labels == c).astype(np.float64)
 
 
-def _n_classes(checked: Checked) -> int:
-    return checked.probabilities.shape[1]
+@dataclass(frozen=True, eq=False)
+class RunningGaps:
+    """The segments of one event or of many, each event's segments in order of score."""
+
+    matrix: Any  # scipy's csr_array, (segments, rows)
+    events: tuple[slice, ...]
+    bin_starts: tuple[Ints, ...]  # first segment of each bin that holds a row, counted from the event's first
+
+    def summed_ks(self, block: Block) -> Floats:
+        """The KS errors of all events added up, (b,)."""
+        changes = block.once(_changes, self)
+        return np.sum([np.abs(np.cumsum(changes[event], axis=0)).max(axis=0) for event in self.events], axis=0)
+
+    def summed_ece(self, block: Block) -> Floats:
+        """The equal-width ECE of all events added up, (b,)."""
+        changes = block.once(_changes, self)
+        return np.sum(
+            [
+                np.abs(np.add.reduceat(changes[event], starts, axis=0)).sum(axis=0)
+                for event, starts in zip(self.events, self.bin_starts, strict=True)
+            ],
+            axis=0,
+        )
 
 
-def _largest_gap(event: Scored) -> float:
-    order = np.argsort(event.scores)
-    scores = event.scores[order]
-    gap = np.cumsum(event.weights[order] * (scores - event.hits[order]))
-    last_of_ties = np.append(scores[1:] != scores[:-1], True)
+def running_gaps(rows: Rows | Scored, events_of: EventsOf, *settings: int) -> RunningGaps:
+    """Sort each of these events of the rows, and find the segments between its turns and between bins."""
+    from scipy.sparse import csr_array  # on first use: importing it takes longer than importing glayers
+
+    inner_edges = np.arange(1, N_BINS) / N_BINS
+    orders, residuals, pointers, slices, bin_starts = [], [], [], [], []
+    n_rows = n_segments = n_entries = 0
+    for scores, hits in events_of(rows, *settings):
+        order = np.argsort(scores)
+        sorted_scores, residual = scores[order], (scores - hits)[order]
+        place = np.searchsorted(inner_edges, sorted_scores, side="left")
+        starts = _segment_starts(sorted_scores, residual < 0, place)
+        n_rows = len(scores)
+        orders.append(order.astype(np.int32))
+        residuals.append(residual)
+        pointers.append(starts + n_entries)
+        slices.append(slice(n_segments, n_segments + len(starts)))
+        bin_starts.append(np.unique(place[starts], return_index=True)[1])
+        n_segments, n_entries = n_segments + len(starts), n_entries + n_rows
+    pointer = np.append(np.concatenate(pointers), n_entries)
+    data = (np.concatenate(residuals), np.concatenate(orders), pointer.astype(np.int32))
+    return RunningGaps(csr_array(data, shape=(n_segments, n_rows)), tuple(slices), tuple(bin_starts))
+
+
+def _changes(block: Block, gaps: RunningGaps) -> Floats:
+    """Return what each segment adds to its event's running gap, (segments, b)."""
+    return np.asarray(gaps.matrix @ block.weights)
+
+
+def _segment_starts(scores: Floats, falls: Bools, place: Ints) -> Ints:
+    """Return where a new segment must start: at a new score, if the rows from the last score to this rise and fall."""
+    first = np.flatnonzero(np.append(True, scores[1:] != scores[:-1]))  # rows of equal score enter together
+    any_falls, any_rises = np.logical_or.reduceat(falls, first), np.logical_or.reduceat(~falls, first)
+    turns = (any_falls[1:] | any_falls[:-1]) & (any_rises[1:] | any_rises[:-1])
+    new_bin = place[first[1:]] != place[first[:-1]]
+    return first[np.append(True, turns | new_bin)]
+
+
+def _largest_gap(scores: Floats, hits: Floats, weights: Floats) -> float:
+    order = np.argsort(scores)
+    ordered = scores[order]
+    gap = np.cumsum(weights[order] * (ordered - hits[order]))
+    last_of_ties = np.append(ordered[1:] != ordered[:-1], True)
     return float(np.abs(gap[last_of_ties]).max())
+
+
+def _summed_ks(rows: Rows | Scored, block: Block, events_of: EventsOf, *settings: int) -> Floats:
+    """Add up the KS errors of some events of the rows, for each column of the block."""
+    if block.single:  # one sort is faster than finding the segments
+        events = events_of(rows, *settings)
+        return np.array([sum(_largest_gap(*event, block.weights[:, 0]) for event in events)])
+    return rows.once(running_gaps, events_of, *settings).summed_ks(block)
+
+
+def _ks(event: Scored, block: Block) -> Floats:
+    return _summed_ks(event, block, _the_event)
+
+
+def _mean_top_ks(rows: Rows, block: Block, n_ranks: int = _N_RANKS) -> Floats:
+    n_ranks = min(n_ranks, rows.n_classes)
+    return _summed_ks(rows, block, _rank_events, n_ranks) / n_ranks
+
+
+def _classwise_ks(rows: Rows, block: Block) -> Floats:
+    return _summed_ks(rows, block, class_events) / rows.n_classes
+
+
+def _the_event(event: Scored) -> Iterator[tuple[Floats, Floats]]:
+    yield event.scores, event.hits
+
+
+def _rank_events(rows: Rows, n_ranks: int) -> Iterator[tuple[Floats, Floats]]:
+    scores = rows.top_scores(n_ranks)
+    place = rows.label_ranks_within(scores)
+    return ((scores[:, r], (place == r).astype(np.float64)) for r in range(n_ranks))
+
+
+METRICS = (
+    Metric("ks", "KS", _ks, "Gupta et al., ICLR 2021"),
+    Metric(
+        "mean_top_ks",
+        "KS, mean over top {} ranks",
+        _mean_top_ks,
+        "Rahimi et al., 2020",
+        about="classes",
+        at_most=_N_RANKS,
+    ),
+    Metric("classwise_ks", "KS, class-wise", _classwise_ks, "Gupta et al., ICLR 2021", about="each class"),
+)

@@ -1,51 +1,88 @@
-"""Predictions -> what a calibrated model would have shown on the same rows: labels drawn from its own probabilities.
+"""Predictions -> what a calibrated model would have shown on the same rows: outcomes drawn from its own probabilities.
 
-Whole weights count rows (`checks.py`), so a row of weight 2 is written out twice and drawn twice; any other weights go
-along with their rows. Rows of one group may depend on each other in a way no model states, so with groups nothing is
-drawn: each group's residuals, hit - score, keep together and change sign at random. Their mean is 0 under calibration
-and stays 0, and what they owe to each other stays as it was. Liu, Annals of Statistics 1988. But signs do not know the
-chance of what was not seen: a model that is sure and never missed would look wrong. Where surprises are few, groups are
-drawn anew after all, as if their rows were copies of each other, which is the worst that can be.
+Whole-number weights count rows (`events.py`), so a row of weight 2 is repeated and drawn twice; any other weights go
+along with their rows. Rows of one group may depend on each other in a way no model states. So with groups nothing is
+drawn: the residuals (hit - score) of a whole group keep or change their sign together. Their mean is 0 under
+calibration and stays 0, and the dependence within a group stays as it was. Liu, Annals of Statistics 1988. But signs
+carry no information about outcomes that were never seen: a confident model that never missed would be rejected. Where
+few hits or misses are expected, groups are redrawn after all, as if their rows were copies of each other: the worst
+case of dependence.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, check_weights, row_blocks, to_numpy
+from glayers.arrays import Array, Floats, Ints, row_blocks, to_numpy
+from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.checks import Scored
+from glayers.metrics.binned import Binning, bin_edges
+from glayers.metrics.events import Rows, Scored
+from glayers.metrics.null_distribution import KSNullDistribution
 
+_Kind = TypeVar("_Kind", bound=Rows | Scored)
 _ENTRIES = 131_072  # of one batch: 1 MB in float64, so that what is made of it stays in the cache
 _LABELS = 1 << 24  # drawn at a time: 64 MB
 _MOST_ROWS = 10**8
-_FEW_SURPRISES = 20  # groups in which a surprise is expected: with 10, signs reject 7 of 100 calibrated models, not 5
+_FEW = 20  # groups with an expected surprise: with 10, sign flips reject 7 of 100 calibrated models instead of 5
+ROUNDING = 1e-12  # two sums that are equal on paper may differ by this much
 
 
-def written_out(weights: object, n_rows: int) -> Ints | None:
-    """Which row stands at each place once whole weights are rows; None where every row stands for itself.
+@dataclass(frozen=True)
+class Draws:
+    """How many resamples, the level they must resolve, and the seed."""
 
-    >>> written_out([2, 0, 1], 3).tolist(), written_out([0.5, 0.2, 0.3], 3)
+    n_resamples: int
+    level: float
+    random_state: int | None
+
+    def __post_init__(self) -> None:
+        number_between(self.level, "level", 0, 1)
+        whole_number(self.n_resamples, "n_resamples", least=1)
+        check_seed(self.random_state)
+
+    def generator(self) -> np.random.Generator:
+        """Return the one source of randomness of a test, after checking that there are enough draws for its bound."""
+        least = math.ceil(self.level / (1 - self.level) - ROUNDING)
+        if self.n_resamples < least:
+            raise BadPredictions(
+                f"n_resamples must be at least {least} for a bound at level {self.level:g}; got {self.n_resamples}"
+            )
+        return np.random.default_rng(self.random_state)
+
+
+def check_seed(random_state: int | None) -> int | None:
+    """Return a seed that is a whole number, or None for other draws each time."""
+    return None if random_state is None else whole_number(random_state, "random_state", least=0)
+
+
+def repeated_rows(weights: Floats | None) -> Ints | None:
+    """Return the row at each place once whole-number weights are repetitions; None where each row stands for itself.
+
+    >>> repeated_rows(np.array([2.0, 0.0, 1.0])).tolist(), repeated_rows(np.array([0.5, 0.2, 0.3]))
     ([0, 0, 2], None)
     """
-    if weights is None:
+    if weights is None or (weights != np.floor(weights)).any() or (weights == 1).all():
         return None
-    checked = check_weights(weights, n_rows)
-    if (checked != np.floor(checked)).any() or (checked == 1).all():
-        return None
-    if checked.sum() > _MOST_ROWS:
+    if weights.sum() > _MOST_ROWS:
         raise BadPredictions(
-            f"weights are whole numbers, which count rows, and add up to {checked.sum():g} of them; a test writes out "
-            f"{_MOST_ROWS:g} at most. If they are shares, divide them by their sum"
+            f"weights are whole numbers, which count rows, and sum to {weights.sum():g}; at most {_MOST_ROWS:g} rows "
+            f"can be repeated. If they are importance weights, divide them by their sum"
         )
-    return np.repeat(np.arange(n_rows), checked.astype(np.int64))
+    return np.repeat(np.arange(len(weights)), weights.astype(np.int64))
 
 
-def write_out(event: Scored, rows: Ints | None) -> Scored:
-    """The event with its rows written out, all of one weight."""
-    if rows is None:
-        return event
-    return Scored(event.scores[rows], event.hits[rows], np.full(len(rows), 1 / len(rows)), float(len(rows)))
+def rows_to_redraw(rows: _Kind) -> _Kind:
+    """Repeat rows by whole-number weights, and number the groups from 0."""
+    n_rows = len(rows.weights)
+    numbers = None if rows.groups is None else group_numbers(rows.groups, n_rows)
+    places = repeated_rows(rows.given_weights)
+    if places is None:
+        return cast(_Kind, replace(rows, groups=numbers))
+    return rows.repeated(places, None if numbers is None else numbers[places])
 
 
 def group_numbers(groups: object, n_rows: int) -> Ints:
@@ -56,45 +93,85 @@ def group_numbers(groups: object, n_rows: int) -> Ints:
     """
     values = to_numpy(groups, "groups")
     if values.shape != (n_rows,):
-        raise BadPredictions(f"groups must have shape ({n_rows},), one a row; got {values.shape}")
+        raise BadPredictions(f"groups must have shape ({n_rows},), one per row; got {values.shape}")
     try:
         names, numbers = np.unique(values, return_inverse=True, equal_nan=False)
     except TypeError as error:
-        raise BadPredictions(f"groups must be all numbers or all text, to be told apart ({error})") from error
+        raise BadPredictions(
+            f"groups must be all numbers or all text, so that they can be compared ({error})"
+        ) from error
     if len(names) < 2:
         raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
     return numbers
 
 
-def redrawn_residuals(
-    event: Scored, groups: Ints | None, n_resamples: int, rng: np.random.Generator
-) -> Iterator[Floats]:
-    """Yield weight * (hit - score) of each row under calibration, (resamples, n), a batch at a time."""
-    n_rows = len(event.scores)
+class RunningSum(NamedTuple):
+    """The running sum of weight * (hit - score) in order of score, and the places where it counts.
+
+    KS is its largest size wherever a score ends; ECE adds up the sizes of what each bin adds to it.
+    """
+
+    event: Scored
+    ends: Ints
+
+    @classmethod
+    def of(cls, event: Scored) -> "RunningSum":
+        """Count the sum at the last row of each score, so that rows of equal score enter together."""
+        ordered = _in_order(rows_to_redraw(event))
+        return cls(ordered, _last_of_each(ordered.scores))
+
+    @classmethod
+    def of_bins(cls, event: Scored, n_bins: int, binning: Binning) -> "RunningSum":
+        """Count the sum at the last row of each bin."""
+        edges = bin_edges(event, n_bins, binning)
+        ordered = _in_order(rows_to_redraw(event))
+        return cls(ordered, _last_of_each(np.searchsorted(edges, ordered.scores, side="left")))
+
+    def observed(self) -> Floats:
+        """Return the sum at its ends, (1, ends)."""
+        return self._at_ends((self.event.weights * (self.event.hits - self.event.scores))[None])
+
+    def null_distribution(self) -> KSNullDistribution:
+        """Return what is known of the sum under calibration, for independent rows."""
+        scores = np.clip(self.event.scores, 0.0, 1.0)  # rounding may have left them just outside
+        variances = np.add.reduceat(self.event.weights**2 * scores * (1 - scores), np.append(0, self.ends[:-1] + 1))
+        return KSNullDistribution.of(scores, self.event.weights, variances)
+
+    def redrawn(self, statistic: Callable[[Floats], Floats], draws: Draws) -> Floats:
+        """Return a statistic of the running sums of calibrated models, (resamples, ...)."""
+        batches = redrawn_residuals(self.event, draws.n_resamples, draws.generator())
+        return np.concatenate([statistic(self._at_ends(batch)) for batch in batches])
+
+    def _at_ends(self, residuals: Floats) -> Floats:
+        return np.cumsum(residuals, axis=1)[:, self.ends]
+
+
+def redrawn_residuals(event: Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """Yield weight * (hit - score) of each row under calibration, (resamples, n), one batch at a time."""
+    n_rows, groups = len(event.scores), event.groups
     residuals = event.weights * (event.hits - event.scores)
     step = max(1, _ENTRIES // n_rows)
     hits = float(event.scores.sum())
-    by_signs = groups is not None and not few_surprises(min(hits, n_rows - hits), groups)
+    by_signs = groups is not None and not too_few_for_signs(min(hits, n_rows - hits), groups)
     for first in range(0, n_resamples, step):
         size = min(step, n_resamples - first)
-        if groups is not None and by_signs:
+        if groups is None:
+            uniform = rng.random((size, n_rows))
+        elif by_signs:
             yield residuals * random_signs(rng, size, int(groups.max()) + 1)[:, groups]
+            continue
         else:
-            yield event.weights * ((_uniform(rng, size, n_rows, groups) < event.scores) - event.scores)
+            uniform = rng.random((size, int(groups.max()) + 1))[:, groups]
+        yield event.weights * ((uniform < event.scores) - event.scores)
 
 
-def few_surprises(expected: float, groups: Ints) -> bool:
-    """Whether so many hits that are rare, or misses that are, leave signs of groups too little to go by.
+def too_few_for_signs(expected: float, groups: Ints) -> bool:
+    """Whether so few expected hits, or misses, leave sign flips of groups too little information.
 
-    >>> few_surprises(30.0, np.arange(1000)), few_surprises(30.0, np.arange(1000) // 2)
+    >>> too_few_for_signs(30.0, np.arange(1000)), too_few_for_signs(30.0, np.arange(1000) // 2)
     (False, True)
     """
-    return expected * (int(groups.max()) + 1) / len(groups) < _FEW_SURPRISES
-
-
-def _uniform(rng: np.random.Generator, size: int, n_rows: int, groups: Ints | None) -> Floats:
-    """Numbers from 0 to 1, (size, rows): one for each row, or one for each group."""
-    return rng.random((size, n_rows)) if groups is None else rng.random((size, int(groups.max()) + 1))[:, groups]
+    return expected * (int(groups.max()) + 1) / len(groups) < _FEW
 
 
 def random_signs(rng: np.random.Generator, *shape: int) -> Array:
@@ -105,25 +182,22 @@ def random_signs(rng: np.random.Generator, *shape: int) -> Array:
 def redrawn_labels(
     probabilities: Array, n_resamples: int, rng: np.random.Generator, groups: Ints | None = None
 ) -> Iterator[Ints]:
-    """Yield labels (n,) drawn from probabilities (n, k), one resample after the other; one draw a group if given."""
+    """Yield labels (n,) drawn from probabilities (n, k), one resample after the other; one draw per group if given."""
     n_rows = len(probabilities)
     step = max(1, _LABELS // n_rows)
     for first in range(0, n_resamples, step):
         labels = np.empty((min(step, n_resamples - first), n_rows), dtype=np.int32)
-        of_group = None if groups is None else rng.random((int(groups.max()) + 1, len(labels)))
+        of_group = np.empty(0) if groups is None else rng.random((int(groups.max()) + 1, len(labels)))
         for rows in row_blocks(n_rows, max(probabilities.shape[1], len(labels))):
-            uniform = (
-                rng.random((rows.stop - rows.start, len(labels)))
-                if groups is None or of_group is None
-                else of_group[groups[rows]]
-            )
+            size = (rows.stop - rows.start, len(labels))
+            uniform = rng.random(size) if groups is None else of_group[groups[rows]]
             labels[:, rows] = _draw(probabilities[rows], uniform).T
         for drawn in labels:
             yield drawn.astype(np.int64)
 
 
 def _draw(block: Array, uniform: Floats) -> Ints:
-    """The class where each row's cumulative probability passes its uniform numbers (rows, resamples)."""
+    """Return the class where each row's cumulative probability passes its uniform numbers (rows, resamples)."""
     width = block.shape[1]
     reached = np.cumsum(np.maximum(block.astype(np.float64), 0.0), axis=1)
     reached /= reached[:, -1:]
@@ -132,3 +206,15 @@ def _draw(block: Array, uniform: Floats) -> Ints:
     row = np.arange(len(block))[:, None]
     wanted = uniform * (1 - 1e-9) + row
     return np.searchsorted((reached + row).ravel(), wanted.ravel(), side="right").reshape(wanted.shape) - row * width
+
+
+def _in_order(event: Scored) -> Scored:
+    """Sort rows by score, without those of weight 0."""
+    order = np.argsort(event.scores, kind="stable")
+    order = order[event.weights[order] > 0]
+    groups = None if event.groups is None else event.groups[order]
+    return Scored(event.scores[order], event.hits[order], event.weights[order], event.total, groups=groups)
+
+
+def _last_of_each(ascending: Floats | Ints) -> Ints:
+    return np.flatnonzero(np.append(ascending[1:] != ascending[:-1], True))

@@ -1,161 +1,270 @@
-"""Probabilities and labels -> accuracy and proper scores.
+"""Predictions -> accuracy and proper scores.
 
-A proper score is lowest, on average, when the probabilities are true; the log loss (NLL) and the Brier score are the
+A proper score is lowest, on average, when the probabilities are true. The log loss (NLL) and the Brier score are the
 two that post-hoc calibration minimises.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Array, Floats, check_labels, row_blocks
-from glayers.logits import check_logits
-from glayers.metrics.checks import Checked, check, shares, top
-from glayers.metrics.ranking import label_ranks
-from glayers.probabilities import refuse_outside_unit_interval
-from glayers.settings import whole_number
+from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.checks import refuse_outside_unit_interval, whole_number
+from glayers.metrics.events import Rows, Scored, check_event, check_rows
+from glayers.metrics.metric import Block, Metric, mean, score
+
+_TOP_K = 5
 
 
-@dataclass(frozen=True)
-class ProperScores:
-    """The proper scores of one set of predictions; lower is better."""
+def accuracy(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+    """Share of rows whose top class is the label; of equal classes the first counts.
 
-    nll: float
-    brier: float
-    brier_sum: float
-    spherical: float
+    Parameters
+    ----------
+    probabilities
+        Array (n, k), `Predictions` or `Confidences`.
+    labels
+        Class numbers (n,); left out with `Predictions` and `Confidences`.
+    sample_weight
+        Row weights (n,).
 
+    Returns
+    -------
+    float
+        A number from 0 to 1.
 
-def accuracy(probabilities: object, labels: object, weights: object = None) -> float:
-    """Share of rows whose highest class is the label; of equal classes the first counts.
-
+    Examples
+    --------
     >>> accuracy([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2])
     0.5
     """
-    checked = check(probabilities, labels, weights)
-    event = top(checked)
-    return _weighted(event.hits, event.weights)
+    return score(_accuracy, check_event(probabilities, labels, sample_weight))
 
 
-def top_k_accuracy(probabilities: object, labels: object, weights: object = None, k: int = 5) -> float:
-    """Share of rows whose label is among the k highest classes; k must not exceed their number.
+def top_k_accuracy(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, k: int = _TOP_K
+) -> float:
+    """Share of rows whose label is among the k classes with the highest probabilities.
 
-    Top-5 accuracy is that of the ImageNet challenge: Russakovsky et al., IJCV 2015.
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `accuracy`; `Confidences` do not suffice.
+    k
+        The number of classes, at most all of them.
 
+    Returns
+    -------
+    float
+        A number from 0 to 1. Top-5 accuracy is that of the ImageNet challenge: Russakovsky et al., IJCV 2015.
+
+    Examples
+    --------
     >>> top_k_accuracy([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [1, 2], k=2)
     0.5
     """
-    checked = check(probabilities, labels, weights)
-    k = whole_number(k, "k", 1, checked.probabilities.shape[1])
-    top(checked)  # refuses what are no probabilities
-    hits = label_ranks(checked.probabilities, checked.labels) < k
-    return _weighted(hits.astype(np.float64), checked.weights)
+    rows = check_rows(probabilities, labels, sample_weight)
+    return score(_top_k_accuracy, rows, k=whole_number(k, "k", 1, rows.n_classes))
 
 
-def nll(probabilities: object, labels: object, weights: object = None) -> float:
-    """Mean of -log p(label): the log loss. Infinite if a label was given probability 0; nothing is clipped.
+def mean_confidence(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+    """Mean probability of the top class; a calibrated model has the same accuracy.
 
-    Good, "Rational Decisions", Journal of the Royal Statistical Society B, 1952.
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `accuracy`.
 
+    Returns
+    -------
+    float
+        A number from 0 to 1.
+
+    Examples
+    --------
+    >>> round(mean_confidence([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2]), 12)
+    0.6
+    """
+    return score(_confidence, check_event(probabilities, labels, sample_weight))
+
+
+def nll(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+    """Mean of -log p(label): the log loss, or negative log-likelihood.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `accuracy`; `Confidences` do not suffice. With `Predictions` the loss comes from the logits, so that no
+        probability rounds to 0.
+
+    Returns
+    -------
+    float
+        Infinite if a label was given probability 0; nothing is clipped. Good, "Rational Decisions", Journal of the
+        Royal Statistical Society B, 1952.
+
+    Examples
+    --------
     >>> round(nll([[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]], [0, 1]), 6) == round(1.5 * float(np.log(2)), 6)
     True
-    """
-    checked = check(probabilities, labels, weights)
-    of_label = checked.probabilities[np.arange(len(checked.labels)), checked.labels].astype(np.float64)
-    refuse_outside_unit_interval(of_label, "probabilities")
-    with np.errstate(divide="ignore"):
-        losses = -np.log(of_label)
-    return _weighted(losses, checked.weights)
-
-
-def nll_from_logits(logits: object, labels: object, weights: object = None) -> float:
-    """Mean log loss of softmax(logits), in float64 whatever the precision of the logits.
-
-    Good, "Rational Decisions", Journal of the Royal Statistical Society B, 1952.
-
-    >>> nll_from_logits([[0.0, 1e4], [1e4, 0.0]], [0, 0])
+    >>> from glayers import Predictions
+    >>> nll(Predictions([[0.0, 1e4], [1e4, 0.0]], [0, 0]))
     5000.0
     """
-    return mean_log_loss(check_logits(logits), labels, weights)
+    return score(_nll, check_rows(probabilities, labels, sample_weight))
 
 
-def brier(probabilities: object, labels: object, weights: object = None) -> float:
-    """Squared distance to the one-hot label, averaged over rows and classes, as in the g-layers paper.
+def brier(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+    """Squared distance to the one-hot label, averaged over rows and classes.
 
-    Brier, Monthly Weather Review, 1950, who adds over classes instead.
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `accuracy`; `Confidences` do not suffice.
 
+    Returns
+    -------
+    float
+        `brier_sum` divided by the number of classes, as in the g-layers paper.
+
+    Examples
+    --------
     >>> round(brier([[0.5, 0.5, 0.0]], [0]), 6) == round((0.25 + 0.25) / 3, 6)
     True
     """
-    checked = check(probabilities, labels, weights)
-    return _brier_sum(checked) / checked.probabilities.shape[1]
+    return score(_brier, check_rows(probabilities, labels, sample_weight))
 
 
-def brier_sum(probabilities: object, labels: object, weights: object = None) -> float:
+def brier_sum(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
     """Squared distance to the one-hot label, summed over classes and averaged over rows: Brier's own form.
 
-    Brier, Monthly Weather Review, 1950.
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `accuracy`; `Confidences` do not suffice.
 
+    Returns
+    -------
+    float
+        A number from 0 to 2. Brier, Monthly Weather Review, 1950.
+
+    Examples
+    --------
     >>> brier_sum([[0.5, 0.5, 0.0]], [0])
     0.5
     """
-    return _brier_sum(check(probabilities, labels, weights))
+    return score(_brier_sum, check_rows(probabilities, labels, sample_weight))
 
 
-def proper_scores(probabilities: object, labels: object, weights: object = None) -> ProperScores:
-    """All proper scores at once; the spherical score is 1 - p(label) / |p|.
+def spherical(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
+    """Spherical score: mean of 1 - p(label) / |p|, so that lower is better.
 
-    Gneiting and Raftery, "Strictly Proper Scoring Rules", Journal of the American Statistical Association, 2007.
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `accuracy`; `Confidences` do not suffice.
 
-    >>> proper_scores([[0.6, 0.0, 0.8]], [2]).brier_sum.__round__(3)
-    0.4
+    Returns
+    -------
+    float
+        A number from 0 to 1. Gneiting and Raftery, "Strictly Proper Scoring Rules", Journal of the American
+        Statistical Association, 2007.
+
+    Examples
+    --------
+    >>> round(spherical([[0.6, 0.0, 0.4]], [0]), 6) == round(1 - 0.6 / 0.52**0.5, 6)
+    True
     """
-    checked = check(probabilities, labels, weights)
-    squares, own = _squares_and_own(checked)
-    total = _weighted(squares - 2 * own + 1, checked.weights)
-    return ProperScores(
-        nll=nll(probabilities, labels, weights),
-        brier=total / checked.probabilities.shape[1],
-        brier_sum=total,
-        spherical=_weighted(1 - own / np.sqrt(squares), checked.weights),
-    )
+    rows = check_rows(probabilities, labels, sample_weight)
+    squares = rows.once(_sums_of_squares)
+    return float(mean(1 - rows.of_label / np.sqrt(squares), Block.of(rows))[0])
 
 
-def mean_log_loss(logits: Array, labels: object, weights: object) -> float:
-    """Mean log loss of softmax(logits), for logits that are known to be finite."""
-    truth = check_labels(labels, len(logits), max(2, logits.shape[1]))
-    share, _ = shares(weights, len(logits))
+def log_losses(logits: Array, labels: Ints) -> Floats:
+    """Return -log softmax(logits) of the label of each row, in float64."""
     losses = np.empty(len(logits))
     with np.errstate(over="ignore"):  # logits 1e308 apart differ by infinity, and so does the loss
         for rows in row_blocks(*logits.shape):
             block = log_softmax(with_reference_class(logits[rows].astype(np.float64)))
-            losses[rows] = -block[np.arange(len(block)), truth[rows]]
-        return _weighted(losses, share)
+            losses[rows] = -block[np.arange(len(block)), labels[rows]]
+    return losses
 
 
-def _brier_sum(checked: Checked) -> float:
-    squares, own = _squares_and_own(checked)
-    return _weighted(squares - 2 * own + 1, checked.weights)
+def _accuracy(event: Scored, block: Block) -> Floats:
+    return mean(event.hits, block)
 
 
-def _squares_and_own(checked: Checked) -> tuple[Floats, Floats]:
-    """Sum of squares and probability of the label, row by row.
+def _confidence(event: Scored, block: Block) -> Floats:
+    return mean(event.scores, block)
 
-    Within a row squares add up in the array's own precision, float32 at least: within 1e-6. All else is float64.
-    """
-    squares, own = np.empty(len(checked.labels)), np.empty(len(checked.labels))
-    for rows in row_blocks(*checked.probabilities.shape):  # picked while the block is still in the cache
-        block = checked.probabilities[rows]
+
+def _top_k_accuracy(rows: Rows, block: Block, k: int = _TOP_K) -> Floats:
+    if rows.logits is None:
+        _ = rows.top  # refuses values that are not probabilities
+    return mean((rows.label_ranks < min(k, rows.n_classes)).astype(np.float64), block)
+
+
+def _nll(rows: Rows, block: Block) -> Floats:
+    return mean(rows.once(_row_losses), block)
+
+
+def _row_losses(rows: Rows) -> Floats:
+    if rows.logits is not None:
+        return log_losses(rows.logits, rows.labels)
+    refuse_outside_unit_interval(rows.of_label, "probabilities")
+    with np.errstate(divide="ignore"):
+        return -np.log(np.maximum(rows.of_label, 0.0))  # rounding may have left a zero just below 0
+
+
+def _brier_sum(rows: Rows, block: Block) -> Floats:
+    return mean(rows.once(_sums_of_squares) - 2 * rows.of_label + 1, block)
+
+
+def _brier(rows: Rows, block: Block) -> Floats:
+    return _brier_sum(rows, block) / rows.n_classes
+
+
+def _sums_of_squares(rows: Rows) -> Floats:
+    """Within a row squares add up in the array's own precision, float32 at least: within 1e-6."""
+    squares = np.empty(len(rows.labels))
+    for some in row_blocks(*rows.probabilities.shape):
+        block = rows.probabilities[some]
         wide = block.astype(np.float32) if block.dtype == np.float16 else block
-        squares[rows] = np.vecdot(wide, wide)
-        own[rows] = block[np.arange(len(block)), checked.labels[rows]]
+        squares[some] = np.vecdot(wide, wide)
     # No distribution has squares that sum to more than 1; logits and NaN do.
     refuse_outside_unit_interval(squares, "sums of squared probabilities")
-    refuse_outside_unit_interval(own, "probabilities")
-    return squares, own
+    refuse_outside_unit_interval(rows.of_label, "probabilities")
+    return squares
 
 
-def _weighted(losses: Floats, weights: Floats) -> float:
-    counted = weights > 0  # a row of weight 0 may have an infinite loss
-    return float((losses[counted] * weights[counted]).sum())
+METRICS = (
+    Metric("accuracy", "accuracy", _accuracy, "standard", better="higher"),
+    Metric(
+        "top_5_accuracy",
+        "accuracy, top {}",
+        _top_k_accuracy,
+        "Russakovsky et al., IJCV 2015",
+        about="classes",
+        better="higher",
+        at_most=_TOP_K,
+    ),
+    Metric("confidence", "mean confidence", _confidence, "standard", better=None),
+    Metric("nll", "NLL", _nll, "Good, J. Royal Statistical Society B 1952", about="classes", unit="plain", digits=4),
+    Metric(
+        "brier",
+        "Brier, mean over classes",
+        _brier,
+        "Brier, Monthly Weather Review 1950",
+        about="classes",
+        unit="plain",
+        digits=5,
+    ),
+    Metric(
+        "brier_sum",
+        "Brier, sum over classes",
+        _brier_sum,
+        "Brier, Monthly Weather Review 1950",
+        about="classes",
+        unit="plain",
+        digits=4,
+    ),
+)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
-from glayers.metrics import Intervals, Scorecard
-from glayers.metrics.reweighted import STATISTICS
-from glayers.metrics.verdicts import CalibrationTest
+from glayers.metrics.old import Intervals, Scorecard
+from glayers.metrics.old.reweighted import STATISTICS
+from glayers.metrics.old.verdicts import CalibrationTest
 
 # A column's heading, the field of the scorecard, how it is printed, and which end of it is the best.
 _COMPARED = (

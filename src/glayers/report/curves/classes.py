@@ -6,8 +6,8 @@ import numpy as np
 
 from glayers.arrays import Floats, row_blocks, to_floats, two_dimensional
 from glayers.errors import BadPredictions
-from glayers.metrics import class_ks
-from glayers.metrics.checks import check
+from glayers.metrics.old import class_ks
+from glayers.metrics.old.checks import check
 from glayers.probabilities import check_probability_rows, refuse_outside_unit_interval
 from glayers.settings import whole_number
 

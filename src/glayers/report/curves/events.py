@@ -2,8 +2,8 @@
 
 from glayers.arrays import Bools, Floats
 from glayers.errors import BadPredictions
-from glayers.metrics.checks import check
-from glayers.metrics.events import class_event, rank_event, within_top_event
+from glayers.metrics.old.checks import check
+from glayers.metrics.old.events import class_event, rank_event, within_top_event
 
 _CHOICES = {"rank": rank_event, "within": within_top_event, "class_": class_event}
 _NAMES = {"rank": "rank {}", "within": "within top {}", "class_": "class {}"}

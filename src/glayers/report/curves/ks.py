@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from glayers.arrays import Floats, Ints
-from glayers.metrics import ks_test_of
-from glayers.metrics.checks import check_scored
-from glayers.metrics.walks import Walk
+from glayers.metrics.old import ks_test_of
+from glayers.metrics.old.checks import check_scored
+from glayers.metrics.old.walks import Walk
 from glayers.settings import whole_number
 
 _KNOTS = 6  # as many as Gupta et al. give their splines

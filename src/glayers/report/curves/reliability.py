@@ -12,11 +12,11 @@ from statistics import NormalDist
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.metrics import corp, corp_band, smooth_ece_of
-from glayers.metrics.bins import Binning
-from glayers.metrics.checks import Scored, check_scored
-from glayers.metrics.verdicts import Draws
-from glayers.metrics.walks import Walk
+from glayers.metrics.old import corp, corp_band, smooth_ece_of
+from glayers.metrics.old.bins import Binning
+from glayers.metrics.old.checks import Scored, check_scored
+from glayers.metrics.old.verdicts import Draws
+from glayers.metrics.old.walks import Walk
 from glayers.settings import number_between, whole_number
 
 _NARROWEST = 0.2  # bandwidth times n^(1/5), as sharp as n rows allow: a good model's smECE would smooth nothing

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from glayers.arrays import Array
 from glayers.calibrators import Calibrator
-from glayers.metrics import PairedDifferences, Scorecard
+from glayers.metrics.old import PairedDifferences, Scorecard
 from glayers.predictions import Predictions
 
 # Marks, embeddings, overrides and isolates of writing from right to left, which reach past the end of a name.

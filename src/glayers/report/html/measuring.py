@@ -10,9 +10,9 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
 from glayers.logits import probabilities_of
-from glayers.metrics import CalibrationTest, Interval, Scorecard, ks_test, ks_test_of
-from glayers.metrics.bootstrap import Bootstrapped, Settings
-from glayers.metrics.reweighted import Rows, evaluate
+from glayers.metrics.old import CalibrationTest, Interval, Scorecard, ks_test, ks_test_of
+from glayers.metrics.old.bootstrap import Bootstrapped, Settings
+from glayers.metrics.old.reweighted import Rows, evaluate
 from glayers.predictions import Predictions
 from glayers.report.curves import (
     ClassGaps,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from glayers.metrics import Difference, PairedDifferences
+from glayers.metrics.old import Difference, PairedDifferences
 from glayers.report.html.measuring import METRICS, Measured, Measurements
 from glayers.report.html.numbers import difference_text, from_to, metric_text, p_text, plain
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from glayers.errors import BadFile
 from glayers.files import write_whole
-from glayers.metrics import PairedDifferences
+from glayers.metrics.old import PairedDifferences
 from glayers.predictions import Predictions
 from glayers.report.html.class_data import class_lines, matrix_data
 from glayers.report.html.compared import Compared, class_names

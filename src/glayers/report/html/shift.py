@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats
-from glayers.metrics import adjust
-from glayers.metrics.checks import check, shares, top
-from glayers.metrics.verdicts import rejects
+from glayers.metrics.old import adjust
+from glayers.metrics.old.checks import check, shares, top
+from glayers.metrics.old.verdicts import rejects
 from glayers.predictions import Predictions
 from glayers.report.html.numbers import p_text, percent
 

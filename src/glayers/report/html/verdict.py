@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from glayers.calibrators import AutoCalibrator
-from glayers.metrics import PairedDifferences
+from glayers.metrics.old import PairedDifferences
 from glayers.report.html.compared import Compared
 from glayers.report.html.measuring import Measured, Measurements
 from glayers.report.html.numbers import metric_text, p_text, percent

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from glayers.errors import GlayersError
-from glayers.metrics import Difference, MethodRanks, PairedDifferences, paired_differences
-from glayers.metrics.wording import metric_words
+from glayers.metrics.old import Difference, MethodRanks, PairedDifferences, paired_differences
+from glayers.metrics.old.wording import metric_words
 from glayers.report import shortened
 from glayers.report.plots.style import LIGHT, PANEL, SMALL, Methods, Palette, check_methods, dress, grid, style
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from glayers.metrics import class_ks
+from glayers.metrics.old import class_ks
 from glayers.report.curves import KsCurves, event_name, event_scores, ks_curves
 from glayers.report.plots.style import (
     LIGHT,

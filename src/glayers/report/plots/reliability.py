@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from glayers.arrays import Bools, Floats
-from glayers.metrics import corp, ece_of, smooth_ece_of
-from glayers.metrics.bins import Binning
+from glayers.metrics.old import corp, ece_of, smooth_ece_of
+from glayers.metrics.old.bins import Binning
 from glayers.report.curves import (
     CorpReliability,
     Reliability,

@@ -8,11 +8,11 @@ have all classes at once.
 
 from collections.abc import Iterable
 
-from glayers.metrics.bins import Binning
-from glayers.metrics.checks import check, check_scored, top
-from glayers.metrics.events import class_event, rank_event, subset_event, within_top_event
-from glayers.metrics.verdicts import CalibrationTest, Draws
-from glayers.metrics.walks import Method, Walk, largest_gap_test, summed_gaps_test
+from glayers.metrics.old.bins import Binning
+from glayers.metrics.old.checks import check, check_scored, top
+from glayers.metrics.old.events import class_event, rank_event, subset_event, within_top_event
+from glayers.metrics.old.verdicts import CalibrationTest, Draws
+from glayers.metrics.old.walks import Method, Walk, largest_gap_test, summed_gaps_test
 
 
 def ks_test(

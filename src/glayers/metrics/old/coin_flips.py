@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.metrics.brownian import MEAN_LARGEST, chance_of_leaving, height_left_with_chance, overshoot
+from glayers.metrics.old.brownian import MEAN_LARGEST, chance_of_leaving, height_left_with_chance, overshoot
 
 _FAR_OUT = 1.5  # deviations, from where on flips lean noticeably; nearer, a saddlepoint of few coins is no help
 _NEVER = 1e-15  # surprises expected in all rows: none will be seen

@@ -10,11 +10,11 @@ import numpy as np
 
 from glayers.arrays import Floats, Ints
 from glayers.errors import BadPredictions
-from glayers.metrics.bins import Binning, _inner_edges, _quantile_edges
-from glayers.metrics.checks import Scored
-from glayers.metrics.coin_flips import CoinWalk
-from glayers.metrics.redrawing import group_numbers, redrawn_residuals, write_out, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, judge_by_brownian_motion, judge_by_draws
+from glayers.metrics.old.bins import Binning, _inner_edges, _quantile_edges
+from glayers.metrics.old.checks import Scored
+from glayers.metrics.old.coin_flips import CoinWalk
+from glayers.metrics.old.redrawing import group_numbers, redrawn_residuals, write_out, written_out
+from glayers.metrics.old.verdicts import CalibrationTest, Draws, judge_by_brownian_motion, judge_by_draws
 
 Method: TypeAlias = Literal["asymptotic", "resampling"]
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.metrics.checks import Checked, check
-from glayers.metrics.events import class_event
-from glayers.metrics.redrawing import few_surprises, group_numbers, random_signs, redrawn_labels, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, as_large_as, judge_by_draws, rejects
-from glayers.metrics.waiting import waiting_bar
-from glayers.metrics.walks import Method, Walk, largest_gap_test
+from glayers.metrics.old.checks import Checked, check
+from glayers.metrics.old.events import class_event
+from glayers.metrics.old.redrawing import few_surprises, group_numbers, random_signs, redrawn_labels, written_out
+from glayers.metrics.old.verdicts import CalibrationTest, Draws, as_large_as, judge_by_draws, rejects
+from glayers.metrics.old.waiting import waiting_bar
+from glayers.metrics.old.walks import Method, Walk, largest_gap_test
 from glayers.probabilities import check_probability_rows
 
 _ENTRIES = 1 << 20  # of a batch of resamples: 8 MB
@@ -217,7 +217,7 @@ class Steps(NamedTuple):
     def ks(self, labels: Ints) -> Floats:
         """`class_ks` of these labels.
 
-        >>> from glayers.metrics import class_ks
+        >>> from glayers.metrics.old import class_ks
         >>> p, y = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]
         >>> Steps.of(check(p, y, None)).ks(np.array(y)).round(12).tolist(), class_ks(p, y).round(12).tolist()
         ([0.1, 0.4, 0.3], [0.1, 0.4, 0.3])

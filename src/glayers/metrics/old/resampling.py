@@ -13,7 +13,7 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, check_weights
 from glayers.errors import BadPredictions
-from glayers.metrics.redrawing import group_numbers, written_out
+from glayers.metrics.old.redrawing import group_numbers, written_out
 
 _ENTRIES = 400_000  # of the weights of one batch: 3 MB, so that a batch and what is made of it stay in the cache
 _MOST_BLOCKS = 100  # then the noise of an acceleration, 0.4 / blocks, moves an end by a sixtieth of a standard error

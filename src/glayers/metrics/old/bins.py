@@ -11,7 +11,7 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.errors import BadPredictions
-from glayers.metrics.checks import Scored, check, check_scored, top
+from glayers.metrics.old.checks import Scored, check, check_scored, top
 from glayers.probabilities import HIGHEST, LOWEST, refuse_outside_unit_interval
 from glayers.settings import whole_number
 

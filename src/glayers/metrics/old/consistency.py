@@ -11,10 +11,10 @@ from numbers import Real
 import numpy as np
 
 from glayers.errors import BadPredictions
-from glayers.metrics.checks import check
-from glayers.metrics.redrawing import redrawn_labels, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, judge_by_draws
-from glayers.metrics.waiting import waiting_bar
+from glayers.metrics.old.checks import check
+from glayers.metrics.old.redrawing import redrawn_labels, written_out
+from glayers.metrics.old.verdicts import CalibrationTest, Draws, judge_by_draws
+from glayers.metrics.old.waiting import waiting_bar
 from glayers.probabilities import check_probability_rows
 
 
@@ -35,7 +35,7 @@ def consistency_test(
     settings with `functools.partial`. Rows must not depend on each other. Consistency resampling: Broecker and Smith,
     Weather and Forecasting 2007; for classifiers Vaicenavicius et al., AISTATS 2019.
 
-    >>> from glayers.metrics import classwise_ece
+    >>> from glayers.metrics.old import classwise_ece
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
     >>> consistency_test(classwise_ece, p, y, n_resamples=199).p_value
     0.005

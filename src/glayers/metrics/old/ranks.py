@@ -13,7 +13,7 @@ import numpy as np
 
 from glayers.arrays import Floats, to_floats
 from glayers.errors import BadPredictions
-from glayers.metrics.wording import markdown_line
+from glayers.metrics.old.wording import markdown_line
 from glayers.settings import number_between
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from glayers.arrays import Array, Floats
-from glayers.metrics.checks import Scored
-from glayers.metrics.smooth import _GRID
+from glayers.metrics.old.checks import Scored
+from glayers.metrics.old.smooth import _GRID
 
 _SMALLEST, _LARGEST = np.log(1e-15), np.log(2.0)  # no error is larger than 1, and none is told from 0 below the first
 _FIRST_GUESS = np.log(0.03)  # in the middle of what trained networks have

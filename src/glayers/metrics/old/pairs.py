@@ -14,12 +14,12 @@ import numpy as np
 from glayers.arrays import Floats
 from glayers.errors import BadPredictions
 from glayers.logits import check_logits
-from glayers.metrics.bootstrap import Bootstrapped, Interval, Method, Settings
-from glayers.metrics.corrections import Correction, adjust
-from glayers.metrics.resampling import Resampling
-from glayers.metrics.reweighted import STATISTICS, Rows, evaluate, passes
-from glayers.metrics.waiting import waiting_bar
-from glayers.metrics.wording import markdown_line, metric_words, with_error
+from glayers.metrics.old.bootstrap import Bootstrapped, Interval, Method, Settings
+from glayers.metrics.old.corrections import Correction, adjust
+from glayers.metrics.old.resampling import Resampling
+from glayers.metrics.old.reweighted import STATISTICS, Rows, evaluate, passes
+from glayers.metrics.old.waiting import waiting_bar
+from glayers.metrics.old.wording import markdown_line, metric_words, with_error
 
 _DEFAULT = ("nll", "brier", "ks", "accuracy")
 

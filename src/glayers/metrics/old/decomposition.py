@@ -14,11 +14,11 @@ import numpy as np
 
 from glayers.arrays import Floats, Ints
 from glayers.errors import BadPredictions
-from glayers.metrics.checks import Scored, check, check_scored, top
-from glayers.metrics.events import class_event
-from glayers.metrics.isotonic import pool_adjacent_violators
-from glayers.metrics.verdicts import Draws
-from glayers.metrics.walks import Walk
+from glayers.metrics.old.checks import Scored, check, check_scored, top
+from glayers.metrics.old.events import class_event
+from glayers.metrics.old.isotonic import pool_adjacent_violators
+from glayers.metrics.old.verdicts import Draws
+from glayers.metrics.old.walks import Walk
 
 Score: TypeAlias = Literal["brier", "log"]
 _MOST_POINTS = 512  # of a band: more than a figure shows

@@ -7,7 +7,7 @@ import numpy as np
 
 from glayers.arrays import Bools, Floats
 from glayers.errors import BadPredictions
-from glayers.metrics.coin_flips import CoinWalk
+from glayers.metrics.old.coin_flips import CoinWalk
 from glayers.settings import number_between, whole_number
 
 _SAME, _SAME_SHARE = 1e-12, 1e-9  # two sums that are equal on paper may differ by rounding

@@ -6,7 +6,7 @@ Of equal probabilities the class with the lower number ranks first, as `argmax` 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks
-from glayers.metrics.checks import Checked
+from glayers.metrics.old.checks import Checked
 from glayers.probabilities import refuse_outside_unit_interval
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
 from glayers.errors import BadPredictions
-from glayers.metrics.checks import check
-from glayers.metrics.kernels import Kernel, KernelName, make_kernel
-from glayers.metrics.redrawing import few_surprises, group_numbers, random_signs, redrawn_labels, written_out
-from glayers.metrics.verdicts import CalibrationTest, Draws, check_seed, judge_by_draws
-from glayers.metrics.waiting import waiting_bar
+from glayers.metrics.old.checks import check
+from glayers.metrics.old.kernels import Kernel, KernelName, make_kernel
+from glayers.metrics.old.redrawing import few_surprises, group_numbers, random_signs, redrawn_labels, written_out
+from glayers.metrics.old.verdicts import CalibrationTest, Draws, check_seed, judge_by_draws
+from glayers.metrics.old.waiting import waiting_bar
 from glayers.probabilities import check_probability_rows
 from glayers.settings import whole_number
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.metrics.bins import BinSums, _accuracy_variance, _inner_edges, _mean_abs_normal, _quantile_edges
-from glayers.metrics.checks import Scored
-from glayers.metrics.resampling import Batch
+from glayers.metrics.old.bins import BinSums, _accuracy_variance, _inner_edges, _mean_abs_normal, _quantile_edges
+from glayers.metrics.old.checks import Scored
+from glayers.metrics.old.resampling import Batch
 
 BINS = 15
 

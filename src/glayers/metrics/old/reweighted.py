@@ -15,15 +15,15 @@ import numpy as np
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
 from glayers.logits import probabilities_of
-from glayers.metrics.bins import _inner_edges
-from glayers.metrics.bins_batch import BINS, equal_mass_errors, equal_width_errors
-from glayers.metrics.checks import Checked, check, top
-from glayers.metrics.ranking import label_ranks, label_ranks_within, top_scores
-from glayers.metrics.resampling import Batch, Resampling
-from glayers.metrics.running_gaps import running_gaps
-from glayers.metrics.scorecard import _RANKS, _TOP, Scorecard
-from glayers.metrics.scores import _squares_and_own
-from glayers.metrics.smooth_batch import smooth_ece_of_shares
+from glayers.metrics.old.bins import _inner_edges
+from glayers.metrics.old.bins_batch import BINS, equal_mass_errors, equal_width_errors
+from glayers.metrics.old.checks import Checked, check, top
+from glayers.metrics.old.ranking import label_ranks, label_ranks_within, top_scores
+from glayers.metrics.old.resampling import Batch, Resampling
+from glayers.metrics.old.running_gaps import running_gaps
+from glayers.metrics.old.scorecard import _RANKS, _TOP, Scorecard
+from glayers.metrics.old.scores import _squares_and_own
+from glayers.metrics.old.smooth_batch import smooth_ece_of_shares
 from glayers.probabilities import check_probability_rows
 
 STATISTICS = tuple(field.name for field in fields(Scorecard) if field.name not in ("rows", "classes"))

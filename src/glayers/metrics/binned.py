@@ -1,0 +1,381 @@
+"""Predictions -> binned calibration errors: how far mean score and share of hits differ, bin by bin.
+
+Equal-width bins are closed on the right, so a score of exactly 1 is in the last bin and exactly 0 in the first.
+Equal-mass bins cut at weighted quantiles; equal scores are never split between two bins. In a bootstrap the edges stay
+at the sample's quantiles.
+"""
+
+import math
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.checks import HIGHEST, LOWEST, refuse_outside_unit_interval, whole_number
+from glayers.errors import BadPredictions
+from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
+from glayers.metrics.ks import N_BINS, class_events, running_gaps
+from glayers.metrics.metric import Block, Metric, PlaceSums, score
+
+Binning: TypeAlias = Literal["equal_width", "equal_mass"]
+
+
+def ece(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    n_bins: int = N_BINS,
+    binning: Binning = "equal_width",
+) -> float:
+    """Expected calibration error of an event: mean |score - share of hits| over bins.
+
+    Parameters
+    ----------
+    probabilities
+        Array (n, k), `Predictions` or `Confidences`.
+    labels
+        Class numbers (n,); left out with `Predictions` and `Confidences`.
+    sample_weight
+        Row weights (n,).
+    event
+        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
+    n_bins
+        The number of bins.
+    binning
+        "equal_width" or "equal_mass".
+
+    Returns
+    -------
+    float
+        A number from 0 to 1. Naeini et al., AAAI 2015; 15 equal-width bins as in Guo et al., ICML 2017.
+
+    Examples
+    --------
+    >>> round(ece([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 2, 2]), 12)  # (2 * 0.4 + 0.4) / 3
+    0.4
+    """
+    rows = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_ece, rows, n_bins=n_bins, binning=binning)
+
+
+def mce(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    n_bins: int = N_BINS,
+    binning: Binning = "equal_width",
+) -> float:
+    """Maximum calibration error: the largest |score - share of hits| of any bin.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event, n_bins, binning
+        As in `ece`.
+
+    Returns
+    -------
+    float
+        A number from 0 to 1. Naeini et al., AAAI 2015.
+
+    Examples
+    --------
+    >>> round(mce([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 1, 1]), 12)
+    0.6
+    """
+    rows = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_mce, rows, n_bins=n_bins, binning=binning)
+
+
+def rms_calibration_error(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    n_bins: int = N_BINS,
+    binning: Binning = "equal_width",
+) -> float:
+    """Root of the mean squared gap over bins: the l2 calibration error.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event, n_bins, binning
+        As in `ece`.
+
+    Returns
+    -------
+    float
+        A number from 0 to 1. Kumar et al., NeurIPS 2019.
+
+    Examples
+    --------
+    >>> round(rms_calibration_error([[0.9, 0.1], [0.4, 0.6]], [0, 0]), 6)  # the root of (0.1^2 + 0.6^2) / 2
+    0.430116
+    """
+    rows = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_rms, rows, n_bins=n_bins, binning=binning)
+
+
+def debiased_ece(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    n_bins: int = N_BINS,
+    binning: Binning = "equal_mass",
+) -> float:
+    """ECE less an estimate of what sampling noise adds to it: about 0.6 of the plain ECE for a calibrated model.
+
+    Each bin's |gap| is reduced by E|N(gap, a(1 - a)/n)| - |gap|, with a its share of hits: the debiased estimator of
+    Kumar et al., NeurIPS 2019, with the expectation in closed form instead of by resampling. n is the bin's share of
+    the number of rows: the sum of whole-number weights, or Kish's effective size of others.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event, n_bins, binning
+        As in `ece`.
+
+    Returns
+    -------
+    float
+        May be below 0.
+
+    Examples
+    --------
+    >>> round(debiased_ece([[0.75, 0.25]] * 8, [0] * 4 + [1] * 4), 6)  # a gap of 0.25, and noise of 0.177
+    0.237436
+    """
+    rows = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_debiased_ece, rows, n_bins=n_bins, binning=binning)
+
+
+def debiased_rms_calibration_error(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    n_bins: int = N_BINS,
+    binning: Binning = "equal_mass",
+) -> float:
+    """Root of the mean squared gap less its sampling variance; 0 when noise explains it all.
+
+    Each bin's squared gap is reduced by a(1 - a)/(n - 1), with a its share of hits and n its rows, counted as in
+    `debiased_ece`. Kumar et al., NeurIPS 2019; Broecker, Climate Dynamics 2012.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event, n_bins, binning
+        As in `ece`.
+
+    Returns
+    -------
+    float
+        A number from 0 to 1.
+
+    Examples
+    --------
+    >>> round(debiased_rms_calibration_error([[0.9, 0.1]] * 8, [0] * 4 + [1] * 4), 6)  # root of 0.4^2 - 0.25 / 7
+    0.352542
+    """
+    rows = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_debiased_rms, rows, n_bins=n_bins, binning=binning)
+
+
+def classwise_ece(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, n_bins: int = N_BINS
+) -> float:
+    """Mean over classes of the equal-width ECE of "the label is this class".
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, n_bins
+        As in `ece`; `Confidences` do not suffice.
+
+    Returns
+    -------
+    float
+        A number from 0 to 1. Kull et al., NeurIPS 2019.
+
+    Examples
+    --------
+    >>> round(classwise_ece([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]), 12)  # (0.2 + 0.4 + 0.4) / 3
+    0.333333333333
+    """
+    return float(ece_per_class(probabilities, labels, sample_weight=sample_weight, n_bins=n_bins).mean())
+
+
+def ece_per_class(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, n_bins: int = N_BINS
+) -> Floats:
+    """Equal-width ECE of "the label is this class", for each class.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, n_bins
+        As in `ece`; `Confidences` do not suffice.
+
+    Returns
+    -------
+    array (k,)
+        One error per class. Kull et al., NeurIPS 2019.
+
+    Examples
+    --------
+    >>> ece_per_class([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]).round(12).tolist()
+    [0.2, 0.4, 0.4]
+    """
+    rows = check_rows(probabilities, labels, sample_weight)
+    return _ece_per_class(rows, rows.weights, inner_edges(n_bins))
+
+
+class BinSums(NamedTuple):
+    """What falls into each bin (bins, b): its share of the weight, of the scores, of the hits, and its rows."""
+
+    weight: Floats
+    scores: Floats
+    hits: Floats
+    rows: Floats
+
+    def gaps(self) -> Floats:
+        """Mean score minus share of hits of each bin, 0 where it is empty."""
+        return (self.scores - self.hits) / np.where(self.weight > 0, self.weight, 1.0)
+
+    def hit_variance(self, divisor: Floats) -> Floats:
+        """Variance of each bin's share of hits, 0 where there is nothing to divide by."""
+        rate = self.hits / np.where(self.weight > 0, self.weight, 1.0)
+        return np.where(divisor > 0, rate * (1 - rate) / np.where(divisor > 0, divisor, 1.0), 0.0)
+
+
+def bin_sums(block: Block, event: Scored, n_bins: int, binning: Binning) -> BinSums:
+    """Sort the rows of an event into bins and add up each bin."""
+    weight, scores, hits = (part.of(block) for part in event.once(_bin_members, n_bins, binning))
+    return BinSums(weight, scores, hits, rows=weight * block.totals)
+
+
+def bin_edges(event: Scored, n_bins: int, binning: Binning) -> Floats:
+    """Return the edges between the bins of an event."""
+    edges = inner_edges(n_bins)
+    if binning not in ("equal_width", "equal_mass"):
+        raise BadPredictions(f"binning must be 'equal_width' or 'equal_mass'; got {binning!r}")
+    if binning == "equal_width":
+        return edges
+    order = np.argsort(event.scores)
+    reached = np.cumsum(event.weights[order])
+    # The smallest score that this share of the weight does not exceed; the slack forgives rounding in the sum.
+    return event.scores[order][np.searchsorted(reached, edges * reached[-1] - 1e-12, side="left")]
+
+
+def inner_edges(n_bins: int) -> Floats:
+    """Return the edges between equal-width bins."""
+    number = whole_number(n_bins, "n_bins", least=1)
+    return np.arange(1, number) / number
+
+
+def _bin_members(event: Scored, n_bins: int, binning: Binning) -> tuple[PlaceSums, PlaceSums, PlaceSums]:
+    edges = bin_edges(event, n_bins, binning)
+    place = np.searchsorted(edges, event.scores, side="left")[:, None]
+    values = (np.ones(len(place)), event.scores, event.hits)
+    weight, scores, hits = (PlaceSums(place, value[:, None], len(edges) + 1) for value in values)
+    return weight, scores, hits
+
+
+def _ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
+    sums = block.once(bin_sums, event, n_bins, binning)
+    return np.abs(sums.scores - sums.hits).sum(axis=0)
+
+
+def _mce(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
+    return np.abs(block.once(bin_sums, event, n_bins, binning).gaps()).max(axis=0)
+
+
+def _rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
+    sums = block.once(bin_sums, event, n_bins, binning)
+    return np.sqrt((sums.weight * sums.gaps() ** 2).sum(axis=0))
+
+
+def _debiased_ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
+    sums = block.once(bin_sums, event, n_bins, binning)
+    gaps = np.abs(sums.gaps())
+    expected = np.vectorize(_mean_abs_normal, otypes=[np.float64])(gaps, np.sqrt(sums.hit_variance(sums.rows)))
+    return (sums.weight * (2 * gaps - expected)).sum(axis=0)
+
+
+def _debiased_rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
+    sums = block.once(bin_sums, event, n_bins, binning)
+    squares = (sums.weight * (sums.gaps() ** 2 - sums.hit_variance(sums.rows - 1))).sum(axis=0)
+    return np.sqrt(np.maximum(0.0, squares))
+
+
+def _mean_abs_normal(mean: float, deviation: float) -> float:
+    """E|X| for X normal: the folded normal mean."""
+    if deviation == 0:
+        return abs(mean)
+    z = mean / deviation
+    return deviation * math.sqrt(2 / math.pi) * math.exp(-z * z / 2) + mean * math.erf(z / math.sqrt(2))
+
+
+def _classwise_ece(rows: Rows, block: Block) -> Floats:
+    if block.single and rows.classes is None:  # counting is faster than sorting every class
+        return np.array([_ece_per_class(rows, block.weights[:, 0], inner_edges(N_BINS)).mean()])
+    return rows.once(running_gaps, class_events).summed_ece(block) / rows.n_classes
+
+
+def _ece_per_class(rows: Rows, weights: Floats, inner: Floats) -> Floats:
+    """In a wide row nearly all entries fall into the first bin: sum every column once, and move only the rest."""
+    shape, n_bins = rows.probabilities.shape, len(inner) + 1
+    gap = np.zeros((shape[1], n_bins))
+    for some in row_blocks(*shape):
+        block, weight = rows.probabilities[some], weights[some]
+        beyond = np.flatnonzero(block > _rounded_down(inner[0] if n_bins > 1 else 1.0, block.dtype))
+        row, column = np.divmod(beyond, shape[1])
+        value = block.reshape(-1)[beyond].astype(np.float64)
+        if not (block.min() >= LOWEST and value.max(initial=0.0) <= HIGHEST):  # cheaper than a mask of the whole block
+            refuse_outside_unit_interval(block, "probabilities", first_row=some.start)
+        gap[:, 0] += _column_sums(block, weight)
+        moved = weight[row] * value
+        gap += _sums(column * n_bins + np.searchsorted(inner, value, side="left"), moved, gap.size).reshape(gap.shape)
+        gap[:, 0] -= _sums(column, moved, shape[1])
+    own = rows.labels * n_bins + np.searchsorted(inner, rows.of_label, side="left")
+    gap -= _sums(own, weights, gap.size).reshape(gap.shape)
+    return np.abs(gap).sum(axis=1)
+
+
+def _sums(place: Ints, values: Floats, n_places: int) -> Floats:
+    return np.bincount(place, weights=values, minlength=n_places).astype(np.float64, copy=False)
+
+
+def _column_sums(block: Array, weight: Floats) -> Floats:
+    if np.ptp(weight) == 0:  # summing first halves the work where all rows weigh the same
+        return block.sum(axis=0, dtype=np.float64) * weight[0]
+    return weight @ block.astype(np.float64)
+
+
+def _rounded_down(edge: float, dtype: np.dtype[np.floating]) -> np.floating:
+    """The edge in the array's own type, never above it: then a value exceeds one just when it exceeds the other."""
+    near = dtype.type(edge)
+    return near if float(near) <= edge else np.nextafter(near, dtype.type(0))
+
+
+METRICS = (
+    Metric("ece", "ECE, 15 equal-width bins", _ece, "Naeini et al., AAAI 2015"),
+    Metric(
+        "ece_equal_mass", "ECE, 15 equal-mass bins", partial(_ece, binning="equal_mass"), "Naeini et al., AAAI 2015"
+    ),
+    Metric("debiased_ece", "ECE, debiased, equal-mass", _debiased_ece, "Kumar et al., NeurIPS 2019"),
+    Metric("classwise_ece", "ECE, class-wise", _classwise_ece, "Kull et al., NeurIPS 2019", about="each class"),
+    Metric("mce", "MCE", _mce, "Naeini et al., AAAI 2015"),
+    Metric("rms_calibration_error", "RMS calibration error, equal-width", _rms, "Kumar et al., NeurIPS 2019"),
+    Metric(
+        "debiased_rms_calibration_error",
+        "RMS calibration error, debiased, equal-mass",
+        _debiased_rms,
+        "Kumar et al., NeurIPS 2019",
+    ),
+)

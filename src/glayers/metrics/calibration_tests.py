@@ -1,0 +1,315 @@
+"""Predictions -> tests of calibration: whether an error is larger than sampling error explains.
+
+The reference is what a calibrated model shows on the same rows (`redrawing.py`). Given the scores of an event, its
+outcomes are coin flips, and KS and ECE are functions of running sums of hit - score. So the tests of these two need not
+draw labels, and the asymptotic KS test draws nothing at all (`null_distribution.py`). `consistency_test` takes any
+metric and redraws labels. `class_tests.py` and `skce.py` test all classes at once.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from glayers.arrays import Bools, Floats
+from glayers.errors import BadPredictions
+from glayers.metrics.binned import Binning
+from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, check_rows, top
+from glayers.metrics.ks import N_BINS
+from glayers.metrics.metric import Metric, score
+from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_labels, rows_to_redraw
+from glayers.metrics.registry import METRICS
+from glayers.progress import progress_bar
+
+TestMethod: TypeAlias = Literal["asymptotic", "resampling"]
+_RELATIVE_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class CalibrationTest:
+    """An error, and what a calibrated model would show on the same rows.
+
+    Attributes
+    ----------
+    value
+        The error.
+    p_value
+        The probability that a calibrated model shows an error at least as large.
+    bound
+        A calibrated model stays at or below this with probability `level`.
+    expected
+        The mean error of a calibrated model.
+    level
+        The level of the test.
+
+    Examples
+    --------
+    >>> print(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
+    0.02, p = 0.004: a calibrated model shows 0.008 on average and at most 0.015 in 95 % of cases
+    """
+
+    value: float
+    p_value: float
+    bound: float
+    expected: float
+    level: float
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the error is too large for a calibrated model at this level."""
+        return rejects(self.p_value, self.level)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.value:.4g}, p = {self.p_value:.2g}: a calibrated model shows {self.expected:.4g} on average "
+            f"and at most {self.bound:.4g} in {100 * self.level:g} % of cases"
+        )
+
+
+def ks_test(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    event: Event = top,
+    method: TestMethod = "asymptotic",
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int | None = 0,
+) -> CalibrationTest:
+    """Test the KS error of an event.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event
+        As in `ks`.
+    groups
+        Group of each row (n,), where rows of a group depend on each other; needs `method="resampling"`.
+    method
+        "asymptotic" takes the p-value from Brownian motion with finite-sample corrections and draws nothing; rows must
+        be independent. "resampling" draws outcomes from the scores, or with groups flips the signs of whole groups.
+    n_resamples, random_state
+        The number of draws and their seed, for `method="resampling"`.
+    level
+        The level of the bound and of `rejected`.
+
+    Returns
+    -------
+    CalibrationTest
+        Arrieta-Ibarra et al., JMLR 2022.
+
+    Examples
+    --------
+    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
+    >>> print(ks_test(p, y))  # says 70 percent, right 55
+    0.15, p = 0.0013: a calibrated model shows 0.05146 on average and at most 0.09653 in 95 % of cases
+    """
+    rows = check_event(probabilities, labels, sample_weight, groups, event)
+    return largest_gap_test(RunningSum.of(rows), method, Draws(n_resamples, level, random_state))
+
+
+def ece_test(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    event: Event = top,
+    n_bins: int = N_BINS,
+    binning: Binning = "equal_width",
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int | None = 0,
+) -> CalibrationTest:
+    """Test the ECE of an event by resampling.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event, n_bins, binning
+        As in `ece`.
+    groups
+        Group of each row (n,), where rows of a group depend on each other: whole groups flip their sign.
+    n_resamples, random_state
+        The number of draws and their seed.
+    level
+        The level of the bound and of `rejected`.
+
+    Returns
+    -------
+    CalibrationTest
+        By consistency resampling: Broecker and Smith, Weather and Forecasting 2007; for classifiers Vaicenavicius et
+        al., AISTATS 2019.
+
+    Examples
+    --------
+    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
+    >>> test = ece_test(p, y)
+    >>> round(test.value, 12), test.p_value < 0.01
+    (0.15, True)
+    """
+    rows = check_event(probabilities, labels, sample_weight, groups, event)
+    return _resampling_test(RunningSum.of_bins(rows, n_bins, binning), _summed, Draws(n_resamples, level, random_state))
+
+
+def consistency_test(
+    metric: str | Callable[..., float],
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int | None = 0,
+    progress: bool | None = None,
+) -> CalibrationTest:
+    """Test any metric that is larger for worse models, by redrawing all labels.
+
+    Parameters
+    ----------
+    metric
+        A name from `METRICS`, or a function of probabilities, labels and `sample_weight=`; bind other settings with
+        `functools.partial`. Of a score such as the NLL the test asks whether the loss exceeds what the model itself
+        expects: overconfidence.
+    probabilities, labels, sample_weight
+        As in `ks`. Rows must be independent.
+    event
+        The event, for the name of a metric of one event.
+    n_resamples, random_state
+        The number of draws and their seed.
+    level
+        The level of the bound and of `rejected`.
+    progress
+        Whether to show a progress bar; None shows it at a terminal.
+
+    Returns
+    -------
+    CalibrationTest
+        By consistency resampling: Broecker and Smith, Weather and Forecasting 2007; for classifiers Vaicenavicius et
+        al., AISTATS 2019.
+
+    Examples
+    --------
+    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
+    >>> consistency_test("classwise_ece", p, y, n_resamples=199).p_value
+    0.005
+    """
+    value_of = _statistic(metric, event)
+    draws = Draws(n_resamples, level, random_state)
+    given = check_any(probabilities, labels, sample_weight, strict=True)
+    if given.groups is not None:
+        raise BadPredictions(
+            "consistency_test redraws row by row and needs independent rows; with groups use ece_test, skce_test or "
+            "ks_test(method='resampling')"
+        )
+    rows = rows_to_redraw(given)
+    value = value_of(rows)
+    drawn = []
+    with progress_bar(progress, "redrawing labels", n_resamples) as advance:
+        for resample in _redrawn(rows, n_resamples, draws.generator()):
+            drawn.append(value_of(resample))
+            advance()
+    return compare_with_draws(value, np.array(drawn), level)
+
+
+def rejects(p_value: float, level: float) -> bool:
+    """Whether a p-value rejects at this level.
+
+    >>> rejects(0.05, level=0.95)
+    True
+    """
+    return p_value <= 1 - level + ROUNDING
+
+
+def at_least_as_large(drawn: Floats, value: Floats | float) -> Bools:
+    """Which drawn errors reach an error, or differ from it by rounding only."""
+    return drawn >= value - np.maximum(ROUNDING, _RELATIVE_ROUNDING * np.abs(value))
+
+
+def compare_with_draws(value: float, drawn: Floats, level: float) -> CalibrationTest:
+    """Compare an error with those of resamples; the p-value counts the error itself as one of them.
+
+    >>> compare_with_draws(0.9, np.linspace(0.0, 0.8, 19), level=0.95).p_value
+    0.05
+    """
+    as_large = int(np.count_nonzero(at_least_as_large(drawn, value)))
+    # The smallest bound that goes with no p-value of 1 - level or less.
+    place = math.ceil(level * (len(drawn) + 1) - ROUNDING) - 1
+    return CalibrationTest(
+        value=value,
+        p_value=(1 + as_large) / (1 + len(drawn)),
+        bound=float(np.sort(drawn)[place]),
+        expected=float(drawn.mean()),
+        level=level,
+    )
+
+
+def largest_gap_test(running: RunningSum, method: TestMethod, draws: Draws) -> CalibrationTest:
+    """Test the largest size of a running sum: the KS error."""
+    if method not in ("asymptotic", "resampling"):
+        raise BadPredictions(f"method must be 'asymptotic' or 'resampling'; got {method!r}")
+    if method == "resampling":
+        return _resampling_test(running, _largest, draws)
+    if running.event.groups is not None:
+        raise BadPredictions(
+            "the asymptotic p-value assumes independent rows, and groups say that rows depend on each other; pass "
+            "method='resampling', which flips the signs of whole groups"
+        )
+    value, null = float(_largest(running.observed())[0]), running.null_distribution()
+    return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - draws.level), null.mean(), draws.level)
+
+
+def _resampling_test(running: RunningSum, statistic: Callable[[Floats], Floats], draws: Draws) -> CalibrationTest:
+    return compare_with_draws(float(statistic(running.observed())[0]), running.redrawn(statistic, draws), draws.level)
+
+
+def _largest(sums: Floats) -> Floats:
+    return np.abs(sums).max(axis=1)
+
+
+def _summed(sums: Floats) -> Floats:
+    return np.abs(np.diff(sums, axis=1, prepend=0.0)).sum(axis=1)
+
+
+def _redrawn(rows: Rows | Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[Rows | Scored]:
+    """Yield the rows with outcomes drawn from their own probabilities."""
+    if isinstance(rows, Rows):
+        for labels in redrawn_labels(rows.probabilities, n_resamples, rng):
+            yield replace(rows, labels=labels)
+    else:
+        for _ in range(n_resamples):
+            yield replace(rows, hits=(rng.random(len(rows.scores)) < rows.scores).astype(np.float64))
+
+
+def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Rows | Scored], float]:
+    """Return the function from rows to the number to test."""
+    if isinstance(metric, str) and metric in METRICS:
+        return _by_name(METRICS[metric], event)
+    if isinstance(metric, str) or not callable(metric):
+        raise BadPredictions(
+            f"metric must be one of {', '.join(METRICS)}, or a function of probabilities and labels; got {metric!r:.60}"
+        )
+
+    def number(rows: Rows | Scored) -> float:
+        if isinstance(rows, Scored):
+            raise BadPredictions("Confidences need the name of a metric, such as 'ece', instead of a function")
+        weighted = {} if rows.given_weights is None else {"sample_weight": rows.given_weights}
+        found: object = metric(rows.probabilities, rows.labels, **weighted)
+        value = float(found) if isinstance(found, Real) else math.nan
+        if math.isnan(value):
+            raise BadPredictions(f"the metric must give a number for any labels; {metric!r} gave {found!r:.60}")
+        return value
+
+    return number
+
+
+def _by_name(metric: Metric, event: Event) -> Callable[[Rows | Scored], float]:
+    if metric.better != "lower":
+        raise BadPredictions(f"a test needs a metric that is larger for worse models; {metric.name} is not")
+    if metric.about == "event":
+        return lambda rows: score(metric.evaluate, check_event(rows, event=event))
+    return lambda rows: score(metric.evaluate, check_rows(rows))

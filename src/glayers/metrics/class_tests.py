@@ -1,0 +1,296 @@
+"""Predictions -> whether the classes together are further off than sampling error explains, and which of them are.
+
+A class that is never the label only lowers its running sum, so the sum's extremes lie at its hits. A row hits one
+class, so n places decide a resample, not n * k: what the scores add up to at each of them is computed once, and drawn
+labels only choose among it.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from glayers.arrays import Array, Floats, Ints
+from glayers.metrics.calibration_tests import (
+    CalibrationTest,
+    TestMethod,
+    at_least_as_large,
+    compare_with_draws,
+    largest_gap_test,
+    rejects,
+)
+from glayers.metrics.events import Rows, check_rows, label
+from glayers.metrics.redrawing import (
+    Draws,
+    RunningSum,
+    random_signs,
+    redrawn_labels,
+    rows_to_redraw,
+    too_few_for_signs,
+)
+from glayers.progress import progress_bar
+
+_ENTRIES = 1 << 20  # of a batch of resamples: 8 MB
+_ROUNDING = 1e-9  # errors below this are rounding
+_CERTAIN = 1e300  # an error relative to a bound of 0: more than any drawn error
+
+
+@dataclass(frozen=True)
+class ClasswiseTest:
+    """The test of all classes together, the test of each class, and p-values adjusted for testing many classes.
+
+    Small errors of many classes may reject the whole while no single class can be named.
+
+    Attributes
+    ----------
+    together
+        The test of the mean over classes.
+    classes
+        The test of each class alone.
+    adjusted
+        The p-value of each class, adjusted for testing all of them. Westfall and Young, 1993.
+    level
+        The level of the tests.
+    """
+
+    together: CalibrationTest
+    classes: tuple[CalibrationTest, ...]
+    adjusted: tuple[float, ...]
+    level: float
+
+    @property
+    def p_value(self) -> float:
+        """The p-value of all classes together."""
+        return self.together.p_value
+
+    @property
+    def rejected(self) -> tuple[int, ...]:
+        """The classes that are not calibrated; a calibrated model shows any with probability 1 - level."""
+        return tuple(c for c, p in enumerate(self.adjusted) if rejects(p, self.level))
+
+
+def ks_test_per_class(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    method: TestMethod = "asymptotic",
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int | None = 0,
+    progress: bool | None = None,
+) -> ClasswiseTest:
+    """Test the KS error of every class, and all of them together as `classwise_ks_test` does.
+
+    Of a hundred tests at level 0.95, five reject by chance. So `adjusted` compares every class with the largest error
+    of any class in redrawn labels, whatever the dependence between the classes: the step-down procedure of Westfall and
+    Young, "Resampling-Based Multiple Testing", 1993. Errors are measured relative to bounds that each class alone
+    exceeds with probability (1 - level) / k. For other corrections see `adjust`.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, groups, method, level, random_state
+        As in `ks_test`; `Confidences` do not suffice.
+    n_resamples
+        The number of draws; no p-value from draws is below 1 / (n_resamples + 1).
+    progress
+        Whether to show a progress bar; None shows it at a terminal.
+
+    Returns
+    -------
+    ClasswiseTest
+        Which classes are not calibrated, and whether all of them together are.
+
+    Examples
+    --------
+    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
+    >>> found = ks_test_per_class(p, y)
+    >>> found.rejected, found.p_value < 0.01
+    ((0, 2), True)
+    """
+    rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
+    draws = Draws(n_resamples, level, random_state)
+    draws.generator()  # refuses too few draws
+    classes, bounds = [], np.empty(rows.n_classes)
+    for c in range(len(bounds)):  # before the draws, which take longer: a wrong setting is named at the first class
+        running = RunningSum.of(label(c).of(rows))
+        bounds[c] = running.null_distribution().quantile_above((1 - level) / len(bounds))
+        if method != "resampling":
+            classes.append(largest_gap_test(running, method, draws))
+    drawn = _Drawn.of(rows, draws, progress)
+    if method == "resampling":
+        classes = [compare_with_draws(value, drawn.each[:, c], level) for c, value in enumerate(drawn.values.tolist())]
+    bounds = np.where(bounds > 0, bounds, drawn.each.max(axis=0))
+    adjusted = step_down(_relative(drawn.values, bounds), _relative(drawn.each, bounds))
+    return ClasswiseTest(drawn.test_of_mean(level), tuple(classes), tuple(adjusted.tolist()), level)
+
+
+def classwise_ks_test(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int | None = 0,
+    progress: bool | None = None,
+) -> CalibrationTest:
+    """Test `classwise_ks`, the mean KS error over classes, by redrawing labels or flipping signs of whole groups.
+
+    It asks whether the classes are calibrated; `ks_test_per_class` also asks which of them are not. Small errors of
+    many classes add up here and may be missed there.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, groups, n_resamples, level, random_state, progress
+        As in `ks_test_per_class`.
+
+    Returns
+    -------
+    CalibrationTest
+        By consistency resampling: Broecker and Smith, Weather and Forecasting 2007; Vaicenavicius et al., AISTATS 2019.
+
+    Examples
+    --------
+    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
+    >>> test = classwise_ks_test(p, y)
+    >>> round(test.value, 12), test.p_value < 0.01
+    (0.1, True)
+    """
+    rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
+    return _Drawn.of(rows, Draws(n_resamples, level, random_state), progress).test_of_mean(level)
+
+
+def step_down(values: Floats, drawn: Floats) -> Floats:
+    """Return adjusted p-values of many errors (k,) against drawn ones (resamples, k).
+
+    The largest error is compared with the largest drawn of all, the next with the largest of the rest, and so on.
+
+    >>> step_down(np.array([3.0, 0.5]), np.array([[1.0, 2.0], [0.4, 0.3], [0.2, 4.0]])).tolist()
+    [0.5, 0.75]
+    """
+    order = np.argsort(-values, kind="stable")
+    largest_left = np.maximum.accumulate(drawn[:, order[::-1]], axis=1)[:, ::-1]
+    as_large = np.count_nonzero(at_least_as_large(largest_left, values[order]), axis=0)
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.maximum.accumulate((1 + as_large) / (1 + len(drawn)))
+    return adjusted
+
+
+class _Drawn(NamedTuple):
+    """Class errors as found (k,), and those of calibrated models: `each` class (resamples, k), and the `mean`."""
+
+    values: Floats
+    each: Floats
+    mean: Floats
+
+    @classmethod
+    def of(cls, given: Rows, draws: Draws, progress: bool | None) -> "_Drawn":
+        rows = rows_to_redraw(given)
+        steps = ClassSteps.of(rows)
+        values = steps.ks(rows.labels)
+
+        def redrawn(groups: Ints | None) -> Floats:
+            drawn = np.empty((draws.n_resamples, len(values)))
+            resamples = redrawn_labels(rows.probabilities, draws.n_resamples, draws.generator(), groups)
+            with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
+                for to, labels in zip(drawn, resamples, strict=True):
+                    to[:] = steps.ks(labels)
+                    advance()
+            return drawn
+
+        numbers = rows.groups
+        expected = rows.probabilities.astype(np.float64) if numbers is not None else np.empty((0, 1))
+        if numbers is None or too_few_for_signs(float((1 - expected.max(axis=1)).sum()), numbers):
+            drawn = redrawn(numbers)
+            return cls(values, drawn, drawn.mean(axis=1))
+        # Sign flips keep the hits as they are, so classes with few hits vary too little, and a mean over many classes
+        # shows it. Flipping single rows lacks the same amount against redrawing them, so groups are corrected by that.
+        signs, alone = (_with_signs_flipped(rows, own, draws) for own in (numbers, np.arange(len(numbers))))
+        mean = signs.mean(axis=1) + (redrawn(None).mean() - alone.mean())
+        hits = expected.sum(axis=0)
+        rare = np.array([too_few_for_signs(min(n, len(expected) - n), numbers) for n in hits.tolist()])
+        each = np.where(rare, redrawn(numbers), signs) if rare.any() else signs
+        return cls(values, each, mean)
+
+    def test_of_mean(self, level: float) -> CalibrationTest:
+        """Return the test of the mean over classes."""
+        return compare_with_draws(float(self.values.mean()), self.mean, level)
+
+
+def _relative(errors: Floats, bounds: Floats) -> Floats:
+    """Errors (..., k) over the bounds of their classes; where a class is certain, any error is too large."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(errors <= _ROUNDING, 0.0, np.where(bounds > 0, errors / bounds, _CERTAIN))
+
+
+class ClassSteps(NamedTuple):
+    """For each row and class the place of its score among those of the class, and sums of scores.
+
+    `before` and `through` are what the class's scores add up to below the row's score and up to it, `total` in all.
+    """
+
+    weights: Floats
+    place: Array
+    before: Floats
+    through: Floats
+    total: Floats
+
+    @classmethod
+    def of(cls, rows: Rows) -> "ClassSteps":
+        """Sort every class once."""
+        shape = rows.probabilities.shape
+        place = np.empty(shape, dtype=np.int32, order="F")  # filled class by class
+        before, through, total = np.empty(shape, order="F"), np.empty(shape, order="F"), np.empty(shape[1])
+        for c in range(shape[1]):
+            scores = rows.probabilities[:, c].astype(np.float64)
+            different, place[:, c] = np.unique(scores, return_inverse=True)
+            ends = np.cumsum(np.bincount(place[:, c], rows.weights * scores, len(different)))
+            through[:, c] = ends[place[:, c]]
+            before[:, c] = np.append(0.0, ends)[place[:, c]]
+            total[c] = ends[-1]
+        return cls(rows.weights, place, before, through, total)
+
+    def ks(self, labels: Ints) -> Floats:
+        """Return `ks_per_class` of these labels.
+
+        >>> from glayers.metrics import ks_per_class
+        >>> p, y = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]
+        >>> ClassSteps.of(check_rows(p, y)).ks(np.array(y)).round(12).tolist(), ks_per_class(p, y).round(12).tolist()
+        ([0.1, 0.4, 0.3], [0.1, 0.4, 0.3])
+        """
+        rows = np.arange(len(labels))
+        key = labels.astype(np.int64) * len(labels) + self.place[rows, labels]
+        order = np.argsort(key, kind="stable")
+        key, label = key[order], labels[order]
+        hits = np.cumsum(self.weights[order])
+        last = np.flatnonzero(np.append(key[1:] != key[:-1], True))  # hits of equal score enter together
+        row, label, through = order[last], label[last], hits[last]
+        first = np.append(True, label[1:] != label[:-1])
+        until = np.append(0.0, through[:-1])  # hits before each of these places, of all classes
+        earlier = until[first][np.cumsum(first) - 1]  # hits of the classes before
+        gaps = np.maximum(
+            np.abs(through - earlier - self.through[row, label]), np.abs(until - earlier - self.before[row, label])
+        )
+        at_end = -self.total
+        at_end[label[first]] += np.diff(np.append(until[first], hits[-1]))
+        largest = np.abs(at_end)
+        largest[label[first]] = np.maximum(largest[label[first]], np.maximum.reduceat(gaps, np.flatnonzero(first)))
+        return largest
+
+
+def _with_signs_flipped(rows: Rows, groups: Ints, draws: Draws) -> Floats:
+    """`ks_per_class` where every group's residuals, of all classes together, keep or change their sign."""
+    signs = random_signs(draws.generator(), draws.n_resamples, int(groups.max()) + 1)
+    grouped = replace(rows, groups=groups)
+    return np.column_stack([_largest_with(signs, grouped, c) for c in range(rows.n_classes)])
+
+
+def _largest_with(signs: Array, rows: Rows, c: int) -> Floats:
+    event, ends = RunningSum.of(label(c).of(rows))
+    residuals = event.weights * (event.hits - event.scores)
+    step = max(1, _ENTRIES // len(residuals))
+    batches = (signs[first : first + step, event.groups] for first in range(0, len(signs), step))
+    return np.concatenate([np.abs(np.cumsum(residuals * batch, axis=1)[:, ends]).max(axis=1) for batch in batches])

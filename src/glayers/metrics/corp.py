@@ -1,0 +1,232 @@
+"""Predictions -> the parts of a mean score: miscalibration - discrimination + uncertainty.
+
+Recalibrate the scores of an event by the best non-decreasing function (isotonic regression), and compare three mean
+scores: of the scores as given, of the recalibrated scores, and of the overall share of hits as a constant score. There
+are no bins to choose, and the same function is best for every proper score. Dimitriadis, Gneiting and Jordan, "Stable
+Reliability Diagrams for Probabilistic Classifiers", PNAS 2021 (CORP).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from glayers.arrays import Floats, Ints
+from glayers.errors import BadPredictions
+from glayers.metrics.events import Event, Scored, check_event, check_rows, label, top
+from glayers.metrics.redrawing import Draws, RunningSum
+
+Score: TypeAlias = Literal["brier", "log"]
+_MOST_POINTS = 512  # of a band: more than a figure shows
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    """mean_score = miscalibration - discrimination + uncertainty, no part negative, and the recalibration behind it.
+
+    Attributes
+    ----------
+    mean_score, miscalibration, discrimination, uncertainty
+        The mean score and its parts.
+    lower, upper, values, shares
+        Scores from `lower[i]` to `upper[i]` are recalibrated to `values[i]` and hold `shares[i]` of the weight.
+    """
+
+    mean_score: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+    lower: Floats
+    upper: Floats
+    values: Floats
+    shares: Floats
+
+    def __str__(self) -> str:
+        return (
+            f"{self.mean_score:.4g} = {self.miscalibration:.4g} miscalibration "
+            f"- {self.discrimination:.4g} discrimination + {self.uncertainty:.4g} uncertainty"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ConsistencyBand:
+    """Where the recalibrated values of a calibrated model lie, score by score. Dimitriadis et al., PNAS 2021."""
+
+    scores: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+
+
+def corp(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    score: Score = "brier",
+) -> Decomposition:
+    """Decompose the mean score of an event.
+
+    Parameters
+    ----------
+    probabilities
+        Array (n, k), `Predictions` or `Confidences`.
+    labels
+        Class numbers (n,); left out with `Predictions` and `Confidences`.
+    sample_weight
+        Row weights (n,).
+    event
+        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
+    score
+        "brier" is (score - hit)^2; "log" is -log of the probability given to what happened, infinite where that was 0.
+
+    Returns
+    -------
+    Decomposition
+        Dimitriadis et al., PNAS 2021.
+
+    Examples
+    --------
+    >>> from glayers.predictions.predictions import Confidences
+    >>> print(corp(Confidences([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1])))  # recalibrated to 0, 1/2, 1/2, 1
+    0.2 = 0.075 miscalibration - 0.125 discrimination + 0.25 uncertainty
+    """
+    return _decompose(check_event(probabilities, labels, sample_weight, event=event), score)
+
+
+def classwise_corp(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, score: Score = "brier"
+) -> tuple[Decomposition, ...]:
+    """Decompose the mean score of "the label is this class", for each class.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, score
+        As in `corp`; `Confidences` do not suffice.
+
+    Returns
+    -------
+    tuple of Decomposition
+        One per class. The mean of their Brier scores is `brier`.
+
+    Examples
+    --------
+    >>> [round(c.mean_score, 2) for c in classwise_corp([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2])]
+    [0.05, 0.2, 0.25]
+    """
+    rows = check_rows(probabilities, labels, sample_weight)
+    return tuple(_decompose(label(c).of(rows), score) for c in range(rows.n_classes))
+
+
+def corp_band(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    event: Event = top,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int | None = 0,
+) -> ConsistencyBand:
+    """Return where recalibrated values lie with probability `level`, score by score, if the model is calibrated.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event
+        As in `corp`.
+    groups
+        Group of each row (n,): residuals of whole groups flip their sign instead of outcomes being drawn.
+    n_resamples, random_state
+        The number of draws and their seed.
+    level
+        The probability of each point of the band.
+
+    Returns
+    -------
+    ConsistencyBand
+        At 512 scores at most, evenly spaced by rank. Dimitriadis et al., PNAS 2021.
+
+    Examples
+    --------
+    >>> from glayers.predictions.predictions import Confidences
+    >>> band = corp_band(Confidences([0.3] * 50 + [0.7] * 50, [0] * 100))
+    >>> band.scores.tolist(), bool((band.lower < band.scores).all() and (band.scores < band.upper).all())
+    ([0.3, 0.7], True)
+    """
+    draws = Draws(n_resamples, level, random_state)
+    running = RunningSum.of(check_event(probabilities, labels, sample_weight, groups, event))
+    distinct = running.event.scores[running.ends]
+    held = np.diff(np.cumsum(running.event.weights)[running.ends], prepend=0.0)
+    points = np.unique(np.linspace(0, len(distinct) - 1, _MOST_POINTS).round().astype(np.int64))
+
+    def recalibrated(sums: Floats) -> Floats:
+        hits_drawn = np.diff(sums, axis=1, prepend=0.0) + held * distinct
+        return np.array([_isotonic(hits, held).at(points) for hits in hits_drawn])
+
+    drawn = np.clip(running.redrawn(recalibrated, draws), 0.0, 1.0)
+    lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return ConsistencyBand(distinct[points], lower, upper, level)
+
+
+class _Isotonic(NamedTuple):
+    """Blocks of equal value: where each begins, its weight, and its value."""
+
+    starts: Ints
+    weights: Floats
+    values: Floats
+
+    def at(self, points: Ints) -> Floats:
+        return self.values[np.searchsorted(self.starts, points, side="right") - 1]
+
+
+def _isotonic(sums: Floats, weights: Floats) -> _Isotonic:
+    """Isotonic regression of sums / weights, all weights positive."""
+    from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than importing glayers
+
+    found = isotonic_regression(sums / weights, weights=weights)
+    starts = found.blocks[:-1]
+    return _Isotonic(starts, found.weights, found.x[starts])
+
+
+def _decompose(event: Scored, score: Score) -> Decomposition:
+    if score not in _SCORES:
+        raise BadPredictions(f"score must be 'brier' or 'log'; got {score!r}")
+    mean_score = _SCORES[score]
+    counted = event.weights > 0
+    distinct, which = np.unique(np.clip(event.scores[counted], 0.0, 1.0), return_inverse=True)
+    held = np.bincount(which, weights=event.weights[counted]).astype(np.float64)
+    hits = np.bincount(which, weights=(event.weights * event.hits)[counted]).astype(np.float64)
+    pooled = _isotonic(hits, held)
+    overall = np.array([np.clip(hits.sum() / held.sum(), 0.0, 1.0)])
+    values = np.clip(pooled.values, 0.0, 1.0)  # sums of thirds may exceed 1 in the last digit
+    given = float(held @ mean_score(distinct, hits / held))
+    recalibrated = float(pooled.weights @ mean_score(values, values))
+    constant = float(mean_score(overall, overall)[0])
+    return Decomposition(
+        mean_score=given,
+        miscalibration=max(0.0, given - recalibrated),
+        discrimination=max(0.0, constant - recalibrated),
+        uncertainty=constant,
+        lower=distinct[pooled.starts],
+        upper=distinct[np.append(pooled.starts[1:], len(distinct)) - 1],
+        values=values,
+        shares=pooled.weights,
+    )
+
+
+def _brier(scores: Floats, rates: Floats) -> Floats:
+    """Mean of (score - hit)^2 at these rates of hits."""
+    return rates * (1 - scores) ** 2 + (1 - rates) * scores**2
+
+
+def _log(scores: Floats, rates: Floats) -> Floats:
+    """Mean of -log(probability given to what happened); an outcome that never happens costs nothing."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        hit, miss = -rates * np.log(scores), -(1 - rates) * np.log1p(-scores)
+    return np.where(rates > 0, hit, 0.0) + np.where(rates < 1, miss, 0.0)
+
+
+_SCORES: dict[str, Callable[[Floats, Floats], Floats]] = {"brier": _brier, "log": _log}

@@ -1,0 +1,275 @@
+"""Several sets of predictions for the same rows -> how far each pair differs in each metric, with intervals.
+
+Every method is scored on the same resamples, so what makes a row hard is the same for both and cancels: a difference is
+known far better than either score.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from glayers.arrays import Floats, to_floats
+from glayers.errors import BadPredictions
+from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval, Method
+from glayers.metrics.events import Event, Rows, Scored, top
+from glayers.metrics.metric import Metric, markdown_line
+from glayers.metrics.registry import METRICS, chosen_metrics
+from glayers.metrics.scorecard import rows_to_score
+
+Correction: TypeAlias = Literal["holm", "benjamini_hochberg"]
+_CORRECTIONS: tuple[Correction, ...] = ("holm", "benjamini_hochberg")
+_DEFAULT = ("nll", "brier", "ks", "accuracy")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One metric of `method` minus the same metric of `against`.
+
+    Attributes
+    ----------
+    metric, method, against
+        What is compared.
+    interval
+        The difference, its confidence interval and its standard error.
+    p_value
+        Of the hypothesis that there is no difference, corrected over the pairs of a metric.
+    significant
+        Whether the p-value is at most 1 - level.
+    """
+
+    metric: str
+    method: str
+    against: str
+    interval: Interval
+    p_value: float
+    significant: bool
+
+    def sentence(self) -> str:
+        """Say it in a sentence, with the standard error.
+
+        >>> interval = Interval(-0.105, -0.117, -0.093, 0.006, 0.0)
+        >>> Difference("nll", "shared g-layers", "temperature scaling", interval, 0.0, True).sentence()
+        'shared g-layers lower NLL by 0.105 ± 0.006 against temperature scaling'
+        """
+        metric = METRICS[self.metric]
+        if self.interval.standard_error == 0 and self.p_value == 1:
+            return f"{self.method} and {self.against} have the same {metric.short_label}"
+        by = metric.format_change(abs(self.interval.value), self.interval.standard_error)
+        if not self.significant:
+            return f"no significant difference in {metric.short_label} between {self.method} and {self.against}: {by}"
+        verb = "lower" if self.interval.value < 0 else "raise"
+        ending = "" if self.method.endswith("s") else "s"  # g-layers lower, temperature scaling lowers
+        return f"{self.method} {verb}{ending} {metric.short_label} by {by} against {self.against}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return one flat record, ready for JSON or a data frame."""
+        value, low, high, error, bias = self.interval
+        numbers = {"difference": value, "low": low, "high": high, "standard_error": error, "bias": bias}
+        names: dict[str, object] = {"metric": self.metric, "method": self.method, "against": self.against}
+        return names | numbers | {"p_value": self.p_value, "significant": self.significant}
+
+    def reversed(self) -> "Difference":
+        """Return the same difference seen from the other method."""
+        value, low, high, error, bias = self.interval
+        turned = Interval(-value, -high, -low, error, -bias)
+        return Difference(self.metric, self.against, self.method, turned, self.p_value, self.significant)
+
+
+@dataclass(frozen=True)
+class PairedDifferences:
+    """Every pair of methods by every metric, later minus earlier. Efron and Tibshirani, 1993."""
+
+    differences: tuple[Difference, ...]
+    level: float
+    correction: Correction | None
+    n_resamples: int
+
+    def between(self, metric: str, method: str, against: str) -> Difference:
+        """Return the difference of two methods, whichever of them came first."""
+        for found in self.differences:
+            if found.metric == metric and {found.method, found.against} == {method, against}:
+                return found if found.method == method else found.reversed()
+        names = sorted({name for d in self.differences for name in (d.metric, d.method, d.against)})
+        raise KeyError(f"no difference of {method!r} and {against!r} by {metric!r}; there are {', '.join(names)}")
+
+    def sentences(self) -> list[str]:
+        """Return one sentence per difference."""
+        return [found.sentence() for found in self.differences]
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Return one record per difference."""
+        return [found.to_dict() for found in self.differences]
+
+    def to_markdown(self) -> str:
+        """Return a Markdown table with one line per difference; a star marks significant ones."""
+        p_value = "p-value" if self.correction is None else f"p-value, {self.correction.replace('_', '-')}"
+        lines = [
+            f"| metric | method | against | difference | {100 * self.level:g} % interval | {p_value} |",
+            "|---|---|---|---:|---:|---:|",
+        ]
+        for found in self.differences:
+            value, low, high, error, _ = found.interval
+            by = f"{value:.4g} ± {error:.2g}" + (" *" if found.significant else "")
+            numbers = (by, f"{low:.4g} to {high:.4g}", f"{found.p_value:.2g}")
+            lines.append(markdown_line([found.metric, found.method, found.against, *numbers]))
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+
+def paired_differences(
+    methods: Mapping[str, object],
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    event: Event = top,
+    metrics: Iterable[str] | None = None,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    method: Method = "bca",
+    correction: Correction | None = "holm",
+    stratify: bool = False,
+    random_state: int | None = 0,
+    progress: bool | None = None,
+) -> PairedDifferences:
+    """Compare the metrics of every two methods by a paired bootstrap, later minus earlier.
+
+    Parameters
+    ----------
+    methods
+        Probabilities (n, k), `Predictions` or `Confidences` of each method by name, all for the same rows. With
+        `Predictions` the NLL comes from the logits, so that no probability rounds to 0.
+    labels, sample_weight, groups
+        As in `intervals`; left out with `Predictions` and `Confidences`.
+    event
+        The event, for metrics of one event.
+    metrics
+        Names from `METRICS`; by default NLL, Brier score, KS and accuracy, as far as the predictions allow.
+    n_resamples, level, method, stratify, random_state, progress
+        As in `intervals`.
+    correction
+        How p-values are corrected over the pairs of a metric: "holm", "benjamini_hochberg" or None; see `adjust`.
+
+    Returns
+    -------
+    PairedDifferences
+        A difference is significant where its p-value, 2 Phi(-|difference| / standard error), after correction is at
+        most 1 - level. Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
+
+    Examples
+    --------
+    >>> p, y = np.tile([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]], (100, 1)), np.tile([0, 1, 1, 1], 50)
+    >>> print(paired_differences({"none": p, "sharpened": p**2 / (p**2).sum(1, keepdims=True)}, y, metrics=["nll"]))
+    sharpened lowers NLL by 0.089 ± 0.022 against none
+    """
+    settings = Bootstrap(n_resamples, level, method, stratify, random_state, progress)
+    if not isinstance(methods, Mapping):
+        raise BadPredictions(f"methods must be a dict of predictions by name; got a {type(methods).__name__}")
+    if len(methods) < 2:
+        raise BadPredictions(f"a comparison needs at least 2 methods, by name; got {list(methods)}")
+    columns: dict[str, dict[str, Bootstrapped]] = {}
+    first: Rows | Scored | None = None
+    for name, given in methods.items():
+        rows = _named(name, given, labels, sample_weight, groups, event)
+        chosen = chosen_metrics(rows, metrics if metrics is not None else _default(rows))
+        first = first or rows
+        _check_same_rows(name, rows, first)
+        columns[name] = settings.columns(rows, chosen, f"resampling {name}")  # one seed: the same for every method
+        if "nll" in columns[name] and np.isinf(columns[name]["nll"].value):
+            raise BadPredictions(
+                f"{name}: the NLL is infinite, because a label was given probability 0, so it has no differences. Pass "
+                f"Predictions of the logits, or leave 'nll' out of metrics"
+            )
+    found = [d for metric in chosen for d in _compare(metric, columns, correction, level)]
+    return PairedDifferences(tuple(found), level, correction, n_resamples)
+
+
+def adjust(p_values: object, method: Correction = "holm") -> Floats:
+    """Correct p-values for testing many hypotheses: reject those that are at most 1 - level.
+
+    Parameters
+    ----------
+    p_values
+        One number per test.
+    method
+        "holm" bounds the probability of any false rejection, whatever the dependence between the tests: the i-th
+        smallest of m is multiplied by m - i + 1. "benjamini_hochberg" bounds the expected share of false rejections
+        among all rejections, for tests that are independent or positively dependent.
+
+    Returns
+    -------
+    array
+        Corrected p-values, in the order given. Holm, Scandinavian Journal of Statistics 1979; Benjamini and Hochberg,
+        Journal of the Royal Statistical Society B 1995.
+
+    Examples
+    --------
+    >>> adjust([0.01, 0.04, 0.03]).round(4).tolist()
+    [0.03, 0.06, 0.06]
+    >>> adjust([0.01, 0.04, 0.03], method="benjamini_hochberg").round(4).tolist()
+    [0.03, 0.04, 0.04]
+    """
+    given = to_floats(p_values, "p_values").astype(np.float64)
+    if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():
+        raise BadPredictions(f"p_values must be one number between 0 and 1 for each test; got {p_values!r}")
+    if method not in _CORRECTIONS:
+        raise BadPredictions(f"method must be one of {', '.join(map(repr, _CORRECTIONS))}; got {method!r}")
+    if method == "benjamini_hochberg":
+        from scipy.stats import false_discovery_control  # on first use: importing it takes longer than glayers
+
+        return np.asarray(false_discovery_control(given)) if len(given) else given
+    order = np.argsort(given, kind="stable")
+    adjusted = np.empty(len(given))
+    adjusted[order] = np.minimum(np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1)), 1.0)
+    return adjusted
+
+
+def _compare(
+    metric: Metric, columns: dict[str, dict[str, Bootstrapped]], correction: Correction | None, level: float
+) -> list[Difference]:
+    pairs = list(combinations(columns, 2))
+    intervals = [columns[b][metric.name].minus(columns[a][metric.name]).interval(level) for a, b in pairs]
+    p_values = np.array([_p_value(interval) for interval in intervals])
+    adjusted = p_values if correction is None else adjust(p_values, correction)
+    return [
+        Difference(metric.name, b, a, interval, float(p), bool(p <= 1 - level))
+        for (a, b), interval, p in zip(pairs, intervals, adjusted, strict=True)
+    ]
+
+
+def _named(
+    name: str, given: object, labels: object, sample_weight: object, groups: object, event: Event
+) -> Rows | Scored:
+    """Check one method's predictions; an error says whose they are."""
+    try:
+        return rows_to_score(given, labels, sample_weight, groups, event)
+    except BadPredictions as error:
+        raise BadPredictions(f"{name}: {error}") from error
+
+
+def _default(rows: Rows | Scored) -> list[str]:
+    return [name for name in _DEFAULT if isinstance(rows, Rows) or METRICS[name].about == "event"]
+
+
+def _check_same_rows(name: str, rows: Rows | Scored, first: Rows | Scored) -> None:
+    """Refuse methods that do not speak of the same rows and classes."""
+    if type(rows) is not type(first) or len(rows.weights) != len(first.weights):
+        raise BadPredictions(f"{name}: all methods must be given in the same form and for the same rows")
+    if isinstance(rows, Rows) and isinstance(first, Rows):
+        if rows.n_classes != first.n_classes:
+            raise BadPredictions(f"{name}: {rows.n_classes} classes, and {first.n_classes} in the first method")
+        if not np.array_equal(rows.labels, first.labels):
+            raise BadPredictions(f"{name}: the labels differ from those of the first method; pass the same rows")
+
+
+def _p_value(interval: Interval) -> float:
+    """Two-sided, from a normal distribution: counting resamples could not tell 0.001 from 0.00001."""
+    if interval.standard_error == 0:
+        return 1.0 if abs(interval.value) < 1e-12 else 0.0
+    return math.erfc(abs(interval.value) / interval.standard_error / math.sqrt(2))

@@ -1,0 +1,191 @@
+"""What a metric is: how it is named and printed, and one evaluation over a block of row weights.
+
+A block holds several weightings of the same rows side by side, one per column: the bootstrap evaluates many columns at
+once, and a single score is one column. Results that several metrics need, such as the sums of each bin, are kept on the
+block (`once`), so that every metric can be written as if it were alone.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from glayers.arrays import Array, Floats, Ints
+
+_Made = TypeVar("_Made")
+_SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier"}
+
+
+class Shared:
+    """Keeps what several metrics need, so that it is computed once per object."""
+
+    @cached_property
+    def _kept(self) -> dict[tuple[Hashable, ...], Any]:
+        return {}
+
+    def once(self, make: Callable[..., _Made], *settings: Hashable) -> _Made:
+        """Return make(self, *settings), computed at the first call only."""
+        key = (make, *settings)
+        if key not in self._kept:
+            self._kept[key] = make(self, *settings)
+        found: _Made = self._kept[key]
+        return found
+
+
+class Weighted(Protocol):
+    """Rows with weights that sum to 1, and the number of rows these stand for."""
+
+    @property
+    def weights(self) -> Floats:
+        """Weights (n,)."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """Number of rows."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Block(Shared):
+    """Weightings side by side: row weights (n, b), each column summing to 1, and the rows each stands for (b,)."""
+
+    weights: Floats
+    totals: Floats
+
+    @classmethod
+    def of(cls, rows: Weighted) -> "Block":
+        """Return the one column of the rows' own weights."""
+        return cls(rows.weights[:, None], np.array([rows.total]))
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one column only, for which sorting or counting is faster than a matrix."""
+        return self.weights.shape[1] == 1
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of the scorecard: everything that tables, intervals, tests and reports need to know about it.
+
+    Attributes
+    ----------
+    name
+        The key in `METRICS`, `Scorecard` and `Intervals`.
+    label
+        The name in tables. `{}` stands for `at_most`.
+    evaluate
+        A function of rows and a `Block`, giving one value per column.
+    about
+        What `evaluate` takes: an "event" (`Scored`), all "classes" (`Rows`), or "each class" (`Rows`, whose `classes`
+        say which classes to add up).
+    unit
+        "percent" if the value prints as a percentage, otherwise "plain".
+    digits
+        Decimal places in print.
+    better
+        Whether "lower" or "higher" values are better; None if neither.
+    reference
+        Where the metric was defined.
+    at_most
+        The number of ranks or classes it looks at, fewer where there are fewer classes.
+    """
+
+    name: str
+    label_template: str
+    evaluate: Callable[..., Floats]
+    reference: str
+    about: Literal["event", "classes", "each class"] = "event"
+    unit: Literal["percent", "plain"] = "percent"
+    digits: int = 2
+    better: Literal["lower", "higher"] | None = "lower"
+    at_most: int = 0
+
+    @property
+    def label(self) -> str:
+        """The name in tables, such as "ECE, 15 equal-width bins"."""
+        return self.label_for(None)
+
+    def label_for(self, n_classes: int | None) -> str:
+        """Return the name in tables where there may be fewer classes than the metric looks at."""
+        return self.label_template.format(self.at_most if n_classes is None else min(self.at_most, n_classes))
+
+    @property
+    def short_label(self) -> str:
+        """The name within a sentence, such as "mean top KS"."""
+        return " ".join(_SPELLED.get(word, word) for word in self.name.split("_"))
+
+    def format(self, value: float) -> str:
+        """Return a value as people read it, such as "1.52 %" or "0.2341"."""
+        return f"{100 * value:.{self.digits}f} %" if self.unit == "percent" else f"{value:.{self.digits}f}"
+
+    def format_difference(self, value: float) -> str:
+        """Return a difference with its sign, such as "+0.10 points" or "-0.0120"; zero has no sign."""
+        scaled, unit = (100 * value, " points") if self.unit == "percent" else (value, "")
+        text = f"{scaled:+.{self.digits}f}"
+        return (text if float(text) else text[1:]) + unit
+
+    def format_change(self, value: float, error: float) -> str:
+        """Return a difference and its standard error, to the digits the error allows; percentages become points."""
+        scale, unit = (100, " points") if self.unit == "percent" else (1, "")
+        digits = _digits_of(scale * error)
+        return f"{scale * value:.{digits}f} ± {scale * error:.{digits}f}{unit}"
+
+
+def score(evaluate: Callable[..., Floats], rows: Weighted, **settings: object) -> float:
+    """Return the value of a metric for the rows' own weights."""
+    return float(evaluate(rows, Block.of(rows), **settings)[0])
+
+
+def mean(values: Floats, block: Block) -> Floats:
+    """Return weighted means of one value per row; infinite values count only where their weight is positive."""
+    infinite = np.isinf(values)
+    if not infinite.any():
+        return values @ block.weights
+    means = np.where(infinite, 0.0, values) @ block.weights
+    return np.where(infinite @ block.weights > 0, np.inf, means)
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceSums:
+    """Adds up weight * value by the place each value belongs to: `place` and `values` are (n, m), m values per row."""
+
+    place: Ints
+    values: Floats
+    n_places: int
+
+    def of(self, block: Block) -> Floats:
+        """Return the sums (places, b)."""
+        if not block.single:
+            return np.asarray(self._matrix @ block.weights)
+        sums = np.bincount(self.place.ravel(), weights=(self.values * block.weights).ravel(), minlength=self.n_places)
+        return sums.astype(np.float64, copy=False)[:, None]
+
+    @cached_property
+    def _matrix(self) -> Array:
+        """The sparse matrix (places, rows) with each row's values at their places."""
+        from scipy.sparse import csc_array  # on first use: importing it takes longer than importing glayers
+
+        pointer = np.arange(0, self.place.size + 1, self.place.shape[1], dtype=np.int32)
+        entries = (self.values.ravel(), self.place.astype(np.int32).ravel(), pointer)
+        return csc_array(entries, shape=(self.n_places, len(self.place)))
+
+
+def markdown_line(cells: Iterable[str]) -> str:
+    r"""Return one line of a Markdown table, with the bars in the cells escaped.
+
+    >>> print(markdown_line(["a|b", "0.12"]))
+    | a\|b | 0.12 |
+    """
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _digits_of(error: float) -> int:
+    """One digit of the error; two where the first is 1 or 2, since rounding would change it much."""
+    if not (0 < error < math.inf):
+        return 4
+    magnitude = math.floor(math.log10(error))
+    return max(0, -magnitude + (error / 10**magnitude < 2.95))

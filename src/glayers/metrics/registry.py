@@ -1,0 +1,100 @@
+"""The metrics of the scorecard, and their evaluation over one block of row weights or over many.
+
+To add a metric, write its evaluation and its `Metric` record in the module of its idea, and list it in that module's
+`METRICS`. A new module also needs its line here. Scorecard, intervals, differences, tests, tables, command line and
+report then show it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from glayers.arrays import Floats
+from glayers.errors import BadPredictions
+from glayers.metrics import binned, ks, scores, smooth
+from glayers.metrics.events import Rows, Scored
+from glayers.metrics.metric import Block, Metric
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metrics in (
+        scores.METRICS,
+        ks.METRICS,
+        binned.METRICS,
+        smooth.METRICS,
+    )
+    for metric in metrics
+}
+_ENTRIES = 4_000_000  # of a sparse matrix at once: 48 MB
+
+
+def chosen_metrics(rows: Rows | Scored, names: Iterable[str] | None = None) -> list[Metric]:
+    """Return the named metrics, or all that these rows allow: `Confidences` allow those of an event."""
+    possible = {name: m for name, m in METRICS.items() if m.about == "event" or isinstance(rows, Rows)}
+    if names is None:
+        return list(possible.values())
+    listed = list(names) if not isinstance(names, str) and isinstance(names, Iterable) else []
+    if not listed or any(name not in METRICS for name in listed):
+        raise BadPredictions(f"metrics must be a list of some of {', '.join(METRICS)}; got {names!r}")
+    impossible = [name for name in listed if name not in possible]
+    if impossible:
+        raise BadPredictions(
+            f"{', '.join(impossible)}: needs the probabilities of all classes, and here only the score of one event is "
+            f"known; choose from {', '.join(possible)}"
+        )
+    return [possible[name] for name in listed]
+
+
+def evaluate_once(rows: Rows | Scored, metrics: Iterable[Metric]) -> dict[str, float]:
+    """Return each metric for the rows' own weights."""
+    block = Block.of(rows)
+    return {metric.name: float(_values(metric, rows, block)[0]) for metric in metrics}
+
+
+def evaluate(
+    rows: Rows | Scored,
+    metrics: Sequence[Metric],
+    blocks: Callable[[], Iterable[Block]],
+    advance: Callable[[], None] = lambda: None,
+) -> dict[str, Floats]:
+    """Return each metric for every column of the blocks, calling `advance` after each block of each pass.
+
+    Sorting all classes at once may not fit into memory, so class-wise metrics take several passes over the blocks and
+    add up some classes at a time. `blocks` is called for each pass and must yield the same weights again.
+    """
+    found: dict[str, Floats] = {}
+    for jobs in _passes(rows, metrics):
+        columns: dict[str, list[Floats]] = {metric.name: [] for metric, _ in jobs}
+        for block in blocks():
+            for metric, its_rows in jobs:
+                columns[metric.name].append(_values(metric, its_rows, block))
+            advance()
+            del block  # with what it keeps, before the next is made
+        for name, values in columns.items():
+            found[name] = found.get(name, 0.0) + np.concatenate(values)
+    return found
+
+
+def n_passes(rows: Rows | Scored, metrics: Iterable[Metric]) -> int:
+    """Return how often `evaluate` goes through the blocks."""
+    return len(_some_classes(rows)) if any(m.about == "each class" for m in metrics) else 1
+
+
+def _passes(rows: Rows | Scored, metrics: Sequence[Metric]) -> Iterator[list[tuple[Metric, Rows | Scored]]]:
+    jobs = [(metric, rows) for metric in metrics if metric.about != "each class"]
+    for classes in _some_classes(rows)[: n_passes(rows, metrics)]:
+        part = replace(rows, classes=classes) if isinstance(rows, Rows) else rows
+        yield jobs + [(metric, part) for metric in metrics if metric.about == "each class"]
+        jobs = []
+
+
+def _some_classes(rows: Rows | Scored) -> list[range]:
+    if isinstance(rows, Scored):
+        return [range(0)]
+    at_once = max(1, _ENTRIES // len(rows.labels))
+    return [range(first, min(first + at_once, rows.n_classes)) for first in range(0, rows.n_classes, at_once)]
+
+
+def _values(metric: Metric, rows: Rows | Scored, block: Block) -> Floats:
+    return metric.evaluate(rows.top if metric.about == "event" else rows, block)

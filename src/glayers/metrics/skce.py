@@ -1,0 +1,357 @@
+"""Predictions -> the squared kernel calibration error (SKCE) and its test: all classes at once.
+
+A model is calibrated in all its classes when the residual r = one-hot label - p has mean 0 given p. Two rows with
+similar predictions then have unrelated residuals, so the mean over pairs of h = k(p, p') r.r' is 0; it is positive if
+the model errs the same way on similar rows. Widmann, Lindsten and Zachariah, "Calibration Tests in Multi-Class
+Classification", NeurIPS 2019.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from glayers.arrays import Array, Floats, Ints
+from glayers.checks import number_between, whole_number
+from glayers.errors import BadPredictions
+from glayers.metrics.calibration_tests import CalibrationTest, compare_with_draws
+from glayers.metrics.events import Rows, check_rows
+from glayers.metrics.redrawing import (
+    Draws,
+    check_seed,
+    group_numbers,
+    random_signs,
+    redrawn_labels,
+    repeated_rows,
+    too_few_for_signs,
+)
+from glayers.progress import progress_bar
+
+KernelName: TypeAlias = Literal["gaussian", "laplacian", "total_variation"]
+Kernel: TypeAlias = Callable[[Floats, Floats], Floats]
+Estimator: TypeAlias = Literal["blocked", "quadratic"]
+_TILE = 256  # rows of a tile of pairs: 512 kB in float64
+_FEW_CLASSES = 8  # up to here one matrix product per class is faster than comparing the labels of every pair
+_FAR = 1000.0  # bandwidths: every kernel is 0 there in float64, and no bandwidth is too small to divide by
+_SAMPLE = 500  # rows whose distances give the bandwidth: over a hundred thousand pairs
+# The median distance itself, the usual choice, is that between two unlike predictions: a kernel so wide hardly tells
+# rows apart. A quarter gave the most power, or nearly, at 2, 10 and 100 classes: experiments/level_and_power.py.
+_PART_OF_MEDIAN = 0.25
+
+
+def skce(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    kernel: KernelName = "gaussian",
+    bandwidth: float | None = None,
+    estimator: Estimator = "blocked",
+    block_size: int = 1000,
+    random_state: int | None = 0,
+) -> float:
+    """Squared kernel calibration error: 0 on average for a calibrated model, so it may come out negative.
+
+    Parameters
+    ----------
+    probabilities
+        Array (n, k) or `Predictions`.
+    labels
+        Class numbers (n,); left out with `Predictions`.
+    sample_weight
+        Row weights (n,).
+    groups
+        Group of each row (n,); rows of the same group are not compared.
+    kernel
+        "gaussian", or the slower "laplacian" and "total_variation".
+    bandwidth
+        Width of the kernel; by default a quarter of the median distance of two rows.
+    estimator
+        "quadratic" takes all n^2 / 2 pairs of rows. "blocked" takes the pairs within random blocks of rows, n *
+        block_size / 2 of them, which is faster and noisier.
+    block_size
+        Rows per block.
+    random_state
+        Seed of the blocks.
+
+    Returns
+    -------
+    float
+        The mean of h over pairs of different rows, an unbiased estimate. Widmann et al., NeurIPS 2019.
+
+    Examples
+    --------
+    One pair, with kernel exp(-0.3742), whose residuals (-0.1, 0.2, -0.1) and (-0.2, -0.5, 0.7) have the product -0.15:
+
+    >>> round(skce([[0.1, 0.8, 0.1], [0.2, 0.5, 0.3]], [1, 2], kernel="laplacian", bandwidth=1), 6)
+    -0.103179
+    """
+    rng = np.random.default_rng(check_seed(random_state))
+    rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
+    pairs = _Pairs.of(rows, kernel, bandwidth, rng)
+    blocks = pairs.blocks(estimator, block_size, rng)
+    total = 0.0
+    for block in blocks:
+        for left, right, times in _tiles(len(block)):
+            total += times * float(pairs.products(block[left], block[right]).sum())
+    return total / pairs.mass(blocks)
+
+
+def skce_test(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    kernel: KernelName = "gaussian",
+    bandwidth: float | None = None,
+    estimator: Estimator = "blocked",
+    block_size: int = 1000,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int | None = 0,
+    progress: bool | None = None,
+) -> CalibrationTest:
+    """Test calibration in all classes at once.
+
+    Labels are redrawn from the probabilities. With groups the residuals of whole groups flip their sign instead, which
+    keeps the size of each h (`redrawing.py` says when not).
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, groups, kernel, bandwidth, estimator, block_size
+        As in `skce`.
+    n_resamples, random_state
+        The number of draws and the seed.
+    level
+        The level of the bound and of `rejected`.
+    progress
+        Whether to show a progress bar; None shows it at a terminal.
+
+    Returns
+    -------
+    CalibrationTest
+        Widmann et al., NeurIPS 2019; with groups the wild bootstrap of Dehling and Mikosch, Journal of Multivariate
+        Analysis 1994.
+
+    Examples
+    --------
+    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
+    >>> skce_test(p, y).p_value < 0.01
+    True
+    """
+    rng = Draws(n_resamples, level, random_state).generator()
+    rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
+    pairs = _Pairs.of(rows, kernel, bandwidth, rng)
+    blocks = pairs.blocks(estimator, block_size, rng)
+    tiles = [list(_tiles(len(block))) for block in blocks]
+    sums = np.zeros(1 + n_resamples)
+    with progress_bar(progress, "pairs of rows", sum(map(len, tiles))) as advance:
+        for resampled, its_tiles in zip(_resampled(pairs, blocks, n_resamples, rng), tiles, strict=True):
+            for left, right, times in its_tiles:
+                sums += times * resampled.of_tile(left, right, times)
+                advance()
+            sums += resampled.rest()
+    means = sums / pairs.mass(blocks)
+    return compare_with_draws(float(means[0]), means[1:], level)
+
+
+class _Pairs(NamedTuple):
+    """What is known of each row, repeated by whole-number weights; rows of the same group are not compared."""
+
+    probabilities: Array  # as given: `rows` says which of them stands where
+    rows: Ints
+    labels: Ints
+    weights: Floats
+    groups: Ints | None  # None where every row is its own
+    kernel: Kernel
+
+    @classmethod
+    def of(cls, given: Rows, kernel: KernelName, bandwidth: float | None, rng: np.random.Generator) -> "_Pairs":
+        n_rows = len(given.labels)
+        repeated = repeated_rows(given.given_weights)
+        rows = np.arange(n_rows) if repeated is None else repeated
+        weights = given.weights if repeated is None else np.full(len(rows), 1 / len(rows))
+        numbers = None if given.groups is None else group_numbers(given.groups, n_rows)[rows]
+        if len(rows) < 2:
+            raise BadPredictions("pairs of rows need at least 2 rows; got 1")
+        made = make_kernel(kernel, bandwidth, given.probabilities, rows, rng)
+        return cls(given.probabilities, rows, given.labels[rows], weights, numbers, made)
+
+    def blocks(self, estimator: Estimator, block_size: int, rng: np.random.Generator) -> list[Ints]:
+        """Divide the rows into random blocks: a file sorted by class must not give blocks of one class."""
+        size = whole_number(block_size, "block_size", least=2)
+        if estimator not in ("blocked", "quadratic"):
+            raise BadPredictions(f"estimator must be 'blocked' or 'quadratic'; got {estimator!r}")
+        n_blocks = 1 if estimator == "quadratic" else max(1, len(self.rows) // size)
+        return np.array_split(rng.permutation(len(self.rows)), n_blocks)
+
+    def probabilities_at(self, places: Ints) -> Floats:
+        """Return the probabilities of rows."""
+        return self.probabilities[self.rows[places]].astype(np.float64)
+
+    def expected_misses(self) -> float:
+        """Return how often the top class is expected to be wrong."""
+        return float((1 - self.probabilities.max(axis=1).astype(np.float64))[self.rows].sum())
+
+    def similarity(self, left: Ints, right: Ints) -> Floats:
+        """Return w w' k(p, p') of each pair of two lists of places, 0 within a group."""
+        units = (left, right) if self.groups is None else (self.groups[left], self.groups[right])
+        counted = (units[0][:, None] != units[1]) * (self.weights[left][:, None] * self.weights[right])
+        return self.kernel(self.probabilities_at(left), self.probabilities_at(right)) * counted
+
+    def products(self, left: Ints, right: Ints) -> Floats:
+        """Return w w' h of each pair of two lists of places, 0 within a group."""
+        # r.r' = p.p' - p(label') - p'(label) + [label = label']: no one-hot arrays needed
+        p, q, mine, theirs = (
+            self.probabilities_at(left),
+            self.probabilities_at(right),
+            self.labels[left],
+            self.labels[right],
+        )
+        return self.similarity(left, right) * (p @ q.T - p[:, theirs] - q[:, mine].T + (mine[:, None] == theirs))
+
+    def mass(self, blocks: list[Ints]) -> float:
+        """Return the sum of w w' over the pairs compared: all pairs of a block less those within its groups."""
+        total = 0.0
+        for block in blocks:
+            weights = self.weights[block]
+            within = weights if self.groups is None else np.bincount(self.groups[block], weights=weights)
+            total += float(weights.sum() ** 2 - within @ within)
+        if total <= 0:
+            raise BadPredictions("no block holds rows of two different groups; pass a larger block_size")
+        return total
+
+
+class _Signs(NamedTuple):
+    """The sum of w w' h over a block, as it is and where the residuals of groups flip their sign."""
+
+    pairs: _Pairs
+    block: Ints
+    signs: Array  # (rows, 1 + resamples)
+
+    def of_tile(self, left: slice, right: slice, _times: int) -> Floats:
+        products = self.pairs.products(self.block[left], self.block[right])
+        return (products @ self.signs[right].astype(np.float64) * self.signs[left]).sum(axis=0)
+
+    def rest(self) -> float:
+        return 0.0
+
+
+class _Redrawn(NamedTuple):
+    """The sum of w w' h over a block, for labels as they are and redrawn: only the labels' part of h changes."""
+
+    pairs: _Pairs
+    block: Ints
+    labels: Array  # (1 + resamples, rows)
+    expected: Floats  # the sum of w w' k(p, p') p' over the other rows, (rows, classes): filled tile by tile
+
+    def of_tile(self, left: slice, right: slice, times: int) -> Floats:
+        """Return the sum of w w' k(p, p') over the pairs of a tile whose labels are equal, (1 + resamples,)."""
+        similar = self.pairs.similarity(self.block[left], self.block[right])
+        self.expected[left] += similar @ self.pairs.probabilities_at(self.block[right])
+        if times == 2:
+            self.expected[right] += similar.T @ self.pairs.probabilities_at(self.block[left])
+        n_classes = self.expected.shape[1]
+        if n_classes <= _FEW_CLASSES:
+            mine, theirs = self.labels[:, left].T, self.labels[:, right].T
+            each = ((similar @ (theirs == c).astype(np.float64) * (mine == c)).sum(axis=0) for c in range(n_classes))
+            return np.sum(list(each), axis=0)
+        flat, equal = similar.ravel(), np.empty(similar.shape)
+        return np.array([flat @ np.equal(row[left, None], row[right], out=equal).ravel() for row in self.labels])
+
+    def rest(self) -> Floats:
+        """Return what p.p' - p(label') - p'(label) adds, once every tile is in."""
+        rows = np.arange(len(self.block))
+        of_labels = np.array([self.expected[rows, row].sum() for row in self.labels])
+        return float(np.einsum("ij,ij->", self.expected, self.pairs.probabilities_at(self.block))) - 2 * of_labels
+
+
+def _resampled(
+    pairs: _Pairs, blocks: list[Ints], n_resamples: int, rng: np.random.Generator
+) -> Iterator[_Signs | _Redrawn]:
+    """Yield each block as observed and resampled; a group has the same sign, or the same draw, in every block."""
+    groups, kind = pairs.groups, np.min_scalar_type(pairs.probabilities.shape[1])
+    if groups is not None and not too_few_for_signs(pairs.expected_misses(), groups):
+        signs = random_signs(rng, int(groups.max()) + 1, n_resamples)
+        for block in blocks:
+            yield _Signs(pairs, block, np.column_stack([np.ones(len(block), dtype=np.int8), signs[groups[block]]]))
+        return
+    if groups is None:  # a block at a time: all rows at once would need n * resamples
+        drawn = (_stacked(redrawn_labels(pairs.probabilities_at(block), n_resamples, rng), kind) for block in blocks)
+    else:
+        all_rows = _stacked(
+            redrawn_labels(pairs.probabilities_at(np.arange(len(groups))), n_resamples, rng, groups), kind
+        )
+        drawn = (all_rows[:, block] for block in blocks)
+    for block, labels in zip(blocks, drawn, strict=True):
+        observed = pairs.labels[block].astype(kind)
+        shape = (len(block), pairs.probabilities.shape[1])
+        yield _Redrawn(pairs, block, np.vstack([observed, labels]), np.zeros(shape))
+
+
+def _stacked(resamples: Iterator[Ints], kind: np.dtype[np.generic]) -> Array:
+    return np.stack([labels.astype(kind) for labels in resamples])
+
+
+def _tiles(n_rows: int) -> Iterator[tuple[slice, slice, int]]:
+    """Yield the upper triangle of a square of pairs in tiles, and how often each counts."""
+    starts = range(0, n_rows, _TILE)
+    for top in starts:
+        for left in starts[top // _TILE :]:
+            yield slice(top, top + _TILE), slice(left, left + _TILE), 1 if top == left else 2
+
+
+def make_kernel(
+    name: KernelName, bandwidth: float | None, probabilities: Array, rows: Ints, rng: np.random.Generator
+) -> Kernel:
+    """Return the function from rows (a, k) and (b, k) to their similarity (a, b).
+
+    "gaussian" is exp(-d^2 / 2h^2) and "laplacian" exp(-d / h) of the Euclidean distance d; "total_variation" is
+    exp(-d / h) of half the sum of absolute differences; h is the bandwidth.
+    """
+    if name not in _SHAPES:
+        raise BadPredictions(f"kernel must be one of {', '.join(map(repr, _SHAPES))}; got {name!r}")
+    distance, shape = _SHAPES[name]
+    if bandwidth is None:
+        width = _PART_OF_MEDIAN * _median_distance(distance, probabilities, rows, rng)
+    else:
+        width = number_between(bandwidth, "bandwidth", 0, np.inf)
+    return lambda left, right: shape(np.minimum(distance(left, right), _FAR * width) / width)
+
+
+def _median_distance(distance: Kernel, probabilities: Array, rows: Ints, rng: np.random.Generator) -> float:
+    some = probabilities[rows[np.sort(rng.permutation(len(rows))[:_SAMPLE])]].astype(np.float64)
+    between = distance(some, some)[np.triu_indices(len(some), 1)]
+    apart = between[between > 1e-6]  # equal rows, as saturated models have, carry no scale
+    return float(np.median(apart)) if apart.size else 1.0
+
+
+def _euclidean(left: Floats, right: Floats) -> Floats:
+    """One product of matrices; for equal rows rounding leaves a distance of 1e-8, which squaring makes harmless."""
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
+    return np.sqrt(np.maximum(squares, 0.0))
+
+
+def _exact_euclidean(left: Floats, right: Floats) -> Floats:
+    return np.sqrt(_summed_over_classes(left, right, np.square))
+
+
+def _total_variation(left: Floats, right: Floats) -> Floats:
+    return _summed_over_classes(left, right, np.abs) / 2
+
+
+def _summed_over_classes(left: Floats, right: Floats, size: Callable[[Floats], Floats]) -> Floats:
+    """Add one class at a time: all at once would need k times the memory."""
+    total = np.zeros((len(left), len(right)))
+    for c in range(left.shape[1]):
+        total += size(left[:, c, None] - right[:, c])
+    return total
+
+
+_SHAPES: dict[str, tuple[Kernel, Callable[[Floats], Floats]]] = {
+    "gaussian": (_euclidean, lambda d: np.exp(-(d**2) / 2)),
+    "laplacian": (_exact_euclidean, lambda d: np.exp(-d)),
+    "total_variation": (_total_variation, lambda d: np.exp(-d)),
+}
