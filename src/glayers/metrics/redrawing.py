@@ -81,8 +81,8 @@ def rows_to_redraw(rows: _Kind) -> _Kind:
     numbers = None if rows.groups is None else group_numbers(rows.groups, n_rows)
     places = repeated_rows(rows.given_weights)
     if places is None:
-        return cast(_Kind, replace(rows, groups=numbers))
-    return rows.repeated(places, None if numbers is None else numbers[places])
+        return replace(rows, groups=numbers)
+    return cast("_Kind", rows.repeated(places, None if numbers is None else numbers[places]))
 
 
 def group_numbers(groups: object, n_rows: int) -> Ints:
