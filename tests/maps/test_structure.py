@@ -10,27 +10,26 @@ from glayers.activations import Softmax
 from glayers.errors import BadFile, GlayersError
 from glayers.fitting.shared import shared_rows, shared_step
 from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
-from glayers.maps.layouts import LAYOUTS, chain_of, n_learned, structure_of
+from glayers.maps.layouts import STEPS, arrays_of, branch_field, chain_of, n_learned, structure_of
 from glayers.maps.mixtures import Stack
 from glayers.maps.order import KeepOrder, Learning
 
 WIDTH = 4
 SIZES = {"branches": 2, "in": WIDTH, "in-1": WIDTH - 1, "out": WIDTH, "hidden": 7, "knots": 5, "knots+1": 6}
 INNER = Chain((Dense(np.eye(WIDTH) * 0.5, np.zeros(WIDTH)), Relu()))
-every_step = pytest.mark.parametrize("name", LAYOUTS)
+every_step = pytest.mark.parametrize("name", STEPS)
 
 
 def step_of(name: str) -> Step:
-    """A step with random numbers of the shapes and ranges its layout speaks of."""
+    """A step with random numbers of the shapes and ranges its fields declare."""
     rng = np.random.default_rng(0)
-    layout = LAYOUTS[name]
     parts: dict[str, Any] = {"branch": INNER, "branches": (INNER, INNER)}
-    parts = {key: held for key, held in parts.items() if key == layout.inner}
-    for key, numbers in layout.arrays.items():
+    parts = {key: held for key, held in parts.items() if key == branch_field(STEPS[name])}
+    for key, numbers in arrays_of(STEPS[name]).items():
         shape = [int(axis) if axis.isdigit() else SIZES[axis] for axis in numbers.axes.split()]
         low, high = max(numbers.low, -1.0), min(numbers.high, max(numbers.low, 0.0) + 1.0)
         parts[key] = rng.uniform(low, high, size=shape)
-    return layout.step(**parts)
+    return STEPS[name](**parts)
 
 
 def kinds_of_steps(kind: type[Step] = Step) -> Iterator[type[Step]]:
@@ -43,13 +42,13 @@ def kinds_of_steps(kind: type[Step] = Step) -> Iterator[type[Step]]:
 def test_every_step_there_is_has_a_layout_but_for_two() -> None:
     # A q of one's own is code, and what is being learned is no part of a fitted map.
     ours = {kind.__name__ for kind in kinds_of_steps() if kind.__module__.startswith("glayers.")}  # tests have theirs
-    assert ours == LAYOUTS.keys() | {Activate.__name__, Learning.__name__}
+    assert ours == STEPS.keys() | {Activate.__name__, Learning.__name__}
 
 
 @every_step
 def test_a_layout_names_the_parameters_of_its_step(name: str) -> None:
     own = {key for key in step_of(name).parameters() if not key.startswith("branch")}
-    assert own == LAYOUTS[name].arrays.keys()
+    assert own == arrays_of(STEPS[name]).keys()
 
 
 def test_what_is_learned_is_counted_without_constants_and_for_one_of_several_members() -> None:
@@ -106,7 +105,7 @@ def test_every_array_must_be_there_and_of_its_own_shape(name: str) -> None:
 @every_step
 def test_numbers_outside_their_range_are_refused(name: str) -> None:
     chain = Chain((LogSoftmax(), step_of(name)))
-    for key, numbers in LAYOUTS[name].arrays.items():
+    for key, numbers in arrays_of(STEPS[name]).items():
         for beyond in (numbers.low - 1e-3, numbers.high + 1e-3):
             if np.isfinite(beyond):
                 spoilt = chain.parameters() | {f"1.{key}": np.full_like(chain.parameters()[f"1.{key}"], beyond)}

@@ -5,19 +5,41 @@ Parameters may carry a leading *members* axis: weights of shape (members, in, ou
 out; torch tensors in, torch out.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+
+SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The layout of one array of a step: its axes as words, the range of its entries, and how many a fit learns.
+
+    `in` is the number of logits that come in, `branches` the number of chains that the step holds. Any other word is a
+    size of the step's own, the same wherever the word occurs in that step. `in-1` is one less; a number is itself.
+    """
+
+    axes: str = ""
+    low: float = -math.inf
+    high: float = math.inf
+    learned: Literal["all", "all but one", "none"] = "all"
 
 
 @dataclass(frozen=True)
 class Step(ABC):
-    """One frozen step of a map; its fields are its parameters, or chains of other steps."""
+    """One frozen step of a map; its fields are its parameters, or chains of other steps.
+
+    A field's type carries its layout: `weight: Annotated[Any, Numbers("in out")]`.
+    """
 
     fixed: ClassVar[tuple[str, ...]] = ()  # fields that are not parameters
+    n_out: ClassVar[str] = "in"  # the number of logits that come out, as a word
+    completes: ClassVar[bool] = False  # adds the reference class to a single logit, its own or that of a branch
 
     @abstractmethod
     def __call__(self, logits: Any) -> Any:

@@ -1,56 +1,34 @@
 """A chain <-> the names of its steps and its arrays: how a map is stored in a file, with every shape checked.
 
-LAYOUTS lists the steps that a file may hold, with the arrays of each and their shapes. An axis is a word: `in` is the
-number of logits that come in, `branches` the number of chains that a step holds, and any other word a size of the
-step's own, the same wherever the word occurs in that step. `in-1` is one less; a number is itself. The table also says
-which numbers a fit learns, for whoever counts them.
+Each step declares the layout of its arrays in its fields; STEPS lists the steps that a file may hold, and no others.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from glayers.activations import with_reference_class
 from glayers.arrays import Array
 from glayers.errors import BadFile, GlayersError
-from glayers.maps.chain import Chain, Step
+from glayers.maps.chain import Chain, Numbers, Step
 from glayers.maps.mixtures import Blend, Stack, TemperedMixture
 from glayers.maps.order import General, Invariant, KeepOrder, SharedCurve
-from glayers.maps.shared import N_CONTEXT, N_SHAPES, Shared
+from glayers.maps.shared import Shared
 from glayers.maps.steps import Centre, Dense, Diagonal, Dropout, LogSoftmax, Reference, Relu, Scale
-from glayers.maps.tables import FLOOR, EachClass, OneVersusRest, TopClass
+from glayers.maps.tables import EachClass, OneVersusRest, TopClass
 
-_POSITIVE = float(np.finfo(np.float64).tiny)
+_KINDS: tuple[type[Step], ...] = (
+    *(Blend, Stack, TemperedMixture),
+    *(General, Invariant, KeepOrder, SharedCurve),
+    *(Centre, Dense, Diagonal, Dropout, LogSoftmax, Reference, Relu, Scale),
+    *(Shared, EachClass, OneVersusRest, TopClass),
+)
+STEPS: dict[str, type[Step]] = {kind.__name__: kind for kind in _KINDS}
 _DEEPEST = 8  # branches within branches: fits make four, KeepOrder and Stack twice
 _MOST_ENTRIES = 10_000_000  # members x logits: fits make thousands, and a small file must not ask for gigabytes
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """One array of a step: its axes as words, the range of its entries, and how many of them a fit learns."""
-
-    axes: str = ""
-    low: float = -math.inf
-    high: float = math.inf
-    learned: Literal["all", "all but one", "none"] = "all"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a step consists of: arrays by name, and perhaps chains in its field `inner`.
-
-    `out` is the number of logits that come out. A step that `completes` adds the reference class to a single logit,
-    and to the single logit of its branches.
-    """
-
-    step: type[Step]
-    arrays: Mapping[str, Numbers] = field(default_factory=dict)
-    out: str = "in"
-    completes: bool = False
-    inner: Literal["", "branch", "branches"] = ""
 
 
 def structure_of(chain: Chain) -> list[Any]:
@@ -84,12 +62,12 @@ def chain_of(structure: object, arrays: Mapping[str, Array], n_logits: int) -> C
 
 def _entry(step: Step) -> Any:
     name = type(step).__name__
-    if name not in LAYOUTS or LAYOUTS[name].step is not type(step):
+    if STEPS.get(name) is not type(step):
         raise GlayersError(
             f"{name} cannot be saved: a file holds numbers and never code, so your own activation stays in memory. "
             f"Fit with activation=None, which is softmax"
         )
-    inner = LAYOUTS[name].inner
+    inner = branch_field(type(step))
     if not inner:
         return name
     held = getattr(step, inner)
@@ -108,73 +86,28 @@ def n_learned(chain: Chain) -> int:
 
 
 def _learned_in(step: Step) -> int:
-    layout = LAYOUTS.get(type(step).__name__)
-    if layout is None:  # a user's own activation
+    if type(step) not in STEPS.values():  # a user's own activation
         return sum(int(np.size(value)) for value in step.parameters().values())
-    inner = getattr(step, layout.inner) if layout.inner else ()
-    held = sum(map(n_learned, (inner,) if isinstance(inner, Chain) else inner))
-    return held + sum(_learned_of(numbers, getattr(step, name)) for name, numbers in layout.arrays.items())
+    inner = branch_field(type(step))
+    held = getattr(step, inner) if inner else ()
+    chains = sum(map(n_learned, held if inner == "branches" else [held] if inner else []))
+    return chains + sum(_learned_of(array, getattr(step, name)) for name, array in arrays_of(type(step)).items())
 
 
-def _learned_of(numbers: Numbers, array: Any) -> int:
-    own = np.shape(array)[np.ndim(array) - len(numbers.axes.split()) :]  # leading axes count members
+def _learned_of(layout: Numbers, array: Any) -> int:
+    own = np.shape(array)[np.ndim(array) - len(layout.axes.split()) :]  # leading axes count members
     size = math.prod(own)
-    return {"all": size, "all but one": size - 1, "none": 0}[numbers.learned]
+    return {"all": size, "all but one": size - 1, "none": 0}[layout.learned]
 
 
-def _shares(axes: str) -> Numbers:
-    """Shares sum to 1, so the last one follows from the others."""
-    return replace(_SHARE, axes=axes, learned="all but one")
+def arrays_of(kind: type[Step]) -> dict[str, Numbers]:
+    """Return the layouts of a step's arrays, by name."""
+    return {field.name: layout for field in fields(kind) for layout in getattr(field.type, "__metadata__", ())}
 
 
-_SHARE = Numbers(low=-1e-9, high=1 + 1e-9)  # between 0 and 1, up to rounding
-_GAPS = {
-    "factor": Numbers(),
-    "weight_in": Numbers("in hidden"),
-    "bias_in": Numbers("hidden"),
-    "weight_out": Numbers("hidden in-1"),
-    "bias_out": Numbers("in-1"),
-}
-LAYOUTS: dict[str, Layout] = {
-    layout.step.__name__: layout
-    for layout in (
-        Layout(Blend, {"share": _SHARE}, inner="branch"),
-        Layout(Centre, {"share": Numbers(learned="none")}),
-        Layout(Dense, {"weight": Numbers("in out"), "bias": Numbers("out")}, out="out"),
-        Layout(Diagonal, {"scale": Numbers("in"), "shift": Numbers("in")}),
-        Layout(Dropout),
-        Layout(EachClass, {"knots": Numbers("in knots"), "values": Numbers("in knots", low=FLOOR, high=1.0)}),
-        Layout(General, _GAPS),
-        Layout(Invariant, _GAPS),
-        Layout(KeepOrder, {"slope": Numbers(low=0.0, learned="none")}, completes=True, inner="branch"),
-        Layout(LogSoftmax),
-        Layout(OneVersusRest, {name: Numbers("in") for name in ("power", "rest_power", "shift")}),
-        Layout(Reference, completes=True),
-        Layout(Relu),
-        Layout(Scale, {"factor": Numbers()}),
-        Layout(
-            Shared,
-            {
-                "weight": Numbers(f"{N_SHAPES} {N_CONTEXT}"),
-                "centre": Numbers(f"{N_CONTEXT - 1}", learned="none"),
-                "spread": Numbers(f"{N_CONTEXT - 1}", low=_POSITIVE, learned="none"),
-                "depth": Numbers(low=1.0, learned="none"),
-            },
-        ),
-        Layout(
-            SharedCurve,
-            {
-                "factor": Numbers(),
-                "knots": Numbers("knots", learned="none"),
-                "widths": Numbers("knots", low=_POSITIVE, learned="none"),
-                "log_slopes": Numbers("knots+1"),
-            },
-        ),
-        Layout(Stack, {"shares": _shares("branches")}, completes=True, inner="branches"),
-        Layout(TemperedMixture, {"shares": _shares("3"), "factor": Numbers()}),
-        Layout(TopClass, {"knots": Numbers("knots"), "values": Numbers("knots", low=FLOOR, high=1.0 - FLOOR)}),
-    )
-}
+def branch_field(kind: type[Step]) -> str:
+    """Return the field of a step's chains: "branch", "branches", or none."""
+    return next((field.name for field in fields(kind) if field.name in ("branch", "branches")), "")
 
 
 @dataclass(frozen=True)
@@ -192,63 +125,64 @@ class _Builder:
         steps: list[Step] = []
         width, members = n_logits, set[tuple[int, ...]]()
         for place, entry in enumerate(structure):
-            name, held = _named(entry)
-            layout, path = LAYOUTS[name], f"{prefix}{place}."
-            sizes = {"in": width}
-            inner = self._inner(layout, held, path, sizes, depth)
+            kind, held = _step_and_branches(entry)
+            path, sizes = f"{prefix}{place}.", {"in": width}
+            inner = self._inner(kind, held, path, sizes, depth)
             parts = {
-                key: self._array(path + key, numbers, sizes, members, most_axes=1 if depth else 0)
-                for key, numbers in layout.arrays.items()
+                key: self._array(path + key, layout, sizes, members, most_axes=1 if depth else 0)
+                for key, layout in arrays_of(kind).items()
             }
-            steps.append(layout.step(**parts, **inner))
-            width = max(2, sizes[layout.out]) if layout.completes else sizes[layout.out]
+            steps.append(kind(**parts, **inner))
+            width = max(2, sizes[kind.n_out]) if kind.completes else sizes[kind.n_out]
         if len(members) > 1 or any(math.prod(axes) * n_logits > _MOST_ENTRIES for axes in members):
             raise BadFile(f"the arrays under {prefix!r} have members axes that do not fit: {sorted(members)[:3]}")
         return Chain(tuple(steps)), width
 
-    def _inner(self, layout: Layout, held: Any, path: str, sizes: dict[str, int], depth: int) -> dict[str, Any]:
+    def _inner(self, kind: type[Step], held: Any, path: str, sizes: dict[str, int], depth: int) -> dict[str, Any]:
         """Return the chains of a step, each of which must return as many logits as the step does."""
-        if not layout.inner:
+        field = branch_field(kind)
+        if not field:
             return {}
         several = {f"{path}branch.": held}
-        if layout.inner == "branches":
+        if field == "branches":
             several = {f"{path}branches.{number}.": structure for number, structure in enumerate(held)}
         chains = []
         for prefix, structure in several.items():
             chain, width = self.chain(structure, prefix, sizes["in"], depth + 1)
-            if sizes["in"] != width and not (layout.completes and max(2, sizes["in"]) == max(2, width)):
+            if sizes["in"] != width and not (kind.completes and max(2, sizes["in"]) == max(2, width)):
                 raise BadFile(f"the chain {prefix!r} must turn {sizes['in']} logits into as many; it returns {width}")
             chains.append(chain)
         sizes["branches"] = len(chains)
-        return {layout.inner: tuple(chains) if layout.inner == "branches" else chains[0]}
+        return {field: tuple(chains) if field == "branches" else chains[0]}
 
     def _array(
-        self, name: str, numbers: Numbers, sizes: dict[str, int], members: set[tuple[int, ...]], most_axes: int
+        self, name: str, layout: Numbers, sizes: dict[str, int], members: set[tuple[int, ...]], most_axes: int
     ) -> Array:
         """Return an array whose own axes come last; record the sizes and the members axes found on the way."""
         if name not in self.arrays:
             raise BadFile(f"the array {name!r} is missing")
-        array, axes = self.arrays[name], numbers.axes.split()
+        array, axes = self.arrays[name], layout.axes.split()
         before = array.ndim - len(axes)
         if not 0 <= before <= most_axes or not all(
             _fits(axis, size, sizes) for axis, size in zip(axes, array.shape[before:], strict=True)
         ):
             known = ", ".join(f"{word} = {size}" for word, size in sizes.items())
             raise BadFile(f"{name} has shape {array.shape}, not ({', '.join(axes)}) with {known}")
-        if not (np.isfinite(array) & (array >= numbers.low) & (array <= numbers.high)).all():
-            raise BadFile(f"{name} must hold finite numbers from {numbers.low:g} to {numbers.high:g}")
+        if not (np.isfinite(array) & (array >= layout.low) & (array <= layout.high)).all():
+            raise BadFile(f"{name} must hold finite numbers from {layout.low:g} to {layout.high:g}")
         members.add(array.shape[:before])
         return array
 
 
-def _named(entry: object) -> tuple[str, object]:
-    """Return a step's name and the structure of its branches, if it has any."""
+def _step_and_branches(entry: object) -> tuple[type[Step], object]:
+    """Return the class of a step and the structure of its branches, if it has any."""
     name, held = next(iter(entry.items())) if type(entry) is dict and len(entry) == 1 else (entry, None)
-    if type(name) is not str or name not in LAYOUTS:
-        raise BadFile(f"unknown step {name!r:.60}; known are {', '.join(sorted(LAYOUTS))}")
-    if bool(LAYOUTS[name].inner) != (type(held) is list):
-        raise BadFile(f"{name} must come {'with' if LAYOUTS[name].inner else 'without'} a list of its branches' steps")
-    return name, held
+    if type(name) is not str or name not in STEPS:
+        raise BadFile(f"unknown step {name!r:.60}; known are {', '.join(sorted(STEPS))}")
+    inner = branch_field(STEPS[name])
+    if bool(inner) != (type(held) is list):
+        raise BadFile(f"{name} must come {'with' if inner else 'without'} a list of its branches' steps")
+    return STEPS[name], held
 
 
 def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:

@@ -2,21 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, row_blocks
-from glayers.maps.chain import Chain, Step
+from glayers.maps.chain import Chain, Numbers, Step
+
+# Between 0 and 1, up to rounding.
+_share = partial(Numbers, low=-1e-9, high=1 + 1e-9)
 
 
 @dataclass(frozen=True)
 class Blend(Step):
     """Log of a mixture of the input's probabilities (1 - share) and the mean of a branch's members (share)."""
 
-    share: Any
+    share: Annotated[Any, _share()]
     branch: Chain
 
     def __call__(self, logits: Any) -> Any:
@@ -36,8 +40,8 @@ class Blend(Step):
 class TemperedMixture(Step):
     """log(w0 softmax(factor z) + w1 softmax(z) + w2 / k), for shares w (..., 3) that sum to 1. Keeps every ranking."""
 
-    shares: Any
-    factor: Any
+    shares: Annotated[Any, _share("3", learned="all but one")]  # they sum to 1
+    factor: Annotated[Any, Numbers()]
 
     def __call__(self, logits: Any) -> Any:
         """Add the three parts on the log scale, where no probability underflows."""
@@ -56,8 +60,9 @@ class TemperedMixture(Step):
 class Stack(Step):
     """log(w_0 softmax(branch_0(z)) + w_1 softmax(branch_1(z)) + ...), for shares w that sum to 1."""
 
-    shares: Any
+    shares: Annotated[Any, _share("branches", learned="all but one")]
     branches: tuple[Chain, ...]
+    completes: ClassVar[bool] = True
 
     def __call__(self, logits: Any) -> Any:
         """Add the branches on the log scale, where no probability underflows."""

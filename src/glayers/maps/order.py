@@ -13,13 +13,13 @@ log-probabilities of the input and s the least slope: out = s z + running minimu
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.maps.chain import Chain, Step
+from glayers.maps.chain import SMALLEST, Chain, Numbers, Step
 
 LEAST_SLOPE = 1e-3  # of KeepOrder
 _LEAST_GAP_FACTOR = 1e-6  # of gap networks: a factor of 0 would lose the order
@@ -30,7 +30,7 @@ _DEEPEST = -30.0  # lower log-probabilities tell a network nothing more
 class OrderPreservingStep(Step):
     """Gaps between sorted logits, added up and put back in place; `factor` is the initial inverse temperature."""
 
-    factor: Any
+    factor: Annotated[Any, Numbers()]
 
     def __call__(self, logits: Any) -> Any:
         """Return logits in exactly the same order: equal logits stay equal, different ones stay different."""
@@ -74,10 +74,10 @@ class OrderPreservingStep(Step):
 class GapNetwork(OrderPreservingStep):
     """Each gap times a positive number from a small network; subclasses differ in the network's input."""
 
-    weight_in: Any
-    bias_in: Any
-    weight_out: Any
-    bias_out: Any
+    weight_in: Annotated[Any, Numbers("in hidden")]
+    bias_in: Annotated[Any, Numbers("hidden")]
+    weight_out: Annotated[Any, Numbers("hidden in-1")]
+    bias_out: Annotated[Any, Numbers("in-1")]
 
     def _gaps(self, ordered: Any, logits: Any) -> Any:
         return self._scaled_gaps(ordered) * self._slopes(self._features(ordered, logits))
@@ -129,9 +129,9 @@ class SharedCurve(OrderPreservingStep):
     straight line.
     """
 
-    knots: Any
-    widths: Any
-    log_slopes: Any
+    knots: Annotated[Any, Numbers("knots", learned="none")]
+    widths: Annotated[Any, Numbers("knots", low=SMALLEST, learned="none")]
+    log_slopes: Annotated[Any, Numbers("knots+1")]
 
     def _gaps(self, ordered: Any, logits: Any) -> Any:  # noqa: ARG002  # reads one class at a time
         xp = array_namespace(ordered)
@@ -180,8 +180,9 @@ class KeepOrder(Step):
     Exact up to rounding: logits so close that `slope` times their gap is lost in rounding become a tie.
     """
 
-    slope: Any
+    slope: Annotated[Any, Numbers(low=0.0, learned="none")]
     branch: Chain
+    completes: ClassVar[bool] = True
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch and restore the order of the input."""

@@ -1,17 +1,18 @@
-"""Log-probabilities -> log-probabilities by one small function that all classes share.
+"""Log-probabilities -> log-probabilities by one small function that is the same for all classes.
 
-Class i of a row moves by d(l_i, c): a sum of six fixed shapes of its own log-probability l_i, whose sizes are linear in
-the row's context c (its three highest log-probabilities and its entropy). Thirty numbers, whatever the number of
-classes; permuting classes permutes the output. Classes below the `depth` highest move as the last of these does.
+The function adds d(l_i, c) to the log-probability l_i of class i: a sum of six fixed functions of l_i, whose
+coefficients are linear in the row's context c (its three highest log-probabilities and its entropy). It has thirty
+parameters, whatever the number of classes, and permuting classes permutes the output. Classes below the `depth` highest
+get the correction of the last of these.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from array_api_compat import array_namespace
 
 from glayers.activations import log_softmax
-from glayers.maps.chain import Step
+from glayers.maps.chain import SMALLEST, Numbers, Step
 
 N_SHAPES = 6
 N_HIGHEST = 3
@@ -20,12 +21,12 @@ N_CONTEXT = 1 + N_HIGHEST + 1  # a constant, the highest log-probabilities, the 
 
 @dataclass(frozen=True)
 class Shared(Step):
-    """Add the shared correction: `weight` is (6, 5), shapes x context; the context is centred and scaled."""
+    """Add the shared correction; `weight` is (6, 5), functions x context, and the context is centred and scaled."""
 
-    weight: Any
-    centre: Any
-    spread: Any
-    depth: Any
+    weight: Annotated[Any, Numbers(f"{N_SHAPES} {N_CONTEXT}")]
+    centre: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", learned="none")]
+    spread: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", low=SMALLEST, learned="none")]
+    depth: Annotated[Any, Numbers(low=1.0, learned="none")]
 
     def __call__(self, logits: Any) -> Any:
         """Return corrected log-probabilities."""
@@ -41,14 +42,14 @@ class Shared(Step):
 
 
 def shapes(l: Any) -> list[Any]:  # noqa: E741 (the l of the formulas)
-    """Six functions of a log-probability: on the scale of logits, of probabilities, and steps between."""
+    """Return six functions of a log-probability, on the scale of logits, on that of probabilities, and in between."""
     xp = array_namespace(l)
     miss = xp.log(-xp.expm1(xp.clip(l, max=-1e-9)))  # log(1 - p)
     return [l, xp.exp(l), xp.exp(l / 2), xp.clip(miss, min=-15) / 5, xp.tanh(l + 2.3), xp.tanh((l + 5) / 2)]
 
 
 def raw_context(plain: Any, ordered: Any) -> Any:
-    """The three highest log-probabilities of each row and its entropy, (n, 4); two classes have no third."""
+    """Return the three highest log-probabilities of each row and its entropy, (n, 4); two classes repeat the second."""
     xp = array_namespace(plain)
     last = plain.shape[-1] - 1
     entropy = -xp.sum(xp.exp(plain) * plain, axis=-1, keepdims=True)
@@ -57,7 +58,7 @@ def raw_context(plain: Any, ordered: Any) -> Any:
 
 
 def context(raw: Any, centre: Any, spread: Any) -> Any:
-    """A constant and the standardised context, held within four spreads: no row may be further out than those seen."""
+    """Return a constant and the standardised context, clipped to four spreads so that no row is extrapolated far."""
     xp = array_namespace(raw)
     standard = xp.clip((raw - centre) / spread, min=-4, max=4)
     return xp.concat([xp.ones_like(standard[..., :1]), standard], axis=-1)

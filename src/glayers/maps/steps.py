@@ -1,20 +1,20 @@
 """Logits -> logits: the basic steps that maps are made of."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from glayers.activations import Activation, log_softmax, with_reference_class
-from glayers.maps.chain import Step
+from glayers.maps.chain import Numbers, Step
 
 
 @dataclass(frozen=True)
 class Scale(Step):
     """One factor for all logits: an inverse temperature."""
 
-    factor: Any
+    factor: Annotated[Any, Numbers()]
 
     def __call__(self, logits: Any) -> Any:
         """Multiply every logit."""
@@ -30,8 +30,8 @@ class Scale(Step):
 class Diagonal(Step):
     """One scale and one shift per class."""
 
-    scale: Any
-    shift: Any
+    scale: Annotated[Any, Numbers("in")]
+    shift: Annotated[Any, Numbers("in")]
 
     def __call__(self, logits: Any) -> Any:
         """Scale and shift each column."""
@@ -47,8 +47,9 @@ class Diagonal(Step):
 class Dense(Step):
     """A full linear layer: logits @ weight + bias."""
 
-    weight: Any
-    bias: Any
+    weight: Annotated[Any, Numbers("in out")]
+    bias: Annotated[Any, Numbers("out")]
+    n_out: ClassVar[str] = "out"
 
     def __call__(self, logits: Any) -> Any:
         """Apply the layer."""
@@ -73,6 +74,8 @@ class Relu(Step):
 class Reference(Step):
     """Add the reference class to the single logit of a binary model; more logits pass unchanged."""
 
+    completes: ClassVar[bool] = True
+
     def __call__(self, logits: Any) -> Any:
         """Put a zero before a single logit."""
         return with_reference_class(logits)
@@ -94,7 +97,7 @@ class Centre(Step):
     Both are the same prediction, and adding a constant to a row changes neither.
     """
 
-    share: Any
+    share: Annotated[Any, Numbers(learned="none")]
 
     def __call__(self, logits: Any) -> Any:
         """Subtract that share of the mean of each row."""

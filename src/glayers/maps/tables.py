@@ -1,25 +1,25 @@
-"""Logits -> logits by functions of one probability: each class against the rest, or the most probable class alone.
+"""Logits -> logits by functions of one probability: of each class against the rest, or of the most probable class.
 
-A table is a broken line through knots (x, y), flat beyond its ends; two knots at one x make a jump, so piecewise linear
-and piecewise constant functions are one thing. Tables are counted, not descended: they carry no members axis.
+A table is a piecewise linear function through knots (x, y), constant beyond its ends. Two knots at one x make a jump,
+so piecewise constant functions are tables too. Tables are not fitted by gradients, so they carry no members axis.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from glayers.arrays import Floats
-from glayers.maps.chain import Step
+from glayers.maps.chain import Numbers, Step
 
-# No table says less than this, nor the top class more than 1 minus this: a wrong row costs at most about 14 nats.
+# Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
 FLOOR = 1e-6
 
 
 class Table(NamedTuple):
-    """One broken line: knots in ascending order, and the value at each."""
+    """One piecewise linear function: knots in ascending order, and the value at each."""
 
     knots: Floats
     values: Floats
@@ -38,14 +38,14 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class OneVersusRest(Step):
-    """Odds of each class against the rest, bent and moved: log sigmoid(power log p - rest_power log(1 - p) + shift).
+    """Each class against the rest: log sigmoid(power log p - rest_power log(1 - p) + shift).
 
-    Equal powers are Platt's sigmoid of the log-odds; free ones are the beta family.
+    Equal powers give Platt's sigmoid of the log-odds; free powers give the beta family.
     """
 
-    power: Any
-    rest_power: Any
-    shift: Any
+    power: Annotated[Any, Numbers("in")]
+    rest_power: Annotated[Any, Numbers("in")]
+    shift: Annotated[Any, Numbers("in")]
 
     def __call__(self, logits: Any) -> Any:
         """Return log-probabilities that softmax makes sum to 1."""
@@ -57,19 +57,19 @@ class OneVersusRest(Step):
 
 @dataclass(frozen=True)
 class EachClass(Step):
-    """A table for each class, (classes, knots) each, read at its own probability; softmax makes rows sum to 1."""
+    """One table per class, knots and values (classes, knots), read at the class's probability; softmax normalises."""
 
-    knots: Any
-    values: Any
+    knots: Annotated[Any, Numbers("in knots")]
+    values: Annotated[Any, Numbers("in knots", low=FLOOR, high=1.0)]
 
     def __call__(self, logits: Any) -> Any:
-        """Return the logarithm of what each table says."""
+        """Return the logarithm of each table's value."""
         xp = array_namespace(logits)
         return xp.log(look_up(self.knots, self.values, xp.exp(one_versus_rest(logits)[0])))
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> Self:
-        """Hold tables of different lengths, raised to the floor; shorter ones repeat their last knot."""
+        """Return the step for tables of different lengths, clipped to the floor; shorter tables repeat their last knot."""
         length = max(len(table.knots) for table in tables)
         knots, values = (
             np.stack([np.pad(line, (0, length - len(line)), mode="edge") for line in lines])
@@ -80,14 +80,14 @@ class EachClass(Step):
 
 @dataclass(frozen=True)
 class TopClass(Step):
-    """One table for the most probable class, whichever it is; the others share the rest in their old proportions.
+    """One table for the most probable class, whichever it is; the other classes keep their proportions.
 
-    The top class stays on top: where its table says less than the runner-up would then have, it gets as much and a
-    rounding error more. So the predicted class never changes, and such a row is more confident than its table.
+    The predicted class never changes: if the table gives the top class less than the second class would then have, the
+    top class gets as much as the second, plus a rounding error. Such a row is more confident than its table says.
     """
 
-    knots: Any
-    values: Any
+    knots: Annotated[Any, Numbers("knots")]
+    values: Annotated[Any, Numbers("knots", low=FLOOR, high=1.0 - FLOOR)]
 
     def __call__(self, logits: Any) -> Any:
         """Return log-probabilities with the new probability of the top class."""
@@ -100,18 +100,18 @@ class TopClass(Step):
         old_rest = xp.max(xp.where(top, log_rest, lowest), axis=-1, keepdims=True)
         others = log_p - old_rest + xp.log1p(-new)
         runner_up = xp.max(xp.where(top, lowest, others), axis=-1, keepdims=True)
-        # A thousand rounding errors: enough to survive softmax, too few for anyone to see.
+        # A thousand rounding errors: enough to survive softmax, too few to matter.
         least = runner_up + 1e3 * float(xp.finfo(log_p.dtype).eps)
         return xp.where(top, xp.maximum(xp.log(new), least), others)
 
     @classmethod
     def of(cls, table: Table) -> Self:
-        """Hold a table, kept off 0 and 1 by the floor."""
+        """Return the step for a table, clipped away from 0 and 1 by the floor."""
         return cls(table.knots, np.clip(table.values, FLOOR, 1.0 - FLOOR))
 
 
 def one_versus_rest(logits: Any) -> tuple[Any, Any]:
-    """Return log p and log(1 - p) of every class, each to full precision however near 0 or 1 the probability is.
+    """Return log p and log(1 - p) of every class, both to full precision however close p is to 0 or 1.
 
     >>> log_p, log_rest = one_versus_rest(np.array([[0.0, 1e4]]))
     >>> log_p.tolist(), abs(log_rest).tolist()
@@ -124,14 +124,14 @@ def one_versus_rest(logits: Any) -> tuple[Any, Any]:
     top = _is_top(logits)
     others = xp.where(top, xp.full_like(shifted, -xp.inf), shifted)
     highest = xp.max(others, axis=-1, keepdims=True)
-    # 1 - p of the top class would cancel; the sum of the others does not. No other class exceeds 1/2.
+    # For the top class 1 - p would lose digits, so sum the others. Every other class has p <= 1/2.
     log_others = highest + xp.log(xp.sum(xp.exp(others - highest), axis=-1, keepdims=True))
     half = xp.where(top, xp.zeros_like(log_p), xp.exp(log_p))
     return log_p, xp.where(top, log_others - log_total, xp.log1p(-half))
 
 
 def look_up(knots: Any, values: Any, at: Any) -> Any:
-    """Read tables (tables, knots) at numbers (..., n, tables), each column from its own; at a jump, its right side.
+    """Evaluate tables (tables, knots) at numbers (..., n, tables), one table per column; at a jump, take its right side.
 
     >>> look_up(np.array([[0.0, 0.5, 0.5, 1.0]]), np.array([[0.0, 0.2, 0.6, 1.0]]), np.array([[0.25], [0.5]])).tolist()
     [[0.1], [0.6]]
@@ -144,7 +144,7 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
         place = xp.clip(place, min=0, max=length - 1)
         return xp.reshape(xp.take(xp.reshape(table, (-1,)), xp.reshape(first + place, (-1,))), at.shape)
 
-    # Bisection for the number of knots at or below; every column searches its own table at once.
+    # Bisection for the number of knots at or below the number, in all columns at once.
     low = xp.zeros_like(at, dtype=first.dtype)
     high = low + length
     for _ in range(length.bit_length()):
