@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from glayers import datasets, metrics
+from glayers.calibrators import METHODS
+from glayers.comparison import DEFAULT_METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -67,20 +69,80 @@ def test_the_readme_has_something_to_run() -> None:
     assert shutil.which("make")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/metrics.md"])
-def test_every_metric_is_on_the_page(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    functions = [name for name in metrics.__all__ if name.islower()]  # what they return needs no line of its own
-    missing = [name for name in functions if f"`{name}" not in text and f"metrics.{name}" not in text]
-    assert set(missing) <= {"scorecard_from_logits", "accuracy"}
+def table(heading: list[str], lines: list[list[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [heading, ["---"] * len(heading), *lines])
 
 
-PLAIN = {"Scorecard", "ProperScores", "accuracy", "scorecard", "scorecard_from_logits"}  # nobody's invention
+def methods_table() -> str:
+    """The methods as their classes describe them."""
+    return table(
+        ["name", "what it is", "keeps", "torch to fit", "reference"],
+        [[f"`{m.name}`", m.summary, m.keeps, m.torch, m.reference] for m in METHODS.values()],
+    )
 
 
-@pytest.mark.parametrize("name", sorted(set(metrics.__all__) - PLAIN))
-def test_every_metric_names_its_source_in_its_own_docstring(name: str) -> None:
-    assert re.search(r"\b(19|20)\d\d\b", getattr(metrics, name).__doc__)
+def metrics_table() -> str:
+    """The metrics of the scorecard as their records describe them."""
+    return table(
+        ["key", "label", "better", "reference"],
+        [[f"`{m.name}`", m.label, m.better or "neither", m.reference] for m in metrics.METRICS.values()],
+    )
+
+
+# A page, the comment that surrounds its table, and what the table must be: `python -m tests.test_documents` writes it.
+GENERATED = {
+    "methods": (ROOT / "docs" / "choosing.md", methods_table),
+    "metrics": (ROOT / "docs" / "metrics.md", metrics_table),
+}
+
+
+def with_table(name: str) -> str:
+    """The page with the table it should have."""
+    page, made = GENERATED[name]
+    begin, end = f"<!-- {name}: python -m tests.test_documents -->", f"<!-- end of {name} -->"
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    return f"{before}{begin}\n\n{made()}\n\n{end}{rest.partition(end)[2]}"
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_tables_come_from_the_registries(name: str) -> None:
+    assert GENERATED[name][0].read_text(encoding="utf-8") == with_table(name)
+
+
+def test_the_readme_lists_exactly_the_public_functions_of_metrics() -> None:
+    rows = re.findall(r"^\| [^|]*\? \| (.*) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(listed) == sorted(name for name in metrics.__all__ if name.islower())
+
+
+def test_the_guide_to_metrics_mentions_every_function() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert [name for name in metrics.__all__ if name.islower() and f"`{name}" not in text] == []
+
+
+PLAIN = {
+    "accuracy",
+    "mean_confidence",
+    "scorecard",
+    "top",
+    "rank",
+    "within_top",
+    "label",
+    "one_of",
+}  # nobody's invention
+
+
+@pytest.mark.parametrize("name", sorted({name for name in metrics.__all__ if name.islower()} - PLAIN))
+def test_every_metric_names_its_source_in_its_docstring_or_in_that_of_the_one_it_refers_to(name: str) -> None:
+    own = getattr(metrics, name).__doc__
+    others = [getattr(metrics, other).__doc__ for other in re.findall(r"`(\w+)`", own) if other in metrics.__all__]
+    assert any(re.search(r"\b(19|20)\d\d\b", text or "") for text in (own, *others))
+
+
+def test_the_readme_says_how_many_methods_the_demo_compares() -> None:
+    words = ("five", "six", "seven", "eight", "nine")
+    assert f"compares {words[len(DEFAULT_METHODS) - 5]} methods" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_experiment_is_listed() -> None:
@@ -123,3 +185,8 @@ def test_no_step_of_make_fetches_a_build_tool_it_already_has(built: Path) -> Non
     assert "hatchling" in build_tool
     assert "--no-build-isolation" in dependencies
     assert "--no-build-isolation" in package
+
+
+if __name__ == "__main__":
+    for name, (page, _) in GENERATED.items():
+        page.write_text(with_table(name), encoding="utf-8")
