@@ -16,7 +16,12 @@ from glayers.calibrators.temperature import EnsembleTemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.metrics.old import brier_sum, nll_from_logits
 
-TUNED: list[Any] = [VectorScaling, MatrixScaling, lambda **kw: MatrixScaling("odir", **kw), DirichletCalibration]
+TUNED: list[Any] = [
+    VectorScaling,
+    MatrixScaling,
+    lambda **kw: MatrixScaling(penalty="odir", **kw),
+    DirichletCalibration,
+]
 
 
 def sample(rows: int = 600, classes: int = 4, seed: int = 0, bend: bool = True) -> tuple[Floats, Ints]:
@@ -116,7 +121,7 @@ def test_one_logit_is_platt_scaling() -> None:
     y = (rng.random(500) < 1 / (1 + np.exp(-(0.4 * z[:, 0] + 1)))).astype(int)
     peer = LogisticRegression(C=np.inf, tol=1e-10).fit(z, y).predict_proba(z)
     assert VectorScaling(0).fit(z, y).predict_proba(z) == pytest.approx(peer, abs=1e-5)
-    for calibrator in (MatrixScaling(), MatrixScaling("odir"), DirichletCalibration(), VectorScaling()):
+    for calibrator in (MatrixScaling(), MatrixScaling(penalty="odir"), DirichletCalibration(), VectorScaling()):
         found = calibrator.fit(z, y)
         assert found.predict_proba(z).shape == (500, 2)
         assert found.diagnostics_.loss_after < found.diagnostics_.loss_before

@@ -23,7 +23,7 @@ from tests.strategies import Numbers
 pytestmark = [
     pytest.mark.filterwarnings("ignore:g-layers gained"),
     pytest.mark.filterwarnings("ignore:the shared correction gain"),
-    pytest.mark.filterwarnings("ignore:order-preserving maps gained nothing"),
+    pytest.mark.filterwarnings("ignore:order-preserving maps did not improve"),
 ]
 
 

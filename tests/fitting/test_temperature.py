@@ -12,8 +12,8 @@ from glayers.fitting import temperature
 from glayers.fitting.temperature import fit_inverse_temperature, log_loss_at
 from tests.strategies import Numbers
 
-NONE_IS_BEST = "every row is right by a margin: no finite temperature is best"
-FLAT_IS_BEST = "the logits tell nothing about the labels: the best is a flat guess"
+NONE_IS_BEST = "every row is classified correctly by a margin, so no finite temperature is best"
+FLAT_IS_BEST = "the logits carry no information about the labels, so uniform probabilities are best"
 
 
 def informative(seed: int, rows: int = 200, classes: int = 4, size: float = 2.0) -> tuple[Numbers, Numbers]:
@@ -185,11 +185,12 @@ def test_the_loss_at_a_factor_is_that_of_softmax(seed: int, dtype: type) -> None
 @settings(max_examples=20, deadline=None)
 def test_three_derivatives_tell_the_loss_nearby(seed: int, b: float) -> None:
     z, labels = informative(seed)
-    rows = temperature._Rows(z, labels, np.full(len(z), 1 / len(z)))
-    here = temperature._loss(rows, b, np.float64)
+    rows = z, labels, np.full(len(z), 1 / len(z))
+    value, slope, curvature, third = temperature._loss_and_derivatives(rows, b, np.float64)
     # What is left is d^4 / 24 of the fourth derivative; a wrong third one would leave d^3 / 6, a hundred times that.
     for d in (-0.01, 0.01):
-        assert here.after(d) == pytest.approx(loss(b * (1 + d), z, labels), abs=2e-8)
+        near = value + d * slope + d**2 / 2 * curvature + d**3 / 6 * third
+        assert near == pytest.approx(loss(b * (1 + d), z, labels), abs=2e-8)
 
 
 def test_before_and_after_are_the_losses_of_the_rows() -> None:

@@ -36,14 +36,7 @@ class PlattScaling(Calibrator):
     [1.0, -1.0]
     """
 
-    methods = (
-        Method(
-            "platt",
-            "Logistic curve per class against the rest",
-            keeps="nothing",
-            reference="Platt, Probabilistic Outputs for Support Vector Machines, 1999",
-        ),
-    )
+    methods = (Method("platt", "Logistic curve per class against the rest", "nothing", "Platt, 1999"),)
 
     def _fit(self, given: Predictions) -> Fitted:
         def curve(log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
@@ -69,14 +62,7 @@ class BetaCalibration(Calibrator):
     [1.0, 1.0, 1.0]
     """
 
-    methods = (
-        Method(
-            "beta",
-            "Beta curve per class against the rest",
-            keeps="nothing",
-            reference="Kull, Silva Filho and Flach, Beta Calibration, AISTATS 2017",
-        ),
-    )
+    methods = (Method("beta", "Beta curve per class against the rest", "nothing", "Kull et al., AISTATS 2017"),)
 
     def _fit(self, given: Predictions) -> Fitted:
         def curve(log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:

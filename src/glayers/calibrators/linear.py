@@ -7,7 +7,8 @@ in NumPy; none needs torch.
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -49,19 +50,15 @@ class LinearFamily(NamedTuple):
         strengths = tuple(multiple * unit for multiple, unit in zip(multiples, self.units, strict=True))
         return strengths[0] if len(strengths) == 1 else strengths
 
-
-class CrossValidation(NamedTuple):
-    """The result of cross-validation for one family: the best trial, and its loss beside that of temperature."""
-
-    family: LinearFamily
-    path: Path
-    chosen: Trial
-    chosen_loss: float
-    temperature_loss: float
-    out_of_fold: Floats
-    cv_results: dict[str, Array]
+    def map(self, coefficients: Array) -> Chain:
+        """Return the map with these coefficients."""
+        *weight, bias = coefficients.astype(np.float64)
+        if self.rows is DiagonalRows:
+            return self.prefix + Chain((Diagonal(weight[0].copy(), bias.copy()),))
+        return self.prefix + Chain((Dense(np.array(weight), bias.copy()),))
 
 
+@dataclass(eq=False, repr=False)
 class LinearScaling(Calibrator):
     """Base class of the linear families, which a penalty holds at temperature scaling.
 
@@ -77,21 +74,14 @@ class LinearScaling(Calibrator):
         fitted on all rows. None if `strength` was given.
     """
 
-    strength_: float | tuple[float, ...]
-    cv_results_: dict[str, Array] | None
+    strength_: ClassVar[float | tuple[float, ...]]
+    cv_results_: ClassVar[dict[str, Array] | None]
 
-    def __init__(
-        self,
-        strength: float | tuple[float, float] | None = None,
-        *,
-        loss: Literal["log", "brier"] = "log",
-        n_folds: int | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.strength = strength
-        self.loss = loss
-        self.n_folds = n_folds
-        self.random_state = random_state
+    strength: float | tuple[float, float] | None = None
+    _: KW_ONLY
+    loss: Literal["log", "brier"] = "log"
+    n_folds: int | None = None
+    random_state: int | None = 0
 
     @abstractmethod
     def _families(self, n_classes: int, n_rows: float, factor: float) -> tuple[LinearFamily, ...]:
@@ -101,39 +91,44 @@ class LinearScaling(Calibrator):
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         families = self._families(given.n_classes, counted_rows(weights), found.factor)
-        fallback, how, search = "", "given", None
-        if self.strength is None:
-            searches = [self._search(given, family, self._path(given, weights, family)) for family in families]
-            search = min(searches, key=lambda each: each.chosen_loss)
-            family, path, multiples = search.family, search.path, search.chosen.multiples
-            start, how = np.mean(search.chosen.folds, axis=0, dtype=path.start.dtype), "chosen by cross-validation"
-            if not search.chosen_loss < search.temperature_loss:
-                fallback = (
-                    f"out-of-fold loss {search.chosen_loss:.6g}, of temperature scaling "
-                    f"{search.temperature_loss:.6g}: temperature scaling is returned"
-                )
+        paths = [self._path(given, weights, each) for each in families[: 1 if self.strength is not None else None]]
+        if self.strength is not None:
+            best, out_of_fold, cv_results, fallback, how = 0, None, None, "", "given"
+            multiples, start = _multiples(self.strength, families[0].units), paths[0].start
         else:
-            family, path = families[0], self._path(given, weights, families[0])
-            multiples, start = _multiples(self.strength, family.units), path.start
-        fitted = path.fit(tuple(min(multiple, _STRONGEST) for multiple in multiples), start)
+            searches = [self._search(given, *each) for each in zip(families, paths, strict=True)]
+            best = int(np.argmin([loss for _, loss, _, _ in searches]))
+            chosen, loss, out_of_fold, cv_results = searches[best]
+            multiples, how = chosen.multiples, "chosen by cross-validation"
+            start = np.mean(chosen.folds, axis=0, dtype=paths[best].start.dtype)
+            of_temperature = cv_results["temperature_loss"][0]
+            fallback = (
+                ""
+                if loss < of_temperature
+                else (
+                    f"out-of-fold loss {loss:.6g}, of temperature scaling {of_temperature:.6g}: "
+                    f"temperature scaling is returned"
+                )
+            )
+        family = families[best]
+        fitted = paths[best].fit(tuple(min(multiple, _STRONGEST) for multiple in multiples), start)
         strength = family.setting(multiples)
-        reason, notes = fallback or f"strength {_shown(strength)}, {how}", []
+        reason = fallback or f"strength {_shown(strength)}, {how}"
         if not fallback and not fitted.converged:
             reason = f"no convergence in {fitted.iterations} Newton steps, increase the strength; {reason}"
-        if fallback or not fitted.converged:
-            notes.append(f"{family.name}: {reason}")
+        notes = [f"{family.name}: {reason}"] if fallback or not fitted.converged else []
         if found.reason:
             notes.append(f"{family.name}, starting from temperature scaling: {found.reason}")
         return Fitted(
-            Chain((Reference(), Scale(np.asarray(found.factor)))) if fallback else _map(family, fitted.point),
+            Chain((Reference(), Scale(np.asarray(found.factor)))) if fallback else family.map(fitted.point),
             family.name,
             converged=fitted.converged or bool(fallback),
             reason=reason,
             iterations=fitted.iterations,
-            n_parameters=1 if fallback else path.start.size,
-            out_of_fold=None if search is None else search.out_of_fold,
+            n_parameters=1 if fallback else start.size,
+            out_of_fold=out_of_fold,
             notes=tuple(notes),
-            attributes={"strength_": strength, "cv_results_": None if search is None else search.cv_results},
+            attributes={"strength_": strength, "cv_results_": cv_results},
         )
 
     def _path(self, given: Predictions, weights: Floats, family: LinearFamily) -> Path:
@@ -152,7 +147,10 @@ class LinearScaling(Calibrator):
         )
         return Path(problem, family.prior._replace(held=held), anchor.astype(dtype), weights, given.groups)
 
-    def _search(self, given: Predictions, family: LinearFamily, path: Path) -> CrossValidation:
+    def _search(
+        self, given: Predictions, family: LinearFamily, path: Path
+    ) -> tuple[Trial, float, Floats, dict[str, Array]]:
+        """Return the best trial of cross-validation, its loss, its out-of-fold log-probabilities and all results."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         usual = 5 if len(given) * path.start.size <= _SMALL else 3
         folds = assign_folds(len(given), given.groups, usual if self.n_folds is None else self.n_folds, seed)
@@ -174,7 +172,7 @@ class LinearScaling(Calibrator):
             "gain_error": np.array([path.gain(plain, trial.losses)[1] for trial in trials]),
             "temperature_loss": np.full(len(trials), temperature_loss),
         }
-        return CrossValidation(family, path, chosen, chosen_loss, temperature_loss, out_of_fold, cv_results)
+        return chosen, chosen_loss, out_of_fold, cv_results
 
 
 class VectorScaling(LinearScaling):
@@ -204,14 +202,7 @@ class VectorScaling(LinearScaling):
     2.0
     """
 
-    methods = (
-        Method(
-            "vector",
-            "One scale and one shift per class",
-            keeps="nothing",
-            reference="Guo et al., On Calibration of Modern Neural Networks, ICML 2017",
-        ),
-    )
+    methods = (Method("vector", "One scale and one shift per class", "nothing", "Guo et al., ICML 2017"),)
 
     def _families(self, n_classes: int, n_rows: float, factor: float) -> tuple[LinearFamily, ...]:  # noqa: ARG002
         start = np.stack([np.ones(n_classes), np.zeros(n_classes)])
@@ -222,18 +213,19 @@ class VectorScaling(LinearScaling):
         return (centred,) if n_classes == 2 else (centred, centred._replace(prefix=plain))
 
 
+@dataclass(eq=False, repr=False)
 class MatrixScaling(LinearScaling):
     """Learn a full matrix and an intercept, so every class can depend on every other.
 
     Parameters
     ----------
+    strength : float or (lambda, mu), optional
+        For "structured", a factor on the penalty; for "odir", lambda and mu, or one number for both. 0 is no penalty.
+        If None, cross-validation chooses it.
     penalty : {"structured", "odir"}, default "structured"
         "structured" holds the diagonal and the intercept at temperature scaling with strength k / n, and the entries
         off the diagonal with k (k - 1) / n. Berta et al., "Structured matrix scaling", 2025. "odir" penalises the mean
         square off the diagonal by lambda and that of the intercept by mu. Kull et al., NeurIPS 2019.
-    strength : float or (lambda, mu), optional
-        For "structured", a factor on the penalty; for "odir", lambda and mu, or one number for both. 0 is no penalty.
-        If None, cross-validation chooses it.
     loss : {"log", "brier"}, default "log"
         The loss to minimise.
     n_folds : int, optional
@@ -251,32 +243,18 @@ class MatrixScaling(LinearScaling):
     """
 
     methods = (
-        Method(
-            "matrix",
-            "Full matrix and intercept, structured penalty",
-            keeps="nothing",
-            reference="Berta et al., Structured Matrix Scaling, 2025",
-        ),
+        Method("matrix", "Full matrix and intercept, structured penalty", "nothing", "Berta et al., 2025"),
         Method(
             "matrix-odir",
             "Full matrix and intercept, ODIR penalty",
-            keeps="nothing",
-            reference="Kull et al., Beyond Temperature Scaling, NeurIPS 2019",
-            settings={"penalty": "odir"},
+            "nothing",
+            "Kull et al., NeurIPS 2019",
+            {"penalty": "odir"},
         ),
     )
 
-    def __init__(
-        self,
-        penalty: Literal["structured", "odir"] = "structured",
-        strength: float | tuple[float, float] | None = None,
-        *,
-        loss: Literal["log", "brier"] = "log",
-        n_folds: int | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        super().__init__(strength, loss=loss, n_folds=n_folds, random_state=random_state)
-        self.penalty = penalty
+    _: KW_ONLY
+    penalty: Literal["structured", "odir"] = "structured"
 
     def _families(self, n_classes: int, n_rows: float, factor: float) -> tuple[LinearFamily, ...]:
         if self.penalty not in ("structured", "odir"):
@@ -309,12 +287,7 @@ class DirichletCalibration(LinearScaling):
     """
 
     methods = (
-        Method(
-            "dirichlet",
-            "ODIR matrix on unscaled log-probabilities",
-            keeps="nothing",
-            reference="Kull et al., Beyond Temperature Scaling, NeurIPS 2019",
-        ),
+        Method("dirichlet", "ODIR matrix on unscaled log-probabilities", "nothing", "Kull et al., NeurIPS 2019"),
     )
 
     def _families(self, n_classes: int, n_rows: float, factor: float) -> tuple[LinearFamily, ...]:
@@ -347,14 +320,6 @@ def _multiples(strength: Any, units: tuple[float, ...]) -> tuple[float, ...]:
         if not isinstance(value, int | float | np.number) or not float(value) >= 0:
             raise GlayersError(f"strength must be a number, 0 or more, or None to have it chosen; got {value!r}")
     return tuple(float(value) / unit for value, unit in zip(pair, units, strict=True))
-
-
-def _map(family: LinearFamily, coefficients: Array) -> Chain:
-    """Return the family's steps, the last one with the coefficients that were found."""
-    numbers = coefficients.astype(np.float64)
-    if family.rows is DiagonalRows:
-        return family.prefix + Chain((Diagonal(numbers[0].copy(), numbers[1].copy()),))
-    return family.prefix + Chain((Dense(numbers[:-1].copy(), numbers[-1].copy()),))
 
 
 def _identity(n_classes: int, factor: float) -> Floats:

@@ -3,6 +3,7 @@
 Every method here groups rows by score: equal scores stay together, so a weight of 2 equals the row written twice.
 """
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -45,14 +46,7 @@ class IsotonicCalibration(TableCalibrator):
     [[0.8, 0.1, 0.1]]
     """
 
-    methods = (
-        Method(
-            "isotonic",
-            "Isotonic regression per class",
-            keeps="nothing",
-            reference="Zadrozny and Elkan, Transforming Classifier Scores into Probability Estimates, KDD 2002",
-        ),
-    )
+    methods = (Method("isotonic", "Isotonic regression per class", "nothing", "Zadrozny and Elkan, KDD 2002"),)
 
     def _fit(self, given: Predictions) -> Fitted:
         scores, labels, weights = _scores(given)
@@ -64,6 +58,7 @@ class IsotonicCalibration(TableCalibrator):
         return _fitted("isotonic calibration", tables, "classes")
 
 
+@dataclass(eq=False, repr=False)
 class HistogramBinning(TableCalibrator):
     """Replace each probability by the rate of hits in its bin; bins hold equally many rows. Zadrozny and Elkan, 2001.
 
@@ -83,25 +78,20 @@ class HistogramBinning(TableCalibrator):
     """
 
     methods = (
-        Method(
-            "histogram",
-            "Histogram binning per class",
-            keeps="nothing",
-            reference="Zadrozny and Elkan, Obtaining Calibrated Probability Estimates, ICML 2001",
-        ),
+        Method("histogram", "Histogram binning per class", "nothing", "Zadrozny and Elkan, ICML 2001"),
         Method(
             "histogram-top",
             "Histogram binning of the top class",
-            keeps="predicted class",
-            reference="Guo et al., On Calibration of Modern Neural Networks, ICML 2017",
-            settings={"target": "top"},
+            "predicted class",
+            "Guo et al., ICML 2017",
+            {"target": "top"},
         ),
     )
 
-    def __init__(self, n_bins: int = 15, *, target: Target = "classes", smoothing: float = 1.0) -> None:
-        self.n_bins = n_bins
-        self.target = target
-        self.smoothing = smoothing
+    n_bins: int = 15
+    _: KW_ONLY
+    target: Target = "classes"
+    smoothing: float = 1.0
 
     def _fit(self, given: Predictions) -> Fitted:
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
@@ -124,14 +114,7 @@ class BayesianBinning(TableCalibrator):
     Probabilities of the top class stay within 1e-6 of 0 and 1.
     """
 
-    methods = (
-        Method(
-            "bbq",
-            "Bayesian average of top-class binnings",
-            keeps="predicted class",
-            reference="Naeini, Cooper and Hauskrecht, Obtaining Well Calibrated Probabilities, AAAI 2015",
-        ),
-    )
+    methods = (Method("bbq", "Bayesian average of top-class binnings", "predicted class", "Naeini et al., AAAI 2015"),)
 
     def _fit(self, given: Predictions) -> Fitted:
         (groups,), _ = _columns(given, "top")
@@ -157,6 +140,7 @@ class BayesianBinning(TableCalibrator):
         )
 
 
+@dataclass(eq=False, repr=False)
 class ScalingBinning(TableCalibrator):
     """Scale by temperature, then round the top class's probability to its bin's mean. Kumar et al., NeurIPS 2019.
 
@@ -174,13 +158,12 @@ class ScalingBinning(TableCalibrator):
         Method(
             "scaling-binning",
             "Temperature scaling, then top-class bin means",
-            keeps="predicted class",
-            reference="Kumar, Liang and Ma, Verified Uncertainty Calibration, NeurIPS 2019",
+            "predicted class",
+            "Kumar et al., NeurIPS 2019",
         ),
     )
 
-    def __init__(self, n_bins: int = 15) -> None:
-        self.n_bins = n_bins
+    n_bins: int = 15
 
     def _fit(self, given: Predictions) -> Fitted:
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
@@ -198,6 +181,7 @@ class ScalingBinning(TableCalibrator):
         )
 
 
+@dataclass(eq=False, repr=False)
 class SplineCalibration(TableCalibrator):
     """Fit a spline to the cumulative hits; its slope is the new probability. Gupta et al., ICLR 2021.
 
@@ -216,24 +200,13 @@ class SplineCalibration(TableCalibrator):
     """
 
     methods = (
-        Method(
-            "spline",
-            "Spline fit of the top class",
-            keeps="predicted class",
-            reference="Gupta et al., Calibration of Neural Networks Using Splines, ICLR 2021",
-        ),
-        Method(
-            "spline-classes",
-            "Spline fit per class",
-            keeps="nothing",
-            reference="Gupta et al., Calibration of Neural Networks Using Splines, ICLR 2021",
-            settings={"target": "classes"},
-        ),
+        Method("spline", "Spline fit of the top class", "predicted class", "Gupta et al., ICLR 2021"),
+        Method("spline-classes", "Spline fit per class", "nothing", "Gupta et al., ICLR 2021", {"target": "classes"}),
     )
 
-    def __init__(self, n_knots: int = 6, *, target: Target = "top") -> None:
-        self.n_knots = n_knots
-        self.target = target
+    n_knots: int = 6
+    _: KW_ONLY
+    target: Target = "top"
 
     def _fit(self, given: Predictions) -> Fitted:
         n_knots = whole_number(self.n_knots, "n_knots", least=3)

@@ -1,5 +1,6 @@
 """Logits and labels -> one temperature for all logits, alone or in a mixture with plain and uniform probabilities."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -34,14 +35,7 @@ class TemperatureScaling(Calibrator):
     3.0
     """
 
-    methods = (
-        Method(
-            "temperature",
-            "Divides all logits by one temperature",
-            keeps="ranking",
-            reference="Guo et al., On Calibration of Modern Neural Networks, ICML 2017",
-        ),
-    )
+    methods = (Method("temperature", "Divides all logits by one temperature", "ranking", "Guo et al., ICML 2017"),)
 
     def _fit(self, given: Predictions) -> Fitted:
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
@@ -62,6 +56,7 @@ class TemperatureScaling(Calibrator):
         return 1.0 / float(self.map_.parameters()["0.factor"])
 
 
+@dataclass(eq=False, repr=False)
 class EnsembleTemperatureScaling(Calibrator):
     """Mix tempered, plain and uniform probabilities. Zhang, Kailkhura and Han, ICML 2020.
 
@@ -92,15 +87,11 @@ class EnsembleTemperatureScaling(Calibrator):
 
     methods = (
         Method(
-            "ensemble-temperature",
-            "Mix of tempered, plain and uniform outputs",
-            keeps="ranking",
-            reference="Zhang, Kailkhura and Han, Mix-n-Match, ICML 2020",
+            "ensemble-temperature", "Mix of tempered, plain and uniform outputs", "ranking", "Zhang et al., ICML 2020"
         ),
     )
 
-    def __init__(self, loss: Literal["log", "brier"] = "log") -> None:
-        self.loss = loss
+    loss: Literal["log", "brier"] = "log"
 
     def _fit(self, given: Predictions) -> Fitted:
         smooth_loss(self.loss)  # checks the name
