@@ -1,4 +1,4 @@
-"""Make a trained classifier's probabilities true, and prove that they are."""
+"""Post-hoc calibration: make the probabilities of a trained classifier match reality, and test that they do."""
 
 from importlib import import_module
 from importlib.metadata import version
@@ -9,27 +9,7 @@ from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
 from glayers.predictions import Confidences, Predictions, read_confidences, read_parts, read_predictions
 
 if TYPE_CHECKING:
-    from glayers.calibrators import (
-        CALIBRATORS,
-        AutoCalibrator,
-        BayesianBinning,
-        BetaCalibration,
-        Calibrator,
-        DirichletCalibration,
-        EnsembleTemperatureScaling,
-        GLayers,
-        HistogramBinning,
-        IsotonicCalibration,
-        MatrixScaling,
-        OrderPreserving,
-        PlattScaling,
-        ScalingBinning,
-        SharedGLayers,
-        SplineCalibration,
-        TemperatureScaling,
-        VectorScaling,
-        load,
-    )
+    from glayers.calibrators import *
     from glayers.comparison import compare
     from glayers.gap import calibration_gap
 
@@ -71,16 +51,14 @@ __all__ = [
     "read_predictions",
 ]
 
-_ABOVE = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap"}
+_LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap"}
 
 
 def __getattr__(name: str) -> Any:
-    # Calibrators bring scikit-learn and SciPy along, so they are imported when first asked for.
-    if name in _ABOVE:
-        return getattr(import_module(_ABOVE[name]), name)
-    if name in __all__:
-        return getattr(import_module("glayers.calibrators"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Calibrators import scikit-learn and SciPy, so they are imported on first use.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY.get(name, "glayers.calibrators")), name)
 
 
 def __dir__() -> list[str]:

@@ -1,17 +1,17 @@
-"""What can go wrong, by name: each error says what was expected, what came, and the way out."""
+"""Errors and warnings by name: each message says what was expected, what was given, and what to do."""
 
 
 class GlayersError(ValueError):
-    """Any complaint of this library about what it was given."""
+    """Base class of all errors that this library raises about its input."""
 
 
 class BadPredictions(GlayersError):
-    """Logits, probabilities, labels, weights or groups that cannot be what they are said to be."""
+    """Logits, probabilities, labels, weights, groups or settings with impossible shapes or values."""
 
 
 class BadFile(GlayersError):
-    """A file that cannot be read or written, or that asks for something we refuse to do."""
+    """A file that cannot be read or written, or whose contents are refused."""
 
 
 class GlayersWarning(UserWarning):
-    """Something to know about, where going on is still right."""
+    """Something the user should know, although the result is valid."""

@@ -122,7 +122,7 @@ def test_a_final_softmax_is_left_out_with_a_word(end: nn.Module, nested: bool) -
     inner = nn.Sequential(*layers[2:], end)
     network = nn.Sequential(*layers[:2], inner) if nested else nn.Sequential(*layers, end)
     body = nn.Sequential(*layers)
-    with pytest.warns(GlayersWarning, match=f"left out the final {type(end).__name__}"):
+    with pytest.warns(GlayersWarning, match=f"removed the final {type(end).__name__}"):
         calibrated = calibrate(network, loader, quick()).eval()
     body.eval()
     x = inputs_of(loader)
@@ -146,7 +146,7 @@ def modes_of(network: nn.Module) -> list[bool]:
     return [part.training for part in network.modules()]
 
 
-@pytest.mark.filterwarnings("ignore:left out the final:glayers.GlayersWarning")
+@pytest.mark.filterwarnings("ignore:removed the final:glayers.GlayersWarning")
 @pytest.mark.parametrize("end", ["logits", "softmax", "nested softmax"])
 @pytest.mark.parametrize("training", [True, False, "frozen part"])
 def test_a_network_is_left_in_the_mode_it_was_in(training: bool | str, end: str) -> None:

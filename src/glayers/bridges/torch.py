@@ -1,6 +1,6 @@
-"""A trained torch network and held-out rows -> the calibrated network, g after f, as one module.
+"""A trained torch network f and held-out rows -> the calibrated network, g after f, as one module.
 
-The paper's five steps in one call: strip the softmax, collect logits and labels, fit g, put it behind f.
+`calibrate` performs the steps of the paper: remove the softmax, collect logits and labels, fit g, and apply it after f.
 """
 
 import warnings
@@ -19,7 +19,7 @@ from glayers.progress import progress_bar
 
 
 class CalibratedMap(nn.Module):
-    """A fitted g as a module, logits in, calibrated logits out; its numbers are buffers, so it moves and saves."""
+    """A fitted calibrator as a module: logits in, calibrated logits out. Its parameters are buffers."""
 
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class CalibratedMap(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits (n, classes)."""
-        # Half precision is too coarse for what happens on the way; the result is handed back in it.
+        # Half precision is too coarse for the computation; only the result is converted back to it.
         wide = logits if logits.dtype == torch.float64 else logits.float()
         held = {name: self.get_buffer(_buffer(name)).to(wide.dtype) for name in self.names}
         return with_reference_class(self.chain.with_parameters(held)(wide)).to(logits.dtype)
 
 
 class CalibratedNetwork(nn.Module):
-    """g after f: the network it was, whose probabilities are true."""
+    """A network followed by its calibration."""
 
     def __init__(self, network: nn.Module, calibrator: Calibrator) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class CalibratedNetwork(nn.Module):
         self.calibrator = calibrator
 
     def forward(self, inputs: Any) -> Tensor:
-        """Return calibrated logits, as the network returned its own."""
+        """Return calibrated logits in place of the network's own."""
         return self.logits(inputs)
 
     def logits(self, inputs: Any) -> Tensor:
@@ -60,7 +60,17 @@ class CalibratedNetwork(nn.Module):
 
 
 def to_module(calibrator: Calibrator) -> CalibratedMap:
-    """Return a fitted calibrator as a torch module: logits in, calibrated logits out."""
+    """Return a fitted calibrator as a torch module: logits in, calibrated logits out.
+
+    Parameters
+    ----------
+    calibrator
+        Any fitted calibrator.
+
+    Returns
+    -------
+    CalibratedMap
+    """
     return CalibratedMap(calibrator)
 
 
@@ -70,7 +80,23 @@ def calibrate(
     calibrator: Calibrator | None = None,
     progress: bool = False,
 ) -> CalibratedNetwork:
-    """Fit g on the rows of `loader`, batches of (inputs, labels) that the network was not trained on."""
+    """Calibrate a network on held-out data.
+
+    Parameters
+    ----------
+    network
+        A module that returns logits (rows, classes). A softmax at the end of an `nn.Sequential` is removed.
+    loader
+        Batches of (inputs, labels) that the network was not trained on.
+    calibrator
+        The calibrator to fit; by default `GLayers()`.
+    progress
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    CalibratedNetwork
+    """
     stripped = strip_softmax(network)
     logits, labels = collect_logits(stripped, loader, progress)
     fitted = (GLayers() if calibrator is None else calibrator).fit(logits, labels)
@@ -78,24 +104,24 @@ def calibrate(
 
 
 def strip_softmax(network: nn.Module) -> nn.Module:
-    """Return the network without a softmax or log-softmax at its very end, and say so if there was one.
+    """Return the network without a softmax or log-softmax at its end; warn if there was one.
 
-    Only the end of an nn.Sequential can be seen from outside; a softmax written into `forward` shows in the outputs,
-    and these are then refused as probabilities.
+    Only the end of an nn.Sequential is visible from outside. If `forward` itself applies softmax, the fit refuses its
+    outputs, because they look like probabilities.
     """
     if not isinstance(network, nn.Sequential) or len(network) == 0:
         return network
     last = network[-1]
     if isinstance(last, nn.Softmax | nn.LogSoftmax):
-        warnings.warn(f"left out the final {type(last).__name__}: g needs logits", GlayersWarning, stacklevel=3)
+        warnings.warn(f"removed the final {type(last).__name__}: g needs logits", GlayersWarning, stacklevel=3)
         return network[:-1]
     inner = strip_softmax(last)
     return network if inner is last else nn.Sequential(*list(network)[:-1], inner)
 
 
 def collect_logits(network: nn.Module, loader: Iterable[Any], progress: bool = False) -> tuple[Tensor, Tensor]:
-    """Run the network over a loader in inference mode; leave it as it was, in training or evaluation mode."""
-    # Kept part by part: a frozen part of a network in training stays frozen.
+    """Run the network over a loader in inference mode, and restore its training or evaluation mode afterwards."""
+    # Restored for each part, so that a frozen part of a network in training stays frozen.
     modes = [(part, part.training) for part in network.modules()]
     device = next((p.device for p in network.parameters()), torch.device("cpu"))
     logits, labels = [], []
@@ -117,7 +143,7 @@ def collect_logits(network: nn.Module, loader: Iterable[Any], progress: bool = F
 
 
 def _run(network: nn.Module, batch: Any, number: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Run one batch; say which one was no batch, or what the network returned instead of logits."""
+    """Run one batch, checking the batch and the output of the network."""
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         raise BadPredictions(f"batch {number} of the loader must be (inputs, labels); got {_kind(batch)}")
     inputs, targets = batch

@@ -1,6 +1,6 @@
-"""Packaged file -> `Predictions`: real logits to try everything on, without a download.
+"""Packaged files -> `Predictions`: real logits to try the library on, without a download.
 
-README.md in this folder says where they come from.
+README.md in this folder describes where they come from.
 """
 
 from importlib.resources import as_file, files
@@ -14,15 +14,22 @@ __all__ = ["CalibrationAndTest", "load_fashion_mnist"]
 
 
 class CalibrationAndTest(NamedTuple):
-    """Rows to fit a calibrator on, and rows to judge it by."""
+    """Rows to fit a calibrator on, and rows to test it on."""
 
     calibration: Predictions
     test: Predictions
 
 
 def load_fashion_mnist() -> CalibrationAndTest:
-    """Logits of a small overconfident network on images of clothing, ten classes, that it did not train on.
+    """Return logits of a small overconfident network for images of clothing that it was not trained on.
 
+    Returns
+    -------
+    CalibrationAndTest
+        5,000 rows to fit on and 10,000 rows to test on, with ten classes.
+
+    Examples
+    --------
     >>> calibration, test = load_fashion_mnist()
     >>> calibration
     Predictions(5,000 rows, 10 classes, float32, class_names)

@@ -69,7 +69,7 @@ class EachClass(Step):
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> Self:
-        """Return the step for tables of different lengths, clipped to the floor; shorter tables repeat their last knot."""
+        """Return the step for tables of any lengths, clipped to the floor; shorter ones repeat their last knot."""
         length = max(len(table.knots) for table in tables)
         knots, values = (
             np.stack([np.pad(line, (0, length - len(line)), mode="edge") for line in lines])
@@ -131,7 +131,7 @@ def one_versus_rest(logits: Any) -> tuple[Any, Any]:
 
 
 def look_up(knots: Any, values: Any, at: Any) -> Any:
-    """Evaluate tables (tables, knots) at numbers (..., n, tables), one table per column; at a jump, take its right side.
+    """Evaluate tables (tables, knots) at numbers (..., n, tables), one table per column; a jump takes its right side.
 
     >>> look_up(np.array([[0.0, 0.5, 0.5, 1.0]]), np.array([[0.0, 0.2, 0.6, 1.0]]), np.array([[0.25], [0.5]])).tolist()
     [[0.1], [0.6]]

@@ -7,7 +7,7 @@ probabilities.
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -71,30 +71,21 @@ class Predictions:
         groups: object = None,
         class_names: Iterable[str] | None = None,
     ) -> None:
-        self._hold(check_logits(logits), labels, weights, groups, class_names)
+        self._set(check_logits(logits), labels, weights, groups, class_names)
 
     @classmethod
-    def _trusted(
-        cls,
-        logits: Array,
-        labels: object,
-        weights: object = None,
-        groups: object = None,
-        class_names: Iterable[str] | None = None,
-    ) -> Self:
-        """Hold logits that we made or checked ourselves: a few rows of them may well look like probabilities."""
+    def _trusted(cls, logits: Array, *rest: Any) -> Self:
+        """Return a record of logits that were made or checked here: a few of their rows may look like probabilities."""
         new = cls.__new__(cls)
-        new._hold(finite_logits(logits), labels, weights, groups, class_names)
+        new._set(finite_logits(logits), *rest)
         return new
 
-    def _hold(
+    def _set(
         self, logits: Array, labels: object, weights: object, groups: object, class_names: Iterable[str] | None
     ) -> None:
-        n_rows, n_classes = len(logits), max(2, logits.shape[1])
-        _freeze(self, "logits", logits)
-        _freeze(self, "labels", check_labels(labels, n_rows, n_classes))
-        _freeze(self, "weights", None if weights is None else check_weights(weights, n_rows))
-        _freeze(self, "groups", None if groups is None else _check_groups(groups, n_rows))
+        n_classes = max(2, logits.shape[1])
+        _set_frozen(self, logits=logits, labels=check_labels(labels, len(logits), n_classes))
+        _set_frozen(self, **_check_weights_and_groups(weights, groups, len(logits)))
         object.__setattr__(self, "class_names", _check_class_names(class_names, n_classes))
 
     @classmethod
@@ -107,10 +98,25 @@ class Predictions:
         class_names: Iterable[str] | None = None,
         floor: float = 1e-12,
     ) -> Self:
-        """Take the logarithm of probabilities; anything below `floor` is raised to it first.
+        """Return predictions whose logits are the logarithms of probabilities.
 
-        One column is the probability of class 1. Exact zeros are counted in a warning: they carry no logit.
+        Probabilities below `floor` are raised to it first. A warning counts exact zeros, which have no logit.
 
+        Parameters
+        ----------
+        probabilities
+            Array (n, classes) whose rows sum to 1, or (n, 1) with the probability of class 1.
+        labels, weights, groups, class_names
+            As for `Predictions`.
+        floor
+            The smallest probability, between 0 and 0.5.
+
+        Returns
+        -------
+        Predictions
+
+        Examples
+        --------
         >>> Predictions.from_probabilities([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], [0, 2]).logits.round(2).tolist()
         [[-0.36, -1.61, -2.3], [-2.3, -2.3, -0.22]]
         """
@@ -122,13 +128,8 @@ class Predictions:
         logits = np.log(np.maximum(wide, floor))
         if given.shape[1] == 1:
             logits -= np.log(np.maximum(1.0 - wide, floor))
-        return cls._trusted(
-            logits=logits if given.dtype == np.float64 else logits.astype(np.float32),
-            labels=labels,
-            weights=weights,
-            groups=groups,
-            class_names=class_names,
-        )
+        logits = logits if given.dtype == np.float64 else logits.astype(np.float32)
+        return cls._trusted(logits, labels, weights, groups, class_names)
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -140,37 +141,36 @@ class Predictions:
 
     @property
     def n_classes(self) -> int:
-        """The number of classes: the width of the logits, or 2 for one logit."""
+        """The number of classes: the number of logits, or 2 for one logit."""
         return max(2, self.logits.shape[1])
 
     def probabilities(self) -> Array:
-        """What the model claims, (n, n_classes): float64 for float64 logits, else float32.
+        """Return the softmax of the logits, (n, n_classes): float64 for float64 logits, else float32.
 
+        Examples
+        --------
         >>> Predictions(logits=[[0.0], [np.log(3)]], labels=[0, 1]).probabilities().round(2).tolist()
         [[0.5, 0.5], [0.25, 0.75]]
         """
         return probabilities_of(self.logits)
 
     def label_counts(self) -> Ints:
-        """How many rows carry each label.
+        """Return the number of rows with each label.
 
+        Examples
+        --------
         >>> Predictions(logits=[[2.0, 0.0, 1.0], [0.5, 1.5, 0.0]], labels=[0, 2]).label_counts().tolist()
         [1, 0, 1]
         """
         return np.bincount(self.labels, minlength=self.n_classes)
 
     def take(self, rows: Array) -> Self:
-        """Return the given rows, by index or by mask, as predictions of their own."""
-        return self._trusted(
-            logits=self.logits[rows],
-            labels=self.labels[rows],
-            weights=None if self.weights is None else self.weights[rows],
-            groups=None if self.groups is None else self.groups[rows],
-            class_names=self.class_names,
-        )
+        """Return the given rows, by index or by mask."""
+        weights, groups = _taken(self, rows)
+        return self._trusted(self.logits[rows], self.labels[rows], weights, groups, self.class_names)
 
     def with_logits(self, logits: Array) -> Self:
-        """Return the same rows with other logits, such as what a map made of these."""
+        """Return the same rows with other logits, such as the output of a map."""
         return self._trusted(logits, self.labels, self.weights, self.groups, self.class_names)
 
 
@@ -211,10 +211,8 @@ class Confidences:
 
     def __init__(self, confidence: object, correct: object, weights: object = None, groups: object = None) -> None:
         given = _check_confidence(confidence)
-        _freeze(self, "confidence", given)
-        _freeze(self, "correct", _check_correct(correct, len(given)))
-        _freeze(self, "weights", None if weights is None else check_weights(weights, len(given)))
-        _freeze(self, "groups", None if groups is None else _check_groups(groups, len(given)))
+        _set_frozen(self, confidence=given, correct=_check_correct(correct, len(given)))
+        _set_frozen(self, **_check_weights_and_groups(weights, groups, len(given)))
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -231,20 +229,20 @@ class Confidences:
         >>> Confidences([0.9, 0.6, 0.8], [1, 0, 1]).take(np.array([2, 0])).confidence.tolist()
         [0.8, 0.9]
         """
-        return type(self)(
-            self.confidence[rows],
-            self.correct[rows],
-            None if self.weights is None else self.weights[rows],
-            None if self.groups is None else self.groups[rows],
-        )
+        return type(self)(self.confidence[rows], self.correct[rows], *_taken(self, rows))
 
 
-def _freeze(record: object, name: str, array: Array | None) -> None:
-    """Set a read-only view of the array; the caller's own array stays writable."""
-    if array is not None:
-        array = array.view()
-        array.flags.writeable = False
-    object.__setattr__(record, name, array)
+def _set_frozen(record: object, **arrays: Array | None) -> None:
+    """Set read-only views of the arrays; the caller's own arrays stay writable."""
+    for name, array in arrays.items():
+        view = None if array is None else array.view()
+        if view is not None:
+            view.flags.writeable = False
+        object.__setattr__(record, name, view)
+
+
+def _taken(record: Predictions | Confidences, rows: Array) -> list[Array | None]:
+    return [None if array is None else array[rows] for array in (record.weights, record.groups)]
 
 
 def _check_confidence(values: object) -> Floats:
@@ -279,29 +277,29 @@ def _check_correct(values: object, n_rows: int) -> Bools:
 
 
 def _warn_of_certainty(probabilities: Floats, floor: float) -> None:
-    """Count the probabilities that have no logit: 0, and where one column speaks for two classes also 1."""
-    lone = probabilities.shape[1] == 1
-    certain = int((probabilities == 0).sum()) + (int((probabilities == 1).sum()) if lone else 0)
+    """Count the probabilities that have no logit: 0 and, if one column stands for two classes, also 1."""
+    one_column = probabilities.shape[1] == 1
+    certain = int(np.isin(probabilities, (0, 1) if one_column else (0,)).sum())
     if certain:
-        what = (
-            f"exactly 0 or 1 and were moved inside by {floor:g}" if lone else f"exactly 0 and were raised to {floor:g}"
-        )
+        how = "0 or 1 and were moved inside by" if one_column else "0 and were raised to"
         warnings.warn(
-            f"{certain} of {probabilities.size} probabilities are {what}; pass the logits instead if you have them",
+            f"{certain} of {probabilities.size} probabilities are exactly {how} {floor:g}; "
+            f"pass the logits instead if you have them",
             GlayersWarning,
-            stacklevel=3,  # whoever called from_probabilities
+            stacklevel=3,  # the caller of from_probabilities
         )
 
 
-def _check_groups(values: object, n_rows: int) -> Array:
-    groups = to_numpy(values, "groups")
-    if groups.shape != (n_rows,):
-        raise BadPredictions(f"groups must have shape ({n_rows},), one a row; got {groups.shape}")
+def _check_weights_and_groups(weights: object, groups: object, n_rows: int) -> dict[str, Array | None]:
+    checked = None if weights is None else check_weights(weights, n_rows)
+    names = None if groups is None else to_numpy(groups, "groups")
+    if names is not None and names.shape != (n_rows,):
+        raise BadPredictions(f"groups must have shape ({n_rows},), one per row; got {names.shape}")
     try:
-        np.unique(groups)
+        np.unique(() if names is None else names)
     except TypeError as error:
-        raise BadPredictions(f"groups must be all numbers or all names, to be told apart; {error}") from None
-    return groups
+        raise BadPredictions(f"groups must be all numbers or all names, so that they can be sorted; {error}") from None
+    return {"weights": checked, "groups": names}
 
 
 def _check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str, ...] | None:
