@@ -10,7 +10,7 @@ from experiments.studies.scoring import NOTHING, calibrated, printed
 from experiments.studies.sets import PLACE, RowSet, trained
 from experiments.studies.study import Done, Job, Study
 
-from glayers.report.curves import event_scores, ks_curves
+from glayers.report.curves import ks_curves
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,9 @@ class Curves(Study):
 
     def _lines(self, rows: RowSet, method: str, _: Done) -> list[Line]:
         p = calibrated(method, 0, rows.calibration, rows.test).probabilities
-        found = ks_curves(*event_scores(p, rows.test.labels), points=self.points)
-        test = {"ks": printed("ks", found.ks), "bound": printed("ks", found.bound), "p_value": f"{found.p_value:.4f}"}
+        found = ks_curves(p, rows.test.labels, points=self.points)
+        ks, bound = printed("ks", found.test.value), printed("ks", found.test.bound)
+        test = {"ks": ks, "bound": bound, "p_value": f"{found.test.p_value:.4f}"}
         curves = (found.fractile, found.cumulative_score, found.cumulative_hits)
         return [
             dict(zip(self.columns, (f"{value:.5f}" for value in point), strict=False)) | test

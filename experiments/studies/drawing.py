@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from experiments.studies.plots import seed_curves
+from experiments.studies.plots import MARKERS, seed_curves
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from PIL import Image
 
 from glayers.files import write_whole
+from glayers.metrics import CalibrationTest
 from glayers.report.curves import KsCurves
-from glayers.report.plots.style import MARKERS, Palette, dress
+from glayers.report.plots.style import Palette, dress
 
 WORDS = {"ks": "KS, %", "accuracy": "accuracy, %", "nll": "NLL"}
 _COLOURS = 64  # of a picture; lines, bands and letters need no more
@@ -54,7 +55,8 @@ def ks_curves_of(records: Sequence[Record]) -> KsCurves:
     fractile, score, hits = (np.array([record[column] for record in records]) for column in columns)
     ks, bound, p_value = (records[0][column] for column in ("ks", "bound", "p_value"))
     largest, nothing = int(np.abs(score - hits).argmax()), np.zeros_like(fractile)
-    return KsCurves(fractile, score, hits, nothing, nothing, ks / 100, largest, bound / 100, p_value, 0.95)
+    test = CalibrationTest(ks / 100, p_value, bound / 100, expected=np.nan, level=0.95)
+    return KsCurves(fractile, score, hits, nothing, nothing, largest, test)
 
 
 def draw_methods(

@@ -18,12 +18,12 @@ from experiments.studies.drawing import (
     save_small,
     where,
 )
-from experiments.studies.plots import draw_sizes, seed_curves, training_figure
+from experiments.studies.plots import DASHES, MARKERS, draw_sizes, seed_curves, training_figure
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from glayers.report.plots import draw_cumulative, draw_gap, style
-from glayers.report.plots.style import DASHES, MARKERS, dress, grid, tidy, title
+from glayers.report.plots.style import dress, grid, tidy, title
 
 RESULTS = Path(__file__).parents[1] / "results"
 OUTPUT = Path(__file__).parents[2] / "docs" / "figures" / "paper"

@@ -14,12 +14,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from glayers.arrays import Floats
 from glayers.errors import GlayersError
-from glayers.metrics.old.wording import metric_words
+from glayers.metrics import METRICS
 from glayers.report.plots.reliability import short_count
-from glayers.report.plots.style import DASHES, LIGHT, MARKERS, Palette, dress, grid, style, tidy
+from glayers.report.plots.style import LIGHT, Palette, dress, grid, style, tidy
 
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (2, 1)))
 _WIDE = 30  # times the lowest value: beyond this range a linear scale hides the low end
-_NOT_PERCENT = ("nll", "brier", "brier_sum")
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,4 +150,5 @@ def _hashable(value: object) -> Hashable:
 
 
 def _axis_label(metric: str) -> str:
-    return metric_words(metric) if metric in _NOT_PERCENT else f"{metric_words(metric)}, %"
+    known = METRICS[metric]
+    return f"{known.short_label}, %" if known.unit == "percent" else known.short_label

@@ -1,6 +1,6 @@
-"""Debian's Chromium, driven by selenium -> a page that can be looked at, pointed at and typed at.
+"""Debian's Chromium, driven by selenium -> a page that tests can look at, point at and type into.
 
-It runs without a screen and without any network of its own, so that each request in its log is one of the page.
+It runs without a screen and without background networking, so that the requests in its log are those of the page.
 """
 
 import json
@@ -20,7 +20,7 @@ _FLAGS = (
 
 
 def program(name: str, package: str) -> str:
-    """Return where a program is, or fail: a report that nobody opened is not tested."""
+    """Return the path of a program, or fail: without a browser the report is not tested."""
     found = shutil.which(name)
     if found is None:
         pytest.fail(f"the report is tested in a browser, and {name} is missing: apt-get install {package}")
@@ -47,12 +47,15 @@ def show(browser: Chrome, page: Path, *, width: int = 1280, height: int = 900, d
 
 
 def console(browser: Chrome) -> list[str]:
-    """Return what the page had to say to those who program it, since this was last called."""
+    """Return the messages in the browser's console since this was last called."""
     return [entry["message"] for entry in browser.execute("getLog", {"type": "browser"})["value"]]
 
 
 def requests(browser: Chrome) -> list[str]:
-    """Return every address asked for since this was last called, but for what the page's policy kept inside."""
+    """Return every address asked for since this was last called, except those that the page's policy blocked.
+
+    The browser's own first page, chrome://new-tab-page, may still be loading; its requests are left out.
+    """
     entries = browser.execute("getLog", {"type": "performance"})["value"]
     messages = [json.loads(entry["message"])["message"] for entry in entries]
     blocked = {
@@ -60,12 +63,17 @@ def requests(browser: Chrome) -> list[str]:
         for message in messages
         if message["method"] == "Network.loadingFailed" and message["params"].get("blockedReason") == "csp"
     }
-    sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    sent = [
+        message["params"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+        and not message["params"]["documentURL"].startswith("chrome://")
+    ]
     return [asked["request"]["url"] for asked in sent if asked["requestId"] not in blocked]
 
 
 def serious_violations(browser: Chrome, axe: str) -> list[str]:
-    """Return what axe-core finds that keeps people out, with the first place of each."""
+    """Return the serious accessibility violations that axe-core finds, with the first place of each."""
     browser.execute_script(axe)
     found: dict[str, Any] = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
     assert found["passes"], "axe-core looked at nothing"

@@ -1,12 +1,14 @@
 """Seeds -> small comparisons that a report can be made of, with labels sampled from a known model."""
 
 from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from glayers import Predictions, compare
 from glayers.comparison import Comparison
+from glayers.report.html.page import report_html
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)>",
@@ -34,7 +36,21 @@ def sampled_rows(
     return Predictions(sharpened * z, labels, class_names=names)
 
 
+@cache
 def overconfident() -> Compared:
-    """A model three times too sure, which temperature scaling can put right exactly; its names are hostile."""
+    """A model three times too sure, which temperature scaling can correct exactly; its names are hostile."""
     calibration, test = sampled_rows(900, 1, names=HOSTILE), sampled_rows(1_100, 2, names=HOSTILE)
     return Compared(calibration, test, compare(calibration, test, ["temperature", "vector"]))
+
+
+@cache
+def overconfident_page() -> str:
+    """The page of that comparison."""
+    given = overconfident()
+    return report_html(given.found, calibration=given.calibration, n_resamples=100)
+
+
+@cache
+def small() -> Comparison:
+    """Few rows and one method, where the numbers do not matter."""
+    return compare(sampled_rows(200, 1), sampled_rows(200, 2), ["temperature"])

@@ -1,18 +1,19 @@
 """Every figure, small, of known models: one overconfident, one calibrated, four classes."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from glayers.metrics.old import MethodRanks, PairedDifferences, paired_differences, rank_methods
+from glayers.metrics import MethodRanks, PairedDifferences, paired_differences, rank_methods
 from glayers.report import plots
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
 
 
+@cache
 def methods(n: int = 600, k: int = 4, seed: int = 7) -> tuple[dict[str, Numbers], Numbers]:
     """The same rows by a model twice as sure as it should be, and by a calibrated one."""
     sure, labels = sample(seed, n, k, sharpness=2.2)
@@ -20,6 +21,7 @@ def methods(n: int = 600, k: int = 4, seed: int = 7) -> tuple[dict[str, Numbers]
     return {"uncalibrated": sure, "calibrated": calibrated}, labels
 
 
+@cache
 def differences() -> PairedDifferences:
     """Three methods by two metrics."""
     given, labels = methods()

@@ -1,19 +1,19 @@
-"""The numbers behind figures are those of the metrics, and a calibrated model's lie where they are said to."""
+"""The numbers behind figures equal those of the metrics, and calibrated models stay inside their bands."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from glayers import Confidences, Predictions, metrics
 from glayers.errors import BadPredictions
-from glayers.metrics import old as metrics
-from glayers.metrics.old.bins import Binning
+from glayers.metrics import label, rank, top, within_top
+from glayers.metrics.binned import Binning
+from glayers.metrics.events import check_event
 from glayers.report.curves import (
     calibration_map,
     class_gaps,
     class_matrix,
     corp_reliability,
-    event_name,
-    event_scores,
     ks_curves,
     reliability,
     smooth_reliability,
@@ -26,24 +26,24 @@ from tests.strategies import Case, cases
 @given(case=cases())
 @settings(max_examples=25, deadline=None)
 def test_the_gaps_of_bins_weighted_by_rows_are_the_ece(case: Case, binning: Binning) -> None:
-    scores, hits = event_scores(case.probabilities, case.labels)
-    found = reliability(scores, hits, case.weights, n_bins=7, binning=binning, n_resamples=19)
+    p, y, w = case
+    found = reliability(p, y, sample_weight=w, n_bins=7, binning=binning, n_resamples=19)
     ece = found.count @ np.abs(found.confidence - found.accuracy) / found.count.sum()
-    assert ece == pytest.approx(metrics.ece_of(scores, hits, case.weights, bins=7, binning=binning), abs=1e-12)
+    assert ece == pytest.approx(metrics.ece(p, y, sample_weight=w, n_bins=7, binning=binning), abs=1e-12)
     assert (found.low <= found.confidence + 1e-12).all()
     assert (found.confidence <= found.high + 1e-12).all()
 
 
 def test_a_bin_without_rows_has_no_entry_and_a_row_on_an_edge_is_in_the_bin_below() -> None:
-    found = reliability([0.05, 0.6, 0.65, 1.0], [0, 1, 0, 1], n_bins=5)
+    found = reliability(Confidences([0.05, 0.6, 0.65, 1.0], [0, 1, 0, 1]), n_bins=5)
     assert found.low.tolist() == [0.0, 0.4, 0.6, 0.8]
     assert found.high.round(12).tolist() == [0.2, 0.6, 0.8, 1.0]
     assert found.count.tolist() == [1, 1, 1, 1]
 
 
 def test_a_row_of_weight_two_is_the_row_twice() -> None:
-    once = reliability([0.9, 0.3, 0.35], [1, 0, 1], [2, 1, 1], n_bins=5)
-    twice = reliability([0.9, 0.9, 0.3, 0.35], [1, 1, 0, 1], n_bins=5)
+    once = reliability(Confidences([0.9, 0.3, 0.35], [1, 0, 1], [2, 1, 1]), n_bins=5)
+    twice = reliability(Confidences([0.9, 0.9, 0.3, 0.35], [1, 1, 0, 1]), n_bins=5)
     assert once.count.tolist() == twice.count.tolist() == [2, 2]
     assert np.array_equal(once.band_low, twice.band_low)
 
@@ -51,12 +51,12 @@ def test_a_row_of_weight_two_is_the_row_twice() -> None:
 def test_calibrated_models_stay_inside_their_bands_as_often_as_the_level_says() -> None:
     bins, smooth, isotonic = [], [], []
     for seed in range(40):
-        scores, hits = event_scores(*sample(seed, n=700, k=4))
-        binned = reliability(scores, hits, n_bins=10, binning="equal_mass", n_resamples=399)
+        event = check_event(*sample(seed, n=700, k=4))
+        binned = reliability(event, n_bins=10, binning="equal_mass", n_resamples=399)
         bins += ((binned.band_low <= binned.accuracy) & (binned.accuracy <= binned.band_high)).tolist()
-        kernel = smooth_reliability(scores, hits, points=11)
+        kernel = smooth_reliability(event, points=11)
         smooth += ((kernel.low <= kernel.accuracy) & (kernel.accuracy <= kernel.high)).tolist()
-        corp = corp_reliability(scores, hits, n_resamples=99)
+        corp = corp_reliability(event, n_resamples=99)
         isotonic.append(np.mean((corp.low <= corp.accuracy) & (corp.accuracy <= corp.high)))
     # 400 bins covered at 0.95 each: 0.95 +- 3 * 0.011; points of a curve depend on each other, hence wider limits.
     assert 0.917 <= np.mean(bins) <= 1.0
@@ -65,8 +65,8 @@ def test_calibrated_models_stay_inside_their_bands_as_often_as_the_level_says() 
 
 
 def test_an_overconfident_model_leaves_all_three_bands() -> None:
-    scores, hits = event_scores(*sample(3, n=3000, k=4, sharpness=2.5))
-    binned, kernel, corp = reliability(scores, hits), smooth_reliability(scores, hits), corp_reliability(scores, hits)
+    event = check_event(*sample(3, n=3000, k=4, sharpness=2.5))
+    binned, kernel, corp = reliability(event), smooth_reliability(event), corp_reliability(event)
     assert (binned.accuracy < binned.band_low).mean() > 0.5
     assert (kernel.accuracy < kernel.low).mean() > 0.5
     assert (corp.accuracy < corp.low).mean() > 0.5
@@ -76,78 +76,98 @@ def test_the_area_between_the_smooth_curve_and_the_diagonal_is_the_smooth_ece() 
     rng = np.random.default_rng(1)
     scores = rng.uniform(0, 1, 6000)
     hits = rng.random(6000) < 0.2 + 0.6 * scores  # away from 0 and 1, where curves are clipped
-    found = smooth_reliability(scores, hits, points=401)
+    rows = Confidences(scores, hits)
+    found = smooth_reliability(rows, points=401)
+    assert found.density is not None
     area = np.trapezoid(np.abs(found.accuracy - found.x) * found.density, found.x)
-    assert area == pytest.approx(metrics.smooth_ece_of(scores, hits), rel=2e-3)
+    assert area == pytest.approx(metrics.smooth_ece(rows), rel=2e-3)
 
 
 @given(case=cases())
 @settings(max_examples=25, deadline=None)
 def test_smooth_and_isotonic_curves_are_finite_and_ordered_whatever_the_rows(case: Case) -> None:
-    scores, hits = event_scores(case.probabilities, case.labels)
-    kernel = smooth_reliability(scores, hits, case.weights)
-    corp = corp_reliability(scores, hits, case.weights, n_resamples=19)
+    event = check_event(*case)
+    kernel, corp = smooth_reliability(event), corp_reliability(event, n_resamples=19)
     for curve in (kernel, corp):
         assert (np.diff(curve.x) > 0).all()
         assert np.isfinite([curve.accuracy, curve.low, curve.high]).all()
         assert (curve.low <= curve.high).all()
     assert (np.diff(corp.accuracy) >= 0).all()
-    assert set(kernel.x) <= set(scores)
+    assert set(kernel.x) <= set(event.scores)
 
 
 @given(case=cases())
 @settings(max_examples=40, deadline=None)
 def test_the_gap_marked_is_the_ks_error_of_the_metric(case: Case) -> None:
-    scores, hits = event_scores(case.probabilities, case.labels, within=2)
-    found = ks_curves(scores, hits, case.weights, points=5)
+    p, y, w = case
+    found = ks_curves(p, y, sample_weight=w, event=within_top(2), points=5)
     gaps = np.abs(found.cumulative_score - found.cumulative_hits)
-    assert gaps[found.where] == pytest.approx(found.ks, abs=1e-12)
+    assert gaps[found.where] == pytest.approx(found.test.value, abs=1e-12)
     assert gaps.max() == gaps[found.where]
-    assert found.ks == pytest.approx(metrics.ks_within_top(case.probabilities, case.labels, 2, case.weights), abs=1e-12)
+    assert found.test.value == pytest.approx(metrics.ks(p, y, sample_weight=w, event=within_top(2)), abs=1e-12)
     assert (found.fractile[0], found.fractile[-1]) == (0.0, pytest.approx(1.0))
     assert np.isfinite(found.hit_rate).all()
 
 
-def test_bound_and_p_value_are_those_of_the_test() -> None:
+def test_curves_carry_the_ks_test_with_resampling_where_there_are_groups() -> None:
     probabilities, labels = sample(5, n=400, k=5, sharpness=1.4)
-    found, test = ks_curves(*event_scores(probabilities, labels)), metrics.ks_test(probabilities, labels)
-    assert (found.ks, found.bound, found.p_value) == (test.value, test.bound, test.p_value)
+    assert ks_curves(probabilities, labels).test == metrics.ks_test(probabilities, labels)
+    event = check_event(probabilities, labels, groups=np.repeat(np.arange(100), 4))
+    assert ks_curves(event, random_state=3).test == metrics.ks_test(event, method="resampling", random_state=3)
 
 
 def test_the_smoothed_hit_rate_recovers_the_probability_that_hits_were_drawn_with() -> None:
     rng = np.random.default_rng(2)
     scores = rng.uniform(0.3, 1.0, 60_000)
-    found = ks_curves(scores, rng.random(60_000) < scores**2)
+    found = ks_curves(Confidences(scores, rng.random(60_000) < scores**2))
     assert np.abs(found.hit_rate - found.score**2)[5:-5].max() < 0.025
 
 
 def test_one_score_for_all_rows_makes_a_straight_line() -> None:
-    found = ks_curves([0.7] * 10, [1] * 4 + [0] * 6)
+    rows = Confidences([0.7] * 10, [1] * 4 + [0] * 6)
+    found = ks_curves(rows)
     assert found.fractile.tolist() == pytest.approx([0, 1])
     assert found.hit_rate.tolist() == pytest.approx([0.4, 0.4])
-    assert smooth_reliability([0.7] * 10, [1] * 4 + [0] * 6).accuracy.tolist() == pytest.approx([0.4])
+    assert smooth_reliability(rows).accuracy.tolist() == pytest.approx([0.4])
 
 
-def test_an_event_is_chosen_by_rank_by_top_r_or_by_class() -> None:
-    p, y = [[0.5, 0.3, 0.2], [0.1, 0.3, 0.6]], [1, 2]
-    for choice, scores, hits in (
-        ({}, [0.5, 0.6], [False, True]),
-        ({"rank": 2}, [0.3, 0.3], [True, False]),
-        ({"within": 2}, [0.8, 0.9], [True, True]),
-        ({"class_": 2}, [0.2, 0.6], [False, True]),
-    ):
-        found = event_scores(p, y, **choice)
-        assert found[0].round(12).tolist() == scores
-        assert found[1].tolist() == hits
-    assert event_name(class_=2) == "class 2"
-    with pytest.raises(BadPredictions, match="choose one of rank, within and class_; got"):
-        event_scores(p, y, rank=1, class_=0)
+@pytest.mark.parametrize(
+    ("event", "scores", "hits"),
+    [
+        (top, [0.5, 0.65], [False, True]),
+        (rank(2), [0.3, 0.25], [True, False]),
+        (within_top(2), [0.8, 0.9], [True, True]),
+        (label("cat"), [0.2, 0.65], [False, True]),
+    ],
+)
+def test_curves_of_an_event_are_those_of_its_scores_and_hits(
+    event: metrics.Event, scores: list[float], hits: list[bool]
+) -> None:
+    p = np.array([[0.5, 0.3, 0.2], [0.1, 0.25, 0.65]])
+    rows = Predictions(np.log(p), [1, 2], class_names=("owl", "hen", "cat"))
+    pair = Confidences(scores, hits)
+    binned, alone = reliability(rows, event=event), reliability(pair)
+    assert binned.confidence == pytest.approx(alone.confidence)
+    assert binned.accuracy.tolist() == alone.accuracy.tolist()
+    assert ks_curves(rows, event=event).test.value == pytest.approx(ks_curves(pair).test.value)
+    for curve in (smooth_reliability, corp_reliability):
+        assert curve(rows, event=event).accuracy == pytest.approx(curve(pair).accuracy)
+
+
+def test_what_confidences_cannot_show_is_refused() -> None:
+    pair = Confidences([0.6, 0.8], [True, False])
+    with pytest.raises(BadPredictions, match="there is no rank 2"):
+        ks_curves(pair, event=rank(2))
+    with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
+        class_gaps(pair)
+    with pytest.raises(BadPredictions, match="before must hold the probabilities of all classes"):
+        calibration_map(pair, pair)
 
 
 def test_a_map_of_no_calibration_is_the_diagonal() -> None:
     probabilities, _ = sample(0, n=300, k=3)
-    for class_ in (None, 2):
-        found = calibration_map(probabilities, probabilities, class_)
+    for number in (None, 2):
+        found = calibration_map(probabilities, probabilities, number)
         assert np.abs(found.after - found.before).max() < 1 / 40
         assert found.count.sum() == 300
         assert ((found.low <= found.after) & (found.after <= found.high)).all()
@@ -157,17 +177,18 @@ def test_a_map_follows_the_class_on_top_before_wherever_it_goes() -> None:
     found = calibration_map([[0.6, 0.3, 0.1], [0.2, 0.0, 0.8]], [[0.3, 0.4, 0.3], [0.1, 0.2, 0.7]])
     assert found.before.tolist() == [0.6, 0.8]
     assert found.after.tolist() == [0.3, 0.7]
-    with pytest.raises(BadPredictions, match=r"one shape; got \(1, 2\) and \(2, 2\)"):
+    with pytest.raises(BadPredictions, match=r"the same shape; got \(1, 2\) and \(2, 2\)"):
         calibration_map([[0.5, 0.5]], [[0.5, 0.5], [0.1, 0.9]])
 
 
 @given(case=cases())
 @settings(max_examples=25, deadline=None)
 def test_what_is_given_too_much_to_one_class_is_missing_from_others(case: Case) -> None:
-    gaps = class_gaps(*case)
+    p, y, w = case
+    gaps = class_gaps(p, y, sample_weight=w)
     assert gaps.gap.sum() == pytest.approx(0, abs=1e-9)
-    assert gaps.ks.tolist() == metrics.class_ks(*case).tolist()
-    matrix = class_matrix(*case)
+    assert gaps.ks.tolist() == metrics.ks_per_class(p, y, sample_weight=w).tolist()
+    matrix = class_matrix(p, y, sample_weight=w)
     seen = matrix.predicted > 0
     assert np.abs(matrix.gap[seen].sum(axis=1)).max() < 1e-9
     assert np.isnan(matrix.gap[~seen]).all()

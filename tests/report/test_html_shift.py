@@ -4,20 +4,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glayers import Predictions
-from glayers.report.html.shift import class_counts, rows_in_both, shifts, two_frequencies, two_means
+from glayers.metrics.events import check_rows
+from glayers.report.html.data_checks import class_counts, rows_in_both, shifts, two_frequencies, two_means
 from tests.report.html_comparisons import sampled_rows
 
 NAMES = ["a", "b", "c", "d"]
 
 
-def p_values(first: Predictions, second: Predictions) -> dict[str, float]:
-    return {shift.subject: shift.p_value for shift in shifts(first, second, NAMES)}
+def p_values(first: Predictions, second: Predictions) -> dict[str, float | None]:
+    return {check.subject.split(": ")[1]: check.p_value for check in shifts(first, second, NAMES)}
 
 
-def test_rows_of_one_kind_are_told_apart_as_rarely_as_the_level_says() -> None:
+def test_rows_of_one_distribution_are_flagged_as_rarely_as_the_level_says() -> None:
     # Any of three tests at 5 %, after Holm: of 200 pairs 10 are expected, 21 or more have a chance of 0.1 %.
     alarms = sum(
-        any(shift.shifted for shift in shifts(sampled_rows(300, 2 * s), sampled_rows(200, 2 * s + 1), NAMES))
+        any(
+            check.status == "attention"
+            for check in shifts(sampled_rows(300, 2 * s), sampled_rows(200, 2 * s + 1), NAMES)
+        )
         for s in range(200)
     )
     assert alarms <= 20
@@ -26,9 +30,9 @@ def test_rows_of_one_kind_are_told_apart_as_rarely_as_the_level_says() -> None:
 def test_a_class_that_became_rare_is_found_and_named() -> None:
     rows, other = sampled_rows(900, 1), sampled_rows(900, 2)
     thinned = other.take(np.setdiff1d(np.arange(900), np.flatnonzero(other.labels == 1)[100:]))
-    (found,) = [shift for shift in shifts(rows, thinned, NAMES) if shift.subject == "class frequencies"]
-    assert found.shifted
-    assert found.found.startswith("furthest apart is b, ")
+    (found,) = [check for check in shifts(rows, thinned, NAMES) if check.subject.endswith("class frequencies")]
+    assert found.status == "attention"
+    assert found.found.startswith("significant difference: the largest change is in b, ")
 
 
 def test_pearsons_test_by_hand() -> None:
@@ -72,7 +76,7 @@ def test_a_weight_of_two_is_the_row_twice_among_the_classes() -> None:
     rows = sampled_rows(50, 1)
     weights = np.where(rows.labels == 2, 2, 1)
     expected = np.bincount(np.repeat(rows.labels, weights), minlength=4)
-    np.testing.assert_allclose(class_counts(Predictions(rows.logits, rows.labels, weights)), expected)
+    np.testing.assert_allclose(class_counts(check_rows(Predictions(rows.logits, rows.labels, weights))), expected)
 
 
 def test_only_the_same_logits_with_the_same_label_are_the_same_row() -> None:

@@ -13,10 +13,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from glayers import Confidences, Predictions, metrics
 from glayers.errors import BadPredictions, GlayersError
-from glayers.metrics import old as metrics
+from glayers.metrics import label, rank
 from glayers.report import plots
-from glayers.report.curves import event_scores, ks_curves, reliability
+from glayers.report.curves import ks_curves, reliability
 from glayers.report.plots.style import SMALL, TEXT
 from tests.metrics.simulation import sample
 from tests.report.plots_cases import CASES, differences, methods, ranks
@@ -43,7 +44,7 @@ def shown(figure: Figure) -> Numbers:
 
 
 def test_an_empty_bin_draws_nothing() -> None:
-    found = reliability([0.05, 0.62, 0.65, 0.97], [0, 1, 0, 1], n_bins=5)
+    found = reliability(Confidences([0.05, 0.62, 0.65, 0.97], [0, 1, 0, 1]), n_bins=5)
     panel = plots.draw_reliability(axes(), found)
     lefts = sorted({round(bar.get_x(), 9) for bar in bars(panel)})
     assert lefts == [0.0, 0.6, 0.8]  # nothing from 0.2 to 0.6
@@ -53,7 +54,7 @@ def test_an_empty_bin_draws_nothing() -> None:
 
 
 def test_a_bar_is_as_high_as_the_model_is_right_even_if_that_is_never() -> None:
-    found = reliability([0.3, 0.35, 0.9, 0.95], [0, 0, 1, 0], n_bins=2)
+    found = reliability(Confidences([0.3, 0.35, 0.9, 0.95], [0, 0, 1, 0]), n_bins=2)
     panel = plots.draw_reliability(axes(), found)
     assert [bar.get_height() for bar in bars(panel)[:2]] == [0.0, 0.5]
 
@@ -62,7 +63,7 @@ def test_points_of_a_calibrated_model_lie_in_its_band_and_an_overconfident_ones_
     given, labels = methods(n=4000)
     shares = {}
     for name, probabilities in given.items():
-        panel = plots.draw_reliability(axes(), reliability(*event_scores(probabilities, labels), n_bins=10))
+        panel = plots.draw_reliability(axes(), reliability(probabilities, labels, n_bins=10))
         counted = {str(line.get_label()): len(np.asarray(line.get_xdata())) for line in panel.lines}
         inside, outside = (counted.get(f"{where} the band", 0) for where in ("within", "outside"))
         shares[name] = inside / (inside + outside)
@@ -73,7 +74,7 @@ def test_points_of_a_calibrated_model_lie_in_its_band_and_an_overconfident_ones_
 def test_calibrated_models_keep_to_the_band_of_the_gap_as_often_as_it_says() -> None:
     left = 0
     for seed in range(60):
-        found = ks_curves(*event_scores(*sample(seed, n=200, k=4)))
+        found = ks_curves(*sample(seed, n=200, k=4))
         panel = plots.draw_gap(axes(), found)
         reach = abs(bars(panel)[0].get_y())  # the span's lower edge
         gap = next(line for line in panel.lines if "minus" in str(line.get_label()))
@@ -84,30 +85,49 @@ def test_calibrated_models_keep_to_the_band_of_the_gap_as_often_as_it_says() -> 
 @pytest.mark.parametrize("kind", ["ks", "ks-fractile", "ks-score"])
 def test_the_ks_error_written_into_a_panel_is_the_metrics(kind: str) -> None:
     given, labels = methods()
-    text = words(plots.FIGURES[kind](given, labels, rank=2))
+    text = words(plots.FIGURES[kind](given, labels, event=rank(2)))
     for name, probabilities in given.items():
-        test = metrics.ks_test(probabilities, labels, rank=2)
-        assert f"{name}, rank 2" in text
+        test = metrics.ks_test(probabilities, labels, event=rank(2))
+        assert f"{name}\nrank 2" in text
         assert f"KS {100 * test.value:.2f} %\ncalibrated ≤ {100 * test.bound:.2f} %" in text
 
 
 def test_the_ks_error_is_marked_where_the_curves_are_furthest_apart() -> None:
     given, labels = methods()
-    found = ks_curves(*event_scores(given["uncalibrated"], labels))
+    found = ks_curves(given["uncalibrated"], labels)
     mark = plots.draw_cumulative(axes(), found).lines[-1]
     low, high = np.asarray(mark.get_ydata(), dtype=float)
-    assert abs(high - low) == pytest.approx(metrics.ks_error(given["uncalibrated"], labels), abs=1e-12)
+    assert abs(high - low) == pytest.approx(metrics.ks(given["uncalibrated"], labels), abs=1e-12)
 
 
 def test_panels_are_of_rank_one_to_r_and_of_the_worst_classes() -> None:
     given, labels = methods()
-    assert [f"rank {r}" in words(plots.FIGURES["ks-ranks"](given, labels, r=3)) for r in (2, 3, 4)] == [
-        True,
-        True,
-        False,
-    ]
-    worst = int(metrics.class_ks(given["uncalibrated"], labels).argmax())
-    assert f"class {worst}" in words(plots.FIGURES["ks-classes"](given, labels, r=1))
+    text = words(plots.FIGURES["ks-ranks"](given, labels, r=3, kind="gap"))
+    assert [f"rank {r}" in text for r in (2, 3, 4)] == [True, True, False]
+    worst = int(metrics.ks_per_class(given["uncalibrated"], labels).argmax())
+    assert f"class {worst}" in words(plots.FIGURES["ks-classes"](given, labels, r=1, kind="gap"))
+    named = Predictions(np.log(given["uncalibrated"]), labels, class_names=("owl", "cat", "dog", "hen"))
+    assert f"class {('owl', 'cat', 'dog', 'hen')[worst]}" in words(plots.FIGURES["ks-classes"]({"a": named}, r=1))
+
+
+@pytest.mark.parametrize("kind", ["reliability", "reliability-equal-mass", "reliability-smooth", "reliability-corp"])
+def test_confidences_and_predictions_take_the_place_of_probabilities(kind: str) -> None:
+    given, labels = methods(n=60)
+    p = given["uncalibrated"]
+    pair = Confidences(p.max(axis=1), p.argmax(axis=1) == labels)
+    expected = words(plots.FIGURES[kind]({"model": p}, labels))
+    assert words(plots.FIGURES[kind]({"model": pair})) == expected
+    assert words(plots.FIGURES[kind]({"model": Predictions(np.log(p), labels)})) == expected
+
+
+def test_what_needs_all_classes_refuses_confidences() -> None:
+    pair = Confidences([0.9, 0.6, 0.8], [True, False, True])
+    assert "KS " in words(plots.FIGURES["ks"]({"model": pair}))
+    for kind in ("ks-ranks", "map", "classes"):
+        with pytest.raises(BadPredictions, match="probabilities of all classes"):
+            plots.FIGURES[kind]({"model": pair, "other": pair})
+    with pytest.raises(BadPredictions, match="there is no class 2"):
+        plots.FIGURES["ks"]({"model": pair}, event=label(2))
 
 
 def test_a_class_never_predicted_and_gaps_of_chance_have_no_colour_of_their_own() -> None:
@@ -240,7 +260,7 @@ def test_lines_and_letters_stand_out_from_the_ground(palette: plots.Palette) -> 
             {"kind": "round"},
             "kind must be one of equal_width, equal_mass",
         ),
-        ("ks-ranks", {"uncalibrated": [[0.5, 0.5]]}, {"by": "colour"}, "by must be one of rank, within, class_"),
+        ("ks-ranks", {"uncalibrated": [[0.5, 0.5]]}, {"by": "colour"}, "by must be one of rank, within_top, label"),
         (
             "classes",
             {"uncalibrated": [[0.5, 0.5]]},

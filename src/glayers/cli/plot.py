@@ -2,6 +2,7 @@
 
 import inspect
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,17 +153,25 @@ def _calibrated(model: Path, rows: Predictions) -> Array:
 def _draw(
     kind: str, methods: dict[str, Array], rows: Predictions, chosen: dict[str, int | None], *, dark: bool, seed: int
 ) -> "Figure":
+    from glayers.metrics import Event, label, rank, within_top
     from glayers.report.plots import FIGURES
 
     takes = inspect.signature(FIGURES[kind]).parameters
-    choices = {name: value for name, value in chosen.items() if value is not None}
-    for name in choices:
-        if name not in takes:
-            option = {"class_": "--class", "n_bins": "--bins"}.get(name, f"--{name}")
+    events: dict[str, Callable[[int], Event]] = {"rank": rank, "within": within_top, "class_": label}
+    choices: dict[str, Any] = {}
+    for name, value in chosen.items():
+        if value is None:
+            continue
+        option = {"class_": "--class", "n_bins": "--bins"}.get(name, f"--{name}")
+        argument = "event" if name in events else name
+        if argument not in takes:
             raise typer.BadParameter(f"{option} is not for {kind}; leave it out")
+        if argument in choices:
+            raise typer.BadParameter("choose one of --rank, --within and --class")
+        choices[argument] = events[name](value) if name in events else value
     names = None if rows.class_names is None else tuple(map(one_line, rows.class_names))
     known = {name: value for name, value in {"random_state": seed, "names": names}.items() if name in takes}
-    return FIGURES[kind](methods, rows.labels, rows.weights, dark=dark, **known, **choices)
+    return FIGURES[kind](methods, rows.labels, sample_weight=rows.weights, dark=dark, **known, **choices)
 
 
 def _image(figure: "Figure", ending: str) -> bytes:

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glayers.arrays import Floats, row_blocks, to_floats, two_dimensional
+from glayers.arrays import Array, Floats, row_blocks, to_floats
+from glayers.checks import refuse_outside_unit_interval, two_dimensional, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.old import class_ks
-from glayers.metrics.old.checks import check
-from glayers.probabilities import check_probability_rows, refuse_outside_unit_interval
-from glayers.settings import whole_number
+from glayers.metrics import ks_per_class
+from glayers.metrics.events import check_rows
+from glayers.predictions import Confidences, Predictions
 
 _SPREAD = (0.1, 0.5, 0.9)  # quantiles that cover most rows, without outliers
 
 
 @dataclass(frozen=True, eq=False)
 class ClassGaps:
-    """For each class: rows that have it, its mean probability, its frequency, the first minus the second, and KS."""
+    """For each class: its rows, its mean probability, its frequency, the first minus the second, and its KS error."""
 
     counts: Floats
     confidence: Floats
@@ -27,9 +27,10 @@ class ClassGaps:
 
 @dataclass(frozen=True, eq=False)
 class ClassMatrix:
-    """Where class i is predicted: rows (k,), mean p_j minus frequency of label j, and its chance deviation (k, k).
+    """Rows predicted as class i (k,), and for them the mean of p_j minus the frequency of label j (k, k).
 
-    A positive gap says that j is given more than it deserves there. Classes that are never predicted have NaN.
+    A positive gap means that the probability of j is too high there. `deviation` is the standard deviation of the gap
+    for a calibrated model. Classes that are never predicted have NaN.
     """
 
     predicted: Floats
@@ -48,65 +49,106 @@ class CalibrationMap:
     count: Floats
 
 
-def class_gaps(probabilities: object, labels: object, weights: object = None) -> ClassGaps:
-    """Return what each class is given and what it deserves, over all rows.
+def class_gaps(probabilities: object, labels: object = None, *, sample_weight: object = None) -> ClassGaps:
+    """Return mean probability and frequency of each class.
 
+    Parameters
+    ----------
+    probabilities
+        Array (n, k) or `Predictions`.
+    labels
+        Class numbers (n,); left out with `Predictions`.
+    sample_weight
+        Row weights (n,).
+
+    Returns
+    -------
+    ClassGaps
+        One entry per class.
+
+    Examples
+    --------
     >>> found = class_gaps([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2])
     >>> found.gap.round(2).tolist(), found.counts.tolist()
     ([-0.1, 0.4, -0.3], [1.0, 0.0, 1.0])
     """
-    checked = check(probabilities, labels, weights)
-    ks = class_ks(probabilities, labels, weights)
-    n_classes = checked.probabilities.shape[1]
-    confidence = np.zeros(n_classes)
-    for rows in row_blocks(*checked.probabilities.shape):
-        confidence += checked.weights[rows] @ checked.probabilities[rows].astype(np.float64)
-    frequency = np.bincount(checked.labels, weights=checked.weights, minlength=n_classes).astype(np.float64)
-    return ClassGaps(frequency * checked.total, confidence, frequency, confidence - frequency, ks)
+    rows = check_rows(probabilities, labels, sample_weight)
+    ks = ks_per_class(rows)
+    confidence = np.zeros(rows.n_classes)
+    for block in row_blocks(*rows.probabilities.shape):
+        confidence += rows.weights[block] @ rows.probabilities[block].astype(np.float64)
+    frequency = np.bincount(rows.labels, weights=rows.weights, minlength=rows.n_classes).astype(np.float64)
+    return ClassGaps(frequency * rows.total, confidence, frequency, confidence - frequency, ks)
 
 
-def class_matrix(probabilities: object, labels: object, weights: object = None) -> ClassMatrix:
-    """Return over- and under-confidence class by class: rows by what was predicted, columns by what was meant.
+def class_matrix(probabilities: object, labels: object = None, *, sample_weight: object = None) -> ClassMatrix:
+    """Return over- and under-prediction by class: rows of the matrix by predicted class, columns by label.
 
-    The deviation is the root of (sum w^2 p(1 - p), plus w^2 of one row) over sum w: a calibrated model's gaps are about
-    this large. The one row is there because chance may well find a class once that was expected 0.01 times.
+    The deviation is the root of (sum w^2 p(1 - p), plus w^2 of one row) over sum w. Without the one row, a single label
+    of a class that was expected 0.01 times would count as significant.
 
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `class_gaps`.
+
+    Returns
+    -------
+    ClassMatrix
+        The gaps and their standard deviations.
+
+    Examples
+    --------
     >>> found = class_matrix([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.1, 0.5, 0.4]], [0, 1, 2])
     >>> found.gap.round(2).tolist()[:2], found.predicted.tolist()
     ([[0.15, -0.25, 0.1], [0.1, 0.5, -0.6]], [2.0, 1.0, 0.0])
     """
-    checked = check(probabilities, labels, weights)
-    check_probability_rows(checked.probabilities)
-    n_classes = checked.probabilities.shape[1]
-    held, gap, variance = np.zeros(n_classes), np.zeros((n_classes, n_classes)), np.zeros((n_classes, n_classes))
-    best = np.concatenate(
-        [checked.probabilities[rows].argmax(axis=1) for rows in row_blocks(*checked.probabilities.shape)]
-    )
+    rows = check_rows(probabilities, labels, sample_weight, strict=True)
+    k = rows.n_classes
+    held, gap, variance = np.zeros(k), np.zeros((k, k)), np.zeros((k, k))
+    best = np.concatenate([rows.probabilities[block].argmax(axis=1) for block in row_blocks(*rows.probabilities.shape)])
     for predicted in np.unique(best):
-        rows = np.flatnonzero(best == predicted)
-        weight, given = checked.weights[rows], checked.probabilities[rows].astype(np.float64)
+        mine = np.flatnonzero(best == predicted)
+        weight, given = rows.weights[mine], rows.probabilities[mine].astype(np.float64)
         held[predicted] = weight.sum()
-        gap[predicted] = weight @ given - np.bincount(checked.labels[rows], weights=weight, minlength=n_classes)
+        gap[predicted] = weight @ given - np.bincount(rows.labels[mine], weights=weight, minlength=k)
         variance[predicted] = weight**2 @ np.clip(given * (1 - given), 0.0, None) + np.mean(weight**2)
-    share = np.where(held > 0, held, np.nan)[:, None]
-    return ClassMatrix(held * checked.total, gap / share, np.sqrt(variance) / share)
+    per_row = np.where(held > 0, held, np.nan)[:, None]
+    return ClassMatrix(held * rows.total, gap / per_row, np.sqrt(variance) / per_row)
 
 
-def calibration_map(before: object, after: object, class_: int | None = None, *, n_bins: int = 20) -> CalibrationMap:
-    """Return what probabilities become, of one class or, if none is named, of the class on top before.
+def calibration_map(
+    before: object, after: object, class_number: int | None = None, *, n_bins: int = 20
+) -> CalibrationMap:
+    """Return how calibration changes probabilities; one probability may become many, so the map has a spread.
 
+    Parameters
+    ----------
+    before, after
+        Arrays (n, k) or `Predictions` of the same rows.
+    class_number
+        The class; by default the class with the highest probability before.
+    n_bins
+        The number of bins of the probability before.
+
+    Returns
+    -------
+    CalibrationMap
+        One entry per bin that holds a row.
+
+    Examples
+    --------
     >>> p = np.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3]])
     >>> calibration_map(p, (p + 1 / 3) / 2).after.round(3).tolist()
     [0.417, 0.617]
     """
     whole_number(n_bins, "n_bins", least=1)
-    old, new = (two_dimensional(to_floats(p, name), name) for p, name in ((before, "before"), (after, "after")))
+    old, new = class_probabilities(before, "before"), class_probabilities(after, "after")
     if old.shape != new.shape:
-        raise BadPredictions(f"before and after must have one shape; got {old.shape} and {new.shape}")
-    if class_ is None:
-        column = old.argmax(axis=1)
-    else:
-        column = np.full(len(old), whole_number(class_, "class_", 0, old.shape[1] - 1))
+        raise BadPredictions(f"before and after must have the same shape; got {old.shape} and {new.shape}")
+    column = old.argmax(axis=1)
+    if class_number is not None:
+        column[:] = whole_number(class_number, "class_number", 0, old.shape[1] - 1)
     rows = np.arange(len(old))
     x, y = old[rows, column].astype(np.float64), new[rows, column].astype(np.float64)
     refuse_outside_unit_interval(x, "before")
@@ -120,3 +162,10 @@ def calibration_map(before: object, after: object, class_: int | None = None, *,
     ]
     middle_before, low, middle, high, count = np.array(entries, dtype=np.float64).T
     return CalibrationMap(middle_before, middle, low, high, count)
+
+
+def class_probabilities(given: object, name: str) -> Array:
+    """Return the probabilities (n, k) of an array or of `Predictions`."""
+    if isinstance(given, Confidences):
+        raise BadPredictions(f"{name} must hold the probabilities of all classes; Confidences hold one number per row")
+    return given.probabilities() if isinstance(given, Predictions) else two_dimensional(to_floats(given, name), name)

@@ -1,25 +1,24 @@
-"""Confidence and correctness -> reliability diagrams: how often a model is right, against how sure it says it is.
+"""An event of each row -> reliability diagrams: how often it happens, against its score.
 
-Each comes with a consistency band, around the diagonal and not around the data: where the points of a calibrated model
-with the same scores would lie. A point outside its band is miscalibration, one inside may be chance. Broecker and
-Smith, "Increasing the Reliability of Reliability Diagrams", Weather and Forecasting 2007.
+Each diagram has a consistency band around the diagonal: where the points of a calibrated model with the same scores
+would lie. A point outside its band shows miscalibration; one inside may be chance. Broecker and Smith, "Increasing the
+Reliability of Reliability Diagrams", Weather and Forecasting 2007.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.metrics.old import corp, corp_band, smooth_ece_of
-from glayers.metrics.old.bins import Binning
-from glayers.metrics.old.checks import Scored, check_scored
-from glayers.metrics.old.verdicts import Draws
-from glayers.metrics.old.walks import Walk
-from glayers.settings import number_between, whole_number
+from glayers.checks import number_between, whole_number
+from glayers.metrics import Event, corp, corp_band, smooth_ece, top
+from glayers.metrics.binned import Binning
+from glayers.metrics.events import Scored, check_event
+from glayers.metrics.redrawing import Draws, RunningSum
 
-_NARROWEST = 0.2  # bandwidth times n^(1/5), as sharp as n rows allow: a good model's smECE would smooth nothing
+_NARROWEST = 0.2  # bandwidth times n^(1/5): the smooth ECE of a good model is too narrow a bandwidth for n rows
 _ENTRIES = 1 << 20  # rows x points at a time: 8 MB
 
 
@@ -38,139 +37,193 @@ class Reliability:
 
 
 @dataclass(frozen=True, eq=False)
-class SmoothReliability:
-    """Accuracy and density of rows at some of the scores, in order, and the band of the accuracy."""
-
-    x: Floats
-    accuracy: Floats
-    density: Floats
-    low: Floats
-    high: Floats
-    level: float
-
-
-@dataclass(frozen=True, eq=False)
-class CorpReliability:
-    """The accuracy that never falls, at some of the scores, in order, and its band."""
+class ReliabilityCurve:
+    """The accuracy at some of the scores, in order, its band, and for a smoothed curve the density of rows."""
 
     x: Floats
     accuracy: Floats
     low: Floats
     high: Floats
     level: float
+    density: Floats | None = None
 
 
 def reliability(
-    confidence: object,
-    correct: object,
-    weights: object = None,
+    probabilities: object,
+    labels: object = None,
     *,
+    sample_weight: object = None,
+    event: Event = top,
     n_bins: int = 15,
     binning: Binning = "equal_width",
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: int | None = 0,
 ) -> Reliability:
-    """Return what is in each bin; edges of equal-mass bins are the lowest and the highest score they hold.
+    """Return the binned reliability diagram of an event.
 
-    >>> found = reliability([0.62, 0.58, 0.97, 0.93], [1, 0, 1, 1], n_bins=5)
+    Parameters
+    ----------
+    probabilities
+        Array (n, k), `Predictions` or `Confidences`.
+    labels
+        Class numbers (n,); left out with `Predictions` and `Confidences`.
+    sample_weight
+        Row weights (n,).
+    event
+        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
+    n_bins, binning
+        The number of bins, of "equal_width" or of "equal_mass". The edges of an equal-mass bin are the lowest and the
+        highest score in it.
+    level, n_resamples, random_state
+        The level of the band, and the number and the seed of the draws it comes from.
+
+    Returns
+    -------
+    Reliability
+        One entry per bin that holds a row.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> found = reliability(Confidences([0.62, 0.58, 0.97, 0.93], [1, 0, 1, 1]), n_bins=5)
     >>> found.low.tolist(), found.accuracy.tolist(), found.count.tolist()
     ([0.4, 0.6, 0.8], [0.0, 1.0, 1.0], [1.0, 1.0, 2.0])
     """
-    event = check_scored(confidence, correct, weights)
-    walk = Walk.through_bins(event, weights, None, n_bins, binning)
-    firsts = np.append(0, walk.ends[:-1] + 1)
-    held = np.add.reduceat(walk.event.weights, firsts)
-    confidences = np.add.reduceat(walk.event.weights * walk.event.scores, firsts) / held
-    hits = np.add.reduceat(walk.event.weights * walk.event.hits, firsts) / held
+    # Bands treat rows as independent, also where there are groups.
+    scored = replace(check_event(probabilities, labels, sample_weight, event=event), groups=None)
+    running = RunningSum.of_bins(scored, n_bins, binning)
+    rows, firsts = running.event, np.append(0, running.ends[:-1] + 1)
+    held = np.add.reduceat(rows.weights, firsts)
+    confidence = np.add.reduceat(rows.weights * rows.scores, firsts) / held
+    accuracy = np.clip(np.add.reduceat(rows.weights * rows.hits, firsts) / held, 0.0, 1.0)
 
-    def added(sums: Floats) -> Floats:
+    def per_bin(sums: Floats) -> Floats:
         return np.diff(sums, axis=1, prepend=0.0) / held
 
-    drawn = np.clip(confidences + walk.redrawn(added, Draws(n_resamples, level, random_state)), 0.0, 1.0)
+    drawn = np.clip(confidence + running.redrawn(per_bin, Draws(n_resamples, level, random_state)), 0.0, 1.0)
     band_low, band_high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    low, high = walk.event.scores[firsts], walk.event.scores[walk.ends]
+    low, high = rows.scores[firsts], rows.scores[running.ends]
     if binning == "equal_width":
         place = np.searchsorted(np.arange(1, n_bins) / n_bins, high, side="left")
         low, high = place / n_bins, (place + 1) / n_bins
-    return Reliability(
-        low, high, confidences, np.clip(hits, 0.0, 1.0), held * walk.event.total, band_low, band_high, level
-    )
+    return Reliability(low, high, confidence, accuracy, held * rows.total, band_low, band_high, level)
 
 
 def smooth_reliability(
-    confidence: object, correct: object, weights: object = None, *, points: int = 101, level: float = 0.95
-) -> SmoothReliability:
-    """Return x + smoothed (hit - score) / density at the scores nearest to an even grid, so that rows lie under each.
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    points: int = 101,
+    level: float = 0.95,
+) -> ReliabilityCurve:
+    """Return the kernel-smoothed reliability diagram of an event.
 
-    A Gaussian kernel, reflected at 0 and 1, smooths with the bandwidth of smECE, so that |accuracy - x| * density has
-    the area smECE, or with 0.2 n^(-1/5) where that is wider. Residuals, not hits, are smoothed, so that a calibrated
-    model lies on the diagonal on average. Blasiok and Nakkiran, "Smooth ECE", ICLR 2024. The band is that of a normal
-    distribution, point by point.
+    The curve is x + smoothed (hit - score) / density, at the scores nearest to an even grid. A Gaussian kernel,
+    reflected at 0 and 1, smooths with the bandwidth of the smooth ECE, so that |accuracy - x| * density has the area
+    of the smooth ECE, or with 0.2 n^(-1/5) if that is wider. It smooths residuals, so a calibrated model lies on the
+    diagonal on average. Blasiok and Nakkiran, "Smooth ECE", ICLR 2024.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event
+        As in `reliability`.
+    points
+        About how many points the curve has.
+    level
+        The level of the band, which holds point by point and comes from a normal distribution.
+
+    Returns
+    -------
+    ReliabilityCurve
+        The curve, the density of rows and the band.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> smooth_reliability(Confidences([0.7] * 10, [1] * 4 + [0] * 6)).accuracy.round(12).tolist()
+    [0.4]
     """
     whole_number(points, "points", least=2)
     reach = NormalDist().inv_cdf((1 + number_between(level, "level", 0, 1)) / 2)
-    event = check_scored(confidence, correct, weights)
-    scores = np.clip(event.scores, 0.0, 1.0)
-    distinct = np.unique(scores[event.weights > 0])
+    scored = _clipped(check_event(probabilities, labels, sample_weight, event=event))
+    distinct = np.unique(scored.scores[scored.weights > 0])
     x = _nearest(distinct, np.linspace(distinct[0], distinct[-1], points))
-    bandwidth = max(smooth_ece_of(scores, event.hits, event.weights), _NARROWEST / event.total**0.2)
-    density, residual, variance = _smoothed(event._replace(scores=scores), x, bandwidth)
+    bandwidth = max(smooth_ece(scored), _NARROWEST / scored.total**0.2)
+    density, residual, variance = _smoothed(scored, x, bandwidth)
     noise = reach * np.sqrt(variance) / density
-    accuracy = np.clip(x + residual / density, 0.0, 1.0)
-    low, high = np.clip(x - noise, 0.0, 1.0), np.clip(x + noise, 0.0, 1.0)
-    return SmoothReliability(x, accuracy, density, low, high, level)
+    accuracy, low, high = np.clip([x + residual / density, x - noise, x + noise], 0.0, 1.0)
+    return ReliabilityCurve(x, accuracy, low, high, level, density)
 
 
 def corp_reliability(
-    confidence: object,
-    correct: object,
-    weights: object = None,
+    probabilities: object,
+    labels: object = None,
     *,
+    sample_weight: object = None,
+    event: Event = top,
     level: float = 0.95,
     n_resamples: int = 200,
     random_state: int | None = 0,
-) -> CorpReliability:
-    """Return the best recalibration that never falls (isotonic), and where that of a calibrated model lies.
+) -> ReliabilityCurve:
+    """Return the CORP reliability diagram of an event: isotonic regression, without bins to choose.
 
-    Dimitriadis, Gneiting and Jordan, PNAS 2021. There are no bins to choose.
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event
+        As in `reliability`.
+    level, n_resamples, random_state
+        The level of the band, and the number and the seed of the draws it comes from.
 
-    >>> corp_reliability([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1]).accuracy.tolist()
+    Returns
+    -------
+    ReliabilityCurve
+        The curve and the band. Dimitriadis, Gneiting and Jordan, PNAS 2021.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> corp_reliability(Confidences([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1])).accuracy.tolist()
     [0.0, 0.5, 0.5, 1.0]
     """
-    event = check_scored(confidence, correct, weights)
-    scores = np.clip(event.scores, 0.0, 1.0)
-    found = corp(scores, event.hits, weights)
-    band = corp_band(scores, event.hits, weights, n_resamples=n_resamples, level=level, random_state=random_state)
+    scored = _clipped(check_event(probabilities, labels, sample_weight, event=event))
+    found = corp(scored)
+    band = corp_band(scored, n_resamples=n_resamples, level=level, random_state=random_state)
     x = np.unique(np.concatenate([found.lower, found.upper, band.scores]))
     accuracy = found.values[np.searchsorted(found.upper, x, side="left")]
     low, high = (np.interp(x, band.scores, ends) for ends in (band.lower, band.upper))
-    return CorpReliability(x, accuracy, low, high, level)
+    return ReliabilityCurve(x, accuracy, low, high, level)
+
+
+def _clipped(scored: Scored) -> Scored:
+    """Return the event without groups, and with scores that rounding left just outside [0, 1] moved inside."""
+    return replace(scored, scores=np.clip(scored.scores, 0.0, 1.0), groups=None)
 
 
 def _nearest(distinct: Floats, wanted: Floats) -> Floats:
-    """The distinct values nearest to the wanted ones, each once."""
+    """Return the distinct values nearest to the wanted ones, each once."""
     right = np.clip(np.searchsorted(distinct, wanted), 1, max(1, len(distinct) - 1))
     left = right - 1
     right = np.minimum(right, len(distinct) - 1)
     return np.unique(np.where(wanted - distinct[left] <= distinct[right] - wanted, distinct[left], distinct[right]))
 
 
-def _smoothed(event: Scored, x: Floats, bandwidth: float) -> tuple[Floats, Floats, Floats]:
-    """Kernel sums at x of the weight, of the residuals, and of what the residuals of a calibrated model vary by."""
-    residuals = event.weights * (event.hits - event.scores)
-    variances = event.weights**2 * event.scores * (1 - event.scores)
+def _smoothed(scored: Scored, x: Floats, bandwidth: float) -> tuple[Floats, Floats, Floats]:
+    """Return kernel sums at x of the weights, of the residuals, and of the variance of a calibrated model's residuals.
+
+    The kernels are normal densities around the scores, folded back at 0 and at 1.
+    """
+    residuals = scored.weights * (scored.hits - scored.scores)
+    variances = scored.weights**2 * scored.scores * (1 - scored.scores)
     sums = np.zeros((3, len(x)))
     step = max(1, _ENTRIES // len(x))
-    for first in range(0, len(event.scores), step):
+    for first in range(0, len(scored.scores), step):
         rows = slice(first, first + step)
-        kernel = _reflected_kernel(x, event.scores[rows], bandwidth)
-        sums += kernel @ event.weights[rows], kernel @ residuals[rows], kernel**2 @ variances[rows]
+        scores = scored.scores[rows]
+        images = (scores, -scores, 2 - scores)  # further images lie beyond any bandwidth below 1/2
+        total = sum(np.exp(-(((x[:, None] - image) / bandwidth) ** 2) / 2) for image in images)
+        kernel = np.asarray(total) / (bandwidth * math.sqrt(2 * math.pi))
+        sums += kernel @ scored.weights[rows], kernel @ residuals[rows], kernel**2 @ variances[rows]
     return sums[0], sums[1], sums[2]
-
-
-def _reflected_kernel(x: Floats, scores: Floats, bandwidth: float) -> Floats:
-    """Densities at x (points, rows) of normal distributions around the scores, folded back at 0 and at 1."""
-    images = (scores, -scores, 2 - scores)  # further images lie beyond any bandwidth below 1/2
-    total = sum(np.exp(-(((x[:, None] - image) / bandwidth) ** 2) / 2) for image in images)
-    return np.asarray(total) / (bandwidth * math.sqrt(2 * math.pi))

@@ -1,5 +1,3 @@
-"""A comparison -> one HTML file that needs nothing else: verdict, tables, figures to touch, and what to doubt."""
+"""A comparison -> one HTML file without other files: summary, tables, interactive figures, and checks of the data."""
 
-from glayers.report.html.page import write_report
-
-__all__ = ["write_report"]
+from glayers.report.html.page import write_report as write_report

@@ -1,20 +1,34 @@
 """A comparison -> what every method shows on the test rows: intervals, a test, curves of every event, classes.
 
-Methods are taken one by one, so that 25,000 rows of 1,000 classes are never held more than twice.
+Methods are measured one by one, so that 25,000 rows of 1,000 classes are in memory at most twice.
 """
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints
-from glayers.logits import probabilities_of
-from glayers.metrics.old import CalibrationTest, Interval, Scorecard, ks_test, ks_test_of
-from glayers.metrics.old.bootstrap import Bootstrapped, Settings
-from glayers.metrics.old.reweighted import Rows, evaluate
+from glayers.arrays import Array, Ints
+from glayers.calibrators import Calibrator
+from glayers.metrics import (
+    CalibrationTest,
+    Event,
+    Intervals,
+    PairedDifferences,
+    Scorecard,
+    intervals,
+    label,
+    rank,
+    top,
+    within_top,
+)
+from glayers.metrics.events import Rows, Scored, check_rows
 from glayers.predictions import Predictions
+from glayers.report import shortened
 from glayers.report.curves import (
+    CalibrationMap,
     ClassGaps,
     ClassMatrix,
     calibration_map,
@@ -25,35 +39,83 @@ from glayers.report.curves import (
     reliability,
     smooth_reliability,
 )
-from glayers.report.html.compared import Compared, class_names
-from glayers.report.html.events import Event, class_events, classes_that_matter, rank_events
-from glayers.report.html.numbers import plain
 
-METRICS = ("accuracy", "confidence", "ks", "nll", "brier", "ece", "smooth_ece")
+SHOWN_METRICS = ("accuracy", "confidence", "ks", "nll", "brier", "ece", "smooth_ece")
 LEVEL = 0.95
-_BAND_DRAWS = 200  # a band's edge is then known to a tenth of its width, thinner than its line
+_BY_CLASS = "By class"
+_RANKS, _WITHIN = 5, (2, 3, 5)
+_CLASSES, _FEWEST_CLASSES = 50, 5
+_CURVES = 320  # of all methods together: at 6 kB each, 2 MB
+_BAND_DRAWS = 200  # enough to know the edge of a band to a tenth of its width
+# Unicode marks for right-to-left writing: they would also turn the text around a class name.
+_TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class Compared(Protocol):
+    """Methods by name, the uncalibrated first in `scorecards`: `glayers.compare` returns one."""
+
+    @property
+    def test(self) -> Predictions:
+        """The rows all methods were scored on."""
+
+    @property
+    def calibrators(self) -> Mapping[str, Calibrator]:
+        """The fitted calibrators."""
+
+    @property
+    def scorecards(self) -> Mapping[str, Scorecard]:
+        """The scorecards, including that of the uncalibrated."""
+
+    @property
+    def notes(self) -> Mapping[str, Sequence[str]]:
+        """The warnings of each fit."""
+
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """Why a method could not be fitted."""
+
+    def logits(self, method: str) -> Array:
+        """The calibrated logits of the test rows."""
+
+    def differences(
+        self, metrics: Sequence[str], *, n_resamples: int = 1000, random_state: int = 0
+    ) -> PairedDifferences:
+        """The differences between every two methods on the same rows."""
+
+
+class Choice(NamedTuple):
+    """An event that readers can choose, and its place in the menu; `event.name` is its key in the page's data."""
+
+    event: Event
+    group: str
+    label: str
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One method on the test rows; `curves` and `maps` are by the key of the event, as JSON has them."""
+    """One method on the test rows; `curves` and `maps` are by the name of the event."""
 
     name: str
     card: Scorecard
-    intervals: dict[str, Interval]
-    test: CalibrationTest
+    intervals: Intervals
     gaps: ClassGaps
     matrix: ClassMatrix
-    curves: dict[str, Any]
-    maps: dict[str, Any]
+    curves: dict[str, dict[str, Any]]
+    maps: dict[str, CalibrationMap]
+
+    @property
+    def test(self) -> CalibrationTest:
+        """The KS test of the top class."""
+        found: CalibrationTest = self.curves[top.name]["ks"].test
+        return found
 
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """All methods, the uncalibrated first; the events there are curves of; and the classes among these."""
+    """All methods, the uncalibrated first; the events with curves; and the classes among these."""
 
     methods: list[Measured]
-    events: list[Event]
+    choices: list[Choice]
     classes: Ints
 
     @property
@@ -68,83 +130,84 @@ class Measurements:
 
 def measure(compared: Compared, n_resamples: int, random_state: int) -> Measurements:
     """Measure every method of a comparison."""
-    names = list(compared.scorecards)
-    test = compared.test
+    test, n_methods = compared.test, len(compared.scorecards)
     before = test.probabilities()
-    by_rank = rank_events(test.n_classes)
-    classes = classes_that_matter(class_gaps(before, test.labels, test.weights), len(names), len(by_rank))
-    events = by_rank + class_events(classes, class_names(compared))
-    settings = Settings(n_resamples, LEVEL, "bca", stratify=False, random_state=random_state, progress=False)
-    methods = []
-    for name in names:
-        logits = compared.logits(name)
-        after = probabilities_of(logits)
-        methods.append(
-            Measured(
-                name=name,
-                card=compared.scorecards[name],
-                intervals=_intervals(logits, test, settings),
-                test=top_class_test(after, test, random_state),
-                gaps=class_gaps(after, test.labels, test.weights),
-                matrix=class_matrix(after, test.labels, test.weights),
-                curves={event.key: _curves(event, after, test, random_state) for event in events},
-                maps=_maps(before, after, classes) if name != names[0] else {},
-            )
+    choices = _rank_choices(test.n_classes)
+    classes = _classes_to_show(class_gaps(test), _CURVES // n_methods - len(choices))
+    names = class_names(compared)
+    choices += [Choice(label(c), _BY_CLASS, shortened(names[c])) for c in classes.tolist()]
+    methods: list[Measured] = []
+    for name, card in compared.scorecards.items():
+        after = test.with_logits(compared.logits(name))
+        rows = check_rows(after)
+        found = intervals(
+            after,
+            metrics=SHOWN_METRICS,
+            n_resamples=n_resamples,
+            level=LEVEL,
+            random_state=random_state,
+            progress=False,
         )
-    return Measurements(methods, events, classes)
+        curves = {choice.event.name: _curves(choice, rows, random_state) for choice in choices}
+        maps = _maps(before, rows.probabilities, classes) if methods else {}
+        methods.append(Measured(name, card, found, class_gaps(rows), class_matrix(rows), curves, maps))
+    return Measurements(methods, choices, classes)
 
 
-def top_class_test(probabilities: Array, test: Predictions, random_state: int) -> CalibrationTest:
-    """Test whether the top class is calibrated; rows in groups flip together, which takes resamples."""
-    if test.groups is None:
-        return ks_test(probabilities, test.labels, test.weights)
-    return ks_test(
-        probabilities, test.labels, test.weights, test.groups, method="resampling", random_state=random_state
-    )
+def class_names(compared: Compared) -> list[str]:
+    """Return the name of each class, with marks for right-to-left writing escaped, or its number."""
+    names = compared.test.class_names
+    if names is None:
+        return [f"class {c}" for c in range(compared.test.n_classes)]
+    return [_TURNING.sub(lambda found: found[0].encode("unicode_escape").decode(), name) for name in names]
 
 
-def _intervals(logits: Array, test: Predictions, settings: Settings) -> dict[str, Interval]:
-    """As `intervals_from_logits`, but of the metrics shown alone: those by class take minutes for 1,000 of them."""
-    rows = Rows.of_logits(logits, test.labels, test.weights)
-    resampling = settings.plan(rows.given.labels, test.weights, test.groups)
-    columns = evaluate(rows, METRICS, resampling, advance=lambda: None)
-    return {metric: Bootstrapped.of(columns[metric], resampling).interval(LEVEL) for metric in METRICS}
+def _rank_choices(n_classes: int) -> list[Choice]:
+    ranks = [Choice(rank(r), "By rank", rank(r).name) for r in range(1, min(_RANKS, n_classes) + 1)]
+    return ranks + [Choice(within_top(r), "Within the top", within_top(r).name) for r in _WITHIN if r < n_classes]
 
 
-def _curves(event: Event, probabilities: Array, test: Predictions, random_state: int) -> dict[str, Any]:
-    scores, hits = event.scores(probabilities, test.labels)
-    ks = plain(ks_curves(scores, hits, test.weights, points=201 if event.is_top else 101))
-    if test.groups is not None:
-        found = ks_test_of(scores, hits, test.weights, test.groups, method="resampling", random_state=random_state)
-        ks |= plain({"bound": found.bound, "p_value": found.p_value})
+def _classes_to_show(gaps: ClassGaps, room: int) -> Ints:
+    """Return the classes to draw: all if few, else half the most frequent and half the most miscalibrated.
+
+    A class's KS is compared with its sampling error: with frequency f and n rows, about the root of f / n.
+    """
+    room = min(_CLASSES, max(_FEWEST_CLASSES, room))
+    if len(gaps.counts) <= room:
+        return np.arange(len(gaps.counts))
+    by_rows = np.argsort(-gaps.counts, kind="stable")
+    by_error = np.argsort(-gaps.ks / np.sqrt(np.maximum(gaps.confidence, 1e-12)), kind="stable")
+    frequent = by_rows[: room // 2]
+    others = by_error[~np.isin(by_error, frequent)][: room - len(frequent)]
+    return np.sort(np.concatenate([frequent, others]))
+
+
+def _curves(choice: Choice, rows: Rows, random_state: int) -> dict[str, Any]:
+    event = choice.event.of(rows)
+    points = 201 if choice.event == top else 101
     return {
-        "says": plain(float(np.average(scores, weights=test.weights))),
-        "happened": plain(float(np.average(hits, weights=test.weights))),
-        "ks": ks,
-        "reliability": plain(_reliability(event, scores, hits, test.weights, random_state), 4),
+        "predicted": float(event.weights @ event.scores),
+        "observed": float(event.weights @ event.hits),
+        "ks": ks_curves(event, points=points, level=LEVEL, random_state=random_state),
+        "reliability": _diagrams(choice, event, random_state),
     }
 
 
-def _reliability(
-    event: Event, scores: Floats, hits: Array, weights: Floats | None, random_state: int
-) -> dict[str, Any]:
-    """Every kind of diagram for the top class; the cheap ones for the many other events."""
+def _diagrams(choice: Choice, event: Scored, random_state: int) -> dict[str, Any]:
+    """Return every kind of reliability diagram for the top class, and the quick ones for the many other events."""
 
     def bins(binning: Any) -> Any:
-        return reliability(
-            scores, hits, weights, binning=binning, level=LEVEL, n_resamples=_BAND_DRAWS, random_state=random_state
-        )
+        return reliability(event, binning=binning, level=LEVEL, n_resamples=_BAND_DRAWS, random_state=random_state)
 
     found = {"equal_width": bins("equal_width")}
-    if "class_" not in event.choice:
+    if choice.group != _BY_CLASS:
         found["equal_mass"] = bins("equal_mass")
-    if event.is_top:
-        found["smooth"] = smooth_reliability(scores, hits, weights, points=101, level=LEVEL)
-        found["corp"] = corp_reliability(scores, hits, weights, level=LEVEL, random_state=random_state)
+    if choice.event == top:
+        found["smooth"] = smooth_reliability(event, points=101, level=LEVEL)
+        found["corp"] = corp_reliability(event, level=LEVEL, random_state=random_state)
     return found
 
 
-def _maps(before: Array, after: Array, classes: Ints) -> dict[str, Any]:
-    maps = {"rank-1": calibration_map(before, after)}
-    maps |= {f"class-{c}": calibration_map(before, after, c) for c in classes.tolist()}
-    return plain(maps, 4)
+def _maps(before: Array, after: Array, classes: Ints) -> dict[str, CalibrationMap]:
+    maps = {label(c).name: calibration_map(before, after, c) for c in classes.tolist()}
+    return {top.name: calibration_map(before, after)} | maps

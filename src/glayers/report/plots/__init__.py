@@ -1,7 +1,7 @@
 """Numbers and an Axes -> the Axes with a figure on it; whole figures by name. The only place that needs matplotlib.
 
-Figures take `(methods, labels, weights=None, *, dark=False, ...)` and return a matplotlib `Figure`, which the caller
-saves. `FIGURES` names them for the command line.
+Figures take `(methods, labels=None, *, sample_weight=None, dark=False, ...)` and return a matplotlib `Figure`, which
+the caller saves. `FIGURES` names them for the command line.
 
 >>> import numpy as np
 >>> p = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
@@ -34,10 +34,9 @@ from glayers.report.plots.ks import draw_gap as draw_gap
 from glayers.report.plots.ks import draw_rates as draw_rates
 from glayers.report.plots.ks import ks_figure as ks_figure
 from glayers.report.plots.ks import ks_panels as ks_panels
-from glayers.report.plots.reliability import draw_corp_reliability as draw_corp_reliability
 from glayers.report.plots.reliability import draw_counts as draw_counts
 from glayers.report.plots.reliability import draw_reliability as draw_reliability
-from glayers.report.plots.reliability import draw_smooth_reliability as draw_smooth_reliability
+from glayers.report.plots.reliability import draw_reliability_curve as draw_reliability_curve
 from glayers.report.plots.reliability import reliability_figure as reliability_figure
 from glayers.report.plots.style import DARK as DARK
 from glayers.report.plots.style import LIGHT as LIGHT
@@ -53,8 +52,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
     "ks-fractile": partial(ks_figure, kind="fractile"),
     "ks-score": partial(ks_figure, kind="score"),
     "ks-ranks": ks_panels,
-    "ks-within": partial(ks_panels, by="within"),
-    "ks-classes": partial(ks_panels, by="class_"),
+    "ks-within": partial(ks_panels, by="within_top"),
+    "ks-classes": partial(ks_panels, by="label"),
     "map": calibration_map_figure,
     "classes": class_figure,
     "differences": differences_figure,

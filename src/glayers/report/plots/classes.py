@@ -10,8 +10,10 @@ from matplotlib.ticker import MaxNLocator
 
 from glayers.arrays import Floats
 from glayers.errors import BadPredictions
+from glayers.metrics import Event
 from glayers.report import shortened
 from glayers.report.curves import CalibrationMap, ClassMatrix, calibration_map, class_matrix
+from glayers.report.curves.classes import class_probabilities
 from glayers.report.plots.style import (
     LIGHT,
     SMALL,
@@ -37,34 +39,76 @@ _TICKS = (0.01, 0.03, 0.1, 0.3)  # of the colour bar, on both sides of 0
 def calibration_map_figure(
     methods: Methods,
     labels: object = None,
-    weights: object = None,
     *,
+    sample_weight: object = None,
     dark: bool = False,
 ) -> Figure:
-    """How each of the other methods changes the first one's probabilities: of the top class, and of every class."""
-    del labels, weights  # a map does not depend on them; all figures are called alike
+    """Draw how each of the other methods changes the probabilities of the first, for the top class and every class.
+
+    Parameters
+    ----------
+    methods
+        Array (n, k) or `Predictions` by name, the uncalibrated first.
+    labels, sample_weight
+        Not used; all figures are called alike.
+    dark
+        Whether to draw light lines on a dark ground.
+
+    Returns
+    -------
+    Figure
+        One panel for each method but the first.
+
+    Examples
+    --------
+    >>> p = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2]])
+    >>> len(calibration_map_figure({"before": p, "after": (p + 1) / 4}).axes)
+    1
+    """
+    del labels, sample_weight
     check_methods(methods, least=2)
     (_, before), *others = methods.items()
+    old = class_probabilities(before, "methods")
 
-    def draw(panel: Panel, after: object, palette: Palette) -> str:
-        classes = [calibration_map(before, after, c) for c in range(np.asarray(before).shape[1])]
-        draw_calibration_map(panel.main, calibration_map(before, after), classes, palette=palette)
+    def draw(panel: Panel, after: object, _: Event, palette: Palette) -> str:
+        new = class_probabilities(after, "methods")
+        classes = [calibration_map(old, new, c) for c in range(old.shape[1])]
+        draw_calibration_map(panel.main, calibration_map(old, new), classes, palette=palette)
         return ""
 
-    return side_by_side(others, draw, dark=dark)
+    return side_by_side(dict(others), draw, dark=dark)
 
 
 def class_figure(
     methods: Methods,
-    labels: object,
-    weights: object = None,
+    labels: object = None,
     *,
+    sample_weight: object = None,
     dark: bool = False,
     names: tuple[str, ...] | None = None,
 ) -> Figure:
-    """By predicted class, how much the mean probability of each class exceeds its frequency."""
+    """Draw by predicted class how much the mean probability of each class exceeds its frequency.
+
+    Parameters
+    ----------
+    methods, labels, sample_weight, dark
+        As in `reliability_figure`; `Confidences` do not suffice.
+    names
+        The names of the classes.
+
+    Returns
+    -------
+    Figure
+        One matrix per method, with one colour bar.
+
+    Examples
+    --------
+    >>> p = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]]
+    >>> len(class_figure({"model": p}, [0, 1, 0], names=("a", "b", "c")).axes)  # the matrix and the colour bar
+    2
+    """
     check_methods(methods)
-    found = {name: class_matrix(probabilities, labels, weights) for name, probabilities in methods.items()}
+    found = {name: class_matrix(given, labels, sample_weight=sample_weight) for name, given in methods.items()}
     n_classes = {len(matrix.predicted) for matrix in found.values()}
     if names is not None and n_classes != {len(names)}:
         raise BadPredictions(

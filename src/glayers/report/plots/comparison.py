@@ -6,8 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from glayers.errors import GlayersError
-from glayers.metrics.old import Difference, MethodRanks, PairedDifferences, paired_differences
-from glayers.metrics.old.wording import metric_words
+from glayers.metrics import METRICS, Difference, MethodRanks, PairedDifferences, paired_differences
 from glayers.report import shortened
 from glayers.report.plots.style import LIGHT, PANEL, SMALL, Methods, Palette, check_methods, dress, grid, style
 
@@ -16,29 +15,78 @@ _STEP, _RULER = 0.5, 0.95
 _RANKS_WIDTH = 2.2 * PANEL
 _LETTER = 0.075  # inches
 _LONGEST_NAME = 30  # letters
-_IN_POINTS = {"nll": 1.0, "brier": 1.0, "brier_sum": 1.0}  # all others are fractions, shown times 100
 
 
 def differences_figure(
     methods: Methods,
-    labels: object,
-    weights: object = None,
+    labels: object = None,
     *,
+    sample_weight: object = None,
     dark: bool = False,
     metrics: tuple[str, ...] = ("nll", "ks", "accuracy"),
     n_resamples: int = 1000,
     random_state: int = 0,
 ) -> Figure:
-    """How each method differs from the first, with paired bootstrap intervals."""
+    """Draw how each method differs from the first, with paired bootstrap intervals.
+
+    Parameters
+    ----------
+    methods, labels, sample_weight, dark
+        As in `reliability_figure`.
+    metrics
+        Names of metrics; one panel each.
+    n_resamples, random_state
+        The number of resamples and their seed.
+
+    Returns
+    -------
+    Figure
+        One panel per metric.
+
+    Examples
+    --------
+    >>> p = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]] * 5
+    >>> q = [[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]] * 5
+    >>> len(differences_figure({"before": p, "after": q}, [0, 1, 0] * 5, metrics=("nll",), n_resamples=99).axes)
+    1
+    """
     check_methods(methods, least=2)
     found = paired_differences(
-        methods, labels, weights, metrics=metrics, n_resamples=n_resamples, random_state=random_state
+        methods,
+        labels,
+        sample_weight=sample_weight,
+        metrics=metrics,
+        n_resamples=n_resamples,
+        random_state=random_state,
     )
     return forest_figure(found, against=next(iter(methods)), dark=dark)
 
 
 def forest_figure(found: PairedDifferences, *, against: str | None = None, dark: bool = False) -> Figure:
-    """Differences of all methods from one, the first by default, with one panel per metric."""
+    """Draw the differences of all methods from one of them.
+
+    Parameters
+    ----------
+    found
+        What `paired_differences` returned.
+    against
+        The name of the method to compare with; the first by default.
+    dark
+        Whether to draw light lines on a dark ground.
+
+    Returns
+    -------
+    Figure
+        One panel per metric; filled marks are significant.
+
+    Examples
+    --------
+    >>> p = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]] * 5
+    >>> q = [[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]] * 5
+    >>> found = paired_differences({"p": p, "q": q}, [0, 1, 0] * 5, metrics=["nll"], n_resamples=99)
+    >>> len(forest_figure(found).axes)
+    1
+    """
     reference = found.differences[0].against if against is None else against
     by_metric = {
         metric: [
@@ -54,9 +102,9 @@ def forest_figure(found: PairedDifferences, *, against: str | None = None, dark:
     with style(dark) as palette:
         figure, panels = grid(len(by_metric), palette, size=(0.95 * PANEL, 0.4 * n_methods + 0.9), share_y=True)
         for place, (panel, (metric, differences)) in enumerate(zip(panels, by_metric.items(), strict=True)):
-            scale = _IN_POINTS.get(metric, 100.0)
-            label = metric_words(metric) + ("" if scale == 1 else ", points")
-            draw_forest(panel.main, differences, label=label, scale=scale, palette=palette)
+            in_percent, label = METRICS[metric].unit == "percent", METRICS[metric].short_label
+            words, scale = (f"{label}, points", 100.0) if in_percent else (label, 1.0)
+            draw_forest(panel.main, differences, label=words, scale=scale, palette=palette)
             panel.main.tick_params(labelleft=place == 0)
         name = shortened(reference, _LONGEST_NAME)
         words = f"difference from {name}, {100 * found.level:g} % intervals; filled where significant"
@@ -65,7 +113,27 @@ def forest_figure(found: PairedDifferences, *, against: str | None = None, dark:
 
 
 def critical_difference_figure(ranks: MethodRanks, *, dark: bool = False) -> Figure:
-    """Methods along their average ranks over data sets, with a bar across those without a significant difference."""
+    """Draw methods along their average ranks over data sets, with a bar across those that do not differ significantly.
+
+    Parameters
+    ----------
+    ranks
+        What `rank_methods` returned.
+    dark
+        Whether to draw light lines on a dark ground.
+
+    Returns
+    -------
+    Figure
+        A critical-difference diagram. Demsar, JMLR 2006.
+
+    Examples
+    --------
+    >>> from glayers.metrics import rank_methods
+    >>> nll = {"a": {"none": 0.5, "temperature": 0.4}, "b": {"none": 0.7, "temperature": 0.6}}
+    >>> len(critical_difference_figure(rank_methods(nll)).axes)
+    1
+    """
     with style(dark) as palette:
         half = (len(ranks.average_ranks) + 1) // 2
         figure, panels = grid(1, palette, size=(_RANKS_WIDTH, 1.0 + 0.36 * half))

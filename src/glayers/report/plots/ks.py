@@ -1,13 +1,16 @@
 """KS curves -> Axes: what a model predicts and what is observed, against the fractile of rows or against the score."""
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from glayers.metrics.old import class_ks
-from glayers.report.curves import KsCurves, event_name, event_scores, ks_curves
+from glayers.arrays import Floats
+from glayers.metrics import METRICS, Event, ks_per_class, label, rank, top, within_top
+from glayers.metrics.events import check_rows
+from glayers.report.curves import KsCurves, ks_curves
 from glayers.report.plots.style import (
     LIGHT,
     SMALL,
@@ -23,66 +26,90 @@ from glayers.report.plots.style import (
 KsKind: TypeAlias = Literal["cumulative", "gap", "fractile", "score"]
 _LEAST_REACH = 1e-4  # of an axis, for a model that is always certain and always right
 _PREDICTED, _OBSERVED = "predicted", "observed"
+_EVENTS: dict[str, Callable[[Any], Event]] = {"rank": rank, "within_top": within_top, "label": label}
 
 
 def ks_figure(
     methods: Methods,
-    labels: object,
-    weights: object = None,
+    labels: object = None,
     *,
+    sample_weight: object = None,
+    event: Event = top,
     dark: bool = False,
     kind: KsKind = "cumulative",
-    rank: int | None = None,
-    within: int | None = None,
-    class_: int | None = None,
 ) -> Figure:
-    """KS curves of the top class or of another event, with the gap between them below."""
-    check_methods(methods)
-    check_choice(kind, _KINDS, "kind")
+    """Draw the KS curves of one or more methods, with the gap between them below.
 
-    def draw(panel: Panel, probabilities: object, palette: Palette) -> str:
-        scores, hits = event_scores(probabilities, labels, rank=rank, within=within, class_=class_)
-        _draw(panel, ks_curves(scores, hits, weights), kind, palette)
-        return ""
+    Parameters
+    ----------
+    methods, labels, sample_weight, event, dark
+        As in `reliability_figure`.
+    kind
+        "cumulative" curves, their "gap", or score and smoothed probability against "fractile" or "score".
 
-    words = event_name(rank=rank, within=within, class_=class_)
-    named = {(name if words == "top class" else f"{name}, {words}"): given for name, given in methods.items()}
-    return side_by_side(list(named.items()), draw, dark=dark, strip=kind in _WITH_GAP)
+    Returns
+    -------
+    Figure
+        One panel per method.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> figure = ks_figure({"model": Confidences([0.9, 0.6, 0.8], [True, False, True])})
+    >>> len(figure.axes)  # the curves, and the gap below them
+    2
+    """
+    return _figure(methods, labels, sample_weight, [event], kind, dark)
 
 
 def ks_panels(
     methods: Methods,
-    labels: object,
-    weights: object = None,
+    labels: object = None,
     *,
+    sample_weight: object = None,
     dark: bool = False,
     kind: KsKind = "cumulative",
-    by: Literal["rank", "within", "class_"] = "rank",
+    by: Literal["rank", "within_top", "label"] = "rank",
     r: int = 4,
 ) -> Figure:
-    """KS panels, one row per method: ranks 1 to r, top 1 to top r, or the r classes of the first's largest KS."""
+    """Draw the KS curves of several events, with one row of panels per method.
+
+    Parameters
+    ----------
+    methods, labels, sample_weight, dark, kind
+        As in `ks_figure`; `Confidences` do not suffice.
+    by
+        "rank": ranks 1 to r; "within_top": within the top 1 to r; "label": the r classes with the largest KS error of
+        the first method.
+    r
+        The number of events.
+
+    Returns
+    -------
+    Figure
+        r panels per method.
+
+    Examples
+    --------
+    >>> p = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]]
+    >>> len(ks_panels({"model": p}, [0, 1, 0], kind="gap", r=2).axes)
+    2
+    """
     check_methods(methods)
-    check_choice(kind, _KINDS, "kind")
-    check_choice(by, ("rank", "within", "class_"), "by")
-    first = np.asarray(next(iter(methods.values())))
-    r = min(r, first.shape[1])
-    numbers = list(range(1, r + 1))
-    if by == "class_":
-        numbers = np.argsort(-class_ks(first, labels, weights), kind="stable")[:r].tolist()
-
-    def draw(panel: Panel, given: tuple[object, dict[str, int]], palette: Palette) -> str:
-        probabilities, choice = given
-        _draw(panel, ks_curves(*event_scores(probabilities, labels, **choice), weights), kind, palette)
-        return event_name(**choice)
-
-    shown: list[tuple[str, Any]] = [(name, (given, {by: n})) for name, given in methods.items() for n in numbers]
-    return side_by_side(shown, draw, dark=dark, strip=kind in _WITH_GAP, columns=r)
+    check_choice(by, _EVENTS, "by")
+    first = check_rows(next(iter(methods.values())), labels, sample_weight)
+    r = min(r, first.n_classes)
+    chosen: list[int | str] = list(range(1, r + 1))
+    if by == "label":
+        worst = np.argsort(-ks_per_class(first), kind="stable")[:r].tolist()
+        chosen = worst if first.class_names is None else [first.class_names[c] for c in worst]
+    return _figure(methods, labels, sample_weight, [_EVENTS[by](number) for number in chosen], kind, dark)
 
 
 def draw_cumulative(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
     """Draw cumulative score and cumulative hits against fractile, with a bar at the KS error."""
-    low, high = found.cumulative_score - found.bound, found.cumulative_score + found.bound
-    axes.fill_between(found.fractile, low, high, **palette.shade(found.level))
+    low, high = found.cumulative_score - found.test.bound, found.cumulative_score + found.test.bound
+    axes.fill_between(found.fractile, low, high, **palette.shade(found.test.level))
     axes.plot(found.fractile, found.cumulative_score, "--", color=palette.score, label=_PREDICTED)
     axes.plot(found.fractile, found.cumulative_hits, color=palette.truth, label=_OBSERVED)
     at = found.fractile[found.where]
@@ -95,13 +122,13 @@ def draw_cumulative(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) ->
 
 def draw_gap(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
     """Draw cumulative hits minus cumulative score against fractile; a calibrated model stays within the band."""
-    axes.axhspan(-found.bound, found.bound, **palette.shade(found.level))
+    axes.axhspan(-found.test.bound, found.test.bound, **palette.shade(found.test.level))
     axes.axhline(0, color=palette.score, linestyle="--", linewidth=1.4)
     gap = found.cumulative_hits - found.cumulative_score
     axes.plot(found.fractile, gap, color=palette.truth, label="observed minus predicted")
     at = found.fractile[found.where]
     axes.plot([at, at], [0, gap[found.where]], color=palette.ink, linewidth=2.4, zorder=4, clip_on=False)
-    reach = 1.15 * max(found.ks, found.bound, _LEAST_REACH)
+    reach = 1.15 * max(found.test.value, found.test.bound, _LEAST_REACH)
     axes.set_ylim(-reach, reach)
     return _dressed(axes, palette, "gap, %")
 
@@ -124,13 +151,22 @@ _KINDS = {"cumulative": draw_cumulative, "gap": draw_gap, "fractile": draw_rates
 _WITH_GAP = ("cumulative", "fractile")  # kinds with the fractile along the axis, so that the gap fits below
 
 
-def _draw(panel: Panel, found: KsCurves, kind: KsKind, palette: Palette) -> None:
-    _KINDS[kind](panel.main, found, palette=palette)
-    if kind in _WITH_GAP:
-        draw_gap(panel.strip, found, palette=palette)
+def _figure(
+    methods: Methods, labels: object, sample_weight: object, events: list[Event], kind: KsKind, dark: bool
+) -> Figure:
+    check_choice(kind, _KINDS, "kind")
+
+    def draw(panel: Panel, given: object, event: Event, palette: Palette) -> str:
+        found = ks_curves(given, labels, sample_weight=sample_weight, event=event)
+        _KINDS[kind](panel.main, found, palette=palette)
+        if kind in _WITH_GAP:
+            draw_gap(panel.strip, found, palette=palette)
+        return ""
+
+    return side_by_side(methods, draw, events, dark=dark, strip=kind in _WITH_GAP)
 
 
-def _draw_rates(axes: Axes, x: Any, found: KsCurves, palette: Palette) -> None:
+def _draw_rates(axes: Axes, x: Floats, found: KsCurves, palette: Palette) -> None:
     axes.plot(x, found.score, "--", color=palette.score, label=_PREDICTED)
     axes.plot(x, found.hit_rate, color=palette.truth, label=_OBSERVED)
     axes.fill_between(x, found.score, found.hit_rate, color=palette.truth, alpha=0.2, linewidth=0)
@@ -143,7 +179,7 @@ def _write_ks(axes: Axes, found: KsCurves, palette: Palette, *, low: bool = Fals
     axes.text(
         x,
         y,
-        f"KS {100 * found.ks:.2f} %\ncalibrated ≤ {100 * found.bound:.2f} %",
+        f"KS {METRICS['ks'].format(found.test.value)}\ncalibrated ≤ {METRICS['ks'].format(found.test.bound)}",
         transform=axes.transAxes,
         ha="right" if low else "left",
         va="bottom" if low else "top",

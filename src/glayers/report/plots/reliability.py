@@ -9,63 +9,70 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from glayers.arrays import Bools, Floats
-from glayers.metrics.old import corp, ece_of, smooth_ece_of
-from glayers.metrics.old.bins import Binning
-from glayers.report.curves import (
-    CorpReliability,
-    Reliability,
-    SmoothReliability,
-    corp_reliability,
-    event_name,
-    event_scores,
-    reliability,
-    smooth_reliability,
-)
-from glayers.report.plots.style import (
-    LIGHT,
-    Methods,
-    Palette,
-    Panel,
-    check_choice,
-    check_methods,
-    dress,
-    side_by_side,
-)
+from glayers.metrics import METRICS, Event, corp, ece, smooth_ece, top
+from glayers.metrics.binned import Binning
+from glayers.metrics.events import Scored, check_event
+from glayers.report.curves import Reliability, ReliabilityCurve, corp_reliability, reliability, smooth_reliability
+from glayers.report.plots.style import LIGHT, Methods, Palette, Panel, check_choice, dress, side_by_side
 
 ReliabilityKind: TypeAlias = Literal["equal_width", "equal_mass", "smooth", "corp"]
 
 
 def reliability_figure(
     methods: Methods,
-    labels: object,
-    weights: object = None,
+    labels: object = None,
     *,
+    sample_weight: object = None,
+    event: Event = top,
     dark: bool = False,
     kind: ReliabilityKind = "equal_width",
     n_bins: int = 15,
-    rank: int | None = None,
-    within: int | None = None,
-    class_: int | None = None,
 ) -> Figure:
-    """Reliability diagrams of the top class or of another event, with the number of rows below each."""
-    check_methods(methods)
+    """Draw the reliability diagrams of one or more methods, with the number of rows below each.
+
+    Parameters
+    ----------
+    methods
+        Array (n, k), `Predictions` or `Confidences` by name; one panel each.
+    labels
+        Class numbers (n,); left out with `Predictions` and `Confidences`.
+    sample_weight
+        Row weights (n,).
+    event
+        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
+    dark
+        Whether to draw light lines on a dark ground.
+    kind
+        "equal_width" or "equal_mass" bins, "smooth" (kernel) or "corp" (isotonic).
+    n_bins
+        The number of bins.
+
+    Returns
+    -------
+    Figure
+        Save it with `figure.savefig(path)`.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> figure = reliability_figure({"model": Confidences([0.9, 0.6, 0.8], [True, False, True])}, n_bins=5)
+    >>> len(figure.axes)  # the diagram, and the number of rows below it
+    2
+    """
     check_choice(kind, _KINDS, "kind")
 
-    def draw(panel: Panel, probabilities: object, palette: Palette) -> str:
-        scores, hits = event_scores(probabilities, labels, rank=rank, within=within, class_=class_)
-        draw_counts(panel.strip, reliability(scores, hits, weights, n_bins=n_bins), palette=palette)
-        return _KINDS[kind](panel.main, scores, hits, weights, n_bins, palette)
+    def draw(panel: Panel, given: object, event: Event, palette: Palette) -> str:
+        scored = check_event(given, labels, sample_weight, event=event)
+        draw_counts(panel.strip, reliability(scored, n_bins=n_bins), palette=palette)
+        return _KINDS[kind](panel.main, scored, n_bins, palette)
 
-    words = event_name(rank=rank, within=within, class_=class_)
-    named = {(name if words == "top class" else f"{name}, {words}"): given for name, given in methods.items()}
-    return side_by_side(list(named.items()), draw, dark=dark, strip=True)
+    return side_by_side(methods, draw, [event], dark=dark, strip=True)
 
 
 def draw_reliability(axes: Axes, found: Reliability, *, palette: Palette = LIGHT) -> Axes:
     """Draw one bar for every bin that holds a row, its band, and its means: a diamond where they leave the band."""
     bins: dict[str, Any] = {"x": found.low, "width": found.high - found.low, "align": "edge"}
-    edges = {"edgecolor": palette.background, "linewidth": 0.8}
+    edges: dict[str, Any] = {"edgecolor": palette.background, "linewidth": 0.8}
     axes.bar(**bins, height=found.accuracy, color=palette.truth, alpha=0.35, label="accuracy per bin", **edges)
     axes.bar(**bins, height=found.band_high - found.band_low, bottom=found.band_low, **palette.shade(found.level))
     inside = (found.band_low <= found.accuracy) & (found.accuracy <= found.band_high)
@@ -88,19 +95,15 @@ def draw_reliability(axes: Axes, found: Reliability, *, palette: Palette = LIGHT
     return _unit_square(axes, palette)
 
 
-def draw_smooth_reliability(axes: Axes, found: SmoothReliability, *, palette: Palette = LIGHT) -> Axes:
-    """Draw kernel-smoothed accuracy with the band of a calibrated model; the line is thin where rows are few."""
+def draw_reliability_curve(axes: Axes, found: ReliabilityCurve, *, palette: Palette = LIGHT) -> Axes:
+    """Draw a smoothed or isotonic curve with its band; a smoothed curve is thin where rows are few."""
     axes.fill_between(found.x, found.low, found.high, **palette.shade(found.level))
-    axes.plot(found.x, found.accuracy, color=palette.truth, linewidth=1.4, label="accuracy, smoothed")
-    thick = np.where(found.density >= np.quantile(found.density, 0.5), found.accuracy, np.nan)
-    axes.plot(found.x, thick, color=palette.truth, linewidth=3.2, solid_capstyle="round")
-    return _unit_square(axes, palette)
-
-
-def draw_corp_reliability(axes: Axes, found: CorpReliability, *, palette: Palette = LIGHT) -> Axes:
-    """Draw the isotonic accuracy with the band of a calibrated model."""
-    axes.fill_between(found.x, found.low, found.high, **palette.shade(found.level))
-    axes.plot(found.x, found.accuracy, color=palette.truth, linewidth=2.2, label="accuracy, isotonic")
+    if found.density is None:
+        axes.plot(found.x, found.accuracy, color=palette.truth, linewidth=2.2, label="accuracy, isotonic")
+    else:
+        axes.plot(found.x, found.accuracy, color=palette.truth, linewidth=1.4, label="accuracy, smoothed")
+        thick = np.where(found.density >= np.quantile(found.density, 0.5), found.accuracy, np.nan)
+        axes.plot(found.x, thick, color=palette.truth, linewidth=3.2, solid_capstyle="round")
     return _unit_square(axes, palette)
 
 
@@ -136,24 +139,22 @@ def _unit_square(axes: Axes, palette: Palette) -> Axes:
     return dress(axes, palette, x="confidence, %", y="accuracy, %", percent_axes="xy")
 
 
-def _draw_bins(
-    axes: Axes, scores: Floats, hits: Bools, weights: object, n_bins: int, palette: Palette, *, binning: Binning
-) -> str:
-    draw_reliability(axes, reliability(scores, hits, weights, n_bins=n_bins, binning=binning), palette=palette)
-    return f"ECE {100 * ece_of(scores, hits, weights, n_bins, binning):.2f} %"
+def _draw_bins(axes: Axes, scored: Scored, n_bins: int, palette: Palette, *, binning: Binning) -> str:
+    draw_reliability(axes, reliability(scored, n_bins=n_bins, binning=binning), palette=palette)
+    return f"ECE {METRICS['ece'].format(ece(scored, n_bins=n_bins, binning=binning))}"
 
 
-def _draw_smooth(axes: Axes, scores: Floats, hits: Bools, weights: object, _: int, palette: Palette) -> str:
-    draw_smooth_reliability(axes, smooth_reliability(scores, hits, weights), palette=palette)
-    return f"smooth ECE {100 * smooth_ece_of(scores, hits, weights):.2f} %"
+def _draw_smooth(axes: Axes, scored: Scored, _: int, palette: Palette) -> str:
+    draw_reliability_curve(axes, smooth_reliability(scored), palette=palette)
+    return f"smooth ECE {METRICS['smooth_ece'].format(smooth_ece(scored))}"
 
 
-def _draw_corp(axes: Axes, scores: Floats, hits: Bools, weights: object, _: int, palette: Palette) -> str:
-    draw_corp_reliability(axes, corp_reliability(scores, hits, weights), palette=palette)
-    return f"miscalibration {corp(scores, hits, weights).miscalibration:.4f}"
+def _draw_corp(axes: Axes, scored: Scored, _: int, palette: Palette) -> str:
+    draw_reliability_curve(axes, corp_reliability(scored), palette=palette)
+    return f"miscalibration {corp(scored).miscalibration:.4f}"
 
 
-_KINDS: dict[str, Callable[[Axes, Floats, Bools, object, int, Palette], str]] = {
+_KINDS: dict[str, Callable[[Axes, Scored, int, Palette], str]] = {
     "equal_width": partial(_draw_bins, binning="equal_width"),
     "equal_mass": partial(_draw_bins, binning="equal_mass"),
     "smooth": _draw_smooth,

@@ -19,6 +19,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from glayers.errors import BadPredictions
+from glayers.metrics import Event, top
 from glayers.report import shortened
 
 Methods: TypeAlias = Mapping[str, Any]
@@ -80,8 +81,6 @@ DARK = Palette(
     even="#20262f",
     over="#ffa35c",
 )
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (2, 1)))
 
 
 @contextmanager
@@ -212,26 +211,30 @@ def tidy(figure: Figure, panels: list[Panel], palette: Palette, *, columns: int 
     return figure
 
 
-def title(axes: Axes, name: str, below: str = "") -> None:
-    """Write the name of a panel and a line of numbers; a name is text, never a formula."""
-    lines = textwrap.wrap(shortened(name, _LONGEST_TITLE), _TITLE_WIDTH) + ([below] if below else [])
+def title(axes: Axes, name: str, *below: str) -> None:
+    """Write the name of a panel and lines below it; a name is text, never a formula."""
+    lines = textwrap.wrap(shortened(name, _LONGEST_TITLE), _TITLE_WIDTH) + [line for line in below if line]
     axes.set_title("\n".join(lines), parse_math=False)
 
 
 def side_by_side(
-    panels: Sequence[tuple[str, Any]],
-    draw: Callable[[Panel, Any, Palette], str],
+    methods: Methods,
+    draw: Callable[[Panel, Any, Event, Palette], str],
+    events: Sequence[Event] = (top,),
     *,
     dark: bool = False,
     strip: bool = False,
-    columns: int = 4,
 ) -> Figure:
-    """Draw one panel for each name; `draw` returns the second line of its title."""
+    """Draw one panel per method and event, the events of a method in one row; `draw` returns a line of the title."""
+    check_methods(methods)
+    columns = len(events) if len(events) > 1 else 4
+    shown = [(name, given, event) for name, given in methods.items() for event in events]
     with style(dark) as palette:
-        figure, places = grid(len(panels), palette, columns=columns, strip=strip)
-        for panel, (name, given) in zip(places, panels, strict=True):
-            title(panel.main, name, draw(panel, given, palette))
-        return tidy(figure, places, palette, columns=columns)
+        figure, panels = grid(len(shown), palette, columns=columns, strip=strip)
+        for panel, (name, given, event) in zip(panels, shown, strict=True):
+            about = "" if len(events) == 1 and event == top else event.name
+            title(panel.main, name, about, draw(panel, given, event, palette))
+        return tidy(figure, panels, palette, columns=columns)
 
 
 def check_methods(methods: Methods, least: int = 1) -> None:

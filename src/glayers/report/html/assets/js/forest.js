@@ -1,4 +1,4 @@
-// Paired differences -> one line a method: the difference from another, and its interval.
+// Paired differences -> one line per method: the difference from another, and its interval.
 
 function forestSpec(metric, against) {
   const found = data.differences.filter((one) => one.metric === metric && one.against === against);
@@ -6,15 +6,15 @@ function forestSpec(metric, against) {
   const margin = 0.06 * (Math.max(...ends) - Math.min(...ends) || 1);
   const significant = found.filter((one) => one.significant).length;
   return {
-    title: `${data.headings[metric]}, method minus ${against}`,
+    title: `${data.metrics[metric].label}, method minus ${against}`,
     summary: `${significant} of ${found.length} differences are significant.`,
     height: () => 62 + 34 * found.length,
     frame: (width, height, x, y) => frame(width, height, x, y, Math.min(150, 0.38 * width)),
     nearest: [0, 1],
     x: {
       range: [Math.min(...ends) - margin, Math.max(...ends) + margin],
-      label: SHARES.has(metric) ? "difference in percentage points" : "difference",
-      text: () => (value) => Number(((SHARES.has(metric) ? 100 : 1) * value).toPrecision(2)).toString(),
+      label: isPercent(metric) ? "difference in percentage points" : "difference",
+      text: () => (value) => Number(((isPercent(metric) ? 100 : 1) * value).toPrecision(2)).toString(),
     },
     y: { range: [found.length - 0.5, -0.5], hidden: true },
     marks: [stretch(0, -0.5, 0, found.length - 0.5, "ideal"), ...found.flatMap(forestLine)],
@@ -23,7 +23,7 @@ function forestSpec(metric, against) {
       headings: ["method", "difference", "from", "to", "p-value", "significant"],
       lines: found.map((one) => [
         one.method, metricText(metric, one.difference), metricText(metric, one.low), metricText(metric, one.high),
-        chance(one.p_value), one.significant ? "yes" : "no",
+        pText(one.p_value), one.significant ? "yes" : "no",
       ]),
     },
   };
@@ -40,6 +40,6 @@ const forestLine = (one, place) => [
 ];
 
 function forestText(one) {
-  const by = `${metricText(one.metric, one.difference)}, ${percent(data.level, 0)} interval ${metricText(one.metric, one.low)} to ${metricText(one.metric, one.high)}`;
-  return `${one.method}: ${by}, ${chance(one.p_value)}${one.significant ? ", significant" : ", not told apart"}`;
+  const by = `${metricText(one.metric, one.difference)}, ${levelText} interval ${metricText(one.metric, one.low)} to ${metricText(one.metric, one.high)}`;
+  return `${one.method}: ${by}, ${pText(one.p_value)}${one.significant ? ", significant" : ", not significant"}`;
 }

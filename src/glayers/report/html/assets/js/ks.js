@@ -1,10 +1,10 @@
 // KS curves of one event -> the cumulative curves, their gap, and their slopes.
 
 const CUMULATIVE = { curves: "both curves", gap: "their gap and its bound" };
-const DENSITY = { fractile: "share of rows, unsure to sure", score: "probability given" };
+const DENSITY = { fractile: "fraction of rows, lowest first", score: "predicted probability" };
 
-const ksSummary = (ks) =>
-  `KS ${finePercent(ks.ks)}, ${chance(ks.p_value)}; a calibrated model stays below ${finePercent(ks.bound)} in ${percent(data.level, 0)} of samples.`;
+const ksSummary = ({ test }) =>
+  `KS ${percent(test.value)}, ${pText(test.p_value)}; a calibrated model stays below ${percent(test.bound)} in ${levelText} of samples.`;
 
 function cumulativeSpec(method, event, view) {
   const { ks } = data.curves[method][event.key];
@@ -13,39 +13,39 @@ function cumulativeSpec(method, event, view) {
     title: `${method}, ${event.label}`,
     summary: ksSummary(ks),
     table: {
-      headings: ["share of rows", "claimed so far", "happened so far", "gap"],
-      lines: ks.fractile.map((x, i) => [x, ks.cumulative_score[i], ks.cumulative_hits[i], gaps[i]].map(finePercent)),
+      headings: ["fraction of rows", "predicted, cumulative", "observed, cumulative", "gap"],
+      lines: ks.fractile.map((x, i) => [x, ks.cumulative_score[i], ks.cumulative_hits[i], gaps[i]].map(percent)),
     },
   };
   const text = (i) =>
-    `lowest ${percent(ks.fractile[i])} of rows: claimed ${finePercent(ks.cumulative_score[i])}, ` +
-    `happened ${finePercent(ks.cumulative_hits[i])}, gap ${finePercent(gaps[i])}`;
+    `lowest ${percent(ks.fractile[i])} of rows: predicted ${percent(ks.cumulative_score[i])}, ` +
+    `observed ${percent(ks.cumulative_hits[i])}, gap ${percent(gaps[i])}`;
   return { ...shared, ...(view === "gap" ? gapView(ks, gaps, text) : curvesView(ks, text)) };
 }
 
 function curvesView(ks, text) {
-  const [claimed, happened] = [ks.cumulative_score, ks.cumulative_hits];
+  const [predicted, observed] = [ks.cumulative_score, ks.cumulative_hits];
   const at = ks.fractile[ks.where];
-  const [low, high] = [claimed.map((value) => Math.max(0, value - ks.bound)), claimed.map((value) => value + ks.bound)];
+  const [low, high] = [predicted.map((value) => Math.max(0, value - ks.test.bound)), predicted.map((value) => value + ks.test.bound)];
   return {
-    x: { range: [0, 1], label: "share of rows, unsure to sure" },
-    y: { range: [0, Math.max(high.at(-1), happened.at(-1), 1e-6)] },
+    x: { range: [0, 1], label: "fraction of rows, lowest first" },
+    y: { range: [0, Math.max(high.at(-1), observed.at(-1), 1e-6)] },
     marks: [
       band(ks.fractile, low, high),
-      line(ks.fractile, claimed, "said"),
-      line(ks.fractile, happened, "true"),
-      stretch(at, claimed[ks.where], at, happened[ks.where], "gap"),
+      line(ks.fractile, predicted, "said"),
+      line(ks.fractile, observed, "true"),
+      stretch(at, predicted[ks.where], at, observed[ks.where], "gap"),
     ],
-    points: ks.fractile.map((x, i) => ({ x, y: happened[i], text: text(i) })),
+    points: ks.fractile.map((x, i) => ({ x, y: observed[i], text: text(i) })),
   };
 }
 
 function gapView(ks, gaps, text) {
-  const reach = 1.08 * Math.max(ks.bound, ks.ks, 1e-6);
+  const reach = 1.08 * Math.max(ks.test.bound, ks.test.value, 1e-6);
   return {
-    x: { range: [0, 1], label: "share of rows, unsure to sure" },
+    x: { range: [0, 1], label: "fraction of rows, lowest first" },
     y: { range: [-reach, reach] },
-    marks: [box(0, -ks.bound, 1, ks.bound, "band"), stretch(0, 0, 1, 0, "ideal"), line(ks.fractile, gaps, "said")],
+    marks: [box(0, -ks.test.bound, 1, ks.test.bound, "band"), stretch(0, 0, 1, 0, "ideal"), line(ks.fractile, gaps, "said")],
     points: ks.fractile.map((x, i) => ({ x, y: gaps[i], text: text(i) })),
   };
 }
@@ -56,21 +56,21 @@ function densitySpec(method, event, view) {
   const far = Math.max(...ks.score, ...ks.hit_rate);
   const gap = ks.score.map((value, i) => Math.abs(value - ks.hit_rate[i]));
   const widest = gap.indexOf(Math.max(...gap));
-  const where = view === "score" ? "" : `at ${percent(xs[widest])} of the rows, `;
+  const where = view === "score" ? "where " : `at ${percent(xs[widest])} of the rows: `;
   return {
     title: `${method}, ${event.label}`,
-    summary: `Furthest apart ${where}where it says ${percent(ks.score[widest])} and truly about ${percent(ks.hit_rate[widest])} happen.`,
+    summary: `Largest difference ${where}predicted ${percent(ks.score[widest])}, observed about ${percent(ks.hit_rate[widest])}.`,
     x: { range: [Math.min(xs[0], 0), view === "score" ? far : 1], label: DENSITY[view] },
     y: { range: [0, far] },
     marks: [line(xs, ks.score, "said"), line(xs, ks.hit_rate, "true")],
     points: xs.map((x, i) => ({
       x,
       y: ks.hit_rate[i],
-      text: `lowest ${percent(ks.fractile[i])} of rows end here: says ${finePercent(ks.score[i])}, truly about ${finePercent(ks.hit_rate[i])}`,
+      text: `at ${percent(ks.fractile[i])} of the rows: predicted ${percent(ks.score[i])}, observed about ${percent(ks.hit_rate[i])}`,
     })),
     table: {
-      headings: ["share of rows", "probability given", "happened, smoothed"],
-      lines: ks.fractile.map((x, i) => [x, ks.score[i], ks.hit_rate[i]].map(finePercent)),
+      headings: ["fraction of rows", "predicted", "observed, smoothed"],
+      lines: ks.fractile.map((x, i) => [x, ks.score[i], ks.hit_rate[i]].map(percent)),
     },
   };
 }

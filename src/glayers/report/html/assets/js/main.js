@@ -26,7 +26,7 @@ const eventShown = () => eventNamed(byId("event").value);
 function mapsShown() {
   const method = byId("method").value;
   const known = data.events.filter(({ key }) => data.maps[method][key]);
-  const top = known.find(({ key }) => key === "rank-1");
+  const top = data.events[0];
   const other = known.includes(eventShown()) && eventShown() !== top ? eventShown() : known.find((event) => event !== top);
   return [top, other].map((event) => mapSpec(method, event));
 }
@@ -70,7 +70,7 @@ function start() {
   if (calibrated.length) {
     fillSelect("method", named(calibrated), data.chosen);
     const metrics = [...new Set(data.differences.map(({ metric }) => metric))];
-    fillSelect("metric", metrics.map((key) => ({ key, label: data.headings[key] })));
+    fillSelect("metric", metrics.map((key) => ({ key, label: data.metrics[key].label })));
     fillSelect("against", named(data.methods));
   } else {
     byId("method-label").hidden = true;

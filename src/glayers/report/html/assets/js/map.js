@@ -1,4 +1,4 @@
-// What a probability becomes -> the calibration map of the top class or of one class.
+// Probabilities before and after -> the calibration map of the top class or of one class.
 
 function mapSpec(method, event) {
   const map = data.maps[method][event.key];
@@ -7,19 +7,19 @@ function mapSpec(method, event) {
   const widest = sizes.indexOf(Math.max(...sizes));
   return {
     title: `${method}, ${event.label}`,
-    summary: `Moved most: ${percent(map.before[widest])} becomes ${percent(map.after[widest])}.`,
+    summary: `Largest change: ${percent(map.before[widest])} becomes ${percent(map.after[widest])}.`,
     x: { range: [0, 1], label: "probability before" },
     y: { range: [0, 1] },
     marks: [stretch(0, 0, 1, 1, "ideal"), band(map.before, map.low, map.high), line(map.before, map.after, "said")],
     points: map.before.map((x, i) => ({
       x,
       y: map.after[i],
-      text: `${percent(x)} becomes ${percent(map.after[i])}, mostly ${percent(map.low[i])} to ${percent(map.high[i])}; ${rows(map.count[i])}`,
+      text: `${percent(x)} becomes ${percent(map.after[i])}, middle 80 % of rows ${percent(map.low[i])} to ${percent(map.high[i])}; ${rows(map.count[i])}`,
     })),
     table: {
       headings: ["before", "after, median", "10 %", "90 %", "rows"],
       lines: map.before.map((x, i) => [
-        ...[x, map.after[i], map.low[i], map.high[i]].map(finePercent), Math.round(map.count[i]).toLocaleString("en"),
+        ...[x, map.after[i], map.low[i], map.high[i]].map(percent), Math.round(map.count[i]).toLocaleString("en"),
       ]),
     },
   };

@@ -1,4 +1,4 @@
-// Gaps of every two classes -> a heat map of who is given too much where whom is predicted.
+// Gaps of every two classes -> a heat map of over- and under-prediction by predicted class.
 
 // Names stand beside the matrix, and aslant below it, where they take less room.
 const BELOW = 0.85;
@@ -7,14 +7,14 @@ const matrixRoom = (width) => Math.min(104, 0.28 * width);
 function matrixSpec(method) {
   const { names, methods, of } = data.matrix;
   const { gap, deviation, predicted } = methods[method];
-  const cells = names.flatMap((_, i) => names.map((_, j) => ({ i, j, gap: gap[i][j], chance: deviation[i][j] })))
+  const cells = names.flatMap((_, i) => names.map((_, j) => ({ i, j, gap: gap[i][j], noise: deviation[i][j] })))
     .filter((cell) => cell.gap !== null);
   const strongest = Math.max(...Object.values(methods).flatMap((other) => other.gap.flat()).map((value) => Math.abs(value ?? 0)));
   const widest = cells.reduce((best, cell) => (Math.abs(cell.gap) > Math.abs(best.gap) ? cell : best), cells[0]);
-  const text = ({ i, j, gap: by, chance: noise }) =>
-    `${names[i]} is predicted (${rows(predicted[i])}), ${names[j]} is given ${points(by)} too ${by > 0 ? "much" : "little"}` +
-    (noise > 0 ? `, ${(Math.abs(by) / noise).toFixed(1)} times what chance does` : "");
-  const shown = names.length < of ? `${names.length} of ${of.toLocaleString("en")} classes, those predicted most. ` : "";
+  const text = ({ i, j, gap: by, noise }) =>
+    `${names[i]} is predicted (${rows(predicted[i])}), the probability of ${names[j]} is ${points(by)} too ${by > 0 ? "high" : "low"}` +
+    (noise > 0 ? `, ${(Math.abs(by) / noise).toFixed(1)} standard deviations` : "");
+  const shown = names.length < of ? `${names.length} of ${of.toLocaleString("en")} classes, those predicted most often. ` : "";
   return {
     title: method,
     summary: `${shown}Largest: where ${text(widest)}.`,
@@ -28,7 +28,7 @@ function matrixSpec(method) {
     points: cells.map((cell) => ({ x: cell.j, y: cell.i, text: `Where ${text(cell)}` })),
     table: {
       headings: ["predicted", ...names],
-      lines: names.map((name, i) => [name, ...gap[i].map((value) => (value === null ? "never" : finePercent(value)))]),
+      lines: names.map((name, i) => [name, ...gap[i].map((value) => (value === null ? "never" : percent(value)))]),
     },
   };
 }

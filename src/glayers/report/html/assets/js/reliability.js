@@ -2,9 +2,9 @@
 
 const KINDS = {
   equal_width: "bins of equal width",
-  equal_mass: "bins of equal size",
+  equal_mass: "bins with equal numbers of rows",
   smooth: "a smooth curve",
-  corp: "a curve that never falls (CORP)",
+  corp: "isotonic regression (CORP)",
 };
 
 function reliabilitySpec(method, event, kind) {
@@ -13,8 +13,8 @@ function reliabilitySpec(method, event, kind) {
   const drawn = shape.confidence ? binnedReliability(shape) : curvedReliability(shape);
   return {
     title: `${method}, ${event.label}`,
-    summary: `Says ${percent(curve.says)} on average, happened ${percent(curve.happened)}; ${drawn.outside}.`,
-    x: { range: [0, 1], label: "probability it was given" },
+    summary: `Mean prediction ${percent(curve.predicted)}, observed ${percent(curve.observed)}; ${drawn.outside}.`,
+    x: { range: [0, 1], label: "predicted probability" },
     y: { range: [0, 1] },
     ...drawn,
     marks: [stretch(0, 0, 1, 1, "ideal"), ...drawn.marks],
@@ -36,10 +36,10 @@ function binnedReliability(bins) {
     ],
     points: places.map((i) => ({ x: bins.confidence[i], y: bins.accuracy[i], text: binText(bins, i) })),
     table: {
-      headings: ["from", "to", "rows", "mean probability", "happened", "band from", "band to"],
+      headings: ["from", "to", "rows", "predicted", "observed", "band from", "band to"],
       lines: places.map((i) => [
-        finePercent(bins.low[i]), finePercent(bins.high[i]), Math.round(bins.count[i]).toLocaleString("en"),
-        finePercent(bins.confidence[i]), finePercent(bins.accuracy[i]), finePercent(bins.band_low[i]), finePercent(bins.band_high[i]),
+        percent(bins.low[i]), percent(bins.high[i]), Math.round(bins.count[i]).toLocaleString("en"),
+        percent(bins.confidence[i]), percent(bins.accuracy[i]), percent(bins.band_low[i]), percent(bins.band_high[i]),
       ]),
     },
   };
@@ -47,8 +47,8 @@ function binnedReliability(bins) {
 
 function binText(bins, i) {
   return (
-    `${percent(bins.low[i])} to ${percent(bins.high[i])}, ${rows(bins.count[i])}: says ${percent(bins.confidence[i])}, ` +
-    `happened ${percent(bins.accuracy[i])}; a calibrated model ${percent(bins.band_low[i])} to ${percent(bins.band_high[i])}`
+    `${percent(bins.low[i])} to ${percent(bins.high[i])}, ${rows(bins.count[i])}: predicted ${percent(bins.confidence[i])}, ` +
+    `observed ${percent(bins.accuracy[i])}; a calibrated model ${percent(bins.band_low[i])} to ${percent(bins.band_high[i])}`
   );
 }
 
@@ -60,18 +60,18 @@ function curvedReliability(curve) {
     ? [band(curve.x, curve.x.map(() => 0), curve.density.map((value) => (0.18 * value) / most))]
     : [];
   return {
-    outside: `${percent(far.length / places.length, 0)} of the curve lies outside the band`,
+    outside: `${percent(far.length / places.length)} of the curve lies outside the band`,
     marks: [...counts, band(curve.x, curve.low, curve.high), line(curve.x, curve.accuracy, "true")],
     points: places.map((i) => ({
       x: curve.x[i],
       y: curve.accuracy[i],
       text:
-        `says ${percent(curve.x[i])}, happened ${percent(curve.accuracy[i])}; ` +
+        `predicted ${percent(curve.x[i])}, observed ${percent(curve.accuracy[i])}; ` +
         `a calibrated model ${percent(curve.low[i])} to ${percent(curve.high[i])}`,
     })),
     table: {
-      headings: ["probability", "happened", "band from", "band to"],
-      lines: places.map((i) => [curve.x[i], curve.accuracy[i], curve.low[i], curve.high[i]].map(finePercent)),
+      headings: ["predicted", "observed", "band from", "band to"],
+      lines: places.map((i) => [curve.x[i], curve.accuracy[i], curve.low[i], curve.high[i]].map(percent)),
     },
   };
 }
