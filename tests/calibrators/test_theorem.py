@@ -26,6 +26,8 @@ every_world = pytest.mark.parametrize("world", WORLDS)
 # to 1.1, the default recipe 0.7 to 2.2 in 24 of 25 and 2.7 once.
 ALLOWED = 2.2
 
+# Enough rows to judge by: uncalibrated logits exceed the bound many times over.
+MANY = 6_000
 # Where f is far from the truth, the default number of epochs ends a fit that is still improving.
 LOSSES: tuple[Literal["brier", "log"], ...] = ("brier", "log")
 PATIENT: dict[str, Any] = {"random_state": 0, "max_epochs": 100}
@@ -44,7 +46,7 @@ def fitted(world: str, rows: int, seed: int = 1) -> GLayers:
 
 
 def fresh(world: str) -> Sample:
-    return rows_of(world, 10_000, seed=2)
+    return rows_of(world, MANY, seed=2)
 
 
 def kl_of(world: str, rows: int, seed: int = 1) -> float:
@@ -56,28 +58,24 @@ def uncalibrated(logits: Numbers) -> Numbers:
 
 
 @every_world
-def test_predictions_approach_the_truth_as_rows_grow(world: str) -> None:
-    seen = rows_of(world, 10_000, seed=1)
+def test_predictions_approach_the_truth_as_rows_grow_and_every_event_is_calibrated_at_once(world: str) -> None:
+    seen = rows_of(world, MANY, seed=1)
     temperature = TemperatureScaling().fit(seen.logits, seen.labels)
     by_temperature = divergence(fresh(world).truth, temperature.predict_proba(fresh(world).logits))
     # One draw of 1,000 rows may be a lucky one.
-    few, many = float(np.mean([kl_of(world, 1_000, seed) for seed in (1, 3, 4)])), kl_of(world, 10_000)
+    few, many = float(np.mean([kl_of(world, 1_000, seed) for seed in (1, 3, 4)])), kl_of(world, MANY)
     assert many < 0.7 * few
     assert many < 0.15 * by_temperature
-
-
-def test_thirty_thousand_rows_come_closer_still() -> None:
-    world = "crossed, 3 classes"
-    assert kl_of(world, 30_000) < 0.7 * kl_of(world, 10_000)
-
-
-@every_world
-def test_every_event_is_calibrated_at_once(world: str) -> None:
-    calibrated = ks_in_bounds(fitted(world, 10_000).predict_proba(fresh(world).logits), fresh(world).labels)
+    calibrated = ks_in_bounds(fitted(world, MANY).predict_proba(fresh(world).logits), fresh(world).labels)
     before = ks_in_bounds(uncalibrated(fresh(world).logits), fresh(world).labels)
     assert max(calibrated.values()) < ALLOWED, calibrated
     assert max(before.values()) > 2 * ALLOWED, "the test could not fail"
     assert max(ks_in_bounds(fresh(world).truth, fresh(world).labels).values()) < 1.5, "the truth would not pass"
+
+
+def test_three_times_the_rows_come_closer_still() -> None:
+    world = "crossed, 3 classes"
+    assert kl_of(world, 3 * MANY) < 0.7 * kl_of(world, MANY)
 
 
 # Two of these are a temperature away from the truth; that g-layers then return it is right, and said.
@@ -85,7 +83,7 @@ def test_every_event_is_calibrated_at_once(world: str) -> None:
 @pytest.mark.parametrize("network", ["half-trained", "badly trained", "overconfident"])
 def test_it_does_not_matter_how_well_f_was_trained(network: str) -> None:
     rng = np.random.default_rng(0)
-    informative = rng.normal(size=(20_000, 5)) * 2
+    informative = rng.normal(size=(2 * MANY, 5)) * 2
     labels = draw(softmax(informative), rng)
     noise = rng.normal(size=informative.shape)
     logits = {
@@ -93,8 +91,8 @@ def test_it_does_not_matter_how_well_f_was_trained(network: str) -> None:
         "badly trained": 2 * informative @ rng.normal(size=(5, 5)) / np.sqrt(5) + 3 * noise,
         "overconfident": 6 * informative + 6 * noise,
     }[network]
-    g = GLayers(**PATIENT).fit(logits[:10_000], labels[:10_000])
-    judged, truth = logits[10_000:], labels[10_000:]
+    g = GLayers(**PATIENT).fit(logits[:MANY], labels[:MANY])
+    judged, truth = logits[MANY:], labels[MANY:]
     calibrated = ks_in_bounds(g.predict_proba(judged), truth)
     assert max(calibrated.values()) < ALLOWED, calibrated
     assert max(ks_in_bounds(softmax(judged), truth).values()) > 2 * ALLOWED
@@ -102,7 +100,8 @@ def test_it_does_not_matter_how_well_f_was_trained(network: str) -> None:
 
 @pytest.mark.parametrize("world", ["by class, 4 classes", "crossed, 3 classes", "one logit"])
 def test_least_squares_leads_to_the_same_predictions(world: str) -> None:
-    seen, judged = rows_of(world, 10_000, seed=1), fresh(world)
+    # Least squares learn more slowly: fewer rows would leave more of the sampling error.
+    seen, judged = rows_of(world, 10_000, seed=1), rows_of(world, 10_000, seed=2)
     squares, logs = (
         GLayers(loss=loss, **PATIENT).fit(seen.logits, seen.labels).predict_proba(judged.logits) for loss in LOSSES
     )
@@ -117,8 +116,8 @@ def test_the_papers_recipe_reads_what_softmax_throws_away() -> None:
     def by_level(z: Numbers) -> Numbers:
         return (z - z.mean(axis=1, keepdims=True)) * (1 + np.tanh(z.mean(axis=1, keepdims=True)))
 
-    seen, judged = sample(by_level, 3, 10_000, seed=1), sample(by_level, 3, 5_000, seed=2)
-    settings: dict[str, Any] = {"recipe": "paper", "learning_rate": 3e-3, "weight_decay": 0.0, "max_epochs": 12}
+    seen, judged = sample(by_level, 3, MANY, seed=1), sample(by_level, 3, 5_000, seed=2)
+    settings: dict[str, Any] = {"recipe": "paper", "learning_rate": 3e-3, "weight_decay": 0.0, "max_epochs": 20}
     paper = GLayers(random_state=0, **settings).fit(seen.logits, seen.labels)
     temperature = TemperatureScaling().fit(seen.logits, seen.labels)
     by_paper = divergence(judged.truth, paper.predict_proba(judged.logits))

@@ -1,5 +1,7 @@
 """The inverse temperature: the optimum others find, at any scale and precision; where there is none, it says so."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -213,7 +215,8 @@ def test_any_number_of_threads_gives_the_same_bytes(monkeypatch: pytest.MonkeyPa
 def test_threads_are_the_cores_or_fewer_where_the_environment_says_so(
     monkeypatch: pytest.MonkeyPatch, limit: str, threads: int
 ) -> None:
-    monkeypatch.setattr(arrays, "_cores", lambda: 3)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setenv("OMP_NUM_THREADS", limit)
     assert arrays.available_threads() == threads
 

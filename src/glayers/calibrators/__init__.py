@@ -1,11 +1,15 @@
-"""Held-out logits and labels -> a fitted map that makes probabilities true.
+"""Held-out logits and labels -> a fitted map that calibrates probabilities. All calibrators by name.
 
-No class needs torch to be imported, to be loaded from a file or to predict; some need it to fit.
+Importing, loading and predicting never need torch; some methods need it to fit. A new calibrator is one module with
+`methods` on its class, an import and an entry in `__all__` here, and one in the `__all__` of the package.
 """
+
+from collections.abc import Callable
+from functools import partial
 
 from glayers.calibrators.artifact import load
 from glayers.calibrators.auto import AutoCalibrator
-from glayers.calibrators.base import Calibrator
+from glayers.calibrators.base import Calibrator, Method
 from glayers.calibrators.binary import BetaCalibration, PlattScaling
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
@@ -17,29 +21,37 @@ from glayers.calibrators.nonparametric import (
     SplineCalibration,
 )
 from glayers.calibrators.order_preserving import OrderPreserving
-from glayers.calibrators.registry import CALIBRATORS
-from glayers.calibrators.registry import METHODS as METHODS
 from glayers.calibrators.shared_g_layers import SharedGLayers
 from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 
-__all__ = [
+__all__ = [  # noqa: RUF022  (tables list the methods in this order)
     "CALIBRATORS",
-    "AutoCalibrator",
-    "BayesianBinning",
-    "BetaCalibration",
     "Calibrator",
-    "DirichletCalibration",
+    "load",
+    "AutoCalibrator",
+    "TemperatureScaling",
     "EnsembleTemperatureScaling",
-    "GLayers",
-    "HistogramBinning",
-    "IsotonicCalibration",
+    "VectorScaling",
     "MatrixScaling",
+    "DirichletCalibration",
+    "GLayers",
+    "SharedGLayers",
     "OrderPreserving",
     "PlattScaling",
+    "BetaCalibration",
+    "IsotonicCalibration",
+    "HistogramBinning",
+    "BayesianBinning",
     "ScalingBinning",
-    "SharedGLayers",
     "SplineCalibration",
-    "TemperatureScaling",
-    "VectorScaling",
-    "load",
 ]
+
+# The classes by name; a saved file may name only these.
+CLASSES: dict[str, type[Calibrator]] = {name: globals()[name] for name in __all__[3:]}
+METHODS: dict[str, Method] = {method.name: method for each in CLASSES.values() for method in each.methods}
+# Call an entry for an unfitted calibrator, with further settings if needed: CALIBRATORS["g-layers"](n_layers=1).
+CALIBRATORS: dict[str, Callable[..., Calibrator]] = {
+    method.name: partial(each, **method.settings) if method.settings else each
+    for each in CLASSES.values()
+    for method in each.methods
+}

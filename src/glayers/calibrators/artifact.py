@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, BinaryIO, get_origin
+from typing import Any, get_origin
 
 import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
+from glayers import calibrators
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, Diagnostics
-from glayers.calibrators.registry import CLASSES
 from glayers.errors import BadFile, GlayersError
 from glayers.files import write_whole
 from glayers.maps.structure import chain_of, structure_of
@@ -29,10 +29,7 @@ FORMAT = 1
 METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several
 LONGEST_HEADER = 2**24  # 16 MB: enough for names and label counts of some hundred thousand classes
 LARGEST_FILE = 2**32  # 4 GB: ten times the g-layers of 1,000 classes with ten members
-_FACTS = {
-    *("format", "calibrator", "settings", "structure", "n_logits", "n_classes"),
-    *("class_names", "diagnostics", "kept", "versions"),
-}
+_FACTS = "format calibrator settings structure n_logits n_classes class_names diagnostics kept versions"
 # The JSON type of each diagnostic: a tuple is a list there.
 _DIAGNOSTICS: dict[str, Any] = {
     each.name: list if get_origin(each.type) is tuple else each.type for each in fields(Diagnostics)
@@ -45,7 +42,7 @@ _DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator in one step. Refuse what a file cannot hold before anything is written."""
     name = type(calibrator).__name__
-    if CLASSES.get(name) is not type(calibrator):
+    if calibrators.CLASSES.get(name) is not type(calibrator):
         raise GlayersError(
             f"{name} is not a calibrator of glayers, so `load` could not read it: keep it in memory, "
             f"or write its numbers, `map_.parameters()`, to a file of your own"
@@ -57,7 +54,7 @@ def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> No
         _calibrator_of(json.loads(_json(facts)), arrays)
     except BadFile as error:
         raise GlayersError(f"not saved, because it could not be loaded again: {error}") from error
-    if _header_length(data) > LONGEST_HEADER:
+    if int.from_bytes(data[:8], "little") > LONGEST_HEADER:
         raise GlayersError(f"settings and names take more than {LONGEST_HEADER} bytes: shorten the class names")
     if len(data) > LARGEST_FILE:
         raise GlayersError(f"the map takes more than {LARGEST_FILE} bytes: fit fewer members or smaller layers")
@@ -103,7 +100,11 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
         facts = json.loads(text)
         if type(facts) is not dict:
             raise BadFile(f"its facts must be a JSON object; got {facts!r:.60}")
-        _check_format(facts)
+        number = facts.get("format")
+        if type(number) is not int or number < 1:
+            raise BadFile(f"its format must be a whole number from 1; got {number!r:.60}")
+        if number > FORMAT:
+            raise BadFile(f"has format {number}, and this glayers reads up to {FORMAT}: pip install --upgrade glayers")
         if facts.pop("sha256", None) != checksum(facts, arrays):
             raise BadFile(f"its contents do not match their checksum; {_DAMAGED}")
         return _calibrator_of(facts, arrays)
@@ -138,7 +139,7 @@ def _facts_of(calibrator: Calibrator) -> dict[str, Any]:
 
 def _calibrator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Calibrator:
     """Build the calibrator again, and refuse whatever does not fit together."""
-    _check_names(facts, _FACTS, "fact")
+    _check_names(facts, set(_FACTS.split()), "fact")
     n_logits, n_classes = (_of_type(facts, name, int) for name in ("n_logits", "n_classes"))
     if n_logits < 1 or n_classes != max(2, n_logits):
         raise BadFile(f"{n_logits} logits and {n_classes} classes do not go together")
@@ -150,11 +151,11 @@ def _calibrator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Cal
     name, settings = _of_type(facts, "calibrator", str), _of_type(facts, "settings", dict)
     chain = chain_of(facts["structure"], arrays, n_logits)
     class_names, kept = _class_names(facts["class_names"], n_classes), _of_type(facts, "kept", dict)
-    if name not in CLASSES:
-        raise BadFile(f"unknown calibrator {name!r:.60}; known are {', '.join(sorted(CLASSES))}")
-    _check_names(settings, set(CLASSES[name]._get_param_names()), f"setting of {name}")
-    _check_names(kept, set(CLASSES[name]._kept), f"kept attribute of {name}")
-    new = CLASSES[name](**settings)
+    if name not in calibrators.CLASSES:
+        raise BadFile(f"unknown calibrator {name!r:.60}; known are {', '.join(sorted(calibrators.CLASSES))}")
+    _check_names(settings, set(calibrators.CLASSES[name]._get_param_names()), f"setting of {name}")
+    _check_names(kept, set(calibrators.CLASSES[name]._kept), f"kept attribute of {name}")
+    new = calibrators.CLASSES[name](**settings)
     for attribute, value in {"map_": chain, "diagnostics_": diagnostics, **kept}.items():
         setattr(new, attribute, value)
     new._set_facts(n_logits, class_names, versions)
@@ -187,14 +188,6 @@ def _check_names(given: Mapping[str, Any], expected: set[str], what: str) -> Non
         raise BadFile(f"the {what} {missing[0]!r} is missing")
     if unknown:
         raise BadFile(f"unknown {what} {unknown[0]!r:.60}; known are {', '.join(sorted(expected)) or 'none'}")
-
-
-def _check_format(facts: Mapping[str, Any]) -> None:
-    number = facts.get("format")
-    if type(number) is not int or number < 1:
-        raise BadFile(f"its format must be a whole number from 1; got {number!r:.60}")
-    if number > FORMAT:
-        raise BadFile(f"has format {number}, and this glayers reads up to {FORMAT}: pip install --upgrade glayers")
 
 
 def _of_type(facts: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
@@ -245,11 +238,23 @@ def _json(facts: Mapping[str, Any]) -> str:
 
 def _facts_and_bytes(path: Path) -> tuple[str, bytes]:
     """Return the facts as text and all bytes of a file. Of a file that is not ours, read no more than the header."""
-    with _opened(path) as stream:
+    for wrong, problem in (
+        (path.is_dir(), "is a directory; give one file in it"),
+        (not path.exists(), "there is no such file; check the path"),
+        (not path.is_file(), "is not a regular file; copy its contents to one"),
+    ):
+        if wrong:
+            raise BadFile(problem)
+    try:
+        opened = path.open("rb")
+    except OSError as error:
+        raise BadFile(f"cannot be opened ({error.strerror}); check that you may read it") from error
+    with opened as stream:
         size, beginning = os.fstat(stream.fileno()).st_size, stream.read(8)
-        if len(beginning) < 8 or _header_length(beginning) > min(size - 8, LONGEST_HEADER):
+        length = int.from_bytes(beginning, "little")
+        if len(beginning) < 8 or length > min(size - 8, LONGEST_HEADER):
             raise BadFile(f"does not begin as a safetensors file does; {_DAMAGED}")
-        header = json.loads(stream.read(_header_length(beginning)).decode())
+        header = json.loads(stream.read(length).decode())
         metadata = header.get("__metadata__") if type(header) is dict else None
         text = metadata.get(METADATA) if type(metadata) is dict else None
         if type(text) is not str:
@@ -258,20 +263,3 @@ def _facts_and_bytes(path: Path) -> tuple[str, bytes]:
             raise BadFile(f"takes {size} bytes, and no calibrator takes more than {LARGEST_FILE}; {_DAMAGED}")
         stream.seek(0)
         return text, stream.read(size)
-
-
-def _opened(path: Path) -> BinaryIO:
-    if path.is_dir():
-        raise BadFile("is a directory; give one file in it")
-    if not path.exists():
-        raise BadFile("there is no such file; check the path")
-    if not path.is_file():
-        raise BadFile("is not a regular file; copy its contents to one")
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise BadFile(f"cannot be opened ({error.strerror}); check that you may read it") from error
-
-
-def _header_length(data: bytes) -> int:
-    return int.from_bytes(data[:8], "little")

@@ -22,7 +22,6 @@ from glayers.settings import whole_number
 
 # Above this many rows x classes the fit uses a random sample of the rows. One iteration over them takes a second.
 _MOST_ENTRIES = 1_000_000
-_PAPER = "Rahimi et al., NeurIPS 2020"
 
 
 @dataclass(eq=False, repr=False)
@@ -61,22 +60,13 @@ class OrderPreserving(Calibrator):
         The cross-validated loss of temperature scaling.
     """
 
-    methods = (
-        Method(
-            *("order-general", "Network on the gaps between sorted logits", "ranking", _PAPER),
-            settings={"variant": "general"},
-            torch="required",
-        ),
-        Method(
-            *("order-invariant", "The same, treating all classes alike", "ranking", _PAPER),
-            settings={"variant": "invariant"},
-            torch="required",
-        ),
-        Method(
-            *("order-diagonal", "One increasing curve for all logits", "ranking", _PAPER),
-            settings={"variant": "diagonal"},
-            torch="required",
-        ),
+    methods = tuple(
+        Method(f"order-{variant}", summary, "ranking", "Rahimi et al., NeurIPS 2020", {"variant": variant}, "required")
+        for variant, summary in (
+            ("general", "Network on the gaps between sorted logits"),
+            ("invariant", "The same, treating all classes alike"),
+            ("diagonal", "One increasing curve for all logits"),
+        )
     )
     _kept = ("held_out_loss_", "held_out_loss_of_temperature_")
 
