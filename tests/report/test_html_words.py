@@ -89,11 +89,13 @@ def test_intervals_are_those_of_the_metrics_module(given: Compared, measured: Me
     after = given.test.with_logits(given.found.logits("vector"))
     expected = metrics.intervals(after, n_resamples=200)
     for metric in SHOWN_METRICS:
-        np.testing.assert_allclose(measured.named("vector").intervals[metric], expected[metric], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            measured.methods["vector"].intervals[metric], expected[metric], rtol=1e-9, atol=1e-12
+        )
 
 
 def test_lines_of_the_table_say_the_scorecards_numbers(given: Compared, measured: Measurements) -> None:
-    lines = {line.name: line.cells for line in method_lines(measured)}
+    lines = dict(method_lines(measured))
     assert [cells[0].word for cells in lines.values()] == ["rejected", "not rejected", "not rejected"]
     for name, card in given.found.scorecards.items():
         cells = dict(zip(SHOWN_METRICS, lines[name][1:], strict=True))
@@ -104,24 +106,25 @@ def test_lines_of_the_table_say_the_scorecards_numbers(given: Compared, measured
 
 
 def test_an_interval_without_its_value_is_not_shown(measured: Measurements) -> None:
-    first = measured.methods[0]
+    first = measured.before
     value = first.intervals["ks"].value
     far = first.intervals["ks"]._replace(low=value + 0.01, high=value + 0.02)
     moved = replace(first.intervals, intervals=first.intervals.intervals | {"ks": far})
-    off = replace(measured, methods=[replace(first, intervals=moved)])
-    assert [cell.below.startswith("no interval") for cell in method_lines(off)[0].cells].count(True) == 1
+    off = replace(measured, methods={first.name: replace(first, intervals=moved)})
+    ((_, cells),) = method_lines(off)
+    assert [cell.below.startswith("no interval") for cell in cells].count(True) == 1
 
 
 def test_differences_are_marked_by_what_they_are_worth(given: Compared, measured: Measurements) -> None:
     differences = given.found.differences(DIFFERENCE_METRICS, n_resamples=200)
-    uncalibrated, temperature = difference_tables(measured, differences)
-    assert (uncalibrated.against, temperature.against) == ("uncalibrated", "temperature")
-    words = {line.name: [cell.word for cell in line.cells] for line in uncalibrated.lines}
+    tables = difference_tables(measured, differences)
+    assert list(tables) == ["uncalibrated", "temperature"]
+    words = {name: [cell.word for cell in cells] for name, cells in tables["uncalibrated"]}
     # Temperature scaling corrects three errors and keeps every ranking.
     assert words["temperature"] == ["better", "better", "better", "no significant difference"]
-    back = {line.name: [cell.word for cell in line.cells] for line in temperature.lines}
+    back = {name: [cell.word for cell in cells] for name, cells in tables["temperature"]}
     assert back["uncalibrated"] == ["worse", "worse", "worse", "no significant difference"]
-    assert uncalibrated.lines[0].cells[3].value == "0.00 points"
+    assert tables["uncalibrated"][0][1][3].value == "0.00 points"
 
 
 def test_fits_are_listed_with_their_settings() -> None:

@@ -114,18 +114,14 @@ class Measured:
 class Measurements:
     """All methods, the uncalibrated first; the events with curves; and the classes among these."""
 
-    methods: list[Measured]
+    methods: dict[str, Measured]
     choices: list[Choice]
     classes: Ints
 
     @property
     def before(self) -> Measured:
         """The uncalibrated."""
-        return self.methods[0]
-
-    def named(self, name: str) -> Measured:
-        """Return a method by its name."""
-        return next(method for method in self.methods if method.name == name)
+        return next(iter(self.methods.values()))
 
 
 def measure(compared: Compared, n_resamples: int, random_state: int) -> Measurements:
@@ -136,7 +132,7 @@ def measure(compared: Compared, n_resamples: int, random_state: int) -> Measurem
     classes = _classes_to_show(class_gaps(test), _CURVES // n_methods - len(choices))
     names = class_names(compared)
     choices += [Choice(label(c), _BY_CLASS, shortened(names[c])) for c in classes.tolist()]
-    methods: list[Measured] = []
+    methods: dict[str, Measured] = {}
     for name, card in compared.scorecards.items():
         after = test.with_logits(compared.logits(name))
         rows = check_rows(after)
@@ -150,7 +146,7 @@ def measure(compared: Compared, n_resamples: int, random_state: int) -> Measurem
         )
         curves = {choice.event.name: _curves(choice, rows, random_state) for choice in choices}
         maps = _maps(before, rows.probabilities, classes) if methods else {}
-        methods.append(Measured(name, card, found, class_gaps(rows), class_matrix(rows), curves, maps))
+        methods[name] = Measured(name, card, found, class_gaps(rows), class_matrix(rows), curves, maps)
     return Measurements(methods, choices, classes)
 
 

@@ -107,7 +107,7 @@ def report_html(
         differences = comparison.differences(DIFFERENCE_METRICS, n_resamples=n_resamples, random_state=random_state)
     names = class_names(comparison)
     summary = summarise(comparison, found, differences)
-    shown = [found.before, *([found.named(summary.method)] if summary.method else [])]
+    shown = [found.methods[name] for name in dict.fromkeys([found.before.name, summary.method]) if name]
     counts = calibration_counts(comparison, calibration)
     return _render(
         _data(found, differences, names, summary.method),
@@ -146,12 +146,12 @@ def _data(found: Measurements, differences: PairedDifferences | None, names: lis
     """Return what the figures are drawn from."""
     pairs = [] if differences is None else differences.differences
     return {
-        "methods": [method.name for method in found.methods],
+        "methods": list(found.methods),
         "chosen": chosen,
         "level": LEVEL,
         "events": [{"key": c.event.name, "group": c.group, "label": c.label} for c in found.choices],
-        "curves": {method.name: method.curves for method in found.methods},
-        "maps": {method.name: method.maps for method in found.methods[1:]},
+        "curves": {name: method.curves for name, method in found.methods.items()},
+        "maps": {name: method.maps for name, method in found.methods.items()},
         "differences": [way.to_dict() for pair in pairs for way in (pair, pair.reversed())],
         "metrics": {
             name: {"label": m.short_label, "percent": m.unit == "percent", "digits": m.digits}
@@ -171,12 +171,12 @@ def _matrix_data(found: Measurements, names: list[str]) -> dict[str, Any]:
         "names": [shortened(names[c], most=24) for c in chosen.tolist()],
         "of": len(names),
         "methods": {
-            method.name: {
+            name: {
                 "predicted": method.matrix.predicted[chosen],
                 "gap": method.matrix.gap[square],
                 "deviation": method.matrix.deviation[square],
             }
-            for method in found.methods
+            for name, method in found.methods.items()
         },
     }
 
@@ -222,22 +222,17 @@ def script_json(value: Any) -> str:
     >>> print(script_json(["</script>", np.array([1 / 3, 6157.0, np.nan])]))
     ["\u003c/script\u003e",[0.33333,6157,null]]
     """
-    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False).translate(_ESCAPED)
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain).translate(_ESCAPED)
 
 
 def _plain(value: Any) -> Any:
-    """Return arrays, dataclasses and numbers as JSON has them; whole numbers stay exact, what is not finite is null."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {key: _plain(held) for key, held in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(held) for held in (value.tolist() if isinstance(value, np.ndarray) else value)]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        return int(value) if value.is_integer() else float(f"{value:.{_DIGITS}g}")
-    return value
+    """Return a dataclass or an array as JSON has them; whole numbers stay exact, and what is not finite is null."""
+    if not isinstance(value, np.ndarray):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if value.ndim > 1:
+        return list(value)
+    rounded = (n if n.is_integer() else float(f"{n:.{_DIGITS}g}") for n in value.tolist())
+    return [(int(n) if n.is_integer() else n) if math.isfinite(n) else None for n in rounded]
 
 
 def _unbroken(text: Any) -> Any:

@@ -25,7 +25,7 @@ def summarise(compared: Compared, found: Measurements, differences: PairedDiffer
     if differences is None:
         return Summary(f"{_before(before)}.", [_ks_test(before)], "")
     name, why = _chosen(compared)
-    after = found.named(name)
+    after = found.methods[name]
     support = [_ks_test(before), f"After {name}: {_ks_test(after)}"]
     support += [_capital(differences.between(metric, name, before.name).sentence()) + "." for metric in _COMPARED]
     return Summary(f"{_before(before)}. {_after(before, after)}.", [*support, why], name)

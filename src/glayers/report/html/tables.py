@@ -1,7 +1,7 @@
 """Measurements -> the tables of the page: every method with intervals, differences from a baseline, classes."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from glayers.arrays import Ints
 from glayers.metrics import METRICS, Difference, PairedDifferences
@@ -21,43 +21,29 @@ class Cell:
     tone: Literal["", "good", "bad"] = ""
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of a table: a method or a class, and its cells."""
-
-    name: str
-    cells: list[Cell]
+Lines: TypeAlias = list[tuple[str, list[Cell]]]  # a method or a class, and its cells
 
 
-@dataclass(frozen=True)
-class DifferenceTable:
-    """Every other method against one."""
-
-    against: str
-    lines: list[Line]
-
-
-def method_lines(found: Measurements) -> list[Line]:
+def method_lines(found: Measurements) -> Lines:
     """Return one line per method: the calibration test, and metrics with intervals."""
-    return [Line(m.name, [_test_cell(m), *(_metric_cell(m, name) for name in SHOWN_METRICS)]) for m in found.methods]
+    methods = found.methods.items()
+    return [(name, [_test_cell(m), *(_metric_cell(m, metric) for metric in SHOWN_METRICS)]) for name, m in methods]
 
 
-def difference_tables(found: Measurements, differences: PairedDifferences | None) -> list[DifferenceTable]:
+def difference_tables(found: Measurements, differences: PairedDifferences | None) -> dict[str, Lines]:
     """Return the differences from the uncalibrated and, if it was fitted among others, from temperature scaling."""
     if differences is None:
-        return []
-    names = [method.name for method in found.methods]
-    baselines = [names[0]] + [name for name in names[1:] if name == "temperature" and len(names) > 2]
+        return {}
+    first, *others = found.methods
+    baselines = [first] + [name for name in others if name == "temperature" and len(others) > 1]
 
-    def line(name: str, against: str) -> Line:
-        return Line(name, [_difference_cell(differences.between(m, name, against)) for m in DIFFERENCE_METRICS])
+    def cells(name: str, against: str) -> list[Cell]:
+        return [_difference_cell(differences.between(metric, name, against)) for metric in DIFFERENCE_METRICS]
 
-    return [DifferenceTable(base, [line(name, base) for name in names if name != base]) for base in baselines]
+    return {base: [(name, cells(name, base)) for name in found.methods if name != base] for base in baselines}
 
 
-def class_lines(
-    found: Measurements, shown: list[Measured], names: list[str], calibration_counts: Ints | None
-) -> list[Line]:
+def class_lines(found: Measurements, shown: list[Measured], names: list[str], calibration_counts: Ints | None) -> Lines:
     """Return one line per class: rows, frequency, and for each method shown its mean probability and its KS."""
     counts, frequency = found.before.gaps.counts, found.before.gaps.frequency
 
@@ -72,7 +58,7 @@ def class_lines(
             made.append(Cell(METRICS["ks"].format(test.value), "", *(("significant", "bad") if significant else ())))
         return made
 
-    return [Line(names[c], cells(c)) for c in found.classes.tolist()]
+    return [(names[c], cells(c)) for c in found.classes.tolist()]
 
 
 def _metric_cell(method: Measured, name: str) -> Cell:
