@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from glayers import BadPredictions
-from glayers.metrics import old as metrics
-from glayers.metrics.old.bootstrap import Bootstrapped, Interval, Settings
-from glayers.metrics.old.intervals import intervals, intervals_from_logits
-from glayers.metrics.old.reweighted import STATISTICS, Rows, evaluate
+from glayers import BadPredictions, Confidences, Predictions, metrics
+from glayers.metrics import METRICS, Interval, intervals
+from glayers.metrics.bootstrap import Bootstrap, Bootstrapped
+from glayers.metrics.events import check_rows
 from tests.strategies import Numbers, make_case
 
 
@@ -25,15 +24,15 @@ def calibrated(seed: int, rows: int, classes: int, sharpness: float = 1.0) -> tu
 def test_the_value_is_the_scorecard_and_lies_between_the_ends() -> None:
     p, y = calibrated(0, 400, 4, sharpness=2)
     _, _, w = make_case(0, 400, 4)
-    found = intervals(p, y, w, n_resamples=200)
-    assert found.value == metrics.scorecard(p, y, w)
-    for name in STATISTICS:
+    found = intervals(p, y, sample_weight=w, n_resamples=200)
+    card = metrics.scorecard(p, y, sample_weight=w)
+    assert dict(found.value) == pytest.approx(dict(card), rel=1e-12)
+    assert (found.value.rows, found.value.classes) == (card.rows, card.classes)
+    for name in METRICS:
         interval = found[name]
         assert interval.low <= interval.high
-        assert interval.doubtful or interval.low <= interval.value <= interval.high, name
-        assert interval == tuple(
-            getattr(card, name) for card in (found.value, found.low, found.high, found.standard_error, found.bias)
-        )
+        assert interval.unreliable or interval.low <= interval.value <= interval.high, name
+        assert interval.value == found.value[name]
 
 
 def test_standard_errors_of_means_are_those_of_the_textbook() -> None:
@@ -59,10 +58,8 @@ def test_intervals_agree_with_scipys(method: Any, theirs: str) -> None:
     expected = scipy.stats.bootstrap(
         (losses,), np.mean, n_resamples=40_000, method=theirs, rng=np.random.default_rng(0)
     ).confidence_interval
-    settings = Settings(40_000, 0.95, method, False, 0, False)
-    resampling = settings.plan(y, None, None)
-    columns = evaluate(Rows.of_probabilities(p, y, None), ["nll"], resampling, lambda: None)["nll"]
-    found = Bootstrapped.of(columns, resampling).interval(0.95)
+    settings = Bootstrap(40_000, 0.95, method)
+    found = settings.columns(check_rows(p, y), [METRICS["nll"]], "")["nll"].interval(0.95)
     assert found.low == pytest.approx(expected.low, abs=0.05 * found.standard_error)
     assert found.high == pytest.approx(expected.high, abs=0.1 * found.standard_error)
 
@@ -84,21 +81,21 @@ def test_bca_moves_the_ends_as_worked_out_by_hand() -> None:
 def test_a_statistic_that_never_moves_has_no_width() -> None:
     same = Bootstrapped(0.3, np.full(5, 0.3), np.full(50, 0.3)).interval(0.95)
     assert same == pytest.approx(Interval(0.3, 0.3, 0.3, 0.0, 0.0))
-    assert not same.doubtful
+    assert not same.unreliable
 
 
 def test_resamples_all_on_one_side_are_doubted() -> None:
     found = Bootstrapped(0.0, np.array([0.0, 0.1]), np.linspace(1, 2, 99)).interval(0.95)
-    assert found.doubtful
+    assert found.unreliable
     assert 1 <= found.low <= found.high <= 2
 
 
 def test_errors_near_zero_are_doubted_and_large_ones_are_not() -> None:
     good = intervals(*calibrated(3, 800, 5), n_resamples=200)
-    assert {"ks", "mean_top_ks", "classwise_ks", "ece", "ece_equal_mass", "smooth_ece"} <= set(good.doubtful)
-    assert not {"accuracy", "top_5_accuracy", "confidence", "nll", "brier", "brier_sum"} & set(good.doubtful)
+    assert {"ks", "mean_top_ks", "classwise_ks", "ece", "ece_equal_mass", "smooth_ece"} <= set(good.unreliable)
+    assert not {"accuracy", "top_5_accuracy", "confidence", "nll", "brier", "brier_sum"} & set(good.unreliable)
     bad = intervals(*calibrated(3, 800, 5, sharpness=3), n_resamples=200)
-    assert not {"ks", "smooth_ece", "nll"} & set(bad.doubtful)
+    assert not {"ks", "smooth_ece", "nll"} & set(bad.unreliable)
 
 
 def test_groups_of_copies_tell_no_more_than_one_copy() -> None:
@@ -126,7 +123,7 @@ def test_a_weight_of_two_is_the_row_twice(stratify: bool) -> None:
     p, y = calibrated(6, 80, 3)
     weights = np.random.default_rng(6).integers(0, 4, 80)
     rows = np.repeat(np.arange(80), weights)
-    weighted = intervals(p, y, weights, n_resamples=60, stratify=stratify).to_dict()
+    weighted = intervals(p, y, sample_weight=weights, n_resamples=60, stratify=stratify).to_dict()
     repeated = intervals(p[rows], y[rows], n_resamples=60, stratify=stratify).to_dict()
     for name, numbers in weighted.items():
         assert numbers == pytest.approx(repeated[name], abs=1e-10), name
@@ -135,7 +132,7 @@ def test_a_weight_of_two_is_the_row_twice(stratify: bool) -> None:
 def test_the_order_of_equal_weights_and_their_scale_change_nothing() -> None:
     p, y = calibrated(7, 100, 3)
     plain = intervals(p, y, n_resamples=50).to_dict()
-    for name, numbers in intervals(p, y, np.full(100, 0.25), n_resamples=50).to_dict().items():
+    for name, numbers in intervals(p, y, sample_weight=np.full(100, 0.25), n_resamples=50).to_dict().items():
         assert numbers == pytest.approx(plain[name], abs=1e-12), name
 
 
@@ -157,55 +154,55 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     q = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
     truth = {"accuracy": q.max(axis=1).mean(), "nll": -(q * np.log(q)).sum(axis=1).mean()}
     covered = dict.fromkeys(truth, 0)
-    for seed in range(200):
+    for seed in range(120):
         p, y = calibrated(1000 + seed, 250, 4)
-        resampling = Settings(200, 0.9, "bca", False, seed, False).plan(y, None, None)
-        for name, columns in evaluate(Rows.of_probabilities(p, y, None), list(truth), resampling, lambda: None).items():
-            found = Bootstrapped.of(columns, resampling).interval(0.9)
-            covered[name] += found.low <= truth[name] <= found.high
+        found = metrics.intervals(p, y, metrics=list(truth), n_resamples=200, level=0.9, random_state=seed)
+        for name, value in truth.items():
+            covered[name] += found[name].low <= value <= found[name].high
     for hits in covered.values():
-        assert 168 <= hits <= 192  # 180 expected, standard deviation 4.2
+        assert 98 <= hits <= 117  # 108 expected, standard deviation 3.3
 
 
 def test_logits_give_the_same_intervals_and_an_exact_nll() -> None:
     logits = np.random.default_rng(11).normal(size=(150, 4)) * 3
     y = np.random.default_rng(12).integers(0, 4, 150)
     powers = np.exp(logits)
-    from_logits = intervals_from_logits(logits, y, n_resamples=60)
+    from_logits = intervals(Predictions(logits, y), n_resamples=60)
     from_probabilities = intervals(powers / powers.sum(axis=1, keepdims=True), y, n_resamples=60)
     for name, numbers in from_logits.to_dict().items():
         assert numbers == pytest.approx(from_probabilities[name]._asdict(), abs=1e-10), name
     logits[3, y[3]] = -1e4  # a probability of 0 in float64, and a loss of 1e4 or so
-    assert intervals_from_logits(logits, y, n_resamples=60).value.nll == metrics.nll_from_logits(logits, y)
-    assert intervals_from_logits(logits, y, n_resamples=60).high.nll < 1e3
+    far = intervals(Predictions(logits, y), metrics=["nll"], n_resamples=60)["nll"]
+    assert far.value == pytest.approx(metrics.nll(Predictions(logits, y)), rel=1e-14)
+    assert far.high < 1e3
 
 
 def test_an_infinite_nll_has_an_infinite_end_and_no_nan() -> None:
     p, y = calibrated(13, 50, 3)
     p[4], y[4] = [0.5, 0.5, 0.0], 2
     found = intervals(p, y, n_resamples=100)
-    assert found.value.nll == found.high.nll == found.standard_error.nll == np.inf
-    assert np.isfinite(found.low.nll)  # a third of resamples have not drawn it
-    assert np.isfinite([found[name] for name in STATISTICS if name != "nll"]).all()
+    assert found["nll"].value == found["nll"].high == found["nll"].standard_error == np.inf
+    assert np.isfinite(found["nll"].low)  # a third of resamples have not drawn it
+    assert np.isfinite([found[name] for name in METRICS if name != "nll"]).all()
 
 
 def test_it_becomes_json_markdown_and_text() -> None:
     found = intervals(*calibrated(14, 300, 3), n_resamples=100, level=0.9)
     assert set(json.loads(json.dumps(found.to_dict()))["nll"]) == {"value", "low", "high", "standard_error", "bias"}
-    card = found.value
-    assert f"| NLL | {card.nll:.4f} | {found.low.nll:.4f} to {found.high.nll:.4f} |" in found.to_markdown()
+    nll = found["nll"]
+    assert f"| NLL | {nll.value:.4f} | {nll.low:.4f} to {nll.high:.4f} |" in found.to_markdown()
     assert "| 90 % interval |" in found.to_markdown()
-    assert r"\* not to be trusted" in found.to_markdown()
+    assert r"\* unreliable" in found.to_markdown()
     lines = str(found).splitlines()
-    assert len(lines) == 1 + len(STATISTICS) + 1
+    assert len(lines) == 1 + len(METRICS) + 1
     assert len({line.rfind(" %") for line in lines if line.startswith("ECE")}) == 1  # columns stand in line
-    assert sum(" * " in line for line in lines) == len(found.doubtful) > 0
+    assert sum(" * " in line for line in lines) == len(found.unreliable) > 0
     sure = intervals(
         np.tile([0.6, 0.3, 0.1], (50, 1)), np.repeat(0, 50), n_resamples=50
     )  # wrong by the same everywhere
-    assert sure.doubtful == ("mce",)
+    assert sure.unreliable == ("mce",)
     assert sum(" * " in line for line in str(sure).splitlines()) == 1
-    with pytest.raises(KeyError, match="'rows' is no metric of the scorecard; choose from accuracy, "):
+    with pytest.raises(KeyError, match="no interval of 'rows'; choose from accuracy, "):
         found["rows"]
 
 
@@ -218,10 +215,10 @@ def test_it_becomes_json_markdown_and_text() -> None:
         ({"level": 0}, "level must be a number between 0 and 1; got 0"),
         ({"method": "basic"}, "method must be 'bca' or 'percentile'; got 'basic'"),
         ({"random_state": -1}, "random_state must be at least 0"),
-        ({"groups": [1, 2]}, r"groups must have shape \(40,\), one a row; got \(2,\)"),
+        ({"groups": [1, 2]}, r"groups must have shape \(40,\), one per row; got \(2,\)"),
         ({"groups": np.zeros(40)}, "at least 2 different values"),
         ({"groups": np.arange(40), "stratify": True}, "not both"),
-        ({"weights": np.zeros(40)}, "weights must not all be zero"),
+        ({"sample_weight": np.zeros(40)}, "weights must not all be zero"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
@@ -233,7 +230,7 @@ def test_wrong_settings_are_refused_by_name(wrong: dict[str, Any], message: str)
 def test_the_unit_of_weights_that_count_no_rows_changes_nothing(unit: float) -> None:
     p, y = calibrated(17, 50, 3)
     weights = np.random.default_rng(17).integers(1, 2**30, 50) / 2**30
-    found, scaled = (intervals(p, y, w, n_resamples=20).to_dict() for w in (weights, unit * weights))
+    found, scaled = (intervals(p, y, sample_weight=w, n_resamples=20).to_dict() for w in (weights, unit * weights))
     for metric, numbers in found.items():
         assert scaled[metric] == pytest.approx(numbers, abs=1e-9), metric
 
@@ -241,9 +238,7 @@ def test_the_unit_of_weights_that_count_no_rows_changes_nothing(unit: float) -> 
 def test_a_level_of_all_but_everything_spans_every_resample() -> None:
     p, y = calibrated(18, 60, 3)
     widest = intervals(p, y, n_resamples=30, level=np.nextafter(1.0, 0.0))["nll"]
-    rows = Rows.of_probabilities(p, y, None)
-    resampling = Settings(30, 0.95, "bca", False, 0, False).plan(rows.given.labels, None, None)
-    drawn = Bootstrapped.of(evaluate(rows, ["nll"], resampling, lambda: None)["nll"], resampling).drawn
+    drawn = Bootstrap(30).columns(check_rows(p, y), [METRICS["nll"]], "")["nll"].drawn
     assert (widest.low, widest.high) == (drawn.min(), drawn.max())
 
 
@@ -251,7 +246,7 @@ def test_losses_as_large_as_float64_has_them_leave_numbers_and_no_warning() -> N
     p, y = calibrated(19, 40, 3)
     logits = np.log(p)
     logits[7, y[7]] = -1e300
-    found = intervals_from_logits(logits, y, n_resamples=30)["nll"]
+    found = intervals(Predictions(logits, y), n_resamples=30)["nll"]
     assert found.value == pytest.approx(1e300 / 40)
     assert found.low <= found.value <= found.high
     assert found.standard_error == np.inf  # its square is more than float64 holds
@@ -266,3 +261,19 @@ def test_a_bar_is_shown_on_request(capfd: pytest.CaptureFixture[str]) -> None:
     p, y = calibrated(16, 40, 3)
     assert intervals(p, y, n_resamples=20, progress=True) == intervals(p, y, n_resamples=20, progress=False)
     assert capfd.readouterr().out == ""
+
+
+def test_an_event_or_confidences_give_the_intervals_of_that_event() -> None:
+    p, y = calibrated(20, 120, 4, sharpness=2)
+    event = metrics.within_top(2)
+    found = intervals(p, y, event=event, n_resamples=40)
+    pair = event.confidences(p, y)
+    assert found == intervals(pair, n_resamples=40)
+    assert found["ks"].value == pytest.approx(metrics.ks(p, y, event=event))
+    assert found.value.classes is None
+    assert "classes" not in found.value.to_dict()
+    strata = intervals(Confidences(pair.confidence, pair.correct), metrics=["accuracy"], n_resamples=40, stratify=True)
+    assert strata["accuracy"].standard_error == 0  # as many hits in every resample
+    grouped = Predictions(np.log(p), y, groups=np.arange(120) // 3)
+    with_groups = intervals(p, y, groups=np.arange(120) // 3, metrics=["ks"], n_resamples=40)
+    assert intervals(grouped, metrics=["ks"], n_resamples=40)["ks"] == pytest.approx(with_groups["ks"])

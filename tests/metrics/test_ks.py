@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from glayers import BadPredictions
-from glayers.metrics import old as metrics
+from glayers import BadPredictions, Confidences, metrics
 from tests.strategies import Case, Numbers, cases, make_case
 
 
@@ -27,16 +26,20 @@ def test_every_kind_of_ks_agrees_with_a_slow_loop(case: Case) -> None:
     hits = ranking == y[:, None]
     by_rank = [slow_ks(ordered[:, r], hits[:, r], w) for r in range(p.shape[1])]
     for r, expected in enumerate(by_rank):
-        assert metrics.ks_error(p, y, w, rank=r + 1) == pytest.approx(expected, abs=1e-12)
-    assert metrics.mean_top_ks(p, y, w, ranks=p.shape[1]) == pytest.approx(np.mean(by_rank), abs=1e-12)
+        assert metrics.ks(p, y, sample_weight=w, event=metrics.rank(r + 1)) == pytest.approx(expected, abs=1e-12)
+    assert metrics.mean_top_ks(p, y, sample_weight=w, n_ranks=p.shape[1]) == pytest.approx(np.mean(by_rank), abs=1e-12)
     for r in range(1, p.shape[1]):
         within = slow_ks(np.cumsum(ordered, axis=1)[:, r - 1].round(12), hits[:, :r].any(axis=1), w)
-        assert metrics.ks_within_top(p, y, r, w) == pytest.approx(within, abs=1e-9) or has_near_ties(p, r)
+        assert metrics.ks(p, y, sample_weight=w, event=metrics.within_top(r)) == pytest.approx(
+            within, abs=1e-9
+        ) or has_near_ties(p, r)
     for c in range(p.shape[1]):
         one = slow_ks(p[:, c], y == c, w)
-        assert metrics.class_ks(p, y, w)[c] == pytest.approx(one, abs=1e-12)
-        assert metrics.subset_ks(p, y, [c], w) == pytest.approx(one, abs=1e-12)
-    assert metrics.classwise_ks(p, y, w) == pytest.approx(metrics.class_ks(p, y, w).mean())
+        assert metrics.ks_per_class(p, y, sample_weight=w)[c] == pytest.approx(one, abs=1e-12)
+        assert metrics.ks(p, y, sample_weight=w, event=metrics.one_of([c])) == pytest.approx(one, abs=1e-12)
+    assert metrics.classwise_ks(p, y, sample_weight=w) == pytest.approx(
+        metrics.ks_per_class(p, y, sample_weight=w).mean()
+    )
 
 
 def has_near_ties(p: Numbers, r: int) -> bool:
@@ -49,7 +52,7 @@ def has_near_ties(p: Numbers, r: int) -> bool:
 def test_equal_scores_enter_together() -> None:
     # Four rows at 0.5, two hits: cumulative gap is 0 once all four are in, whatever their order.
     for hits in ([1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]):
-        assert metrics.ks_error_of([0.5] * 4, hits) == 0.0
+        assert metrics.ks(Confidences([0.5] * 4, hits)) == 0.0
 
 
 def test_labels_sampled_from_the_model_stay_below_the_sampling_bound() -> None:
@@ -60,73 +63,33 @@ def test_labels_sampled_from_the_model_stay_below_the_sampling_bound() -> None:
         p = rng.dirichlet(np.ones(4), 1_000)
         y = (p.cumsum(axis=1) < rng.random((1_000, 1))).sum(axis=1)
         top = p.max(axis=1)
-        rejected += metrics.ks_error(p, y) > 2.24 * np.sqrt((top * (1 - top)).mean() / 1_000)
+        rejected += metrics.ks(p, y) > 2.24 * np.sqrt((top * (1 - top)).mean() / 1_000)
     assert 2 <= rejected <= 20  # 10 expected, standard deviation 3.1
 
 
 def test_ties_at_the_last_rank_follow_class_order() -> None:
     # Classes 1, 2 and 3 tie; class 1 holds rank 2, so only it counts there.
     p = np.array([[0.4, 0.2, 0.2, 0.2]])
-    assert metrics.ks_error(p, [1], rank=2) == pytest.approx(0.8)
-    assert metrics.ks_error(p, [2], rank=2) == pytest.approx(0.2)
-    assert metrics.ks_error(p, [3], rank=4) == pytest.approx(0.8)
+    assert metrics.ks(p, [1], event=metrics.rank(2)) == pytest.approx(0.8)
+    assert metrics.ks(p, [2], event=metrics.rank(2)) == pytest.approx(0.2)
+    assert metrics.ks(p, [3], event=metrics.rank(4)) == pytest.approx(0.8)
 
 
 def test_all_classes_are_a_certain_subset() -> None:
     p, y, _ = make_case(1, 40, 4)
-    assert metrics.subset_ks(p, y, range(4)) == pytest.approx(0, abs=1e-12)
-    assert metrics.ks_within_top(p, y, 4) == pytest.approx(0, abs=1e-12)
+    assert metrics.ks(p, y, event=metrics.one_of(range(4))) == pytest.approx(0, abs=1e-12)
+    assert metrics.ks(p, y, event=metrics.within_top(4)) == pytest.approx(0, abs=1e-12)
 
 
-def test_ranks_and_subsets_out_of_range_are_refused() -> None:
+def test_a_number_of_ranks_out_of_range_is_refused() -> None:
     p, y, _ = make_case(1, 40, 4)
-    for bad in (0, 5):
-        with pytest.raises(BadPredictions, match=r"1\.\.4"):
-            metrics.ks_error(p, y, rank=bad)
-        with pytest.raises(BadPredictions, match=r"1\.\.4"):
-            metrics.mean_top_ks(p, y, ranks=bad)
-        with pytest.raises(BadPredictions, match=r"1\.\.4"):
-            metrics.ks_within_top(p, y, bad)
-    wrong: list[Any] = ["1", 1.0, None]
+    wrong: list[Any] = [0, 5, "1", 1.0, None]
     for bad in wrong:
-        with pytest.raises(BadPredictions, match=r"rank must be in 1\.\.4, a whole number"):
-            metrics.ks_error(p, y, rank=bad)
-        with pytest.raises(BadPredictions, match=r"ranks must be in 1\.\.4, a whole number"):
-            metrics.mean_top_ks(p, y, ranks=bad)
-        with pytest.raises(BadPredictions, match=r"r must be in 1\.\.4, a whole number"):
-            metrics.ks_within_top(p, y, bad)
-    outside: list[Any] = [[], [4], [-1], [0.5], 1, [1, None], "01"]
-    for subset in outside:
-        with pytest.raises(BadPredictions, match="subset"):
-            metrics.subset_ks(p, y, subset)
+        with pytest.raises(BadPredictions, match=r"n_ranks must be in 1\.\.4, a whole number"):
+            metrics.mean_top_ks(p, y, n_ranks=bad)
 
 
 def test_the_default_of_ten_ranks_says_what_to_pass_for_fewer_classes() -> None:
     p, y, _ = make_case(1, 40, 3)
-    with pytest.raises(BadPredictions, match="got 10: pass ranks=3"):
+    with pytest.raises(BadPredictions, match="got 10: pass n_ranks=3"):
         metrics.mean_top_ks(p, y)
-
-
-def test_a_subset_may_be_any_iterable_of_whole_numbers() -> None:
-    p, y, _ = make_case(1, 40, 4)
-    expected = metrics.subset_ks(p, y, [0, 2])
-    for subset in ({2, 0}, np.array([2, 0, 2]), (n for n in (0, 2))):
-        assert metrics.subset_ks(p, y, subset) == expected
-
-
-def test_sums_that_are_no_probabilities_are_refused() -> None:
-    # Every number lies between 0 and 1, but the two highest add up to 1.7.
-    p = np.array([[0.6, 0.3, 0.1], [0.9, 0.8, 0.2]])
-    with pytest.raises(BadPredictions, match=r"2 highest probabilities must .* between 0 and 1; row 1 has 1\.7"):
-        metrics.ks_within_top(p, [0, 1], 2)
-    with pytest.raises(BadPredictions, match=r"row 1 has 1\.7"):
-        metrics.subset_ks(p, [0, 1], [0, 1])
-
-
-def test_scores_and_hits_are_checked() -> None:
-    with pytest.raises(BadPredictions, match="one number a row"):
-        metrics.ks_error_of([0.5, 0.5], [1])
-    with pytest.raises(BadPredictions, match="hits must be True or False"):
-        metrics.ks_error_of([0.5, 0.5], [1, 2])
-    with pytest.raises(BadPredictions, match="row 1 has 3"):
-        metrics.ks_error_of([0.5, 3.0], [1, 0])

@@ -3,9 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from glayers import BadPredictions, GlayersWarning
-from glayers.metrics import old as metrics
-from glayers.metrics.old.scorecard import score_checked_logits
+from glayers import BadPredictions, Predictions, metrics
 from tests.strategies import make_case
 
 
@@ -17,16 +15,16 @@ def test_a_scorecard_holds_what_each_metric_says() -> None:
     expected: dict[str, float] = {
         "rows": 300,
         "classes": 12,
-        "top_5_accuracy": metrics.top_k_accuracy(p, y, w, k=5),
-        "confidence": float(np.average(p.max(axis=1), weights=w)),
-        "ks": metrics.ks_error(p, y, w),
-        "mean_top_ks": metrics.mean_top_ks(p, y, w, ranks=10),
-        "ece_equal_mass": metrics.ece(p, y, w, binning="equal_mass"),
+        "top_5_accuracy": metrics.top_k_accuracy(p, y, sample_weight=w, k=5),
+        "confidence": metrics.mean_confidence(p, y, sample_weight=w),
+        "ks": metrics.ks(p, y, sample_weight=w),
+        "mean_top_ks": metrics.mean_top_ks(p, y, sample_weight=w, n_ranks=10),
+        "ece_equal_mass": metrics.ece(p, y, sample_weight=w, binning="equal_mass"),
     }
-    found = metrics.scorecard(p, y, w).to_dict()
+    found = metrics.scorecard(p, y, sample_weight=w).to_dict()
     for name, value in found.items():
         if name not in expected:  # then the field has the name of its metric
-            expected[name] = getattr(metrics, name)(p, y, w)
+            expected[name] = getattr(metrics, name)(p, y, sample_weight=w)
         assert value == pytest.approx(expected[name]), name
     assert len(set(found.values())) == len(found)  # a field that holds its neighbour's number would not go unseen
     unweighted = metrics.scorecard(p, y).to_dict()
@@ -34,14 +32,14 @@ def test_a_scorecard_holds_what_each_metric_says() -> None:
 
 
 def test_few_classes_are_named_in_print() -> None:
-    printed = metrics.scorecard(*make_case(7, 60, 3)).printed()
+    printed = metrics.scorecard(*make_case(7, 60, 3)[:2]).printed()
     assert {"accuracy, top 3", "KS, mean over top 3 ranks"} <= set(printed)
-    printed = metrics.scorecard(*make_case(7, 60, 12)).printed()
+    printed = metrics.scorecard(*make_case(7, 60, 12)[:2]).printed()
     assert {"accuracy, top 5", "KS, mean over top 10 ranks"} <= set(printed)
 
 
 def test_neighbouring_rms_errors_say_that_their_bins_differ() -> None:
-    printed = [name for name in metrics.scorecard(*make_case(7, 60, 3)).printed() if name.startswith("RMS")]
+    printed = [name for name in metrics.scorecard(*make_case(7, 60, 3)[:2]).printed() if name.startswith("RMS")]
     assert printed == ["RMS calibration error, equal-width", "RMS calibration error, debiased, equal-mass"]
 
 
@@ -49,19 +47,19 @@ def test_it_becomes_json_markdown_and_text() -> None:
     p, y, _ = make_case(7, 300, 3)
     card = metrics.scorecard(p, y)
     assert json.loads(json.dumps(card.to_dict()))["rows"] == 300
-    assert f"| NLL | {card.nll:.4f} |" in card.to_markdown()
-    assert f"{100 * card.ks:.2f} %" in str(card)
+    assert f"| NLL | {card['nll']:.4f} |" in card.to_markdown()
+    assert f"{100 * card['ks']:.2f} %" in str(card)
 
 
 def test_logits_give_the_same_scores_and_an_exact_nll() -> None:
     rng = np.random.default_rng(0)
     logits = (rng.normal(size=(400, 5)) * 40).astype(np.float32)
     labels = rng.integers(0, 5, 400)
-    card = metrics.scorecard_from_logits(logits, labels)
+    card = metrics.scorecard(Predictions(logits, labels))
     powers = np.exp(logits.astype(float) - logits.max(axis=1, keepdims=True))
     p = powers / powers.sum(axis=1, keepdims=True)
-    assert card.ks == pytest.approx(metrics.ks_error(p, labels), abs=1e-6)
-    assert card.nll == metrics.nll_from_logits(logits, labels)
+    assert card["ks"] == pytest.approx(metrics.ks(p, labels), abs=1e-06)
+    assert card["nll"] == metrics.nll(Predictions(logits, labels))
 
 
 def test_rows_that_do_not_sum_to_one_are_refused() -> None:
@@ -74,22 +72,25 @@ def test_float64_logits_are_scored_in_float64() -> None:
     logits, labels = rng.normal(size=(400, 5)), rng.integers(0, 5, 400)
     powers = np.exp(logits)
     p = powers / powers.sum(axis=1, keepdims=True)
-    found, exact = metrics.scorecard_from_logits(logits, labels), metrics.scorecard(p, labels)
+    found, exact = metrics.scorecard(Predictions(logits, labels)), metrics.scorecard(p, labels)
     for name, value in found.to_dict().items():
         assert value == pytest.approx(exact.to_dict()[name], rel=1e-11), name
 
 
-def test_probabilities_are_not_scored_as_logits() -> None:
-    p, y, w = make_case(7, 40, 3)
-    for score in (metrics.scorecard_from_logits, metrics.nll_from_logits):
-        with pytest.raises(BadPredictions, match=r"look like probabilities.*metric as probabilities"):
-            score(p, y, w)
-        with pytest.warns(GlayersWarning, match="one-column logits lie between 0 and 1") as caught:
-            score(p[:, :1], y % 2)
-        assert [warning.filename for warning in caught] == [__file__]
-
-
 def test_what_is_checked_once_is_not_checked_again() -> None:
-    # From probabilities 0.5 to 0.7 come logits 0 to 0.85, which look like probabilities and are none.
-    logits, labels = np.log([[0.5 / 0.5], [0.7 / 0.3], [0.6 / 0.4]]), [1, 1, 0]
-    assert score_checked_logits(logits, labels, None).confidence == pytest.approx(0.6)
+    # From probabilities 0.5 to 0.7 come logits 0 to 0.85, which look like probabilities and are not.
+    rows = Predictions.from_probabilities([[0.5], [0.7], [0.6]], [1, 1, 0])
+    assert metrics.scorecard(rows)["confidence"] == pytest.approx(0.6)
+
+
+def test_labels_and_weights_come_with_predictions_and_confidences() -> None:
+    p, y, w = make_case(8, 50, 3)
+    rows = Predictions(np.log(p), y, weights=w)
+    assert dict(metrics.scorecard(rows)) == pytest.approx(dict(metrics.scorecard(p, y, sample_weight=w)))
+    for given in (rows, metrics.top.confidences(rows)):
+        for wrong in ({"labels": y}, {"sample_weight": w}):
+            (name,) = wrong
+            with pytest.raises(BadPredictions, match=f"{name} come with the {type(given).__name__}; leave {name} out"):
+                metrics.scorecard(given, **wrong)
+    with pytest.raises(BadPredictions, match="labels are missing"):
+        metrics.scorecard(p)

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -6,8 +7,7 @@ import sklearn.metrics
 from hypothesis import given, settings
 from scipy.special import log_softmax
 
-from glayers import BadPredictions
-from glayers.metrics import old as metrics
+from glayers import BadPredictions, Predictions, metrics
 from tests.strategies import Case, cases, make_case
 
 
@@ -16,10 +16,12 @@ from tests.strategies import Case, cases, make_case
 def test_proper_scores_agree_with_scikit_learn(case: Case) -> None:
     p, y, w = case
     classes = np.arange(p.shape[1])
-    assert metrics.nll(p, y, w) == pytest.approx(sklearn.metrics.log_loss(y, p, labels=classes, sample_weight=w))
+    assert metrics.nll(p, y, sample_weight=w) == pytest.approx(
+        sklearn.metrics.log_loss(y, p, labels=classes, sample_weight=w)
+    )
     squares = ((p - np.eye(p.shape[1])[y]) ** 2).sum(axis=1)
-    assert metrics.brier_sum(p, y, w) == pytest.approx(np.average(squares, weights=w))
-    assert metrics.brier(p, y, w) == pytest.approx(np.average(squares, weights=w) / p.shape[1])
+    assert metrics.brier_sum(p, y, sample_weight=w) == pytest.approx(np.average(squares, weights=w))
+    assert metrics.brier(p, y, sample_weight=w) == pytest.approx(np.average(squares, weights=w) / p.shape[1])
 
 
 @given(case=cases())
@@ -29,8 +31,8 @@ def test_accuracies_agree_with_sorting(case: Case) -> None:
     ranking = np.argsort(-p, axis=1, kind="stable")
     for k in range(1, p.shape[1] + 1):
         hits = (ranking[:, :k] == y[:, None]).any(axis=1)
-        assert metrics.top_k_accuracy(p, y, w, k=k) == pytest.approx(np.average(hits, weights=w))
-    assert metrics.accuracy(p, y, w) == pytest.approx(
+        assert metrics.top_k_accuracy(p, y, sample_weight=w, k=k) == pytest.approx(np.average(hits, weights=w))
+    assert metrics.accuracy(p, y, sample_weight=w) == pytest.approx(
         sklearn.metrics.accuracy_score(y, p.argmax(axis=1), sample_weight=w)
     )
 
@@ -40,34 +42,34 @@ def test_nll_from_logits_is_exact_in_float32() -> None:
     logits = (rng.normal(size=(2_000, 50)) * 20).astype(np.float32)
     labels = rng.integers(0, 50, 2_000)
     exact = -log_softmax(logits.astype(np.longdouble), axis=1)[np.arange(2_000), labels].mean()
-    assert metrics.nll_from_logits(logits, labels) == pytest.approx(float(exact), rel=1e-13)
+    assert metrics.nll(Predictions(logits, labels)) == pytest.approx(float(exact), rel=1e-13)
 
 
 def test_one_logit_is_a_sigmoid() -> None:
     # -log sigmoid(2) = log(1 + e^-2); -log(1 - sigmoid(-1)) = log(1 + e^-1)
     expected = (np.log1p(np.exp(-2)) + np.log1p(np.exp(-1))) / 2
-    assert metrics.nll_from_logits([[2.0], [-1.0]], [1, 0]) == pytest.approx(expected)
+    assert metrics.nll(Predictions([[2.0], [-1.0]], [1, 0])) == pytest.approx(expected)
 
 
 def test_a_label_of_probability_zero_is_infinitely_wrong() -> None:
     assert metrics.nll([[1.0, 0.0]], [1]) == np.inf
-    assert metrics.nll([[1.0, 0.0], [0.5, 0.5]], [1, 0], weights=[0, 1]) == pytest.approx(np.log(2))
+    assert metrics.nll([[1.0, 0.0], [0.5, 0.5]], [1, 0], sample_weight=[0, 1]) == pytest.approx(np.log(2))
 
 
 def test_logits_that_are_not_finite_are_named() -> None:
     with pytest.raises(BadPredictions, match="row 1"):
-        metrics.nll_from_logits([[0.0, 1.0], [np.nan, 1.0]], [0, 0])
+        metrics.nll(Predictions([[0.0, 1.0], [np.nan, 1.0]], [0, 0]))
     with pytest.raises(BadPredictions, match="row 0, column 0 has -inf"):
-        metrics.nll_from_logits([[-np.inf], [2.0]], [0, 0])
+        metrics.nll(Predictions([[-np.inf], [2.0]], [0, 0]))
     with pytest.raises(BadPredictions, match="shape"):
-        metrics.nll_from_logits([0.0, 1.0], [0, 0])
+        metrics.nll(Predictions([0.0, 1.0], [0, 0]))
 
 
 def test_logits_too_far_apart_to_subtract_are_infinitely_wrong_without_a_warning() -> None:
     far = [[1e308, -1e308], [0.0, 2.0]]
-    assert metrics.nll_from_logits(far, [1, 0]) == np.inf
-    assert metrics.nll_from_logits(far, [1, 0], weights=[0, 1]) == pytest.approx(np.log1p(np.exp(2)))
-    assert metrics.scorecard_from_logits(far, [0, 1]).accuracy == 1.0
+    assert metrics.nll(Predictions(far, [1, 0])) == np.inf
+    assert metrics.nll(Predictions(far, [1, 0], weights=[0, 1])) == pytest.approx(np.log1p(np.exp(2)))
+    assert metrics.scorecard(Predictions(far, [0, 1]))["accuracy"] == 1.0
 
 
 def test_k_must_be_a_number_of_classes() -> None:
@@ -82,14 +84,24 @@ def test_k_must_be_a_number_of_classes() -> None:
             metrics.top_k_accuracy(p, y, k=k)
 
 
-def test_proper_scores_are_lowest_for_the_truth() -> None:
+@pytest.mark.parametrize("score", [metrics.nll, metrics.brier, metrics.brier_sum, metrics.spherical])
+def test_proper_scores_are_lowest_for_the_truth(score: Callable[..., float]) -> None:
     # Labels in exact proportion to the truth: any other constant forecast must score worse.
     truth = np.array([0.5, 0.3, 0.2])
     labels = np.repeat([2, 0, 1], [2, 5, 3])
-    best = metrics.proper_scores(np.tile(truth, (10, 1)), labels)
+    best = score(np.tile(truth, (10, 1)), labels)
     for other in ([0.6, 0.2, 0.2], [0.4, 0.3, 0.3], [1 / 3, 1 / 3, 1 / 3]):
-        worse = metrics.proper_scores(np.tile(other, (10, 1)), labels)
-        assert worse.nll > best.nll
-        assert worse.brier > best.brier
-        assert worse.brier_sum > best.brier_sum
-        assert worse.spherical > best.spherical
+        assert score(np.tile(other, (10, 1)), labels) > best
+
+
+def test_mean_confidence_is_that_of_the_top_class() -> None:
+    p, y, w = make_case(1, 30, 4)
+    assert metrics.mean_confidence(p, y, sample_weight=w) == pytest.approx(np.average(p.max(axis=1), weights=w))
+    assert metrics.mean_confidence(metrics.top.confidences(p, y)) == pytest.approx(p.max(axis=1).mean())
+
+
+def test_scores_of_all_classes_refuse_confidences() -> None:
+    pair = metrics.top.confidences([[0.7, 0.2, 0.1]], [0])
+    for score in (metrics.nll, metrics.brier, metrics.brier_sum, metrics.spherical, metrics.top_k_accuracy):
+        with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
+            score(pair)

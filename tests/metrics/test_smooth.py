@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import relplot
 
-from glayers.metrics import old as metrics
+from glayers import Confidences, metrics
 
 
 @pytest.mark.parametrize("n", [50, 1_000, 20_000])
@@ -12,14 +12,16 @@ def test_smooth_ece_agrees_with_its_authors(n: int, excess: float) -> None:
     scores = rng.beta(2, 1, n)
     hits = rng.random(n) < scores * (1 - excess)
     # The authors' own code works on a grid of a thousandth.
-    assert metrics.smooth_ece_of(scores, hits) == pytest.approx(relplot.smECE(scores, hits.astype(float)), abs=1e-3)
+    assert metrics.smooth_ece(Confidences(scores, hits)) == pytest.approx(
+        relplot.smECE(scores, hits.astype(float)), abs=1e-3
+    )
 
 
 def test_a_constant_gap_is_its_own_smooth_error() -> None:
     # 0.8 said, 0.5 true everywhere: the residual integrates to 0.3 whatever the bandwidth.
-    assert metrics.smooth_ece_of([0.8] * 10, [1, 0] * 5) == pytest.approx(0.3, abs=1e-6)
+    assert metrics.smooth_ece(Confidences([0.8] * 10, [1, 0] * 5)) == pytest.approx(0.3, abs=1e-6)
 
 
 def test_scores_at_both_ends_are_reflected_inside() -> None:
-    assert metrics.smooth_ece_of([0.0, 1.0], [True, False]) > 0.3
-    assert metrics.smooth_ece_of([0.0, 1.0], [False, True]) == pytest.approx(0, abs=1e-9)
+    assert metrics.smooth_ece(Confidences([0.0, 1.0], [True, False])) > 0.3
+    assert metrics.smooth_ece(Confidences([0.0, 1.0], [False, True])) == pytest.approx(0, abs=1e-9)

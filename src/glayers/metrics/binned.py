@@ -363,19 +363,14 @@ def _rounded_down(edge: float, dtype: np.dtype[np.floating]) -> np.floating:
     return near if float(near) <= edge else np.nextafter(near, dtype.type(0))
 
 
+_NAEINI, _KUMAR = "Naeini et al., AAAI 2015", "Kumar et al., NeurIPS 2019"
+_RMS = "RMS calibration error"
 METRICS = (
-    Metric("ece", "ECE, 15 equal-width bins", _ece, "Naeini et al., AAAI 2015"),
-    Metric(
-        "ece_equal_mass", "ECE, 15 equal-mass bins", partial(_ece, binning="equal_mass"), "Naeini et al., AAAI 2015"
-    ),
-    Metric("debiased_ece", "ECE, debiased, equal-mass", _debiased_ece, "Kumar et al., NeurIPS 2019"),
-    Metric("classwise_ece", "ECE, class-wise", _classwise_ece, "Kull et al., NeurIPS 2019", about="each class"),
-    Metric("mce", "MCE", _mce, "Naeini et al., AAAI 2015"),
-    Metric("rms_calibration_error", "RMS calibration error, equal-width", _rms, "Kumar et al., NeurIPS 2019"),
-    Metric(
-        "debiased_rms_calibration_error",
-        "RMS calibration error, debiased, equal-mass",
-        _debiased_rms,
-        "Kumar et al., NeurIPS 2019",
-    ),
+    Metric("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
+    Metric("ece_equal_mass", "ECE, 15 equal-mass bins", partial(_ece, binning="equal_mass"), _NAEINI),
+    Metric("debiased_ece", "ECE, debiased, equal-mass", _debiased_ece, _KUMAR),
+    Metric("classwise_ece", "ECE, class-wise", _classwise_ece, "Kull et al., NeurIPS 2019", "each class"),
+    Metric("mce", "MCE", _mce, _NAEINI),
+    Metric("rms_calibration_error", f"{_RMS}, equal-width", _rms, _KUMAR),
+    Metric("debiased_rms_calibration_error", f"{_RMS}, debiased, equal-mass", _debiased_rms, _KUMAR),
 )

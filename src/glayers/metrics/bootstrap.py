@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Array, Floats
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.events import Rows, Scored
@@ -74,7 +74,7 @@ class Bootstrap:
 
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
         """Evaluate metrics at the sample, with each block left out, and at each resample."""
-        plan = plan_resampling(rows, self)
+        plan = Resampling(rows, self)
         with progress_bar(self.progress, what, n_passes(rows, metrics) * plan.n_batches) as advance:
             found = evaluate(rows, metrics, plan.blocks, advance)
         return {name: Bootstrapped.of(columns, plan.n_left_out) for name, columns in found.items()}
@@ -138,22 +138,39 @@ class Bootstrapped(NamedTuple):
         return float((pulls**3).sum()) / (6 * float((pulls**2).sum()) ** 1.5)
 
 
-@dataclass(frozen=True)
 class Resampling:
     """What to draw, how often and from which seed; every pass over `blocks` gives the same bytes.
 
     Units stand in slots, sorted by stratum; `starts` and `sizes` say where a slot's stratum begins and how long it is.
     """
 
-    factors: Floats
-    groups: Ints | None  # None where each row is a unit
-    slots: Ints
-    starts: Ints
-    sizes: Ints
-    row_weights: Floats | None  # None where weights count rows
-    n_resamples: int
-    n_left_out: int  # blocks of the jackknife
-    seed: np.random.SeedSequence
+    def __init__(self, rows: Rows | Scored, settings: Bootstrap) -> None:
+        n_rows = len(rows.weights)
+        given = np.ones(n_rows) if rows.given_weights is None else rows.given_weights
+        whole = bool((given == np.floor(given)).all())
+        if (
+            not whole
+        ):  # a common factor changes nothing, and squares of tiny weights would vanish; powers of 2 are exact
+            given = np.ldexp(given, -np.frexp(given.max())[1])
+        self.groups = None if rows.groups is None else group_numbers(rows.groups, n_rows)
+        if self.groups is not None and settings.stratify:
+            raise BadPredictions("units are drawn by class or by group, not both; pass stratify=False, or groups=None")
+        repeated = repeated_rows(rows.given_weights) if self.groups is None else None
+        slots = np.flatnonzero(given if self.groups is None else np.bincount(self.groups, weights=given))
+        slots = slots if repeated is None else repeated
+        if len(slots) < 2:
+            what = "rows" if self.groups is None else "groups"
+            raise BadPredictions(f"resampling needs at least 2 {what} of positive weight; got {len(slots)}")
+        outcomes = rows.labels if isinstance(rows, Rows) else rows.hits.astype(np.int64)
+        strata = outcomes[slots] if settings.stratify else np.zeros(len(slots), dtype=np.int64)
+        order = np.argsort(strata, kind="stable")
+        _, first, size = np.unique(strata[order], return_index=True, return_counts=True)
+        self.slots, self.starts, self.sizes = slots[order], np.repeat(first, size), np.repeat(size, size)
+        self.factors = np.ones(n_rows) if whole and self.groups is None else given
+        self.row_weights = None if whole else given  # None where weights count rows
+        self.n_resamples = settings.n_resamples
+        self.n_left_out = min(len(slots), _MOST_BLOCKS) if settings.method == "bca" else 0  # blocks of the jackknife
+        self.seed = np.random.SeedSequence(settings.random_state)
 
     @property
     def n_columns(self) -> int:
@@ -211,36 +228,3 @@ class Resampling:
         totals = sums if self.row_weights is None else sums**2 / (self.row_weights @ raw)
         raw /= sums
         return Block(raw, totals)
-
-
-def plan_resampling(rows: Rows | Scored, settings: Bootstrap) -> Resampling:
-    """Decide what a unit is and where it may be drawn; BCa intervals also need the jackknife's blocks."""
-    strata = rows.strata
-    n_rows = len(strata)
-    given = np.ones(n_rows) if rows.given_weights is None else rows.given_weights
-    whole = bool((given == np.floor(given)).all())
-    if not whole:  # a common factor changes nothing, and squares of tiny weights would vanish; powers of 2 are exact
-        given = np.ldexp(given, -np.frexp(given.max())[1])
-    numbers = None if rows.groups is None else group_numbers(rows.groups, n_rows)
-    if numbers is not None and settings.stratify:
-        raise BadPredictions("units are drawn by class or by group, not both; pass stratify=False, or groups=None")
-    repeated = repeated_rows(rows.given_weights) if numbers is None else None
-    slots = np.flatnonzero(given if numbers is None else np.bincount(numbers, weights=given))
-    slots = slots if repeated is None else repeated
-    if len(slots) < 2:
-        what = "rows" if numbers is None else "groups"
-        raise BadPredictions(f"resampling needs at least 2 {what} of positive weight; got {len(slots)}")
-    strata = strata[slots] if settings.stratify else np.zeros(len(slots), dtype=np.int64)
-    order = np.argsort(strata, kind="stable")
-    _, first, size = np.unique(strata[order], return_index=True, return_counts=True)
-    return Resampling(
-        factors=np.ones(n_rows) if whole and numbers is None else given,
-        groups=numbers,
-        slots=slots[order],
-        starts=np.repeat(first, size),
-        sizes=np.repeat(size, size),
-        row_weights=None if whole else given,
-        n_resamples=settings.n_resamples,
-        n_left_out=min(len(slots), _MOST_BLOCKS) if settings.method == "bca" else 0,
-        seed=np.random.SeedSequence(settings.random_state),
-    )

@@ -11,11 +11,10 @@ Weights are divided by their sum. Where a metric needs the number of rows, whole
 of 2 is the row twice; other weights count as Kish's effective size (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -33,21 +32,27 @@ from glayers.metrics.metric import Shared
 from glayers.predictions.predictions import Confidences, Predictions
 
 
-class Event(ABC):
+@dataclass(frozen=True)
+class Event:
     """Something that happens or not in each row, to which the model gives a probability.
 
     Use `top`, `rank`, `within_top`, `label` or `one_of` to make one, and pass it as `event=` to a metric, test, curve
     or figure. Events are hashable, and `name` says what they are.
     """
 
+    kind: Literal["rank", "within top", "class", "one of"]
+    which: int | str | tuple[int | str, ...]
+
     @property
-    @abstractmethod
     def name(self) -> str:
         """What the event is, in words."""
+        if isinstance(self.which, tuple):
+            return f"one of {len(self.which)} classes"
+        return "top class" if self == top else f"{self.kind} {self.which}"
 
-    @abstractmethod
     def of(self, rows: "Rows") -> "Scored":
         """Return the score and the outcome of each row."""
+        return _SCORED[self.kind](rows, self.which)
 
     def confidences(
         self, probabilities: object, labels: object = None, *, sample_weight: object = None, groups: object = None
@@ -64,69 +69,7 @@ class Event(ABC):
         return self.name
 
 
-@dataclass(frozen=True)
-class _Rank(Event):
-    rank: int
-
-    @property
-    def name(self) -> str:
-        return "top class" if self.rank == 1 else f"rank {self.rank}"
-
-    def of(self, rows: "Rows") -> "Scored":
-        place = whole_number(self.rank, "rank", 1, rows.n_classes)
-        if place == 1:
-            return rows.top
-        scores = rows.top_scores(place)
-        return rows.scored(scores[:, -1], rows.label_ranks_within(scores) == place - 1)
-
-
-@dataclass(frozen=True)
-class _WithinTop(Event):
-    r: int
-
-    @property
-    def name(self) -> str:
-        return f"within top {self.r}"
-
-    def of(self, rows: "Rows") -> "Scored":
-        r = whole_number(self.r, "r", 1, rows.n_classes)
-        scores = rows.top_scores(r)
-        sums = scores.sum(axis=1)
-        refuse_outside_unit_interval(sums, f"sums of the {r} highest probabilities")
-        return rows.scored(sums, rows.label_ranks_within(scores) < r)
-
-
-@dataclass(frozen=True)
-class _Label(Event):
-    label: int | str
-
-    @property
-    def name(self) -> str:
-        return f"class {self.label}"
-
-    def of(self, rows: "Rows") -> "Scored":
-        c = whole_number(rows.class_number(self.label), "label", 0, rows.n_classes - 1)
-        scores = rows.probabilities[:, c].astype(np.float64)
-        refuse_outside_unit_interval(scores, "probabilities")
-        return rows.scored(scores, rows.labels == c)
-
-
-@dataclass(frozen=True)
-class _OneOf(Event):
-    classes: tuple[int | str, ...]
-
-    @property
-    def name(self) -> str:
-        return f"one of {len(self.classes)} classes"
-
-    def of(self, rows: "Rows") -> "Scored":
-        chosen = class_numbers([rows.class_number(c) for c in self.classes], "one_of", rows.n_classes)
-        scores = rows.probabilities[:, chosen].sum(axis=1, dtype=np.float64)
-        refuse_outside_unit_interval(scores, "sums of the probabilities of these classes")
-        return rows.scored(scores, np.isin(rows.labels, chosen))
-
-
-top: Event = _Rank(1)
+top = Event("rank", 1)
 
 
 def rank(r: int) -> Event:
@@ -147,7 +90,7 @@ def rank(r: int) -> Event:
     >>> rank(2).name, rank(1) == top
     ('rank 2', True)
     """
-    return _Rank(r)
+    return Event("rank", r)
 
 
 def within_top(r: int) -> Event:
@@ -168,7 +111,7 @@ def within_top(r: int) -> Event:
     >>> within_top(5).name
     'within top 5'
     """
-    return _WithinTop(r)
+    return Event("within top", r)
 
 
 def label(c: int | str) -> Event:
@@ -189,7 +132,7 @@ def label(c: int | str) -> Event:
     >>> label("cat").name
     'class cat'
     """
-    return _Label(c)
+    return Event("class", c)
 
 
 def one_of(classes: Iterable[int | str]) -> Event:
@@ -211,7 +154,9 @@ def one_of(classes: Iterable[int | str]) -> Event:
     >>> one_of([0, 2, 5]).name
     'one of 3 classes'
     """
-    return _OneOf(tuple(classes))
+    if isinstance(classes, str) or not isinstance(classes, Iterable):
+        raise BadPredictions(f"one_of needs several class numbers or names, such as [0, 1]; got {classes!r}")
+    return Event("one of", tuple(classes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,16 +177,6 @@ class Scored(Shared):
         """Return these rows, all of one weight."""
         n = len(rows)
         return type(self)(self.scores[rows], self.hits[rows], np.full(n, 1 / n), float(n), None, groups)
-
-    @property
-    def top(self) -> "Scored":
-        """The event itself, as `Rows.top` is for rows of probabilities."""
-        return self
-
-    @property
-    def strata(self) -> Ints:
-        """What a stratified bootstrap keeps the number of: rows that hit and rows that miss."""
-        return self.hits.astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,11 +200,6 @@ class Rows(Shared):
     def n_classes(self) -> int:
         """The number of classes."""
         return int(self.probabilities.shape[1])
-
-    @property
-    def strata(self) -> Ints:
-        """What a stratified bootstrap keeps the number of: rows of each class."""
-        return self.labels
 
     def repeated(self, rows: Ints, groups: Ints | None) -> Self:
         """Return these rows, all of one weight."""
@@ -336,6 +266,43 @@ class Rows(Shared):
             rows = np.flatnonzero(tied)
             ranks[rows] = _label_ranks(self.probabilities[rows], self.labels[rows])
         return ranks
+
+
+def _rank(rows: Rows, r: int) -> Scored:
+    place = whole_number(r, "rank", 1, rows.n_classes)
+    if place == 1:
+        return rows.top
+    scores = rows.top_scores(place)
+    return rows.scored(scores[:, -1], rows.label_ranks_within(scores) == place - 1)
+
+
+def _within_top(rows: Rows, r: int) -> Scored:
+    scores = rows.top_scores(whole_number(r, "r", 1, rows.n_classes))
+    sums = scores.sum(axis=1)
+    refuse_outside_unit_interval(sums, f"sums of the {r} highest probabilities")
+    return rows.scored(sums, rows.label_ranks_within(scores) < r)
+
+
+def _label(rows: Rows, label: int | str) -> Scored:
+    c = whole_number(rows.class_number(label), "label", 0, rows.n_classes - 1)
+    scores = rows.probabilities[:, c].astype(np.float64)
+    refuse_outside_unit_interval(scores, "probabilities")
+    return rows.scored(scores, rows.labels == c)
+
+
+def _one_of(rows: Rows, classes: Iterable[int | str]) -> Scored:
+    chosen = class_numbers([rows.class_number(c) for c in classes], "one_of", rows.n_classes)
+    scores = rows.probabilities[:, chosen].sum(axis=1, dtype=np.float64)
+    refuse_outside_unit_interval(scores, "sums of the probabilities of these classes")
+    return rows.scored(scores, np.isin(rows.labels, chosen))
+
+
+_SCORED: dict[str, Callable[[Rows, Any], Scored]] = {
+    "rank": _rank,
+    "within top": _within_top,
+    "class": _label,
+    "one of": _one_of,
+}
 
 
 def _label_ranks(probabilities: Array, labels: Ints) -> Ints:

@@ -246,12 +246,7 @@ def _rank_events(rows: Rows, n_ranks: int) -> Iterator[tuple[Floats, Floats]]:
 METRICS = (
     Metric("ks", "KS", _ks, "Gupta et al., ICLR 2021"),
     Metric(
-        "mean_top_ks",
-        "KS, mean over top {} ranks",
-        _mean_top_ks,
-        "Rahimi et al., 2020",
-        about="classes",
-        at_most=_N_RANKS,
+        "mean_top_ks", "KS, mean over top {} ranks", _mean_top_ks, "Rahimi et al., 2020", "classes", at_most=_N_RANKS
     ),
-    Metric("classwise_ks", "KS, class-wise", _classwise_ks, "Gupta et al., ICLR 2021", about="each class"),
+    Metric("classwise_ks", "KS, class-wise", _classwise_ks, "Gupta et al., ICLR 2021", "each class"),
 )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -35,20 +35,6 @@ class Shared:
         return found
 
 
-class Weighted(Protocol):
-    """Rows with weights that sum to 1, and the number of rows these stand for."""
-
-    @property
-    def weights(self) -> Floats:
-        """Weights (n,)."""
-        ...
-
-    @property
-    def total(self) -> float:
-        """Number of rows."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Block(Shared):
     """Weightings side by side: row weights (n, b), each column summing to 1, and the rows each stands for (b,)."""
@@ -57,7 +43,7 @@ class Block(Shared):
     totals: Floats
 
     @classmethod
-    def of(cls, rows: Weighted) -> "Block":
+    def of(cls, rows: Any) -> "Block":
         """Return the one column of the rows' own weights."""
         return cls(rows.weights[:, None], np.array([rows.total]))
 
@@ -135,7 +121,7 @@ class Metric:
         return f"{scale * value:.{digits}f} ± {scale * error:.{digits}f}{unit}"
 
 
-def score(evaluate: Callable[..., Floats], rows: Weighted, **settings: object) -> float:
+def score(evaluate: Callable[..., Floats], rows: Any, **settings: object) -> float:
     """Return the value of a metric for the rows' own weights."""
     return float(evaluate(rows, Block.of(rows), **settings)[0])
 

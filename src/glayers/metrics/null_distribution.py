@@ -121,11 +121,9 @@ def brownian_height(probability: float) -> float:
     >>> round(brownian_height(0.05), 4)
     2.2414
     """
-    low, high = 0.0, 40.0  # erfc is 0 in float64 before 40
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if brownian_exit_probability(middle) > probability else (low, middle)
-    return high
+    from scipy.optimize import brentq  # on first use: importing it takes longer than importing glayers
+
+    return float(brentq(lambda height: brownian_exit_probability(height) - probability, 0.0, 40.0, xtol=1e-15))
 
 
 def mean_overshoot(variances: Floats) -> float:

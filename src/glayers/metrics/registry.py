@@ -97,4 +97,4 @@ def _some_classes(rows: Rows | Scored) -> list[range]:
 
 
 def _values(metric: Metric, rows: Rows | Scored, block: Block) -> Floats:
-    return metric.evaluate(rows.top if metric.about == "event" else rows, block)
+    return metric.evaluate(rows.top if metric.about == "event" and isinstance(rows, Rows) else rows, block)

@@ -63,7 +63,7 @@ def top_k_accuracy(
     0.5
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return score(_top_k_accuracy, rows, k=whole_number(k, "k", 1, rows.n_classes))
+    return score(_top_k, rows, k=whole_number(k, "k", 1, rows.n_classes))
 
 
 def mean_confidence(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -197,7 +197,7 @@ def _confidence(event: Scored, block: Block) -> Floats:
     return mean(event.scores, block)
 
 
-def _top_k_accuracy(rows: Rows, block: Block, k: int = _TOP_K) -> Floats:
+def _top_k(rows: Rows, block: Block, k: int = _TOP_K) -> Floats:
     if rows.logits is None:
         _ = rows.top  # refuses values that are not probabilities
     return mean((rows.label_ranks < min(k, rows.n_classes)).astype(np.float64), block)
@@ -236,35 +236,20 @@ def _sums_of_squares(rows: Rows) -> Floats:
     return squares
 
 
+_BRIER = "Brier, Monthly Weather Review 1950"
 METRICS = (
     Metric("accuracy", "accuracy", _accuracy, "standard", better="higher"),
     Metric(
         "top_5_accuracy",
         "accuracy, top {}",
-        _top_k_accuracy,
+        _top_k,
         "Russakovsky et al., IJCV 2015",
-        about="classes",
+        "classes",
         better="higher",
         at_most=_TOP_K,
     ),
     Metric("confidence", "mean confidence", _confidence, "standard", better=None),
-    Metric("nll", "NLL", _nll, "Good, J. Royal Statistical Society B 1952", about="classes", unit="plain", digits=4),
-    Metric(
-        "brier",
-        "Brier, mean over classes",
-        _brier,
-        "Brier, Monthly Weather Review 1950",
-        about="classes",
-        unit="plain",
-        digits=5,
-    ),
-    Metric(
-        "brier_sum",
-        "Brier, sum over classes",
-        _brier_sum,
-        "Brier, Monthly Weather Review 1950",
-        about="classes",
-        unit="plain",
-        digits=4,
-    ),
+    Metric("nll", "NLL", _nll, "Good, J. Royal Statistical Society B 1952", "classes", "plain", 4),
+    Metric("brier", "Brier, mean over classes", _brier, _BRIER, "classes", "plain", 5),
+    Metric("brier_sum", "Brier, sum over classes", _brier_sum, _BRIER, "classes", "plain", 4),
 )

@@ -7,6 +7,7 @@ Classification", NeurIPS 2019.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -311,47 +312,38 @@ def make_kernel(
     "gaussian" is exp(-d^2 / 2h^2) and "laplacian" exp(-d / h) of the Euclidean distance d; "total_variation" is
     exp(-d / h) of half the sum of absolute differences; h is the bandwidth.
     """
-    if name not in _SHAPES:
-        raise BadPredictions(f"kernel must be one of {', '.join(map(repr, _SHAPES))}; got {name!r}")
-    distance, shape = _SHAPES[name]
+    if name not in _DISTANCES:
+        raise BadPredictions(f"kernel must be one of {', '.join(map(repr, _DISTANCES))}; got {name!r}")
+    distance = _DISTANCES[name]
     if bandwidth is None:
-        width = _PART_OF_MEDIAN * _median_distance(distance, probabilities, rows, rng)
+        some = probabilities[rows[np.sort(rng.permutation(len(rows))[:_SAMPLE])]].astype(np.float64)
+        between = distance(some, some)[np.triu_indices(len(some), 1)]
+        apart = between[between > 1e-6]  # equal rows, as saturated models have, carry no scale
+        width = _PART_OF_MEDIAN * (float(np.median(apart)) if apart.size else 1.0)
     else:
         width = number_between(bandwidth, "bandwidth", 0, np.inf)
-    return lambda left, right: shape(np.minimum(distance(left, right), _FAR * width) / width)
+
+    def kernel(left: Floats, right: Floats) -> Floats:
+        scaled = np.minimum(distance(left, right), _FAR * width) / width
+        return np.exp(-(scaled**2) / 2 if name == "gaussian" else -scaled)
+
+    return kernel
 
 
-def _median_distance(distance: Kernel, probabilities: Array, rows: Ints, rng: np.random.Generator) -> float:
-    some = probabilities[rows[np.sort(rng.permutation(len(rows))[:_SAMPLE])]].astype(np.float64)
-    between = distance(some, some)[np.triu_indices(len(some), 1)]
-    apart = between[between > 1e-6]  # equal rows, as saturated models have, carry no scale
-    return float(np.median(apart)) if apart.size else 1.0
-
-
-def _euclidean(left: Floats, right: Floats) -> Floats:
+def _fast_euclidean(left: Floats, right: Floats) -> Floats:
     """One product of matrices; for equal rows rounding leaves a distance of 1e-8, which squaring makes harmless."""
     squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
     return np.sqrt(np.maximum(squares, 0.0))
 
 
-def _exact_euclidean(left: Floats, right: Floats) -> Floats:
-    return np.sqrt(_summed_over_classes(left, right, np.square))
+def _distances(left: Floats, right: Floats, metric: str) -> Floats:
+    from scipy.spatial.distance import cdist  # on first use: importing it takes longer than importing glayers
+
+    return np.asarray(cdist(left, right, metric))
 
 
-def _total_variation(left: Floats, right: Floats) -> Floats:
-    return _summed_over_classes(left, right, np.abs) / 2
-
-
-def _summed_over_classes(left: Floats, right: Floats, size: Callable[[Floats], Floats]) -> Floats:
-    """Add one class at a time: all at once would need k times the memory."""
-    total = np.zeros((len(left), len(right)))
-    for c in range(left.shape[1]):
-        total += size(left[:, c, None] - right[:, c])
-    return total
-
-
-_SHAPES: dict[str, tuple[Kernel, Callable[[Floats], Floats]]] = {
-    "gaussian": (_euclidean, lambda d: np.exp(-(d**2) / 2)),
-    "laplacian": (_exact_euclidean, lambda d: np.exp(-d)),
-    "total_variation": (_total_variation, lambda d: np.exp(-d)),
+_DISTANCES: dict[str, Kernel] = {
+    "gaussian": _fast_euclidean,
+    "laplacian": partial(_distances, metric="euclidean"),
+    "total_variation": lambda left, right: _distances(left, right, "cityblock") / 2,
 }

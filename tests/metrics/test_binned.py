@@ -5,8 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from glayers import BadPredictions
-from glayers.metrics import old as metrics
+from glayers import BadPredictions, Confidences, metrics
 from tests.strategies import Case, Numbers, cases, make_case
 
 
@@ -28,15 +27,15 @@ def test_equal_width_errors_agree_with_a_slow_loop(case: Case) -> None:
     p, y, w = case
     for bins in (1, 4, 15):
         found = slow_bins(p.max(axis=1), (p.argmax(axis=1) == y).astype(float), w, bins)
-        assert metrics.ece(p, y, w, bins=bins) == pytest.approx(sum(s * abs(g) for s, g in found))
-        assert metrics.mce(p, y, w, bins=bins) == pytest.approx(max(abs(g) for _, g in found))
+        assert metrics.ece(p, y, sample_weight=w, n_bins=bins) == pytest.approx(sum(s * abs(g) for s, g in found))
+        assert metrics.mce(p, y, sample_weight=w, n_bins=bins) == pytest.approx(max(abs(g) for _, g in found))
         rms = sum(s * g * g for s, g in found) ** 0.5
-        assert metrics.rms_calibration_error(p, y, w, bins=bins) == pytest.approx(rms)
+        assert metrics.rms_calibration_error(p, y, sample_weight=w, n_bins=bins) == pytest.approx(rms)
         by_class = [
             sum(s * abs(g) for s, g in slow_bins(p[:, c], (y == c).astype(float), w, bins)) for c in range(p.shape[1])
         ]
-        assert metrics.class_ece(p, y, w, bins=bins) == pytest.approx(by_class)
-        assert metrics.classwise_ece(p, y, w, bins=bins) == pytest.approx(np.mean(by_class))
+        assert metrics.ece_per_class(p, y, sample_weight=w, n_bins=bins) == pytest.approx(by_class)
+        assert metrics.classwise_ece(p, y, sample_weight=w, n_bins=bins) == pytest.approx(np.mean(by_class))
 
 
 def test_classwise_ece_bins_float32_values_next_to_an_edge_as_float64_would() -> None:
@@ -44,8 +43,8 @@ def test_classwise_ece_bins_float32_values_next_to_an_edge_as_float64_would() ->
     for edge, bins in ((0.2, 5), (0.1, 10), (1 / 15, 15), (1 / 3, 3)):
         p = np.array([[edge, 1 - edge]] * 3, dtype=np.float32)
         wide = p.astype(np.float64)
-        assert metrics.class_ece(p, [0, 1, 1], bins=bins) == pytest.approx(
-            metrics.class_ece(wide, [0, 1, 1], bins=bins), abs=1e-9
+        assert metrics.ece_per_class(p, [0, 1, 1], n_bins=bins) == pytest.approx(
+            metrics.ece_per_class(wide, [0, 1, 1], n_bins=bins), abs=1e-09
         )
 
 
@@ -57,7 +56,7 @@ def test_classwise_ece_names_the_row_of_one_bad_value_among_many(bins: int, dtyp
     p = p.astype(dtype)
     p[49_998, 2] = bad
     with pytest.raises(BadPredictions, match="between 0 and 1; row 49998 has"):
-        metrics.classwise_ece(p, y, bins=bins)
+        metrics.classwise_ece(p, y, n_bins=bins)
 
 
 def test_weights_that_are_shares_count_as_their_effective_number_of_rows() -> None:
@@ -65,7 +64,10 @@ def test_weights_that_are_shares_count_as_their_effective_number_of_rows() -> No
     plain = metrics.debiased_ece(p, y), metrics.debiased_rms_calibration_error(p, y)
     for weight in (1 / 400, 0.5, 1e-200):
         weights = np.full(400, weight)
-        found = metrics.debiased_ece(p, y, weights), metrics.debiased_rms_calibration_error(p, y, weights)
+        found = (
+            metrics.debiased_ece(p, y, sample_weight=weights),
+            metrics.debiased_rms_calibration_error(p, y, sample_weight=weights),
+        )
         assert found == pytest.approx(plain, abs=1e-12)
 
 
@@ -76,17 +78,17 @@ def test_unequal_shares_count_by_the_formula_of_kish() -> None:
     a = 2 / 2.5
     expected = (0.9 - a) ** 2 - a * (1 - a) / (6.25 / 2.75 - 1)
     assert expected < 0
-    assert metrics.debiased_rms_calibration_error(p, hits, weights) == 0
+    assert metrics.debiased_rms_calibration_error(p, hits, sample_weight=weights) == 0
     hits = np.array([0, 1, 0])
     a = 0.5 / 2.5
     expected = (0.9 - a) ** 2 - a * (1 - a) / (6.25 / 2.75 - 1)
-    assert metrics.debiased_rms_calibration_error(p, hits, weights) == pytest.approx(expected**0.5)
+    assert metrics.debiased_rms_calibration_error(p, hits, sample_weight=weights) == pytest.approx(expected**0.5)
 
 
 def test_confidence_of_exactly_zero_and_one_is_in_the_first_and_last_bin() -> None:
     scores, hits = [0.0, 0.05, 1.0, 0.95], [True, False, False, True]
     # 10 bins: first bin holds 0 and 0.05 (gap 0.025 - 0.5), last holds 0.95 and 1 (gap 0.975 - 0.5).
-    assert metrics.ece_of(scores, hits, bins=10) == pytest.approx(0.475)
+    assert metrics.ece(Confidences(scores, hits), n_bins=10) == pytest.approx(0.475)
 
 
 def test_ece_agrees_with_netcal_style_counts_in_torch() -> None:
@@ -104,12 +106,12 @@ def test_equal_mass_bins_hold_equal_numbers_when_nothing_ties() -> None:
     scores, hits = rng.random(90), rng.random(90) < 0.5
     groups = np.array_split(np.argsort(scores), 15)
     expected = sum(abs((scores[g] - hits[g]).sum()) for g in groups) / 90
-    assert metrics.ece_of(scores, hits, binning="equal_mass") == pytest.approx(expected)
+    assert metrics.ece(Confidences(scores, hits), binning="equal_mass") == pytest.approx(expected)
 
 
 def test_equal_mass_bins_never_split_equal_scores() -> None:
     # All rows share one score: a single bin, whose gap is the overall one.
-    assert metrics.ece_of([0.7] * 10, [1] * 4 + [0] * 6, binning="equal_mass") == pytest.approx(0.3)
+    assert metrics.ece(Confidences([0.7] * 10, [1] * 4 + [0] * 6), binning="equal_mass") == pytest.approx(0.3)
 
 
 def test_debiasing_takes_a_good_part_of_the_noise_of_a_calibrated_model_away() -> None:
@@ -135,7 +137,7 @@ def test_debiased_rms_is_the_published_formula() -> None:
     for rows in (slice(0, 5), slice(5, 10)):
         a = hits[rows].mean()
         parts.append(0.5 * ((scores[rows].mean() - a) ** 2 - a * (1 - a) / 4))
-    assert metrics.debiased_rms_calibration_error(p, y, bins=2) == pytest.approx(sum(parts) ** 0.5)
+    assert metrics.debiased_rms_calibration_error(p, y, n_bins=2) == pytest.approx(sum(parts) ** 0.5)
 
 
 def test_debiased_ece_is_the_gap_less_its_expected_noise() -> None:
@@ -147,18 +149,18 @@ def test_debiased_ece_is_the_gap_less_its_expected_noise() -> None:
         gap, a = confidence[rows].mean() - hits[rows].mean(), hits[rows].mean()
         noise = rng.normal(gap, np.sqrt(a * (1 - a) / 100), 200_000)  # by resampling, as the paper has it
         total += 0.25 * (2 * abs(gap) - np.abs(noise).mean())
-    assert metrics.debiased_ece(p, y, bins=4) == pytest.approx(total, abs=1e-3)
+    assert metrics.debiased_ece(p, y, n_bins=4) == pytest.approx(total, abs=1e-3)
 
 
 def test_settings_out_of_range_are_refused() -> None:
     p, y, _ = make_case(0, 10, 3)
-    with pytest.raises(BadPredictions, match="bins must be at least 1"):
-        metrics.ece(p, y, bins=0)
+    with pytest.raises(BadPredictions, match="n_bins must be at least 1"):
+        metrics.ece(p, y, n_bins=0)
     wrong: list[Any] = [2.5, "15", None]
     for bins in wrong:
         for metric in (metrics.ece, metrics.debiased_ece, metrics.classwise_ece):
-            with pytest.raises(BadPredictions, match="bins must be at least 1, a whole number; got"):
-                metric(p, y, bins=bins)
+            with pytest.raises(BadPredictions, match="n_bins must be at least 1, a whole number; got"):
+                metric(p, y, n_bins=bins)
     unknown: Any = "quantile"
     with pytest.raises(BadPredictions, match="equal_width"):
         metrics.ece(p, y, binning=unknown)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from glayers import BadPredictions
-from glayers.metrics import old as metrics
-from glayers.metrics.old import canonical
+from glayers import BadPredictions, metrics
+from glayers.metrics.events import check_rows
+from glayers.metrics.skce import _Pairs, _Redrawn, _resampled, _tiles
 from tests.metrics.simulation import sample
 from tests.strategies import Case, Numbers, cases, make_case
 
@@ -37,10 +37,10 @@ def slow_skce(p: Numbers, y: Numbers, w: Numbers, groups: Numbers, kernel: str, 
 def test_skce_agrees_with_a_slow_loop(kernel: Any, case: Case) -> None:
     p, y, w = case
     n = len(y)
-    found = metrics.skce(p, y, w, kernel=kernel, bandwidth=0.7, estimator="quadratic")
+    found = metrics.skce(p, y, sample_weight=w, kernel=kernel, bandwidth=0.7, estimator="quadratic")
     assert found == pytest.approx(slow_skce(p, y, w, np.arange(n), kernel, 0.7), abs=1e-10)
     groups = np.arange(n) // 2 if n > 2 else np.arange(n)
-    grouped = metrics.skce(p, y, w, groups, kernel=kernel, bandwidth=0.7, estimator="quadratic")
+    grouped = metrics.skce(p, y, groups=groups, sample_weight=w, kernel=kernel, bandwidth=0.7, estimator="quadratic")
     assert grouped == pytest.approx(slow_skce(p, y, w, groups, kernel, 0.7), abs=1e-10)
 
 
@@ -49,7 +49,7 @@ def test_many_tiles_of_pairs_and_rows_all_but_equal_agree_with_a_slow_loop(kerne
     p, y, w = make_case(8, 270, 3, ties=True)  # 256 + 14
     p[50:150], y[50:150] = p[0], 1
     p[50:150, :2] += 1e-10 * np.outer(np.arange(100), [1, -1])  # all but equal: differences of squares lose this
-    found = metrics.skce(p, y, w, kernel=kernel, bandwidth=0.2, estimator="quadratic")
+    found = metrics.skce(p, y, sample_weight=w, kernel=kernel, bandwidth=0.2, estimator="quadratic")
     assert found == pytest.approx(slow_skce(p, y, w, np.arange(270), kernel, 0.2), abs=1e-12)
 
 
@@ -121,8 +121,8 @@ def test_whole_weights_are_repeated_rows() -> None:
     rows = np.repeat(np.arange(60), times)
     for estimator in ("quadratic", "blocked"):
         how: dict[str, Any] = {"bandwidth": 0.3, "estimator": estimator, "block_size": 30}
-        assert metrics.skce(p, y, times, **how) == metrics.skce(p[rows], y[rows], **how)
-        assert metrics.skce_test(p, y, times, n_resamples=19, **how) == metrics.skce_test(
+        assert metrics.skce(p, y, sample_weight=times, **how) == metrics.skce(p[rows], y[rows], **how)
+        assert metrics.skce_test(p, y, sample_weight=times, n_resamples=19, **how) == metrics.skce_test(
             p[rows], y[rows], n_resamples=19, **how
         )
 
@@ -154,15 +154,15 @@ def test_sure_models_that_never_missed_are_not_rejected(groups: Any) -> None:
 @pytest.mark.parametrize("k", [3, 12])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_redrawn_labels_have_the_error_of_those_labels(k: int, weighted: bool) -> None:
-    p, y, w = make_case(6, 270, k)  # 256 + 14: three tiles
+    p, y, w = make_case(6, 260, k)  # 256 + 4: three tiles
     rng = np.random.default_rng(1)
-    pairs = canonical._Pairs.of(p, y, w if weighted else None, None, "gaussian", 0.4, rng)
-    block = rng.permutation(270)
-    (redrawn,) = canonical._chances(pairs, [block], 4, rng)
-    assert isinstance(redrawn, canonical._Redrawn)
-    sums = sum(times * redrawn.of_tile(a, b, times) for a, b, times in canonical._tiles(270)) + redrawn.rest()
+    pairs = _Pairs.of(check_rows(p, y, w if weighted else None), "gaussian", 0.4, rng)
+    block = rng.permutation(260)
+    (redrawn,) = _resampled(pairs, [block], 1, rng)
+    assert isinstance(redrawn, _Redrawn)
+    sums = sum(times * redrawn.of_tile(a, b, times) for a, b, times in _tiles(260)) + redrawn.rest()
     for found, labels in zip(sums / pairs.mass([block]), redrawn.labels, strict=True):
-        direct = slow_skce(p[block], labels, w[block] if weighted else np.ones(270), block, "gaussian", 0.4)
+        direct = slow_skce(p[block], labels, w[block] if weighted else np.ones(260), block, "gaussian", 0.4)
         assert found == pytest.approx(direct, abs=1e-12)
 
 
@@ -247,5 +247,5 @@ def test_settings_out_of_range_are_refused() -> None:
         metrics.skce_test(p / 2, y)
     with pytest.raises(BadPredictions, match="n_resamples must be at least 19"):
         metrics.skce_test(p, y, n_resamples=10)
-    with pytest.raises(BadPredictions, match="no two rows of different groups share a block"):
-        metrics.skce(p[:3], y[:3], weights=[1, 1, 0], groups=["a", "a", "b"])
+    with pytest.raises(BadPredictions, match="no block holds rows of two different groups"):
+        metrics.skce(p[:3], y[:3], sample_weight=[1, 1, 0], groups=["a", "a", "b"])

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers import BadPredictions
-from glayers.metrics.old import resampling
-from glayers.metrics.old.checks import shares
-from glayers.metrics.old.resampling import Resampling, plan_resampling
+from glayers.metrics import bootstrap
+from glayers.metrics.bootstrap import Bootstrap, Resampling
+from glayers.metrics.events import check_rows
 from tests.strategies import Numbers
 
 LABELS: Numbers = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 3], [1, 2, 14, 23]))
@@ -24,31 +24,30 @@ def plan(
     stratify: bool = False,
     random_state: int | None = 0,
 ) -> Resampling:
-    return plan_resampling(
-        labels,
-        weights,
-        groups,
-        n_resamples=n_resamples,
-        jackknife=jackknife,
-        stratify=stratify,
-        random_state=random_state,
-    )
+    probabilities = np.full((len(labels), 4), 0.25)
+    settings = Bootstrap(n_resamples, 0.95, "bca" if jackknife else "percentile", stratify, random_state)
+    return Resampling(check_rows(probabilities, labels, weights, groups), settings)
+
+
+def shares(weights: Any, n_rows: int) -> tuple[Numbers, float]:
+    rows = check_rows(np.full((n_rows, 2), 0.5), np.zeros(n_rows, dtype=int), weights)
+    return rows.weights, rows.total
 
 
 def all_columns(planned: Resampling) -> tuple[Numbers, Numbers]:
-    batches = list(planned.batches())
+    batches = list(planned.blocks())
     assert len(batches) == planned.n_batches
-    return np.concatenate([b.shares for b in batches], axis=1), np.concatenate([b.totals for b in batches])
+    return np.concatenate([b.weights for b in batches], axis=1), np.concatenate([b.totals for b in batches])
 
 
 def drawn_counts(planned: Resampling) -> Numbers:
     """How often each row was drawn, (n, resamples), where rows have no weights."""
     columns, _ = all_columns(planned)
-    return (columns * N).round(9)[:, 1 + planned.n_blocks :]
+    return (columns * N).round(9)[:, 1 + planned.n_left_out :]
 
 
 @given(seed=st.integers(0, 1000), kind=st.sampled_from(["none", "whole", "shares"]), grouped=st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_every_column_is_a_distribution_over_rows(seed: int, kind: str, grouped: bool) -> None:
     rng = np.random.default_rng(seed)
     weights = {"none": None, "whole": rng.integers(0, 4, N), "shares": rng.uniform(0, 2, N)}[kind]
@@ -75,7 +74,7 @@ def test_a_seed_gives_the_same_bytes_in_every_pass_whatever_the_width_of_a_batch
     planned = plan(jackknife=True)
     first, _ = all_columns(planned)
     np.testing.assert_array_equal(all_columns(planned)[0], first)
-    monkeypatch.setattr(resampling, "_ENTRIES", 5 * N)
+    monkeypatch.setattr(bootstrap, "_ENTRIES", 5 * N)
     assert planned.n_batches == 15  # 1 + 40 + 30 columns, 5 at a time
     np.testing.assert_array_equal(all_columns(planned)[0], first)
     assert (all_columns(plan(random_state=1))[0] != all_columns(plan())[0]).any()
@@ -110,7 +109,7 @@ def test_rows_that_are_groups_of_their_own_need_not_be_in_order() -> None:
 
 
 @pytest.mark.parametrize("stratify", [False, True])
-def test_whole_weights_are_rows_written_out(stratify: bool) -> None:
+def test_whole_weights_are_repeated_rows(stratify: bool) -> None:
     weights = np.random.default_rng(3).integers(0, 4, N)
     weighted, totals = all_columns(plan(weights=weights, stratify=stratify, jackknife=True))
     rows = np.repeat(np.arange(N), weights)

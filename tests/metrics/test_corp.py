@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression, isotonic_regression
 
-from glayers import BadPredictions
-from glayers.metrics import old as metrics
-from glayers.metrics.old.isotonic import pool_adjacent_violators
+from glayers import BadPredictions, Confidences, metrics
+from glayers.metrics.corp import _isotonic
 from tests.metrics.simulation import sample
 from tests.strategies import Case, cases, make_case
 
@@ -20,7 +19,10 @@ both_scores = pytest.mark.parametrize("score", ["brier", "log"])
 @settings(max_examples=60, deadline=None)
 def test_the_parts_add_up_and_none_is_negative(score: Any, case: Case) -> None:
     p, y, w = case
-    for parts in (metrics.top_class_corp(p, y, w, score=score), *metrics.classwise_corp(p, y, w, score=score)):
+    for parts in (
+        metrics.corp(p, y, sample_weight=w, score=score),
+        *metrics.classwise_corp(p, y, sample_weight=w, score=score),
+    ):
         assert parts.mean_score == pytest.approx(
             parts.miscalibration - parts.discrimination + parts.uncertainty, abs=1e-12
         )
@@ -35,7 +37,7 @@ def test_recalibration_agrees_with_scikit_learn(case: Case) -> None:
         p.max(axis=1).round(9),
         (p.argmax(axis=1) == y).astype(float),
     )  # scikit-learn pools all but equal ones
-    parts = metrics.corp(scores, hits, w)
+    parts = metrics.corp(Confidences(scores, hits, weights=w))
     fitted = IsotonicRegression().fit(scores, hits, w)
     for lower, upper, value in zip(parts.lower, parts.upper, parts.values, strict=True):
         assert fitted.predict([lower, upper]) == pytest.approx([value, value], abs=1e-9)
@@ -49,7 +51,7 @@ def test_recalibration_agrees_with_scikit_learn(case: Case) -> None:
 @settings(max_examples=100, deadline=None)
 def test_pooling_gives_the_nearest_values_that_never_fall(values: list[int], seed: int) -> None:
     weights = np.random.default_rng(seed).uniform(0.1, 2, len(values))
-    found = pool_adjacent_violators(np.array(values) * weights, weights)
+    found = _isotonic(np.array(values) * weights, weights)
     expected = isotonic_regression(np.array(values, dtype=float), sample_weight=weights)
     lengths = np.diff(np.append(found.starts, len(values)))
     assert np.repeat(found.values, lengths) == pytest.approx(expected, abs=1e-9)
@@ -57,13 +59,13 @@ def test_pooling_gives_the_nearest_values_that_never_fall(values: list[int], see
 
 def test_a_long_climb_before_a_fall_is_pooled_step_by_step() -> None:
     # 0, 1, ..., 99 and then -10000: everything ends up in one block.
-    found = pool_adjacent_violators(np.append(np.arange(100.0), -10_000.0), np.ones(101))
+    found = _isotonic(np.append(np.arange(100.0), -10_000.0), np.ones(101))
     assert found.values == pytest.approx([(4950 - 10_000) / 101])
 
 
 def test_the_log_score_by_hand() -> None:
     # Scores 1/4, 1/2, 3/4 with hits 1, 0, 1: recalibrated to 1/2, 1/2, 1, overall 2/3.
-    parts = metrics.corp([0.25, 0.5, 0.75], [1, 0, 1], score="log")
+    parts = metrics.corp(Confidences([0.25, 0.5, 0.75], [1, 0, 1]), score="log")
     given_score = (np.log(4) + np.log(2) + np.log(4 / 3)) / 3
     recalibrated = 2 * np.log(2) / 3
     overall = -(2 * np.log(2 / 3) + np.log(1 / 3)) / 3
@@ -77,22 +79,22 @@ def test_the_log_score_by_hand() -> None:
 
 def test_mean_scores_are_those_of_the_package() -> None:
     p, y, w = make_case(3, 300, 4)
-    by_class = [parts.mean_score for parts in metrics.classwise_corp(p, y, w)]
-    assert np.mean(by_class) == pytest.approx(metrics.brier(p, y, w))
+    by_class = [parts.mean_score for parts in metrics.classwise_corp(p, y, sample_weight=w)]
+    assert np.mean(by_class) == pytest.approx(metrics.brier(p, y, sample_weight=w))
     two, hits = p[:, :2] / p[:, :2].sum(axis=1, keepdims=True), y % 2
-    loss = metrics.corp(two[:, 1], hits, w, score="log").mean_score
-    assert loss == pytest.approx(metrics.nll(two, hits, w))
+    loss = metrics.corp(Confidences(two[:, 1], hits, weights=w), score="log").mean_score
+    assert loss == pytest.approx(metrics.nll(two, hits, sample_weight=w))
 
 
 @both_scores
 def test_what_was_recalibrated_is_calibrated_and_discriminates_as_before(score: Any) -> None:
     p, y = sample(1, 400, 3, sharpness=1.5)
     scores, hits = p.max(axis=1), p.argmax(axis=1) == y
-    first = metrics.corp(scores, hits, score=score)
-    again = metrics.corp(first.values[np.searchsorted(first.upper, scores)], hits, score=score)
+    first = metrics.corp(Confidences(scores, hits), score=score)
+    again = metrics.corp(Confidences(first.values[np.searchsorted(first.upper, scores)], hits), score=score)
     assert again.miscalibration == pytest.approx(0, abs=1e-12)
     assert again.discrimination == pytest.approx(first.discrimination, abs=1e-12)
-    squashed = metrics.corp(scores**3, hits, score=score)
+    squashed = metrics.corp(Confidences(scores**3, hits), score=score)
     assert squashed.discrimination == pytest.approx(first.discrimination, abs=1e-12)
     assert squashed.miscalibration > first.miscalibration
 
@@ -102,23 +104,23 @@ def test_whole_weights_are_repeated_rows(score: Any) -> None:
     p, y = sample(2, 90, 3)
     times = np.random.default_rng(0).integers(0, 4, 90)
     rows = np.repeat(np.arange(90), times)
-    weighted, written = metrics.top_class_corp(p, y, times, score=score), metrics.top_class_corp(p[rows], y[rows])
+    weighted, written = metrics.corp(p, y, sample_weight=times, score=score), metrics.corp(p[rows], y[rows])
     assert weighted.values == pytest.approx(written.values)
     assert weighted.upper.tolist() == written.upper.tolist()
 
 
 def test_a_true_model_has_little_miscalibration_and_an_overconfident_one_more() -> None:
-    fair = metrics.top_class_corp(*sample(3, 20_000, 5))
-    unfair = metrics.top_class_corp(*sample(3, 20_000, 5, sharpness=1.5))
+    fair = metrics.corp(*sample(3, 20_000, 5))
+    unfair = metrics.corp(*sample(3, 20_000, 5, sharpness=1.5))
     assert fair.miscalibration < 0.001
     assert unfair.miscalibration > 5 * fair.miscalibration
     assert unfair.discrimination == pytest.approx(fair.discrimination, rel=0.1)
 
 
 def test_certainty_that_is_wrong_costs_infinitely_much_in_the_log_score() -> None:
-    parts = metrics.corp([0.0, 0.5, 1.0], [1, 0, 1], score="log")
+    parts = metrics.corp(Confidences([0.0, 0.5, 1.0], [1, 0, 1]), score="log")
     assert parts.mean_score == parts.miscalibration == np.inf
-    sure = metrics.corp([0.0, 1.0, 1.0], [0, 1, 1], score="log")
+    sure = metrics.corp(Confidences([0.0, 1.0, 1.0], [0, 1, 1]), score="log")
     assert (sure.mean_score, sure.miscalibration) == (0.0, 0.0)
     assert sure.discrimination == sure.uncertainty > 0
 
@@ -129,8 +131,8 @@ def test_a_band_holds_the_recalibrated_values_of_a_calibrated_model_at_its_level
         rng = np.random.default_rng(seed)
         scores = np.round(rng.beta(2, 1, 300), 2)
         hits = rng.random(300) < scores
-        band = metrics.corp_band(scores, hits, n_resamples=100, level=0.9)
-        parts = metrics.corp(scores, hits)
+        band = metrics.corp_band(Confidences(scores, hits), n_resamples=100, level=0.9)
+        parts = metrics.corp(Confidences(scores, hits))
         values = parts.values[np.searchsorted(parts.upper, band.scores)]
         inside.append(((band.lower <= values) & (values <= band.upper)).mean())
     assert 0.86 < np.mean(inside) < 0.95
@@ -139,7 +141,7 @@ def test_a_band_holds_the_recalibrated_values_of_a_calibrated_model_at_its_level
 def test_a_band_leaves_an_overconfident_model_outside() -> None:
     p, y = sample(4, 5_000, 5, sharpness=1.5)
     scores, hits = p.max(axis=1), p.argmax(axis=1) == y
-    band, parts = metrics.corp_band(scores, hits, n_resamples=100), metrics.corp(scores, hits)
+    band, parts = metrics.corp_band(Confidences(scores, hits), n_resamples=100), metrics.corp(Confidences(scores, hits))
     values = parts.values[np.searchsorted(parts.upper, band.scores)]
     assert len(band.scores) == 512
     assert (values < band.lower).mean() > 0.8
@@ -151,7 +153,10 @@ def test_rows_that_depend_on_each_other_widen_the_band() -> None:
     groups = np.repeat(np.arange(40), 10)
     scores = rng.choice([0.3, 0.5, 0.7], 40)[groups]
     hits = rng.random(40)[groups] < scores
-    alone, together = metrics.corp_band(scores, hits), metrics.corp_band(scores, hits, groups=groups)
+    alone, together = (
+        metrics.corp_band(Confidences(scores, hits)),
+        metrics.corp_band(Confidences(scores, hits, groups=groups)),
+    )
     assert (together.upper - together.lower > 1.5 * (alone.upper - alone.lower)).all()
     assert ((together.lower >= 0) & (together.upper <= 1)).all()
 
@@ -159,16 +164,19 @@ def test_rows_that_depend_on_each_other_widen_the_band() -> None:
 def test_a_band_counts_whole_weights_as_rows_and_leaves_out_weight_zero() -> None:
     scores, hits = np.array([0.2, 0.5, 0.5, 0.9]), np.array([0, 1, 0, 1])
     rows = np.repeat(np.arange(4), [5, 0, 3, 2])
-    weighted, written = metrics.corp_band(scores, hits, [5, 0, 3, 2]), metrics.corp_band(scores[rows], hits[rows])
+    weighted, written = (
+        metrics.corp_band(Confidences(scores, hits, weights=[5, 0, 3, 2])),
+        metrics.corp_band(Confidences(scores[rows], hits[rows])),
+    )
     assert weighted.lower.tolist() == written.lower.tolist()
-    assert metrics.corp_band(scores, hits, [0.5, 0.0, 0.1, 0.0]).scores.tolist() == [0.2, 0.5]
+    assert metrics.corp_band(Confidences(scores, hits, weights=[0.5, 0.0, 0.1, 0.0])).scores.tolist() == [0.2, 0.5]
 
 
 def test_settings_out_of_range_are_refused() -> None:
     unknown: Any = "hinge"
     with pytest.raises(BadPredictions, match="score must be 'brier' or 'log'; got 'hinge'"):
-        metrics.corp([0.5], [1], score=unknown)
-    with pytest.raises(BadPredictions, match="hits must be True or False"):
-        metrics.corp([0.5], [2])
+        metrics.corp(Confidences([0.5], [1]), score=unknown)
+    with pytest.raises(BadPredictions, match="correct must be"):
+        metrics.corp(Confidences([0.5], [2]))
     with pytest.raises(BadPredictions, match="n_resamples must be at least 19"):
-        metrics.corp_band([0.5], [1], n_resamples=5)
+        metrics.corp_band(Confidences([0.5], [1]), n_resamples=5)

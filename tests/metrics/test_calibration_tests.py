@@ -8,31 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, kstest
 
-from glayers import BadPredictions
-from glayers.metrics import old as metrics
-from glayers.metrics.old import redrawing
-from glayers.metrics.old.brownian import chance_of_leaving, height_left_with_chance
-from glayers.metrics.old.coin_flips import CoinWalk
-from glayers.metrics.old.redrawing import redrawn_labels
-from glayers.metrics.old.verdicts import judge_by_draws
+from glayers import BadPredictions, Confidences, Predictions, metrics
+from glayers.metrics import Event, redrawing
+from glayers.metrics.calibration_tests import compare_with_draws
+from glayers.metrics.null_distribution import KSNullDistribution, brownian_exit_probability, brownian_height
+from glayers.metrics.redrawing import redrawn_labels
 from tests.metrics.simulation import sample
 from tests.strategies import Case, Numbers, cases, make_case
 
-TESTS: dict[str, Callable[..., metrics.CalibrationTest]] = {
-    "top": metrics.ks_test,
-    "rank 2": partial(metrics.ks_test, rank=2),
-    "within top 2": partial(metrics.ks_within_top_test, r=2),
-    "class 1": partial(metrics.class_ks_test, class_number=1),
-    "classes 0 and 1": partial(metrics.subset_ks_test, subset=[0, 1]),
-}
-ERRORS: dict[str, Callable[..., float]] = {
-    "top": metrics.ks_error,
-    "rank 2": partial(metrics.ks_error, rank=2),
-    "within top 2": partial(metrics.ks_within_top, r=2),
-    "class 1": lambda p, y, weights: metrics.class_ks(p, y, weights)[1],
-    "classes 0 and 1": partial(metrics.subset_ks, subset=[0, 1]),
-}
-every_ks_test = pytest.mark.parametrize("name", TESTS)
+EVENTS = [metrics.top, metrics.rank(2), metrics.within_top(2), metrics.label(1), metrics.one_of([0, 1])]
+every_event = pytest.mark.parametrize("event", EVENTS, ids=str)
 
 SCORES: dict[str, Callable[[np.random.Generator, int], Numbers]] = {
     "confident": lambda rng, n: rng.beta(5, 1, n),
@@ -60,27 +45,28 @@ def exact_chance(scores: Numbers, value: float) -> float:
     return float(gone)
 
 
-@every_ks_test
+@every_event
 @given(case=cases(max_rows=25, max_classes=5))
 @settings(max_examples=15, deadline=None)
-def test_what_is_tested_is_the_error_itself(name: str, case: Case) -> None:
+def test_what_is_tested_is_the_error_itself(event: Event, case: Case) -> None:
     p, y, w = case
     for method in ("asymptotic", "resampling"):
-        found = TESTS[name](p, y, weights=w, method=method, n_resamples=19)
-        assert found.value == pytest.approx(ERRORS[name](p, y, weights=w), abs=1e-12)
+        found = metrics.ks_test(p, y, sample_weight=w, event=event, method=method, n_resamples=19)
+        assert found.value == pytest.approx(metrics.ks(p, y, sample_weight=w, event=event), abs=1e-12)
     for binning in ("equal_width", "equal_mass"):
-        test = metrics.ece_test(p, y, w, bins=4, binning=binning, n_resamples=19)
-        assert test.value == pytest.approx(metrics.ece(p, y, w, bins=4, binning=binning), abs=1e-12)
+        test = metrics.ece_test(p, y, sample_weight=w, event=event, n_bins=4, binning=binning, n_resamples=19)
+        error = metrics.ece(p, y, sample_weight=w, event=event, n_bins=4, binning=binning)
+        assert test.value == pytest.approx(error, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", SCORES)
 @pytest.mark.parametrize("n", [400, 1_500])
 def test_the_asymptotic_p_value_agrees_with_the_exact_one(kind: str, n: int) -> None:
     scores = np.sort(SCORES[kind](np.random.default_rng(n), n))
-    coins = CoinWalk.of(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
+    null = KSNullDistribution.of(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
     for chance in (0.5, 0.2, 0.05, 0.01, 0.001):
-        value = coins.reached_with_chance(chance)
-        assert coins.chance_of_reaching(value) == pytest.approx(chance, rel=0.02)
+        value = null.quantile_above(chance)
+        assert null.p_value(value) == pytest.approx(chance, rel=0.02)
         assert exact_chance(scores, value) == pytest.approx(chance, rel=0.1)
 
 
@@ -88,9 +74,9 @@ def test_the_asymptotic_p_value_agrees_with_the_exact_one(kind: str, n: int) -> 
 def test_with_two_to_six_expected_hits_the_asymptotic_p_value_is_right_far_out(n: int) -> None:
     # Without the saddlepoint 0.001 would be 0.003 to 0.005.
     scores = np.sort(np.random.default_rng(n).beta(1, 99, n))
-    coins = CoinWalk.of(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
+    null = KSNullDistribution.of(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
     for chance in (0.05, 0.01, 0.001, 0.0001):
-        assert 0.6 * chance < exact_chance(scores, coins.reached_with_chance(chance)) < 2 * chance
+        assert 0.6 * chance < exact_chance(scores, null.quantile_above(chance)) < 2 * chance
 
 
 @given(
@@ -104,7 +90,7 @@ def test_any_few_rows_have_a_p_value_and_a_bound(seed: int, n: int, power: float
     rng = np.random.default_rng(seed)
     scores = rng.random(n) ** power  # all 1, spread out, or next to 0
     hits = rng.random(n) < rng.choice([0.0, 0.5, 1.0])
-    test = metrics.ks_test_of(scores, hits, rng.exponential(size=n) if weighted else None)
+    test = metrics.ks_test(Confidences(scores, hits, weights=rng.exponential(size=n) if weighted else None))
     assert 0 <= test.p_value <= 1
     assert 0 <= test.bound < np.inf
     assert 0 <= test.expected < np.inf
@@ -116,7 +102,7 @@ def test_with_few_different_scores_the_asymptotic_p_value_errs_on_the_safe_side(
     scores = rng.choice(rng.uniform(0.3, 0.9, n_scores), 600)
     hits = rng.random(600) < scores
     for level in (0.8, 0.95, 0.99):
-        test = metrics.ks_test_of(scores, hits, level=level)
+        test = metrics.ks_test(Confidences(scores, hits), level=level)
         assert exact_chance(scores, test.bound) < 1.1 * (1 - level)
 
 
@@ -125,19 +111,19 @@ def test_resampling_agrees_with_the_exact_p_value(kind: str) -> None:
     rng = np.random.default_rng(3)
     scores = SCORES[kind](rng, 150)
     hits = rng.random(150) < np.clip(scores - 0.03, 0, 1)
-    test = metrics.ks_test_of(scores, hits, method="resampling", n_resamples=4_000)
+    test = metrics.ks_test(Confidences(scores, hits), method="resampling", n_resamples=4000)
     exact = exact_chance(scores, test.value)
     assert test.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 4_000) + 1 / 4_000)
 
 
-@every_ks_test
+@every_event
 @pytest.mark.parametrize("weighted", [False, True])
-def test_both_methods_agree_on_p_value_bound_and_expectation(name: str, weighted: bool) -> None:
+def test_both_methods_agree_on_p_value_bound_and_expectation(event: Event, weighted: bool) -> None:
     p, y = sample(7, 1_200, 6, sharpness=1.05)
     # Weights that go with the scores: only their squares give the right variance.
     w = np.random.default_rng(1).exponential(size=1_200) * p.max(axis=1) ** 3 if weighted else None
-    drawn = TESTS[name](p, y, weights=w, method="resampling", n_resamples=4_000)
-    known = TESTS[name](p, y, weights=w)
+    drawn = metrics.ks_test(p, y, sample_weight=w, event=event, method="resampling", n_resamples=4_000)
+    known = metrics.ks_test(p, y, sample_weight=w, event=event)
     assert drawn.p_value == pytest.approx(known.p_value, abs=0.035)
     assert drawn.bound == pytest.approx(known.bound, rel=0.06)
     assert drawn.expected == pytest.approx(known.expected, rel=0.05)
@@ -149,9 +135,9 @@ def test_p_values_of_calibrated_models_are_uniform(weighted: bool) -> None:
     for seed in range(200):
         p, y = sample(seed, 300, 4)
         w = np.random.default_rng(seed).uniform(0.5, 2, 300) if weighted else None
-        found["asymptotic"].append(metrics.ks_test(p, y, w).p_value)
-        found["resampling"].append(metrics.ks_test(p, y, w, method="resampling", n_resamples=199).p_value)
-        found["ece"].append(metrics.ece_test(p, y, w, n_resamples=199).p_value)
+        found["asymptotic"].append(metrics.ks_test(p, y, sample_weight=w).p_value)
+        found["resampling"].append(metrics.ks_test(p, y, sample_weight=w, method="resampling", n_resamples=199).p_value)
+        found["ece"].append(metrics.ece_test(p, y, sample_weight=w, n_resamples=199).p_value)
     for p_values in found.values():
         assert kstest(p_values, "uniform").pvalue > 0.001
         assert 1 <= sum(p <= 0.05 for p in p_values) <= 23  # 10 expected, standard deviation 3.1
@@ -177,11 +163,11 @@ def test_a_test_rejects_just_where_its_value_exceeds_its_bound(seed: int, sharpn
 
 def test_p_value_and_bound_by_hand() -> None:
     drawn = np.arange(1.0, 20.0)  # 19 resamples: only an error above all of them has a p-value of 1 / 20
-    below, above = judge_by_draws(18.5, drawn, level=0.95), judge_by_draws(19.5, drawn, level=0.95)
+    below, above = compare_with_draws(18.5, drawn, level=0.95), compare_with_draws(19.5, drawn, level=0.95)
     assert (below.p_value, below.bound, below.rejected) == (0.1, 19.0, False)
     assert (above.p_value, above.bound, above.rejected) == (0.05, 19.0, True)
-    assert judge_by_draws(19.0, drawn, level=0.5).bound == 10.0
-    assert judge_by_draws(19.0, drawn, level=0.95).p_value == 0.1  # as large as one of them
+    assert compare_with_draws(19.0, drawn, level=0.5).bound == 10.0
+    assert compare_with_draws(19.0, drawn, level=0.95).p_value == 0.1  # as large as one of them
 
 
 def test_whole_weights_are_repeated_rows_in_every_test() -> None:
@@ -194,26 +180,29 @@ def test_whole_weights_are_repeated_rows_in_every_test() -> None:
         partial(metrics.ece_test, n_resamples=99),
         partial(metrics.consistency_test, metrics.classwise_ks, n_resamples=19),
     ):
-        assert test(p, y, times) == test(p[rows], y[rows])
+        assert test(p, y, sample_weight=times) == test(p[rows], y[rows])
     groups = np.arange(80) // 4
-    assert metrics.ece_test(p, y, times, groups, n_resamples=99) == metrics.ece_test(
+    assert metrics.ece_test(p, y, groups=groups, sample_weight=times, n_resamples=99) == metrics.ece_test(
         p[rows], y[rows], groups=groups[rows], n_resamples=99
     )
-    doubled = metrics.ks_test(p, y, np.full(80, 2))
-    assert doubled.p_value < metrics.ks_test(p, y, np.full(80, 0.5)).p_value
+    doubled = metrics.ks_test(p, y, sample_weight=np.full(80, 2))
+    assert doubled.p_value < metrics.ks_test(p, y, sample_weight=np.full(80, 0.5)).p_value
 
 
 def test_shares_of_any_scale_give_the_same_test() -> None:
     p, y, w = make_case(5, 200, 4)
-    plain, scaled = metrics.ks_test(p, y, w), metrics.ks_test(p, y, w / 1_000)
+    plain, scaled = metrics.ks_test(p, y, sample_weight=w), metrics.ks_test(p, y, sample_weight=w / 1000)
     assert scaled.p_value == pytest.approx(plain.p_value, rel=1e-9)
-    assert metrics.ks_test(p, y) == metrics.ks_test(p, y, np.ones(200))
+    assert metrics.ks_test(p, y) == metrics.ks_test(p, y, sample_weight=np.ones(200))
 
 
 def test_the_order_of_rows_does_not_matter() -> None:
     p, y, w = make_case(6, 300, 4)
     order = np.random.default_rng(0).permutation(300)
-    plain, shuffled = metrics.ks_test(p, y, w), metrics.ks_test(p[order], y[order], w[order])
+    plain, shuffled = (
+        metrics.ks_test(p, y, sample_weight=w),
+        metrics.ks_test(p[order], y[order], sample_weight=w[order]),
+    )
     assert shuffled.p_value == pytest.approx(plain.p_value, rel=1e-9)
 
 
@@ -228,7 +217,7 @@ def test_rows_that_depend_on_each_other_need_groups() -> None:
         rejected["without"] += metrics.ks_test(p, y).rejected
         how: dict[str, Any] = {"groups": groups, "n_resamples": 99}
         rejected["ks"] += metrics.ks_test(p, y, method="resampling", **how).rejected
-        rejected["ece"] += metrics.ece_test(p, y, bins=5, **how).rejected
+        rejected["ece"] += metrics.ece_test(p, y, n_bins=5, **how).rejected
     assert rejected["without"] > 40
     assert rejected["ks"] <= 14  # 6 expected, standard deviation 2.4
     assert rejected["ece"] <= 16
@@ -237,7 +226,7 @@ def test_rows_that_depend_on_each_other_need_groups() -> None:
 def test_groups_of_one_row_are_as_good_as_none() -> None:
     p, y = sample(9, 2_000, 5, sharpness=1.05)
     groups = np.random.default_rng(0).permutation(2_000)
-    alone = metrics.ks_test(p, y, groups=groups, method="resampling", n_resamples=2_000)
+    alone = metrics.ks_test(p, y, groups=groups, method="resampling", n_resamples=2000)
     none = metrics.ks_test(p, y)
     assert alone.p_value == pytest.approx(none.p_value, abs=0.05)
     assert alone.bound == pytest.approx(none.bound, rel=0.07)
@@ -245,14 +234,14 @@ def test_groups_of_one_row_are_as_good_as_none() -> None:
 
 def test_what_is_certain_cannot_fail() -> None:
     for method in ("asymptotic", "resampling"):
-        test = partial(metrics.ks_test_of, method=method, n_resamples=99)
-        sure = test([1.0, 0.0, 1.0], [1, 0, 1])
+        how: dict[str, Any] = {"method": method, "n_resamples": 99}
+        sure = metrics.ks_test(Confidences([1.0, 0.0, 1.0], [1, 0, 1]), **how)
         assert (sure.value, sure.p_value, sure.bound, sure.expected) == (0.0, 1.0, 0.0, 0.0)
-        assert test([1.0, 0.0, 1.0], [1, 0, 0]).p_value <= 0.01
+        assert metrics.ks_test(Confidences([1.0, 0.0, 1.0], [1, 0, 0]), **how).p_value <= 0.01
 
 
 def test_an_error_of_zero_is_no_evidence() -> None:
-    assert metrics.ks_test_of([0.5] * 4, [1, 0, 1, 0]).p_value == 1.0
+    assert metrics.ks_test(Confidences([0.5] * 4, [1, 0, 1, 0])).p_value == 1.0
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
@@ -273,7 +262,9 @@ def test_groups_do_not_make_an_event_that_was_not_seen_look_wrong() -> None:
         scores = rng.uniform(0, 4e-4, 200)  # 0.04 hits expected
         never = np.zeros(200)
         groups = np.arange(200) // 2
-        assert not metrics.ks_test_of(scores, never, groups=groups, method="resampling", n_resamples=99).rejected
+        assert not metrics.ks_test(
+            Confidences(scores, never, groups=groups), method="resampling", n_resamples=99
+        ).rejected
         sure = np.column_stack([1 - scores, scores])
         assert not metrics.ece_test(sure, never.astype(int), groups=groups, n_resamples=99).rejected
 
@@ -285,7 +276,9 @@ def test_copies_in_groups_keep_the_level_of_a_rare_event() -> None:
         groups = np.repeat(np.arange(200), 10)
         scores = (rng.uniform(0.5, 1.5, 200) / 100)[groups]  # two groups of hits expected
         hits = rng.random(200)[groups] < scores
-        rejected += metrics.ks_test_of(scores, hits, groups=groups, method="resampling", n_resamples=39).rejected
+        rejected += metrics.ks_test(
+            Confidences(scores, hits, groups=groups), method="resampling", n_resamples=39
+        ).rejected
     assert rejected <= 22  # 10 expected, standard deviation 3.1; 48 with signs
 
 
@@ -311,16 +304,19 @@ def test_holm_stops_at_the_first_that_is_not_rejected() -> None:
 
 def test_any_metric_can_be_tested_and_agrees_with_the_test_made_for_it() -> None:
     p, y = sample(11, 400, 4, sharpness=1.15)
-    for metric, made in ((metrics.ece, metrics.ece_test), (metrics.ks_error, metrics.ks_test)):
+    for metric, made in ((metrics.ece, metrics.ece_test), ("ks", metrics.ks_test)):
         general = metrics.consistency_test(metric, p, y, n_resamples=600)
         special = made(p, y, n_resamples=2_000)
         assert general.value == pytest.approx(special.value)
         assert general.p_value == pytest.approx(special.p_value, abs=0.06)
         assert general.bound == pytest.approx(special.bound, rel=0.08)
     w = np.random.default_rng(0).uniform(0.5, 2, 400)
-    within = partial(metrics.ks_within_top, r=2)
-    general = metrics.consistency_test(within, p, y, w, n_resamples=600)
-    assert general.bound == pytest.approx(metrics.ks_within_top_test(p, y, 2, w).bound, rel=0.08)
+    general = metrics.consistency_test("ks", p, y, sample_weight=w, event=metrics.within_top(2), n_resamples=600)
+    within = partial(metrics.ks, event=metrics.within_top(2))
+    assert general == metrics.consistency_test(within, p, y, sample_weight=w, n_resamples=600)
+    assert general.bound == pytest.approx(
+        metrics.ks_test(p, y, sample_weight=w, event=metrics.within_top(2)).bound, rel=0.08
+    )
 
 
 def test_overconfidence_shows_in_the_log_loss_and_underconfidence_does_not() -> None:
@@ -361,18 +357,18 @@ def test_labels_of_many_rows_are_drawn_in_several_passes(monkeypatch: pytest.Mon
 
 @given(height=st.floats(0.05, 8))
 @settings(max_examples=100, deadline=None)
-def test_the_chance_of_leaving_the_strip_falls_and_can_be_undone(height: float) -> None:
-    assert chance_of_leaving(height) >= chance_of_leaving(height * 1.01)
-    assert 0 <= chance_of_leaving(height) <= 1
+def test_the_brownian_exit_probability_the_strip_falls_and_can_be_undone(height: float) -> None:
+    assert brownian_exit_probability(height) >= brownian_exit_probability(height * 1.01)
+    assert 0 <= brownian_exit_probability(height) <= 1
     if height > 0.7:
-        assert height_left_with_chance(chance_of_leaving(height)) == pytest.approx(height, rel=1e-6)
+        assert brownian_height(brownian_exit_probability(height)) == pytest.approx(height, rel=1e-6)
 
 
 def test_the_two_series_meet() -> None:
-    assert chance_of_leaving(0.0) == 1.0
-    assert chance_of_leaving(1 - 1e-9) == pytest.approx(chance_of_leaving(1 + 1e-9), abs=1e-8)
+    assert brownian_exit_probability(0.0) == 1.0
+    assert brownian_exit_probability(1 - 1e-9) == pytest.approx(brownian_exit_probability(1 + 1e-9), abs=1e-8)
     # Far out, leaving by one side does not matter to the other: 4 P(N > x), with P(N > 6) = 9.866e-10.
-    assert chance_of_leaving(6) == pytest.approx(4 * 9.865876e-10, rel=1e-6)
+    assert brownian_exit_probability(6) == pytest.approx(4 * 9.865876e-10, rel=1e-6)
 
 
 def test_settings_out_of_range_are_refused() -> None:
@@ -393,10 +389,10 @@ def test_settings_out_of_range_are_refused() -> None:
         metrics.adjust([0.5], unknown)
     with pytest.raises(BadPredictions, match="p_values must be one number between 0 and 1"):
         metrics.adjust([0.5, 1.5])
-    with pytest.raises(BadPredictions, match=r"class_number must be in 0\.\.2"):
-        metrics.class_ks_test(p, y, 3)
+    with pytest.raises(BadPredictions, match=r"label must be in 0\.\.2"):
+        metrics.ks_test(p, y, event=metrics.label(3))
     with pytest.raises(BadPredictions, match=r"rank must be in 1\.\.3"):
-        metrics.ks_test(p, y, rank=4)
+        metrics.ks_test(p, y, event=metrics.rank(4))
     with pytest.raises(BadPredictions, match=r"must give a number for any labels; .* gave nan"):
         metrics.consistency_test(lambda *_: float("nan"), p, y, n_resamples=19)
 
@@ -405,12 +401,33 @@ def test_settings_out_of_range_are_refused() -> None:
 
     with pytest.raises(BadPredictions, match=r"must give a number for any labels; .* gave None"):
         metrics.consistency_test(strange, p, y, n_resamples=19)
-    with pytest.raises(BadPredictions, match="metric must be a function of probabilities and labels"):
+    with pytest.raises(
+        BadPredictions, match=r"metric must be one of accuracy, .* or a function of probabilities and labels"
+    ):
         metrics.consistency_test(unknown, p, y, n_resamples=19)
     with pytest.raises(BadPredictions, match="each row of probabilities must sum to 1"):
         metrics.consistency_test(metrics.ece, p / 2, y, n_resamples=19)
-    with pytest.raises(BadPredictions, match=r"add up to 6e\+08 of them"):
-        metrics.ks_test(p, y, np.full(20, 30_000_000))
+    with pytest.raises(BadPredictions, match=r"sum to 6e\+08"):
+        metrics.ks_test(p, y, sample_weight=np.full(20, 30000000))
+
+
+def test_confidences_are_tested_by_name_and_drawn_row_by_row() -> None:
+    p, y = sample(14, 300, 3, sharpness=1.3)
+    pair = metrics.top.confidences(p, y)
+    assert metrics.ks_test(pair) == metrics.ks_test(p, y)
+    assert metrics.ece_test(pair, n_resamples=99) == metrics.ece_test(p, y, n_resamples=99)
+    found, all_labels = metrics.consistency_test("ece", pair, n_resamples=400), metrics.consistency_test("ece", p, y)
+    assert found.value == pytest.approx(all_labels.value)
+    assert found.bound == pytest.approx(all_labels.bound, rel=0.1)
+    with pytest.raises(BadPredictions, match="name of a metric"):
+        metrics.consistency_test(metrics.ece, pair)
+    with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
+        metrics.consistency_test("nll", pair)
+    with pytest.raises(BadPredictions, match="accuracy is not"):
+        metrics.consistency_test("accuracy", p, y)
+    grouped = Predictions(np.log(p), y, groups=np.arange(300) // 2)
+    with pytest.raises(BadPredictions, match="needs independent rows"):
+        metrics.consistency_test("ece", grouped)
 
 
 def test_bad_groups_are_refused() -> None:

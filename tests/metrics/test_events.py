@@ -1,0 +1,107 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from glayers import BadPredictions, Confidences, Predictions
+from glayers.metrics import Event, ece, ks, label, one_of, rank, smooth_ece, top, within_top
+from glayers.metrics.events import check_event, check_rows
+from tests.strategies import Case, cases, make_case
+
+EVENTS = [top, rank(2), within_top(2), label(1), one_of([0, 1])]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=str)
+@given(case=cases())
+@settings(max_examples=15, deadline=None)
+def test_an_event_scores_every_row_and_measures_as_its_confidences_do(event: Event, case: Case) -> None:
+    p, y, w = case
+    ranking = np.argsort(-p, axis=1, kind="stable")
+    ordered, hits = np.take_along_axis(p, ranking, axis=1), ranking == y[:, None]
+    expected = {
+        top: (ordered[:, 0], hits[:, 0]),
+        rank(2): (ordered[:, 1], hits[:, 1]),
+        within_top(2): (ordered[:, :2].sum(axis=1), hits[:, :2].any(axis=1)),
+        label(1): (p[:, 1], y == 1),
+        one_of([0, 1]): (p[:, :2].sum(axis=1), y <= 1),
+    }[event]
+    pair = event.confidences(p, y, sample_weight=w)
+    np.testing.assert_allclose(pair.confidence, expected[0], atol=1e-15)
+    np.testing.assert_array_equal(pair.correct, expected[1])
+    for metric in (ks, ece, smooth_ece):
+        assert metric(pair) == metric(p, y, sample_weight=w, event=event)
+
+
+def test_events_print_compare_and_hash() -> None:
+    names = ["top class", "rank 2", "within top 2", "class 1", "one of 2 classes"]
+    assert [event.name for event in EVENTS] == [str(event) for event in EVENTS] == names
+    assert label("cat").name == "class cat"
+    assert rank(1) == top
+    assert len({*EVENTS, rank(2), one_of((0, 1))}) == 5
+
+
+def test_classes_go_by_name_where_predictions_have_names() -> None:
+    p, y, _ = make_case(2, 30, 3)
+    named = Predictions(np.log(p), y, class_names=("cat", "dog", "owl"))
+    assert ks(named, event=label("dog")) == pytest.approx(ks(p, y, event=label(1)))
+    assert ks(named, event=one_of(["owl", 0])) == pytest.approx(ks(p, y, event=one_of([0, 2])))
+    with pytest.raises(BadPredictions, match="there is no class 'emu'; the classes are cat, dog, owl"):
+        ks(named, event=label("emu"))
+    with pytest.raises(
+        BadPredictions, match="'dog' is a name, and class names are unknown here; pass the class number"
+    ):
+        ks(p, y, event=label("dog"))
+
+
+def test_events_out_of_range_are_refused() -> None:
+    p, y, _ = make_case(1, 40, 4)
+    wrong: list[Any] = [0, 5, "1", 1.0, None]
+    for bad in wrong:
+        with pytest.raises(BadPredictions, match=r"rank must be in 1\.\.4, a whole number"):
+            ks(p, y, event=rank(bad))
+        with pytest.raises(BadPredictions, match=r"r must be in 1\.\.4, a whole number"):
+            ks(p, y, event=within_top(bad))
+    wrong = [4, -1, 0.5, None]
+    for bad in wrong:
+        with pytest.raises(BadPredictions, match=r"label must be in 0\.\.3, a whole number"):
+            ks(p, y, event=label(bad))
+    outside: list[Any] = [[], [4], [-1], [0.5], 1, [1, None], "01"]
+    for classes in outside:
+        with pytest.raises(BadPredictions, match="one_of"):
+            ks(p, y, event=one_of(classes))
+    unknown: Any = "top"
+    with pytest.raises(BadPredictions, match=r"event must be top, rank\(r\), .* got 'top'"):
+        ks(p, y, event=unknown)
+
+
+def test_a_set_of_classes_may_be_any_iterable_of_whole_numbers() -> None:
+    p, y, _ = make_case(1, 40, 4)
+    expected = ks(p, y, event=one_of([0, 2]))
+    for classes in ({2, 0}, np.array([2, 0, 2]), (n for n in (0, 2))):
+        assert ks(p, y, event=one_of(classes)) == expected
+
+
+def test_sums_that_are_no_probabilities_are_refused() -> None:
+    # Every number lies between 0 and 1, but the two highest add up to 1.7.
+    p = np.array([[0.6, 0.3, 0.1], [0.9, 0.8, 0.2]])
+    with pytest.raises(BadPredictions, match=r"2 highest probabilities must .* between 0 and 1; row 1 has 1\.7"):
+        ks(p, [0, 1], event=within_top(2))
+    with pytest.raises(BadPredictions, match=r"row 1 has 1\.7"):
+        ks(p, [0, 1], event=one_of([0, 1]))
+
+
+def test_confidences_are_one_event() -> None:
+    pair = Confidences([0.5, 0.9], [1, 0])
+    assert check_event(pair).hits.tolist() == [1.0, 0.0]
+    with pytest.raises(BadPredictions, match="the score of one event, so there is no within top 2; leave event out"):
+        ks(pair, event=within_top(2))
+    with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
+        check_rows(pair)
+
+
+def test_whole_weights_count_rows_and_others_as_kish_has_it() -> None:
+    p, y = np.full((3, 2), 0.5), [0, 1, 1]
+    assert check_rows(p, y, [2, 1, 1]).total == 4
+    assert check_rows(p, y, [0.5, 0.5, 0.5]).total == pytest.approx(3)
+    assert check_rows(p, y, [2, 1, 1]).weights.tolist() == [0.5, 0.25, 0.25]

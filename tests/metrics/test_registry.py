@@ -1,0 +1,156 @@
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glayers import BadPredictions, Confidences, Predictions, metrics
+from glayers.metrics import METRICS, registry
+from glayers.metrics.bootstrap import Bootstrap, Resampling
+from glayers.metrics.events import Rows, check_rows
+from glayers.metrics.registry import chosen_metrics, evaluate
+from tests.strategies import Case, Numbers, cases, make_case
+
+FIXED_EDGES = {"ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}
+
+
+def plan(rows: Rows, n_resamples: int = 3) -> Resampling:
+    return Resampling(rows, Bootstrap(n_resamples, method="percentile"))
+
+
+def columns_of(rows: Rows, names: Iterable[str] = tuple(METRICS), n_resamples: int = 3) -> dict[str, Numbers]:
+    return evaluate(rows, chosen_metrics(rows, names), plan(rows, n_resamples).blocks)
+
+
+@given(case=cases(), kind=st.sampled_from(["none", "whole", "fractional"]))
+@settings(max_examples=25, deadline=None)
+def test_many_columns_give_what_the_scorecard_of_each_gives(case: Case, kind: str) -> None:
+    p, y, w = case
+    weights = {"none": None, "whole": np.ceil(w), "fractional": w}[kind]
+    rows = check_rows(p, y, weights)
+    card, found = metrics.scorecard(p, y, sample_weight=weights), columns_of(rows)
+    assert set(found) == set(METRICS)
+    for name, values in found.items():
+        assert values[0] == pytest.approx(card[name], abs=1e-12), name
+    if kind == "whole":
+        return
+    (block,) = plan(rows).blocks()
+    for column, drawn_weights in enumerate(block.weights.T):
+        counts = drawn_weights if weights is None else drawn_weights / weights
+        drawn = np.repeat(np.arange(len(y)), (counts * len(y) / counts.sum()).round().astype(int))
+        card = metrics.scorecard(p[drawn], y[drawn], sample_weight=None if weights is None else weights[drawn])
+        for name in set(METRICS) - FIXED_EDGES:
+            assert found[name][column] == pytest.approx(card[name], abs=1e-10), name
+
+
+@pytest.mark.parametrize(("n", "classes"), [(700, 3), (1500, 40)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_wide_and_narrow_samples_agree_too(n: int, classes: int, dtype: type[np.floating]) -> None:
+    p, y, w = make_case(n, n, classes)
+    card = metrics.scorecard(p.astype(dtype), y, sample_weight=w)
+    for name, values in columns_of(check_rows(p.astype(dtype), y, w)).items():
+        assert values[0] == pytest.approx(card[name], abs=1e-12), name
+
+
+def test_equal_mass_bins_keep_the_edges_of_the_sample() -> None:
+    p, y, _ = make_case(5, 600, 4)
+    rows = check_rows(p, y)
+    found = columns_of(rows, sorted(FIXED_EDGES))
+    (block,) = plan(rows).blocks()
+    scores, hits = p.max(axis=1), p.argmax(axis=1) == y
+    bins = np.searchsorted(np.sort(scores)[39:-1:40], scores)  # 40 of 600 rows in each of 15 bins
+    assert np.bincount(bins).tolist() == [40] * 15
+    for column, share in enumerate(block.weights.T):
+        total = debiased = squares = 0.0
+        for b in range(15):
+            weight, n_rows = share[bins == b].sum(), 600 * share[bins == b].sum()
+            gap = abs(share[bins == b] @ (scores - hits)[bins == b]) / weight
+            rate = share[bins == b] @ hits[bins == b] / weight
+            noise = np.random.default_rng(b).standard_normal(200_000) * np.sqrt(rate * (1 - rate) / n_rows)
+            total += weight * gap
+            debiased += weight * (2 * gap - np.abs(gap + noise).mean())
+            squares += weight * (gap**2 - rate * (1 - rate) / (n_rows - 1))
+        assert found["ece_equal_mass"][column] == pytest.approx(total)
+        assert found["debiased_ece"][column] == pytest.approx(debiased, abs=2e-4)
+        assert found["debiased_rms_calibration_error"][column] == pytest.approx(np.sqrt(max(0, squares)))
+
+
+def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = check_rows(*make_case(6, 90, 7))
+    whole = columns_of(rows)
+    monkeypatch.setattr(registry, "_ENTRIES", 180)  # two classes of 90 rows
+    advanced: list[None] = []
+    pieces = evaluate(rows, list(METRICS.values()), plan(rows).blocks, lambda: advanced.append(None))
+    assert len(advanced) == 4 == registry.n_passes(rows, METRICS.values())
+    for name, values in whole.items():
+        np.testing.assert_allclose(pieces[name], values, atol=1e-14)
+
+
+def test_only_what_is_asked_for_is_evaluated() -> None:
+    p, y, w = make_case(7, 50, 3)
+    whole = columns_of(check_rows(p, y, w))
+    for name in METRICS:
+        (alone,) = columns_of(check_rows(p, y, w), [name]).items()
+        assert alone[0] == name
+        np.testing.assert_array_equal(alone[1], whole[name])
+
+
+def test_a_label_without_probability_makes_the_nll_infinite_where_it_was_drawn() -> None:
+    p, y, _ = make_case(8, 40, 3)
+    p[5], y[5] = [0.5, 0.5, 0.0], 2
+    nll = columns_of(check_rows(p, y), ["nll"], n_resamples=50)["nll"]
+    assert nll[0] == np.inf
+    assert 10 < np.isinf(nll[1:]).sum() < 45  # a row is drawn with probability 0.63
+    assert not np.isnan(nll).any()
+
+
+def test_logits_give_losses_that_probabilities_have_lost() -> None:
+    given_logits = Predictions([[0.0, 1e4, 3.0], [1e4, 0.0, 2.0], [0.0, 0.0, 0.0]], [0, 0, 2])
+    expected = (1e4 + 0 + np.log(3)) / 3
+    assert metrics.nll(given_logits) == pytest.approx(expected)
+    assert columns_of(check_rows(given_logits), ["nll"])["nll"][0] == pytest.approx(expected)
+
+
+def test_zeros_that_came_out_just_below_are_zeros() -> None:
+    p, y, w = make_case(9, 60, 3)
+    p[:20, 1], p[:20, 0] = -1e-7, 1 - p[:20, 2]
+    y[:20] = 0
+    card = metrics.scorecard(p, y, sample_weight=w)
+    for name, values in columns_of(check_rows(p, y, w)).items():
+        assert values[0] == pytest.approx(card[name], abs=1e-12), name
+
+
+def test_a_smooth_error_narrower_than_a_grid_cell_is_the_same_for_many_columns() -> None:
+    rows = check_rows(np.tile([0.99967, 0.00033, 0.0], (3, 1)), np.zeros(3, dtype=np.int64))
+    np.testing.assert_allclose(columns_of(rows, ["smooth_ece"])["smooth_ece"], metrics.smooth_ece(rows), atol=1e-12)
+
+
+def test_confidences_allow_the_metrics_of_one_event() -> None:
+    pair = metrics.top.confidences(*make_case(10, 80, 4)[:2])
+    card = metrics.scorecard(pair)
+    assert set(card) == {name for name, metric in METRICS.items() if metric.about == "event"}
+    assert isinstance(pair, Confidences)
+    with pytest.raises(BadPredictions, match=r"nll: needs the probabilities of all classes.* choose from accuracy, "):
+        metrics.intervals(pair, metrics=["nll"])
+
+
+def test_every_record_says_how_it_prints_and_where_it_comes_from() -> None:
+    for name, metric in METRICS.items():
+        assert metric.name == name
+        assert metric.reference
+        assert metric.label != metric.short_label or name in ("accuracy", "nll", "ks", "mce")
+        assert metric.format(0.12345) == {2: "12.35 %", 4: "0.1235", 5: "0.12345"}[metric.digits]
+    ks, nll = METRICS["ks"], METRICS["nll"]
+    assert (ks.format_difference(0.001), ks.format_difference(0), ks.format_difference(-0.00001)) == (
+        "+0.10 points",
+        "0.00 points",
+        "0.00 points",
+    )
+    assert nll.format_difference(-0.012) == "-0.0120"
+    assert METRICS["mean_top_ks"].short_label == "mean top KS"
+    assert METRICS["top_5_accuracy"].label_for(3) == "accuracy, top 3"
+    assert (nll.format_change(0.10518, 0.0061), METRICS["accuracy"].format_change(0.0031, 0.00124)) == (
+        "0.105 ± 0.006",
+        "0.31 ± 0.12 points",
+    )
