@@ -26,6 +26,14 @@ PART_WORDS: Mapping[str, tuple[str, ...]] = {
     "test": ("test",),
 }
 WHOLE_FILE = "all"
+FIELD_OF = {word: field for field, words in FIELD_WORDS.items() for word in words}
+_PART_AND_FIELD = {word: (WHOLE_FILE, field) for word, field in FIELD_OF.items()} | {
+    key: (part, field)
+    for part, marks in PART_WORDS.items()
+    for mark in marks
+    for word, field in FIELD_OF.items()
+    for key in (f"{mark}_{word}", f"{word}_{mark}")
+}
 DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 
 
@@ -109,10 +117,9 @@ def assign_keys(keys: Iterable[str]) -> dict[str, dict[str, str]]:
     found = sorted(keys)
     parts: dict[str, dict[str, str]] = {}
     for key in found:
-        meaning = _meaning(key)
-        if meaning is None:
+        if key not in _PART_AND_FIELD:
             continue
-        part, field = meaning
+        part, field = _PART_AND_FIELD[key]
         fields = parts.setdefault(part, {})
         if field in fields:
             raise BadFile(f"both {fields[field]!r} and {key!r} are {field}; keep one of them")
@@ -136,11 +143,6 @@ def refuse_mixed_scores(scores: str, fields: Mapping[str, str]) -> None:
         )
 
 
-def field_of(word: str) -> str | None:
-    """Return the field that a word without a part stands for."""
-    return next((field for field, words in FIELD_WORDS.items() if word in words), None)
-
-
 def listed(names: Iterable[str], at_most: int = 12) -> str:
     """Join names with commas, cut after `at_most`.
 
@@ -150,20 +152,6 @@ def listed(names: Iterable[str], at_most: int = 12) -> str:
     given = list(names)
     text = ", ".join(given[:at_most]) or "none"
     return text if len(given) <= at_most else f"{text} and {len(given) - at_most} more"
-
-
-def _meaning(key: str) -> tuple[str, str] | None:
-    """Return part and field of a key, such as ("test", "labels") for y_test and for test_y."""
-    field = field_of(key)
-    if field is not None:
-        return WHOLE_FILE, field
-    for part, marks in PART_WORDS.items():
-        for mark in marks:
-            for stem in (key.removeprefix(f"{mark}_"), key.removesuffix(f"_{mark}")):
-                field = field_of(stem) if stem != key else None
-                if field is not None:
-                    return part, field
-    return None
 
 
 def _take_shared_names(parts: dict[str, dict[str, str]]) -> dict[str, str]:

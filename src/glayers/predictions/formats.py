@@ -30,15 +30,10 @@ _Record = TypeVar("_Record")
 
 _READERS: dict[str, Callable[[Path], dict[str, Contents]]] = {
     ".npz": read_npz,
-    ".csv": read_text,
-    ".csv.gz": read_text,
-    ".tsv": read_text,
-    ".tsv.gz": read_text,
     ".parquet": read_parquet,
     ".json": read_json,
-    ".p": read_legacy_pickle,
-    ".pkl": read_legacy_pickle,
-    ".pickle": read_legacy_pickle,
+    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_text),
+    **dict.fromkeys((".p", ".pkl", ".pickle"), read_legacy_pickle),
 }
 WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {
     ".npz": npz_bytes,

@@ -168,17 +168,13 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin-1")
 
 
-def _no_bytes() -> bytes:
-    return b""
-
-
 _NDARRAY = object()  # used for comparison only: it cannot be called or changed
 _REPLACEMENTS: dict[str, object] = {
     "numpy ndarray": _NDARRAY,
     "numpy dtype": _PickledDtype,
     "_codecs encode": _encode,
-    "__builtin__ bytes": _no_bytes,
-    "builtins bytes": _no_bytes,
+    "__builtin__ bytes": lambda: b"",
+    "builtins bytes": lambda: b"",
     **{
         f"numpy.{core}.{name}": replacement
         for core in ("core", "_core")

@@ -19,10 +19,10 @@ from glayers.arrays import Array, Floats
 from glayers.errors import BadFile
 from glayers.predictions.contents import (
     DAMAGED,
+    FIELD_OF,
     FIELD_WORDS,
     WHOLE_FILE,
     Contents,
-    field_of,
     listed,
     refuse_mixed_scores,
 )
@@ -64,11 +64,11 @@ class _TextColumns(Columns):
 
     def numbers(self, column: str) -> Floats:
         cells = self.texts(column)
-        try:
-            return np.array([_number(cell) for cell in cells])
-        except ValueError:
-            row = next(row for row, cell in enumerate(cells) if not _is_number(cell))
-            raise _bad_cell(self, column, row, cells[row], "a number") from None
+        values = [_number(cell) for cell in cells]
+        if None in values:
+            row = values.index(None)
+            raise _bad_cell(self, column, row, cells[row], "a number")
+        return np.array(values, dtype=np.float64)
 
     def texts(self, column: str) -> list[str]:
         index = self.names.index(column)
@@ -220,7 +220,7 @@ def _pyarrow(doing: str) -> tuple[Any, Any]:
 
 def _is_known(column: str) -> bool:
     prefixes = (prefix for spellings in _SCORE_PREFIXES.values() for prefix in spellings)
-    return field_of(column) is not None or any(_with_prefix([column], prefix) for prefix in prefixes)
+    return column in FIELD_OF or any(_with_prefix([column], prefix) for prefix in prefixes)
 
 
 def _with_prefix(names: Sequence[str], prefix: str) -> list[str]:
@@ -242,7 +242,7 @@ def _field_columns(names: Sequence[str]) -> dict[str, str]:
     """Return field -> column of the fields that take one column; a score of one class is not among them."""
     fields: dict[str, str] = {}
     for name in names:
-        field = field_of(name)
+        field = FIELD_OF.get(name)
         if field in ("confidence", "correct", "labels", "weights", "groups"):
             if field in fields:
                 raise BadFile(f"both columns {fields[field]!r} and {name!r} are {field}; keep one of them")
@@ -308,23 +308,17 @@ def _bad_cell(table: Columns, column: str, row: int, cell: str, expected: str) -
     )
 
 
-def _number(cell: str) -> float:
-    """Parse a number as files write them: 1_0, which Python accepts, is more likely a typing error than ten."""
-    if "_" in cell:
-        raise ValueError(cell)
-    return float(cell)
-
-
-def _is_number(cell: str) -> bool:
+def _number(cell: str) -> float | None:
+    """Parse a number, if it is one; 1_0, which Python accepts, is more likely a typing error than ten."""
     try:
-        _number(cell)
+        return None if "_" in cell else float(cell)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _is_whole(cell: str) -> bool:
-    return _is_number(cell) and _number(cell).is_integer()
+    number = _number(cell)
+    return number is not None and number.is_integer()
 
 
 def _columns(parts: Mapping[str, Contents]) -> dict[str, list[Any]]:
@@ -350,6 +344,6 @@ def _columns(parts: Mapping[str, Contents]) -> dict[str, list[Any]]:
 def _names_for_columns(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """Return class names if columns can carry them: the reader takes numbers for class numbers and strips spaces."""
     fit = names is not None and all(
-        name != "" and name.isprintable() and name == name.strip() and not _is_number(name) for name in names
+        name != "" and name.isprintable() and name == name.strip() and _number(name) is None for name in names
     )
     return names if fit else None
