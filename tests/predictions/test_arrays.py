@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from glayers import BadPredictions, Predictions
-from glayers.metrics import old as metrics
+from glayers import BadPredictions, Confidences, Predictions, metrics
 
 LOGITS = np.array([[2.0, 0.0, 1.0], [0.5, 1.5, 0.0], [-1.0, 3.0, 0.25], [0.0, 0.1, 0.2]])
 LABELS = np.array([2, 0, 1, 1])
@@ -67,10 +66,10 @@ def test_whole_numbers_held_as_objects_are_labels(labels: Any) -> None:
     assert Predictions(LOGITS, labels).labels.tolist() == LABELS.tolist()
 
 
-def test_hits_and_weights_may_be_objects_too() -> None:
-    hits, weights = np.array([True, False, 1], dtype=object), np.array([1, 2.5, True], dtype=object)
-    scores = [0.7, 0.2, 0.9]
-    assert metrics.ece_of(scores, hits, weights) == metrics.ece_of(scores, [1, 0, 1], [1, 2.5, 1])
+def test_correct_and_weights_may_be_objects_too() -> None:
+    found = Confidences([0.7, 0.2, 0.9], np.array([True, False, 1], object), np.array([1, 2.5, True], object))
+    assert found.correct.tolist() == [True, False, True]
+    assert metrics.ece(found) == metrics.ece(Confidences([0.7, 0.2, 0.9], [1, 0, 1], [1, 2.5, 1]))
 
 
 @pytest.mark.parametrize(
@@ -97,4 +96,4 @@ def test_labels_that_are_objects_but_no_numbers_are_told_how_to_become_numbers()
 def test_weights_too_large_to_add_up_are_refused() -> None:
     with pytest.raises(BadPredictions, match=r"finite sum; divide them by the largest"):
         Predictions(LOGITS, LABELS, weights=[1e308, 1e308, 0, 0])
-    assert metrics.accuracy([[0.7, 0.3], [0.6, 0.4]], [0, 1], weights=[1e307, 1e307]) == pytest.approx(0.5)
+    assert metrics.accuracy([[0.7, 0.3], [0.6, 0.4]], [0, 1], sample_weight=[1e307, 1e307]) == pytest.approx(0.5)
