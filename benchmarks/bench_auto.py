@@ -28,7 +28,7 @@ def main() -> int:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
         missed |= seconds > limit or peak > MOST_GIGABYTES
         print(f"| {rows:,} | {classes:,} | {seconds:.1f} | {busy:.1f} | {peak:.2f} | {limit:.0f} |", flush=True)
-        print("\n" + fitted.report_ + "\n", flush=True)
+        print(f"\n{fitted.selection_}\n", flush=True)
     return int(missed and checked)
 
 

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from glayers import GLayers
-from glayers.fitting.adam import Measure, Schedule, descend
+from glayers.fitting.adam import Measure, OnEpoch, Schedule, descend
 from glayers.fitting.objective import Objective
-from glayers.fitting.watching import Sight, Watcher
 
 SLOWEST = 10.0  # times SMS
 LEAST_BATCHING_GAIN = 5.0
@@ -99,30 +98,30 @@ def batching(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """Time the batched run of the default recipe, then each of its members alone for the same number of epochs."""
     runs: list[Run] = []
 
-    def watched(
+    def timed(
         objective: Objective,
         start: Tensor,
         rates: Tensor,
         schedule: Schedule,
-        watcher: Watcher,
+        on_epoch: OnEpoch,
         measure: Measure,
         seed: int,
     ) -> Tensor:
         lasted = dict.fromkeys(range(len(start)), 0)
-        goes_on = torch.ones(len(start), dtype=torch.bool)
+        continues = torch.ones(len(start), dtype=torch.bool)
 
-        def watch(sight: Sight) -> Tensor:
-            lasted.update(dict.fromkeys(torch.nonzero(goes_on)[:, 0].tolist(), sight.iteration))
-            goes_on.copy_(watcher(sight))
-            return goes_on
+        def recorded(epoch: int, parameters: Tensor, train: Tensor, held_out: Tensor) -> Tensor:
+            lasted.update(dict.fromkeys(torch.nonzero(continues)[:, 0].tolist(), epoch))
+            continues.copy_(on_epoch(epoch, parameters, train, held_out))
+            return continues
 
         began = time.perf_counter()
-        ended = descend(objective, start, rates, schedule, watch, measure, seed)
+        ended = descend(objective, start, rates, schedule, recorded, measure, seed)
         seconds = time.perf_counter() - began
         runs.append(Run(objective, start, rates, schedule, measure, seed, lasted, seconds))
         return ended
 
-    with mock.patch("glayers.calibrators.default_recipe.descend", watched):
+    with mock.patch("glayers.calibrators.g_layers_recipes.descend", timed):
         for _ in range(3):
             GLayers(random_state=0).fit(logits, labels)
     run = runs[-1]
@@ -130,8 +129,8 @@ def batching(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     for member, epochs in run.lasted.items():
         one = torch.tensor([member])
 
-        def until(sight: Sight, epochs: int = epochs) -> Tensor:
-            return torch.tensor([sight.iteration < epochs])
+        def until(epoch: int, *_: Tensor, epochs: int = epochs) -> Tensor:
+            return torch.tensor([epoch < epochs])
 
         descend(run.objective.of(one), run.start[one], run.rates[one], run.schedule, until, run.measure, run.seed)
     return min(run.seconds for run in runs), time.perf_counter() - began

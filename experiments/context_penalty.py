@@ -16,7 +16,7 @@ import numpy as np
 from glayers import GlayersWarning, Predictions, read_parts
 from glayers.activations import log_softmax
 from glayers.calibrators.base import apply_map
-from glayers.calibrators.class_parts import CLASS_PARTS, Options
+from glayers.calibrators.shared_g_layers import CLASS_PARTS, Options
 from glayers.fitting.shared import STRENGTHS, SharedFit, average_shared, shared_rows, shared_step
 from glayers.metrics import old as metrics
 
@@ -52,7 +52,7 @@ def one_split(name: str, calibration: Predictions, split: int) -> list[list[str]
         if part == "matrix" and calibration.n_classes > MOST_MATRIX_CLASSES:
             continue
         made = CLASS_PARTS[part](fitted_on, Options(seed=split))
-        plain = log_softmax(apply_map(made.chain, scored_on.logits))
+        plain = log_softmax(apply_map(made.map, scored_on.logits))
         rows = shared_rows(made.out_of_fold, fitted_on.labels)
         found = average_shared(rows, np.ones(len(fitted_on)))
         weights = (np.zeros_like(found.theta), of_one_penalty(found), found.theta)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
 
 from glayers.fitting.losses import row_loss
 from glayers.fitting.objective import Objective, Penalty
@@ -48,3 +49,16 @@ def penalised(objective: Objective, strengths: list[float], toward_start: bool) 
 def dense_chain(n_in: int, n_out: int) -> Chain:
     """One linear layer from zero."""
     return Chain((Dense(np.zeros((n_in, n_out)), np.zeros(n_out)),))
+
+
+def optimum(objective: Objective) -> torch.Tensor:
+    """Parameters of least objective for every member, by SciPy."""
+    start = objective.start()
+
+    def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value = objective(torch.as_tensor(flat).reshape(start.shape))
+        return float(value.objective.sum()), value.gradient.numpy().ravel()
+
+    options = {"maxiter": 500, "ftol": 1e-14, "gtol": 1e-9}
+    found = minimize(value_and_gradient, start.numpy().ravel(), jac=True, method="L-BFGS-B", options=options)
+    return torch.as_tensor(found.x).reshape(start.shape)

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 from glayers.fitting import objective as objective_module
 from glayers.fitting.objective import Objective
 from glayers.maps import Centre, Chain, transparent_layers
-from tests.fitting.problems import CLASSES, ROWS, make_objective, penalised
+from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, optimum, penalised
 
 
 def somewhere(objective: Objective) -> torch.Tensor:
@@ -94,3 +95,35 @@ def test_fixed_parameters_are_used_and_not_learned() -> None:
     assert outputs.shape == (2, ROWS, CLASSES)
     assert torch.equal(outputs[0], objective.logits)
     assert outputs[1].mean(dim=1).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("strength", [1e-3, 0.1])
+def test_its_minimum_is_that_of_logistic_regression(strength: float) -> None:
+    objective = penalised(make_objective(dense_chain(CLASSES, CLASSES)), [strength], toward_start=False)
+    found = optimum(objective)
+    # scikit-learn minimises |W|^2 / 2 + C * (sum of weighted losses): ours divided by the strength.
+    peer = LogisticRegression(C=1 / strength, tol=1e-10, max_iter=5000)
+    peer.fit(objective.logits.numpy(), objective.labels.numpy(), sample_weight=objective.train[0].numpy())
+    flat = torch.as_tensor(np.concatenate([peer.coef_.T.ravel(), peer.intercept_]))[None]
+    assert float(objective(found).objective) == pytest.approx(float(objective(flat).objective), rel=1e-6)
+    # A constant added to every bias changes nothing, so probabilities are compared.
+    ours = torch.softmax(objective.chain_at(found).member(0)(objective.logits), dim=1)
+    assert ours.numpy() == pytest.approx(peer.predict_proba(objective.logits.numpy()), abs=1e-3)
+
+
+@pytest.mark.parametrize("toward_start", [True, False])
+def test_a_strong_penalty_holds_weights_at_their_anchor(toward_start: bool) -> None:
+    objective = penalised(make_objective(), [1e3], toward_start)
+    for name, value in objective.unflatten(optimum(objective)).items():
+        if name.endswith("weight"):
+            anchor = torch.as_tensor(objective.chain.parameters()[name]) if toward_start else torch.zeros(())
+            # At the optimum strength * distance = slope of the loss, and no slope here is near 10.
+            assert (value[0] - anchor).abs().max() < 1e-2
+
+
+def test_a_stronger_decay_toward_zero_shrinks_weights_more() -> None:
+    objective = penalised(make_objective(members=3), [0.0, 0.1, 1.0], toward_start=False)
+    objective = replace(objective, train=objective.train[:1].expand(3, -1).contiguous())
+    found = objective.unflatten(optimum(objective))
+    sizes = [sum(float((v[i] ** 2).sum()) for name, v in found.items() if name.endswith("weight")) for i in range(3)]
+    assert sizes[0] > sizes[1] > sizes[2]

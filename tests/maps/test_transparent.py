@@ -170,13 +170,13 @@ def test_two_units_a_class_at_100_classes_are_transparent_and_learn(n_layers: in
         whole,
         whole,
     )
-    watcher = EarlyStopping(1, patience=3)
+    stopping = EarlyStopping(1, patience=3)
     rates = torch.tensor([1e-3])
     schedule = Schedule(epochs=3, averaging=0.0)
-    descend(objective, objective.start(), rates, schedule, watcher, Objective.losses, seed=0)
+    descend(objective, objective.start(), rates, schedule, stopping, Objective.losses, seed=0)
     before = nll(Predictions(overconfident, labels))
-    assert float(watcher.history[0].train[0]) == pytest.approx(before, rel=1e-5)
-    assert float(watcher.best[0]) < 0.95 * before
-    fitted = objective.chain_at(watcher.parameters).member(0).map_parameters(lambda v: v.double().numpy())
+    assert float(stopping.trace[0][0]) == pytest.approx(before, rel=1e-5)
+    assert float(stopping.best[0]) < 0.95 * before
+    fitted = objective.chain_at(stopping.parameters).member(0).map_parameters(lambda v: v.double().numpy())
     # The paper fell to chance, 1%, here.
     assert accuracy(fitted(overconfident), labels) > accuracy(overconfident, labels) - 0.01

@@ -1,14 +1,11 @@
-"""Held-out logits and labels -> the calibrator we recommend: several families, judged out of fold, and their mixture.
+"""Held-out logits and labels -> the calibrator we recommend: several families, cross-validated, and their mixture.
 
-Each family that makes sense for these rows and classes is fitted, with predictions for every row by fits that had not
-seen it. Their convex mixture of least held-out loss is corrected once more by what all classes share. Where that gains
-less than a standard error over temperature scaling, the simple answer is returned.
+Every family that suits the rows and classes is fitted with out-of-fold predictions. The mixture of least
+cross-validated loss gets one more correction, shared by all classes. If that gains less than one standard error over
+temperature scaling, or over no calibration, the simpler one is kept.
 """
 
-import sys
-import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Mapping
 from numbers import Real
 from typing import ClassVar, Literal
 
@@ -16,52 +13,85 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax
-from glayers.arrays import Floats
-from glayers.calibrators.auto_families import FAMILIES, INSTEAD, Candidate, Family, Task
-from glayers.calibrators.auto_mixture import mixture_of
-from glayers.calibrators.auto_report import Tried, judge, told
-from glayers.calibrators.base import Calibrator, Method, apply_map
-from glayers.errors import GlayersError, GlayersWarning
+from glayers.arrays import Floats, row_blocks
+from glayers.calibrators.auto_families import Task, affordable, fit_families
+from glayers.calibrators.auto_selection import AutoSelection, FamilyResult, LastCorrection
+from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map
+from glayers.calibrators.shared_g_layers import shared_correction
+from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.diagnostics import Diagnostics, label_facts
+from glayers.fitting.folds import format_gain, paired_gain
+from glayers.fitting.simplex import SHARES, Parts
 from glayers.maps import Chain
+from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.maps.layouts import n_learned
+from glayers.maps.stack import Stack, mixed
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
 from glayers.settings import whole_number
 
+_LEAST_WEIGHT = 0.01  # families with less weight in the mixture are dropped
+_ROUNDING = 1e-12  # relative difference between losses of equal predictions
+
 
 class AutoCalibrator(Calibrator):
-    """Fit what makes sense, judge it on rows held out, mix the best; never worse there than temperature or nothing.
+    """Fits several families, compares them by cross-validation, and mixes the best: the calibrator to start with.
 
-    `loss` is what families are judged by and, where they can, fitted by. `keep_accuracy=True` keeps the order of every
-    row's classes, and with it accuracy and every top-k accuracy. `time_budget` is in seconds of a machine with two
-    cores, estimated from rows and classes: a family that would exceed it is left out, and the report says so; the
-    same rows give the same calibrator on any machine. `n_folds` holds for all but g-layers, which choose their own.
-    Weights count as rows: twice the weight everywhere is twice the evidence. `progress=None` shows a bar at a terminal.
+    Falls back to temperature scaling, or to no calibration, unless cross-validation shows a gain. Weights count as
+    rows: doubling all weights doubles the evidence.
 
-    Learned: `map_`, `diagnostics_`, `report_` (what was tried, what was kept and why, in plain words), `shares_` (of
-    each family in the mixture), `out_of_fold_` (log-probabilities of every row by fits that had not seen it, but for
-    what a few numbers tell that all rows chose: strengths, epochs, shares, and the temperature that fits start from).
+    Parameters
+    ----------
+    loss : {"log", "brier"}
+        The loss that families are compared by and, where they can be, fitted by.
+    keep_accuracy : bool
+        Keep the order of the classes in every row, and so accuracy and every top-k accuracy.
+    time_budget : float
+        Seconds on a machine with two cores, estimated from rows and classes. Families that would exceed it are left
+        out, and `selection_` says so. The same rows give the same calibrator on any machine.
+    n_folds : int
+        Folds of the cross-validation, except for g-layers, which choose their own.
+    random_state : int or None
+        Seed of the folds and of all families.
+    progress : bool, optional
+        Whether to show a progress bar; None shows it at a terminal.
 
+    Attributes
+    ----------
+    map_ : Chain
+        The fitted map from logits to log-probabilities.
+    diagnostics_ : Diagnostics
+        Convergence, losses before and after, number of parameters, seconds.
+    selection_ : AutoSelection
+        What was tried, what was kept and why; it prints.
+    mixture_weights_ : dict
+        Weight of each family in what was kept.
+    out_of_fold_ : array (n, classes)
+        Log-probabilities of every row by fits that had not seen it. A few numbers are chosen with all rows: penalties,
+        epochs, mixture weights, and the temperature that fits start from.
+
+    Examples
+    --------
     >>> from glayers.datasets import load_fashion_mnist
     >>> calibration, test = load_fashion_mnist()
-    >>> auto = AutoCalibrator(random_state=0).fit(calibration.logits[:1000], calibration.labels[:1000])
-    >>> print(auto.report_.splitlines()[0])
-    1,000 rows of 10 classes, 100 a class; judged by the log loss of rows held out in 5 folds.
+    >>> auto = AutoCalibrator(time_budget=2).fit(calibration.logits[:1000], calibration.labels[:1000])
+    >>> print(auto.selection_.summary)
+    1,000 rows, 10 classes (100 rows per class); compared by 5-fold cross-validated log loss.
     """
-
-    _kept: ClassVar[tuple[str, ...]] = ("report_", "shares_")
 
     methods = (
         Method(
             "auto",
-            "Cross-validated mixture of several methods",
+            "Cross-validates several families and mixes the best",
             keeps="nothing",
-            reference="glayers",
-            torch="optional",
+            reference="This library, docs/choosing.md",
         ),
     )
+    _kept: ClassVar[tuple[str, ...]] = ("selection_",)
+    _records: ClassVar = {"selection_": AutoSelection}
+    _warns_if_not_converged = False
+
+    selection_: AutoSelection
 
     def __init__(
         self,
@@ -80,51 +110,81 @@ class AutoCalibrator(Calibrator):
         self.random_state = random_state
         self.progress = progress
 
-    def _fit(self, given: Predictions) -> None:
-        began = time.perf_counter()
+    @property
+    def mixture_weights_(self) -> dict[str, float]:
+        """Weight of each family in what was kept, which sum to 1."""
+        return self.selection_.weights
+
+    def _fit(self, given: Predictions) -> Fitted:
         loss = smooth_loss(self.loss)
-        budget = _seconds(self.time_budget)
+        task, budget = self._task(given), _seconds(self.time_budget)
+        chosen, left_out = affordable(len(given), given.n_classes, budget, task.n_folds)
+        with progress_bar(self.progress, "fitting families", len(chosen) + 1) as advance:
+            made = fit_families(task, chosen, left_out, advance)
+            families = {name: candidate.fitted for name, candidate in made.items()}
+            mixture, weights, correction = mixture_of(families, task)
+            advance()
+        raw = apply_map(Chain(()), given.logits)
+        simple = {
+            "uncalibrated": Fitted(Chain(()), "", out_of_fold=log_softmax(raw)),
+            "temperature": families["temperature"],
+        }
+        # Some families start from temperature scaling on all rows, so that is what they have to beat.
+        temperature = loss.rows(apply_map(simple["temperature"].map, given.logits), given.labels)
+        losses = {
+            "uncalibrated": loss.rows(raw, given.labels),
+            **{name: loss.rows(_held_out(fitted), given.labels) for name, fitted in families.items()},
+        }
+        mixture_losses = loss.rows(_held_out(mixture), given.labels)
+        kept, reason = choose(losses, temperature, mixture_losses, weights, given)
+        fitted = simple.get(kept, mixture)
+        used = weights if kept == "mixture" else {kept: 1.0}
+        selection = AutoSelection(
+            rows=len(given),
+            classes=given.n_classes,
+            n_folds=task.n_folds,
+            loss=self.loss,
+            keep_accuracy=task.keep_order,
+            families=tuple(
+                FamilyResult(
+                    name,
+                    _mean(values, given),
+                    gain,
+                    error,
+                    used.get(name, 0.0),
+                    n_learned(families[name].map) if name in families else 0,
+                    made[name].seconds if name in made else 0.0,
+                    _note(families[name]) if name in families else "",
+                )
+                for name, values in losses.items()
+                for gain, error in [(None, None) if name == "temperature" else _gain(temperature, values, given)]
+            ),
+            left_out=left_out,
+            mixture=weights,
+            mixture_loss=_mean(mixture_losses, given),
+            correction=correction,
+            kept=kept,
+            reason=reason,
+        )
+        return Fitted(
+            fitted.map,
+            f"auto: {' + '.join(used)}",
+            converged=all(families[name].converged for name in used if name in families),
+            reason=reason,
+            iterations=len(made),
+            n_parameters=n_learned(fitted.map),
+            out_of_fold=fitted.out_of_fold,
+            notes=(f"auto: {reason}",) if kept == "uncalibrated" else (),
+            attributes={"selection_": selection},
+        )
+
+    def _task(self, given: Predictions) -> Task:
         units = len(given) if given.groups is None else len(np.unique(given.groups))
         n_folds = min(whole_number(self.n_folds, "n_folds", least=2), max(2, units))
         if not isinstance(self.keep_accuracy, bool | np.bool_):
             raise GlayersError(f"keep_accuracy must be True or False; got {self.keep_accuracy!r}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 10))
-        task = Task(given, self.loss, bool(self.keep_accuracy), n_folds, seed)
-        chosen, left_out = _affordable(len(given), given.n_classes, budget, n_folds)
-        shown = sys.stderr.isatty() if self.progress is None else self.progress
-        with progress_bar(shown, "fitting families", len(chosen) + 1) as advance:
-            candidates = _candidates(task, chosen, left_out, advance)
-            mixture = mixture_of(list(candidates.values()), task)
-            advance()
-
-        def row_losses(log_probabilities: Floats) -> Floats:
-            return loss.rows(log_probabilities, given.labels)
-
-        nothing = apply_map(Chain(()), given.logits)
-        plain = candidates["temperature"]
-        losses = {"nothing": row_losses(nothing)} | {c.name: row_losses(c.out_of_fold) for c in candidates.values()}
-        at_home = row_losses(apply_map(plain.chain, given.logits))
-        tried = Tried(losses, row_losses(mixture.out_of_fold), at_home)
-        verdict = judge(tried, mixture.shares, given)
-        simple = {"nothing": (Chain(()), log_softmax(nothing)), "temperature": (plain.chain, plain.out_of_fold)}
-        self.map_, self.out_of_fold_ = simple.get(verdict.kept, (mixture.chain, mixture.out_of_fold))
-        self.shares_ = {verdict.kept: 1.0} if verdict.kept in simple else mixture.shares
-        used = [candidates[name] for name in self.shares_ if name in candidates]
-        self.report_ = told(task, tried, candidates, mixture, self.shares_, verdict, left_out)
-        self.diagnostics_ = Diagnostics(
-            method=f"auto: {' + '.join(self.shares_)}",
-            converged=all(candidate.converged for candidate in used),
-            reason=verdict.reason,
-            iterations=len(candidates),
-            loss_before=float(np.average(losses["nothing"], weights=given.weights)),
-            loss_after=float(np.average(row_losses(apply_map(self.map_, given.logits)), weights=given.weights)),
-            moved=verdict.kept != "nothing",
-            n_parameters=n_learned(self.map_),
-            seconds=time.perf_counter() - began,
-            **label_facts(given),
-        )
-        if verdict.kept == "nothing":
-            warnings.warn(f"auto: {verdict.reason}", GlayersWarning, stacklevel=3)
+        return Task(given, self.loss, bool(self.keep_accuracy), n_folds, seed)
 
 
 def _seconds(given: object) -> float:
@@ -133,39 +193,98 @@ def _seconds(given: object) -> float:
     return float(given)
 
 
-def _candidates(
-    task: Task, chosen: list[Family], left_out: dict[str, str], advance: Callable[[], None]
-) -> dict[str, Candidate]:
-    """Fit one family after the other; why one could not be fitted joins the reasons of those left out."""
-    first, *others = chosen
-    made = {first.name: first.fit(task, {})}
-    advance()
-    for family in others:
-        try:
-            if family.needs not in made:
-                raise GlayersError(f"it stands on {family.needs}, which is left out")
-            made[family.name] = family.fit(task, made)
-        except GlayersError as problem:
-            left_out[family.name] = str(problem)
-        advance()
-    return made
+def mixture_of(families: Mapping[str, Fitted], task: Task) -> tuple[Fitted, dict[str, float], LastCorrection | None]:
+    """Return the mixture of least held-out loss with a last correction, the weight of each family, and the correction.
+
+    Families of little weight are dropped until all count. A family alone comes back as it is.
+    """
+    names = list(families)
+    weights = _weights([families[name] for name in names], task)
+    while weights.min() < _LEAST_WEIGHT:
+        names = [name for name, weight in zip(names, weights, strict=True) if weight >= _LEAST_WEIGHT]
+        weights = _weights([families[name] for name in names], task)
+    if len(names) == 1:
+        return families[names[0]], {names[0]: 1.0}, None
+    given, parts = task.given, [families[name] for name in names]
+    held_out = mixed(weights, [_held_out(part) for part in parts])
+    found = shared_correction(held_out, given, task.n_folds, task.seed + 3)
+    last, corrected, measured_by = found.map, _held_out(found), "log"
+    # A mixture of maps that keep the order keeps it too; the correction may not.
+    if task.keep_order and last.steps:
+        ordered = KeepOrder.of(last)
+        last, corrected = Chain((ordered,)), log_softmax(in_order_of(held_out, corrected, ordered.slope))
+    gain, error = found.attributes["gain_"], found.attributes["gain_error_"]
+    if last.steps:
+        measured_by = task.loss
+        before, after = (smooth_loss(task.loss).rows(each, given.labels) for each in (held_out, corrected))
+        gain, error = paired_gain(before, after, given.weights, given.groups)
+    chain = Chain((Stack(weights, tuple(part.map for part in parts)),)) + last
+    correction = LastCorrection(bool(last.steps), measured_by, gain, error)
+    return Fitted(chain, "", out_of_fold=corrected), dict(zip(names, weights.tolist(), strict=True)), correction
 
 
-def _affordable(rows: int, classes: int, budget: float, n_folds: int = 5) -> tuple[list[Family], dict[str, str]]:
-    """Return the families to fit and why the others are not; temperature scaling is always among them."""
-    chosen, left_out = [FAMILIES[0]], {}
-    spent = FAMILIES[0].seconds(rows, classes)
-    for family in (*FAMILIES[1:], INSTEAD):
-        needed = family.seconds(rows, classes) * (1 if family.own_folds else n_folds / 5)  # estimates are for five
-        objection = family.objection(rows, classes)
-        if family is INSTEAD and any(other.name == "g-layers" for other in chosen):
-            continue
-        if not objection and spent + needed > budget:
-            left = max(0.0, budget - spent)
-            objection = f"it would take about {needed:.3g} s, and time_budget={budget:g} leaves {left:.3g}"
-        if objection:
-            left_out[family.name] = objection
-            continue
-        chosen.append(family)
-        spent += needed
-    return chosen, left_out
+def choose(
+    losses: Mapping[str, Floats],
+    temperature: Floats,
+    mixture: Floats,
+    weights: Mapping[str, float],
+    given: Predictions,
+) -> tuple[str, str]:
+    """Return what to keep and why: the mixture if it gains more than a standard error over the best simple choice.
+
+    `losses` are cross-validated losses per row, by family; `temperature` are those of temperature scaling on the rows
+    it was fitted to.
+    """
+    simple = min(("temperature", "uncalibrated"), key=lambda name: _mean(losses[name], given))
+    falls_back = {"temperature": "falls back to temperature scaling", "uncalibrated": "falls back to no calibration"}
+    if weights.keys() == {simple}:
+        return simple, f"No other family has any weight in the best mixture: {falls_back[simple]}."
+    baseline = "temperature scaling" if simple == "temperature" else "no calibration"
+    before = temperature if simple == "temperature" else losses[simple]
+    gain, error = _gain(before, mixture, given)
+    rounding = _ROUNDING * abs(_mean(mixture, given))
+    size = f"{'lower' if gain > 0 else 'higher'} than that of {baseline} by {format_gain(abs(gain), error)}"
+    if abs(gain) <= rounding:
+        size = f"equal to that of {baseline}"
+    if gain > max(error, rounding):
+        return "mixture", f"Its cross-validated loss is {size}."
+    return simple, f"No significant gain, as the cross-validated loss of the mixture is {size}: {falls_back[simple]}."
+
+
+def _weights(parts: list[Fitted], task: Task) -> Floats:
+    """Return the mixture weights of least held-out loss."""
+    weights = np.ones(len(task.given)) if task.given.weights is None else np.asarray(task.given.weights)
+    own = np.arange(len(task.given)), task.given.labels
+    logs = np.array([_held_out(part)[own] for part in parts])
+    # A common factor per row changes no weight under log loss, and keeps tiny probabilities above 0.
+    found = Parts(
+        np.exp(logs - logs.max(axis=0) if task.loss == "log" else logs),
+        _products(parts, weights / weights.sum()) if task.loss == "brier" else np.zeros((0, 0)),
+    )
+    return SHARES[task.loss](found, weights / weights.sum(), np.full(len(parts), 1 / len(parts))).shares
+
+
+def _products(parts: list[Fitted], row_weights: Floats) -> Floats:
+    """Return the mean over rows of sum_k p_ik p_jk, for every pair of families i, j."""
+    products = np.zeros((len(parts), len(parts)))
+    for rows in row_blocks(*_held_out(parts[0]).shape):
+        p = np.exp([_held_out(part)[rows] for part in parts])
+        products += np.einsum("ink,jnk,n->ij", p, p, row_weights[rows], optimize=True)
+    return products
+
+
+def _held_out(fitted: Fitted) -> Floats:
+    return np.asarray(fitted.out_of_fold)  # every family has it
+
+
+def _note(fitted: Fitted) -> str:
+    unconverged = () if fitted.converged or fitted.notes else (f"not converged: {fitted.reason}",)
+    return "; ".join((*fitted.notes, *unconverged))
+
+
+def _mean(values: Floats, given: Predictions) -> float:
+    return float(np.average(values, weights=given.weights))
+
+
+def _gain(before: Floats, after: Floats, given: Predictions) -> tuple[float, float]:
+    return paired_gain(before, after, given.weights, given.groups)

@@ -1,37 +1,36 @@
-"""Rows and classes at hand -> the families worth fitting, and each of them fitted with predictions out of fold.
+"""Rows and classes -> the families worth fitting, and each of them fitted with out-of-fold predictions.
 
-A family is left out for a reason that can be told: too few rows, too many classes, no time, no torch. Time is estimated
-from the size of the problem, not measured, so that the same rows give the same calibrator on any machine.
+A family is left out for a reason that the user can read: too few rows, too many classes, no time, no torch. Times are
+estimated from the size of the problem and not measured, so that the same rows give the same calibrator on any machine.
 """
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
 
-from glayers.activations import log_softmax
-from glayers.arrays import Floats
-from glayers.calibrators.class_parts import CLASS_PARTS, ClassPart, Options, n_repeats
-from glayers.calibrators.shared_recalibration import Recalibration, recalibrate
+from glayers.calibrators.base import Fitted
+from glayers.calibrators.shared_g_layers import (
+    CLASS_PARTS,
+    Options,
+    followed_by,
+    in_order,
+    n_repeats,
+    shared_correction,
+)
 from glayers.errors import GlayersError
-from glayers.fitting.comparison import gain_in_words
-from glayers.fitting.folds import assign_folds
-from glayers.fitting.temperature import fit_inverse_temperature
-from glayers.maps import Chain
-from glayers.maps.keep_order import KeepOrder, in_order_of
-from glayers.maps.layouts import n_learned
 from glayers.predictions import Predictions
 
-# Thirty shared weights, or layers, learn nothing from fewer.
-_LEAST_ROWS = 100
-# A matrix of more classes has more entries than rows can tell apart, and its fit takes longer than all others together.
+_LEAST_ROWS = 100  # fewer rows cannot determine thirty shared weights, or layers
+# With more classes a matrix has more entries than rows can determine, and takes longer than all other families.
 _MOST_MATRIX_CLASSES = 30
 
 
 class Task(NamedTuple):
-    """What is to be calibrated, and how."""
+    """What to calibrate, and how."""
 
     given: Predictions
     loss: str
@@ -41,139 +40,137 @@ class Task(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A fitted family: its map from logits to log-probabilities, those of every row out of fold, and its facts."""
+    """A fitted family and how long it took."""
 
-    name: str
-    chain: Chain
-    out_of_fold: Floats
-    n_parameters: int
-    converged: bool
-    note: str
+    fitted: Fitted
     seconds: float
 
 
-class Family(NamedTuple):
-    """A name, how long a fit takes (in seconds, for rows and classes), why not to fit it (or ""), and the fit.
+class AutoFamily(NamedTuple):
+    """A family: estimated seconds for rows and classes, a reason not to fit it (or ""), and the fit.
 
-    `needs` names the family that must be fitted before; `own_folds` says that it chooses how many folds it has.
+    `needs` names the family that must be fitted before. A family with `own_folds` chooses its number of folds itself.
     """
 
     name: str
     seconds: Callable[[int, int], float]
     objection: Callable[[int, int], str]
-    fit: Callable[[Task, Mapping[str, Candidate]], Candidate]
+    fit: Callable[[Task, Mapping[str, Candidate]], Fitted]
     needs: str = "temperature"
     own_folds: bool = False
 
 
-def fit_temperature(task: Task, done: Mapping[str, Candidate]) -> Candidate:  # noqa: ARG001 (the first has none)
-    """Fit one factor: the baseline."""
-    began = time.perf_counter()
-    part = CLASS_PARTS["temperature"](task.given, Options(n_folds=task.n_folds, seed=task.seed))
-    return _candidate("temperature", part, began)
+def affordable(rows: int, classes: int, budget: float, n_folds: int = 5) -> tuple[list[AutoFamily], dict[str, str]]:
+    """Return the families to fit, and why the others are left out; temperature scaling is always fitted."""
+    chosen, left_out = [FAMILIES[0]], {}
+    spent = FAMILIES[0].seconds(rows, classes)
+    for family in (*FAMILIES[1:], WITHOUT_G_LAYERS):
+        needed = family.seconds(rows, classes) * (1 if family.own_folds else n_folds / 5)  # estimates are for 5 folds
+        objection = family.objection(rows, classes)
+        if family is WITHOUT_G_LAYERS and any(other.name == "g-layers" for other in chosen):
+            continue
+        if not objection and spent + needed > budget:
+            left = max(0.0, budget - spent)
+            objection = f"It would take about {needed:.3g} s, and time_budget={budget:g} leaves {left:.3g} s"
+        if objection:
+            left_out[family.name] = objection
+            continue
+        chosen.append(family)
+        spent += needed
+    return chosen, left_out
 
 
-def fit_shared(task: Task, done: Mapping[str, Candidate]) -> Candidate:
+def fit_families(
+    task: Task, chosen: list[AutoFamily], left_out: dict[str, str], advance: Callable[[], None]
+) -> dict[str, Candidate]:
+    """Fit one family after the other; a family that cannot be fitted joins `left_out` with its reason."""
+    made: dict[str, Candidate] = {}
+    for family in chosen:
+        began = time.perf_counter()
+        try:
+            if made and family.needs not in made:
+                raise GlayersError(f"It builds on {family.needs}, which is left out")
+            fitted = family.fit(task, made)
+            made[family.name] = Candidate(fitted, time.perf_counter() - began)
+        except GlayersError as problem:
+            if not made:  # nothing can be fitted without temperature scaling
+                raise
+            left_out[family.name] = str(problem)
+        advance()
+    return made
+
+
+def _fit_temperature(task: Task, done: Mapping[str, Candidate]) -> Fitted:  # noqa: ARG001 (it comes first)
+    return CLASS_PARTS["temperature"](task.given, Options(n_folds=task.n_folds, seed=task.seed))
+
+
+def _fit_shared(task: Task, done: Mapping[str, Candidate]) -> Fitted:
     """Put the shared correction behind temperature scaling."""
-    began = time.perf_counter()
-    plain = done["temperature"]
-    part = ClassPart(plain.chain, plain.out_of_fold, plain.n_parameters, plain.converged, plain.note)
-    found = _correction(task, part)
-    if not found.chain.steps:
-        raise GlayersError(f"on held-out rows it would gain {gain_in_words(found.gain, found.error)}")
-    return _joined("shared", task, part, found, began)
+    correction = _correction(task, done["temperature"].fitted)
+    if correction.notes:
+        raise GlayersError(correction.notes[0])
+    return _ordered(task, followed_by(done["temperature"].fitted, correction))
 
 
-def fit_class_part(name: str) -> Callable[[Task, Mapping[str, Candidate]], Candidate]:
+def _fit_part(name: str) -> Callable[[Task, Mapping[str, Candidate]], Fitted]:
     """Return the fit of a class-wise part with the shared correction behind it."""
 
-    def fit(task: Task, done: Mapping[str, Candidate]) -> Candidate:  # noqa: ARG001 (it stands alone)
-        began = time.perf_counter()
-        return _corrected(name, task, _part(name, task), began)
+    def fit(task: Task, done: Mapping[str, Candidate]) -> Fitted:  # noqa: ARG001 (it builds on none)
+        part = CLASS_PARTS[name](task.given, Options(task.loss, task.n_folds, task.seed))
+        return _ordered(task, followed_by(part, _correction(task, part)))
 
     return fit
 
 
-def fit_between(task: Task, done: Mapping[str, Candidate]) -> Candidate:
-    """Fit g-layers on what the shared correction makes of the logits, and the shared correction again."""
-    began = time.perf_counter()
-    shared = done["shared"]
-    # Each row as a correction leaves it that had not seen its label: or the layers' held-out loss would be too good.
-    moved = task.given.with_logits(shared.out_of_fold)
-    part = _part("g-layers", task._replace(given=moved, seed=task.seed + 2))
-    return _corrected("shared, g-layers", task, part._replace(chain=shared.chain + part.chain), began)
+def _fit_between(task: Task, done: Mapping[str, Candidate]) -> Fitted:
+    """Fit g-layers to the output of the shared correction, and the shared correction again."""
+    shared = done["shared"].fitted
+    # Out-of-fold inputs: with those of a correction that saw the labels, the held-out loss would be too optimistic.
+    moved = task.given.with_logits(np.asarray(shared.out_of_fold))
+    part = CLASS_PARTS["g-layers"](moved, Options(task.loss, task.n_folds, task.seed + 2))
+    found = followed_by(part, _correction(task, part))
+    return _ordered(task, replace(found, map=shared.map + found.map))
 
 
-def _part(name: str, task: Task) -> ClassPart:
-    return CLASS_PARTS[name](task.given, Options(task.loss, task.n_folds, task.seed))
+def _correction(task: Task, part: Fitted) -> Fitted:
+    # Other folds than the class-wise part has, so that the rows of a fold do not share the errors of one model.
+    return shared_correction(part.out_of_fold, task.given, task.n_folds, task.seed + 1)
 
 
-def _corrected(name: str, task: Task, part: ClassPart, began: float) -> Candidate:
-    return _joined(name, task, part, _correction(task, part), began)
-
-
-def _correction(task: Task, part: ClassPart) -> Recalibration:
-    # Other folds than the class-wise part had, so that no fold's rows share one model's errors.
-    folds = assign_folds(len(task.given), task.given.groups, task.n_folds, task.seed + 1)
-    return recalibrate(part.out_of_fold, task.given, folds)
-
-
-def _joined(name: str, task: Task, part: ClassPart, found: Recalibration, began: float) -> Candidate:
-    corrected = part._replace(chain=part.chain + found.chain, out_of_fold=found.out_of_fold)
-    return _candidate(name, in_order(task.given, corrected) if task.keep_order else corrected, began)
-
-
-def in_order(given: Predictions, part: ClassPart) -> ClassPart:
-    """Return a part that keeps the order of the logits, bent back where it did not."""
-    kept = KeepOrder.of(part.chain, fit_inverse_temperature(given.logits, given.labels, given.weights).factor)
-    held = log_softmax(in_order_of(given.logits.astype(np.float64), part.out_of_fold, kept.slope))
-    return part._replace(chain=Chain((kept,)), out_of_fold=held)
-
-
-def _candidate(name: str, part: ClassPart, began: float) -> Candidate:
-    note = "" if part.converged else part.reason
-    seconds = time.perf_counter() - began
-    return Candidate(name, part.chain, part.out_of_fold, n_learned(part.chain), part.converged, note, seconds)
+def _ordered(task: Task, fitted: Fitted) -> Fitted:
+    return in_order(task.given, fitted) if task.keep_order else fitted
 
 
 def _g_layers_seconds(rows: int, classes: int) -> float:
-    """Two layers of 2k units: 4 k^2 weights, six operations each, for as many members and epochs as `GLayers` tries."""
+    """Two layers of 2k units: 4 k^2 weights, six operations each, times the members and epochs that `GLayers` tries."""
     work = 4.0 * rows * classes**2
     passes = 20 * 100 if work <= 2e7 else 10 * 12 if work <= 5e9 else 6 * 4
     return 1.0 + work * passes * 6 / 5e10 * (1 + 0.6 * (n_repeats(rows, classes) - 1))
 
 
-def _shared_seconds(rows: int, classes: int) -> float:
-    return 5e-4 * rows + 1e-6 * rows * classes
-
-
-def _none(rows: int, classes: int) -> str:  # noqa: ARG001 (an objection may look at either)
-    return ""
-
-
-def _few_rows(rows: int, classes: int) -> str:  # noqa: ARG001 (an objection may look at either)
-    return "" if rows >= _LEAST_ROWS else f"{rows} rows are too few, {_LEAST_ROWS} the least"
+def _few_rows(rows: int, classes: int) -> str:  # noqa: ARG001 (objections may depend on either)
+    return "" if rows >= _LEAST_ROWS else f"{rows} rows are too few; it needs at least {_LEAST_ROWS}"
 
 
 def _many_classes(rows: int, classes: int) -> str:
     if classes > _MOST_MATRIX_CLASSES:
-        return f"a matrix for {classes} classes learns too slowly, {_MOST_MATRIX_CLASSES} are the most"
+        return f"Matrix scaling is too slow for {classes} classes; it is fitted for at most {_MOST_MATRIX_CLASSES}"
     return _few_rows(rows, classes)
 
 
 def _no_torch(rows: int, classes: int) -> str:
     if find_spec("torch") is None:
-        return 'torch is not installed: pip install "glayers[fit]"'
+        return 'Torch is not installed: pip install "glayers[fit]"'
     return _few_rows(rows, classes)
 
 
-# From simple to rich; the first is what all others are measured against.
+# From simple to rich; all others are compared with the first.
 FAMILIES = (
-    Family("temperature", lambda rows, classes: 2e-7 * rows * classes, _none, fit_temperature),
-    Family("shared", _shared_seconds, _few_rows, fit_shared),
-    Family("matrix", lambda rows, classes: 1e-5 * rows * classes**2, _many_classes, fit_class_part("matrix")),
-    Family("g-layers", _g_layers_seconds, _no_torch, fit_class_part("g-layers"), own_folds=True),
-    Family("shared, g-layers", _g_layers_seconds, _no_torch, fit_between, needs="shared", own_folds=True),
+    AutoFamily("temperature", lambda rows, classes: 2e-7 * rows * classes, lambda *_: "", _fit_temperature),
+    AutoFamily("shared", lambda rows, classes: 5e-4 * rows + 1e-6 * rows * classes, _few_rows, _fit_shared),
+    AutoFamily("matrix", lambda rows, classes: 1e-5 * rows * classes**2, _many_classes, _fit_part("matrix")),
+    AutoFamily("g-layers", _g_layers_seconds, _no_torch, _fit_part("g-layers"), own_folds=True),
+    AutoFamily("shared, g-layers", _g_layers_seconds, _no_torch, _fit_between, needs="shared", own_folds=True),
 )
-# Where g-layers cannot be had: one scale and one shift a class.
-INSTEAD = Family("vector", lambda rows, classes: 2.5e-6 * rows * classes, _few_rows, fit_class_part("vector"))
+# Fitted where g-layers are left out: one scale and one shift per class.
+WITHOUT_G_LAYERS = AutoFamily("vector", lambda rows, classes: 2.5e-6 * rows * classes, _few_rows, _fit_part("vector"))

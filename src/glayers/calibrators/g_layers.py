@@ -1,44 +1,90 @@
-"""Held-out logits and labels -> the paper's g: dense layers that start as the identity and learn to tell the truth."""
+"""Held-out logits and labels -> the paper's g: dense layers that start as the identity and are fitted by a proper loss.
+
+Settings left at None are filled in from the recipe and the size of the problem: `GLayers` turns them into a `Plan`, and
+`g_layers_recipes` carries it out in torch.
+"""
 
 import math
-import sys
-import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from glayers.activations import Activation, check_submersion
-from glayers.arrays import Array
-from glayers.calibrators.base import Calibrator, Method, apply_map, needs_torch
-from glayers.calibrators.plan import Fitted, Plan
-from glayers.errors import GlayersError, GlayersWarning
-from glayers.fitting.diagnostics import Diagnostics, label_facts
-from glayers.logits import probabilities_of
-from glayers.maps import Chain
+from glayers.arrays import Array, Floats
+from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
+from glayers.errors import GlayersError
+from glayers.maps import Activate, Chain, Dropout, Relu, Step, glorot_layers, transparent_layers
 from glayers.maps.transparent import hidden_width, layer_shapes
-from glayers.metrics.old import brier_sum, nll_from_logits
 from glayers.predictions import Predictions
 
 
 class GLayers(Calibrator):
     """A small dense network between the logits and the softmax, fitted by a proper loss.
 
-    Whatever is None is left to the recipe. `recipe="default"` starts from temperature scaling, stops where held-out
-    rows say, averages the fold models and blends them with temperature scaling by the share that is best out of fold.
-    `n_repeats` draws the folds so many times: more models to average, and out-of-fold predictions that are averages
-    too. `recipe="paper"` does what the paper did: raw logits, settings by cross-validation, one fit on all rows.
+    `recipe="default"` starts from temperature scaling, stops early by cross-validated loss, averages the fold models
+    and mixes them with temperature scaling. It falls back to temperature scaling, with a warning, unless
+    cross-validation shows a gain. `recipe="paper"` is the paper's procedure: raw logits, settings chosen by
+    cross-validation, one fit on all rows.
 
-    Learned: `map_`, `diagnostics_`, `cv_results_` (one entry a setting), `out_of_fold_` (log-probabilities of every row
-    by fits that had not seen it, but for the temperature they start from), `history_` (loss by epoch), `n_parameters_`
-    (weights and biases of one g).
+    Parameters
+    ----------
+    n_layers : int, optional
+        Number of dense layers; 2 in the default recipe, 3 in the paper's.
+    units_per_class : int, optional
+        Hidden units per class; 2 in the default recipe, 3 in the paper's.
+    width : int, optional
+        Hidden units in all, instead of `units_per_class`.
+    recipe : {"default", "paper"}
+        How to fit; it also fills in every setting left at None.
+    start : {"transparent", "glorot"}
+        Start from the identity, or from random weights.
+    initial_layers : Chain, optional
+        Layers to start from, instead of `start`.
+    loss : {"log", "brier"}
+        The proper loss to minimise.
+    activation : Activation, optional
+        Final activation q in place of softmax.
+    learning_rate, weight_decay : float or list of float, optional
+        Values to choose from by cross-validation.
+    decay_to : {"start", "zero"}, optional
+        Where weight decay pulls the weights.
+    dropout, label_smoothing, mixup : float
+        Further regularisation; 0 turns each one off.
+    n_folds, n_repeats : int, optional
+        Folds of the cross-validation, and how many times to draw them (default recipe only). More draws average more
+        models, and out-of-fold predictions become averages too.
+    max_epochs, patience, batch_size : int, optional
+        Longest run, epochs without improvement before stopping, and rows per step.
+    random_state : int or None
+        Seed of folds, batches and weights.
+    device : str
+        Torch device, such as "cpu" or "cuda".
+    progress : bool, optional
+        Whether to show a progress bar; None shows it at a terminal.
 
+    Attributes
+    ----------
+    map_ : Chain
+        The fitted map from logits to logits.
+    diagnostics_ : Diagnostics
+        Convergence, losses before and after, number of parameters, seconds.
+    cv_results_ : dict of arrays
+        One entry per setting tried, such as its learning rate and held-out loss.
+    out_of_fold_ : array (n, classes) or None
+        Log-probabilities of every row by models that had not seen it. The temperature, the epoch and the mixture weight
+        are chosen with all rows.
+    history_ : dict of arrays
+        Loss by epoch.
+
+    Examples
+    --------
     >>> from glayers.datasets import load_fashion_mnist
     >>> calibration, test = load_fashion_mnist()
-    >>> g = GLayers(random_state=0).fit(calibration.logits, calibration.labels)
+    >>> g = GLayers().fit(calibration.logits, calibration.labels)
     >>> bool(g.diagnostics_.loss_after < 0.6 * g.diagnostics_.loss_before)
     True
     """
@@ -46,20 +92,24 @@ class GLayers(Calibrator):
     methods = (
         Method(
             "g-layers",
-            "Dense network between logits and softmax",
+            "Dense layers between logits and softmax, from temperature scaling, chosen by cross-validation",
             keeps="nothing",
             reference="Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
-            torch="required",
+            needs_torch=True,
         ),
         Method(
             "g-layers-paper",
-            "The same network, fitted as in the paper",
+            "Dense layers between logits and softmax, fitted as in the paper",
             keeps="nothing",
             reference="Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
             settings={"recipe": "paper"},
-            torch="required",
+            needs_torch=True,
         ),
     )
+    _warns_if_not_converged = False
+
+    cv_results_: dict[str, Array]
+    history_: dict[str, Floats]
 
     def __init__(
         self,
@@ -83,7 +133,7 @@ class GLayers(Calibrator):
         max_epochs: int | None = None,
         patience: int | None = None,
         batch_size: int | None = None,
-        random_state: int | None = None,
+        random_state: int | None = 0,
         device: str = "cpu",
         progress: bool | None = None,
     ) -> None:
@@ -110,41 +160,13 @@ class GLayers(Calibrator):
         self.device = device
         self.progress = progress
 
-    def _fit(self, given: Predictions) -> None:
-        began = time.perf_counter()
+    def _fit(self, given: Predictions) -> Fitted:
         self._check_settings()
         if self.activation is not None:
             check_submersion(self.activation, given.n_classes)
-        fitted = _recipes()[self.recipe](self._plan(given), given)
-        self.map_, self.cv_results_, self.out_of_fold_, self.history_ = (
-            fitted.chain,
-            fitted.cv_results,
-            fitted.out_of_fold,
-            fitted.history,
-        )
-        score = nll_from_logits if self.loss == "log" else _brier_from_logits
-        before, after = (
-            score(logits, given.labels, given.weights) for logits in (given.logits, apply_map(self.map_, given.logits))
-        )
-        self.diagnostics_ = Diagnostics(
-            method=f"g-layers, {self.recipe} recipe",
-            converged=fitted.converged,
-            reason=fitted.reason,
-            iterations=fitted.iterations,
-            loss_before=before,
-            loss_after=after,
-            moved=after != before,
-            n_parameters=fitted.n_parameters,
-            seconds=time.perf_counter() - began,
-            **label_facts(given),
-        )
-        if not after < before:
-            warnings.warn(
-                f"g-layers did not lower the loss of the rows they were fitted on: {before:.6g} before, "
-                f"{after:.6g} after",
-                GlayersWarning,
-                stacklevel=3,
-            )
+        with needs_torch("GLayers"):
+            from glayers.calibrators.g_layers_recipes import fit_default, fit_paper
+        return (fit_default if self.recipe == "default" else fit_paper)(self._plan(given), given)
 
     def _check_settings(self) -> None:
         choices: dict[str, list[str | None]] = {
@@ -159,104 +181,108 @@ class GLayers(Calibrator):
             if not _within(getattr(self, name), 1.0):
                 raise GlayersError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
         if not _within(self.mixup, math.inf):
-            raise GlayersError(f"mixup is the shape of a Beta distribution, or 0 for none; got {self.mixup!r}")
+            raise GlayersError(f"mixup must be the shape of a Beta distribution, or 0 for none; got {self.mixup!r}")
         least = {"n_layers": 1, "units_per_class": 1, "width": 1, "n_folds": 2, "n_repeats": 1}
         for name, smallest in (least | {"max_epochs": 0, "patience": 1, "batch_size": 1}).items():
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int | np.integer) or value < smallest):
                 raise GlayersError(f"{name} must be a whole number of at least {smallest}; got {value!r}")
-        if self.recipe == "paper" and _or(self.n_repeats, 1) > 1:
-            raise GlayersError(
-                "n_repeats draws the folds of recipe='default' anew; the paper's recipe fits all rows once"
-            )
+        if self.recipe == "paper" and (self.n_repeats or 1) > 1:
+            raise GlayersError("n_repeats needs recipe='default'; the paper's recipe fits all rows once")
         for name, above_zero in (("learning_rate", True), ("weight_decay", False)):
-            values = _several(getattr(self, name), (1.0,))
+            values = _several(1.0 if getattr(self, name) is None else getattr(self, name))
             if not values or not all(math.isfinite(v) and (v > 0 or (v == 0 and not above_zero)) for v in values):
                 wanted = "positive numbers" if above_zero else "numbers that are not negative"
                 raise GlayersError(f"{name} must be one or more {wanted}; got {getattr(self, name)!r}")
 
-    def _plan(self, given: Predictions) -> Plan:
-        n_layers = _or(self.n_layers, 2 if self.recipe == "default" else 3)
-        units = _or(self.units_per_class, 2 if self.recipe == "default" else 3)
-        n_classes = given.n_classes
-        hidden = hidden_width(n_classes, units, self.width)
-        weights = sum(n_in * n_out for n_in, n_out in layer_shapes(n_classes, n_layers, hidden))
-        search = _search(self.recipe, n_classes, work=len(given) * weights)
-        return Plan(
-            n_layers=n_layers,
-            units_per_class=units,
-            width=self.width,
-            start=self.start,
-            initial_layers=self.initial_layers,
-            loss=self.loss,
-            activation=self.activation,
-            learning_rates=_several(self.learning_rate, search.learning_rates),
-            weight_decays=_several(self.weight_decay, search.weight_decays),
-            decay_to=_or(self.decay_to, "start" if self.recipe == "default" else "zero"),
-            dropout=self.dropout,
-            label_smoothing=self.label_smoothing,
-            mixup=self.mixup,
-            n_folds=_or(self.n_folds, search.n_folds),
-            n_repeats=_or(self.n_repeats, 1),
-            max_epochs=_or(self.max_epochs, search.max_epochs),
-            patience=_or(self.patience, search.patience),
-            # Some twenty steps an epoch, or few rows would hardly leave the start.
-            batch_size=_or(self.batch_size, min(250, max(16, len(given) // 20))),
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            device=self.device,
-            progress=sys.stderr.isatty() if self.progress is None else self.progress,
-        )
+    def _plan(self, given: Predictions) -> "Plan":
+        settings = self.get_params(deep=False)
+        usual: dict[str, Any] = dict.fromkeys(("n_layers", "units_per_class"), 2 if self.recipe == "default" else 3)
+        n_layers, units = (settings[name] or value for name, value in usual.items())
+        hidden = hidden_width(given.n_classes, units, self.width)
+        weights = sum(n_in * n_out for n_in, n_out in layer_shapes(given.n_classes, n_layers, hidden))
+        usual |= _recipe_settings(self.recipe, given.n_classes, work=len(given) * weights)
+        # About twenty steps per epoch: with fewer, few rows would hardly leave the start.
+        usual |= {"n_repeats": 1, "batch_size": min(250, max(16, len(given) // 20))}
+        filled: dict[str, Any] = {name: usual.get(name) if value is None else value for name, value in settings.items()}
+        for name in ("learning_rate", "weight_decay"):
+            filled[name] = _several(filled[name])
+        filled["random_state"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return Plan(**filled)
 
 
-def _recipes() -> dict[str, Callable[[Plan, Predictions], Fitted]]:
-    """Return the recipes by name; from here on torch is needed."""
-    with needs_torch("GLayers"):
-        from glayers.calibrators.default_recipe import fit_default
-        from glayers.calibrators.paper_recipe import fit_paper
-    return {"default": fit_default, "paper": fit_paper}
+@dataclass(frozen=True)
+class Plan:
+    """The settings of `GLayers`, with everything left to the recipe filled in."""
 
-
-class _Search(NamedTuple):
-    """How much a recipe tries when the user leaves it to it."""
-
-    learning_rates: tuple[float, ...]
-    weight_decays: tuple[float, ...]
+    n_layers: int
+    units_per_class: int
+    width: int | None
+    recipe: str
+    start: Literal["transparent", "glorot"]
+    initial_layers: Chain | None
+    loss: str
+    activation: Activation | None
+    learning_rate: tuple[float, ...]
+    weight_decay: tuple[float, ...]
+    decay_to: Literal["zero", "start"]
+    dropout: float
+    label_smoothing: float
+    mixup: float
     n_folds: int
+    n_repeats: int
     max_epochs: int
     patience: int
+    batch_size: int
+    random_state: int
+    device: str
+    progress: bool | None
+
+    def layers(self, n_logits: int) -> Chain:
+        """Return the layers to start from: those given, or new ones."""
+        if self.initial_layers is None:
+            make = {"transparent": transparent_layers, "glorot": glorot_layers}[self.start]
+            layers = make(n_logits, self.n_layers, self.units_per_class, self.random_state, width=self.width)
+        else:
+            _check_size(self.initial_layers, n_logits)
+            layers = self.initial_layers
+        steps: list[Step] = []
+        for step in layers.steps:
+            steps += [step, Dropout()] if isinstance(step, Relu) and self.dropout else [step]
+        return Chain((*steps, *([] if self.activation is None else [Activate(self.activation)])))
 
 
-def _search(recipe: str, n_classes: int, work: int) -> _Search:
-    """Try less where a pass over the rows (`work` = rows x weights) costs more."""
+def _recipe_settings(recipe: str, n_classes: int, work: int) -> dict[str, Any]:
+    """Return what a recipe tries by default: less where a pass over the rows (`work` = rows x weights) costs more."""
     if recipe == "paper":
-        return _Search((3e-3, 1e-3), (1e-3, 1e-2, 3e-2, 1e-1), n_folds=5, max_epochs=100, patience=5)
-    # A step moves an output by its rate times the hidden units that feed it, and these grow with the classes.
+        tried: dict[str, Any] = {"learning_rate": (3e-3, 1e-3), "weight_decay": (1e-3, 1e-2, 3e-2, 1e-1)}
+        return tried | {"decay_to": "zero", "n_folds": 5, "max_epochs": 100, "patience": 5}
+    # One step moves an output by the rate times its number of hidden units, which grows with the classes.
     unit = 1 / math.sqrt(n_classes)
     if work <= 2e7:
-        return _Search((0.01 * unit, 0.03 * unit), (0.0,), n_folds=5, max_epochs=100, patience=4)
-    if work <= 5e9:
-        return _Search((0.02 * unit,), (0.0,), n_folds=5, max_epochs=12, patience=3)
-    return _Search((0.01 * unit,), (0.0,), n_folds=3, max_epochs=4, patience=2)
+        tried = {"learning_rate": (0.01 * unit, 0.03 * unit), "n_folds": 5, "max_epochs": 100, "patience": 4}
+    elif work <= 5e9:
+        tried = {"learning_rate": (0.02 * unit,), "n_folds": 5, "max_epochs": 12, "patience": 3}
+    else:
+        tried = {"learning_rate": (0.01 * unit,), "n_folds": 3, "max_epochs": 4, "patience": 2}
+    return tried | {"weight_decay": (0.0,), "decay_to": "start"}
 
 
-def _brier_from_logits(logits: Array, labels: object, weights: object) -> float:
-    return brier_sum(probabilities_of(logits), labels, weights)
+def _check_size(layers: Chain, n_logits: int) -> None:
+    try:
+        n_out = layers(np.zeros((1, n_logits))).shape[-1]
+    except ValueError as error:
+        raise GlayersError(f"initial_layers do not take {n_logits} logits: {error}") from error
+    if n_out != n_logits:
+        raise GlayersError(f"initial_layers must turn {n_logits} logits into as many; they give {n_out}")
 
 
 def _within(value: object, end: float) -> bool:
     return isinstance(value, Real) and 0 <= float(value) < end
 
 
-def _or(given: Any, otherwise: Any) -> Any:
-    return otherwise if given is None else given
-
-
-def _several(given: float | Iterable[float] | None, otherwise: tuple[float, ...]) -> tuple[float, ...]:
-    if given is None:
-        return otherwise
-    if isinstance(given, str | Iterator):
-        raise GlayersError(f"settings to try must be a number or a list of numbers; got {given!r}")
-    values = tuple(given) if isinstance(given, Iterable) else (given,)
+def _several(given: Any) -> tuple[float, ...]:
+    values = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Iterator) else (given,)
     if not all(isinstance(value, Real) for value in values):
         raise GlayersError(f"settings to try must be a number or a list of numbers; got {given!r}")
     return tuple(float(value) for value in values)

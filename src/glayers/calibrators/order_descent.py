@@ -1,14 +1,15 @@
-"""Rows and an order-preserving step -> the step fitted by L-BFGS in torch, for as long as held-out folds gain by it."""
+"""Rows and an order-preserving step -> the step fitted by L-BFGS, stopped early by cross-validated loss."""
 
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import OptimizeResult, minimize
 
 from glayers.activations import with_reference_class
-from glayers.fitting.folds import assign_folds, fold_shares, fold_weights
-from glayers.fitting.lbfgs import minimise
+from glayers.arrays import Floats
+from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
 from glayers.fitting.losses import row_loss
 from glayers.fitting.objective import Objective
 from glayers.fitting.selection import HeldOutSelection
@@ -44,7 +45,7 @@ def descend_in_order(
     max_iterations: int,
     seed: int,
 ) -> Descent:
-    """Let the folds say how long to descend, then fit all rows once for as long."""
+    """Choose the number of iterations by cross-validation, then fit all rows once for as many."""
     folds = assign_folds(len(given), given.groups, n_folds, seed)
     train, held_out = fold_weights(folds, given.weights)
     tensors = start.with_parameters({name: torch.as_tensor(value) for name, value in start.parameters().items()})
@@ -56,15 +57,43 @@ def descend_in_order(
         train=torch.as_tensor(train),
         held_out=torch.as_tensor(held_out),
     )
-    selection = HeldOutSelection(1, fold_shares(folds, given.weights), _PATIENCE)
-    minimise(objective, objective.start(), max_iterations, _TOLERANCE, watcher=selection)
+    selection = HeldOutSelection(1, fold_fractions(folds, given.weights), _PATIENCE)
+    _minimise(objective, max_iterations, selection)
     best, first = float(selection.best[0]), float(selection.trace[0][0])
-    iterations = int(selection.best_iteration[0])
+    iterations = int(selection.best_epoch[0])
     if not best < first:
         return Descent(start, 0, first, first)
     weights = np.ones(len(given)) if given.weights is None else given.weights
     whole = torch.as_tensor((weights / weights.sum())[None, :])
     objective = replace(objective, train=whole, held_out=whole)
-    final = objective.chain_at(minimise(objective, objective.start(), iterations, _TOLERANCE).parameters).member(0)
+    final = objective.chain_at(_minimise(objective, iterations)).member(0)
     found = {name.removeprefix("0."): value.numpy() for name, value in final.parameters().items()}
     return Descent(start.with_parameters(start.parameters() | found), iterations, best, first)
+
+
+def _minimise(objective: Objective, max_iterations: int, selection: HeldOutSelection | None = None) -> torch.Tensor:
+    """Minimise the mean objective of all members by SciPy's L-BFGS, for as long as the selection lets them continue.
+
+    Folds have nearly the same objective, so one run over all of them takes the path that each would take alone.
+    """
+    start = objective.start()
+
+    def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
+        value = objective(torch.as_tensor(flat).reshape(start.shape))
+        return float(value.objective.mean()), value.gradient.numpy().ravel() / len(start)
+
+    def on_iteration(intermediate_result: OptimizeResult) -> None:
+        point = torch.as_tensor(intermediate_result.x).reshape(start.shape)
+        if (
+            selection is not None
+            and not selection(len(selection.trace), point, *objective.held_out_losses(point)).any()
+        ):
+            raise StopIteration
+
+    if selection:
+        selection(0, start, *objective.held_out_losses(start))
+    options = {"maxiter": max_iterations, "maxfun": 20 * max_iterations, "ftol": _TOLERANCE, "gtol": 0.0}
+    found = minimize(
+        value_and_gradient, start.numpy().ravel(), jac=True, method="L-BFGS-B", callback=on_iteration, options=options
+    )
+    return torch.as_tensor(found.x).reshape(start.shape)

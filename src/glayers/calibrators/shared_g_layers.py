@@ -1,58 +1,100 @@
-"""Held-out logits and labels -> dense g-layers for what differs between classes, one shared correction for the rest.
+"""Held-out logits and labels -> a class-wise part for what differs between classes, then one correction they all share.
 
-Symmetry answers the paper's open question of overfitting: after the class-wise part, the same small function acts on
-every class, so thousands of rows x classes teach thirty numbers. It is fitted to predictions for rows that the
-class-wise part had not seen, which is where its errors show.
+Symmetry counters the overfitting that the paper leaves open: after the class-wise part, the same small function acts on
+every class, so that rows x classes observations determine thirty weights. The correction is fitted to out-of-fold
+predictions of the class-wise part, which show its errors on new rows.
+
+Every step here returns a `Fitted` record with out-of-fold log-probabilities, and the next step extends it.
 """
 
-import time
-import warnings
-from typing import Any, ClassVar, Literal
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
+from threadpoolctl import threadpool_limits
 
 from glayers.activations import log_softmax
-from glayers.calibrators.base import Calibrator, Method, apply_map
-from glayers.calibrators.class_parts import CLASS_PARTS, Options
+from glayers.arrays import Floats, Ints, row_blocks
+from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map
 from glayers.calibrators.g_layers import GLayers
-from glayers.calibrators.shared_recalibration import recalibrate
-from glayers.errors import GlayersError, GlayersWarning
-from glayers.fitting.comparison import gain_in_words
-from glayers.fitting.diagnostics import Diagnostics, label_facts
-from glayers.fitting.folds import assign_folds
+from glayers.calibrators.linear import MatrixScaling, VectorScaling
+from glayers.calibrators.scaling import TemperatureScaling, tempered
+from glayers.errors import GlayersError
+from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
+from glayers.fitting.shared import average_shared, shared_rows, shared_step
 from glayers.fitting.temperature import fit_inverse_temperature
-from glayers.maps import Chain
+from glayers.maps import Chain, LogSoftmax
 from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.maps.layouts import n_learned
-from glayers.metrics.old import nll_from_logits
 from glayers.predictions import Predictions
 from glayers.settings import whole_number
 
+# The correction is left out if it raises the held-out log loss by more than this, or by more than a standard error.
+_TOLERATED_LOSS = 1e-3
+# Multiples of vector scaling's default penalty, from strong to weak; the search ends once the held-out loss rises.
+_STRENGTHS = (1.0, 0.1, 0.01)
+_LARGE = 5_000_000  # number of logits above which a fit takes seconds, and vector scaling uses three folds
+# Up to this many weights x rows of g-layers, folds are drawn twice; above it, that takes a minute or more.
+_REPEATED, _REPEATS = 1e9, 2
+
 
 class SharedGLayers(Calibrator):
-    """A class-wise part, then a correction that all classes share; the most calibrated single method here.
+    """A class-wise part, then a correction shared by all classes; the best calibrated single method here.
 
-    `class_part="g-layers"` puts `GLayers` in front (needs torch), with `settings` passed on to it; "matrix", "vector"
-    and "temperature" are lighter and take none. `keep_order=True` bends the result back wherever it would change the
-    order of a row's classes, so that accuracy and every top-k accuracy are kept; only logits that differ in their last
-    digits alone may become a tie. Weights count as rows: twice the weight everywhere is twice the evidence.
+    Weights count as rows: doubling all weights doubles the evidence.
 
-    Learned: `map_`, `diagnostics_`, `out_of_fold_` (log-probabilities of every row by fits that had not seen it),
-    `gain_` and `gain_error_` (what the shared correction lowers the held-out loss by).
+    Parameters
+    ----------
+    class_part : {"g-layers", "matrix", "vector", "temperature"}
+        The class-wise part. "g-layers" needs torch to fit; the others are faster and do not.
+    keep_order : bool
+        Keep the order of the classes in every row, and so accuracy and every top-k accuracy. Only logits that differ in
+        their last digits may become ties.
+    n_folds : int
+        Folds of the cross-validation.
+    random_state : int or None
+        Seed of the folds and of g-layers.
+    settings : dict, optional
+        Settings of `GLayers`, such as ``{"max_epochs": 20}``; the other class-wise parts take none.
+
+    Attributes
+    ----------
+    map_ : Chain
+        The fitted map from logits to log-probabilities.
+    diagnostics_ : Diagnostics
+        Convergence, losses before and after, number of parameters, seconds.
+    out_of_fold_ : array (n, classes)
+        Log-probabilities of every row by fits that had not seen it.
+    gain_, gain_error_ : float
+        How much the shared correction lowers the cross-validated log loss, and the standard error of that gain.
+
+    Examples
+    --------
+    >>> from glayers.datasets import load_fashion_mnist
+    >>> calibration, test = load_fashion_mnist()
+    >>> fitted = SharedGLayers("temperature").fit(calibration.logits, calibration.labels)
+    >>> bool(fitted.gain_ > 2 * fitted.gain_error_)
+    True
     """
-
-    _kept: ClassVar[tuple[str, ...]] = ("gain_", "gain_error_")
 
     methods = (
         Method(
             "shared-g-layers",
-            "G-layers, then a correction for all classes",
+            "g-layers, then one small correction shared by all classes",
             keeps="nothing",
-            reference="glayers",
-            torch="required",
+            reference="This library; Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
+            needs_torch=True,
         ),
     )
+    _kept: ClassVar[tuple[str, ...]] = ("gain_", "gain_error_")
+    _warns_if_not_converged = False
+
+    gain_: float
+    gain_error_: float
 
     def __init__(
         self,
@@ -60,7 +102,7 @@ class SharedGLayers(Calibrator):
         *,
         keep_order: bool = False,
         n_folds: int = 5,
-        random_state: int | None = None,
+        random_state: int | None = 0,
         settings: dict[str, Any] | None = None,
     ) -> None:
         self.class_part = class_part
@@ -69,45 +111,26 @@ class SharedGLayers(Calibrator):
         self.random_state = random_state
         self.settings = settings
 
-    def _fit(self, given: Predictions) -> None:
-        began = time.perf_counter()
-        n_folds, own = whole_number(self.n_folds, "n_folds", least=2), self._own_settings()
+    def _fit(self, given: Predictions) -> Fitted:
+        n_folds, settings = whole_number(self.n_folds, "n_folds", least=2), self._part_settings()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        options = Options(n_folds=n_folds, seed=seed, settings={"n_folds": n_folds} | own)
+        options = Options(n_folds=n_folds, seed=seed, settings={"n_folds": n_folds} | settings)
         part = CLASS_PARTS[self.class_part](given, options)
-        # Other folds than the class-wise part had, so that no fold's rows share one model's errors.
-        folds = assign_folds(len(given), given.groups, n_folds, seed + 1)
-        found = recalibrate(part.out_of_fold, given, folds)
-        kept = bool(found.chain.steps)
-        self.map_, self.out_of_fold_ = part.chain + found.chain, found.out_of_fold
+        correction = shared_correction(part.out_of_fold, given, n_folds, seed + 1)
+        fitted = followed_by(part, correction)
         if self.keep_order:
-            kept_order = KeepOrder.of(
-                self.map_, fit_inverse_temperature(given.logits, given.labels, given.weights).factor
-            )
-            self.map_ = Chain((kept_order,))
-            self.out_of_fold_ = log_softmax(
-                in_order_of(given.logits.astype(np.float64), self.out_of_fold_, kept_order.slope)
-            )
-        self.gain_, self.gain_error_ = found.gain, found.error
-        said = f"the shared correction gains {gain_in_words(found.gain, found.error)} out of fold"
-        self.diagnostics_ = Diagnostics(
+            fitted = in_order(given, fitted)
+        return replace(
+            fitted,
             method=f"shared g-layers after {self.class_part}",
-            converged=part.converged,
-            reason=f"{said}: {'kept' if kept else 'left out'}; {self.class_part}: {part.reason}",
-            iterations=1 + int(folds.max()),
-            loss_before=nll_from_logits(given.logits, given.labels, given.weights),
-            loss_after=nll_from_logits(apply_map(self.map_, given.logits), given.labels, given.weights),
-            moved=True,
-            n_parameters=part.n_parameters + n_learned(found.chain),
-            seconds=time.perf_counter() - began,
-            **label_facts(given),
+            reason=f"{correction.reason}; {self.class_part}: {part.reason}",
+            iterations=correction.iterations,
+            notes=(*part.notes, *correction.notes),
+            attributes=correction.attributes,
         )
-        if not kept:
-            why = "which is a loss" if np.isfinite(found.error) else "which is no evidence"
-            warnings.warn(f"{said}, {why}: the class-wise part is alone", GlayersWarning, stacklevel=3)
 
-    def _own_settings(self) -> dict[str, Any]:
-        """Return the settings for g-layers, once it is known that there are such."""
+    def _part_settings(self) -> dict[str, Any]:
+        """Return the settings for the class-wise part, checked."""
         if not isinstance(self.class_part, str) or self.class_part not in CLASS_PARTS:
             raise GlayersError(f"class_part must be one of {sorted(CLASS_PARTS)}; got {self.class_part!r}")
         own = {} if self.settings is None else self.settings
@@ -121,3 +144,164 @@ class SharedGLayers(Calibrator):
                 f"known are {', '.join(known) or 'none'}"
             )
         return own
+
+
+def shared_correction(log_probabilities: Any, given: Predictions, n_folds: int, seed: int) -> Fitted:
+    """Fit the shared correction to out-of-fold predictions; the map is empty where the correction does harm.
+
+    How far to correct is decided by the evidence (see `fitting.shared`). Cross-validation then measures the gain.
+    """
+    folds = assign_folds(len(given), given.groups, n_folds, seed)
+    fold_weights(folds, given.weights)  # raises if a fold has no weight to train on
+    step, held_out = _correct(log_probabilities, given, folds)
+    own = np.arange(len(given)), given.labels
+    gain, error = paired_gain(-log_probabilities[own], -held_out[own], given.weights, given.groups)
+    kept = gain > -min(error, _TOLERATED_LOSS) and np.isfinite(error)
+    change = f"lowers the cross-validated log loss by {format_gain(gain, error)}"
+    if gain < 0:
+        change = f"raises the cross-validated log loss by {format_gain(-gain, error)}"
+    return Fitted(
+        Chain((step,) if kept else ()),
+        "shared correction",
+        reason=f"the shared correction {change}" + ("" if kept else " and is left out"),
+        iterations=1 + int(folds.max()),
+        n_parameters=n_learned(Chain((step,))) if kept else 0,
+        out_of_fold=held_out if kept else log_probabilities,
+        notes=() if kept else (f"the shared correction is left out: it {change}",),
+        attributes={"gain_": gain, "gain_error_": error},
+    )
+
+
+def _correct(log_probabilities: Floats, given: Predictions, folds: Ints) -> tuple[Any, Floats]:
+    """Return the correction fitted to all rows, and what those fitted without each fold make of its rows."""
+    weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
+    rows = shared_rows(log_probabilities, given.labels, given.weights)
+    held_out = np.empty_like(log_probabilities)
+    # Matrix products this thin gain nothing from threads, which would only wait for each other.
+    with threadpool_limits(limits=1, user_api="blas"):
+        whole = average_shared(rows, weights)
+        for fold in range(int(folds.max()) + 1):
+            own = np.flatnonzero(folds == fold)
+            step = shared_step(rows, average_shared(rows, weights * (folds != fold), whole).theta)
+            for block in row_blocks(len(own), log_probabilities.shape[1]):
+                held_out[own[block]] = step(log_probabilities[own[block]])
+    return shared_step(rows, whole.theta), held_out
+
+
+def followed_by(part: Fitted, correction: Fitted) -> Fitted:
+    """Return the part with a correction behind it."""
+    n_parameters = (part.n_parameters or 0) + (correction.n_parameters or 0)
+    return replace(part, map=part.map + correction.map, out_of_fold=correction.out_of_fold, n_parameters=n_parameters)
+
+
+def in_order(given: Predictions, fitted: Fitted) -> Fitted:
+    """Return a fit that keeps the order of each row's logits, lowered wherever it would change it."""
+    factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+    kept = KeepOrder.of(fitted.map, factor)
+    held_out = log_softmax(in_order_of(given.logits.astype(np.float64), fitted.out_of_fold, kept.slope))
+    return replace(fitted, map=Chain((kept,)), out_of_fold=held_out)
+
+
+class Options(NamedTuple):
+    """Settings of a class-wise part: loss, number of folds, seed, and further settings of `GLayers`."""
+
+    loss: Any = "log"
+    n_folds: int = 5
+    seed: int = 0
+    settings: Mapping[str, Any] = {}
+
+
+def temperature_part(given: Predictions, options: Options) -> Fitted:
+    """Temperature scaling, with out-of-fold predictions."""
+    whole = TemperatureScaling()._fit(given)
+    factor = float(whole.map.parameters()["0.factor"])
+    folds = assign_folds(len(given), given.groups, options.n_folds, options.seed)
+    result = np.empty((len(given), given.n_classes))
+    for fold in range(int(folds.max()) + 1):
+        own, others = folds == fold, factor
+        # If one fold has all the weight, the other rows determine no temperature.
+        if given.weights is None or given.weights[~own].any():
+            rest = given.take(~own)
+            others = fit_inverse_temperature(rest.logits, rest.labels, rest.weights, factor).factor
+        result[own] = log_softmax(apply_map(tempered(others), given.logits[own]))
+    return replace(whole, map=tempered(factor), n_parameters=1, out_of_fold=result, losses=None)
+
+
+def vector_part(given: Predictions, options: Options) -> Fitted:
+    """One scale and one shift per class, with the penalty of least held-out loss; fast for any number of classes."""
+    n_folds = options.n_folds if given.logits.size <= _LARGE else min(3, options.n_folds)
+    folds = assign_folds(len(given), given.groups, n_folds, options.seed)
+    best, least, held_out = _STRENGTHS[0], math.inf, np.empty((0, 0))
+    for strength in _STRENGTHS:
+        result = np.empty((len(given), given.n_classes))
+        for fold in range(int(folds.max()) + 1):
+            own = folds == fold
+            chain = _fit_of(VectorScaling(strength, loss=options.loss), given.take(~own)).map
+            result[own] = log_softmax(apply_map(chain, given.logits[own]))
+        loss = float(np.average(smooth_loss(options.loss).rows(result, given.labels), weights=given.weights))
+        if not loss < least:
+            break
+        best, least, held_out = strength, loss, result
+    return _as_part(_fit_of(VectorScaling(best, loss=options.loss), given), held_out)
+
+
+def matrix_part(given: Predictions, options: Options) -> Fitted:
+    """Matrix scaling with the structured penalty."""
+    matrix = MatrixScaling(loss=options.loss, n_folds=options.n_folds, random_state=options.seed)
+    fitted = _fit_of(matrix, given)
+    return _as_part(fitted, fitted.out_of_fold)
+
+
+def g_layers_part(given: Predictions, options: Options) -> Fitted:
+    """The paper's dense layers."""
+    chosen: dict[str, Any] = {"loss": options.loss, "random_state": options.seed, "progress": False}
+    if options.settings.get("recipe", "default") == "default":
+        chosen["n_repeats"] = n_repeats(len(given), given.n_classes)
+    fitted = GLayers(**chosen | dict(options.settings))._fit(given)
+    if fitted.out_of_fold is None:
+        raise GlayersError("these settings leave GLayers without cross-validation, which the shared correction needs")
+    return _as_part(fitted, log_softmax(fitted.out_of_fold))
+
+
+def n_repeats(rows: int, classes: int) -> int:
+    """Return how often g-layers draw their folds.
+
+    >>> n_repeats(5_000, 200), n_repeats(25_000, 1_000)
+    (2, 1)
+    """
+    return _REPEATS if 4 * rows * classes**2 <= _REPEATED else 1
+
+
+# What may come before the shared correction. Each returns a map to log-probabilities, with out-of-fold predictions.
+CLASS_PARTS: dict[str, Callable[[Predictions, Options], Fitted]] = {
+    "temperature": temperature_part,
+    "vector": vector_part,
+    "matrix": matrix_part,
+    "g-layers": g_layers_part,
+}
+
+
+def _as_part(fitted: Fitted, out_of_fold: Any) -> Fitted:
+    n_parameters = fitted.map.n_parameters if fitted.n_parameters is None else fitted.n_parameters
+    chain = fitted.map + Chain((LogSoftmax(),))
+    return replace(fitted, map=chain, n_parameters=n_parameters, out_of_fold=out_of_fold, losses=None)
+
+
+def _fit_of(linear: Any, given: Predictions) -> Fitted:  # transition: until the linear families return Fitted
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found: Fitted | None = linear._fit(given)
+    if found is not None:
+        return found
+    facts = linear.diagnostics_
+    return Fitted(
+        linear.map_,
+        facts.method,
+        facts.converged,
+        facts.reason,
+        facts.iterations,
+        facts.n_parameters,
+        linear.out_of_fold_,
+    )

@@ -1,7 +1,8 @@
-"""An objective -> low loss by Adam on minibatches, all members on the same batches, each with its own rate and end.
+"""An objective -> parameters of low loss: Adam on minibatches, for many members at once.
 
-Parameters are shown as running averages over some fifty steps: an average forgives a step that is too long, so a
-constant rate needs no schedule, and any epoch is a sound place to stop.
+All members see the same batches; each has its own learning rate and stops on its own. The parameters reported are
+running averages over about fifty steps. Averaging smooths out the noise of minibatches, so a constant rate needs no
+schedule and every epoch is a good place to stop.
 """
 
 import math
@@ -16,32 +17,33 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from glayers.fitting.objective import Objective
-from glayers.fitting.watching import Sight, Watcher
 from glayers.maps import Chain, Dense, Dropout
 from glayers.progress import progress_bar
 
-# What the watcher is shown of each member: its loss on training rows and on held-out rows.
+# (epoch, parameters, training loss, held-out loss) of all members -> which members continue.
+OnEpoch: TypeAlias = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+# The objective at some parameters -> training loss and held-out loss of each member.
 Measure: TypeAlias = Callable[[Objective, Tensor], tuple[Tensor, Tensor]]
 
-# Logits: at 5,000 x 10 threads wait for each other, beside other work for most of the time; at 5,000 x 100 they help.
+# Number of logits: at 5,000 x 10 threads mostly wait for each other; at 5,000 x 100 they help.
 _MANY = 200_000
-_CHUNK = 200_000  # parameters updated together: what fits into the second-level cache
+_CHUNK = 200_000  # parameters updated together, so that they fit into the second-level cache
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how roughly to descend; `averaging` is the share of the running average kept at each step."""
+    """Settings of a run; `averaging` is the fraction of the running average kept at each step."""
 
     epochs: int = 16
     batch_size: int = 250
     averaging: float = 0.98
     dropout: float = 0.0
     mixup: float = 0.0
-    progress: bool = False
+    progress: bool | None = False
 
 
 class _State:
-    """Adam's moments and the running average, for the members still going on."""
+    """Adam's moments and the running average, for the members that continue."""
 
     def __init__(self, point: Tensor, rate: Tensor) -> None:
         self.point, self.rate = point, rate
@@ -68,45 +70,33 @@ def descend(
     start: Tensor,
     rates: Tensor,
     schedule: Schedule,
-    watcher: Watcher,
+    on_epoch: OnEpoch,
     measure: Measure,
     seed: int,
 ) -> Tensor:
-    """Run Adam from `start` (members, size) until the watcher lets nobody go on; return where everyone ended."""
-    with threadpool_limits(limits=1 if objective.logits.numel() < _MANY else None):
-        return _descend(objective, start, rates, schedule, watcher, measure, seed)
-
-
-def _descend(
-    objective: Objective,
-    start: Tensor,
-    rates: Tensor,
-    schedule: Schedule,
-    watcher: Watcher,
-    measure: Measure,
-    seed: int,
-) -> Tensor:
+    """Run Adam from `start` (members, size) until no member continues; return the last parameters of each."""
     generator = torch.Generator().manual_seed(seed)
-    ended = start.clone()
-    active = torch.arange(len(start))
-    current, state = objective, _State(start.clone(), rates.clone())
-    train, held_out = measure(objective, start)
-    step = 0
-    with progress_bar(schedule.progress, f"{len(start)} fits", schedule.epochs) as advance:
+    result, active = start.clone(), torch.arange(len(start))
+    current, state, step = objective, _State(start.clone(), rates.clone()), 0
+    with (
+        threadpool_limits(limits=1 if objective.logits.numel() < _MANY else None),
+        progress_bar(schedule.progress, f"{len(start)} fits", schedule.epochs) as advance,
+    ):
+        train, held_out = measure(objective, start)
         for epoch in range(schedule.epochs + 1):
             if epoch:
                 step = _epoch(current, state, schedule, generator, step)
-                ended[active] = state.average
+                result[active] = state.average
                 train[active], held_out[active] = measure(current, state.average)
                 advance()
-            goes_on = watcher(Sight(epoch, ended, train, held_out))[active]
-            if not goes_on.all():
-                active = active[goes_on]
-                state.keep(goes_on)
+            continues = on_epoch(epoch, result, train, held_out)[active]
+            if not continues.all():
+                active = active[continues]
+                state.keep(continues)
                 current = objective.of(active)
             if not len(active):
                 break
-    return ended
+    return result
 
 
 def _epoch(objective: Objective, state: _State, schedule: Schedule, generator: torch.Generator, step: int) -> int:
@@ -117,7 +107,7 @@ def _epoch(objective: Objective, state: _State, schedule: Schedule, generator: t
     for rows in _batches(n_rows, schedule.batch_size):
         point = state.point.detach().requires_grad_()
         losses, counted = _batch_losses(shuffled, point, weights[:, rows], rows, schedule, generator)
-        # Scaled so that a batch estimates the whole objective.
+        # Scaled so that each batch is an unbiased estimate of the whole objective.
         cost = (losses * counted).sum() * (n_rows / (rows.stop - rows.start))
         if objective.penalties:
             cost = cost + objective.penalty(point).sum()
@@ -127,7 +117,7 @@ def _epoch(objective: Objective, state: _State, schedule: Schedule, generator: t
 
 
 def _batches(n_rows: int, size: int) -> Iterator[slice]:
-    """Yield slices of nearly equal size: a last batch of one row would weigh as much as all others."""
+    """Yield slices of nearly equal size: a last batch of one row would count as much as any other batch."""
     edges = np.linspace(0, n_rows, math.ceil(n_rows / size) + 1).astype(int).tolist()
     return (slice(first, last) for first, last in pairwise(edges))
 
@@ -135,22 +125,22 @@ def _batches(n_rows: int, size: int) -> Iterator[slice]:
 def _batch_losses(
     objective: Objective, point: Tensor, weights: Tensor, rows: slice, schedule: Schedule, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of each row, or each mixed pair of rows, and what it counts."""
+    """Return the loss of each row, or of each mixed pair of rows, and its weight."""
     chain, logits, labels = objective.chain_at(point), objective.logits[rows], objective.labels[rows]
     if schedule.dropout:
         chain = _dropped(chain, len(labels), schedule.dropout, logits, generator)
     if not schedule.mixup:
         return objective.loss(chain(logits), labels), weights
-    share = _beta(schedule.mixup, generator)
+    first = _beta(schedule.mixup, generator)  # weight of the first row in each mixed pair
     partner = torch.randperm(len(labels), generator=generator).to(labels.device)
-    outputs = chain(share * logits + (1 - share) * logits[partner])
-    losses = share * objective.loss(outputs, labels) + (1 - share) * objective.loss(outputs, labels[partner])
-    # A row that a member holds out must not teach it as a partner either.
+    outputs = chain(first * logits + (1 - first) * logits[partner])
+    losses = first * objective.loss(outputs, labels) + (1 - first) * objective.loss(outputs, labels[partner])
+    # A held-out row must not be trained on as a partner either.
     return losses, weights * (weights[:, partner] > 0)
 
 
 def _dropped(chain: Chain, n_rows: int, rate: float, like: Tensor, generator: torch.Generator) -> Chain:
-    """Draw a fresh mask for every place that drops; kept units are scaled up so that their sum is expected to stay."""
+    """Draw a new mask for every dropout step; kept units are scaled up so that the expected sum stays the same."""
     steps, width = [], 0
     for part in chain.steps:
         if isinstance(part, Dense):
@@ -163,6 +153,6 @@ def _dropped(chain: Chain, n_rows: int, rate: float, like: Tensor, generator: to
 
 
 def _beta(shape: float, generator: torch.Generator) -> float:
-    """A draw from Beta(shape, shape), seeded by the generator that everything else here uses."""
+    """Draw from Beta(shape, shape), seeded by the generator of the run."""
     seed = int(torch.randint(2**31, (), generator=generator))
     return float(np.random.default_rng(seed).beta(shape, shape))

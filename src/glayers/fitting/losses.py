@@ -1,4 +1,4 @@
-"""Calibrated logits and labels -> a proper loss for each row, with any leading members axis."""
+"""Calibrated logits and labels -> a proper loss per row in torch, with any leading members axis."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -26,7 +26,7 @@ def brier_loss(log_probabilities: Tensor, labels: Tensor) -> Tensor:
 LOSSES: dict[str, RowLoss] = {"log": log_loss, "brier": brier_loss}
 
 
-# What each loss is on average when every label is as likely as any other.
+# The mean of each loss over labels drawn uniformly.
 _MEAN_OVER_LABELS: dict[str, Callable[[Tensor], Tensor]] = {
     "log": lambda log_p: -log_p.mean(dim=-1),
     "brier": lambda log_p: (log_p.exp() ** 2).sum(dim=-1) - 2 / log_p.shape[-1] + 1,
@@ -36,7 +36,7 @@ _MEAN_OVER_LABELS: dict[str, Callable[[Tensor], Tensor]] = {
 def row_loss(name: str, label_smoothing: float = 0.0) -> RowLoss:
     """Return the loss of that name as a function of logits and labels.
 
-    With label smoothing s, the label is expected with probability 1 - s and any class alike with the rest.
+    With label smoothing s, the target puts weight 1 - s on the label and spreads s evenly over all classes.
     """
     if not isinstance(name, str) or name not in LOSSES:
         raise GlayersError(f"loss must be one of {sorted(LOSSES)}; got {name!r}")

@@ -1,7 +1,7 @@
-"""A chain, rows and penalties -> the number to minimise, for many members at once.
+"""A chain, rows and penalties -> the function to minimise, for many members at once.
 
-Members are copies of one chain that differ in the rows they train on (a fold is a 0/1 row of weights), in parameters
-held fixed, and in how strongly they are penalised. Rows are visited in blocks, so that memory stays bounded and small
+Members are copies of one chain. They differ in the rows they train on (a fold is a row of 0/1 weights), in parameters
+held fixed, and in the strength of their penalties. Rows are processed in blocks, so that memory stays bounded and small
 fits stay in the cache.
 """
 
@@ -28,25 +28,21 @@ class Penalty(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What one evaluation tells of each member: objective, gradient, and loss on training and on held-out rows."""
+    """One evaluation of each member: objective, gradient, and loss on training and on held-out rows."""
 
     objective: Tensor
     gradient: Tensor
     train: Tensor
     held_out: Tensor
 
-    def of(self, members: Tensor) -> "Value":
-        """Return the same for some of the members."""
-        return Value(*(part[members] for part in self))
-
 
 @dataclass(frozen=True)
 class Objective:
     """Mean proper loss of the training rows plus penalties, as a function of flat parameters (members, size).
 
-    `loss` is what is minimised, `measured` what is reported: the same unless given.
-    `train` and `held_out` are row weights (members, n), each row summing to 1; `fixed` are parameters of the chain that
-    are not learned, with a members axis.
+    `loss` is minimised and `measured` is reported; `measured=None` reports `loss`. `train` and `held_out` are row
+    weights (members, n) that sum to 1 per member. `fixed` holds parameters of the chain that are not learned, with a
+    members axis.
     """
 
     chain: Chain
@@ -116,9 +112,9 @@ class Objective:
 
     @torch.no_grad()
     def held_out_losses(self, flat: Tensor) -> tuple[Tensor, Tensor]:
-        """Return NaN for the training rows, and the held-out loss: each member reads only the rows it holds out."""
+        """Return NaN for the training loss and the held-out loss; each member reads only the rows it holds out."""
         counted = self.held_out > 0
-        # Rows of weight zero fill up members that hold fewer rows out than others.
+        # Members that hold out fewer rows than others are padded with rows of weight zero.
         rows = torch.argsort(counted.to(torch.int8), dim=1, descending=True, stable=True)[
             :, : int(counted.sum(dim=1).max())
         ]
@@ -136,7 +132,7 @@ class Objective:
         return loss(self.chain_at(flat)(self.logits[rows]), self.labels[rows])
 
     def penalty(self, flat: Tensor) -> Tensor:
-        """Return what each member pays for its distance from the anchors."""
+        """Return the penalty of each member: half of strength times its squared distance from the anchors."""
         named = self.unflatten(flat)
         costs = [
             (p.strength * (named[name] - p.anchor) ** 2).reshape(len(flat), -1).sum(dim=1, dtype=self._wide)
@@ -159,7 +155,7 @@ class Objective:
 
     @property
     def _wide(self) -> torch.dtype:
-        """What sums are kept in: float64, which Apple's devices lack."""
+        """Dtype of sums: float64, except on Apple's devices, which lack it."""
         return torch.float32 if self.logits.device.type == "mps" else torch.float64
 
     def _zeros(self) -> Tensor:

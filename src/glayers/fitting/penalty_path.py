@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.fitting.comparison import paired_gain
+from glayers.fitting.folds import paired_gain
 from glayers.fitting.newton import LinearProblem, Optimum, Preconditioner, newton_cg
 
 # Relative differences of held-out losses below this do not matter.

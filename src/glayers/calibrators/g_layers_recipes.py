@@ -1,0 +1,290 @@
+"""The two recipes that fit g-layers in torch: the one we recommend, and the paper's own.
+
+The default recipe starts from temperature scaling. All folds of all settings train as one batched run; the setting and
+the epoch of least cross-validated loss win. The fold models are averaged and mixed with temperature scaling, with the
+weight that is best out of fold. Without a significant gain the recipe falls back to temperature scaling.
+
+An average of models predicts more accurately than each of them, but not with more confidence. With one draw of the
+folds this cannot be measured: each row has one model that did not see it. With R draws each row has R such models, and
+the gain from one to R models predicts the gain of averaging them all.
+
+The paper's recipe takes raw logits, chooses learning rate and weight decay by cross-validation, and then fits g once on
+all rows. Every fit stops early on the NLL of the rows it trains on.
+"""
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import minimize_scalar
+
+from glayers.activations import log_softmax, with_reference_class
+from glayers.arrays import Floats, Ints
+from glayers.calibrators.base import Fitted
+from glayers.calibrators.g_layers import Plan
+from glayers.calibrators.scaling import tempered
+from glayers.errors import GlayersError
+from glayers.fitting.adam import Measure, Schedule, descend
+from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
+from glayers.fitting.losses import row_loss
+from glayers.fitting.objective import Objective, Penalty
+from glayers.fitting.selection import EarlyStopping, HeldOutSelection
+from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.maps import Blend, Centre, Chain
+from glayers.predictions import Predictions
+
+_SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
+_ROUNDING = 1e-12  # difference between mean losses of equal predictions
+
+
+class _Run(NamedTuple):
+    """Settings x folds after training: the objective, the selected epochs, and the folds."""
+
+    objective: Objective
+    selection: HeldOutSelection
+    folds: Ints
+
+
+def fit_default(plan: Plan, given: Predictions) -> Fitted:
+    """Fit by cross-validated early stopping, starting from temperature scaling."""
+    temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
+    fallback = tempered(temperature.factor)
+    prefix = tempered(_start_factor(temperature.factor, given))
+    inputs = prefix(given.logits.astype(np.float64))
+    body = Chain((Centre(np.zeros(())), *plan.layers(given.n_classes).steps))
+    settings = list(itertools.product(plan.learning_rate, plan.weight_decay, (0.0, 1.0)))
+    runs = [_cross_validate(plan, body, inputs, given, settings, plan.random_state)]
+    selection, winner = runs[0].selection, runs[0].selection.winner
+    for seed in np.random.default_rng(plan.random_state).integers(2**31, size=plan.n_repeats - 1).tolist():
+        folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
+        # Skip a draw that leaves a fold without weight.
+        if given.weights is None or (np.bincount(folds, given.weights) > 0).all():
+            runs.append(_cross_validate(plan, body, inputs, given, [settings[winner]], seed))
+    models = [_winning_models(body, run) for run in runs]
+    branch = body.with_parameters(
+        {name: np.concatenate([each.parameters()[name] for each in models]) for name in models[0].parameters()}
+    )
+    alone = [_out_of_fold(each, inputs, run.folds) for each, run in zip(models, runs, strict=True)]
+    layers = _mean(alone)
+    # Both sides use the same temperature, so that the gain measures what the layers learned.
+    base = smooth_loss(plan.loss).rows(fallback(given.logits.astype(np.float64)), given.labels)
+    weight, gain, error = _best_weight(plan.loss, base, inputs, layers, given)
+    if abs(gain) < _ROUNDING:  # the layers never left their start
+        gain = error = 0.0
+    notes = [f"g-layers start from temperature scaling: {temperature.reason}"] if temperature.reason else []
+    stopped = int(selection.best_epoch[winner])
+    reason = f"lowest cross-validated loss at epoch {stopped}"
+    if stopped == plan.max_epochs:
+        reason += ", the last one allowed: raise max_epochs to train longer"
+    if gain <= error:
+        weight, reason = 0.0, "no significant gain over temperature scaling in cross-validation: falls back to it"
+        notes.append(
+            f"g-layers fall back to temperature scaling: no significant gain in cross-validated loss "
+            f"({format_gain(gain, error)})"
+        )
+    is_winner = np.arange(len(settings)) == winner
+    rates, decays, centred = np.array(settings).T
+    return Fitted(
+        prefix + Chain((Blend(np.asarray(weight), branch),)) + _sharper(alone, inputs, weight, given, selection.n_folds)
+        if weight
+        else fallback,
+        "g-layers, default recipe",
+        converged=stopped < plan.max_epochs and temperature.converged,
+        reason=reason,
+        iterations=len(selection.trace) - 1,
+        n_parameters=body.n_parameters - 1 if weight else 1,
+        out_of_fold=_mixed(inputs, layers, weight),
+        notes=tuple(notes),
+        attributes={
+            "cv_results_": {
+                "learning_rate": rates,
+                "weight_decay": decays,
+                "centred": centred > 0,
+                "epoch": selection.best_epoch.numpy(),
+                "held_out_loss": selection.best.numpy(),
+                "temperature_loss": np.full(len(settings), float(np.average(base, weights=given.weights))),
+                "mixture_weight": np.where(is_winner, weight, 0.0),
+                "gain": np.where(is_winner, gain, np.nan),
+                "gain_error": np.where(is_winner, error, np.nan),
+            },
+            "history_": {"held_out_loss": torch.stack(selection.trace)[:, winner].numpy()},
+        },
+    )
+
+
+def fit_paper(plan: Plan, given: Predictions) -> Fitted:
+    """Choose settings by cross-validation, then fit once on all rows."""
+    layers = plan.layers(given.logits.shape[1])
+    inputs = given.logits.astype(np.float64)
+    settings = list(itertools.product(plan.learning_rate, plan.weight_decay))
+
+    def train(weights: tuple[Floats, Floats], tried: list[Any]) -> tuple[EarlyStopping, Objective]:
+        objective = _objective(plan, layers, inputs, given.labels, *weights, tried)
+        stopping = EarlyStopping(len(objective.train), plan.patience)
+        _descend(plan, objective, tried, stopping, Objective.losses, plan.random_state, averaging=0.0)
+        return stopping, objective
+
+    losses, winner, held_out = np.full(1, np.nan), 0, None
+    if len(settings) > 1:
+        folds = assign_folds(len(given), given.groups, plan.n_folds, plan.random_state)
+        fractions = fold_fractions(folds, given.weights)
+        run, objective = train(fold_weights(folds, given.weights), settings)
+        losses = run.held_out.numpy().reshape(len(settings), len(fractions)) @ fractions
+        winner = int(np.argmin(losses))
+        own = slice(winner * len(fractions), (winner + 1) * len(fractions))
+        held_out = _out_of_fold(_in_numpy(layers, objective.unflatten(run.parameters[own])), inputs, folds)
+    whole = np.ones((1, len(given))) if given.weights is None else given.weights[None, :]
+    final, objective = train((whole / whole.sum(), whole / whole.sum()), [settings[winner]])
+    stopped = int(final.best_epoch[0])
+    return Fitted(
+        _in_numpy(layers, {name: value[0] for name, value in objective.unflatten(final.parameters).items()}),
+        "g-layers, paper recipe",
+        converged=stopped < plan.max_epochs,
+        reason=f"lowest training loss at epoch {stopped} of at most {plan.max_epochs}",
+        iterations=len(final.trace) - 1,
+        out_of_fold=held_out,
+        attributes={
+            "cv_results_": {
+                "learning_rate": np.array([rate for rate, _ in settings]),
+                "weight_decay": np.array([decay for _, decay in settings]),
+                "held_out_loss": losses,
+            },
+            "history_": {"train_loss": torch.stack(final.trace)[:, 0].numpy()},
+        },
+    )
+
+
+def _cross_validate(
+    plan: Plan, body: Chain, inputs: Floats, given: Predictions, settings: list[Any], seed: int
+) -> _Run:
+    """Train every setting without each fold; the seed draws folds and batches."""
+    folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
+    objective = _objective(plan, body, inputs, given.labels, *fold_weights(folds, given.weights), settings)
+    selection = HeldOutSelection(len(settings), fold_fractions(folds, given.weights), plan.patience)
+    _descend(plan, objective, settings, selection, Objective.held_out_losses, seed)
+    return _Run(objective, selection, folds)
+
+
+def _objective(
+    plan: Plan, chain: Chain, inputs: Floats, labels: Ints, train: Floats, held_out: Floats, settings: list[Any]
+) -> Objective:
+    """Build the objective of settings x folds members; a third entry of a setting fixes the centring step."""
+    small = len(labels) * chain.n_parameters <= _SMALL and plan.device != "mps"
+    try:
+        device = torch.device(plan.device)
+        logits = torch.as_tensor(inputs, dtype=torch.float64 if small else torch.float32).to(device)
+    except (RuntimeError, AssertionError) as error:
+        raise GlayersError(f"device {plan.device!r} cannot be used here: {error}") from error
+
+    def like(values: Any) -> torch.Tensor:
+        return torch.as_tensor(np.asarray(values)).to(logits)
+
+    _, decays, *centred = np.repeat(np.array(settings), len(train), axis=0).T
+    return Objective(
+        chain=chain,
+        loss=row_loss(plan.loss, plan.label_smoothing),
+        measured=row_loss(plan.loss),
+        logits=logits,
+        labels=torch.as_tensor(np.array(labels)).to(device),
+        train=like(np.tile(train, (len(settings), 1))),
+        held_out=like(np.tile(held_out, (len(settings), 1))),
+        # Strength times the squared distance of every weight from zero or from its start.
+        penalties={
+            name: Penalty(like(2 * decays).reshape(-1, *[1] * value.ndim), like(value * (plan.decay_to == "start")))
+            for name, value in chain.parameters().items()
+            if name.endswith("weight") and decays.any()
+        },
+        fixed={"0.share": like(centred[0])} if centred else {},
+    )
+
+
+def _descend(
+    plan: Plan,
+    objective: Objective,
+    settings: list[Any],
+    on_epoch: HeldOutSelection | EarlyStopping,
+    measure: Measure,
+    seed: int,
+    averaging: float = Schedule.averaging,
+) -> None:
+    schedule = Schedule(plan.max_epochs, plan.batch_size, averaging, plan.dropout, plan.mixup, plan.progress)
+    rates = objective.logits.new_tensor([rate for rate, *_ in settings])
+    rates = rates.repeat_interleave(len(objective.train) // len(settings))
+    descend(objective, objective.start(), rates, schedule, on_epoch, measure, seed)
+
+
+def _in_numpy(chain: Chain, parameters: dict[str, torch.Tensor]) -> Chain:
+    return chain.with_parameters({name: v.detach().cpu().double().numpy() for name, v in parameters.items()})
+
+
+def _winning_models(body: Chain, run: _Run) -> Chain:
+    """Return the fold models of the best setting as one chain with a members axis."""
+    winner, n_folds = run.selection.winner, run.selection.n_folds
+    own = slice(winner * n_folds, (winner + 1) * n_folds)
+    learned = run.objective.unflatten(run.selection.parameters[winner])
+    return _in_numpy(body, learned | {name: value[own] for name, value in run.objective.fixed.items()})
+
+
+def _out_of_fold(models: Chain, inputs: Floats, folds: Ints) -> Floats:
+    """Return log-probabilities of every row by the model that was trained without its fold."""
+    result = np.empty((len(inputs), max(2, inputs.shape[1])))
+    for fold in range(int(folds.max()) + 1):
+        own = folds == fold
+        result[own] = log_softmax(with_reference_class(models.member(fold)(inputs[own])))
+    return result
+
+
+def _sharper(alone: list[Floats], inputs: Floats, weight: float, given: Predictions, n_folds: int) -> Chain:
+    """Return the temperature that restores the confidence of an average of all models; no step for one draw of folds.
+
+    The inverse temperature 1 / T of an average of m models grows as 1 - 1/m, like the fall in variance of a mean. It
+    minimises the log loss, whatever loss the layers minimise.
+    """
+    if len(alone) == 1:
+        return Chain(())
+    mixed = [_mixed(inputs, each, weight) for each in alone]
+    found = [fit_inverse_temperature(each, given.labels, given.weights) for each in (*mixed, _mean(mixed))]
+    if not all(each.converged for each in found):
+        return Chain(())  # rows that are all correct, or uninformative, determine no temperature
+    one, several = float(np.mean([each.factor for each in found[:-1]])), found[-1].factor
+    ratio = (1 - 1 / (n_folds * len(mixed))) / (1 - 1 / len(mixed))
+    # An average is never more confident than its members: a factor below 1 is noise.
+    return tempered(max(1.0, (one + (several - one) * ratio) / several))
+
+
+def _mean(log_probabilities: list[Floats]) -> Floats:
+    """Log of the mean probability."""
+    return np.logaddexp.reduce(log_probabilities) - np.log(len(log_probabilities))
+
+
+def _start_factor(factor: float, given: Predictions) -> float:
+    """Return the inverse temperature to start from, unless it flattens the logits so that nothing can be learned."""
+    logits = with_reference_class(given.logits.astype(np.float64))
+    spread = float((logits - logits.mean(axis=1, keepdims=True)).std())
+    return factor if factor * spread > 1e-3 or spread == 0 else 1 / spread
+
+
+def _best_weight(
+    loss: str, base: Floats, plain: Floats, layers: Floats, given: Predictions
+) -> tuple[float, float, float]:
+    """Return the weight of the layers that is best out of fold, its gain over the base losses, and the gain's error."""
+    own = np.arange(len(given)), given.labels
+
+    def losses(weight: float) -> Floats:
+        if loss == "log":  # only the probability of the label matters
+            return -np.logaddexp(np.log1p(-weight) + plain[own], np.log(weight) + layers[own])
+        return smooth_loss(loss).rows(_mixed(plain, layers, weight), given.labels)
+
+    best = minimize_scalar(
+        lambda weight: float(np.average(losses(weight), weights=given.weights)),
+        bounds=(1e-6, 1 - 1e-6),
+        method="bounded",
+    )
+    return float(best.x), *paired_gain(base, losses(float(best.x)), given.weights, given.groups)
+
+
+def _mixed(plain: Floats, layers: Floats, weight: float) -> Floats:
+    """Log of the mixture; a weight of 0 returns the plain side unchanged."""
+    return np.logaddexp(np.log1p(-weight) + plain, np.log(weight) + layers) if weight else plain
