@@ -29,12 +29,12 @@ def test_fit_as_json_says_what_was_fitted(folder: Path) -> None:
     found = json.loads(done.stdout)
     assert (found["method"], found["seed"], found["output"], found["classes"]) == ("temperature", 3, "t.safetensors", 4)
     assert found["diagnostics"]["loss_after"] < found["diagnostics"]["loss_before"]
-    assert found["report"] is None
+    assert found["selection"] is None
 
 
 def test_the_automatic_choice_tells_why(folder: Path) -> None:
     done = run("fit", "calibration.npz", "-o", "auto.safetensors")
-    assert "90 rows of 4 classes" in done.stdout
+    assert "90 rows, 4 classes (22 rows per class)" in done.stdout
     assert "| temperature |" in done.stdout  # Markdown where nobody looks at a terminal
 
 

@@ -65,17 +65,17 @@ def fit(
         calibrator.fit_predictions(rows)
     target.check()
     calibrator.save(output)
-    report = calibrator.report_ if isinstance(calibrator, AutoCalibrator) else None
+    selection = calibrator.selection_ if isinstance(calibrator, AutoCalibrator) else None
     facts = calibrator.diagnostics_
     if as_json:
         found = {"method": method, "seed": seed, "output": str(output), "classes": rows.n_classes}
-        show_json({**found, "diagnostics": facts.to_dict(), "report": report})
+        show_json({**found, "diagnostics": facts.to_dict(), "selection": selection and selection.to_dict()})
     elif not quiet:
         show(
             title(f"{method}, fitted on {facts.rows:,} rows of {rows.n_classes:,} classes from {name_of(calibration)}"),
             f"learned {facts.n_parameters:,} parameter{'s'[: facts.n_parameters != 1]} in {facts.seconds:.2g} s; "
             f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
-            *([] if report is None else [page(report)]),
+            *([] if selection is None else [page(selection.to_markdown())]),
             f"wrote {output}",
         )
 
