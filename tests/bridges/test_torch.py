@@ -75,7 +75,7 @@ def calibrator(request: pytest.FixtureRequest) -> Calibrator:
 
 @pytest.mark.filterwarnings("ignore:temperature scaling:glayers.GlayersWarning")
 @pytest.mark.filterwarnings("ignore:the temperature that g-layers:glayers.GlayersWarning")
-@pytest.mark.filterwarnings("ignore:g-layers gained:glayers.GlayersWarning")
+@pytest.mark.filterwarnings("ignore:g-layers fall back:glayers.GlayersWarning")
 @pytest.mark.parametrize("outputs", [1, CLASSES])
 def test_g_after_f_equals_the_prediction_in_numpy(calibrator: Calibrator, outputs: int) -> None:
     network, loader = make_network(outputs=outputs), make_loader(max(2, outputs))
@@ -96,7 +96,7 @@ def _plain(z: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:temperature scaling:glayers.GlayersWarning")
-@pytest.mark.filterwarnings("ignore:g-layers gained:glayers.GlayersWarning")
+@pytest.mark.filterwarnings("ignore:g-layers fall back:glayers.GlayersWarning")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_module_of_g_alone_equals_numpy(calibrator: Calibrator, dtype: torch.dtype) -> None:
     rng = np.random.default_rng(0)

@@ -79,7 +79,7 @@ def test_three_times_the_rows_come_closer_still() -> None:
 
 
 # Two of these are a temperature away from the truth; that g-layers then return it is right, and said.
-@pytest.mark.filterwarnings("ignore:g-layers gained:glayers.GlayersWarning")
+@pytest.mark.filterwarnings("ignore:g-layers fall back:glayers.GlayersWarning")
 @pytest.mark.parametrize("network", ["half-trained", "badly trained", "overconfident"])
 def test_it_does_not_matter_how_well_f_was_trained(network: str) -> None:
     rng = np.random.default_rng(0)

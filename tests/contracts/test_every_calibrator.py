@@ -21,8 +21,8 @@ from tests.strategies import Numbers
 
 # So few rows may not show a gain over temperature scaling; then it says so, which is lawful here.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:g-layers gained"),
-    pytest.mark.filterwarnings("ignore:the shared correction gain"),
+    pytest.mark.filterwarnings("ignore:g-layers fall back"),
+    pytest.mark.filterwarnings("ignore:the shared correction is left out"),
     pytest.mark.filterwarnings("ignore:order-preserving maps did not improve"),
 ]
 
