@@ -53,7 +53,7 @@ def one_split(name: str, calibration: Predictions, split: int) -> list[list[str]
             continue
         made = CLASS_PARTS[part](fitted_on, Options(seed=split))
         plain = log_softmax(apply_map(made.map, scored_on.logits))
-        rows = shared_rows(made.out_of_fold, fitted_on.labels)
+        rows = shared_rows(np.asarray(made.out_of_fold), fitted_on.labels)
         found = average_shared(rows, np.ones(len(fitted_on)))
         weights = (np.zeros_like(found.theta), of_one_penalty(found), found.theta)
         for kind, theta in zip(KINDS, weights, strict=True):

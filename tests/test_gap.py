@@ -5,9 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import AutoCalibrator, BadPredictions, GlayersError, TemperatureScaling, VectorScaling, calibration_gap
+from glayers import (
+    AutoCalibrator,
+    BadPredictions,
+    GlayersError,
+    Predictions,
+    TemperatureScaling,
+    VectorScaling,
+    calibration_gap,
+)
 from glayers.calibrators import SharedGLayers
-from glayers.metrics.old import brier_sum, nll
+from glayers.metrics import brier_sum, nll
 from tests.calibrators.simulation import by_class, sample
 from tests.strategies import Numbers
 
@@ -22,7 +30,7 @@ def softened(rows: int, factor: float, seed: int = 0) -> tuple[Numbers, Numbers]
 def test_the_gap_is_that_of_the_truth() -> None:
     made = sample(by_class, 4, 3_000, 0)
     gap = calibration_gap(made.logits, made.labels, calibrator=SharedGLayers("vector", random_state=0))
-    large = sample(by_class, 4, 200_000, 1)
+    large = sample(by_class, 4, 100_000, 1)
     claimed = np.exp(large.logits) / np.exp(large.logits).sum(axis=1, keepdims=True)
     truth = nll(claimed, large.labels) - nll(large.truth, large.labels)
     brier_truth = brier_sum(claimed, large.labels) - brier_sum(large.truth, large.labels)
@@ -48,8 +56,11 @@ def test_loss_is_calibration_and_refinement() -> None:
     p /= p.sum(axis=1, keepdims=True)
     assert gap.log.loss == pytest.approx(nll(p, labels))
     assert gap.brier.loss == pytest.approx(brier_sum(p, labels))
-    assert "that calibration takes away (p < 0.0001)" in str(gap)
+    assert "that calibration can remove (p < 0.0001)" in str(gap)
     assert gap.to_dict()["log"] == gap.log._asdict()
+    assert calibration_gap(Predictions(z, labels), calibrator=TemperatureScaling()) == gap
+    with pytest.raises(GlayersError, match="pass no others"):
+        calibration_gap(Predictions(z, labels), labels)
 
 
 def test_rows_are_judged_by_a_g_that_had_not_seen_them() -> None:
@@ -95,7 +106,7 @@ def test_a_g_that_changes_nothing_finds_nothing_and_says_how_little_that_means()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # five folds that find nothing are no five warnings
         gap = calibration_gap(z, labels, calibrator=AutoCalibrator(time_budget=0))
-    assert set(gap.methods) <= {"auto: nothing", "auto: temperature"}
+    assert set(gap.methods) <= {"auto: uncalibrated", "auto: temperature"}
     assert gap.log.standard_error >= 4 / 500
     # Rows five times over, in groups, show no more than one of each.
     copies = np.repeat(np.arange(500), 5)
@@ -123,8 +134,8 @@ def test_few_groups_are_no_evidence_and_too_few_leave_nothing_to_fit() -> None:
     z, labels = softened(300, 3.0)
     gap = calibration_gap(z, labels, groups=np.arange(300) % 7, calibrator=TemperatureScaling())
     assert (gap.log.standard_error, gap.log.p_value) == (math.inf, 0.5)
-    assert "(from too few rows or groups to tell it from chance) that calibration takes away (p = 0.5)" in str(gap)
-    with pytest.raises(GlayersError, match="what remains when a fold is held out: groups must hold at least 2"):
+    assert "(too few rows or groups for a standard error) that calibration can remove (p = 0.5)" in str(gap)
+    with pytest.raises(GlayersError, match="the rows outside a fold: groups must hold at least 2"):
         calibration_gap(z, labels, groups=np.arange(300) % 2, calibrator=AutoCalibrator(time_budget=0))
 
 
@@ -139,7 +150,7 @@ def test_wrong_settings_are_refused_by_name() -> None:
     for seed in (-1, 2**32):
         with pytest.raises(BadPredictions, match=r"random_state must be in 0\.\.4294967295"):
             calibration_gap(z, labels, random_state=seed)
-    with pytest.raises(GlayersError, match="weights sit on too few rows"):
+    with pytest.raises(GlayersError, match="too few rows have a positive weight"):
         calibration_gap(z, labels, np.r_[1.0, np.zeros(59)])
     with pytest.raises(GlayersError, match="at least 2 rows"):
         calibration_gap(z[:1], labels[:1])

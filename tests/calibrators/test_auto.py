@@ -16,10 +16,10 @@ from glayers.calibrators.auto import AutoCalibrator, choose, mixture_of
 from glayers.calibrators.auto_families import Task, affordable, fit_families
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult
 from glayers.calibrators.base import Fitted
-from glayers.calibrators.scaling import TemperatureScaling
+from glayers.calibrators.temperature import TemperatureScaling
 from glayers.errors import BadFile
 from glayers.maps import Chain, LogSoftmax, Scale
-from glayers.metrics import brier_sum, nll_from_logits
+from glayers.metrics import brier_sum, nll
 from glayers.predictions import Predictions
 from tests.calibrators.simulation import by_class, sample
 from tests.strategies import Numbers
@@ -36,6 +36,10 @@ def calibrated(rows: int, classes: int = 3, seed: int = 0) -> tuple[Numbers, Num
     return z, (z + rng.gumbel(size=z.shape)).argmax(axis=1)
 
 
+def log_loss(logits: Numbers, labels: Numbers) -> float:
+    return nll(Predictions(logits, labels))
+
+
 @pytest.fixture(scope="module")
 def fitted() -> AutoCalibrator:
     return AutoCalibrator().fit(*crooked())
@@ -44,14 +48,14 @@ def fitted() -> AutoCalibrator:
 def test_it_beats_temperature_where_classes_differ(fitted: AutoCalibrator) -> None:
     z, labels = crooked(20_000, seed=1)
     plain = TemperatureScaling().fit(*crooked())
-    assert nll_from_logits(fitted.transform(z), labels) < nll_from_logits(plain.transform(z), labels) - 0.05
+    assert log_loss(fitted.transform(z), labels) < log_loss(plain.transform(z), labels) - 0.05
 
 
 def test_held_out_predictions_are_worth_what_new_rows_show(fitted: AutoCalibrator) -> None:
     z, labels = crooked(20_000, seed=1)
-    held_out = nll_from_logits(fitted.out_of_fold_, crooked()[1])
+    held_out = log_loss(fitted.out_of_fold_, crooked()[1])
     spread = fitted.out_of_fold_[np.arange(1_000), crooked()[1]].std()
-    assert abs(held_out - nll_from_logits(fitted.transform(z), labels)) < 3 * spread / np.sqrt(1_000)
+    assert abs(held_out - log_loss(fitted.transform(z), labels)) < 3 * spread / np.sqrt(1_000)
 
 
 def test_the_selection_names_everything_tried_and_the_reason(fitted: AutoCalibrator) -> None:
@@ -63,7 +67,7 @@ def test_the_selection_names_everything_tried_and_the_reason(fitted: AutoCalibra
     assert fitted.mixture_weights_ == selection.mixture == selection.weights
     assert sum(fitted.mixture_weights_.values()) == pytest.approx(1)
     assert min(fitted.mixture_weights_.values()) >= 0.01
-    assert selection.mixture_loss == pytest.approx(nll_from_logits(fitted.out_of_fold_, crooked()[1]))
+    assert selection.mixture_loss == pytest.approx(log_loss(fitted.out_of_fold_, crooked()[1]))
     for printed in (str(selection), selection.to_markdown()):
         assert printed.startswith("1,000 rows, 4 classes (250 rows per class); compared by 5-fold cross-validated log")
         assert "Kept: mixture. Its cross-validated loss is lower than that of no calibration by " in printed
@@ -80,7 +84,8 @@ def test_the_selection_survives_json_and_a_file(fitted: AutoCalibrator, tmp_path
     assert isinstance(again, AutoCalibrator)
     assert again.selection_ == fitted.selection_
     assert again.mixture_weights_ == fitted.mixture_weights_
-    for damage in ({"kept": None, "more": 1}, {"families": [{}]}, {"loss": "hinge"}, {"rows": "many"}, {"mixture": {}}):
+    damages: list[dict[str, Any]] = [{"more": 1}, {"families": [{}]}, {"loss": "hinge"}, {"rows": "many"}]
+    for damage in (*damages, {"mixture": {}}):
         with pytest.raises(BadFile, match="record of what auto selected is damaged"):
             AutoSelection.from_dict(record | damage)
 
@@ -134,8 +139,8 @@ def test_few_rows_seldom_lead_away_from_the_truth() -> None:
         auto = AutoCalibrator(time_budget=120 if seed < 2 else 0.5)
         (z, labels), (fresh, truth) = calibrated(300, 10, seed), calibrated(5_000, 10, 100 + seed)
         fitted, plain = (made.fit(3 * z, labels) for made in (auto, TemperatureScaling()))
-        costs.append(nll_from_logits(fitted.transform(3 * fresh), truth))
-        costs[-1] -= nll_from_logits(plain.transform(3 * fresh), truth)
+        costs.append(log_loss(fitted.transform(3 * fresh), truth))
+        costs[-1] -= log_loss(plain.transform(3 * fresh), truth)
     assert sum(cost != 0 for cost in costs) <= 4
     assert np.mean(costs) < 0.003
 
@@ -147,7 +152,7 @@ def test_kept_accuracy_is_kept_in_every_row() -> None:
     moved = fitted.transform(z)
     assert np.array_equal(np.argsort(-moved, axis=1), np.argsort(-z, axis=1))
     plain = TemperatureScaling().fit(*crooked())
-    assert nll_from_logits(moved, labels) < nll_from_logits(plain.transform(z), labels)
+    assert log_loss(moved, labels) < log_loss(plain.transform(z), labels)
     assert "The order of the classes is kept in every row, and so is accuracy." in str(fitted.selection_)
 
 

@@ -547,7 +547,7 @@ def test_a_start_that_tells_nothing_is_said_and_does_not_keep_g_from_learning() 
     rng = np.random.default_rng(0)
     z = 2 * rng.normal(size=(2_000, 3))
     labels = (draw(softmax(z), rng) + 1) % 3
-    with pytest.warns(GlayersWarning, match="g-layers start from temperature scaling: the logits tell nothing"):
+    with pytest.warns(GlayersWarning, match="g-layers start from temperature scaling: the logits carry no information"):
         g = GLayers(random_state=0).fit(z, labels)
     assert g.diagnostics_.loss_after < 0.85 * np.log(3)
 

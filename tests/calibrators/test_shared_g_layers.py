@@ -263,7 +263,7 @@ def test_it_calibrates_what_a_temperature_cannot(part: Any) -> None:
     p = fitted.predict_proba(test[0])
     top = p.max(axis=1)
     # The 5 percent bound of a sampling error that both sides carry: what 4,000 rows teach and what 20,000 show.
-    assert metrics.ks_error(p, test[1]) < 2.24 * np.sqrt((top * (1 - top)).mean() * (1 / 4_000 + 1 / 20_000))
+    assert metrics.ks(p, test[1]) < 2.24 * np.sqrt((top * (1 - top)).mean() * (1 / 4_000 + 1 / 20_000))
     assert fitted.gain_ > fitted.gain_error_
     assert fitted.out_of_fold_.shape == (4_000, 8)
     assert fitted.diagnostics_.reason.startswith("the shared correction lowers the cross-validated log loss by ")

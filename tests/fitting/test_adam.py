@@ -17,14 +17,12 @@ from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, o
 class Spy(Step):
     """Remembers what passes."""
 
+    fixed = ("seen",)
     seen: list[torch.Tensor] = field(default_factory=list)
 
     def __call__(self, logits: Any) -> Any:
         self.seen.append(logits.detach().clone())
         return logits
-
-    def parameters(self) -> dict[str, Any]:
-        return {}
 
 
 def never_stop(epoch: int, parameters: torch.Tensor, train: torch.Tensor, held_out: torch.Tensor) -> torch.Tensor:

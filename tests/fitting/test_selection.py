@@ -88,8 +88,8 @@ def test_early_stopping_keeps_the_epoch_of_least_training_loss() -> None:
     curves = [[1.0, 0.5, 0.6, 0.7], [1.0, 0.9, 0.8, 0.7]]
     went_on = []
     for epoch, losses in enumerate(zip(*curves, strict=True)):
-        *others, held_out = seen(epoch, list(losses))
-        went_on.append(stopping(*others, -held_out))
+        _, parameters, train, held_out = seen(epoch, list(losses))
+        went_on.append(stopping(epoch, parameters, train, -held_out))
     assert [row.tolist() for row in went_on] == [[True, True], [True, True], [True, True], [False, True]]
     assert stopping.best.tolist() == [0.5, 0.7]
     assert stopping.best_epoch.tolist() == [1, 3]

@@ -132,7 +132,11 @@ def _facts_of(calibrator: Calibrator) -> dict[str, Any]:
         "n_classes": len(calibrator.classes_),
         "class_names": _plain(calibrator.class_names_, "class_names_"),
         "diagnostics": {name: kind(getattr(calibrator.diagnostics_, name)) for name, kind in _DIAGNOSTICS.items()},
-        "kept": {name: _plain(getattr(calibrator, name), name) for name in calibrator._kept},
+        "kept": {
+            name: _plain(value.to_dict() if name in calibrator._records else value, name)
+            for name in calibrator._kept
+            for value in [getattr(calibrator, name)]
+        },
         "versions": calibrator.versions_,
     }
 
@@ -155,6 +159,7 @@ def _calibrator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Cal
         raise BadFile(f"unknown calibrator {name!r:.60}; known are {', '.join(sorted(calibrators.CLASSES))}")
     _check_names(settings, set(calibrators.CLASSES[name]._get_param_names()), f"setting of {name}")
     _check_names(kept, set(calibrators.CLASSES[name]._kept), f"kept attribute of {name}")
+    kept |= {each: record.from_dict(kept[each]) for each, record in calibrators.CLASSES[name]._records.items()}
     new = calibrators.CLASSES[name](**settings)
     for attribute, value in {"map_": chain, "diagnostics_": diagnostics, **kept}.items():
         setattr(new, attribute, value)

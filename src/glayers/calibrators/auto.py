@@ -6,6 +6,7 @@ temperature scaling, or over no calibration, the simpler one is kept.
 """
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import ClassVar, Literal
 
@@ -18,6 +19,7 @@ from glayers.calibrators.auto_families import Task, affordable, fit_families
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult, LastCorrection
 from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map
 from glayers.calibrators.shared_g_layers import shared_correction
+from glayers.checks import whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import format_gain, paired_gain
@@ -28,12 +30,12 @@ from glayers.maps.layouts import n_learned
 from glayers.maps.stack import Stack, mixed
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
-from glayers.settings import whole_number
 
 _LEAST_WEIGHT = 0.01  # families with less weight in the mixture are dropped
 _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 
 
+@dataclass(eq=False, repr=False)
 class AutoCalibrator(Calibrator):
     """Fits several families, compares them by cross-validation, and mixes the best: the calibrator to start with.
 
@@ -82,33 +84,25 @@ class AutoCalibrator(Calibrator):
     methods = (
         Method(
             "auto",
-            "Cross-validates several families and mixes the best",
+            "Cross-validated mixture of several methods",
             keeps="nothing",
-            reference="This library, docs/choosing.md",
+            reference="glayers",
+            torch="optional",
         ),
     )
     _kept: ClassVar[tuple[str, ...]] = ("selection_",)
     _records: ClassVar = {"selection_": AutoSelection}
-    _warns_if_not_converged = False
+    _warns_if_not_converged: ClassVar = False
 
-    selection_: AutoSelection
+    selection_: ClassVar[AutoSelection]
 
-    def __init__(
-        self,
-        *,
-        loss: Literal["log", "brier"] = "log",
-        keep_accuracy: bool = False,
-        time_budget: float = 120.0,
-        n_folds: int = 5,
-        random_state: int | None = 0,
-        progress: bool | None = None,
-    ) -> None:
-        self.loss = loss
-        self.keep_accuracy = keep_accuracy
-        self.time_budget = time_budget
-        self.n_folds = n_folds
-        self.random_state = random_state
-        self.progress = progress
+    _: KW_ONLY
+    loss: Literal["log", "brier"] = "log"
+    keep_accuracy: bool = False
+    time_budget: float = 120.0
+    n_folds: int = 5
+    random_state: int | None = 0
+    progress: bool | None = None
 
     @property
     def mixture_weights_(self) -> dict[str, float]:

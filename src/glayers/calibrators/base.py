@@ -93,6 +93,8 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
     methods: ClassVar[tuple[Method, ...]] = ()
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
     _kept: ClassVar[tuple[str, ...]] = ()
+    # Of these, the records and their classes, which have `to_dict` and `from_dict`.
+    _records: ClassVar[Mapping[str, Any]] = {}
     # Methods that stop early report it in `diagnostics_` only: their held-out loss says whether the fit is good.
     _warns_if_not_converged: ClassVar[bool] = True
     # Methods that do not minimise the loss may raise it a little without anything being wrong.
@@ -163,8 +165,6 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
         fitted = self._fit(given)
-        if fitted is None:  # transition: this calibrator still sets `map_` and `diagnostics_` itself
-            return self._fitted_on(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
         self.map_ = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
         self.out_of_fold_ = fitted.out_of_fold
@@ -221,12 +221,6 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
             names = ", ".join(map(str, unseen[:5])) + (f" and {len(unseen) - 5} others" if len(unseen) > 5 else "")
             remarks.append(f"no row is labelled {names}: their probabilities rest on the network alone")
         return remarks
-
-    def _fitted_on(self, given: Predictions) -> Self:
-        self.map_ = self.map_.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
-        self._set_facts(given.logits.shape[1], given.class_names, _versions())
-        self.diagnostics_ = replace(self.diagnostics_, notes=tuple(self._remarks(self.diagnostics_, noted=True)))
-        return self
 
     def _set_facts(self, n_logits: int, class_names: tuple[str, ...] | None, versions: dict[str, str]) -> None:
         self.n_features_in_ = n_logits

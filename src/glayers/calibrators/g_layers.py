@@ -6,9 +6,9 @@ Settings left at None are filled in from the recipe and the size of the problem:
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -22,6 +22,7 @@ from glayers.maps.transparent import hidden_width, layer_shapes
 from glayers.predictions import Predictions
 
 
+@dataclass(eq=False, repr=False)
 class GLayers(Calibrator):
     """A small dense network between the logits and the softmax, fitted by a proper loss.
 
@@ -92,73 +93,48 @@ class GLayers(Calibrator):
     methods = (
         Method(
             "g-layers",
-            "Dense layers between logits and softmax, from temperature scaling, chosen by cross-validation",
+            "Dense network between logits and softmax",
             keeps="nothing",
             reference="Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
-            needs_torch=True,
+            torch="required",
         ),
         Method(
             "g-layers-paper",
-            "Dense layers between logits and softmax, fitted as in the paper",
+            "The same network, fitted as in the paper",
             keeps="nothing",
             reference="Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
             settings={"recipe": "paper"},
-            needs_torch=True,
+            torch="required",
         ),
     )
     _warns_if_not_converged = False
 
-    cv_results_: dict[str, Array]
-    history_: dict[str, Floats]
+    cv_results_: ClassVar[dict[str, Array]]
+    history_: ClassVar[dict[str, Floats]]
 
-    def __init__(
-        self,
-        n_layers: int | None = None,
-        units_per_class: int | None = None,
-        *,
-        width: int | None = None,
-        recipe: Literal["default", "paper"] = "default",
-        start: Literal["transparent", "glorot"] = "transparent",
-        initial_layers: Chain | None = None,
-        loss: Literal["log", "brier"] = "log",
-        activation: Activation | None = None,
-        learning_rate: float | Iterable[float] | None = None,
-        weight_decay: float | Iterable[float] | None = None,
-        decay_to: Literal["zero", "start"] | None = None,
-        dropout: float = 0.0,
-        label_smoothing: float = 0.0,
-        mixup: float = 0.0,
-        n_folds: int | None = None,
-        n_repeats: int | None = None,
-        max_epochs: int | None = None,
-        patience: int | None = None,
-        batch_size: int | None = None,
-        random_state: int | None = 0,
-        device: str = "cpu",
-        progress: bool | None = None,
-    ) -> None:
-        self.n_layers = n_layers
-        self.units_per_class = units_per_class
-        self.width = width
-        self.recipe = recipe
-        self.start = start
-        self.initial_layers = initial_layers
-        self.loss = loss
-        self.activation = activation
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.decay_to = decay_to
-        self.dropout = dropout
-        self.label_smoothing = label_smoothing
-        self.mixup = mixup
-        self.n_folds = n_folds
-        self.n_repeats = n_repeats
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.device = device
-        self.progress = progress
+    n_layers: int | None = None
+    units_per_class: int | None = None
+    _: KW_ONLY
+    width: int | None = None
+    recipe: Literal["default", "paper"] = "default"
+    start: Literal["transparent", "glorot"] = "transparent"
+    initial_layers: Chain | None = None
+    loss: Literal["log", "brier"] = "log"
+    activation: Activation | None = None
+    learning_rate: float | Iterable[float] | None = None
+    weight_decay: float | Iterable[float] | None = None
+    decay_to: Literal["zero", "start"] | None = None
+    dropout: float = 0.0
+    label_smoothing: float = 0.0
+    mixup: float = 0.0
+    n_folds: int | None = None
+    n_repeats: int | None = None
+    max_epochs: int | None = None
+    patience: int | None = None
+    batch_size: int | None = None
+    random_state: int | None = 0
+    device: str = "cpu"
+    progress: bool | None = None
 
     def _fit(self, given: Predictions) -> Fitted:
         self._check_settings()

@@ -23,7 +23,7 @@ from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, Ints
 from glayers.calibrators.base import Fitted
 from glayers.calibrators.g_layers import Plan
-from glayers.calibrators.scaling import tempered
+from glayers.calibrators.temperature import tempered
 from glayers.errors import GlayersError
 from glayers.fitting.adam import Measure, Schedule, descend
 from glayers.fitting.curvature import smooth_loss

@@ -9,7 +9,7 @@ Every step here returns a `Fitted` record with out-of-fold log-probabilities, an
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +21,8 @@ from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.linear import MatrixScaling, VectorScaling
-from glayers.calibrators.scaling import TemperatureScaling, tempered
+from glayers.calibrators.temperature import TemperatureScaling, tempered
+from glayers.checks import whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
@@ -31,7 +32,6 @@ from glayers.maps import Chain, LogSoftmax
 from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.maps.layouts import n_learned
 from glayers.predictions import Predictions
-from glayers.settings import whole_number
 
 # The correction is left out if it raises the held-out log loss by more than this, or by more than a standard error.
 _TOLERATED_LOSS = 1e-3
@@ -42,6 +42,7 @@ _LARGE = 5_000_000  # number of logits above which a fit takes seconds, and vect
 _REPEATED, _REPEATS = 1e9, 2
 
 
+@dataclass(eq=False, repr=False)
 class SharedGLayers(Calibrator):
     """A class-wise part, then a correction shared by all classes; the best calibrated single method here.
 
@@ -84,32 +85,24 @@ class SharedGLayers(Calibrator):
     methods = (
         Method(
             "shared-g-layers",
-            "g-layers, then one small correction shared by all classes",
+            "G-layers, then a correction for all classes",
             keeps="nothing",
-            reference="This library; Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
-            needs_torch=True,
+            reference="glayers",
+            torch="required",
         ),
     )
     _kept: ClassVar[tuple[str, ...]] = ("gain_", "gain_error_")
     _warns_if_not_converged = False
 
-    gain_: float
-    gain_error_: float
+    gain_: ClassVar[float]
+    gain_error_: ClassVar[float]
 
-    def __init__(
-        self,
-        class_part: Literal["g-layers", "matrix", "vector", "temperature"] = "g-layers",
-        *,
-        keep_order: bool = False,
-        n_folds: int = 5,
-        random_state: int | None = 0,
-        settings: dict[str, Any] | None = None,
-    ) -> None:
-        self.class_part = class_part
-        self.keep_order = keep_order
-        self.n_folds = n_folds
-        self.random_state = random_state
-        self.settings = settings
+    class_part: Literal["g-layers", "matrix", "vector", "temperature"] = "g-layers"
+    _: KW_ONLY
+    keep_order: bool = False
+    n_folds: int = 5
+    random_state: int | None = 0
+    settings: dict[str, Any] | None = None
 
     def _fit(self, given: Predictions) -> Fitted:
         n_folds, settings = whole_number(self.n_folds, "n_folds", least=2), self._part_settings()
@@ -236,19 +229,19 @@ def vector_part(given: Predictions, options: Options) -> Fitted:
         result = np.empty((len(given), given.n_classes))
         for fold in range(int(folds.max()) + 1):
             own = folds == fold
-            chain = _fit_of(VectorScaling(strength, loss=options.loss), given.take(~own)).map
+            chain = VectorScaling(strength, loss=options.loss)._fit(given.take(~own)).map
             result[own] = log_softmax(apply_map(chain, given.logits[own]))
         loss = float(np.average(smooth_loss(options.loss).rows(result, given.labels), weights=given.weights))
         if not loss < least:
             break
         best, least, held_out = strength, loss, result
-    return _as_part(_fit_of(VectorScaling(best, loss=options.loss), given), held_out)
+    return _as_part(VectorScaling(best, loss=options.loss)._fit(given), held_out)
 
 
 def matrix_part(given: Predictions, options: Options) -> Fitted:
     """Matrix scaling with the structured penalty."""
     matrix = MatrixScaling(loss=options.loss, n_folds=options.n_folds, random_state=options.seed)
-    fitted = _fit_of(matrix, given)
+    fitted = matrix._fit(given)
     return _as_part(fitted, fitted.out_of_fold)
 
 
@@ -285,23 +278,3 @@ def _as_part(fitted: Fitted, out_of_fold: Any) -> Fitted:
     n_parameters = fitted.map.n_parameters if fitted.n_parameters is None else fitted.n_parameters
     chain = fitted.map + Chain((LogSoftmax(),))
     return replace(fitted, map=chain, n_parameters=n_parameters, out_of_fold=out_of_fold, losses=None)
-
-
-def _fit_of(linear: Any, given: Predictions) -> Fitted:  # transition: until the linear families return Fitted
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found: Fitted | None = linear._fit(given)
-    if found is not None:
-        return found
-    facts = linear.diagnostics_
-    return Fitted(
-        linear.map_,
-        facts.method,
-        facts.converged,
-        facts.reason,
-        facts.iterations,
-        facts.n_parameters,
-        linear.out_of_fold_,
-    )

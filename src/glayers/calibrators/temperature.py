@@ -11,7 +11,7 @@ from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.simplex import SHARES, Parts
 from glayers.fitting.temperature import fit_inverse_temperature, log_loss_at
-from glayers.maps import Chain, Reference, Scale
+from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.maps.mixture import TemperedMixture
 from glayers.predictions import Predictions
 
@@ -54,6 +54,11 @@ class TemperatureScaling(Calibrator):
     def temperature_(self) -> float:
         """The temperature; above 1 where the network was overconfident."""
         return 1.0 / float(self.map_.parameters()["0.factor"])
+
+
+def tempered(factor: float) -> Chain:
+    """Return the map from logits to log-probabilities at an inverse temperature."""
+    return Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
 
 
 @dataclass(eq=False, repr=False)
