@@ -40,7 +40,7 @@ def failing(error: BaseException) -> Callable[..., Any]:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_whatever_happens_the_old_file_stays_and_nothing_is_left_behind(
+def test_any_error_leaves_the_old_file_and_no_temporary_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     moment: str,
@@ -68,7 +68,7 @@ def test_an_error_names_the_file_the_reason_and_the_way_out(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+def test_pipes_and_folders_are_not_replaced(tmp_path: Path) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
@@ -108,13 +108,13 @@ def test_permissions_are_those_of_the_file_before_or_of_any_new_file(tmp_path: P
     assert stat.S_IMODE(kept.stat().st_mode) == 0o640
 
 
-def test_a_long_name_and_a_name_without_a_folder_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_name_and_a_name_without_a_folder_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_whole(Path("a" * 250), b"x")
     assert (tmp_path / ("a" * 250)).read_bytes() == b"x"
 
 
-def test_whoever_reads_meanwhile_never_sees_a_part(tmp_path: Path) -> None:
+def test_a_concurrent_reader_never_sees_a_partial_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     versions = {bytes([number]) * 200_000 for number in range(2)}
     write_whole(path, min(versions))

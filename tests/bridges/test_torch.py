@@ -242,13 +242,13 @@ class Pair(nn.Module):
     ],
     ids=["no labels", "dict", "three", "tuple", "counts", "flat"],
 )
-def test_what_is_no_batch_or_no_logits_is_named(network: nn.Module, batch: Any, complaint: str) -> None:
+def test_the_error_names_the_batch_or_output_that_is_wrong(network: nn.Module, batch: Any, complaint: str) -> None:
     with pytest.raises(BadPredictions, match=complaint):
         calibrate(network, [batch], TemperatureScaling())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_only_the_way_in_and_out(dtype: torch.dtype) -> None:
+def test_half_precision_is_used_for_input_and_output_only(dtype: torch.dtype) -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(300, 50)) * 3
     labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)

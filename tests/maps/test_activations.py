@@ -46,7 +46,7 @@ def test_softmax_is_a_submersion(n_logits: int) -> None:
         (Unnormalised(), "Unnormalised is not an activation: .* do not sum to 1"),
     ],
 )
-def test_what_is_no_submersion_is_refused_by_name(q: Any, complaint: str) -> None:
+def test_the_error_names_an_activation_that_is_not_a_submersion(q: Any, complaint: str) -> None:
     with pytest.raises(GlayersError, match=complaint):
         check_submersion(q, n_logits=3)
 

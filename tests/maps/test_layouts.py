@@ -39,7 +39,7 @@ def kinds_of_steps(kind: type[Step] = Step) -> Iterator[type[Step]]:
             yield each
 
 
-def test_every_step_there_is_has_a_layout_but_for_two() -> None:
+def test_every_step_but_two_can_be_saved() -> None:
     # A q of one's own is code, and what is being learned is no part of a fitted map.
     ours = {kind.__name__ for kind in kinds_of_steps() if kind.__module__.startswith("glayers.")}  # tests have theirs
     assert ours == STEPS.keys() | {Activate.__name__, Learning.__name__}
@@ -51,7 +51,7 @@ def test_a_layout_names_the_parameters_of_its_step(name: str) -> None:
     assert own == arrays_of(STEPS[name]).keys()
 
 
-def test_what_is_learned_is_counted_without_constants_and_for_one_of_several_members() -> None:
+def test_learned_numbers_exclude_constants_and_count_one_member() -> None:
     rng = np.random.default_rng(0)
     layers = Chain((step_of("Centre"), Dense(rng.normal(size=(3, WIDTH, 7)), rng.normal(size=(3, 7)))))
     # 35 weights and biases, whatever the members; the branch's share; no share of the mean, which is there or not.
@@ -173,7 +173,7 @@ def test_a_small_file_cannot_ask_for_gigabytes() -> None:
 
 
 @pytest.mark.parametrize("depth", [10, 200])
-def test_branches_within_branches_end_somewhere(depth: int) -> None:
+def test_branches_nested_too_deep_are_refused(depth: int) -> None:
     structure: list[Any] = ["Relu"]
     for _ in range(depth):
         structure = [{"Blend": structure}]
@@ -204,7 +204,7 @@ def test_branches_within_branches_end_somewhere(depth: int) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_structure_is_refused(structure: Any, complaint: str) -> None:
+def test_an_invalid_structure_is_refused(structure: Any, complaint: str) -> None:
     arrays = {"0.share": np.ones(()), "0.factor": np.ones(())}
     with pytest.raises(BadFile, match=complaint):
         chain_of(structure, arrays, WIDTH)
@@ -217,7 +217,7 @@ def test_a_map_that_overflows_is_refused() -> None:
         chain_of(["OneVersusRest"], {f"0.{key}": np.ones(1) for key in ("power", "rest_power", "shift")}, 1)
 
 
-def test_a_q_of_ones_own_has_no_structure() -> None:
+def test_a_users_own_activation_cannot_be_saved() -> None:
     with pytest.raises(GlayersError, match=r"Activate cannot be saved.*activation=None"):
         structure_of(Chain((Activate(Softmax()),)))
 
@@ -251,7 +251,7 @@ def test_a_branch_must_make_as_many_logits_as_it_takes(holder: str) -> None:
 
 
 @pytest.mark.parametrize("holder", ["KeepOrder", "Stack"])
-def test_a_lone_logit_may_leave_its_branch_alone_or_with_its_reference_class(holder: str) -> None:
+def test_a_branch_may_return_a_single_logit_or_add_the_reference_class(holder: str) -> None:
     for inner in ([], ["Reference"]):
         held: Any = inner if holder == "KeepOrder" else [inner]
         arrays = {"0.slope": np.array(0.1)} if holder == "KeepOrder" else {"0.shares": np.ones(1)}

@@ -36,7 +36,7 @@ def test_a_share_of_one_is_that_branch() -> None:
     np.testing.assert_allclose(np.exp(alone(z)), softmax(stack.branches[1](z)), atol=1e-14)
 
 
-def test_a_share_of_nothing_leaves_no_trace_however_unlikely_a_class() -> None:
+def test_a_share_of_zero_has_no_effect_even_on_very_unlikely_classes() -> None:
     # The first part gives class 0 all it has, the second next to nothing: e^-5000 is what comes out, not e^-709.
     sure = Chain((Diagonal(np.array([0.0, 0.0, 0.0]), np.array([5000.0, 0.0, 0.0])),))
     other = Chain((Diagonal(np.array([0.0, 0.0, 0.0]), np.array([0.0, 5000.0, 0.0])),))
@@ -81,7 +81,7 @@ def test_the_order_of_the_input_is_kept_and_outputs_in_that_order_stay_as_they_a
     np.testing.assert_allclose(in_order_of(reference, ordered, 1e-3), ordered, atol=1e-12)
 
 
-def test_the_least_slope_is_a_running_minimum_done_slowly() -> None:
+def test_keeping_the_order_is_a_running_minimum() -> None:
     z, u = some_logits(8, 9), some_logits(8, 9, seed=2)
     reference = np.log(softmax(z))
     for row, said, bent in zip(reference, u, in_order_of(z, u, 0.01), strict=True):
@@ -92,7 +92,7 @@ def test_the_least_slope_is_a_running_minimum_done_slowly() -> None:
             assert bent[c] == pytest.approx(above + 0.01 * row[c], abs=1e-12)
 
 
-def test_a_lone_logit_keeps_its_side() -> None:
+def test_a_single_logit_keeps_its_sign() -> None:
     step = KeepOrder.of(Chain((Diagonal(np.array([-1.0]), np.array([0.0])),)))
     z = np.array([[2.0], [-1.0]])
     assert step(z).shape == (2, 2)

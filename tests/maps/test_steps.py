@@ -147,7 +147,7 @@ def test_log_softmax_stays_finite_and_normalised() -> None:
     assert np.exp(LogSoftmax()(some_logits())).sum(axis=1) == pytest.approx(1.0)
 
 
-def test_an_activation_of_ones_own_comes_out_of_softmax_as_it_went_in() -> None:
+def test_softmax_returns_a_users_own_activation_unchanged() -> None:
     z = some_logits()
     assert softmax(Activate(Sharpened())(z)) == pytest.approx(softmax(2 * z), abs=1e-12)
     assert Activate(Sharpened()).parameters() == {}

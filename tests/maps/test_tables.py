@@ -102,7 +102,7 @@ def test_log_of_the_rest_keeps_its_digits_where_the_top_class_is_certain() -> No
     assert log_rest[0, 0] == pytest.approx(-np.exp(-50), rel=1e-12)
 
 
-def test_the_top_class_gets_its_number_and_the_others_share_the_rest_as_before() -> None:
+def test_the_top_class_gets_its_value_and_the_others_keep_their_proportions() -> None:
     step = TopClass.of(Table(np.zeros(1), np.array([0.55])))
     # others were 0.2 and 0.1, so two parts and one part of 0.45
     np.testing.assert_allclose(softmax(step(np.log([[0.2, 0.7, 0.1]]))), [[0.3, 0.55, 0.15]])
@@ -172,7 +172,7 @@ def test_members_broadcast(name: str) -> None:
     np.testing.assert_allclose(both(z), np.stack([step(z), other(z)]), atol=1e-12)
 
 
-def test_a_step_shows_the_fit_only_what_it_is_to_learn() -> None:
+def test_a_step_returns_only_the_parameters_to_learn() -> None:
     curve = SharedCurve.start(0.5, np.array([-3.0, -1.0]), width=0.5)
     learning = Learning(curve, ("log_slopes",))
     assert list(learning.parameters()) == ["log_slopes"]

@@ -64,7 +64,7 @@ def test_an_absolute_width_from_twice_the_logits_on_is_the_identity(n_layers: in
 
 
 @pytest.mark.parametrize(("width", "units"), [(9, 3), (None, 1)])
-def test_fewer_than_two_units_a_logit_are_refused(width: int | None, units: int) -> None:
+def test_fewer_than_two_units_per_logit_are_refused(width: int | None, units: int) -> None:
     with pytest.raises(ValueError, match=r"at least 10 units .* got \d.* units_per_class >= 2"):
         transparent_layers(5, 2, units_per_class=units, width=width)
 
@@ -155,7 +155,7 @@ def test_accuracy_at_a_transparent_start_is_that_of_a_real_network() -> None:
 
 
 @pytest.mark.parametrize("n_layers", [2, 4])
-def test_two_units_a_class_at_100_classes_are_transparent_and_learn(n_layers: int) -> None:
+def test_two_units_per_class_at_100_classes_are_transparent_and_learn(n_layers: int) -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(600, 100)) * 2
     labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)

@@ -93,7 +93,7 @@ def test_probabilities_weights_and_groups_go_by_several_names(
     np.testing.assert_array_equal(found.groups, GROUPS)
 
 
-def test_logits_win_where_probabilities_are_there_too(tmp_path: Path) -> None:
+def test_logits_take_precedence_over_probabilities(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", logits=LOGITS + 5, probabilities=PROBABILITIES, labels=LABELS)
     assert_same(read_predictions(path), LOGITS + 5)
     path = npz(tmp_path / "a.npz", logits=LOGITS, probabilities=PROBABILITIES.astype(object), labels=LABELS)
@@ -128,7 +128,7 @@ def test_a_file_of_two_parts_asks_which_one(tmp_path: Path) -> None:
     assert "no part 'train'; its parts are calibration, test" in bad(path, part="train")
 
 
-def test_a_lone_part_keeps_its_name(tmp_path: Path) -> None:
+def test_a_single_part_keeps_its_name(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", logits_test=LOGITS, y_test=LABELS)
     assert list(read_parts(path)) == ["test"]
     assert_same(read_predictions(path), LOGITS)
@@ -148,7 +148,7 @@ def test_a_lone_part_keeps_its_name(tmp_path: Path) -> None:
         (["z_val", "y_val", "logits", "labels"], "labels, logits name no part, but other keys belong to"),
     ],
 )
-def test_keys_that_do_not_add_up_are_told_apart(tmp_path: Path, keys: list[str], said: str) -> None:
+def test_each_contradiction_between_keys_has_its_own_message(tmp_path: Path, keys: list[str], said: str) -> None:
     values = {key: LABELS if key[0] in "lyt" and key != "logits" else LOGITS for key in keys}
     assert said in bad(npz(tmp_path / "a.npz", **values))
 
@@ -254,7 +254,7 @@ def test_numbers_too_large_to_add_up_do_not_become_a_numpy_warning(tmp_path: Pat
     assert_same(read_predictions(path), np.full((3, 4), 1e308), np.array([0, 1, 2]))
 
 
-def test_what_predictions_warn_of_still_reaches_the_reader(tmp_path: Path) -> None:
+def test_warnings_of_predictions_are_not_silenced(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", p=np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]]), y=[0, 2])
     with pytest.warns(GlayersWarning, match="exactly 0"):
         read_predictions(path)

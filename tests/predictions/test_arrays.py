@@ -83,12 +83,12 @@ def test_correct_and_weights_may_be_objects_too() -> None:
     ],
     ids=["None", "NA", "text", "sparse", "huge"],
 )
-def test_objects_that_are_no_numbers_are_named_with_a_way_out(logits: Any, message: str) -> None:
+def test_the_error_names_objects_that_are_not_numbers(logits: Any, message: str) -> None:
     with pytest.raises(BadPredictions, match=message):
         Predictions(logits, [0, 1])
 
 
-def test_labels_that_are_objects_but_no_numbers_are_told_how_to_become_numbers() -> None:
+def test_the_error_for_labels_that_are_not_numbers_says_how_to_number_them() -> None:
     with pytest.raises(BadPredictions, match="return_inverse"):
         Predictions(LOGITS, np.array(["a", 1, 2, None], dtype=object))
 

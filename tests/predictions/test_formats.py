@@ -79,7 +79,7 @@ ENDINGS = [".npz", ".npy", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".p
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_what_is_no_file_of_predictions_at_all_is_told_apart(tmp_path: Path, ending: str) -> None:
+def test_each_kind_of_unusable_path_has_its_own_message(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a{ending}"
     assert "there is no such file; check the path" in bad(path)
     path.mkdir()
@@ -99,7 +99,9 @@ def test_what_is_no_file_of_predictions_at_all_is_told_apart(tmp_path: Path, end
     ("beginning", "kind"),
     [(b"PK\x03\x04", ".npz"), (b"\x93NUMPY\x01\x00", ".npy"), (b"PAR1", ".parquet"), (b"\x1f\x8b\x08", ".gz")],
 )
-def test_a_file_of_another_kind_is_told_to_be_renamed(tmp_path: Path, ending: str, beginning: bytes, kind: str) -> None:
+def test_the_error_for_a_file_of_another_kind_suggests_a_new_name(
+    tmp_path: Path, ending: str, beginning: bytes, kind: str
+) -> None:
     path = tmp_path / f"a{ending}"
     path.write_bytes(beginning + bytes(40))
     message = bad(path)
@@ -120,7 +122,7 @@ def test_an_unknown_ending_lists_the_known_ones(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.parquet", "a.csv.gz"])
-def test_no_beginning_of_a_file_reads(tmp_path: Path, name: str) -> None:
+def test_a_truncated_file_is_never_read(tmp_path: Path, name: str) -> None:
     path = save(tmp_path / name, LOGITS, LABELS)
     data = path.read_bytes()
     assert_same(read_predictions(path), LOGITS, LABELS)
@@ -129,7 +131,7 @@ def test_no_beginning_of_a_file_reads(tmp_path: Path, name: str) -> None:
         bad(path)
 
 
-def test_what_predictions_refuse_names_the_file_and_the_part(tmp_path: Path) -> None:
+def test_an_error_in_predictions_names_the_file_and_the_part(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", z_val=LOGITS, y_val=LABELS, z_test=LOGITS, y_test=LABELS[:3])
     message = bad(path, part="calibration")
     assert message.startswith(f"{path}, part test: labels must have shape (7,)")
@@ -138,7 +140,7 @@ def test_what_predictions_refuse_names_the_file_and_the_part(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "error", [MemoryError(), RecursionError("deep"), OverflowError("wide"), SystemError("c"), struct.error("s")]
 )
-def test_whatever_parsing_raises_becomes_a_bad_file(
+def test_any_error_in_parsing_becomes_a_bad_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*_: object) -> None:
@@ -266,7 +268,7 @@ def test_predictions_and_confidences_point_to_each_others_reader(tmp_path: Path)
     assert "or both confidence and correct" in bad(npz(path, confidence=CONFIDENCE))
 
 
-def test_a_lone_column_of_confidence_or_correct_beside_logits_is_another_column(tmp_path: Path) -> None:
+def test_confidence_without_correct_next_to_logits_is_ignored(tmp_path: Path) -> None:
     assert_same(read_predictions(npz(tmp_path / "a.npz", z=LOGITS, y=LABELS, correct=LABELS)), LOGITS, LABELS)
     path = write(tmp_path / "a.csv", "logit_a,logit_b,label,confidence\n1,2,0,0.9\n")
     assert_same(read_predictions(path), np.array([[1.0, 2.0]]), np.array([0]))

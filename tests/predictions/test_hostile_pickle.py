@@ -172,7 +172,7 @@ def test_instructions_and_names_that_arrays_never_need_are_refused_by_name(
         (b"\xff\xfe\xfd", "is not a pickle from byte 0 on"),
     ],
 )
-def test_the_stand_ins_take_nothing_that_numpy_would_not_have_written(tmp_path: Path, data: bytes, said: str) -> None:
+def test_the_replacements_accept_only_what_numpy_writes(tmp_path: Path, data: bytes, said: str) -> None:
     assert said in refusal(tmp_path / "evil.p", data)
 
 
@@ -186,7 +186,7 @@ def test_a_shape_that_is_not_what_the_bytes_hold_is_refused(tmp_path: Path, shap
     assert "takes" in message
 
 
-def test_the_scalar_stand_in_makes_no_part_of_a_collection(tmp_path: Path) -> None:
+def test_the_replacement_for_scalars_makes_no_part_of_a_collection(tmp_path: Path) -> None:
     number = b"cnumpy.core.multiarray\nscalar\n(" + DTYPE + b"S'abcdefgh'\ntR"
     message = refusal(tmp_path / "scalars.p", b"((" + number * 2 + b"t(" + number * 2 + b"tt.")
     assert "must have shape (rows, classes); got ()" in message

@@ -140,14 +140,14 @@ def test_pickles_from_before_numpy_2_read_right(tmp_path: Path, protocol: int) -
     assert_reads_as(path, collection(4))
 
 
-def test_a_file_that_holds_something_else_is_told_what_was_expected(tmp_path: Path) -> None:
+def test_the_error_for_other_contents_says_what_was_expected(tmp_path: Path) -> None:
     (logits, labels), _ = collection()
     for value in (logits, (logits, labels), ((logits, labels),), ((logits, labels), (logits, 3)), 7):
         message = refusal(tmp_path / "other.p", pickle.dumps(value))
         assert "((logits_val, y_val), (logits_test, y_test))" in message
 
 
-def test_what_is_wrong_inside_names_the_part(tmp_path: Path) -> None:
+def test_an_error_in_the_contents_names_the_part(tmp_path: Path) -> None:
     (logits, labels), (more, more_labels) = collection()
     message_path = tmp_path / "resnet.p"
     message_path.write_bytes(pickle.dumps(((logits, labels), (more, more_labels + 4))))
@@ -163,7 +163,7 @@ def test_empty_arrays_are_read_and_then_refused_as_predictions(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_no_beginning_of_a_pickle_reads(tmp_path: Path, protocol: int) -> None:
+def test_a_truncated_pickle_is_never_read(tmp_path: Path, protocol: int) -> None:
     data = pickle.dumps(collection(), protocol=protocol)
     for length in range(1, len(data), 7):
         refusal(tmp_path / "cut.p", data[:length])

@@ -147,7 +147,7 @@ def test_bad_input_is_refused_with_a_way_out(changed: dict[str, Any], message: s
         Predictions(**given)
 
 
-def test_an_object_that_is_no_array_is_named() -> None:
+def test_the_error_names_an_object_that_is_not_an_array() -> None:
     class Broken:
         def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
             raise RuntimeError("lost")
@@ -171,7 +171,7 @@ def test_the_warning_points_at_the_line_that_passed_the_logits() -> None:
     assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_only_logits_a_user_passed_are_asked_whether_they_are_probabilities() -> None:
+def test_only_logits_from_the_user_are_tested_for_looking_like_probabilities() -> None:
     whole = Predictions([[0.25], [0.75], [-3.0]], [0, 1, 0])
     assert len(whole.take(np.array([0, 1]))) == 2  # both between 0 and 1
     whole = Predictions([[0.5, 0.25, 0.25], [3.0, 1.0, 0.0]], [0, 2])
@@ -202,7 +202,7 @@ class TestFromProbabilities:
             Predictions.from_probabilities([[0.0], [1.0]], [0, 1])
         assert [warning.filename for warning in caught] == [__file__]
 
-    def test_rounding_is_forgiven_as_the_metrics_forgive_it(self) -> None:
+    def test_the_tolerance_for_rounding_is_that_of_the_metrics(self) -> None:
         above = np.nextafter(np.float32(1), np.float32(2))  # 1.0000001
         with pytest.warns(GlayersWarning, match="1 of 6 probabilities are exactly 0"):
             predictions = Predictions.from_probabilities(
@@ -225,7 +225,7 @@ class TestFromProbabilities:
             ([0.5, 0.5], "shape"),
         ],
     )
-    def test_what_is_no_probability_is_refused(self, given: Any, message: str) -> None:
+    def test_values_that_are_not_probabilities_are_refused(self, given: Any, message: str) -> None:
         with pytest.raises(BadPredictions, match=message):
             Predictions.from_probabilities(given, [0, 1])
 
@@ -238,7 +238,7 @@ class TestFromProbabilities:
                 Predictions.from_probabilities([[0.5, 0.5]], [0], floor=floor)
 
 
-def test_groups_that_cannot_be_told_apart_are_refused() -> None:
+def test_groups_that_cannot_be_sorted_are_refused() -> None:
     with pytest.raises(BadPredictions, match="groups must be all numbers or all names"):
         Predictions([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0]], [0, 1, 0], groups=[None, 1, "a"])
 

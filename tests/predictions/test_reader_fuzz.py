@@ -135,7 +135,7 @@ BEGINNINGS = [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00", b"
     name=st.sampled_from(sorted(GOOD_FILES)),
     data=st.builds(bytes.__add__, st.sampled_from(BEGINNINGS), st.binary(max_size=200)),
 )
-def test_bytes_at_random_are_a_bad_file_under_any_name(
+def test_random_bytes_are_a_bad_file_under_any_name(
     tmp_path_factory: pytest.TempPathFactory, name: str, data: bytes
 ) -> None:
     path = tmp_path_factory.mktemp("bytes") / name

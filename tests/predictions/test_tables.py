@@ -96,7 +96,7 @@ def test_labels_may_be_the_names_of_classes(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("prefix", ["probability", "prob", "p"])
-def test_probabilities_are_told_by_their_prefix(tmp_path: Path, name: str, prefix: str) -> None:
+def test_probabilities_are_recognised_by_their_prefix(tmp_path: Path, name: str, prefix: str) -> None:
     path = any_table(tmp_path / name, {**scores(prefix, PROBABILITIES, NAMES), "target": LABELS.tolist()})
     assert_same(read_predictions(path), np.log(PROBABILITIES))
 
@@ -123,7 +123,7 @@ def test_one_logit_column_is_a_binary_model(tmp_path: Path, name: str, column: s
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("column", ["logit_0", "prob_0", "p_2", "probability_1.0"])
-def test_a_lone_column_of_another_class_than_1_is_not_read_as_class_1(tmp_path: Path, name: str, column: str) -> None:
+def test_a_single_column_of_another_class_is_not_read_as_class_1(tmp_path: Path, name: str, column: str) -> None:
     message = bad(any_table(tmp_path / name, {column: [0.25, 0.75], "label": [0, 1]}))
     prefix = column.split("_")[0]
     assert f"column {column!r} stands alone" in message
@@ -138,7 +138,7 @@ def test_spaces_around_a_label_do_not_count(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_logit_columns_win_over_probability_columns(tmp_path: Path, name: str) -> None:
+def test_logit_columns_take_precedence_over_probability_columns(tmp_path: Path, name: str) -> None:
     columns = {
         **scores("p", PROBABILITIES, NAMES),
         **scores("logit", LOGITS + 5, NAMES),
@@ -165,7 +165,7 @@ def test_logit_columns_win_over_probability_columns(tmp_path: Path, name: str) -
         ({"logit_a": [1.5], "logit_b": [2.0], "y": [0], "weight": [np.inf]}, "column 'weight' has 'inf'"),
     ],
 )
-def test_columns_that_do_not_add_up_are_told_apart(
+def test_each_contradiction_between_columns_has_its_own_message(
     tmp_path: Path, name: str, columns: dict[str, list[Any]], said: str
 ) -> None:
     assert said in bad(any_table(tmp_path / name, columns))
@@ -215,7 +215,7 @@ def test_a_name_may_hold_the_delimiter_a_line_break_or_any_letter(tmp_path: Path
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
-def test_text_in_another_encoding_is_told_to_become_utf_8(tmp_path: Path, encoding: str) -> None:
+def test_the_error_for_another_encoding_suggests_utf_8(tmp_path: Path, encoding: str) -> None:
     path = write(tmp_path / "a.csv", HEADER.replace("logit_a", "logit_é") + "1,2,0\n", encoding)
     assert "save it as UTF-8" in bad(path)
 

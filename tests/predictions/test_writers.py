@@ -109,7 +109,7 @@ def test_a_table_has_room_for_one_part(ending: str) -> None:
         to_bytes({"calibration": made, "test": made}, ending)
 
 
-def test_a_group_that_breaks_lines_is_refused_by_text_alone(tmp_path: Path) -> None:
+def test_only_text_formats_refuse_a_group_with_a_line_break(tmp_path: Path) -> None:
     made = Contents(logits=np.array([[1.0, 2, 5]]), groups=np.array(["a\rb"]))
     with pytest.raises(BadFile, match="holds characters that a line of text cannot"):
         to_bytes({"all": made}, ".csv")
@@ -156,7 +156,7 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.Monkey
         ("[" * 100_000, "cannot be read"),
     ],
 )
-def test_json_that_holds_no_predictions_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_the_error_for_json_without_predictions_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "a.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(BadFile) as caught:
         read_parts(tmp_path / "a.json")
@@ -164,7 +164,7 @@ def test_json_that_holds_no_predictions_is_one_line(tmp_path: Path, text: str, s
     assert "\n" not in str(caught.value)
 
 
-def test_a_pipe_that_cannot_be_kept_says_where_it_would_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_copying_a_pipe_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(io.BytesIO):
         def read(self, *_: object) -> bytes:
             raise OSError(28, "No space left on device")
