@@ -10,35 +10,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from glayers import metrics
 from glayers.arrays import Array, Ints
 from glayers.calibrators import Calibrator
-from glayers.metrics import (
-    CalibrationTest,
-    Event,
-    Intervals,
-    PairedDifferences,
-    Scorecard,
-    intervals,
-    label,
-    rank,
-    top,
-    within_top,
-)
 from glayers.metrics.events import Rows, Scored, check_rows
 from glayers.predictions import Predictions
-from glayers.report import shortened
-from glayers.report.curves import (
-    CalibrationMap,
-    ClassGaps,
-    ClassMatrix,
-    calibration_map,
-    class_gaps,
-    class_matrix,
-    corp_reliability,
-    ks_curves,
-    reliability,
-    smooth_reliability,
-)
+from glayers.report import curves, shortened
 
 SHOWN_METRICS = ("accuracy", "confidence", "ks", "nll", "brier", "ece", "smooth_ece")
 LEVEL = 0.95
@@ -63,7 +40,7 @@ class Compared(Protocol):
         """The fitted calibrators."""
 
     @property
-    def scorecards(self) -> Mapping[str, Scorecard]:
+    def scorecards(self) -> Mapping[str, metrics.Scorecard]:
         """The scorecards, including that of the uncalibrated."""
 
     @property
@@ -79,34 +56,34 @@ class Compared(Protocol):
 
     def differences(
         self, metrics: Sequence[str], *, n_resamples: int = 1000, random_state: int = 0
-    ) -> PairedDifferences:
+    ) -> metrics.PairedDifferences:
         """The differences between every two methods on the same rows."""
 
 
 class Choice(NamedTuple):
     """An event that readers can choose, and its place in the menu; `event.name` is its key in the page's data."""
 
-    event: Event
+    event: metrics.Event
     group: str
     label: str
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One method on the test rows; `curves` and `maps` are by the name of the event."""
+    """One method on the test rows; `events` holds its curves and `maps` its maps, by the name of the event."""
 
     name: str
-    card: Scorecard
-    intervals: Intervals
-    gaps: ClassGaps
-    matrix: ClassMatrix
-    curves: dict[str, dict[str, Any]]
-    maps: dict[str, CalibrationMap]
+    card: metrics.Scorecard
+    intervals: metrics.Intervals
+    gaps: curves.ClassGaps
+    matrix: curves.ClassMatrix
+    events: dict[str, dict[str, Any]]
+    maps: dict[str, curves.CalibrationMap]
 
     @property
-    def test(self) -> CalibrationTest:
+    def test(self) -> metrics.CalibrationTest:
         """The KS test of the top class."""
-        found: CalibrationTest = self.curves[top.name]["ks"].test
+        found: metrics.CalibrationTest = self.events[metrics.top.name]["ks"].test
         return found
 
 
@@ -129,14 +106,14 @@ def measure(compared: Compared, n_resamples: int, random_state: int) -> Measurem
     test, n_methods = compared.test, len(compared.scorecards)
     before = test.probabilities()
     choices = _rank_choices(test.n_classes)
-    classes = _classes_to_show(class_gaps(test), _CURVES // n_methods - len(choices))
+    classes = _classes_to_show(curves.class_gaps(test), _CURVES // n_methods - len(choices))
     names = class_names(compared)
-    choices += [Choice(label(c), _BY_CLASS, shortened(names[c])) for c in classes.tolist()]
+    choices += [Choice(metrics.label(c), _BY_CLASS, shortened(names[c])) for c in classes.tolist()]
     methods: dict[str, Measured] = {}
     for name, card in compared.scorecards.items():
         after = test.with_logits(compared.logits(name))
         rows = check_rows(after)
-        found = intervals(
+        found = metrics.intervals(
             after,
             metrics=SHOWN_METRICS,
             n_resamples=n_resamples,
@@ -144,9 +121,15 @@ def measure(compared: Compared, n_resamples: int, random_state: int) -> Measurem
             random_state=random_state,
             progress=False,
         )
-        curves = {choice.event.name: _curves(choice, rows, random_state) for choice in choices}
-        maps = _maps(before, rows.probabilities, classes) if methods else {}
-        methods[name] = Measured(name, card, found, class_gaps(rows), class_matrix(rows), curves, maps)
+        methods[name] = Measured(
+            name=name,
+            card=card,
+            intervals=found,
+            gaps=curves.class_gaps(rows),
+            matrix=curves.class_matrix(rows),
+            events={choice.event.name: _curves(choice, rows, random_state) for choice in choices},
+            maps=_maps(before, rows.probabilities, classes) if methods else {},
+        )
     return Measurements(methods, choices, classes)
 
 
@@ -159,11 +142,13 @@ def class_names(compared: Compared) -> list[str]:
 
 
 def _rank_choices(n_classes: int) -> list[Choice]:
-    ranks = [Choice(rank(r), "By rank", rank(r).name) for r in range(1, min(_RANKS, n_classes) + 1)]
-    return ranks + [Choice(within_top(r), "Within the top", within_top(r).name) for r in _WITHIN if r < n_classes]
+    ranks = [metrics.rank(r) for r in range(1, min(_RANKS, n_classes) + 1)]
+    within = [metrics.within_top(r) for r in _WITHIN if r < n_classes]
+    groups = (("By rank", ranks), ("Within the top", within))
+    return [Choice(event, group, event.name) for group, events in groups for event in events]
 
 
-def _classes_to_show(gaps: ClassGaps, room: int) -> Ints:
+def _classes_to_show(gaps: curves.ClassGaps, room: int) -> Ints:
     """Return the classes to draw: all if few, else half the most frequent and half the most miscalibrated.
 
     A class's KS is compared with its sampling error: with frequency f and n rows, about the root of f / n.
@@ -180,11 +165,11 @@ def _classes_to_show(gaps: ClassGaps, room: int) -> Ints:
 
 def _curves(choice: Choice, rows: Rows, random_state: int) -> dict[str, Any]:
     event = choice.event.of(rows)
-    points = 201 if choice.event == top else 101
+    points = 201 if choice.event == metrics.top else 101
     return {
         "predicted": float(event.weights @ event.scores),
         "observed": float(event.weights @ event.hits),
-        "ks": ks_curves(event, points=points, level=LEVEL, random_state=random_state),
+        "ks": curves.ks_curves(event, points=points, level=LEVEL, random_state=random_state),
         "reliability": _diagrams(choice, event, random_state),
     }
 
@@ -193,17 +178,19 @@ def _diagrams(choice: Choice, event: Scored, random_state: int) -> dict[str, Any
     """Return every kind of reliability diagram for the top class, and the quick ones for the many other events."""
 
     def bins(binning: Any) -> Any:
-        return reliability(event, binning=binning, level=LEVEL, n_resamples=_BAND_DRAWS, random_state=random_state)
+        return curves.reliability(
+            event, binning=binning, level=LEVEL, n_resamples=_BAND_DRAWS, random_state=random_state
+        )
 
     found = {"equal_width": bins("equal_width")}
     if choice.group != _BY_CLASS:
         found["equal_mass"] = bins("equal_mass")
-    if choice.event == top:
-        found["smooth"] = smooth_reliability(event, points=101, level=LEVEL)
-        found["corp"] = corp_reliability(event, level=LEVEL, random_state=random_state)
+    if choice.event == metrics.top:
+        found["smooth"] = curves.smooth_reliability(event, points=101, level=LEVEL)
+        found["corp"] = curves.corp_reliability(event, level=LEVEL, random_state=random_state)
     return found
 
 
-def _maps(before: Array, after: Array, classes: Ints) -> dict[str, CalibrationMap]:
-    maps = {label(c).name: calibration_map(before, after, c) for c in classes.tolist()}
-    return {top.name: calibration_map(before, after)} | maps
+def _maps(before: Array, after: Array, classes: Ints) -> dict[str, curves.CalibrationMap]:
+    maps = {metrics.label(c).name: curves.calibration_map(before, after, c) for c in classes.tolist()}
+    return {metrics.top.name: curves.calibration_map(before, after)} | maps

@@ -150,7 +150,7 @@ def _data(found: Measurements, differences: PairedDifferences | None, names: lis
         "chosen": chosen,
         "level": LEVEL,
         "events": [{"key": c.event.name, "group": c.group, "label": c.label} for c in found.choices],
-        "curves": {name: method.curves for name, method in found.methods.items()},
+        "curves": {name: method.events for name, method in found.methods.items()},
         "maps": {name: method.maps for name, method in found.methods.items()},
         "differences": [way.to_dict() for pair in pairs for way in (pair, pair.reversed())],
         "metrics": {

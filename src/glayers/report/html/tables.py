@@ -51,7 +51,7 @@ def class_lines(found: Measurements, shown: list[Measured], names: list[str], ca
         rows = [counts[c], *([] if calibration_counts is None else [calibration_counts[c]])]
         made = [Cell(f"{n:,.0f}") for n in rows] + [Cell(METRICS["confidence"].format(frequency[c]))]
         for method in shown:
-            test = method.curves[f"class {c}"]["ks"].test
+            test = method.events[f"class {c}"]["ks"].test
             # Bonferroni's correction, which also counts the classes that are not shown.
             significant = test.p_value * len(names) <= 1 - LEVEL
             made.append(Cell(METRICS["confidence"].format(method.gaps.confidence[c])))

@@ -28,7 +28,6 @@ from glayers.report.plots.comparison import differences_figure as differences_fi
 from glayers.report.plots.comparison import draw_critical_difference as draw_critical_difference
 from glayers.report.plots.comparison import draw_forest as draw_forest
 from glayers.report.plots.comparison import forest_figure as forest_figure
-from glayers.report.plots.ks import draw_against_score as draw_against_score
 from glayers.report.plots.ks import draw_cumulative as draw_cumulative
 from glayers.report.plots.ks import draw_gap as draw_gap
 from glayers.report.plots.ks import draw_rates as draw_rates

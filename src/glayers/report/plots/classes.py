@@ -14,20 +14,7 @@ from glayers.metrics import Event
 from glayers.report import shortened
 from glayers.report.curves import CalibrationMap, ClassMatrix, calibration_map, class_matrix
 from glayers.report.curves.classes import class_probabilities
-from glayers.report.plots.style import (
-    LIGHT,
-    SMALL,
-    Methods,
-    Palette,
-    Panel,
-    check_methods,
-    dress,
-    grid,
-    side_by_side,
-    style,
-    tidy,
-    title,
-)
+from glayers.report.plots.style import LIGHT, SMALL, Methods, Palette, check_methods, dress, side_by_side, style
 
 _FEW_CLASSES = 20  # more leave no room for names and numbers
 _LONGEST_NAME = 16  # letters; longer names leave the matrix no room
@@ -70,10 +57,10 @@ def calibration_map_figure(
     (_, before), *others = methods.items()
     old = class_probabilities(before, "methods")
 
-    def draw(panel: Panel, after: object, _: Event, palette: Palette) -> str:
+    def draw(main: Axes, _: Axes, after: object, __: Event, palette: Palette) -> str:
         new = class_probabilities(after, "methods")
         classes = [calibration_map(old, new, c) for c in range(old.shape[1])]
-        draw_calibration_map(panel.main, calibration_map(old, new), classes, palette=palette)
+        draw_calibration_map(main, calibration_map(old, new), classes, palette=palette)
         return ""
 
     return side_by_side(dict(others), draw, dark=dark)
@@ -115,18 +102,20 @@ def class_figure(
             f"names must be one per class; got {len(names)} for {' and '.join(map(str, n_classes))} classes"
         )
     norm = matrix_norm(list(found.values()))
+
+    def draw(main: Axes, _: Axes, matrix: ClassMatrix, __: Event, palette: Palette) -> str:
+        draw_class_matrix(main, matrix, names, norm=norm, palette=palette)
+        return ""
+
+    figure = side_by_side(found, draw, dark=dark, size=(3.6, 3.0))
     with style(dark) as palette:
-        figure, panels = grid(len(methods), palette, size=(3.6, 3.0))
-        for panel, (name, matrix) in zip(panels, found.items(), strict=True):
-            draw_class_matrix(panel.main, matrix, names, norm=norm, palette=palette)
-            title(panel.main, name)
-        bar = figure.colorbar(panels[-1].main.images[-1], ax=[panel.main for panel in panels], shrink=0.8)
+        bar = figure.colorbar(figure.axes[-1].images[-1], ax=figure.axes, shrink=0.8)
         bar.set_label("points too high (+) or too low (-)")
         ticks = [sign * tick for sign in (-1, 1) for tick in _TICKS if tick < (norm.vmax or 1.0)]
         bar.set_ticks([0.0, *ticks], labels=["0", *(f"{100 * tick:+g}" for tick in ticks)])
         bar.ax.minorticks_off()
         bar.ax.tick_params(color=palette.ink, labelcolor=palette.ink)
-        return tidy(figure, panels, palette)
+    return figure
 
 
 def draw_calibration_map(

@@ -1,27 +1,17 @@
 """KS curves -> Axes: what a model predicts and what is observed, against the fractile of rows or against the score."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from glayers.arrays import Floats
 from glayers.metrics import METRICS, Event, ks_per_class, label, rank, top, within_top
 from glayers.metrics.events import check_rows
 from glayers.report.curves import KsCurves, ks_curves
-from glayers.report.plots.style import (
-    LIGHT,
-    SMALL,
-    Methods,
-    Palette,
-    Panel,
-    check_choice,
-    check_methods,
-    dress,
-    side_by_side,
-)
+from glayers.report.plots.style import LIGHT, SMALL, Methods, Palette, check_choice, check_methods, dress, side_by_side
 
 KsKind: TypeAlias = Literal["cumulative", "gap", "fractile", "score"]
 _LEAST_REACH = 1e-4  # of an axis, for a model that is always certain and always right
@@ -133,21 +123,26 @@ def draw_gap(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
     return _dressed(axes, palette, "gap, %")
 
 
-def draw_rates(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
-    """Draw score and spline-smoothed probability against fractile."""
-    _draw_rates(axes, found.fractile, found, palette)
-    _write_ks(axes, found, palette, low=float(found.score.mean()) > 0.5)
-    return _dressed(axes, palette, "probability, %")
+def draw_rates(
+    axes: Axes, found: KsCurves, *, against: Literal["fractile", "score"] = "fractile", palette: Palette = LIGHT
+) -> Axes:
+    """Draw score and spline-smoothed probability against fractile or against score."""
+    x = found.fractile if against == "fractile" else found.score
+    axes.plot(x, found.score, "--", color=palette.score, label=_PREDICTED)
+    axes.plot(x, found.hit_rate, color=palette.truth, label=_OBSERVED)
+    axes.fill_between(x, found.score, found.hit_rate, color=palette.truth, alpha=0.2, linewidth=0)
+    axes.set_ylim(0, 1.02)
+    high = found.score.mean() > 0.5 if against == "fractile" else (found.hit_rate - found.score).mean() > 0.05
+    _write_ks(axes, found, palette, low=bool(high))
+    return _dressed(axes, palette, "probability, %", x=f"{against}, %")
 
 
-def draw_against_score(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
-    """Draw score and spline-smoothed probability against score."""
-    _draw_rates(axes, found.score, found, palette)
-    _write_ks(axes, found, palette, low=float((found.hit_rate - found.score).mean()) > 0.05)
-    return _dressed(axes, palette, "probability, %", x="score, %")
-
-
-_KINDS = {"cumulative": draw_cumulative, "gap": draw_gap, "fractile": draw_rates, "score": draw_against_score}
+_KINDS: dict[str, Callable[..., Axes]] = {
+    "cumulative": draw_cumulative,
+    "gap": draw_gap,
+    "fractile": draw_rates,
+    "score": partial(draw_rates, against="score"),
+}
 _WITH_GAP = ("cumulative", "fractile")  # kinds with the fractile along the axis, so that the gap fits below
 
 
@@ -156,21 +151,14 @@ def _figure(
 ) -> Figure:
     check_choice(kind, _KINDS, "kind")
 
-    def draw(panel: Panel, given: object, event: Event, palette: Palette) -> str:
+    def draw(main: Axes, strip: Axes, given: object, event: Event, palette: Palette) -> str:
         found = ks_curves(given, labels, sample_weight=sample_weight, event=event)
-        _KINDS[kind](panel.main, found, palette=palette)
+        _KINDS[kind](main, found, palette=palette)
         if kind in _WITH_GAP:
-            draw_gap(panel.strip, found, palette=palette)
+            draw_gap(strip, found, palette=palette)
         return ""
 
     return side_by_side(methods, draw, events, dark=dark, strip=kind in _WITH_GAP)
-
-
-def _draw_rates(axes: Axes, x: Floats, found: KsCurves, palette: Palette) -> None:
-    axes.plot(x, found.score, "--", color=palette.score, label=_PREDICTED)
-    axes.plot(x, found.hit_rate, color=palette.truth, label=_OBSERVED)
-    axes.fill_between(x, found.score, found.hit_rate, color=palette.truth, alpha=0.2, linewidth=0)
-    axes.set_ylim(0, 1.02)
 
 
 def _write_ks(axes: Axes, found: KsCurves, palette: Palette, *, low: bool = False) -> None:

@@ -13,7 +13,7 @@ from glayers.metrics import METRICS, Event, corp, ece, smooth_ece, top
 from glayers.metrics.binned import Binning
 from glayers.metrics.events import Scored, check_event
 from glayers.report.curves import Reliability, ReliabilityCurve, corp_reliability, reliability, smooth_reliability
-from glayers.report.plots.style import LIGHT, Methods, Palette, Panel, check_choice, dress, side_by_side
+from glayers.report.plots.style import LIGHT, Methods, Palette, check_choice, dress, side_by_side
 
 ReliabilityKind: TypeAlias = Literal["equal_width", "equal_mass", "smooth", "corp"]
 
@@ -61,10 +61,10 @@ def reliability_figure(
     """
     check_choice(kind, _KINDS, "kind")
 
-    def draw(panel: Panel, given: object, event: Event, palette: Palette) -> str:
+    def draw(main: Axes, strip: Axes, given: object, event: Event, palette: Palette) -> str:
         scored = check_event(given, labels, sample_weight, event=event)
-        draw_counts(panel.strip, reliability(scored, n_bins=n_bins), palette=palette)
-        return _KINDS[kind](panel.main, scored, n_bins, palette)
+        draw_counts(strip, reliability(scored, n_bins=n_bins), palette=palette)
+        return _KINDS[kind](main, scored, n_bins, palette)
 
     return side_by_side(methods, draw, [event], dark=dark, strip=True)
 

@@ -219,21 +219,26 @@ def title(axes: Axes, name: str, *below: str) -> None:
 
 def side_by_side(
     methods: Methods,
-    draw: Callable[[Panel, Any, Event, Palette], str],
+    draw: Callable[[Axes, Axes, Any, Event, Palette], str],
     events: Sequence[Event] = (top,),
     *,
     dark: bool = False,
     strip: bool = False,
+    size: tuple[float, float] = (PANEL, PANEL),
 ) -> Figure:
-    """Draw one panel per method and event, the events of a method in one row; `draw` returns a line of the title."""
+    """Draw one panel per method and event, the events of a method in one row.
+
+    `draw` takes a panel's Axes, the Axes of the strip below it, the method's data, the event and the palette, and
+    returns a line for the title.
+    """
     check_methods(methods)
     columns = len(events) if len(events) > 1 else 4
     shown = [(name, given, event) for name, given in methods.items() for event in events]
     with style(dark) as palette:
-        figure, panels = grid(len(shown), palette, columns=columns, strip=strip)
+        figure, panels = grid(len(shown), palette, columns=columns, strip=strip, size=size)
         for panel, (name, given, event) in zip(panels, shown, strict=True):
             about = "" if len(events) == 1 and event == top else event.name
-            title(panel.main, name, about, draw(panel, given, event, palette))
+            title(panel.main, name, about, draw(*panel, given, event, palette))
         return tidy(figure, panels, palette, columns=columns)
 
 
