@@ -8,28 +8,28 @@ from scipy.optimize import minimize
 
 from glayers.arrays import Array
 from glayers.fitting.curvature import SMOOTH_LOSSES
-from glayers.fitting.newton import DiagonalRows, LinearProblem, LinearRows, MatrixRows, Preconditioner, newton_cg
-from glayers.fitting.penalty_path import Path, Prior, Trial, counted_rows, ones_appended
+from glayers.fitting.newton import LinearProblem, Preconditioner, newton_cg
+from glayers.fitting.penalty_path import Path, Prior, Trial, counted_rows
 
 ROWS, CLASSES = 200, 4
 
 
-def make_problem(rows: type[LinearRows], loss: str = "log", dtype: Any = np.float64) -> LinearProblem:
+def make_problem(matrix: bool, loss: str = "log", dtype: Any = np.float64) -> LinearProblem:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(ROWS, CLASSES)).astype(dtype) * 2
     labels = (x * 0.5 + rng.gumbel(size=x.shape)).argmax(axis=1)
     shares = rng.random(ROWS)
     anchor = np.stack([np.ones(CLASSES), np.zeros(CLASSES)])
-    if rows is MatrixRows:
-        x, anchor = ones_appended(x), np.concatenate([np.eye(CLASSES), np.zeros((1, CLASSES))])
+    if matrix:
+        x, anchor = np.hstack([x, np.ones((ROWS, 1))]), np.concatenate([np.eye(CLASSES), np.zeros((1, CLASSES))])
     strengths = rng.uniform(0.001, 0.1, anchor.shape)
-    return LinearProblem(rows(x), labels, shares / shares.sum(), SMOOTH_LOSSES[loss], strengths, anchor)
+    return LinearProblem(x, labels, shares / shares.sum(), SMOOTH_LOSSES[loss], strengths, anchor)
 
 
-@pytest.mark.parametrize("rows", [DiagonalRows, MatrixRows])
+@pytest.mark.parametrize("matrix", [False, True])
 @pytest.mark.parametrize("loss", sorted(SMOOTH_LOSSES))
-def test_newton_ends_where_scipy_does(rows: type[LinearRows], loss: str) -> None:
-    problem = make_problem(rows, loss)
+def test_newton_ends_where_scipy_does(matrix: bool, loss: str) -> None:
+    problem = make_problem(matrix, loss)
     start = problem.anchor
     found = newton_cg(problem, start, Preconditioner(problem, start), tolerance=1e-13)
     peer = minimize(lambda flat: problem.value(flat.reshape(start.shape)), start.ravel(), method="BFGS")
@@ -55,10 +55,10 @@ def test_slopes_are_the_differences_of_losses(loss: str) -> None:
 def test_very_many_classes_fit_in_float32() -> None:
     rng = np.random.default_rng(0)
     k = 150  # past the blocks of the preconditioner
-    x = ones_appended(rng.normal(size=(400, k)).astype(np.float32))
+    x = np.hstack([rng.normal(size=(400, k)), np.ones((400, 1))]).astype(np.float32)
     anchor = np.concatenate([np.eye(k), np.zeros((1, k))])
     shares, labels = np.full(400, 1 / 400), rng.integers(0, k, 400)
-    problem = LinearProblem(MatrixRows(x), labels, shares, SMOOTH_LOSSES["log"], np.full_like(anchor, 0.01), anchor)
+    problem = LinearProblem(x, labels, shares, SMOOTH_LOSSES["log"], np.full_like(anchor, 0.01), anchor)
     start = anchor.astype(np.float32)
     found = newton_cg(problem, start, Preconditioner(problem, start), tolerance=1e-6)
     assert found.converged
@@ -67,9 +67,9 @@ def test_very_many_classes_fit_in_float32() -> None:
 
 
 def make_path(groups: Array | None = None) -> Path:
-    problem = make_problem(DiagonalRows)
+    problem = make_problem(matrix=False)
     prior = Prior((np.full_like(problem.anchor, 8.0),), problem.anchor)
-    return Path(problem, prior, problem.anchor, np.ones(ROWS), groups)
+    return Path(problem, prior, np.ones(ROWS), groups)
 
 
 def test_rows_of_one_group_count_as_one_observation() -> None:

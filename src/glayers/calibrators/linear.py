@@ -19,8 +19,8 @@ from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights
-from glayers.fitting.newton import DiagonalRows, LinearProblem, LinearRows, MatrixRows
-from glayers.fitting.penalty_path import Path, Prior, Trial, counted_rows, ones_appended
+from glayers.fitting.newton import LinearProblem
+from glayers.fitting.penalty_path import Path, Prior, Trial, counted_rows
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Centre, Chain, Dense, Diagonal, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
@@ -34,14 +34,13 @@ _STRONGEST = 1e9
 
 
 class LinearFamily(NamedTuple):
-    """A linear family: its name, the steps before its coefficients, how these act, and the penalty.
+    """A linear family: its name, the steps before its coefficients, and the penalty on these.
 
     `units` are the strengths of the prior itself, in the units of the setting `strength`.
     """
 
     name: str
     prefix: Chain
-    rows: type[LinearRows]
     prior: Prior
     units: tuple[float, ...] = (1.0,)
 
@@ -52,10 +51,8 @@ class LinearFamily(NamedTuple):
 
     def map(self, coefficients: Array) -> Chain:
         """Return the map with these coefficients."""
-        *weight, bias = coefficients.astype(np.float64)
-        if self.rows is DiagonalRows:
-            return self.prefix + Chain((Diagonal(weight[0].copy(), bias.copy()),))
-        return self.prefix + Chain((Dense(np.array(weight), bias.copy()),))
+        weight, bias = coefficients[:-1].astype(np.float64), coefficients[-1].astype(np.float64)
+        return self.prefix + Chain((Diagonal(weight[0], bias) if len(weight) == 1 else Dense(weight, bias),))
 
 
 @dataclass(eq=False, repr=False)
@@ -137,15 +134,11 @@ class LinearScaling(Calibrator):
         # Classes without a label are held at their start at any strength: the loss alone would send them to 0.
         anchor, held = family.prior.anchor, np.zeros_like(family.prior.anchor)
         held[:, given.label_counts() == 0] = 2.0 * given.n_classes
-        problem = LinearProblem(
-            rows=family.rows(inputs if family.rows is DiagonalRows else ones_appended(inputs)),
-            labels=given.labels,
-            weights=weights / weights.sum(),
-            loss=smooth_loss(self.loss),
-            strengths=np.zeros_like(anchor),
-            anchor=anchor,
-        )
-        return Path(problem, family.prior._replace(held=held), anchor.astype(dtype), weights, given.groups)
+        if len(anchor) > 2:  # a matrix: the column of ones belongs to the intercept
+            inputs = np.concatenate([inputs, np.ones((len(inputs), 1), dtype=dtype)], axis=1)
+        normalised, loss = weights / weights.sum(), smooth_loss(self.loss)
+        problem = LinearProblem(inputs, given.labels, normalised, loss, np.zeros_like(anchor), anchor)
+        return Path(problem, family.prior._replace(held=held), weights, given.groups)
 
     def _search(
         self, given: Predictions, family: LinearFamily, path: Path
@@ -156,7 +149,7 @@ class LinearScaling(Calibrator):
         folds = assign_folds(len(given), given.groups, usual if self.n_folds is None else self.n_folds, seed)
         chosen, trials = path.search(folds, fold_weights(folds, given.weights)[0])
         # Every fold starts from the same temperature, so the comparison shows only what the family adds to it.
-        at_start = path.problem.rows.forward(path.start)
+        at_start = path.problem.forward(path.start)
         plain = path.problem.loss.rows(at_start, given.labels)
         temperature_loss = path.mean(plain)
         if not path.mean(chosen.losses) < temperature_loss:  # the trial near the prior is no better: take the best one
@@ -165,7 +158,7 @@ class LinearScaling(Calibrator):
         if chosen_loss < temperature_loss:
             for fold, coefficients in enumerate(chosen.folds):
                 mine = folds == fold
-                out_of_fold[mine] = log_softmax(path.problem.rows.take(mine).forward(coefficients))
+                out_of_fold[mine] = log_softmax(path.problem.take(mine).forward(coefficients))
         cv_results = {
             "strength": np.array([family.setting(trial.multiples) for trial in trials]),
             "held_out_loss": np.array([path.mean(trial.losses) for trial in trials]),
@@ -208,7 +201,7 @@ class VectorScaling(LinearScaling):
         start = np.stack([np.ones(n_classes), np.zeros(n_classes)])
         prior = Prior((np.full_like(start, 2.0 * n_classes),), start)
         plain = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
-        centred = LinearFamily("vector scaling", plain + Chain((Centre(np.ones(())),)), DiagonalRows, prior)
+        centred = LinearFamily("vector scaling", plain + Chain((Centre(np.ones(())),)), prior)
         # For two classes the centred form is Platt scaling. For more, either may be better: centred often for few.
         return (centred,) if n_classes == 2 else (centred, centred._replace(prefix=plain))
 
@@ -265,7 +258,7 @@ class MatrixScaling(LinearScaling):
             return (_odir_family(name, prefix, n_classes, n_rows, 1.0),)
         strengths = np.full((n_classes + 1, n_classes), 2.0 * n_classes)
         strengths[:-1][~np.eye(n_classes, dtype=bool)] *= n_classes - 1
-        return (LinearFamily(name, prefix, MatrixRows, Prior((strengths,), _identity(n_classes, 1.0))),)
+        return (LinearFamily(name, prefix, Prior((strengths,), _identity(n_classes, 1.0))),)
 
 
 class DirichletCalibration(LinearScaling):
@@ -304,7 +297,7 @@ def _odir_family(name: str, prefix: Chain, n_classes: int, n_rows: float, factor
     off_diagonal[:-1] = 2.0 * n_classes * (n_classes - 1) * (1 - np.eye(n_classes))
     intercept[-1] = 2.0 * n_classes
     units = (n_classes * (n_classes - 1)) ** 2 / n_rows, n_classes**2 / n_rows
-    return LinearFamily(name, prefix, MatrixRows, Prior((off_diagonal, intercept), _identity(n_classes, factor)), units)
+    return LinearFamily(name, prefix, Prior((off_diagonal, intercept), _identity(n_classes, factor)), units)
 
 
 def _multiples(strength: Any, units: tuple[float, ...]) -> tuple[float, ...]:

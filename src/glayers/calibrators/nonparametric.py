@@ -11,7 +11,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import gammaln, logit
 from sklearn.isotonic import IsotonicRegression
 
-from glayers.arrays import Bools, Floats, Ints
+from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.binary import rows_against_rest
 from glayers.errors import GlayersError
@@ -49,9 +49,9 @@ class IsotonicCalibration(TableCalibrator):
     methods = (Method("isotonic", "Isotonic regression per class", "nothing", "Zadrozny and Elkan, KDD 2002"),)
 
     def _fit(self, given: Predictions) -> Fitted:
-        scores, labels, weights = _scores(given)
+        log_p, _, labels, weights = rows_against_rest(given)
         tables = []
-        for c, column in enumerate(scores.T):
+        for c, column in enumerate(np.exp(log_p).T):
             fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
             fit.fit(column, (labels == c).astype(np.float64), weights)
             tables.append(Table(fit.X_thresholds_, fit.y_thresholds_))
@@ -101,8 +101,8 @@ class HistogramBinning(TableCalibrator):
         tables = []
         for groups in columns:
             bins = equal_mass_bins(groups, n_bins)
-            hits, rows = bins.add_up(groups.hits), bins.add_up(groups.rows)
-            tables.append(Table.of_bins(bins.edges, (hits + self.smoothing / n_outcomes) / (rows + self.smoothing)))
+            rates = (bins.hits + self.smoothing / n_outcomes) / (bins.rows + self.smoothing)
+            tables.append(Table.of_bins(bins.edges, rates))
         return _fitted("histogram binning", tables, self.target)
 
 
@@ -170,8 +170,7 @@ class ScalingBinning(TableCalibrator):
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
         (groups,), _ = _columns(given, "top", found.factor)
         bins = equal_mass_bins(groups, n_bins)
-        means = bins.add_up(groups.rows * groups.scores) / bins.add_up(groups.rows)
-        step = TopClass.of(Table.of_bins(bins.edges, means))
+        step = TopClass.of(Table.of_bins(bins.edges, bins.scores / bins.rows))
         return Fitted(
             Chain((Scale(np.asarray(found.factor)), Reference(), step)),
             "scaling-binning",
@@ -217,20 +216,18 @@ class SplineCalibration(TableCalibrator):
 class Groups(NamedTuple):
     """Each score once, ascending, with the total weight of its rows and of its hits."""
 
-    scores: Floats
-    rows: Floats
-    hits: Floats
+    scores: Array
+    rows: Array
+    hits: Array
 
 
 class Bins(NamedTuple):
-    """The bin of each group, from 0, and the scores at which the next bin begins."""
+    """The scores at which the next bin begins, and sums over the rows of each bin: weights, hits and scores."""
 
-    of_group: Ints
-    edges: Floats
-
-    def add_up(self, weights: Floats) -> Floats:
-        """Return the sums of the groups' weights in each bin."""
-        return _sums(self.of_group, weights)
+    edges: Array
+    rows: Array
+    hits: Array
+    scores: Array
 
 
 def grouped(scores: Floats, hits: Bools, weights: Floats) -> Groups:
@@ -240,7 +237,7 @@ def grouped(scores: Floats, hits: Bools, weights: Floats) -> Groups:
     [1.0, 2.0]
     """
     values, which = np.unique(scores, return_inverse=True)
-    return Groups(values, _sums(which, weights), _sums(which, weights * hits))
+    return Groups(values, np.bincount(which, weights), np.bincount(which, weights * hits))
 
 
 def equal_mass_bins(groups: Groups, n_bins: int) -> Bins:
@@ -256,24 +253,21 @@ def equal_mass_bins(groups: Groups, n_bins: int) -> Bins:
     last = np.flatnonzero(np.diff(wanted))
     below, above = groups.scores[last], groups.scores[last + 1]
     edges = np.where((below + above) / 2 > below, (below + above) / 2, above)
-    return Bins(np.searchsorted(edges, groups.scores, side="right"), edges)
-
-
-def _sums(which: Ints, weights: Floats) -> Floats:
-    return np.bincount(which, weights).astype(np.float64)
+    which = np.searchsorted(edges, groups.scores, side="right")
+    sums = (np.bincount(which, each) for each in (groups.rows, groups.hits, groups.rows * groups.scores))
+    return Bins(edges, *sums)
 
 
 def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> tuple[Floats, Floats, float]:
     """Return edges, posterior means and log evidence of one binning, under beta priors about the bins' centres."""
-    bins = equal_mass_bins(groups, n_bins)
-    rows, hits = bins.add_up(groups.rows), bins.add_up(groups.hits)
-    borders = np.concatenate([[lowest], bins.edges, [1.0]])
+    edges, rows, hits, _ = equal_mass_bins(groups, n_bins)
+    borders = np.concatenate([[lowest], edges, [1.0]])
     middle = np.clip((borders[1:] + borders[:-1]) / 2, 1e-9, 1 - 1e-9)
     strength = 2.0 / len(rows)
     a, b = strength * middle, strength * (1 - middle)
     each = gammaln(strength) - gammaln(rows + strength) + gammaln(hits + a) - gammaln(a)
     each += gammaln(rows - hits + b) - gammaln(b)
-    return bins.edges, (hits + a) / (rows + strength), float(each.sum())
+    return edges, (hits + a) / (rows + strength), float(each.sum())
 
 
 def _spline_table(groups: Groups, n_knots: int) -> Table:
@@ -308,17 +302,12 @@ def _spread_points(scores: Floats, fractiles: Floats, each: int = 256) -> Ints:
     return np.unique(np.clip(chosen, 0, len(scores) - 1))
 
 
-def _scores(given: Predictions, factor: float = 1.0) -> tuple[Floats, Ints, Floats]:
-    """Return the probabilities that the tables will be applied to, with labels and weights."""
-    log_p, _, labels, weights = rows_against_rest(given, factor)
-    return np.exp(log_p), labels, weights
-
-
 def _columns(given: Predictions, target: Target, factor: float = 1.0) -> tuple[list[Groups], int]:
     """Return the columns to calibrate, one for the top class or one per class, and the number of outcomes of each."""
     if target not in ("top", "classes"):
         raise GlayersError(f"target must be 'top' or 'classes'; got {target!r}")
-    scores, labels, weights = _scores(given, factor)
+    log_p, _, labels, weights = rows_against_rest(given, factor)
+    scores = np.exp(log_p)  # the very probabilities that the tables will be applied to
     if target == "top":
         return [grouped(scores.max(axis=1), scores.argmax(axis=1) == labels, weights)], 2
     return [grouped(column, labels == c, weights) for c, column in enumerate(scores.T)], scores.shape[1]

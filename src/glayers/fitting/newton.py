@@ -6,9 +6,7 @@ column per class. Only the curvature within one class is ever written down; it p
 which see all of the curvature through products.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -61,86 +59,51 @@ def newton(
     return Optimum(here, now, max_iterations, False)
 
 
-@dataclass(frozen=True)
-class LinearRows(ABC):
-    """Inputs (n, c) of a map that is linear in its coefficients (r, k)."""
+class LinearProblem(NamedTuple):
+    """Mean loss of a linear map, plus half of strengths times squared distances from the anchor.
+
+    Coefficients (2, k) are one scale and one shift per class, for inputs (n, k). Coefficients (k + 1, k) are a full
+    matrix and, last, the intercept, for inputs (n, k + 1) that end in a column of ones. Weights sum to 1.
+    """
 
     inputs: Array
-
-    @abstractmethod
-    def forward(self, coefficients: Array) -> Array:
-        """Return logits (n, k)."""
-
-    @abstractmethod
-    def adjoint(self, slopes: Array) -> Array:
-        """Return the derivative by coefficients (r, k), given that by logits (n, k)."""
-
-    @abstractmethod
-    def blocks(self, curvature: Array) -> Array:
-        """Return the curvature within each class, (k, r, r), from that of its logits (n, k)."""
-
-    def take(self, rows: Bools | slice) -> Self:
-        """Return some of the rows."""
-        return replace(self, inputs=self.inputs[rows])
-
-
-@dataclass(frozen=True)
-class DiagonalRows(LinearRows):
-    """Coefficients (2, k): one scale and one shift per class."""
-
-    def forward(self, coefficients: Array) -> Array:
-        """Scale and shift each column."""
-        return self.inputs * coefficients[0] + coefficients[1]
-
-    def adjoint(self, slopes: Array) -> Array:
-        """Add up over rows."""
-        return np.stack([(slopes * self.inputs).sum(axis=0), slopes.sum(axis=0)])
-
-    def blocks(self, curvature: Array) -> Array:
-        """Return a 2 x 2 block for each class."""
-        scaled = curvature * self.inputs
-        cross = scaled.sum(axis=0)
-        both = np.stack([(scaled * self.inputs).sum(axis=0), cross, cross, curvature.sum(axis=0)], axis=1)
-        return both.reshape(-1, 2, 2)
-
-
-@dataclass(frozen=True)
-class MatrixRows(LinearRows):
-    """Coefficients (k + 1, k): a full matrix, and the intercept as its last row; inputs end in a column of ones."""
-
-    def forward(self, coefficients: Array) -> Array:
-        """Multiply by the matrix."""
-        return self.inputs @ coefficients
-
-    def adjoint(self, slopes: Array) -> Array:
-        """Multiply by the inputs."""
-        return self.inputs.T @ slopes
-
-    def blocks(self, curvature: Array) -> Array:
-        """Return a full block for each class, or for very many classes its diagonal."""
-        n_coefficients, n_classes = self.inputs.shape[1], curvature.shape[1]
-        if n_classes > _PRECONDITION_CLASSES:
-            return ((self.inputs**2).T @ curvature).T[:, :, None]
-        result = np.empty((n_classes, n_coefficients, n_coefficients), dtype=self.inputs.dtype)
-        for of_class, each in enumerate(curvature.T):
-            result[of_class] = self.inputs.T @ (each[:, None] * self.inputs)
-        return result
-
-
-class LinearProblem(NamedTuple):
-    """Mean loss of rows, whose weights sum to 1, plus half of strengths times squared distances from the anchor."""
-
-    rows: LinearRows
     labels: Ints
     weights: Floats
     loss: SmoothLoss
     strengths: Floats
     anchor: Floats
 
+    def take(self, rows: Bools | slice) -> Self:
+        """Return the problem of some of the rows."""
+        return self._replace(inputs=self.inputs[rows], labels=self.labels[rows], weights=self.weights[rows])
+
     def value(self, coefficients: Array) -> float:
-        """Return the number to minimise."""
-        losses = self.loss.rows(self.rows.forward(coefficients), self.labels)
+        """Return the objective."""
+        losses = self.loss.rows(self.forward(coefficients), self.labels)
         return float(losses @ self.weights + (self.strengths * (coefficients - self.anchor) ** 2).sum() / 2)
+
+    def forward(self, coefficients: Array) -> Array:
+        """Return logits (n, k)."""
+        if len(self.anchor) == 2:
+            return self.inputs * coefficients[0] + coefficients[1]
+        return self.inputs @ coefficients
+
+    def adjoint(self, slopes: Array) -> Array:
+        """Return the derivative by coefficients (r, k), given that by logits (n, k)."""
+        if len(self.anchor) == 2:
+            return np.stack([(slopes * self.inputs).sum(axis=0), slopes.sum(axis=0)])
+        return self.inputs.T @ slopes
+
+    def blocks(self, curvature: Array) -> Array:
+        """Return the curvature within each class, (k, r, r), or (k, r, 1) of diagonals alone for very many classes."""
+        if len(self.anchor) == 2:
+            scaled = curvature * self.inputs
+            cross = scaled.sum(axis=0)
+            both = np.stack([(scaled * self.inputs).sum(axis=0), cross, cross, curvature.sum(axis=0)], axis=1)
+            return both.reshape(-1, 2, 2)
+        if curvature.shape[1] > _PRECONDITION_CLASSES:
+            return ((self.inputs**2).T @ curvature).T[:, :, None]
+        return np.stack([self.inputs.T @ (each[:, None] * self.inputs) for each in curvature.T])
 
 
 class Preconditioner:
@@ -148,9 +111,9 @@ class Preconditioner:
 
     def __init__(self, problem: LinearProblem, at: Array) -> None:
         stride = max(1, len(problem.labels) // _PRECONDITION_ROWS)
-        some, weights = problem.rows.take(slice(None, None, stride)), problem.weights[::stride]
-        total = weights.sum() or 1.0
-        curvature = problem.loss.curve_diagonal(softmax(some.forward(at))) * (weights / total)[:, None]
+        some = problem.take(slice(None, None, stride))
+        weights = some.weights / (some.weights.sum() or 1.0)
+        curvature = problem.loss.curve_diagonal(softmax(some.forward(at))) * weights[:, None]
         self.blocks = some.blocks(curvature.astype(at.dtype))
 
     def inverse(self, strengths: Floats) -> Array:
@@ -168,11 +131,7 @@ class Preconditioner:
 
 
 def newton_cg(
-    problem: LinearProblem,
-    start: Array,
-    preconditioner: Preconditioner,
-    tolerance: float,
-    max_iterations: int = 100,
+    problem: LinearProblem, start: Array, preconditioner: Preconditioner, tolerance: float, max_iterations: int = 100
 ) -> Optimum:
     """Minimise a penalised linear problem, until the next step promises less than `tolerance` of the objective."""
     inverse = preconditioner.inverse(problem.strengths)
@@ -181,8 +140,8 @@ def newton_cg(
     for iteration in range(max_iterations):
         if value < _NOTHING_LEFT:
             return Optimum(here, value, iteration, False)
-        probabilities = softmax(problem.rows.forward(here))
-        slope = problem.rows.adjoint(weights * problem.loss.slope(probabilities, problem.labels))
+        probabilities = softmax(problem.forward(here))
+        slope = problem.adjoint(weights * problem.loss.slope(probabilities, problem.labels))
         slope = (slope + problem.strengths * (here - problem.anchor)).astype(start.dtype)
         step = _solve(problem, probabilities, weights, slope, inverse)
         promised = -float(np.vdot(slope, step))
@@ -196,31 +155,30 @@ def newton_cg(
 
 def _solve(problem: LinearProblem, probabilities: Array, weights: Array, slope: Array, inverse: Array) -> Array:
     """Conjugate gradients for curvature @ step = -slope, to a precision that grows as the slope falls."""
-    step = np.zeros_like(slope)
-    residual = -slope
-    towards = ready = _precondition(inverse, residual)
+
+    def precondition(residual: Array) -> Array:
+        columns = residual.T[:, :, None]
+        return (inverse * columns if inverse.shape[-1] == 1 else inverse @ columns)[:, :, 0].T
+
+    step, residual = np.zeros_like(slope), -slope
+    towards = ready = precondition(residual)
     size = first = float(np.vdot(residual, ready))
     # Loose far from the optimum, where the curvature will change anyway; near it Newton's own speed.
     target = min(0.01, first) * first
     for _ in range(_MOST_PRODUCTS):
         if not size > target:
             break
-        curved = problem.rows.adjoint(weights * problem.loss.curve(probabilities, problem.rows.forward(towards)))
+        curved = problem.adjoint(weights * problem.loss.curve(probabilities, problem.forward(towards)))
         curved = (curved + problem.strengths * towards).astype(slope.dtype)
         bend = float(np.vdot(towards, curved))
         if not bend > 0:
             break
         step = step + (size / bend) * towards
         residual = residual - (size / bend) * curved
-        ready = _precondition(inverse, residual)
+        ready = precondition(residual)
         size, before = float(np.vdot(residual, ready)), size
         towards = ready + (size / before) * towards
     return step
-
-
-def _precondition(inverse: Array, residual: Array) -> Array:
-    columns = residual.T[:, :, None]
-    return (inverse * columns if inverse.shape[-1] == 1 else inverse @ columns)[:, :, 0].T
 
 
 def _line_search(

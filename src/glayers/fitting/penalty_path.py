@@ -18,9 +18,6 @@ _WORTHWHILE = 1e-4
 _PATH_TOLERANCE = 1e-5
 _TOLERANCE = 1e-13
 _TOLERANCE_SINGLE = 1e-6  # what float32 can see
-_STRONGEST, _WEAKEST = 1e2, 1e-4
-# After one strength is chosen for all parts, that of the last part is searched within this factor.
-_AROUND = 1e1
 
 
 class Prior(NamedTuple):
@@ -50,11 +47,10 @@ class Trial(NamedTuple):
 class Path:
     """The rows and where every fit starts. `search` finds the strengths, `fit` the coefficients."""
 
-    def __init__(
-        self, problem: LinearProblem, prior: Prior, start: Array, weights: Floats, groups: Array | None
-    ) -> None:
-        self.problem, self.prior, self.start, self.weights, self.groups = problem, prior, start, weights, groups
-        self.preconditioner = Preconditioner(problem, start)
+    def __init__(self, problem: LinearProblem, prior: Prior, weights: Floats, groups: Array | None) -> None:
+        self.problem, self.prior, self.weights, self.groups = problem, prior, weights, groups
+        self.start = prior.anchor.astype(problem.inputs.dtype)
+        self.preconditioner = Preconditioner(problem, self.start)
 
     def fit(self, multiples: tuple[float, ...], start: Array) -> Optimum:
         """Fit all rows at given strengths."""
@@ -65,12 +61,12 @@ class Path:
     def search(self, folds: Ints, train: Floats) -> tuple[Trial, list[Trial]]:
         """Return the chosen trial and all trials: one strength for all parts, then that of the last part alone."""
         n_parts = len(self.prior.parts)
-        path = [(step,) * n_parts for step in _steps(math.sqrt(10.0), _STRONGEST, _WEAKEST)]
+        path = [(math.sqrt(10.0) ** place,) * n_parts for place in range(4, -9, -1)]
         trials = self._follow(folds, train, path, 1.0, (self.start,) * len(train))
         chosen = self.choose(trials, (1.0,) * n_parts)
         if n_parts > 1:
             *others, last = chosen.multiples
-            path = [(*others, last * step) for step in _steps(10.0, _AROUND, 1 / _AROUND)]
+            path = [(*others, last * step) for step in (10.0, 1.0, 0.1)]
             again = self._follow(folds, train, path, last, chosen.folds)
             chosen, trials = self.choose(again, chosen.multiples), trials + again
         return chosen, trials
@@ -91,42 +87,28 @@ class Path:
         return paired_gain(before, after, self.weights, self.groups)
 
     def _follow(
-        self,
-        folds: Ints,
-        train: Floats,
-        path: list[tuple[float, ...]],
-        default: float,
-        start: tuple[Array, ...],
+        self, folds: Ints, train: Floats, path: list[tuple[float, ...]], default: float, start: tuple[Array, ...]
     ) -> list[Trial]:
         trials: list[Trial] = []
         for multiples in path:
             trials.append(self._try(folds, train, multiples, start))
-            start = trials[-1].folds
+            start, means = trials[-1].folds, [self.mean(trial.losses) for trial in trials]
+            gain, error = self.gain(trials[-1].losses, trials[int(np.argmin(means))].losses)
+            flat = len(means) > 2 and max(means[-3:]) - min(means[-3:]) < _WORTHWHILE * means[-1]
             # The default is always tried; weaker penalties only while they may still improve the loss.
-            if multiples[-1] < default and self._exhausted(trials):
+            if multiples[-1] < default and (flat or gain > 2 * error):
                 break
         return trials
-
-    def _exhausted(self, trials: list[Trial]) -> bool:
-        """Whether the last trial is clearly worse than the best, or the last three are practically equal."""
-        means = [self.mean(trial.losses) for trial in trials]
-        gain, error = self.gain(trials[-1].losses, trials[int(np.argmin(means))].losses)
-        flat = len(means) > 2 and max(means[-3:]) - min(means[-3:]) < _WORTHWHILE * means[-1]
-        return flat or gain > 2 * error
 
     def _try(self, folds: Ints, train: Floats, multiples: tuple[float, ...], start: tuple[Array, ...]) -> Trial:
         losses, fitted = np.empty(len(folds)), []
         for fold, (weights, from_here) in enumerate(zip(train, start, strict=True)):
             rows, mine = weights > 0, folds == fold
-            problem = self.problem._replace(
-                rows=self.problem.rows.take(rows),
-                labels=self.problem.labels[rows],
-                weights=weights[rows],
-                strengths=self.prior.strengths(multiples, counted_rows(self.weights[rows])),
-            )
+            strengths = self.prior.strengths(multiples, counted_rows(self.weights[rows]))
+            problem = self.problem._replace(weights=weights, strengths=strengths).take(rows)
             fitted.append(newton_cg(problem, from_here, self.preconditioner, _PATH_TOLERANCE).point)
-            logits = self.problem.rows.take(mine).forward(fitted[-1])
-            losses[mine] = self.problem.loss.rows(logits, self.problem.labels[mine])
+            held_out = self.problem.take(mine)
+            losses[mine] = self.problem.loss.rows(held_out.forward(fitted[-1]), held_out.labels)
         return Trial(multiples, tuple(fitted), losses)
 
 
@@ -138,14 +120,3 @@ def counted_rows(weights: Floats) -> float:
     """
     total = float(weights.sum())
     return max(total, total / float((weights / weights.sum()) @ weights))
-
-
-def ones_appended(inputs: Array) -> Array:
-    """Return inputs with the column that an intercept multiplies."""
-    return np.concatenate([inputs, np.ones((len(inputs), 1), dtype=inputs.dtype)], axis=1)
-
-
-def _steps(ratio: float, strongest: float, weakest: float) -> list[float]:
-    """Return multiples from strong to weak, 1 among them to the last digit."""
-    upwards, downwards = round(math.log(strongest, ratio)), round(-math.log(weakest, ratio))
-    return [ratio**place for place in range(upwards, -downwards - 1, -1)]
