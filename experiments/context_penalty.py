@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import GlayersWarning, Predictions, read_parts
+from glayers import GlayersWarning, Predictions, metrics, read_parts
 from glayers.activations import log_softmax
 from glayers.calibrators.base import apply_map
 from glayers.calibrators.shared_g_layers import CLASS_PARTS, Options
 from glayers.fitting.shared import STRENGTHS, SharedFit, average_shared, shared_rows, shared_step
-from glayers.metrics import old as metrics
 
 RESULTS = Path(__file__).parent / "results" / "context_penalty.csv"
 COLUMNS = ["set", "rows", "split", "part", "penalties", "nll", "ks"]
@@ -59,7 +58,7 @@ def one_split(name: str, calibration: Predictions, split: int) -> list[list[str]
         for kind, theta in zip(KINDS, weights, strict=True):
             moved = shared_step(rows, theta)(plain)
             nll = -float(moved[np.arange(len(moved)), scored_on.labels].mean())
-            ks = 100 * metrics.ks_error(np.exp(moved), scored_on.labels)
+            ks = 100 * metrics.ks(np.exp(moved), scored_on.labels)
             lines.append([name, str(len(fitted_on)), str(split), part, kind, f"{nll:.6f}", f"{ks:.4f}"])
     return lines
 

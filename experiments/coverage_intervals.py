@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glayers.metrics.old import ece_of, ks_error_of, smooth_ece_of
-from glayers.metrics.old.bins import bin_sums
-from glayers.metrics.old.bootstrap import Bootstrapped, Interval, Settings
-from glayers.metrics.old.checks import Scored
-from glayers.metrics.old.reweighted import STATISTICS, Rows, evaluate
+from glayers import Confidences
+from glayers.metrics import METRICS, Interval, ece, ks, mce, rms_calibration_error, smooth_ece
+from glayers.metrics.bootstrap import Bootstrap
+from glayers.metrics.events import check_rows
 
 RESULTS = Path(__file__).parent / "results" / "coverage_intervals.csv"
 SCALES = {2: 2.0, 10: 3.0, 100: 4.0}  # of the true logits: accuracies of 83, 66 and 56 percent
@@ -96,28 +95,26 @@ def large_sample(classes: int, sharpness: float, n: int = 1_000_000) -> dict[str
     means |= {"accuracy": float(chances[0].mean()), "confidence": float(scores[0].mean())}
     means["top_5_accuracy"] = float(chances[:5].sum(axis=0).mean())
     top, by_class = both_ways(scores[0], chances[0]), both_ways(*one_class)
-    width, mass = bin_sums(top, 15), bin_sums(top, 15, "equal_mass")
-    in_mass = float(np.abs(mass.confidence - mass.hits).sum())
     return means | {
         "brier": means["brier_sum"] / classes,
-        "ks": ks_error_of(*top[:3]),
-        "mean_top_ks": float(np.mean([ks_error_of(*both_ways(scores[r], chances[r])[:3]) for r in range(ranks)])),
-        "classwise_ks": ks_error_of(*by_class[:3]),
-        "ece": float(np.abs(width.confidence - width.hits).sum()),
-        "ece_equal_mass": in_mass,
-        "debiased_ece": in_mass,
-        "smooth_ece": smooth_ece_of(*top[:3]),
-        "classwise_ece": ece_of(*by_class[:3]),
-        "mce": float(np.abs(width.gaps()).max()),
-        "rms_calibration_error": float(np.sqrt(width.weight @ width.gaps() ** 2)),
-        "debiased_rms_calibration_error": float(np.sqrt(mass.weight @ mass.gaps() ** 2)),
+        "ks": ks(top),
+        "mean_top_ks": float(np.mean([ks(both_ways(scores[r], chances[r])) for r in range(ranks)])),
+        "classwise_ks": ks(by_class),
+        "ece": ece(top),
+        "ece_equal_mass": ece(top, binning="equal_mass"),
+        "debiased_ece": ece(top, binning="equal_mass"),  # there is no bias to remove in a large sample
+        "smooth_ece": smooth_ece(top),
+        "classwise_ece": ece(by_class),
+        "mce": mce(top),
+        "rms_calibration_error": rms_calibration_error(top),
+        "debiased_rms_calibration_error": rms_calibration_error(top, binning="equal_mass"),
     }
 
 
-def both_ways(scores: np.ndarray, chances: np.ndarray) -> Scored:
+def both_ways(scores: np.ndarray, chances: np.ndarray) -> Confidences:
     """Every row as a hit and as a miss, weighted by the chance of each: the result of infinitely many labels."""
-    hits, weights = np.repeat([1.0, 0.0], len(scores)), np.concatenate([chances, 1 - chances])
-    return Scored(np.tile(scores, 2), hits, weights / weights.sum(), float(len(scores)))
+    happened = np.repeat([True, False], len(scores))
+    return Confidences(np.tile(scores, 2), happened, weights=np.concatenate([chances, 1 - chances]))
 
 
 def cover(cell: Cell, truth: dict[str, float]) -> list[dict[str, object]]:
@@ -127,11 +124,10 @@ def cover(cell: Cell, truth: dict[str, float]) -> list[dict[str, object]]:
         rng = np.random.default_rng(seed)
         q, p = sample(rng, cell.rows, cell.classes, SHARPNESS[cell.model])
         labels = np.minimum((q.cumsum(axis=1) < rng.random((cell.rows, 1))).sum(axis=1), cell.classes - 1)
-        resampling = Settings(N_RESAMPLES, LEVEL, "bca", False, repetition, False).plan(labels, None, None)
-        names = [name for name in STATISTICS if name not in DEAR or repetition < DEAR_REPETITIONS[cell.rows]]
-        columns = evaluate(Rows.of_probabilities(p, labels, None), names, resampling, lambda: None)
-        for name, values in columns.items():
-            bca = Bootstrapped.of(values, resampling)
+        bootstrap = Bootstrap(N_RESAMPLES, LEVEL, random_state=repetition, progress=False)
+        names = [name for name in METRICS if name not in DEAR or repetition < DEAR_REPETITIONS[cell.rows]]
+        columns = bootstrap.columns(check_rows(p, labels), [METRICS[name] for name in names], "resampling")
+        for name, bca in columns.items():
             found.setdefault((name, "bca"), []).append(bca.interval(LEVEL))
             percentile = bca._replace(left_out=np.empty(0))
             found.setdefault((name, "percentile"), []).append(percentile.interval(LEVEL))
@@ -144,7 +140,7 @@ def cover(cell: Cell, truth: dict[str, float]) -> list[dict[str, object]]:
 def summary(intervals: list[Interval], truth: float) -> dict[str, object]:
     rounding = 1e-12  # a zero may be computed as slightly positive
     covers = np.array([i.low - rounding <= truth <= i.high + rounding for i in intervals])
-    trusted = np.array([not i.doubtful for i in intervals])
+    trusted = np.array([not i.unreliable for i in intervals])
     return {
         "large_sample": f"{truth:.6f}",
         "mean_value": f"{np.mean([i.value for i in intervals]):.6f}",
@@ -174,12 +170,12 @@ def markdown() -> str:
             "| metric | " + " | ".join(f"C = {cell.classes}, n = {cell.rows:,}" for cell in held) + " |",
             "|---|" + "---:|" * len(held),
         ]
-        for name in STATISTICS:
+        for name in METRICS:
             keys = [(model, name, str(cell.classes), str(cell.rows)) for cell in held]
             found = [[rows.get((*key, method)) for method in ("bca", "percentile")] for key in keys]
             lines.append(f"| {name} | " + " | ".join(printed(bca, other) for bca, other in found) + " |")
         parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n\n\\* most of these intervals came with a warning (`Interval.doubtful`).\n"
+    return "\n\n".join(parts) + "\n\n\\* most of these intervals came with a warning (`Interval.unreliable`).\n"
 
 
 def printed(bca: dict[str, str] | None, percentile: dict[str, str] | None) -> str:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import GLayers, GlayersWarning, Predictions, TemperatureScaling, read_parts
-from glayers.metrics import old as metrics
+from glayers import GLayers, GlayersWarning, Predictions, TemperatureScaling, metrics, read_parts
 
 RESULTS = Path(__file__).parent / "results" / "g_layers_default.csv"
 COLUMNS = ["set", "method", "nll", "difference", "standard_error", "ks", "ece", "brier", "accuracy", "note"]
@@ -59,10 +58,10 @@ def score(
 ) -> dict[str, str]:
     p = Predictions(logits, test.labels).probabilities()
     numbers = {
-        "nll": metrics.nll_from_logits(logits, test.labels),
+        "nll": metrics.nll(Predictions(logits, test.labels)),
         "difference": float(difference.mean()),
         "standard_error": float(difference.std(ddof=1) / np.sqrt(len(difference))),
-        "ks": 100 * metrics.ks_error(p, test.labels),
+        "ks": 100 * metrics.ks(p, test.labels),
         "ece": 100 * metrics.ece(p, test.labels),
         "brier": 100 * metrics.brier(p, test.labels),
         "accuracy": 100 * metrics.accuracy(p, test.labels),

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 import glayers
 from glayers.arrays import Array
-from glayers.metrics.old import rank_methods
+from glayers.metrics import rank_methods
 from glayers.report import plots
 
 KINDS = ("reliability", "reliability-smooth", "ks", "ks-fractile", "map", "classes")

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import read_predictions
+from glayers import Confidences, metrics, read_predictions
 from glayers.maps import transparent_layers
-from glayers.metrics import old as metrics
 
 # In percent. The paper prints 4.751, 18.481 and 21.157 for three of these, a difference of rounding.
 TOP_1_KS = {
@@ -61,7 +60,7 @@ def top_1_errors(folder: Path) -> dict[str, float]:
     errors = {}
     for name in TOP_1_KS:
         rows = np.load(folder / "top1" / f"{name}.npz", allow_pickle=False)
-        errors[f"KS of {name}"] = 100 * metrics.ks_error_of(rows["confidence"], rows["y_true"] == rows["y_pred"])
+        errors[f"KS of {name}"] = 100 * metrics.ks(Confidences(rows["confidence"], rows["y_true"] == rows["y_pred"]))
     return errors
 
 
@@ -70,10 +69,10 @@ def densenet_40(folder: Path) -> dict[str, float]:
     p, y = test.probabilities(), test.labels
     return {
         "accuracy": 100 * metrics.accuracy(p, y),
-        "KS": 100 * metrics.ks_error(p, y),
+        "KS": 100 * metrics.ks(p, y),
         "ECE": 100 * metrics.ece(p, y),
         "Brier": 100 * metrics.brier(p, y),
-        **{f"mean KS, ranks 1 to {r}": 100 * metrics.mean_top_ks(p, y, ranks=r) for r in (5, 9, 10)},
+        **{f"mean KS, ranks 1 to {r}": 100 * metrics.mean_top_ks(p, y, n_ranks=r) for r in (5, 9, 10)},
     }
 
 

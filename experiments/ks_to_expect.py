@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import GlayersWarning, TemperatureScaling, read_parts
+from glayers import GlayersWarning, TemperatureScaling, metrics, read_parts
 from glayers.activations import softmax
-from glayers.metrics import old as metrics
 
 RESULTS = Path(__file__).parent / "results" / "ks_to_expect.csv"
 COLUMNS = ["set", "calibration_rows", "test_rows", "draw", "truth", "fitted"]
@@ -48,7 +47,7 @@ def one_set(file: Path, rng: np.random.Generator) -> list[list[str]]:
     for draw in range(DRAWS):
         fitted_on, scored_on = (labels_of(truth, rng) for truth in truths)
         fitted = TemperatureScaling().fit(logits[0], fitted_on).predict_proba(logits[1])
-        shown = [100 * metrics.ks_error(p, scored_on) for p in (truths[1], fitted)]
+        shown = [100 * metrics.ks(p, scored_on) for p in (truths[1], fitted)]
         rows.append([file.stem, str(len(calibration)), str(len(test)), str(draw), *(f"{ks:.4f}" for ks in shown)])
     return rows
 

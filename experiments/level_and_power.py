@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glayers.metrics.old import classwise_ks_test, ece_test, ks_test, mean_class_ks_test, skce_test
+from glayers.metrics import classwise_ks_test, ece_test, ks_test, ks_test_per_class, skce_test
 
 RESULTS = Path(__file__).parent / "results" / "level_and_power.csv"
 COLUMNS = ["test", "classes", "rows", "sharpness", "repetitions", "rejected"]
@@ -72,15 +72,15 @@ PLANS = {
         lambda s: skce_test(s.p, s.y, estimator="quadratic", **s.draws).p_value, {2_000: 400}, {10_000: 20}
     ),
     "KS of every class, mean": Plan(
-        lambda s: mean_class_ks_test(s.p, s.y, **s.draws).p_value,
+        lambda s: classwise_ks_test(s.p, s.y, **s.draws).p_value,
         {500: 1000, 2_000: 1000, 10_000: 400},
         SELDOM,
     ),
     ANY_CLASS: Plan(
-        lambda s: min(classwise_ks_test(s.p, s.y, method="resampling", **s.draws).adjusted), SLOWER, {10_000: 100}
+        lambda s: min(ks_test_per_class(s.p, s.y, method="resampling", **s.draws).adjusted), SLOWER, {10_000: 100}
     ),
     "KS of every class, mean, groups": Plan(
-        lambda s: mean_class_ks_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 1000}, {}, grouped=True
+        lambda s: classwise_ks_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 1000}, {}, grouped=True
     ),
     "KS, groups": Plan(
         lambda s: ks_test(s.p, s.y, groups=s.groups, method="resampling", **s.draws).p_value,

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 from probmetrics.calibrators import SMSCalibrator, SVSCalibrator, TemperatureScalingCalibrator
 
-from glayers import Predictions, compare, read_parts
+from glayers import Predictions, compare, metrics, read_parts
 from glayers.activations import log_softmax, softmax
-from glayers.metrics import old as metrics
 
 RESULTS = Path(__file__).parent / "results" / "methods.csv"
 OURS = [
@@ -97,8 +96,8 @@ def score(
 ) -> dict[str, str]:
     p = softmax(logits)
     numbers = {
-        "nll": metrics.nll_from_logits(logits, test.labels),
-        "ks": 100 * metrics.ks_error(p, test.labels),
+        "nll": metrics.nll(Predictions(logits, test.labels)),
+        "ks": 100 * metrics.ks(p, test.labels),
         "ece": 100 * metrics.ece(p, test.labels),
         "brier": 100 * metrics.brier(p, test.labels),
         "accuracy": 100 * metrics.accuracy(p, test.labels),

@@ -10,10 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from glayers import AutoCalibrator, GlayersWarning, Predictions, read_parts
-from glayers.activations import softmax
-from glayers.arrays import Array
-from glayers.metrics import old as metrics
+from glayers import AutoCalibrator, GlayersWarning, Predictions, metrics, read_parts
 
 RESULTS = Path(__file__).parent / "results" / "scores_with_intervals.csv"
 COLUMNS = ["set", "what", "metric", "value", "low", "high", "standard_error", "doubtful", "p_value", "bound"]
@@ -61,42 +58,41 @@ def one_set(name: str, calibration: Predictions, test: Predictions) -> list[Row]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GlayersWarning)  # classes without rows; the table of methods names them
         auto = AutoCalibrator(random_state=0, progress=False).fit_predictions(calibration)
-    logits = {BEFORE: test.logits, AFTER: auto.transform(test.logits)}
+    parts = {BEFORE: test, AFTER: test.with_logits(auto.transform(test.logits))}
     size = {"set": name, "what": ABOUT}
     rows = [
         size | {"metric": "rows", "value": str(len(test))},
         size | {"metric": "classes", "value": str(test.n_classes)},
     ]
-    for what, values in logits.items():
-        rows += scored({"set": name, "what": what}, values, test)
-    found = metrics.paired_differences_from_logits(logits, test.labels, metrics=PAIRED, level=LEVEL, progress=False)
+    for what, part in parts.items():
+        rows += scored({"set": name, "what": what}, part)
+    found = metrics.paired_differences(parts, metrics=PAIRED, level=LEVEL, progress=False)
     for each in found.differences:
         about = {"set": name, "what": DIFFERENCE, "metric": each.metric, "p_value": number(each.p_value)}
         rows.append(about | interval(each.interval))
     return rows
 
 
-def scored(about: Row, logits: Array, test: Predictions) -> list[Row]:
+def scored(about: Row, part: Predictions) -> list[Row]:
     """Every metric of the scorecard with its interval, and with its test where there is one."""
-    tests = tested(softmax(logits.astype(float)), test)
-    found = metrics.intervals_from_logits(logits, test.labels, level=LEVEL, progress=False)
+    tests = tested(part)
+    found = metrics.intervals(part, level=LEVEL, progress=False)
     rows = []
-    for metric in found.to_dict():
-        doubtful = {"doubtful": "yes" if metric in found.doubtful else ""}
+    for metric in found:
+        doubtful = {"doubtful": "yes" if metric in found.unreliable else ""}
         rows.append(about | {"metric": metric} | interval(found[metric]) | doubtful | tests.pop(metric, {}))
     return rows + [about | {"metric": metric} | test for metric, test in tests.items()]
 
 
-def tested(p: Array, test: Predictions) -> dict[str, Row]:
+def tested(part: Predictions) -> dict[str, Row]:
     """P-values, and bounds that a calibrated model stays below with probability 95 percent."""
-    y = test.labels
     draws: dict[str, Any] = {"n_resamples": DRAWS, "level": LEVEL}
     found = {
-        "ks": metrics.ks_test(p, y, level=LEVEL),
-        "ece": metrics.ece_test(p, y, **draws),
-        "classwise_ks": metrics.mean_class_ks_test(p, y, **draws),
-        "classwise_ece": metrics.consistency_test(metrics.classwise_ece, p, y, progress=False, **draws),
-        "skce": metrics.skce_test(p, y, progress=False, **draws),
+        "ks": metrics.ks_test(part, level=LEVEL),
+        "ece": metrics.ece_test(part, **draws),
+        "classwise_ks": metrics.classwise_ks_test(part, **draws),
+        "classwise_ece": metrics.consistency_test("classwise_ece", part, progress=False, **draws),
+        "skce": metrics.skce_test(part, progress=False, **draws),
     }
     return {
         name: {"value": number(each.value), "p_value": number(each.p_value), "bound": number(each.bound)}
@@ -130,7 +126,7 @@ def markdown(rows: list[Row]) -> str:
         *(f"- {said}" for said in sentences(sets, value)),
         "",
         "In brackets 95 % bootstrap intervals (BCa), with a star where they are not to be trusted "
-        "(`Interval.doubtful`), as happens to errors near zero. p is the chance of a calibrated model showing as much, "
+        "(`Interval.unreliable`), as happens to errors near zero. p is the chance of a calibrated model showing as much, "
         "bound what it stays below in 95 % of cases. Differences are after minus before, "
         "on the same rows, with standard errors.",
     ]

@@ -13,9 +13,8 @@ from experiments.networks.images import Sizes, Split
 from experiments.networks.models import multiply_adds, new_network
 from experiments.networks.training import Recipe, Scale, logits_of, one_thread, train
 
-from glayers import Predictions
+from glayers import Predictions, metrics
 from glayers.files import write_whole
-from glayers.metrics import old as metrics
 
 KEPT = (1, 2, 5, 10)  # epochs; also kept are the last and the one with the lowest calibration loss
 
@@ -54,7 +53,7 @@ def train_and_capture(run: Run, parts: Split, out: Path) -> None:
         network = new_network(run.shape, n_colours, generator)
         for epoch in train(network, parts.training, scale, run.recipe, generator):
             calibration = Predictions(logits_of(network, parts.calibration, scale), labels["calibration"])
-            loss = metrics.nll_from_logits(calibration.logits, calibration.labels)
+            loss = metrics.nll(calibration)
             accuracy = metrics.accuracy(calibration.probabilities(), calibration.labels)
             history.append(asdict(epoch) | {"calibration_nll": loss, "calibration_accuracy": accuracy})
             print(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from experiments.networks.captured import Network
 
-from glayers.metrics import old as metrics
+from glayers import metrics
 
 COMMAND = "python experiments/base_networks.py --cifar10 DIR"
 SHOWN = "accuracy, percent | NLL | KS, percent"
@@ -67,5 +67,5 @@ def shown(network: Network, epoch: str) -> str:
     """Return accuracy, NLL and KS of the uncalibrated test rows."""
     test = network.checkpoints[epoch].test
     p, y = test.probabilities(), test.labels
-    accuracy, ks = 100 * metrics.accuracy(p, y), 100 * metrics.ks_error(p, y)
-    return f"{accuracy:.2f} | {metrics.nll_from_logits(test.logits, y):.4f} | {ks:.3f}"
+    accuracy, ks = 100 * metrics.accuracy(p, y), 100 * metrics.ks(p, y)
+    return f"{accuracy:.2f} | {metrics.nll(test):.4f} | {ks:.3f}"

@@ -17,8 +17,8 @@ from glayers import (
     Predictions,
     SharedGLayers,
     TemperatureScaling,
+    metrics,
 )
-from glayers.metrics import old as metrics
 
 Cell: TypeAlias = dict[str, str]  # a line of the csv
 
@@ -40,19 +40,19 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    "ks_top1_percent": Metric("KS, percent", 3, min, lambda p, y: 100 * metrics.ks_error(p, y)),
+    "ks_top1_percent": Metric("KS, percent", 3, min, lambda p, y: 100 * metrics.ks(p, y)),
     "accuracy_percent": Metric("Accuracy, percent", 3, max, lambda p, y: 100 * metrics.accuracy(p, y)),
     "brier_x100": Metric("Brier, times 100", 3, min, lambda p, y: 100 * metrics.brier(p, y)),
     "ece_top1_percent": Metric("ECE, percent", 3, min, lambda p, y: 100 * metrics.ece(p, y)),
     "ks_mean_top5_percent": Metric(
-        "Mean KS of ranks 1 to 5, percent", 3, min, lambda p, y: 100 * metrics.mean_top_ks(p, y, ranks=5)
+        "Mean KS of ranks 1 to 5, percent", 3, min, lambda p, y: 100 * metrics.mean_top_ks(p, y, n_ranks=5)
     ),
     # At 10 classes the paper's figure is the mean over nine ranks.
     "ks_mean_top10_percent": Metric(
         "Mean KS of ranks 1 to 10 (of 10 classes: 1 to 9), percent",
         3,
         min,
-        lambda p, y: 100 * metrics.mean_top_ks(p, y, ranks=min(10, p.shape[1] - 1)),
+        lambda p, y: 100 * metrics.mean_top_ks(p, y, n_ranks=min(10, p.shape[1] - 1)),
     ),
     "nll": Metric("NLL, which the paper did not print", 4, min, metrics.nll),
 }

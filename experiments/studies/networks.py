@@ -10,7 +10,7 @@ from experiments.studies.scoring import MAIN, METHODS, METRICS, calibrated, prin
 from experiments.studies.sets import PLACE, RowSet
 from experiments.studies.study import Done, Job, Study
 
-from glayers.metrics.old import intervals, ks_test
+from glayers.metrics import intervals, ks_test
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from experiments.studies.scoring import NOTHING, calibrated, printed
 from experiments.studies.sets import PLACE, RowSet, trained
 from experiments.studies.study import Done, Job, Study
 
-from glayers.metrics.old import ks_test
+from glayers.metrics import ks_test, rank
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Ranks(Study):
     def _lines(self, rows: RowSet, method: str, _: Done) -> list[Line]:
         p, note = calibrated(method, 0, rows.calibration, rows.test)
         lines = []
-        for rank in range(1, min(self.most, rows.test.n_classes) + 1):
-            found = None if p is None else ks_test(p, rows.test.labels, rank=rank)
+        for place in range(1, min(self.most, rows.test.n_classes) + 1):
+            found = None if p is None else ks_test(p, rows.test.labels, event=rank(place))
             ks, bound = ("", "") if found is None else (printed("ks", found.value), printed("ks", found.bound))
             p_value = "" if found is None else f"{found.p_value:.4f}"
-            lines.append({"rank": str(rank), "ks": ks, "bound": bound, "p_value": p_value, "note": note})
+            lines.append({"rank": str(place), "ks": ks, "bound": bound, "p_value": p_value, "note": note})
         return lines
 
     def tables(self, lines: list[Line]) -> str:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from experiments.studies.lines import Line
 
-from glayers import CALIBRATORS, Calibrator, GlayersError, Predictions
+from glayers import CALIBRATORS, Calibrator, GlayersError, Predictions, metrics
 from glayers.arrays import Array
-from glayers.metrics import old as metrics
 
 NOTHING = "uncalibrated"
 METHODS = (NOTHING, *CALIBRATORS)
@@ -32,7 +31,7 @@ class Metric(NamedTuple):
 
 METRICS = {
     "nll": Metric("NLL", 1, 5, 4, metrics.nll),
-    "ks": Metric("KS, percent", 100, 4, 2, metrics.ks_error),
+    "ks": Metric("KS, percent", 100, 4, 2, metrics.ks),
     "ece": Metric("ECE, percent", 100, 4, 2, metrics.ece),
     "brier": Metric("Brier, times 100", 100, 4, 3, metrics.brier),
     "accuracy": Metric("accuracy, percent", 100, 3, 2, metrics.accuracy),

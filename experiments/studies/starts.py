@@ -16,7 +16,7 @@ from experiments.studies.sizes import NO_UNITS
 from experiments.studies.study import Done, Job, Study
 
 from glayers import GLayers, GlayersWarning
-from glayers.metrics.old.scorecard import score_checked_logits
+from glayers.metrics import scorecard
 
 Start = Literal["transparent", "glorot"]
 STARTS: tuple[Start, ...] = ("transparent", "glorot")
@@ -79,8 +79,8 @@ class Starts(Study):
                 g.fit(rows.calibration.logits, rows.calibration.labels)
             when = {"epochs": str(epochs), "percent": f"{100 * epochs / max(shown):g}"}
             for name, part in (("calibration", rows.calibration), ("test", rows.test)):
-                card = score_checked_logits(g.transform(part.logits), part.labels, None)
-                lines.append({"set": name} | when | {m: printed(m, getattr(card, m)) for m in SHOWN})
+                card = scorecard(part.with_logits(g.transform(part.logits)))
+                lines.append({"set": name} | when | {m: printed(m, card[m]) for m in SHOWN})
         return lines
 
     def tables(self, lines: list[Line]) -> str:

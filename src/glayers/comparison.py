@@ -1,11 +1,6 @@
-"""Calibration rows, test rows and names of methods -> every method fitted on the one and scored on the other.
-
-The table is what most people want; the fitted calibrators, the scorecards and what each fit had to say are behind it.
-"""
+"""Calibration rows, test rows and names of methods -> every method, fitted on the first and scored on the second."""
 
 import os
-import sys
-import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,43 +10,52 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, Calibrator
+from glayers.checks import whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
-from glayers.metrics.old import PairedDifferences, paired_differences_from_logits
-from glayers.metrics.old.scorecard import Scorecard, score_checked_logits
-from glayers.metrics.old.wording import markdown_line
+from glayers.metrics import METRICS, PairedDifferences, Scorecard, paired_differences, scorecard
+from glayers.metrics.metric import markdown_line
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
-from glayers.settings import whole_number
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
-# A column's heading, the field of the scorecard, how it is printed, and what people multiply it by.
-_COLUMNS = (
-    ("NLL", "nll", ".4f", 1),
-    ("KS %", "ks", ".2f", 100),
-    ("ECE %", "ece", ".2f", 100),
-    ("Brier", "brier", ".5f", 1),
-    ("accuracy %", "accuracy", ".2f", 100),
-)
+_COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What every method made of the test rows: scorecards and calibrators by name, in the order they were fitted.
+    """The fitted methods and their scores, by name and in the order of the fits. It prints as a table.
 
-    `notes` are the warnings of each fit, `failed` the methods that could not be fitted, with the reason; `seconds` are
-    those of the fits.
+    Attributes
+    ----------
+    test
+        The test rows.
+    calibrators
+        The fitted calibrators.
+    scorecards
+        The scores on the test rows; the first is "uncalibrated".
+    failed
+        The methods that could not be fitted, with the reason.
     """
 
     test: Predictions
     calibrators: dict[str, Calibrator]
     scorecards: dict[str, Scorecard]
-    seconds: dict[str, float]
-    notes: dict[str, list[str]]
     failed: dict[str, str]
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The duration of each fit."""
+        return {name: fitted.diagnostics_.seconds for name, fitted in self.calibrators.items()}
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """The warnings of each fit that had any."""
+        notes = {name: list(fitted.diagnostics_.notes) for name, fitted in self.calibrators.items()}
+        return {name: each for name, each in notes.items() if each}
+
     def logits(self, method: str) -> Array:
-        """Return the test rows' logits as a method calibrates them, or as they came."""
+        """Return the test logits as calibrated by a method, or unchanged for "uncalibrated"."""
         if method == UNCALIBRATED:
             return self.test.logits
         if method in self.failed:
@@ -67,17 +71,9 @@ class Comparison:
         n_resamples: int = 1000,
         random_state: int = 0,
     ) -> PairedDifferences:
-        """Return how every two methods differ on the same test rows, with paired bootstrap intervals and sentences."""
-        logits = {name: self.logits(name) for name in self.scorecards}
-        return paired_differences_from_logits(
-            logits,
-            self.test.labels,
-            self.test.weights,
-            self.test.groups,
-            metrics,
-            n_resamples=n_resamples,
-            random_state=random_state,
-        )
+        """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
+        methods = {name: self.test.with_logits(self.logits(name)) for name in self.scorecards}
+        return paired_differences(methods, metrics=metrics, n_resamples=n_resamples, random_state=random_state)
 
     def to_html(
         self,
@@ -89,59 +85,58 @@ class Comparison:
         title: str | None = None,
         force: bool = False,
     ) -> None:
-        """Write one HTML file that needs nothing else; with the calibration rows it also looks for shift."""
-        from glayers.report.html import write_report  # jinja2 only when somebody wants a page
+        """Write the HTML report, one file that needs no other.
 
-        write_report(
-            self,
-            path,
-            calibration=calibration,
-            n_resamples=n_resamples,
-            random_state=random_state,
-            title=title,
-            force=force,
-        )
+        Parameters
+        ----------
+        path
+            Where to write it.
+        calibration
+            The calibration rows; with them the report also looks for shift between the two parts.
+        n_resamples, random_state
+            The number of bootstrap resamples and their seed.
+        title
+            The title of the page.
+        force
+            Whether to replace a file that already exists.
+        """
+        from glayers.report.html import write_report  # jinja2 is imported only for a report
+
+        settings: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
+        write_report(self, path, calibration=calibration, title=title, force=force, **settings)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """Return every number by method and metric, as JSON would have them."""
-        return {
-            name: card.to_dict() | {"seconds": self.seconds.get(name, 0.0)} for name, card in self.scorecards.items()
-        }
+        """Return every number by method and metric, ready for JSON."""
+        seconds = {UNCALIBRATED: 0.0, **self.seconds}
+        return {name: card.to_dict() | {"seconds": seconds[name]} for name, card in self.scorecards.items()}
 
     def to_markdown(self) -> str:
-        """Return a Markdown table, one method a line, with what there is to say below it."""
-        headings = ["method", *(heading for heading, *_ in _COLUMNS), "seconds"]
-        lines = [markdown_line(headings), "|---|" + "---:|" * (len(headings) - 1)]
-        lines += [markdown_line(cells) for cells in self._cells()]
-        return "\n".join(lines + self._remarks_below())
+        """Return a Markdown table with one line per method, and the remarks below it."""
+        heading, *lines = self._cells("method")
+        rule = "|---|" + "---:|" * (len(heading) - 1)
+        return "\n".join([markdown_line(heading), rule, *map(markdown_line, lines), *self._remarks_below()])
 
     def __str__(self) -> str:
-        lines = [["", *(heading for heading, *_ in _COLUMNS), "seconds"], *self._cells()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = [
-            "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(pairs))
-            for pairs in (list(zip(line, widths, strict=True)) for line in lines)
-        ]
+        lines = self._cells("")
+        first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
+        table = ["  ".join([line[0].ljust(first), *map(str.rjust, line[1:], others)]) for line in lines]
         return "\n".join(table + self._remarks_below())
 
-    def _cells(self) -> list[list[str]]:
-        return [
-            [
-                name,
-                *(f"{times * getattr(card, field):{form}}" for _, field, form, times in _COLUMNS),
-                f"{self.seconds[name]:.2f}" if name in self.seconds else "-",
-            ]
-            for name, card in self.scorecards.items()
-        ]
-
     def remarks(self) -> list[str]:
-        """Return the notes of each fit and the reason of each failure, one line each."""
+        """Return the warnings of each fit and the reason of each failure, one line each."""
         notes = [f"{name}: {note}" for name, notes in self.notes.items() for note in notes]
         return notes + [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
 
     def _remarks_below(self) -> list[str]:
-        remarks = self.remarks()
-        return ["", *remarks] if remarks else []
+        return ["", *remarks] if (remarks := self.remarks()) else []
+
+    def _cells(self, corner: str) -> list[list[str]]:
+        seconds = {UNCALIBRATED: "-"} | {name: f"{value:.2f}" for name, value in self.seconds.items()}
+        lines = [
+            [name, *(METRICS[column].format(card[column]) for column in _COLUMNS), seconds[name]]
+            for name, card in self.scorecards.items()
+        ]
+        return [[corner, *(METRICS[column].short_label for column in _COLUMNS), "seconds"], *lines]
 
 
 def compare(
@@ -152,75 +147,44 @@ def compare(
     random_state: int = 0,
     progress: bool | None = None,
 ) -> Comparison:
-    """Fit methods on the calibration rows and score them on the test rows, beside the uncalibrated.
+    """Fit methods on the calibration rows and score them on the test rows, beside no calibration.
 
-    `methods` are names of `CALIBRATORS`, which get this `random_state` where they take one, or unfitted calibrators
-    by names of your own, which are fitted as they are.
+    Parameters
+    ----------
+    calibration, test
+        The rows to fit on and the rows to score, with the same classes.
+    methods
+        Names from `CALIBRATORS`, or unfitted calibrators by names of your own, which are fitted as they are.
+    random_state
+        The seed of the methods given by name.
+    progress
+        Whether to show a progress bar; None shows it at a terminal.
 
+    Returns
+    -------
+    Comparison
+        A method that cannot be fitted is listed under `failed`; the others are still compared.
+
+    Examples
+    --------
     >>> from glayers.datasets import load_fashion_mnist
     >>> found = compare(*load_fashion_mnist(), methods=["temperature"])
-    >>> found.scorecards["temperature"].nll < found.scorecards["uncalibrated"].nll
+    >>> found.scorecards["temperature"]["nll"] < found.scorecards["uncalibrated"]["nll"]
     True
     """
-    for name, part in (("calibration", calibration), ("test", test)):
-        if not isinstance(part, Predictions):
-            raise BadPredictions(
-                f"{name} must be Predictions, as Predictions(logits, labels) or read_predictions(path) makes them; "
-                f"got {_described(part)}"
-            )
-    _check_alike(calibration, test)
+    _check_parts(calibration, test)
     chosen = _calibrators(methods, whole_number(random_state, "random_state", least=0, most=2**32 - 1))
-    cards = {UNCALIBRATED: score_checked_logits(test.logits, test.labels, test.weights)}
-    result = Comparison(test, {}, cards, {}, {}, {})
-    shown = sys.stderr.isatty() if progress is None else progress
-    with progress_bar(shown, "comparing methods", len(chosen)) as advance:
+    result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {})
+    with progress_bar(progress, "comparing methods", len(chosen)) as advance:
         for name, calibrator in chosen.items():
-            _try(name, calibrator, calibration, result)
+            try:
+                result.calibrators[name] = calibrator._learn(calibration)
+            except (GlayersError, ModuleNotFoundError) as problem:
+                result.failed[name] = str(problem)
+            else:
+                result.scorecards[name] = scorecard(test.with_logits(result.logits(name)))
             advance()
     return result
-
-
-def _try(name: str, calibrator: Calibrator, calibration: Predictions, result: Comparison) -> None:
-    began = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", GlayersWarning)
-        try:
-            calibrator.fit_predictions(calibration)
-        except (GlayersError, ModuleNotFoundError) as problem:
-            result.failed[name] = str(problem)
-            return
-    result.seconds[name] = time.perf_counter() - began
-    said = []
-    for warning in caught:
-        if issubclass(warning.category, GlayersWarning):
-            said.append(str(warning.message))
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    if said:
-        result.notes[name] = list(dict.fromkeys(said))
-    result.calibrators[name] = calibrator
-    calibrated = calibrator.transform(result.test.logits)
-    result.scorecards[name] = score_checked_logits(calibrated, result.test.labels, result.test.weights)
-
-
-def _calibrators(methods: Iterable[str] | Mapping[str, Calibrator], random_state: int) -> dict[str, Calibrator]:
-    if isinstance(methods, Mapping):
-        return _checked_calibrators(methods)
-    if isinstance(methods, str):
-        raise GlayersError(f"methods must be a list of names, such as [{methods!r}]")
-    if not isinstance(methods, Iterable):
-        raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {_described(methods)}")
-    made: dict[str, Any] = {}
-    for name in methods:
-        if not isinstance(name, str):
-            raise GlayersError(
-                f"methods must be names, such as 'temperature'; got {_described(name)}. Calibrators of your own go "
-                f"by names of your own: {{'mine': TemperatureScaling()}}"
-            )
-        if name not in CALIBRATORS:
-            raise GlayersError(f"unknown method {name!r}; known are {', '.join(CALIBRATORS)}")
-        made[name] = unfitted(name, random_state=random_state, progress=False)  # `compare` has one bar for all
-    return made
 
 
 def unfitted(name: str, **settings: Any) -> Calibrator:
@@ -233,23 +197,30 @@ def unfitted(name: str, **settings: Any) -> Calibrator:
     return made.set_params(**{key: value for key, value in settings.items() if key in made.get_params()})
 
 
-def _checked_calibrators(methods: Mapping[Any, Any]) -> dict[str, Calibrator]:
-    """Return calibrators under names of the caller's own, each of which can be fitted without undoing another's fit."""
-    if UNCALIBRATED in methods:
-        raise GlayersError(f"no method may be called {UNCALIBRATED!r}: that is what all are compared with")
-    named: dict[int, str] = {}
+def _calibrators(methods: Any, random_state: int) -> dict[str, Calibrator]:
+    """Return unfitted calibrators by name, each an object of its own."""
+    if isinstance(methods, str) or not isinstance(methods, Iterable):
+        raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {_described(methods)}")
+    if not isinstance(methods, Mapping):
+        names = list(methods)
+        for name in names:
+            if not isinstance(name, str) or name not in CALIBRATORS:
+                raise GlayersError(
+                    f"unknown method {_described(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
+                    f"own into a dict: {{'mine': TemperatureScaling()}}"
+                )
+        return {name: unfitted(name, random_state=random_state, progress=False) for name in names}
     for name, calibrator in methods.items():
-        if not isinstance(name, str):
-            raise GlayersError(f"names of methods must be text; got {_described(name)}")
+        if not isinstance(name, str) or name == UNCALIBRATED:
+            raise GlayersError(f"the name of a method must be text other than {UNCALIBRATED!r}; got {_described(name)}")
         if not isinstance(calibrator, Calibrator):
-            way_out = ": call it, and pass what it makes" if callable(calibrator) else ", such as TemperatureScaling()"
-            raise GlayersError(f"{name!r} must be a calibrator; got {_described(calibrator)}{way_out}")
-        if id(calibrator) in named:
+            raise GlayersError(f"{name!r} must be a calibrator, such as VectorScaling(); got {_described(calibrator)}")
+        same = [other for other, each in methods.items() if each is calibrator]
+        if len(same) > 1:
             raise GlayersError(
-                f"{named[id(calibrator)]!r} and {name!r} are one and the same calibrator, and its second fit would "
-                f"undo the first: pass a copy, sklearn.base.clone(calibrator)"
+                f"{' and '.join(map(repr, same))} are the same object, so the second fit would overwrite the first; "
+                f"pass copies: sklearn.base.clone(calibrator)"
             )
-        named[id(calibrator)] = name
     return dict(methods)
 
 
@@ -259,18 +230,21 @@ def _described(value: object) -> str:
     return f"{type(value).__name__} {' '.join(repr(value).split()):.60}"
 
 
-def _check_alike(calibration: Predictions, test: Predictions) -> None:
+def _check_parts(calibration: Any, test: Any) -> None:
+    for name, part in (("calibration", calibration), ("test", test)):
+        if not isinstance(part, Predictions):
+            raise BadPredictions(
+                f"{name} must be Predictions, from Predictions(logits, labels) or read_predictions(path); got "
+                f"{_described(part)}"
+            )
     widths = calibration.logits.shape[1], test.logits.shape[1]
     if widths[0] != widths[1]:
         raise BadPredictions(
-            f"calibration rows have {widths[0]} logits, test rows {widths[1]}: they must be one model's"
+            f"calibration rows have {widths[0]} logits, test rows {widths[1]}; they must come from the same model"
         )
     if None not in (calibration.class_names, test.class_names) and calibration.class_names != test.class_names:
         raise BadPredictions("calibration and test rows have different class names, or the same in another order")
     same = np.array_equal(calibration.logits, test.logits) and np.array_equal(calibration.labels, test.labels)
     if same or np.shares_memory(calibration.logits, test.logits):
-        warnings.warn(
-            "calibration and test rows are the same: scores on the rows of the fit are too optimistic",
-            GlayersWarning,
-            stacklevel=3,
-        )
+        message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
+        warnings.warn(message, GlayersWarning, stacklevel=3)

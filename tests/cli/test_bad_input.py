@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import glayers.cli.score as score_module
-from glayers import GlayersWarning
-from glayers.metrics import old as metrics
+from glayers import GlayersWarning, metrics
 from tests.cli.running import complaint, run
 
 
@@ -61,16 +60,16 @@ def test_a_bug_is_one_line_with_a_status_of_its_own(folder: Path, monkeypatch: p
     def broken(*_: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr(score_module, "read_parts", broken)
+    monkeypatch.setattr(score_module, "read_any", broken)
     line = complaint(run("score", "test.npz"), status=70)
     assert "this is a bug in glayers: KeyError: 'lost'; please report it with what --debug shows" in line
 
 
 def test_memory_that_runs_out_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def greedy(*_: object) -> None:
+    def greedy(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(score_module, "score_predictions", greedy)
+    monkeypatch.setattr(score_module, "scorecard", greedy)
     assert "not enough memory" in complaint(run("score", "test.npz"))
 
 
@@ -91,7 +90,7 @@ def test_a_pipe_that_holds_no_predictions_is_one_line(folder: Path, piped: bytes
 
 def test_json_of_which_nobody_knows_what_is_meant_is_one_line(folder: Path) -> None:
     twice = b'{"logits": [[1, 0], [0, 2]], "labels": [0, 1], "logits": [[5, 0], [0, 7]]}'
-    assert "holds the key 'logits' twice; leave one of them out" in complaint(run("score", "-", piped=twice))
+    assert "holds the key 'logits' twice; remove one of them" in complaint(run("score", "-", piped=twice))
     deep = b'{"logits": ' + 100_000 * b"[" + 100_000 * b"]" + b"}"
     assert "cannot be read" in complaint(run("score", "-", piped=deep))
     far = b'{"logits": [[1e400, 0], [0, 2]], "labels": [0, 1]}'
@@ -104,12 +103,12 @@ def test_a_byte_order_mark_hides_no_json(folder: Path) -> None:
 
 
 def test_only_our_own_warnings_become_notes_and_each_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def score(*_: object) -> metrics.Scorecard:
+    def score(*_: object, **__: object) -> metrics.Scorecard:
         warnings.warn("ours", GlayersWarning, stacklevel=1)
         warnings.warn("not ours", FutureWarning, stacklevel=1)
         return metrics.scorecard([[0.5, 0.5]], [0])
 
-    monkeypatch.setattr(score_module, "score_predictions", score)
+    monkeypatch.setattr(score_module, "scorecard", score)
     with pytest.warns(FutureWarning, match="not ours"):
         done = run("score", "both.npz")
     assert done.exit_code == 0

@@ -12,8 +12,8 @@ import pytest
 
 import glayers
 from glayers import CALIBRATORS, read_predictions
+from glayers.calibrators import METHODS
 from glayers.cli.arguments import method_names
-from glayers.cli.method_notes import METHODS
 from glayers.datasets import CalibrationAndTest, load_fashion_mnist
 from tests.cli.running import complaint, run, usage_error
 
@@ -32,14 +32,14 @@ def test_the_numbers_are_those_of_compare(folder: Path) -> None:
     found = json.loads(run("compare", "both.npz", "--methods", "temperature", "--json").stdout)["methods"]
     parts = glayers.read_parts("both.npz")
     card = glayers.compare(parts["calibration"], parts["test"], ["temperature"]).scorecards["temperature"]
-    assert found["temperature"]["nll"] == card.nll
+    assert found["temperature"]["nll"] == card["nll"]
 
 
 def test_the_table_has_a_line_a_method_and_a_verdict_before_and_after(folder: Path) -> None:
     lines = run("compare", "both.npz", "--methods", "temperature, vector").stdout.splitlines()
     assert lines[0] == "150 test rows of both.npz, fitted on 90 others"
     assert [line.split()[0] for line in lines[2:5]] == ["uncalibrated", "temperature", "vector"]
-    assert sum(line.startswith("uncalibrated: overconfident: says") for line in lines) == 1
+    assert sum(line.startswith("uncalibrated: overconfident: mean confidence") for line in lines) == 1
 
 
 def test_a_file_without_two_parts_asks_for_the_other(folder: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_quiet_comparison_has_no_notes(folder: Path) -> None:
 
 def test_a_list_without_a_method_is_a_usage_error(folder: Path) -> None:
     for nothing in ("", " , "):
-        assert "names no method" in usage_error(run("compare", "both.npz", "--methods", nothing))
+        assert "no method is named" in usage_error(run("compare", "both.npz", "--methods", nothing))
 
 
 def test_a_method_that_is_misspelt_is_found_before_anything_is_fitted(folder: Path) -> None:
@@ -97,7 +97,7 @@ def test_every_method_is_listed_with_what_it_is(folder: Path) -> None:
     assert list(METHODS) == list(CALIBRATORS)
     lines = run("methods").stdout.splitlines()
     assert [line.split()[0] for line in lines[1 : 1 + len(METHODS)]] == list(METHODS)  # one line each, at 80 columns
-    assert json.loads(run("methods", "--json").stdout)["temperature"]["torch"] == "no"
+    assert json.loads(run("methods", "--json").stdout)["temperature"]["keeps"] == "ranking"
 
 
 def test_what_is_said_to_need_torch_does_and_nothing_else() -> None:
@@ -119,7 +119,7 @@ def test_what_is_said_to_need_torch_does_and_nothing_else() -> None:
         "        print(name)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [name for name, note in METHODS.items() if note.torch == "yes"]
+    assert done.stdout.split() == [name for name, note in METHODS.items() if note.torch == "required"]
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_the_demo_without_torch_leaves_out_what_needs_it_and_says_so(
     assert 'pip install "glayers[fit]"' in done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == ["uncalibrated", "temperature"]
     assert f"wrote {folder / 'report.html'}: open it in a browser" in done.stdout
-    assert "which is not installed" in run("methods").stdout
+    assert "(not installed: pip install" in run("methods").stdout
 
 
 @pytest.mark.usefixtures("small_sample", "quick_pages")

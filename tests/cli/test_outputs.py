@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import typer
 
+import glayers
 from glayers import Predictions, TemperatureScaling
-from glayers.cli.arguments import PIPE, source, write_to_pipe
+from glayers.cli.arguments import PIPE, read_wanted, write_to_pipe
 from glayers.cli.runtime import waiting_for
 from glayers.errors import BadFile
 from tests.cli.running import complaint, leftovers, run, usage_error
@@ -131,4 +132,4 @@ def test_who_waits_sees_it_only_at_a_terminal_and_unless_it_is_quiet(
 def test_a_pipe_that_is_closed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(BadFile, match="standard input is closed"):
-        source(PIPE)
+        read_wanted(glayers.read_parts, PIPE)

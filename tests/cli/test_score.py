@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glayers.metrics import old as metrics
+from glayers import Predictions, metrics
 from tests.cli.conftest import overconfident
 from tests.cli.running import run
 
@@ -15,8 +15,8 @@ def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
     lines = run("score", "both.npz").stdout.splitlines()
     assert lines[0] == "both.npz"
     assert lines[1].split() == ["calibration", "test"]
-    assert any(line.startswith("test: overconfident: says") for line in lines)
-    assert any(line.startswith("test: KS ") and "more than chance explains (p < 0.0001" in line for line in lines)
+    assert any(line.startswith("test: overconfident: mean confidence") for line in lines)
+    assert any(line.startswith("test: KS ") and "is significant (p < 0.0001" in line for line in lines)
 
 
 def test_json_is_the_scorecard_and_the_test(folder: Path) -> None:
@@ -24,7 +24,7 @@ def test_json_is_the_scorecard_and_the_test(folder: Path) -> None:
     assert list(found) == ["test"]
     tested = found["test"].pop("ks_test")
     logits, labels = overconfident(150, 1)
-    assert found["test"] == pytest.approx(metrics.scorecard_from_logits(logits, labels).to_dict())
+    assert found["test"] == pytest.approx(metrics.scorecard(Predictions(logits, labels)).to_dict())
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     assert tested["p_value"] == pytest.approx(
         metrics.ks_test(powers / powers.sum(axis=1, keepdims=True), labels).p_value
@@ -43,7 +43,7 @@ def test_intervals_contain_their_values(folder: Path) -> None:
     assert found["intervals"]["accuracy"]["low"] < found["accuracy"] < found["intervals"]["accuracy"]["high"]
     printed = run("score", "test.npz", "--intervals", "--resamples", 50).stdout
     assert "95 % interval" in printed
-    assert "* not to be trusted" in printed
+    assert "* unreliable" in printed
 
 
 def test_the_seed_chooses_the_resamples(folder: Path) -> None:
@@ -57,8 +57,8 @@ def test_weights_and_groups_in_the_file_count(folder: Path) -> None:
     logits, labels, weights = rng.normal(size=(50, 3)), rng.integers(0, 3, 50), rng.integers(0, 5, 50)
     np.savez("w.npz", logits=logits, labels=labels, weights=weights, groups=np.arange(50) // 5)
     card = json.loads(run("score", "w.npz", "--json").stdout)["all"]
-    assert card["accuracy"] == pytest.approx(metrics.scorecard_from_logits(logits, labels, weights).accuracy)
-    assert card["accuracy"] != metrics.scorecard_from_logits(logits, labels).accuracy
+    assert card["accuracy"] == pytest.approx(metrics.accuracy(Predictions(logits, labels, weights)))
+    assert card["accuracy"] != metrics.accuracy(Predictions(logits, labels))
     assert 0 < card["ks_test"]["p_value"] <= 1
 
 

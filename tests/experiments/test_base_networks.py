@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
-from glayers import BadFile
-from glayers.metrics import old as metrics
+from glayers import BadFile, metrics
 
 ROOT = Path(__file__).parents[2]
 CIFAR10, FASHION_MNIST = DATASETS["CIFAR-10"], DATASETS["Fashion-MNIST"]
@@ -241,7 +240,7 @@ def test_classes_that_are_easy_to_tell_are_learned_and_captured(tmp_path: Path, 
     assert metrics.accuracy(first.probabilities(), first.labels) < 0.8
     # What is stored is what was measured, up to rounding: at most 1/64 in a logit, and far less in the mean loss.
     stored = network.checkpoints["7"].calibration
-    assert metrics.nll_from_logits(stored.logits, stored.labels) == pytest.approx(losses[-1], abs=2e-3)
+    assert metrics.nll(stored) == pytest.approx(losses[-1], abs=2e-3)
 
 
 @pytest.mark.slow

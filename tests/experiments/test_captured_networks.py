@@ -15,8 +15,7 @@ from experiments.networks.training import Recipe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glayers import BadFile
-from glayers.metrics import old as metrics
+from glayers import BadFile, Predictions, metrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +42,7 @@ def test_rounding_moves_the_loss_by_less_than_a_thousandth(sharpness: float) -> 
     labels = (logits / 1.5 + rng.gumbel(size=logits.shape)).argmax(axis=1)  # overconfident by half
     stored = rounded(logits).astype(np.float32) / STEPS
     assert np.abs(stored - logits).max() <= 0.5 / STEPS
-    assert metrics.nll_from_logits(stored, labels) == pytest.approx(metrics.nll_from_logits(logits, labels), abs=1e-3)
+    assert metrics.nll(Predictions(stored, labels)) == pytest.approx(metrics.nll(Predictions(logits, labels)), abs=1e-3)
 
 
 @pytest.mark.parametrize("value", [1_024.0, -np.inf, np.nan])
@@ -86,7 +85,7 @@ def test_kept_logits_have_the_loss_that_was_measured_in_training(networks: dict[
     for network in networks.values():
         for epoch, (calibration, _) in network.checkpoints.items():
             measured = network.about["epochs"][int(epoch) - 1]["calibration_nll"]
-            assert metrics.nll_from_logits(calibration.logits, calibration.labels) == pytest.approx(measured, abs=1e-3)
+            assert metrics.nll(calibration) == pytest.approx(measured, abs=1e-3)
 
 
 def test_the_page_beside_the_logits_is_made_of_them(networks: dict[str, Network]) -> None:

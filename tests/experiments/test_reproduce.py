@@ -14,8 +14,7 @@ from experiments.reproduction.command import fits_of, main
 from experiments.reproduction.methods import METHODS, METRICS, OURS, Found, odir
 from experiments.reproduction.tables import as_markdown
 
-from glayers import Calibrator, DirichletCalibration, GLayers, GlayersWarning, Predictions, TemperatureScaling
-from glayers.metrics import old as metrics
+from glayers import Calibrator, DirichletCalibration, GLayers, GlayersWarning, Predictions, TemperatureScaling, metrics
 from tests.strategies import Numbers
 
 ROOT = Path(__file__).parents[2]
@@ -53,11 +52,11 @@ def test_a_published_pickle_gives_the_numbers_of_the_library(tmp_path: Path, res
     odds = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     p, y = odds / odds.sum(axis=1, keepdims=True), labels[:, 0]
     assert (cell["calibration_rows"], cell["test_rows"]) == ("300", "400")
-    assert float(cell["ks_top1_percent"]) == pytest.approx(100 * metrics.ks_error(p, y), abs=1e-3)
+    assert float(cell["ks_top1_percent"]) == pytest.approx(100 * metrics.ks(p, y), abs=1e-3)
     assert float(cell["accuracy_percent"]) == pytest.approx(100 * np.mean(p.argmax(axis=1) == y), abs=1e-3)
     # Mean over rows and classes, as the paper has it.
     assert float(cell["brier_x100"]) == pytest.approx(100 * np.mean((p - np.eye(10)[y]) ** 2), abs=1e-3)
-    nine = [100 * metrics.ks_error(p, y, rank=rank) for rank in range(1, 10)]
+    nine = [100 * metrics.ks(p, y, event=metrics.rank(rank)) for rank in range(1, 10)]
     assert float(cell["ks_mean_top10_percent"]) == pytest.approx(np.mean(nine), abs=1e-3)
 
 

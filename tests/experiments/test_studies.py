@@ -23,9 +23,8 @@ from experiments.studies.sizes import Sizes, n_weights
 from experiments.studies.starts import Starts
 from experiments.studies.study import Study, run, write_tables
 
-from glayers import CALIBRATORS, BadPredictions, Predictions, TemperatureScaling
+from glayers import CALIBRATORS, BadPredictions, Predictions, TemperatureScaling, metrics
 from glayers.datasets import CalibrationAndTest
-from glayers.metrics import old as metrics
 from tests.strategies import Numbers
 
 ROOT = Path(__file__).parents[2]
@@ -154,7 +153,7 @@ def test_networks_has_the_numbers_of_the_library_within_their_intervals(made: Pa
     p = TemperatureScaling().fit(after.calibration.logits, after.calibration.labels).predict_proba(after.test.logits)
     (line,) = where(lines_of(made, "networks"), network="cifar10_residual", checkpoint="3", method="temperature")
     assert float(line["nll"]) == pytest.approx(metrics.nll(p, after.test.labels), abs=1e-5)
-    assert float(line["ks"]) == pytest.approx(100 * metrics.ks_error(p, after.test.labels), abs=1e-4)
+    assert float(line["ks"]) == pytest.approx(100 * metrics.ks(p, after.test.labels), abs=1e-4)
     assert float(line["ks_p_value"]) == pytest.approx(metrics.ks_test(p, after.test.labels).p_value, abs=1e-4)
     for name in ("nll", "brier", "accuracy"):  # a KS error within chance has no interval worth its name
         assert float(line[f"{name}_low"]) <= float(line[name]) <= float(line[f"{name}_high"])

@@ -5,31 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glayers.cli.arguments import (
-    PIPE,
-    PREDICTIONS,
-    AsJson,
-    Calibration,
-    Force,
-    Labels,
-    Method,
-    Output,
-    Part,
-    Quiet,
-    Seed,
-    name_of,
-    read_part,
-    source,
-    write_to_pipe,
-)
-from glayers.cli.runtime import FLAG, page, show, show_json, suitable_threads, title, verb, waiting_for
-from glayers.errors import BadFile, BadPredictions
+from glayers.cli import arguments as arg
+from glayers.cli.runtime import page, show, show_json, suitable_threads, title, verb, waiting_for
+from glayers.errors import BadPredictions
+from glayers.predictions import read_parts
 from glayers.predictions.contents import Contents, RowsToCalibrate, listed
 from glayers.predictions.formats import WRITERS, read_rows, to_bytes
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
 
+_METHOD = "One of `glayers methods`."
+_FORMAT = "npz, csv, tsv, parquet or json; by default the ending of OUT decides, and a pipe gets csv."
+_FORMATS = [ending[1:] for ending in WRITERS]
 _TEXT = {".csv", ".tsv", ".json"}
 
 
@@ -39,15 +27,17 @@ _TEXT = {".csv", ".tsv", ".json"}
     "glayers fit logits.npy --labels labels.npy -o model.safetensors --json",
 )
 def fit(
-    calibration: Calibration,
+    calibration: arg.Calibration,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="Where to write the calibrator.")],
-    method: Method = "auto",
-    labels: Labels = None,
-    part: Part = None,
-    seed: Seed = 0,
-    force: Force = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    method: Annotated[
+        str, typer.Option("--method", "-m", metavar="NAME", autocompletion=arg.complete_methods, help=_METHOD)
+    ] = "auto",
+    labels: arg.Labels = None,
+    part: arg.Part = None,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
 ) -> None:
     """Fit a calibrator on held-out predictions and write it to a file.
 
@@ -56,9 +46,10 @@ def fit(
     from glayers.calibrators import AutoCalibrator
     from glayers.comparison import unfitted
 
-    target = Output(output, force, (calibration, labels))
+    (method,) = arg.method_names(method)
+    target = arg.Output(output, force, (calibration, labels))
     target.check()
-    rows = read_part(calibration, labels, part, "calibration")
+    rows = arg.only_or("calibration", arg.read_wanted(read_parts, calibration, labels, part))
     calibrator = unfitted(method, random_state=seed, progress=False if quiet else None)
     has_a_bar = "progress" in calibrator.get_params()
     with suitable_threads([method], rows), waiting_for(f"fitting {method} on {len(rows):,} rows", quiet or has_a_bar):
@@ -72,7 +63,9 @@ def fit(
         show_json({**found, "diagnostics": facts.to_dict(), "selection": selection and selection.to_dict()})
     elif not quiet:
         show(
-            title(f"{method}, fitted on {facts.rows:,} rows of {rows.n_classes:,} classes from {name_of(calibration)}"),
+            title(
+                f"{method}, fitted on {facts.rows:,} rows of {rows.n_classes:,} classes from {arg.name_of(calibration)}"
+            ),
             f"learned {facts.n_parameters:,} parameter{'s'[: facts.n_parameters != 1]} in {facts.seconds:.2g} s; "
             f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
             *([] if selection is None else [page(selection.to_markdown())]),
@@ -86,28 +79,20 @@ def fit(
     "cat new.csv | glayers apply model.safetensors - -o - --format json",
 )
 def apply(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", readable=False, help="A file from `glayers fit`.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help=f"{PREDICTIONS} Labels may be missing.")],
+    model: Annotated[Path, arg.file_argument("MODEL", "A file from `glayers fit`.")],
+    file: Annotated[Path, arg.file_argument("FILE", f"{arg.PREDICTIONS} Labels may be missing.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="OUT", help="Where to write: .npz, .csv, .tsv, .parquet, .json, or -."),
+        typer.Option("--output", "-o", metavar="OUT", help="Where to write: .npz, .csv, .tsv, .parquet, .json or -"),
     ],
     file_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            autocompletion=lambda: [each[1:] for each in WRITERS],
-            help="npz, csv, tsv, parquet or json; by default the ending of OUT decides, and a pipe gets csv.",
-        ),
+        str | None, typer.Option("--format", metavar="NAME", autocompletion=lambda: _FORMATS, help=_FORMAT)
     ] = None,
-    logits: Annotated[
-        bool, typer.Option("--logits", metavar=FLAG, help="Write calibrated logits instead of probabilities.")
-    ] = False,
-    labels: Labels = None,
-    part: Part = None,
-    force: Force = False,
-    quiet: Quiet = False,
+    logits: Annotated[bool, arg.flag("--logits", text="Write calibrated logits instead of probabilities.")] = False,
+    labels: arg.Labels = None,
+    part: arg.Part = None,
+    force: arg.Force = False,
+    quiet: arg.Quiet = False,
 ) -> None:
     """Calibrate predictions with a fitted calibrator and write the probabilities.
 
@@ -115,25 +100,22 @@ def apply(
     """
     from glayers.calibrators import load
 
-    target = Output(output, force, (model, file, labels))
-    ending = f".{file_format}" if file_format else ".csv" if output == PIPE else output.suffix.lower()
+    target = arg.Output(output, force, (model, file, labels))
+    ending = f".{file_format}" if file_format else ".csv" if output == arg.PIPE else output.suffix.lower()
     if ending not in WRITERS:
         raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}, or --format")
-    if output != PIPE:
+    if output != arg.PIPE:
         target.check()
     calibrator = load(model)
-    parts = read_rows(source(file), labels)
-    if part is not None and part not in parts:
-        raise BadFile(f"{name_of(file)}: has no part {part!r}; its parts are {listed(parts)}")
-    wanted = parts if part is None else {part: parts[part]}
-    data = to_bytes({name: _calibrated(calibrator, rows, logits) for name, rows in wanted.items()}, ending)
-    if output == PIPE:
-        write_to_pipe(data, text=ending in _TEXT)
+    parts = arg.read_wanted(read_rows, file, labels, part)
+    data = to_bytes({name: _calibrated(calibrator, rows, logits) for name, rows in parts.items()}, ending)
+    if output == arg.PIPE:
+        arg.write_to_pipe(data, text=ending in _TEXT)
         return
     target.write(data)
     if not quiet:
-        count = sum(len(rows.predictions) for rows in wanted.values())
-        show(f"calibrated {count:,} rows of {name_of(file)} with {name_of(model)}; wrote {output}")
+        count = sum(len(rows.predictions) for rows in parts.values())
+        show(f"calibrated {count:,} rows of {arg.name_of(file)} with {arg.name_of(model)}; wrote {output}")
 
 
 def _calibrated(calibrator: "Calibrator", rows: RowsToCalibrate, logits: bool) -> Contents:

@@ -10,21 +10,10 @@ import numpy as np
 import typer
 
 from glayers.arrays import Array
-from glayers.cli.arguments import (
-    PREDICTIONS,
-    Force,
-    Labels,
-    Output,
-    Part,
-    Quiet,
-    Seed,
-    known_name,
-    name_of,
-    read_part,
-)
-from glayers.cli.runtime import FLAG, one_line, show, verb, waiting_for
+from glayers.cli import arguments as arg
+from glayers.cli.runtime import one_line, show, verb, waiting_for
 from glayers.errors import BadPredictions
-from glayers.predictions import Predictions
+from glayers.predictions import Predictions, read_parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +43,7 @@ _DATED: dict[str, dict[str, Any]] = {
 
 
 def _known_kind(kind: str) -> str:
-    return known_name(kind, KINDS, "figure", "glayers plot --help")
+    return arg.known_name(kind, KINDS, "figure", "glayers plot --help")
 
 
 def _complete_kind(incomplete: str) -> list[tuple[str, str]]:
@@ -79,7 +68,9 @@ def plot(
     ],
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", readable=False, help=f"{PREDICTIONS} The same rows in each, one panel a file."),
+        typer.Argument(
+            metavar="FILE", readable=False, help=f"{arg.PREDICTIONS} One panel per file, all of the same rows."
+        ),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FIGURE", help="Where to draw: .png, .svg or .pdf.")
@@ -98,23 +89,23 @@ def plot(
         int | None, typer.Option("--class", metavar="N", min=0, help="This class against the rest.")
     ] = None,
     bins: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many bins.")] = None,
-    dark: Annotated[bool, typer.Option("--dark", metavar=FLAG, help="Light lines on a dark ground.")] = False,
-    labels: Labels = None,
-    part: Part = None,
-    seed: Seed = 0,
-    force: Force = False,
-    quiet: Quiet = False,
+    dark: Annotated[bool, arg.flag("--dark", text="Light lines on a dark ground.")] = False,
+    labels: arg.Labels = None,
+    part: arg.Part = None,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+    quiet: arg.Quiet = False,
 ) -> None:
     """Draw a figure of predictions, uncalibrated and calibrated side by side.
 
     Of a file with two parts, the part test is drawn.
     """
     models = model or []
-    target = Output(output, force, (*files, *models, labels))
+    target = arg.Output(output, force, (*files, *models, labels))
     if output.suffix.lower() not in _DATED:
         raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
     target.check()
-    first, *others = [read_part(file, labels, part, "test") for file in files]
+    first, *others = [arg.only_or("test", arg.read_wanted(read_parts, file, labels, part)) for file in files]
     _check_same_rows(first, others, files)
     shown = [each.probabilities() for each in (first, *others)] + [_calibrated(each, first) for each in models]
     methods = dict(zip(_names(files, models), shown, strict=True))
@@ -129,13 +120,15 @@ def plot(
 def _check_same_rows(first: Predictions, others: list[Predictions], files: list[Path]) -> None:
     for file, other in zip(files[1:], others, strict=True):
         if not np.array_equal(first.labels, other.labels):
-            raise BadPredictions(f"{name_of(file)} and {name_of(files[0])} have different labels; give the same rows")
+            raise BadPredictions(
+                f"{arg.name_of(file)} and {arg.name_of(files[0])} have different labels; give the same rows"
+            )
 
 
 def _names(files: list[Path], models: list[Path]) -> list[str]:
     """Call each file by its stem, by its whole path where two share one, and by its place where it stands twice."""
     given = [*files, *models]
-    stems = [Path(name_of(file)).stem for file in given]
+    stems = [Path(arg.name_of(file)).stem for file in given]
     if models and len(files) == 1:
         stems[0] = "uncalibrated"
     for names in (stems, list(map(str, given))):

@@ -10,28 +10,33 @@ from importlib.util import find_spec
 from typing import Annotated, NoReturn
 
 import typer
+from rich.table import Table
 
 from glayers import __version__
 from glayers.cli.arguments import AsJson
 from glayers.cli.compare import compare, demo, report
 from glayers.cli.fit import apply, fit
-from glayers.cli.method_notes import METHODS
 from glayers.cli.plot import plot
-from glayers.cli.runtime import FLAG, INTERRUPTED, UNUSABLE, discard_output, show, show_json, show_note, verb
+from glayers.cli.runtime import INTERRUPTED, UNUSABLE, discard_output, show, show_json, show_note, verb
 from glayers.cli.score import score
-from glayers.report.tables import method_table
 
+_DESCRIBED = ("summary", "keeps", "torch", "reference")
 _TERMINATED = 143  # 128 + SIGTERM
 
 
 @verb("glayers methods", "glayers methods --json")
 def methods(as_json: AsJson = False) -> None:
-    """List the methods: what each does, what it cannot do, and whether fitting it needs torch."""
+    """List the methods: what each does, what it never changes, and whether fitting it needs torch."""
+    from glayers.calibrators import METHODS
+
     if as_json:
-        show_json({name: note._asdict() for name, note in METHODS.items()})
+        show_json({name: {key: getattr(each, key) for key in _DESCRIBED} for name, each in METHODS.items()})
         return
-    here = "which is installed" if find_spec("torch") else 'which is not installed: pip install "glayers[fit]"'
-    show(method_table(METHODS), "", f"Some methods need torch to fit, {here}; no method needs it to predict.")
+    table = Table("method", "summary", "keeps", box=None, pad_edge=False, header_style="bold")
+    for name, each in METHODS.items():
+        table.add_row(f"{name} *" if each.torch == "required" else name, each.summary, each.keeps)
+    here = "installed" if find_spec("torch") else 'not installed: pip install "glayers[fit]"'
+    show(table, "", f"* needs torch to fit ({here}). No method needs torch to predict.")
 
 
 app = typer.Typer(
@@ -55,7 +60,7 @@ def _version(wanted: bool) -> None:
 def options(
     version: Annotated[  # its callback does everything
         bool,
-        typer.Option("--version", metavar=FLAG, callback=_version, is_eager=True, help="Print the version and stop."),
+        typer.Option("--version", metavar=" ", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Make a classifier's probabilities true, and prove that they are."""

@@ -25,7 +25,6 @@ from rich.console import Console, RenderableType
 from rich.markdown import Markdown
 from rich.text import Text
 
-from glayers.cli.method_notes import METHODS
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.predictions import Predictions
 
@@ -34,7 +33,6 @@ BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 PIPE_CLOSED = 141  # 128 + SIGPIPE: the reader of our output, such as head, stopped reading
 
-FLAG = " "  # typer would print <bool> beside an option without a value
 _MANY_LOGITS = 1_000_000  # with fewer, threads cost more than they gain, and most on a busy machine
 
 
@@ -47,7 +45,7 @@ class Verb(NamedTuple):
 
 def verb(*examples: str, more: str = "") -> Callable[[Callable[..., None]], Verb]:
     """Turn a function into a verb with examples and `--debug`; its option `quiet`, if any, also silences notes."""
-    debug_option = Annotated[bool, typer.Option("--debug", metavar=FLAG, help="Show the traceback of an error.")]
+    debug_option = Annotated[bool, typer.Option("--debug", metavar=" ", help="Show the traceback of an error.")]
     debug_parameter = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=debug_option)
 
     def decorate(function: Callable[..., None]) -> Verb:
@@ -122,6 +120,8 @@ def suitable_threads(methods: Iterable[str], *parts: Predictions) -> Iterator[No
         yield
         return
     from threadpoolctl import threadpool_limits
+
+    from glayers.calibrators import METHODS
 
     if find_spec("torch") is not None and any(METHODS[name].torch != "no" for name in methods):
         import_module("torch")  # only the thread pools of loaded libraries can be limited

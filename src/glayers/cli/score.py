@@ -1,82 +1,59 @@
 """`score`: predictions with labels -> every metric, its uncertainty, and a verdict in a sentence."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from glayers.cli.arguments import AsJson, Labels, Part, Predicted, Quiet, Seed, name_of, source
-from glayers.cli.runtime import FLAG, show, show_json, title, verb
-from glayers.metrics.old import Intervals, Scorecard, intervals_from_logits, ks_test
-from glayers.metrics.old.scorecard import score_checked_logits
-from glayers.metrics.old.verdicts import CalibrationTest
-from glayers.predictions import Predictions, read_parts, read_predictions
+from glayers.cli import arguments as arg
+from glayers.cli.runtime import show, show_json, title, verb
+from glayers.metrics import CalibrationTest, Intervals, Scorecard, ks_test, scorecard
+from glayers.metrics import intervals as intervals_of
 from glayers.predictions.contents import WHOLE_FILE
-from glayers.report.tables import interval_table, score_table, tested, verdict
+from glayers.predictions.formats import read_any
+from glayers.report.tables import confidence_sentence, interval_table, ks_test_sentence, score_table
 
 
 @verb(
     "glayers score model.npz",
     "glayers score logits.npy --labels labels.npy --json",
     "glayers score test.csv --intervals",
+    "glayers score test.npz --event within-top:2",
     "cat test.csv | glayers score -",
 )
 def score(
-    file: Predicted,
-    labels: Labels = None,
-    part: Part = None,
-    intervals: Annotated[
-        bool, typer.Option("--intervals", metavar=FLAG, help="Add 95 % bootstrap intervals; takes a while.")
-    ] = False,
+    file: Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)],
+    labels: arg.Labels = None,
+    part: arg.Part = None,
+    event: arg.EventName = "top",
+    intervals: Annotated[bool, arg.flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
     resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    seed: arg.Seed = 0,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
 ) -> None:
-    """Print accuracy, proper scores and calibration errors of saved predictions, and test them for calibration."""
-    given = source(file)
-    parts = read_parts(given, labels) if part is None else {part: read_predictions(given, part, labels)}
-    cards = {name: score_predictions(each) for name, each in parts.items()}
-    tests = {name: calibration_test(each) for name, each in parts.items()}
-    found = {name: _intervals(each, resamples, seed, quiet) for name, each in parts.items()} if intervals else {}
+    """Print accuracy, proper scores and calibration errors of saved predictions, and test them for calibration.
+
+    A file may hold confidence and correct in place of predictions and labels.
+    """
+    chosen = arg.event_of(event)
+    parts = arg.read_wanted(read_any, file, labels, part)
+    cards = {name: scorecard(each, event=chosen) for name, each in parts.items()}
+    tests, found = {}, {}
+    for name, each in parts.items():
+        # Rows of one group depend on each other, which only resampling can follow.
+        tests[name] = ks_test(each, event=chosen, method="asymptotic" if each.groups is None else "resampling")
+        if intervals:
+            shown = False if quiet else None
+            found[name] = intervals_of(each, event=chosen, n_resamples=resamples, random_state=seed, progress=shown)
     if as_json:
         show_json({name: _for_json(card, tests[name], found.get(name)) for name, card in cards.items()})
         return
-    show(title(name_of(file)))
-    if found:
-        show(*(table for name, each in found.items() for table in (interval_table(each, name), "")))
-    else:
-        show(score_table(cards), "")
+    show(title(arg.name_of(file)))
+    show(*([interval_table(each, name) for name, each in found.items()] or [score_table(cards)]), "")
     for name, card in cards.items():
         who = "" if name == WHOLE_FILE else f"{name}: "
-        show(f"{who}{verdict(card)}", f"{who}{tested(tests[name])}")
-
-
-def score_predictions(predictions: Predictions) -> Scorecard:
-    """Score rows that were checked when they were read."""
-    return score_checked_logits(predictions.logits, predictions.labels, predictions.weights)
-
-
-def calibration_test(predictions: Predictions) -> CalibrationTest:
-    """Test the confidence of the top class; rows of one group move together, which only resampling can follow."""
-    return ks_test(
-        predictions.probabilities(),
-        predictions.labels,
-        predictions.weights,
-        predictions.groups,
-        method="asymptotic" if predictions.groups is None else "resampling",
-    )
-
-
-def _intervals(predictions: Predictions, resamples: int, seed: int, quiet: bool) -> Intervals:
-    return intervals_from_logits(
-        predictions.logits,
-        predictions.labels,
-        predictions.weights,
-        predictions.groups,
-        n_resamples=resamples,
-        random_state=seed,
-        progress=False if quiet else None,
-    )
+        show(f"{who}{confidence_sentence(card)}", f"{who}{ks_test_sentence(tests[name])}")
 
 
 def _for_json(card: Scorecard, test: CalibrationTest, found: Intervals | None) -> dict[str, Any]:
