@@ -25,6 +25,7 @@ def run_program(*words: object, stdout: int | IO[Any] = subprocess.PIPE) -> subp
 
 FORKING = """
 import json, os, sys
+import glayers.calibrators
 from glayers.cli import main
 for number, words in enumerate(json.loads(sys.argv[2])):
     child = os.fork()

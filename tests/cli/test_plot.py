@@ -32,7 +32,7 @@ def test_the_ending_is_the_format(folder: Path, ending: str) -> None:
 
 
 def test_a_model_stands_beside_the_uncalibrated(folder: Path) -> None:
-    done = run("plot", "ks", "test.npz", "--model", "model.safetensors", "-o", "x.png", "--rank", 2)
+    done = run("plot", "ks", "test.npz", "--model", "model.safetensors", "-o", "x.png", "--event", "rank:2")
     assert done.stdout == "drew uncalibrated, model; wrote x.png\n"
 
 
@@ -61,9 +61,20 @@ def test_a_model_that_is_sure_and_right_and_names_that_are_long_are_drawn(folder
     assert f"<!-- {'a' * 15}… -->" in Path("classes.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("kind", ["reliability", "reliability-corp", "ks", "differences"])
+def test_figures_of_the_top_class_need_confidence_and_correct_only(folder: Path, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("one", "two"):
+        np.savez(f"{name}.npz", confidence=rng.uniform(size=80), correct=rng.integers(0, 2, 80))
+    assert run("plot", kind, "one.npz", "two.npz", "-o", "x.svg").stdout == "drew one, two; wrote x.svg\n"
+    assert "--model needs logits" in complaint(
+        run("plot", kind, "one.npz", "--model", "model.safetensors", "-o", "y.svg")
+    )
+
+
 def test_other_rows_cannot_stand_beside_these(folder: Path) -> None:
     line = complaint(run("plot", "ks", "test.npz", "calibration.npz", "-o", "x.png"))
-    assert "calibration.npz and test.npz have different labels" in line
+    assert "calibration.npz and test.npz hold different rows or labels" in line
 
 
 @pytest.mark.parametrize(
@@ -71,9 +82,12 @@ def test_other_rows_cannot_stand_beside_these(folder: Path) -> None:
     [
         (["plot", "relibility", "test.npz", "-o", "x.png"], "did you mean 'reliability'?"),
         (["plot", "ks", "test.npz", "-o", "x.jpg"], "the ending must be one of .png, .svg, .pdf"),
-        (["plot", "classes", "test.npz", "-o", "x.png", "--rank", "2"], "--rank is not for classes; leave it out"),
+        (
+            ["plot", "classes", "test.npz", "-o", "x.png", "--event", "rank:2"],
+            "--event is not for classes; leave it out",
+        ),
         (["plot", "ks", "test.npz", "-o", "x.png", "--bins", "9"], "--bins is not for ks"),
-        (["plot", "ks", "test.npz", "-o", "x.png", "--rank", "0"], "Invalid value for '--rank'"),
+        (["plot", "ks", "test.npz", "-o", "x.png", "--event", "rank"], "unknown event 'rank'; use top, rank:2"),
     ],
 )
 def test_what_no_figure_takes_is_a_usage_error(folder: Path, words: list[str], said: str) -> None:
@@ -82,7 +96,7 @@ def test_what_no_figure_takes_is_a_usage_error(folder: Path, words: list[str], s
 
 
 def test_what_these_rows_cannot_show_is_one_line(folder: Path) -> None:
-    assert "rank" in complaint(run("plot", "ks", "test.npz", "-o", "x.png", "--rank", 9))
+    assert "rank" in complaint(run("plot", "ks", "test.npz", "-o", "x.png", "--event", "rank:9"))
     assert "2 or more" in complaint(run("plot", "map", "test.npz", "-o", "x.png"))
     assert leftovers(folder) == []
 
@@ -92,7 +106,7 @@ def test_names_are_text_and_never_formulas(folder: Path) -> None:
     names = np.array(["$x^{", "$$", r"\frac", "<b>&"])
     np.savez("$\\frac{1$.npz", logits=logits, labels=labels, class_names=names)
     done = run("plot", "classes", "$\\frac{1$.npz", "test.npz", "-o", "x.svg")
-    assert "have different labels" in complaint(done)
+    assert "hold different rows or labels" in complaint(done)
     done = run("plot", "classes", "$\\frac{1$.npz", "-o", "x.svg")
     assert done.stdout == "drew $\\frac{1$; wrote x.svg\n"
     drawn = Path("x.svg").read_text(encoding="utf-8")  # letters are shapes, their words comments

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glayers import Predictions, metrics
-from tests.cli.conftest import overconfident
-from tests.cli.running import run
+from glayers import Confidences, Predictions, metrics
+from tests.cli.conftest import NAMES, overconfident
+from tests.cli.running import complaint, run, usage_error
 
 
 def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
@@ -76,3 +76,52 @@ def test_a_pipe_is_read_like_the_file(folder: Path, name: str) -> None:
     piped = run("score", "-", *labels, "--json", piped=Path(name).read_bytes())
     assert piped.exit_code == 0
     assert piped.stdout == run("score", name, *labels, "--json").stdout
+
+
+@pytest.fixture
+def confidences(folder: Path) -> Confidences:
+    """The top class of test.npz alone, in a file of two columns."""
+    logits, labels = overconfident(150, 1)
+    bare = metrics.top.confidences(Predictions(logits, labels))
+    lines = [f"{score!r},{int(right)}" for score, right in zip(bare.confidence.tolist(), bare.correct, strict=True)]
+    Path("bare.csv").write_text("\n".join(["confidence,correct", *lines]))
+    return bare
+
+
+def test_confidence_and_correct_are_enough_for_the_metrics_of_the_top_class(confidences: Confidences) -> None:
+    whole, bare = (json.loads(run("score", name, "--json").stdout)["all"] for name in ("test.npz", "bare.csv"))
+    assert {"ks", "ece", "smooth_ece", "accuracy", "confidence"} < set(bare)
+    assert "nll" not in bare
+    assert bare == {name: pytest.approx(whole[name], rel=1e-9) for name in bare}
+    printed = run("score", "bare.csv", "--intervals", "--resamples", 50).stdout
+    assert "95 % interval" in printed
+    assert "overconfident" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "event"),
+    [
+        ("rank:2", metrics.rank(2)),
+        ("within-top:3", metrics.within_top(3)),
+        ("label:owl", metrics.label("owl")),
+        ("label:2", metrics.label(2)),
+        ("one-of:cat,3", metrics.one_of(["cat", 3])),
+    ],
+)
+def test_an_event_is_scored_and_tested_in_place_of_the_top_class(
+    folder: Path, words: str, event: metrics.Event
+) -> None:
+    found = json.loads(run("score", "test.npz", "--event", words, "--json").stdout)["all"]
+    rows = Predictions(*overconfident(150, 1), class_names=NAMES)
+    assert found["ks"] == pytest.approx(metrics.ks(rows, event=event))
+    assert found["ks_test"]["p_value"] == pytest.approx(metrics.ks_test(rows, event=event).p_value)
+
+
+@pytest.mark.parametrize("words", ["rank", "rank:cat", "within-top:2,3", "top:1", "label", "one-of:", "first"])
+def test_an_event_that_cannot_be_parsed_is_a_usage_error(folder: Path, words: str) -> None:
+    assert f"unknown event '{words}'; use top, rank:2" in usage_error(run("score", "test.npz", "--event", words))
+
+
+def test_an_event_that_the_rows_do_not_have_is_one_line(confidences: Confidences) -> None:
+    assert "there is no class 'fox'" in complaint(run("score", "test.npz", "--event", "label:fox"))
+    assert "Confidences hold the score of one event" in complaint(run("score", "bare.csv", "--event", "rank:2"))

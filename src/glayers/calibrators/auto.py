@@ -84,7 +84,7 @@ class AutoCalibrator(Calibrator):
     methods = (
         Method(
             "auto",
-            "Cross-validated mixture of several methods",
+            "Cross-validated mixture of methods",
             keeps="nothing",
             reference="glayers",
             torch="optional",

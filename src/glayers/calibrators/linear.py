@@ -236,7 +236,7 @@ class MatrixScaling(LinearScaling):
     """
 
     methods = (
-        Method("matrix", "Full matrix and intercept, structured penalty", "nothing", "Berta et al., 2025"),
+        Method("matrix", "Full matrix, structured penalty", "nothing", "Berta et al., 2025"),
         Method(
             "matrix-odir",
             "Full matrix and intercept, ODIR penalty",

@@ -157,7 +157,7 @@ class ScalingBinning(TableCalibrator):
     methods = (
         Method(
             "scaling-binning",
-            "Temperature scaling, then top-class bin means",
+            "Temperature scaling, then top-class bins",
             "predicted class",
             "Kumar et al., NeurIPS 2019",
         ),

@@ -85,7 +85,7 @@ class SharedGLayers(Calibrator):
     methods = (
         Method(
             "shared-g-layers",
-            "G-layers, then a correction for all classes",
+            "G-layers, then a shared correction",
             keeps="nothing",
             reference="glayers",
             torch="required",

@@ -92,7 +92,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     methods = (
         Method(
-            "ensemble-temperature", "Mix of tempered, plain and uniform outputs", "ranking", "Zhang et al., ICML 2020"
+            "ensemble-temperature", "Mix of tempered, raw and uniform outputs", "ranking", "Zhang et al., ICML 2020"
         ),
     )
 

@@ -74,9 +74,7 @@ def event_of(text: str) -> Event:
             return label(c)
         case "one-of", _, [_, *_]:
             return one_of(classes)
-    raise typer.BadParameter(
-        f"unknown event {text!r}; events are top, rank:2, within-top:5, label:cat and one-of:cat,dog"
-    )
+    raise typer.BadParameter(f"unknown event {text!r}; use {_EVENTS}")
 
 
 def flag(*names: str, text: str) -> Any:
