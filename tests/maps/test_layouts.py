@@ -10,7 +10,8 @@ from glayers.activations import Softmax
 from glayers.errors import BadFile, GlayersError
 from glayers.fitting.shared import shared_rows, shared_step
 from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
-from glayers.maps.layouts import STEPS, arrays_of, branch_field, chain_of, n_learned, structure_of
+from glayers.maps.chain import branch_field
+from glayers.maps.layouts import STEPS, arrays_of, chain_of, n_learned, structure_of
 from glayers.maps.mixtures import Stack
 from glayers.maps.order import KeepOrder, Learning
 

@@ -1,6 +1,7 @@
 """Tables and order-preserving steps: NumPy and torch agree, jumps and ends are read right, the order is kept."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,7 +127,7 @@ def rows_of_any_numbers() -> st.SearchStrategy[list[list[float]]]:
     return st.lists(row, min_size=1, max_size=5)
 
 
-LIBRARIES: list[Callable[[Numbers], Numbers]] = [np.asarray, torch.as_tensor]
+LIBRARIES: list[Callable[..., Any]] = [np.asarray, torch.as_tensor]
 ORDERED_CHAINS = [
     (name, library, Chain((random_step(name),)).map_parameters(library)) for name in ORDERED for library in LIBRARIES
 ]

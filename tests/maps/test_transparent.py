@@ -17,7 +17,7 @@ from glayers.metrics import nll
 from glayers.predictions import Predictions
 from tests.strategies import Numbers
 
-DTYPES = [np.float32, np.float64]
+DTYPES: list[type[np.floating]] = [np.float32, np.float64]
 
 
 def cast(layers: Chain, dtype: type[np.floating]) -> Chain:

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -46,15 +47,30 @@ class Step(ABC):
         """Apply the step to logits (..., n, m)."""
 
     def parameters(self) -> dict[str, Any]:
-        """Return what fitting may change, by name; those of a chain follow its field's name: `branch.0.weight`."""
-        return _flat({name: getattr(self, name) for name in self._own_names()})
+        """Return what fitting may change, by name; those of a chain follow its own name: `branch.0.weight`."""
+        found = {name: getattr(self, name) for name in array_fields(type(self))}
+        for prefix, chain in self.chains().items():
+            found |= {f"{prefix}.{name}": value for name, value in chain.parameters().items()}
+        return found
 
     def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
         """Return the same step with other parameters, of any array library."""
-        return replace(self, **{name: _filled(name, getattr(self, name), parameters) for name in self._own_names()})
+        changed = {name: parameters[name] for name in array_fields(type(self))}
+        chains = tuple(
+            chain.with_parameters({name: parameters[f"{prefix}.{name}"] for name in chain.parameters()})
+            for prefix, chain in self.chains().items()
+        )
+        if chains:
+            changed |= {"branches": chains} if branch_field(type(self)) == "branches" else {"branch": chains[0]}
+        return replace(self, **changed)
 
-    def _own_names(self) -> list[str]:
-        return [field.name for field in fields(self) if field.name not in self.fixed]
+    def chains(self) -> "dict[str, Chain]":
+        """Return the chains that the step holds, named `branch`, or `branches.0`, `branches.1` and so on."""
+        name = branch_field(type(self))
+        if not name:
+            return {}
+        held = getattr(self, name)
+        return {name: held} if isinstance(held, Chain) else {f"{name}.{i}": chain for i, chain in enumerate(held)}
 
 
 @dataclass(frozen=True)
@@ -82,14 +98,24 @@ class Chain:
 
     def parameters(self) -> dict[str, Any]:
         """Return all parameters, named by the place of their step: `2.weight`."""
-        return _flat({str(place): step for place, step in enumerate(self.steps)})
+        return {
+            f"{place}.{name}": value
+            for place, step in enumerate(self.steps)
+            for name, value in step.parameters().items()
+        }
 
     def with_parameters(self, parameters: Mapping[str, Any]) -> "Chain":
         """Return the same chain with other parameters; the names must be exactly those of this chain."""
-        if parameters.keys() != self.parameters().keys():
-            odd = sorted(parameters.keys() ^ self.parameters().keys())
-            raise ValueError(f"parameters do not belong to this chain: {odd}")
-        return Chain(tuple(_filled(str(place), step, parameters) for place, step in enumerate(self.steps)))
+        names = [{name: f"{place}.{name}" for name in step.parameters()} for place, step in enumerate(self.steps)]
+        odd = parameters.keys() ^ {full for each in names for full in each.values()}
+        if odd:
+            raise ValueError(f"parameters do not belong to this chain: {sorted(odd)}")
+        return Chain(
+            tuple(
+                step.with_parameters({name: parameters[full] for name, full in each.items()}) if each else step
+                for step, each in zip(self.steps, names, strict=True)
+            )
+        )
 
     def map_parameters(self, change: Callable[[Any], Any]) -> "Chain":
         """Return the same chain with a function applied to every parameter, such as a cast."""
@@ -105,25 +131,13 @@ class Chain:
         return sum(int(np.size(value)) for value in self.parameters().values())
 
 
-def _flat(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters by name, with those of steps and chains under the name of what holds them."""
-    found = {}
-    for name, value in held.items():
-        if isinstance(value, tuple):
-            value = _flat({str(place): each for place, each in enumerate(value)})
-        elif isinstance(value, Chain | Step):
-            value = value.parameters()
-        else:
-            found[name] = value
-            continue
-        found |= {f"{name}.{inner}": each for inner, each in value.items()}
-    return found
+@cache
+def branch_field(kind: type[Step]) -> str:
+    """Return the field of a step's chains: "branch", "branches", or "" for most steps."""
+    return next((field.name for field in fields(kind) if field.name in ("branch", "branches")), "")
 
 
-def _filled(name: str, value: Any, parameters: Mapping[str, Any]) -> Any:
-    """Return a parameter by its name, or steps and chains filled with theirs."""
-    if isinstance(value, tuple):
-        return tuple(_filled(f"{name}.{place}", each, parameters) for place, each in enumerate(value))
-    if isinstance(value, Chain | Step):
-        return value.with_parameters({inner: parameters[f"{name}.{inner}"] for inner in value.parameters()})
-    return parameters[name]
+@cache
+def array_fields(kind: type[Step]) -> tuple[str, ...]:
+    """Return the fields of a step that are arrays."""
+    return tuple(field.name for field in fields(kind) if field.name not in (*kind.fixed, branch_field(kind)))

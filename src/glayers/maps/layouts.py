@@ -13,7 +13,7 @@ import numpy as np
 from glayers.activations import with_reference_class
 from glayers.arrays import Array
 from glayers.errors import BadFile, GlayersError
-from glayers.maps.chain import Chain, Numbers, Step
+from glayers.maps.chain import Chain, Numbers, Step, branch_field
 from glayers.maps.mixtures import Blend, Stack, TemperedMixture
 from glayers.maps.order import General, Invariant, KeepOrder, SharedCurve
 from glayers.maps.shared import Shared
@@ -67,11 +67,9 @@ def _entry(step: Step) -> Any:
             f"{name} cannot be saved: a file holds numbers and never code, so your own activation stays in memory. "
             f"Fit with activation=None, which is softmax"
         )
+    structures = [structure_of(chain) for chain in step.chains().values()]
     inner = branch_field(type(step))
-    if not inner:
-        return name
-    held = getattr(step, inner)
-    return {name: structure_of(held) if inner == "branch" else [structure_of(chain) for chain in held]}
+    return {name: structures if inner == "branches" else structures[0]} if inner else name
 
 
 def n_learned(chain: Chain) -> int:
@@ -88,10 +86,9 @@ def n_learned(chain: Chain) -> int:
 def _learned_in(step: Step) -> int:
     if type(step) not in STEPS.values():  # a user's own activation
         return sum(int(np.size(value)) for value in step.parameters().values())
-    inner = branch_field(type(step))
-    held = getattr(step, inner) if inner else ()
-    chains = sum(map(n_learned, held if inner == "branches" else [held] if inner else []))
-    return chains + sum(_learned_of(array, getattr(step, name)) for name, array in arrays_of(type(step)).items())
+    return sum(map(n_learned, step.chains().values())) + sum(
+        _learned_of(array, getattr(step, name)) for name, array in arrays_of(type(step)).items()
+    )
 
 
 def _learned_of(layout: Numbers, array: Any) -> int:
@@ -103,11 +100,6 @@ def _learned_of(layout: Numbers, array: Any) -> int:
 def arrays_of(kind: type[Step]) -> dict[str, Numbers]:
     """Return the layouts of a step's arrays, by name."""
     return {field.name: layout for field in fields(kind) for layout in getattr(field.type, "__metadata__", ())}
-
-
-def branch_field(kind: type[Step]) -> str:
-    """Return the field of a step's chains: "branch", "branches", or none."""
-    return next((field.name for field in fields(kind) if field.name in ("branch", "branches")), "")
 
 
 @dataclass(frozen=True)
