@@ -72,7 +72,7 @@ def test_a_difference_that_is_the_same_in_every_row_is_certain() -> None:
     d = paired_differences({"a": p, "b": p[:, [1, 0, 2]]}, [0] * 50, metrics=["nll"], n_resamples=30).differences[0]
     assert d.interval.value == pytest.approx(np.log(0.5 / 0.3))
     assert (d.interval.standard_error, d.p_value, d.significant) == (0.0, 0.0, True)
-    assert d.sentence() == "b raises NLL by 0.5108 ± 0.0000 against a"
+    assert d.sentence() == "b raises NLL by 0.5108 (95 % interval 0.5108 to 0.5108) against a"
 
 
 def test_equally_good_methods_are_rejected_at_the_level() -> None:
@@ -120,15 +120,18 @@ def test_sentences_say_who_lowers_what() -> None:
         interval = Interval(value, value - 2 * error, value + 2 * error, error, 0.0)
         return Difference(metric, method, "none", interval, 0.01, significant).sentence()
 
-    assert said("nll", -0.1052, 0.0061) == "g-layers lower NLL by 0.105 ± 0.006 against none"
+    assert said("nll", -0.1052, 0.0061) == ("g-layers lower NLL by 0.105 (95 % interval 0.093 to 0.117) against none")
     assert said("nll", 0.1052, 0.0121, "temperature scaling") == (
-        "temperature scaling raises NLL by 0.105 ± 0.012 against none"
+        "temperature scaling raises NLL by 0.105 (95 % interval 0.081 to 0.129) against none"
     )
-    assert said("accuracy", 0.0123, 0.00251) == "g-layers raise accuracy by 1.23 ± 0.25 points against none"
+    assert said("accuracy", 0.0123, 0.00251) == (
+        "g-layers raise accuracy by 1.23 points (95 % interval 0.73 to 1.73) against none"
+    )
     assert said("mean_top_ks", -0.02, 0.003, significant=False) == (
-        "no significant difference in mean top KS between g-layers and none: 2.0 ± 0.3 points"
+        "mean top KS of g-layers differs by -2.0 points (95 % interval -2.6 to -1.4) from none: "
+        "no significant difference"
     )
-    assert said("brier", -12.0, 3.4) == "g-layers lower Brier by 12 ± 3 against none"
+    assert said("brier", -12.0, 3.4) == ("g-layers lower Brier by 12 (95 % interval 5 to 19) against none")
 
 
 def test_between_finds_a_pair_from_either_side() -> None:

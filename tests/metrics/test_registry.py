@@ -20,7 +20,7 @@ def plan(rows: Rows, n_resamples: int = 3) -> Resampling:
 
 
 def columns_of(rows: Rows, names: Iterable[str] = tuple(METRICS), n_resamples: int = 3) -> dict[str, Numbers]:
-    return evaluate(rows, chosen_metrics(rows, names), plan(rows, n_resamples).blocks)
+    return evaluate(rows, chosen_metrics(rows, names), plan(rows, n_resamples).blocks, lambda: None)
 
 
 @given(case=cases(), kind=st.sampled_from(["none", "whole", "fractional"]))
@@ -82,7 +82,7 @@ def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(registry, "_ENTRIES", 180)  # two classes of 90 rows
     advanced: list[None] = []
     pieces = evaluate(rows, list(METRICS.values()), plan(rows).blocks, lambda: advanced.append(None))
-    assert len(advanced) == 4 == registry.n_passes(rows, METRICS.values())
+    assert len(advanced) == 4 == len(registry.class_ranges(rows, METRICS.values()))
     for name, values in whole.items():
         np.testing.assert_allclose(pieces[name], values, atol=1e-14)
 
@@ -150,7 +150,6 @@ def test_every_record_says_how_it_prints_and_where_it_comes_from() -> None:
     assert nll.format_difference(-0.012) == "-0.0120"
     assert METRICS["mean_top_ks"].short_label == "mean top KS"
     assert METRICS["top_5_accuracy"].label_for(3) == "accuracy, top 3"
-    assert (nll.format_change(0.10518, 0.0061), METRICS["accuracy"].format_change(0.0031, 0.00124)) == (
-        "0.105 ± 0.006",
-        "0.31 ± 0.12 points",
-    )
+    assert nll.format_change(0.10518, 0.09, 0.12, 0.0061, 0.95) == "0.105 (95 % interval 0.090 to 0.120)"
+    points = METRICS["accuracy"].format_change(0.0031, -0.0002, 0.0051, 0.00124, 0.9)
+    assert points == "0.31 points (90 % interval -0.02 to 0.51)"

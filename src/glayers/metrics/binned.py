@@ -57,8 +57,8 @@ def ece(
     >>> round(ece([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 2, 2]), 12)  # (2 * 0.4 + 0.4) / 3
     0.4
     """
-    rows = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_ece, rows, n_bins=n_bins, binning=binning)
+    scored = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_ece, scored, n_bins=n_bins, binning=binning)
 
 
 def mce(
@@ -87,8 +87,8 @@ def mce(
     >>> round(mce([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 1, 1]), 12)
     0.6
     """
-    rows = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_mce, rows, n_bins=n_bins, binning=binning)
+    scored = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_mce, scored, n_bins=n_bins, binning=binning)
 
 
 def rms_calibration_error(
@@ -117,8 +117,8 @@ def rms_calibration_error(
     >>> round(rms_calibration_error([[0.9, 0.1], [0.4, 0.6]], [0, 0]), 6)  # the root of (0.1^2 + 0.6^2) / 2
     0.430116
     """
-    rows = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_rms, rows, n_bins=n_bins, binning=binning)
+    scored = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_rms, scored, n_bins=n_bins, binning=binning)
 
 
 def debiased_ece(
@@ -151,8 +151,8 @@ def debiased_ece(
     >>> round(debiased_ece([[0.75, 0.25]] * 8, [0] * 4 + [1] * 4), 6)  # a gap of 0.25, and noise of 0.177
     0.237436
     """
-    rows = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_debiased_ece, rows, n_bins=n_bins, binning=binning)
+    scored = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_debiased_ece, scored, n_bins=n_bins, binning=binning)
 
 
 def debiased_rms_calibration_error(
@@ -184,8 +184,8 @@ def debiased_rms_calibration_error(
     >>> round(debiased_rms_calibration_error([[0.9, 0.1]] * 8, [0] * 4 + [1] * 4), 6)  # root of 0.4^2 - 0.25 / 7
     0.352542
     """
-    rows = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_debiased_rms, rows, n_bins=n_bins, binning=binning)
+    scored = check_event(probabilities, labels, sample_weight, event=event)
+    return score(_debiased_rms, scored, n_bins=n_bins, binning=binning)
 
 
 def classwise_ece(

@@ -23,7 +23,7 @@ from glayers.errors import BadPredictions
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block, Metric
 from glayers.metrics.redrawing import group_numbers, repeated_rows
-from glayers.metrics.registry import evaluate, n_passes
+from glayers.metrics.registry import class_ranges, evaluate
 from glayers.progress import progress_bar
 
 Method: TypeAlias = Literal["bca", "percentile"]
@@ -75,7 +75,7 @@ class Bootstrap:
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
         """Evaluate metrics at the sample, with each block left out, and at each resample."""
         plan = Resampling(rows, self)
-        with progress_bar(self.progress, what, n_passes(rows, metrics) * plan.n_batches) as advance:
+        with progress_bar(self.progress, what, len(class_ranges(rows, metrics)) * plan.n_batches) as advance:
             found = evaluate(rows, metrics, plan.blocks, advance)
         return {name: Bootstrapped.of(columns, plan.n_left_out) for name, columns in found.items()}
 

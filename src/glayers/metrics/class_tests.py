@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
+from glayers.metrics import redrawing
 from glayers.metrics.calibration_tests import (
     CalibrationTest,
     TestMethod,
@@ -20,14 +21,7 @@ from glayers.metrics.calibration_tests import (
     rejects,
 )
 from glayers.metrics.events import Rows, check_rows, label
-from glayers.metrics.redrawing import (
-    Draws,
-    RunningSum,
-    random_signs,
-    redrawn_labels,
-    rows_to_redraw,
-    too_few_for_signs,
-)
+from glayers.metrics.redrawing import Draws, RunningSum, too_few_for_signs
 from glayers.progress import progress_bar
 
 _ENTRIES = 1 << 20  # of a batch of resamples: 8 MB
@@ -188,13 +182,13 @@ class _Drawn(NamedTuple):
 
     @classmethod
     def of(cls, given: Rows, draws: Draws, progress: bool | None) -> "_Drawn":
-        rows = rows_to_redraw(given)
+        rows = redrawing.rows_to_redraw(given)
         steps = ClassSteps.of(rows)
         values = steps.ks(rows.labels)
 
         def redrawn(groups: Ints | None) -> Floats:
             drawn = np.empty((draws.n_resamples, len(values)))
-            resamples = redrawn_labels(rows.probabilities, draws.n_resamples, draws.generator(), groups)
+            resamples = redrawing.redrawn_labels(rows.probabilities, draws.n_resamples, draws.generator(), groups)
             with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
                 for to, labels in zip(drawn, resamples, strict=True):
                     to[:] = steps.ks(labels)
@@ -283,7 +277,7 @@ class ClassSteps(NamedTuple):
 
 def _with_signs_flipped(rows: Rows, groups: Ints, draws: Draws) -> Floats:
     """`ks_per_class` where every group's residuals, of all classes together, keep or change their sign."""
-    signs = random_signs(draws.generator(), draws.n_resamples, int(groups.max()) + 1)
+    signs = redrawing.random_signs(draws.generator(), draws.n_resamples, int(groups.max()) + 1)
     grouped = replace(rows, groups=groups)
     return np.column_stack([_largest_with(signs, grouped, c) for c in range(rows.n_classes)])
 

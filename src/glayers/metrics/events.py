@@ -11,24 +11,18 @@ Weights are divided by their sum. Where a metric needs the number of rows, whole
 of 2 is the row twice; other weights count as Kish's effective size (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
 
+from glayers import checks
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats, to_numpy
-from glayers.checks import (
-    check_labels,
-    check_probability_rows,
-    check_weights,
-    class_numbers,
-    refuse_outside_unit_interval,
-    whole_number,
-)
+from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.metric import Shared
+from glayers.metrics.metric import Memoized
 from glayers.predictions.predictions import Confidences, Predictions
 
 
@@ -52,7 +46,9 @@ class Event:
 
     def of(self, rows: "Rows") -> "Scored":
         """Return the score and the outcome of each row."""
-        return _SCORED[self.kind](rows, self.which)
+        kinds: dict[str, Any] = {"rank": _rank, "within top": _within_top, "class": _label, "one of": _one_of}
+        scored: Scored = kinds[self.kind](rows, self.which)
+        return scored
 
     def confidences(
         self, probabilities: object, labels: object = None, *, sample_weight: object = None, groups: object = None
@@ -160,7 +156,7 @@ def one_of(classes: Iterable[int | str]) -> Event:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored(Shared):
+class Scored(Memoized):
     """One event per row: its score, whether it happened (1 or 0), and weights that sum to 1.
 
     `total` is the number of rows the weights stand for, `given_weights` the weights as passed.
@@ -180,7 +176,7 @@ class Scored(Shared):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Shared):
+class Rows(Memoized):
     """Probabilities (n, k), labels (n,), and weights as in `Scored`; logits where these are known.
 
     `classes` are those that class-wise metrics add up, None for all: many classes are sorted some at a time.
@@ -291,18 +287,10 @@ def _label(rows: Rows, label: int | str) -> Scored:
 
 
 def _one_of(rows: Rows, classes: Iterable[int | str]) -> Scored:
-    chosen = class_numbers([rows.class_number(c) for c in classes], "one_of", rows.n_classes)
+    chosen = checks.class_numbers([rows.class_number(c) for c in classes], "one_of", rows.n_classes)
     scores = rows.probabilities[:, chosen].sum(axis=1, dtype=np.float64)
     refuse_outside_unit_interval(scores, "sums of the probabilities of these classes")
     return rows.scored(scores, np.isin(rows.labels, chosen))
-
-
-_SCORED: dict[str, Callable[[Rows, Any], Scored]] = {
-    "rank": _rank,
-    "within top": _within_top,
-    "class": _label,
-    "one of": _one_of,
-}
 
 
 def _label_ranks(probabilities: Array, labels: Ints) -> Ints:
@@ -329,16 +317,10 @@ def check_rows(
 
 
 def check_event(
-    given: object,
-    labels: object = None,
-    sample_weight: object = None,
-    groups: object = None,
-    event: Event = top,
-    *,
-    strict: bool = False,
+    given: object, labels: object = None, sample_weight: object = None, groups: object = None, event: Event = top
 ) -> Scored:
     """Check what was passed and return one event of it."""
-    rows = check_any(given, labels, sample_weight, groups, strict=strict)
+    rows = check_any(given, labels, sample_weight, groups)
     if not isinstance(event, Event):
         raise BadPredictions(f"event must be top, rank(r), within_top(r), label(c) or one_of(classes); got {event!r}")
     if isinstance(rows, Rows):
@@ -376,11 +358,11 @@ def check_any(
     if labels is None:
         raise BadPredictions("labels are missing; pass the class number of each row after the probabilities")
     n_rows = len(probabilities)
-    truth = check_labels(labels, *probabilities.shape)
-    weights = None if sample_weight is None else check_weights(sample_weight, n_rows)
+    truth = checks.check_labels(labels, *probabilities.shape)
+    weights = None if sample_weight is None else checks.check_weights(sample_weight, n_rows)
     units = None if groups is None else to_numpy(groups, "groups")
     if strict:
-        check_probability_rows(probabilities)
+        checks.check_probability_rows(probabilities)
     return Rows(probabilities, truth, *_shares(weights, n_rows), weights, units)
 
 

@@ -19,7 +19,7 @@ _Made = TypeVar("_Made")
 _SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier"}
 
 
-class Shared:
+class Memoized:
     """Keeps what several metrics need, so that it is computed once per object."""
 
     @cached_property
@@ -36,7 +36,7 @@ class Shared:
 
 
 @dataclass(frozen=True, eq=False)
-class Block(Shared):
+class Block(Memoized):
     """Weightings side by side: row weights (n, b), each column summing to 1, and the rows each stands for (b,)."""
 
     weights: Floats
@@ -114,11 +114,19 @@ class Metric:
         text = f"{scaled:+.{self.digits}f}"
         return (text if float(text) else text[1:]) + unit
 
-    def format_change(self, value: float, error: float) -> str:
-        """Return a difference and its standard error, to the digits the error allows; percentages become points."""
+    def format_change(self, value: float, low: float, high: float, error: float, level: float) -> str:
+        """Return a difference with its interval, to the digits the standard error allows; percentages become points.
+
+        >>> Metric("nll", "NLL", lambda: None, "", unit="plain").format_change(0.1052, 0.0931, 0.1168, 0.006, 0.95)
+        '0.105 (95 % interval 0.093 to 0.117)'
+        """
         scale, unit = (100, " points") if self.unit == "percent" else (1, "")
-        digits = _digits_of(scale * error)
-        return f"{scale * value:.{digits}f} ± {scale * error:.{digits}f}{unit}"
+        digits = 4
+        if 0 < error < math.inf:  # one digit of the error; two where the first is 1 or 2, as rounding changes it much
+            magnitude = math.floor(math.log10(scale * error))
+            digits = max(0, -magnitude + (scale * error / 10**magnitude < 2.95))
+        number, least, most = (f"{scale * x:.{digits}f}" for x in (value, low, high))
+        return f"{number}{unit} ({100 * level:g} % interval {least} to {most})"
 
 
 def score(evaluate: Callable[..., Floats], rows: Any, **settings: object) -> float:
@@ -167,11 +175,3 @@ def markdown_line(cells: Iterable[str]) -> str:
     | a\|b | 0.12 |
     """
     return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
-
-
-def _digits_of(error: float) -> int:
-    """One digit of the error; two where the first is 1 or 2, since rounding would change it much."""
-    if not (0 < error < math.inf):
-        return 4
-    magnitude = math.floor(math.log10(error))
-    return max(0, -magnitude + (error / 10**magnitude < 2.95))

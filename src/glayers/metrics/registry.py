@@ -5,7 +5,7 @@ To add a metric, write its evaluation and its `Metric` record in the module of i
 report then show it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -53,18 +53,17 @@ def evaluate_once(rows: Rows | Scored, metrics: Iterable[Metric]) -> dict[str, f
 
 
 def evaluate(
-    rows: Rows | Scored,
-    metrics: Sequence[Metric],
-    blocks: Callable[[], Iterable[Block]],
-    advance: Callable[[], None] = lambda: None,
+    rows: Rows | Scored, metrics: Sequence[Metric], blocks: Callable[[], Iterable[Block]], advance: Callable[[], None]
 ) -> dict[str, Floats]:
     """Return each metric for every column of the blocks, calling `advance` after each block of each pass.
 
-    Sorting all classes at once may not fit into memory, so class-wise metrics take several passes over the blocks and
-    add up some classes at a time. `blocks` is called for each pass and must yield the same weights again.
+    `blocks` is called for each of the `class_ranges` and must yield the same weights again.
     """
     found: dict[str, Floats] = {}
-    for jobs in _passes(rows, metrics):
+    jobs = [(metric, rows) for metric in metrics if metric.about != "each class"]
+    for classes in class_ranges(rows, metrics):
+        part = replace(rows, classes=classes) if isinstance(rows, Rows) else rows
+        jobs += [(metric, part) for metric in metrics if metric.about == "each class"]
         columns: dict[str, list[Floats]] = {metric.name: [] for metric, _ in jobs}
         for block in blocks():
             for metric, its_rows in jobs:
@@ -73,24 +72,13 @@ def evaluate(
             del block  # with what it keeps, before the next is made
         for name, values in columns.items():
             found[name] = found.get(name, 0.0) + np.concatenate(values)
+        jobs = []
     return found
 
 
-def n_passes(rows: Rows | Scored, metrics: Iterable[Metric]) -> int:
-    """Return how often `evaluate` goes through the blocks."""
-    return len(_some_classes(rows)) if any(m.about == "each class" for m in metrics) else 1
-
-
-def _passes(rows: Rows | Scored, metrics: Sequence[Metric]) -> Iterator[list[tuple[Metric, Rows | Scored]]]:
-    jobs = [(metric, rows) for metric in metrics if metric.about != "each class"]
-    for classes in _some_classes(rows)[: n_passes(rows, metrics)]:
-        part = replace(rows, classes=classes) if isinstance(rows, Rows) else rows
-        yield jobs + [(metric, part) for metric in metrics if metric.about == "each class"]
-        jobs = []
-
-
-def _some_classes(rows: Rows | Scored) -> list[range]:
-    if isinstance(rows, Scored):
+def class_ranges(rows: Rows | Scored, metrics: Iterable[Metric]) -> list[range]:
+    """Return the classes of each pass over the blocks: sorting all of them at once may not fit into memory."""
+    if isinstance(rows, Scored) or all(metric.about != "each class" for metric in metrics):
         return [range(0)]
     at_once = max(1, _ENTRIES // len(rows.labels))
     return [range(first, min(first + at_once, rows.n_classes)) for first in range(0, rows.n_classes, at_once)]

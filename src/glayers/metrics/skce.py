@@ -15,17 +15,10 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
+from glayers.metrics import redrawing
 from glayers.metrics.calibration_tests import CalibrationTest, compare_with_draws
 from glayers.metrics.events import Rows, check_rows
-from glayers.metrics.redrawing import (
-    Draws,
-    check_seed,
-    group_numbers,
-    random_signs,
-    redrawn_labels,
-    repeated_rows,
-    too_few_for_signs,
-)
+from glayers.metrics.redrawing import Draws, check_seed, repeated_rows, too_few_for_signs
 from glayers.progress import progress_bar
 
 KernelName: TypeAlias = Literal["gaussian", "laplacian", "total_variation"]
@@ -174,7 +167,7 @@ class _Pairs(NamedTuple):
         repeated = repeated_rows(given.given_weights)
         rows = np.arange(n_rows) if repeated is None else repeated
         weights = given.weights if repeated is None else np.full(len(rows), 1 / len(rows))
-        numbers = None if given.groups is None else group_numbers(given.groups, n_rows)[rows]
+        numbers = None if given.groups is None else redrawing.group_numbers(given.groups, n_rows)[rows]
         if len(rows) < 2:
             raise BadPredictions("pairs of rows need at least 2 rows; got 1")
         made = make_kernel(kernel, bandwidth, given.probabilities, rows, rng)
@@ -205,12 +198,8 @@ class _Pairs(NamedTuple):
     def products(self, left: Ints, right: Ints) -> Floats:
         """Return w w' h of each pair of two lists of places, 0 within a group."""
         # r.r' = p.p' - p(label') - p'(label) + [label = label']: no one-hot arrays needed
-        p, q, mine, theirs = (
-            self.probabilities_at(left),
-            self.probabilities_at(right),
-            self.labels[left],
-            self.labels[right],
-        )
+        p, q = self.probabilities_at(left), self.probabilities_at(right)
+        mine, theirs = self.labels[left], self.labels[right]
         return self.similarity(left, right) * (p @ q.T - p[:, theirs] - q[:, mine].T + (mine[:, None] == theirs))
 
     def mass(self, blocks: list[Ints]) -> float:
@@ -275,16 +264,18 @@ def _resampled(
     """Yield each block as observed and resampled; a group has the same sign, or the same draw, in every block."""
     groups, kind = pairs.groups, np.min_scalar_type(pairs.probabilities.shape[1])
     if groups is not None and not too_few_for_signs(pairs.expected_misses(), groups):
-        signs = random_signs(rng, int(groups.max()) + 1, n_resamples)
+        signs = redrawing.random_signs(rng, int(groups.max()) + 1, n_resamples)
         for block in blocks:
             yield _Signs(pairs, block, np.column_stack([np.ones(len(block), dtype=np.int8), signs[groups[block]]]))
         return
     if groups is None:  # a block at a time: all rows at once would need n * resamples
-        drawn = (_stacked(redrawn_labels(pairs.probabilities_at(block), n_resamples, rng), kind) for block in blocks)
-    else:
-        all_rows = _stacked(
-            redrawn_labels(pairs.probabilities_at(np.arange(len(groups))), n_resamples, rng, groups), kind
+        drawn = (
+            _stacked(redrawing.redrawn_labels(pairs.probabilities_at(block), n_resamples, rng), kind)
+            for block in blocks
         )
+    else:
+        everywhere = pairs.probabilities_at(np.arange(len(groups)))
+        all_rows = _stacked(redrawing.redrawn_labels(everywhere, n_resamples, rng, groups), kind)
         drawn = (all_rows[:, block] for block in blocks)
     for block, labels in zip(blocks, drawn, strict=True):
         observed = pairs.labels[block].astype(kind)
