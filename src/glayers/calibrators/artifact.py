@@ -23,7 +23,7 @@ from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, Diagnostics
 from glayers.errors import BadFile, GlayersError
 from glayers.files import write_whole
-from glayers.maps.structure import chain_of, structure_of
+from glayers.maps.layouts import chain_of, structure_of
 
 FORMAT = 1
 METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several

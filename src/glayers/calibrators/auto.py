@@ -25,9 +25,9 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import format_gain, paired_gain
 from glayers.fitting.simplex import SHARES, Parts
 from glayers.maps import Chain
-from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.maps.layouts import n_learned
-from glayers.maps.stack import Stack, mixed
+from glayers.maps.mixtures import Stack, mixed
+from glayers.maps.order import KeepOrder, in_order_of
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
 

@@ -22,11 +22,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
+from glayers.checks import finite_logits
 from glayers.errors import BadPredictions, GlayersWarning
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.diagnostics import Diagnostics as Diagnostics
 from glayers.fitting.diagnostics import label_facts
-from glayers.logits import finite_logits
 from glayers.maps import Chain
 from glayers.predictions import Predictions
 

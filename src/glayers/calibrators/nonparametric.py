@@ -14,12 +14,12 @@ from sklearn.isotonic import IsotonicRegression
 from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.binary import rows_against_rest
+from glayers.checks import whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference, Scale
 from glayers.maps.tables import EachClass, Table, TopClass
 from glayers.predictions import Predictions
-from glayers.settings import whole_number
 
 Target = Literal["top", "classes"]
 

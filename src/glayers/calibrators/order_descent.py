@@ -14,7 +14,7 @@ from glayers.fitting.losses import row_loss
 from glayers.fitting.objective import Objective
 from glayers.fitting.selection import HeldOutSelection
 from glayers.maps import Chain
-from glayers.maps.order_preserving import Learning, OrderPreservingStep
+from glayers.maps.order import Learning, OrderPreservingStep
 from glayers.predictions import Predictions
 
 _PATIENCE = 8

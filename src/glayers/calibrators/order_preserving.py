@@ -13,12 +13,12 @@ from sklearn.utils import check_random_state
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
+from glayers.checks import whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference
-from glayers.maps.order_preserving import General, Invariant, OrderPreservingStep, SharedCurve
+from glayers.maps.order import General, Invariant, OrderPreservingStep, SharedCurve
 from glayers.predictions import Predictions
-from glayers.settings import whole_number
 
 # Above this many rows x classes the fit uses a random sample of the rows. One iteration over them takes a second.
 _MOST_ENTRIES = 1_000_000

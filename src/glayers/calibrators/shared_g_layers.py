@@ -29,8 +29,8 @@ from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paire
 from glayers.fitting.shared import average_shared, shared_rows, shared_step
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, LogSoftmax
-from glayers.maps.keep_order import KeepOrder, in_order_of
 from glayers.maps.layouts import n_learned
+from glayers.maps.order import KeepOrder, in_order_of
 from glayers.predictions import Predictions
 
 # The correction is left out if it raises the held-out log loss by more than this, or by more than a standard error.

@@ -12,7 +12,7 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.simplex import SHARES, Parts
 from glayers.fitting.temperature import fit_inverse_temperature, log_loss_at
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
-from glayers.maps.mixture import TemperedMixture
+from glayers.maps.mixtures import TemperedMixture
 from glayers.predictions import Predictions
 
 

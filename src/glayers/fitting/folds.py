@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
+from glayers.checks import whole_number
 from glayers.errors import GlayersError
-from glayers.settings import whole_number
 
 # A true gain of zero exceeds two standard errors once in 44 times with many observations and once in 23 times with 8
 # (Student's t with 7 degrees of freedom). With 3 it is once in 11, and one extreme row suffices.
