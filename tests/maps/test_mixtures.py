@@ -97,3 +97,14 @@ def test_a_single_logit_keeps_its_sign() -> None:
     z = np.array([[2.0], [-1.0]])
     assert step(z).shape == (2, 2)
     assert step(z).argmax(axis=1).tolist() == [1, 0]
+
+
+def test_the_order_is_kept_for_each_member() -> None:
+    z, outputs = (np.stack([some_logits(6, 5, seed=seed) for seed in seeds]) for seeds in ((0, 1), (2, 3)))
+    each = [in_order_of(reference, output, 0.01) for reference, output in zip(z, outputs, strict=True)]
+    np.testing.assert_array_equal(in_order_of(z, outputs, 0.01), np.stack(each))
+
+
+def test_the_least_slope_is_a_thousandth_on_the_scale_of_the_output() -> None:
+    assert KeepOrder.of(Chain((Scale.identity(),))).slope == 1e-3
+    assert KeepOrder.of(Chain((Scale.identity(),)), factor=0.5).slope == 5e-4

@@ -144,6 +144,21 @@ def test_the_order_of_any_row_is_kept_exactly(rows: list[list[float]]) -> None:
         assert np.array_equal(out[:, :, None] < out[:, None, :], lower), name
 
 
+@pytest.mark.parametrize("name", ["general", "invariant"])
+def test_a_gap_is_multiplied_by_what_the_network_returns(name: str) -> None:
+    step, z = random_step(name), np.array([[1.0, 4.0, -2.0, 2.5], [-400.0, 0.0, 1.0, 3.0]])
+    assert isinstance(step, General | Invariant)
+    order = np.argsort(-z, axis=1)
+    ordered = np.take_along_axis(z, order, axis=1)
+    read = np.log(softmax(0.7 * (z if name == "general" else ordered)))
+    # Log-probabilities from -30 to 0 become inputs from -2 to 1.
+    hidden = np.tanh((np.maximum(read, -30) / 10 + 1) @ step.weight_in + step.bias_in)
+    factors = np.log1p(np.exp(hidden @ step.weight_out + step.bias_out)) + 1e-6
+    gaps = 0.7 * (ordered[:, :-1] - ordered[:, 1:]) * factors
+    out = np.take_along_axis(step(z), order, axis=1)
+    np.testing.assert_allclose(out[:, :-1] - out[:, 1:], gaps, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["invariant", "curve"])
 def test_permuting_the_classes_permutes_the_output(name: str) -> None:
     step, z, places = random_step(name), np.random.default_rng(0).normal(size=(9, CLASSES)), [2, 0, 3, 1]
