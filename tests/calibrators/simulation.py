@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from glayers import metrics
 from glayers.activations import softmax
-from glayers.metrics import old as metrics
 from tests.strategies import Numbers
 
 
@@ -60,13 +60,17 @@ def ks_in_bounds(p: Numbers, labels: Numbers) -> dict[str, float]:
     classes = p.shape[1]
     result = {}
     for r in range(1, min(4, classes) + 1):
-        result[f"rank {r}"] = metrics.ks_error(p, labels, rank=r) / _bound(ranked[:, r - 1])
+        result[f"rank {r}"] = metrics.ks(p, labels, event=metrics.rank(r)) / _bound(ranked[:, r - 1])
     for r in range(2, min(4, classes)):
-        result[f"within top {r}"] = metrics.ks_within_top(p, labels, r) / _bound(ranked[:, :r].sum(axis=1))
-    for c, error in enumerate(metrics.class_ks(p, labels)):
+        result[f"within top {r}"] = metrics.ks(p, labels, event=metrics.within_top(r)) / _bound(
+            ranked[:, :r].sum(axis=1)
+        )
+    for c, error in enumerate(metrics.ks_per_class(p, labels)):
         result[f"class {c}"] = float(error) / _bound(p[:, c])
     for subset in ([0, 1], [0, 2], list(range(classes - 1))) if classes > 2 else []:
-        result[f"subset {subset}"] = metrics.subset_ks(p, labels, subset) / _bound(p[:, subset].sum(axis=1))
+        result[f"subset {subset}"] = metrics.ks(p, labels, event=metrics.one_of(subset)) / _bound(
+            p[:, subset].sum(axis=1)
+        )
     return result
 
 

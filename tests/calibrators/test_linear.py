@@ -8,13 +8,14 @@ import pytest
 from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
+from glayers import Predictions
 from glayers.activations import log_softmax, softmax
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators import TemperatureScaling
 from glayers.calibrators.linear import DirichletCalibration, LinearScaling, MatrixScaling, VectorScaling
 from glayers.calibrators.temperature import EnsembleTemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
-from glayers.metrics.old import brier_sum, nll_from_logits
+from glayers.metrics import brier_sum, nll
 
 TUNED: list[Any] = [
     VectorScaling,
@@ -38,7 +39,7 @@ def sample(rows: int = 600, classes: int = 4, seed: int = 0, bend: bool = True) 
 def test_nested_families_never_fit_worse(seed: int) -> None:
     z, y = sample(seed=seed, classes=3 + seed)
     families = [TemperatureScaling(), VectorScaling(0), MatrixScaling(strength=0)]
-    losses = [nll_from_logits(z, y), *(nll_from_logits(c.fit(z, y).transform(z), y) for c in families)]
+    losses = [nll(Predictions(z, y)), *(nll(Predictions(c.fit(z, y).transform(z), y)) for c in families)]
     assert (np.diff(losses) < 1e-9).all()
 
 
@@ -185,7 +186,7 @@ def test_out_of_fold_predictions_give_the_held_out_loss() -> None:
     assert fitted.out_of_fold_ is not None
     assert fitted.cv_results_ is not None
     chosen = fitted.cv_results_["strength"] == fitted.strength_
-    assert nll_from_logits(fitted.out_of_fold_, y) == pytest.approx(fitted.cv_results_["held_out_loss"][chosen][0])
+    assert nll(Predictions(fitted.out_of_fold_, y)) == pytest.approx(fitted.cv_results_["held_out_loss"][chosen][0])
 
 
 def test_a_fit_without_an_optimum_says_so() -> None:
@@ -248,4 +249,4 @@ def test_ensemble_finds_the_best_share_of_two() -> None:
 
 def nll_of(probabilities: Any, labels: Ints) -> float:
     """The log loss of probabilities."""
-    return nll_from_logits(np.log(probabilities), labels)
+    return nll(Predictions(np.log(probabilities), labels))

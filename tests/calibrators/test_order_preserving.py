@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glayers import Predictions
 from glayers.activations import log_softmax, softmax
 from glayers.calibrators import order_preserving
 from glayers.calibrators.order_preserving import OrderPreserving
 from glayers.calibrators.temperature import TemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.maps import Chain
-from glayers.metrics.old import nll_from_logits
+from glayers.metrics import nll
 from tests.strategies import Numbers
 
 VARIANTS = ["general", "invariant", "diagonal"]
@@ -136,7 +137,7 @@ def test_more_rows_than_a_fit_can_bear_are_drawn_from(monkeypatch: pytest.Monkey
     monkeypatch.setattr(order_preserving, "_MOST_ENTRIES", 8_000)
     found = OrderPreserving("diagonal").fit(z, labels)
     assert found.diagnostics_.rows == 4_000
-    assert found.diagnostics_.loss_after < nll_from_logits(TemperatureScaling().fit(z, labels).transform(z), labels)
+    assert found.diagnostics_.loss_after < nll(Predictions(TemperatureScaling().fit(z, labels).transform(z), labels))
 
 
 def test_the_brier_score_can_be_what_is_lowered() -> None:

@@ -32,11 +32,6 @@ class Scorecard(Mapping[str, float]):
     def __getitem__(self, metric: str) -> float:
         return self.values_by_name[metric]
 
-    def __getattr__(self, metric: str) -> float:  # until every room has moved to card["nll"]
-        if metric in METRICS:
-            return self.values_by_name[metric]
-        raise AttributeError(metric)
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.values_by_name)
 

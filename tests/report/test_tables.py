@@ -1,0 +1,58 @@
+"""Scorecards become a sentence and a table that say what the numbers say."""
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from glayers import metrics
+from glayers.metrics import Scorecard
+from glayers.report.tables import confidence_sentence, score_table
+from tests.strategies import make_case
+
+
+def card(confidence: float, accuracy: float, rows: int = 100) -> Scorecard:
+    p, y, _ = make_case(0, 20, 3)
+    values = dict(metrics.scorecard(p, y)) | {"confidence": confidence, "accuracy": accuracy}
+    return Scorecard(values, rows=rows, classes=3)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "accuracy", "said"),
+    [
+        # Two standard errors: 2 * sqrt(0.9 * 0.1 / 100) = 0.06.
+        (0.9, 0.83, "overconfident: mean confidence 90.00 %, accuracy 83.00 %"),
+        (0.9, 0.97, "underconfident: mean confidence 90.00 %, accuracy 97.00 %"),
+        (0.9, 0.85, "mean confidence agrees with accuracy: mean confidence 90.00 %, accuracy 85.00 %"),
+        (0.9, 0.95, "mean confidence agrees with accuracy: mean confidence 90.00 %, accuracy 95.00 %"),
+        (1.0, 0.99, "overconfident: mean confidence 100.00 %, accuracy 99.00 %"),
+        (1.0, 1.0, "mean confidence agrees with accuracy: mean confidence 100.00 %, accuracy 100.00 %"),
+    ],
+)
+def test_the_sentence_compares_confidence_with_accuracy(confidence: float, accuracy: float, said: str) -> None:
+    assert confidence_sentence(card(confidence, accuracy)) == said
+
+
+def test_more_rows_make_the_sentence_sharper() -> None:
+    assert confidence_sentence(card(0.9, 0.88, rows=100)).startswith("mean confidence agrees")
+    assert confidence_sentence(card(0.9, 0.88, rows=10_000)).startswith("overconfident")
+
+
+def test_confidence_that_rounds_to_just_above_one_has_a_confidence_sentence() -> None:
+    assert confidence_sentence(card(1 + 2.3e-16, 0.5)) == "overconfident: mean confidence 100.00 %, accuracy 50.00 %"
+
+
+def test_the_sentence_says_in_percent_what_the_scorecard_holds() -> None:
+    p = np.array([[0.75, 0.125, 0.125]] * 80)
+    y = np.repeat([1, 0], [60, 20])
+    assert confidence_sentence(metrics.scorecard(p, y)) == "overconfident: mean confidence 75.00 %, accuracy 25.00 %"
+
+
+def test_parts_with_different_numbers_of_classes_share_a_table() -> None:
+    console = Console(width=120)
+    cards = {name: metrics.scorecard(*make_case(1, 30, k)[:2]) for name, k in (("calibration", 3), ("test", 4))}
+    with console.capture() as capture:
+        console.print(score_table(cards))
+    lines = capture.get().splitlines()
+    assert lines[0].split() == ["calibration", "test"]
+    assert lines[2].split() == ["classes", "3", "4"]
+    assert any(line.startswith("accuracy, top 3 / accuracy, top 4") for line in lines)
