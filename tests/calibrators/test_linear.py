@@ -166,7 +166,7 @@ def test_where_temperature_is_all_there_is_it_comes_back_or_next_to_it(make: Any
     results = fitted.cv_results_
     temperature = TemperatureScaling().fit(z, y)
     if fitted.n_parameters_ == 1:
-        assert any("temperature scaling is returned" in str(w.message) for w in seen)
+        assert any("back to temperature scaling" in str(w.message) for w in seen)
         assert fitted.predict_proba(z) == pytest.approx(temperature.predict_proba(z), abs=1e-9)
     else:
         assert results["held_out_loss"].min() < results["temperature_loss"][0]
@@ -174,10 +174,10 @@ def test_where_temperature_is_all_there_is_it_comes_back_or_next_to_it(make: Any
 
 def test_noise_is_answered_with_temperature_scaling() -> None:
     z, y = sample(rows=60, classes=8, bend=False, seed=2)
-    with pytest.warns(GlayersWarning, match="temperature scaling is returned"):
+    with pytest.warns(GlayersWarning, match="back to temperature scaling"):
         found = DirichletCalibration(n_folds=2).fit(z, y)
     assert found.n_parameters_ == 1
-    assert "temperature scaling is returned" in found.diagnostics_.reason
+    assert "back to temperature scaling" in found.diagnostics_.reason
 
 
 def test_out_of_fold_predictions_give_the_held_out_loss() -> None:
@@ -211,11 +211,11 @@ def test_settings_that_mean_nothing_are_refused(calibrator: LinearScaling, compl
 
 
 @pytest.mark.parametrize("loss", ["log", "brier"])
-def test_ensemble_shares_lie_on_the_simplex_and_gain_over_temperature(loss: Any) -> None:
+def test_ensemble_mixture_weights_lie_on_the_simplex_and_gain_over_temperature(loss: Any) -> None:
     z, y = sample(rows=2000)
     fitted = EnsembleTemperatureScaling(loss).fit(z, y)
-    assert fitted.shares_.sum() == pytest.approx(1)
-    assert (fitted.shares_ >= 0).all()
+    assert fitted.mixture_weights_.sum() == pytest.approx(1)
+    assert (fitted.mixture_weights_ >= 0).all()
     score = {"log": nll_of, "brier": brier_sum}[loss]
     plain = TemperatureScaling().fit(z, y).predict_proba(z)
     assert score(fitted.predict_proba(z), y) <= score(plain, y) + 1e-12
@@ -237,7 +237,7 @@ def test_ensemble_finds_the_best_share_of_two() -> None:
     fitted = EnsembleTemperatureScaling().fit(z, y)
     own = [p[np.arange(5000), y] for p in (softmax(z / fitted.temperature_), softmax(z), np.full_like(z, 1 / 3))]
     # Along every edge towards another part there is nothing to gain: an independent one-dimensional search.
-    mixed = np.tensordot(fitted.shares_, np.stack(own), axes=1)
+    mixed = np.tensordot(fitted.mixture_weights_, np.stack(own), axes=1)
 
     def loss(share: float, part: Array) -> float:
         return -float(np.log((1 - share) * mixed + share * part).mean())

@@ -82,7 +82,7 @@ def test_where_nothing_is_to_gain_temperature_scaling_comes_back(variant: str) -
     labels = rng.integers(0, 3, 60)
     labels[:40] = z[:40].argmax(axis=1)
     # With no iterations there is nothing to gain.
-    with pytest.warns(GlayersWarning, match="temperature scaling is returned"):
+    with pytest.warns(GlayersWarning, match="back to temperature scaling"):
         found = OrderPreserving().set_params(variant=variant, max_iterations=0).fit(z, labels)
     plain = TemperatureScaling().fit(z, labels)
     np.testing.assert_allclose(found.predict_proba(z), plain.predict_proba(z), atol=1e-9)

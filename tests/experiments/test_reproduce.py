@@ -172,7 +172,7 @@ def test_odir_does_not_go_back_to_temperature_scaling() -> None:
     # A temperature is all that these rows need, so that the library's own Dirichlet calibration returns it.
     logits, labels = rows(200, 4, 0)
     given = Predictions(logits, labels[:, 0])
-    with pytest.warns(GlayersWarning, match="temperature scaling is returned"):
+    with pytest.warns(GlayersWarning, match="back to temperature scaling"):
         cautious = DirichletCalibration(random_state=0).fit(given.logits, given.labels)
     temperature = TemperatureScaling().fit(given.logits, given.labels).predict_proba(logits)
     published = odir(DirichletCalibration, given, 0).predict_proba(logits)

@@ -23,7 +23,7 @@ from glayers.checks import whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import format_gain, paired_gain
-from glayers.fitting.simplex import SHARES, Parts
+from glayers.fitting.simplex import fit_mixture_weights
 from glayers.maps import Chain
 from glayers.maps.layouts import n_learned
 from glayers.maps.mixtures import Stack, mixed
@@ -251,11 +251,10 @@ def _weights(parts: list[Fitted], task: Task) -> Floats:
     own = np.arange(len(task.given)), task.given.labels
     logs = np.array([_held_out(part)[own] for part in parts])
     # A common factor per row changes no weight under log loss, and keeps tiny probabilities above 0.
-    found = Parts(
-        np.exp(logs - logs.max(axis=0) if task.loss == "log" else logs),
-        _products(parts, weights / weights.sum()) if task.loss == "brier" else np.zeros((0, 0)),
-    )
-    return SHARES[task.loss](found, weights / weights.sum(), np.full(len(parts), 1 / len(parts))).shares
+    held_out = np.exp(logs - logs.max(axis=0) if task.loss == "log" else logs)
+    weights = weights / weights.sum()
+    products = _products(parts, weights) if task.loss == "brier" else np.zeros((0, 0))
+    return fit_mixture_weights(task.loss, held_out, products, weights, np.full(len(parts), 1 / len(parts))).weights
 
 
 def _products(parts: list[Fitted], row_weights: Floats) -> Floats:

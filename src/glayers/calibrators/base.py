@@ -11,7 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,8 +25,6 @@ from glayers.arrays import Array, Floats, row_blocks
 from glayers.checks import finite_logits
 from glayers.errors import BadPredictions, GlayersWarning
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
-from glayers.fitting.diagnostics import Diagnostics as Diagnostics
-from glayers.fitting.diagnostics import label_facts
 from glayers.maps import Chain
 from glayers.predictions import Predictions
 
@@ -64,6 +62,29 @@ class Method:
     reference: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     torch: Literal["no", "optional", "required"] = "no"  # for fitting; predicting never needs torch
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """The facts of one fit. Losses are means over the calibration rows; `notes` are the warnings that `fit` issues."""
+
+    method: str
+    converged: bool
+    reason: str
+    iterations: int
+    loss_before: float
+    loss_after: float
+    moved: bool
+    rows: int
+    labels_per_class: tuple[int, ...]
+    classes_never_seen: tuple[int, ...]
+    n_parameters: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts by name, ready for JSON."""
+        return asdict(self)
 
 
 class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
@@ -170,7 +191,10 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         self.out_of_fold_ = fitted.out_of_fold
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
-        before, after = self._losses(given) if fitted.losses is None else fitted.losses
+        loss = smooth_loss(getattr(self, "loss", "log"))
+        before, after = fitted.losses or (mean_loss(loss, chain, given) for chain in (Chain(()), self.map_))
+        # Rows of weight 0 do not count.
+        counts = np.bincount(given.labels, None if given.weights is None else given.weights > 0, given.n_classes)
         facts = Diagnostics(
             method=fitted.method,
             converged=fitted.converged,
@@ -179,12 +203,16 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
             loss_before=before,
             loss_after=after,
             moved=after != before,
+            rows=int(counts.sum()),
+            labels_per_class=tuple(counts.astype(int).tolist()),
+            classes_never_seen=tuple(np.flatnonzero(counts == 0).tolist()),
             n_parameters=self.map_.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
             seconds=time.perf_counter() - began,
-            **label_facts(given),
         )
         self.diagnostics_ = replace(facts, notes=(*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes))))
-        self._set_facts(given.logits.shape[1], given.class_names, _versions())
+        self._set_facts(
+            given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__}
+        )
         return self
 
     def _warned(self) -> Self:
@@ -201,11 +229,6 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         tags.transformer_tags = TransformerTags(preserves_dtype=["float64"])
         tags.target_tags.required = True
         return tags
-
-    def _losses(self, given: Predictions) -> tuple[float, float]:
-        """Mean loss of the calibration rows before and after, by the loss that the calibrator minimises."""
-        loss = smooth_loss(getattr(self, "loss", "log"))
-        return mean_loss(loss, Chain(()), given), mean_loss(loss, self.map_, given)
 
     def _remarks(self, facts: Diagnostics, noted: bool) -> list[str]:
         """Return the warnings that apply to every method: no convergence, no gain, classes without a row."""
@@ -255,7 +278,3 @@ def needs_torch(who: str) -> Iterator[None]:
         if error.name != "torch":
             raise
         raise ModuleNotFoundError(f'{who} needs torch to fit: pip install "glayers[fit]"', name="torch") from error
-
-
-def _versions() -> dict[str, str]:
-    return {"glayers": version("glayers"), "numpy": np.__version__}

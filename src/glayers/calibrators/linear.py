@@ -90,42 +90,37 @@ class LinearScaling(Calibrator):
         families = self._families(given.n_classes, counted_rows(weights), found.factor)
         paths = [self._path(given, weights, each) for each in families[: 1 if self.strength is not None else None]]
         if self.strength is not None:
-            best, out_of_fold, cv_results, fallback, how = 0, None, None, "", "given"
+            best, falls_back, out_of_fold, cv_results = 0, False, None, None
             multiples, start = _multiples(self.strength, families[0].units), paths[0].start
+            reason = f"strength {_shown(families[0].setting(multiples))}, given"
         else:
             searches = [self._search(given, *each) for each in zip(families, paths, strict=True)]
             best = int(np.argmin([loss for _, loss, _, _ in searches]))
             chosen, loss, out_of_fold, cv_results = searches[best]
-            multiples, how = chosen.multiples, "chosen by cross-validation"
+            multiples = chosen.multiples
             start = np.mean(chosen.folds, axis=0, dtype=paths[best].start.dtype)
             of_temperature = cv_results["temperature_loss"][0]
-            fallback = (
-                ""
-                if loss < of_temperature
-                else (
-                    f"out-of-fold loss {loss:.6g}, of temperature scaling {of_temperature:.6g}: "
-                    f"temperature scaling is returned"
-                )
-            )
+            falls_back = not loss < of_temperature
+            reason = f"strength {_shown(families[best].setting(multiples))}, chosen by cross-validation"
+            if falls_back:
+                reason = f"falls back to temperature scaling: held-out loss {loss:.6g} against {of_temperature:.6g}"
         family = families[best]
         fitted = paths[best].fit(tuple(min(multiple, _STRONGEST) for multiple in multiples), start)
-        strength = family.setting(multiples)
-        reason = fallback or f"strength {_shown(strength)}, {how}"
-        if not fallback and not fitted.converged:
+        if not falls_back and not fitted.converged:
             reason = f"no convergence in {fitted.iterations} Newton steps, increase the strength; {reason}"
-        notes = [f"{family.name}: {reason}"] if fallback or not fitted.converged else []
+        notes = [f"{family.name}: {reason}"] if falls_back or not fitted.converged else []
         if found.reason:
             notes.append(f"{family.name}, starting from temperature scaling: {found.reason}")
         return Fitted(
-            Chain((Reference(), Scale(np.asarray(found.factor)))) if fallback else family.map(fitted.point),
+            Chain((Reference(), Scale(np.asarray(found.factor)))) if falls_back else family.map(fitted.point),
             family.name,
-            converged=fitted.converged or bool(fallback),
+            converged=fitted.converged or falls_back,
             reason=reason,
             iterations=fitted.iterations,
-            n_parameters=1 if fallback else start.size,
+            n_parameters=1 if falls_back else start.size,
             out_of_fold=out_of_fold,
             notes=tuple(notes),
-            attributes={"strength_": strength, "cv_results_": cv_results},
+            attributes={"strength_": family.setting(multiples), "cv_results_": cv_results},
         )
 
     def _path(self, given: Predictions, weights: Floats, family: LinearFamily) -> Path:

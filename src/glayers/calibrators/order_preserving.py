@@ -4,22 +4,26 @@ The fit starts at temperature scaling. Cross-validation chooses the number of it
 scaling where the map does not improve the held-out loss; then all rows are fitted once.
 """
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+from scipy.optimize import OptimizeResult, minimize
 from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Array
+from glayers.arrays import Array, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
 from glayers.checks import whole_number
 from glayers.errors import GlayersError
+from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference
-from glayers.maps.order import General, Invariant, OrderPreservingStep, SharedCurve
+from glayers.maps.order import General, Invariant, Learning, OrderPreservingStep, SharedCurve
 from glayers.predictions import Predictions
 
+_PATIENCE = 8
+_TOLERANCE = 1e-7  # relative change of the loss per iteration: smaller gains never show in the held-out loss
 # Above this many rows x classes the fit uses a random sample of the rows. One iteration over them takes a second.
 _MOST_ENTRIES = 1_000_000
 
@@ -28,10 +32,10 @@ _MOST_ENTRIES = 1_000_000
 class OrderPreserving(Calibrator):
     """Change logits but never their order, so accuracy and every top-k accuracy stay the same. Rahimi et al., 2020.
 
-    Where the map does not improve the held-out loss, temperature scaling is returned with a warning. The order is that
-    of the logits that `transform` returns, in float64; as probabilities, classes far below may underflow to the same
-    0. The map cannot repair a model that ranks classes wrongly. Above 1,000,000 logits it is fitted on a random sample
-    of the rows.
+    Where the map does not improve the held-out loss, the fit falls back to temperature scaling, with a warning. The
+    order is that of the logits that `transform` returns, in float64; as probabilities, classes far below may underflow
+    to the same 0. The map cannot repair a model that ranks classes wrongly. Above 1,000,000 logits it is fitted on a
+    random sample of the rows.
 
     Parameters
     ----------
@@ -85,31 +89,58 @@ class OrderPreserving(Calibrator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
         start = self._start(given, factor, seed)
-        with needs_torch("OrderPreserving"):
-            from glayers.calibrators.order_descent import descend_in_order
-        found = descend_in_order(
-            given.take(_drawn_rows(given, seed)),
-            start,
-            _LEARNED[self.variant],
-            loss=self.loss,
-            n_folds=self.n_folds,
-            max_iterations=self.max_iterations,
-            seed=seed,
-        )
-        n_learned = sum(np.size(found.step.parameters()[name]) for name in _LEARNED[self.variant])
+        step, iterations, loss, loss_at_start = self._descend(given.take(_drawn_rows(given, seed)), start, seed)
+        n_learned = sum(np.size(step.parameters()[name]) for name in _LEARNED[self.variant]) if iterations else 0
         note = (
-            f"order-preserving maps did not improve the held-out loss of temperature scaling "
-            f"({found.held_out:.6g} against {found.held_out_start:.6g}): temperature scaling is returned"
+            f"order-preserving maps fall back to temperature scaling: their held-out loss is {loss:.6g}, "
+            f"that of temperature scaling {loss_at_start:.6g}"
         )
         return Fitted(
-            Chain((Reference(), found.step)),
+            Chain((Reference(), step)),
             f"order-preserving, {self.variant}",
-            reason=f"least out-of-fold loss at iteration {found.iterations}",
-            iterations=found.iterations,
-            n_parameters=1 + (n_learned if found.gain > 0 else 0),
-            notes=() if found.gain > 0 else (note,),
-            attributes=dict(zip(self._kept, (found.held_out, found.held_out_start), strict=True)),
+            reason=f"least held-out loss at iteration {iterations}",
+            iterations=iterations,
+            n_parameters=1 + n_learned,
+            notes=() if iterations else (note,),
+            attributes={"held_out_loss_": min(loss, loss_at_start), "held_out_loss_of_temperature_": loss_at_start},
         )
+
+    def _descend(
+        self, given: Predictions, start: OrderPreservingStep, seed: int
+    ) -> tuple[OrderPreservingStep, int, float, float]:
+        """Choose the number of iterations by cross-validation, then fit all rows once for as many.
+
+        Return the step, the iterations, and the held-out losses of the best iteration and of the start.
+        """
+        with needs_torch("OrderPreserving"):
+            import torch
+
+            from glayers.fitting.losses import row_loss
+            from glayers.fitting.objective import Objective
+            from glayers.fitting.selection import HeldOutSelection
+        folds = assign_folds(len(given), given.groups, self.n_folds, seed)
+        train, held_out = fold_weights(folds, given.weights)
+        tensors = start.with_parameters({name: torch.as_tensor(value) for name, value in start.parameters().items()})
+        objective = Objective(
+            chain=Chain((Learning(tensors, _LEARNED[self.variant]),)),
+            loss=row_loss(self.loss),
+            logits=torch.as_tensor(with_reference_class(given.logits.astype(np.float64))),
+            labels=torch.as_tensor(np.array(given.labels)),
+            train=torch.as_tensor(train),
+            held_out=torch.as_tensor(held_out),
+        )
+        selection = HeldOutSelection(1, fold_fractions(folds, given.weights), _PATIENCE)
+        _minimise(objective, self.max_iterations, selection)
+        best, first = float(selection.best[0]), float(selection.trace[0][0])
+        if not best < first:
+            return start, 0, best, first
+        iterations = int(selection.best_epoch[0])
+        weights = np.ones(len(given)) if given.weights is None else given.weights
+        whole = torch.as_tensor((weights / weights.sum())[None, :])
+        objective = replace(objective, train=whole, held_out=whole)
+        final = objective.chain_at(_minimise(objective, iterations)).member(0)
+        found = {name.removeprefix("0."): value.numpy() for name, value in final.parameters().items()}
+        return start.with_parameters(start.parameters() | found), iterations, best, first
 
     def _start(self, given: Predictions, factor: float, seed: int) -> OrderPreservingStep:
         if self.variant == "diagonal":
@@ -143,3 +174,30 @@ def _deepest(given: Predictions, factor: float) -> float:
     log_p = log_softmax(with_reference_class(given.logits[rows].astype(np.float64)) * factor)
     highest = -np.sort(-log_p, axis=1)[:, :5]
     return float(np.clip(np.quantile(highest, 0.05), -30.0, -3.0))
+
+
+def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Any:
+    """Minimise the mean objective of all members by SciPy's L-BFGS, for as long as the selection lets them continue.
+
+    Folds have nearly the same objective, so one run over all of them takes the path that each would take alone.
+    """
+    import torch
+
+    start = objective.start()
+
+    def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
+        value = objective(torch.as_tensor(flat).reshape(start.shape))
+        return float(value.objective.mean()), value.gradient.numpy().ravel() / len(start)
+
+    def on_iteration(intermediate_result: OptimizeResult) -> None:
+        point = torch.as_tensor(intermediate_result.x).reshape(start.shape)
+        if selection and not selection(len(selection.trace), point, *objective.held_out_losses(point)).any():
+            raise StopIteration
+
+    if selection:
+        selection(0, start, *objective.held_out_losses(start))
+    options = {"maxiter": max_iterations, "maxfun": 20 * max_iterations, "ftol": _TOLERANCE, "gtol": 0.0}
+    found = minimize(
+        value_and_gradient, start.numpy().ravel(), jac=True, method="L-BFGS-B", callback=on_iteration, options=options
+    )
+    return torch.as_tensor(found.x).reshape(start.shape)

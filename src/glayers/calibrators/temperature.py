@@ -9,7 +9,7 @@ from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Floats, row_blocks
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.simplex import SHARES, Parts
+from glayers.fitting.simplex import fit_mixture_weights
 from glayers.fitting.temperature import fit_inverse_temperature, log_loss_at
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.maps.mixtures import TemperedMixture
@@ -65,18 +65,18 @@ def tempered(factor: float) -> Chain:
 class EnsembleTemperatureScaling(Calibrator):
     """Mix tempered, plain and uniform probabilities. Zhang, Kailkhura and Han, ICML 2020.
 
-    The result is w0 softmax(z / T) + w1 softmax(z) + w2 / k, with shares w that sum to 1. T minimises the log loss
-    alone; given T, either loss is convex in the shares. Keeps the ranking of the classes in every row.
+    The result is w0 softmax(z / T) + w1 softmax(z) + w2 / k, with weights w that sum to 1. T minimises the log loss
+    alone; given T, either loss is convex in the weights. Keeps the ranking of the classes in every row.
 
     Parameters
     ----------
     loss : {"log", "brier"}, default "log"
-        The loss that the shares minimise.
+        The loss that the weights minimise.
 
     Attributes
     ----------
-    shares_ : ndarray of shape (3,)
-        The shares of the tempered, the plain and the uniform probabilities.
+    mixture_weights_ : ndarray of shape (3,)
+        The weights of the tempered, the plain and the uniform probabilities.
     temperature_ : float
         The temperature of the first part.
 
@@ -86,7 +86,7 @@ class EnsembleTemperatureScaling(Calibrator):
     >>> z = 4 * rng.normal(size=(20_000, 3))
     >>> guess = rng.random(20_000) < 0.2  # these labels do not depend on the logits
     >>> labels = np.where(guess, rng.integers(0, 3, 20_000), (z + rng.gumbel(size=z.shape)).argmax(axis=1))
-    >>> round(float(EnsembleTemperatureScaling().fit(z, labels).shares_[2]), 1)
+    >>> round(float(EnsembleTemperatureScaling().fit(z, labels).mixture_weights_[2]), 1)
     0.2
     """
 
@@ -103,34 +103,30 @@ class EnsembleTemperatureScaling(Calibrator):
         temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         weights = weights / weights.sum()
+        own, products = np.empty((3, len(given))), np.zeros((3, 3))
+        for rows in row_blocks(len(given), given.n_classes):
+            plain = with_reference_class(given.logits[rows].astype(np.float64))
+            parts = [softmax(plain * temperature.factor), softmax(plain), np.full_like(plain, 1 / given.n_classes)]
+            own[:, rows] = [part[np.arange(len(plain)), given.labels[rows]] for part in parts]
+            products += np.einsum("ink,jnk,n->ij", parts, parts, weights[rows], optimize=True)
         # Start at temperature scaling with a little of the other two parts.
-        found = SHARES[self.loss](_parts(given, temperature.factor, weights), weights, np.array([0.98, 0.01, 0.01]))
+        found = fit_mixture_weights(self.loss, own, products, weights, np.array([0.98, 0.01, 0.01]))
         return Fitted(
-            Chain((Reference(), TemperedMixture(found.shares, np.asarray(temperature.factor)))),
+            Chain((Reference(), TemperedMixture(found.weights, np.asarray(temperature.factor)))),
             "ensemble temperature scaling",
             converged=found.converged and temperature.converged,
-            reason=temperature.reason or ("converged" if found.converged else "the shares did not converge"),
+            reason=temperature.reason or ("converged" if found.converged else "the mixture weights did not converge"),
             iterations=temperature.steps + found.iterations,
             n_parameters=3,
             notes=(f"ensemble temperature scaling: {temperature.reason}",) if temperature.reason else (),
         )
 
     @property
-    def shares_(self) -> Floats:
-        """The shares of the tempered, the plain and the uniform probabilities."""
+    def mixture_weights_(self) -> Floats:
+        """The weights of the tempered, the plain and the uniform probabilities."""
         return np.asarray(self.map_.parameters()["1.shares"])
 
     @property
     def temperature_(self) -> float:
         """The temperature of the first part."""
         return 1.0 / float(self.map_.parameters()["1.factor"])
-
-
-def _parts(given: Predictions, factor: float, weights: Floats) -> Parts:
-    own, products = np.empty((3, len(given))), np.zeros((3, 3))
-    for rows in row_blocks(len(given), given.n_classes):
-        plain = with_reference_class(given.logits[rows].astype(np.float64))
-        parts = np.stack([softmax(plain * factor), softmax(plain), np.full_like(plain, 1 / given.n_classes)])
-        own[:, rows] = parts[:, np.arange(len(plain)), given.labels[rows]]
-        products += np.einsum("ink,jnk,n->ij", parts, parts, weights[rows], optimize=True)
-    return Parts(own, products)
