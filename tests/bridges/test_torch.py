@@ -74,7 +74,7 @@ def calibrator(request: pytest.FixtureRequest) -> Calibrator:
 
 
 @pytest.mark.filterwarnings("ignore:temperature scaling:glayers.GlayersWarning")
-@pytest.mark.filterwarnings("ignore:the temperature that g-layers:glayers.GlayersWarning")
+@pytest.mark.filterwarnings("ignore:g-layers start from temperature:glayers.GlayersWarning")
 @pytest.mark.filterwarnings("ignore:g-layers fall back:glayers.GlayersWarning")
 @pytest.mark.parametrize("outputs", [1, CLASSES])
 def test_g_after_f_equals_the_prediction_in_numpy(calibrator: Calibrator, outputs: int) -> None:
