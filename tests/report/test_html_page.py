@@ -96,7 +96,7 @@ def test_every_table_has_a_caption_and_headings_and_every_figure_a_title(element
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one.html", "two.html"):
         calibration, test = sampled_rows(200, 1), sampled_rows(300, 2)
-        found = compare(calibration, test, ["temperature", "vector"])
+        found = compare(calibration, test, ["vector"])
         write_report(found, tmp_path / name, calibration=calibration, n_resamples=50, random_state=3)
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
 

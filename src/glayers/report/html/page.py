@@ -21,6 +21,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from glayers.calibrators import AutoCalibrator
 from glayers.errors import BadFile
 from glayers.files import write_whole
 from glayers.metrics import METRICS, PairedDifferences
@@ -123,7 +124,7 @@ def report_html(
         class_methods=[method.name for method in shown],
         class_lines=class_lines(found, shown, names, counts),
         has_calibration_counts=counts is not None,
-        selections={name: c.selection_ for name, c in fitted.items() if hasattr(c, "selection_")},
+        selections={name: c.selection_ for name, c in fitted.items() if isinstance(c, AutoCalibrator)},
         checks=data_checks(comparison, calibration),
         seeds={name: seed for name, c in fitted.items() if (seed := getattr(c, "random_state", None)) is not None},
         random_state=random_state,

@@ -15,6 +15,7 @@ from glayers.metrics.events import Scored, check_event
 from glayers.report.curves import Reliability, ReliabilityCurve, corp_reliability, reliability, smooth_reliability
 from glayers.report.plots.style import LIGHT, Methods, Palette, check_choice, dress, side_by_side
 
+_FEWEST_DRAWS = 19  # for the band at level 0.95, which the strip of counts does not show
 ReliabilityKind: TypeAlias = Literal["equal_width", "equal_mass", "smooth", "corp"]
 
 
@@ -63,7 +64,7 @@ def reliability_figure(
 
     def draw(main: Axes, strip: Axes, given: object, event: Event, palette: Palette) -> str:
         scored = check_event(given, labels, sample_weight, event=event)
-        draw_counts(strip, reliability(scored, n_bins=n_bins), palette=palette)
+        draw_counts(strip, reliability(scored, n_bins=n_bins, n_resamples=_FEWEST_DRAWS), palette=palette)
         return _KINDS[kind](main, scored, n_bins, palette)
 
     return side_by_side(methods, draw, [event], dark=dark, strip=True)
