@@ -155,6 +155,12 @@ def test_the_menus_choose_method_event_and_manner(shown: Chrome) -> None:
             seen.add(drawing(panels(shown, figure)[0]))
             assert "NaN" not in drawing(panels(shown, figure)[0])
         assert len(seen) == len(Select(shown.find_element(By.ID, menu)).options)
+    assert [metric.text for metric in Select(shown.find_element(By.ID, "metric")).options] == [
+        "NLL",
+        "Brier",
+        "KS",
+        "accuracy",
+    ]
     choose(shown, "metric", "KS")
     choose(shown, "against", "vector")
     assert titles(shown, "forest") == ["KS, method minus vector"]

@@ -36,9 +36,10 @@ def ranks() -> MethodRanks:
     return rank_methods({str(d): {n: max(i, 0.5) + rng.normal() for i, n in enumerate(names)} for d in range(6)})
 
 
-def _of_predictions(name: str, dark: bool = False, **choices: Any) -> Figure:
+def _of_predictions(name: str, alone: bool = False, **choices: Any) -> Figure:
     given, labels = methods()
-    return plots.FIGURES[name](given, labels, dark=dark, **choices)
+    shown = {"uncalibrated": given["uncalibrated"]} if alone else given
+    return plots.FIGURES[name](shown, labels, **choices)
 
 
 def _many_classes() -> Figure:
@@ -48,12 +49,13 @@ def _many_classes() -> Figure:
 
 SMALL: dict[str, dict[str, Any]] = {
     "differences": {"n_resamples": 99},
-    **{name: {"r": 2} for name in ("ks-ranks", "ks-within", "ks-classes")},
+    "ks-ranks": {"r": 2},
+    **{name: {"r": 2, "alone": True} for name in ("ks-within", "ks-classes")},
 }
 CASES: dict[str, Callable[[], Figure]] = {
     **{name: partial(_of_predictions, name, **SMALL.get(name, {})) for name in plots.FIGURES},
-    "reliability-dark": partial(_of_predictions, "reliability", dark=True),
-    "ks-dark": partial(_of_predictions, "ks", dark=True),
+    "reliability-dark": partial(_of_predictions, "reliability", alone=True, dark=True),
+    "ks-dark": partial(_of_predictions, "ks", alone=True, dark=True),
     "ks-gap-ranks": partial(_of_predictions, "ks-ranks", kind="gap", r=2),
     "classes-many-dark": _many_classes,
     "forest": lambda: plots.forest_figure(differences()),

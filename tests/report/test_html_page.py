@@ -136,7 +136,7 @@ def test_curves_on_the_page_are_those_of_the_test_rows(elements: Elements) -> No
 
 
 def test_a_page_of_a_thousand_classes_is_small_and_says_what_it_leaves_out() -> None:
-    calibration, test = sampled_rows(700, 1, classes=1_000), sampled_rows(600, 2, classes=1_000)
+    calibration, test = sampled_rows(400, 1, classes=1_000), sampled_rows(300, 2, classes=1_000)
     found = compare(calibration, test, ["temperature"])
     page = report_html(found, calibration=calibration, n_resamples=50)
     assert len(page.encode()) < 2_000_000

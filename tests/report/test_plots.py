@@ -177,7 +177,7 @@ def test_a_critical_difference_diagram_joins_those_not_told_apart() -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_figure_saves_as_png_and_as_svg_light_and_dark(dark: bool) -> None:
     given, labels = methods(n=60)
-    figure = plots.FIGURES["reliability"](given, labels, dark=dark)
+    figure = plots.FIGURES["ks-score"]({"model": given["uncalibrated"]}, labels, dark=dark)
     background = (plots.DARK if dark else plots.LIGHT).background
     png, svg = BytesIO(), BytesIO()
     figure.savefig(png, format="png", dpi=50)

@@ -33,8 +33,8 @@ from glayers.report.html.summary import summarise
 from glayers.report.html.tables import DIFFERENCE_METRICS, class_lines, difference_tables, method_lines
 
 _STYLES = ("page.css", "tables.css", "figures.css", "print.css")
-# Joined into one script: each file uses what those before it define.
-_SCRIPTS = ("words", "drawing", "panel", "reliability", "ks", "forest", "map", "matrix", "main")
+# Joined into one script: these files first, then one file per figure, then main.js, which starts it.
+_FIRST_SCRIPTS, _LAST_SCRIPT = ("words.js", "drawing.js", "panel.js"), "main.js"
 _MATRIX = 30  # classes per side: smaller cells are hard to point at
 _PACKAGES = ("glayers", "numpy", "scipy", "scikit-learn", "torch", "jinja2")
 _DIGITS = 5  # of a number in the page's data
@@ -156,8 +156,7 @@ def _data(found: Measurements, differences: PairedDifferences | None, names: lis
         "differences": [way.to_dict() for pair in pairs for way in (pair, pair.reversed())],
         "metrics": {
             name: {"label": m.short_label, "percent": m.unit == "percent", "digits": m.digits}
-            for name, m in METRICS.items()
-            if name in DIFFERENCE_METRICS
+            for name, m in ((name, METRICS[name]) for name in DIFFERENCE_METRICS)
         },
         "matrix": _matrix_data(found, names),
     }
@@ -204,7 +203,7 @@ def _render(data: dict[str, Any], **parts: Any) -> str:
         lstrip_blocks=True,
     )
     style = "\n".join(_asset("css", name) for name in _STYLES)
-    script = '(() => {\n"use strict";\n' + "\n".join(_asset("js", f"{name}.js") for name in _SCRIPTS) + "\n})();"
+    script = '(() => {\n"use strict";\n' + "\n".join(_asset("js", name) for name in _scripts()) + "\n})();"
     return environment.get_template("page.html.j2").render(
         style=Markup(style),  # noqa: S704  # our own file
         script=Markup(script),  # noqa: S704  # our own files
@@ -239,6 +238,11 @@ def _plain(value: Any) -> Any:
 def _unbroken(text: Any) -> Any:
     """Keep a number and its sign on one line; Markup is our own and stays as it is."""
     return _BEFORE_SIGN.sub("\u00a0", text) if type(text) is str else text
+
+
+def _scripts() -> list[str]:
+    known = {file.name for file in (files("glayers.report.html") / "assets" / "js").iterdir()}
+    return [*_FIRST_SCRIPTS, *sorted(known - {*_FIRST_SCRIPTS, _LAST_SCRIPT}), _LAST_SCRIPT]
 
 
 def _asset(folder: str, name: str) -> str:

@@ -1,5 +1,13 @@
 // Paired differences -> one line per method: the difference from another, and its interval.
 
+FIGURES.forest = {
+  menus: () => ({
+    metric: Object.entries(data.metrics).map(([key, { label }]) => ({ key, label })),
+    against: named(data.methods),
+  }),
+  specs: () => [forestSpec(byId("metric").value, byId("against").value)],
+};
+
 function forestSpec(metric, against) {
   const found = data.differences.filter((one) => one.metric === metric && one.against === against);
   const ends = found.flatMap((one) => [one.low, one.high, 0]);

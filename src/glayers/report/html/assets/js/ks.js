@@ -3,6 +3,17 @@
 const CUMULATIVE = { curves: "both curves", gap: "their gap and its bound" };
 const DENSITY = { fractile: "fraction of rows, lowest first", score: "predicted probability" };
 
+FIGURES.cumulative = {
+  follows: ["method", "event"],
+  menus: () => ({ "cumulative-view": asChoices(CUMULATIVE) }),
+  specs: () => methodsShown().map((method) => cumulativeSpec(method, eventShown(), byId("cumulative-view").value)),
+};
+FIGURES.density = {
+  follows: ["method", "event"],
+  menus: () => ({ "density-view": asChoices(DENSITY) }),
+  specs: () => methodsShown().map((method) => densitySpec(method, eventShown(), byId("density-view").value)),
+};
+
 const ksSummary = ({ test }) =>
   `KS ${percent(test.value)}, ${pText(test.p_value)}; a calibrated model stays below ${percent(test.bound)} in ${levelText} of samples.`;
 

@@ -1,5 +1,15 @@
 // Probabilities before and after -> the calibration map of the top class or of one class.
 
+FIGURES.map = { follows: ["method", "event"], specs: mapsShown };
+
+function mapsShown() {
+  const method = byId("method").value;
+  const known = data.events.filter(({ key }) => data.maps[method][key]);
+  const top = data.events[0];
+  const other = known.includes(eventShown()) && eventShown() !== top ? eventShown() : known.find((event) => event !== top);
+  return [top, other].map((event) => mapSpec(method, event));
+}
+
 function mapSpec(method, event) {
   const map = data.maps[method][event.key];
   const change = map.after.map((value, i) => value - map.before[i]);

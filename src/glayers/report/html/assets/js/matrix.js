@@ -1,5 +1,7 @@
 // Gaps of every two classes -> a heat map of over- and under-prediction by predicted class.
 
+FIGURES.matrix = { follows: ["method"], specs: () => methodsShown().map(matrixSpec) };
+
 // Names stand beside the matrix, and aslant below it, where they take less room.
 const BELOW = 0.85;
 const matrixRoom = (width) => Math.min(104, 0.28 * width);

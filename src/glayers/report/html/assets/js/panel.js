@@ -3,6 +3,10 @@
 // A spec says what to show: title, summary (the text alternative, and what stands below until a point is read), ranges
 // and labels of x and y, marks to draw, points { x, y, text } to read, and a table of the numbers.
 
+// A figure registers itself in FIGURES by the id of its element: `specs` returns one spec per panel as the menus stand,
+// `follows` names the shared menus it depends on, and `menus` returns the choices of its own menus by their ids.
+
+const FIGURES = {};
 const RATIO = 0.8;
 const HIGHEST = 420;
 const EMPTY = { x: { range: [0, 1], label: "" }, y: { range: [0, 1] }, marks: [], points: [] };

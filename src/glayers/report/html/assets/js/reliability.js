@@ -7,6 +7,16 @@ const KINDS = {
   corp: "isotonic regression (CORP)",
 };
 
+// The top class has all kinds of diagram, other events have some.
+FIGURES.reliability = {
+  follows: ["method", "event"],
+  menus: () => {
+    const known = Object.keys(data.curves[uncalibrated][eventShown().key].reliability);
+    return { kind: known.map((key) => ({ key, label: KINDS[key] })) };
+  },
+  specs: () => methodsShown().map((method) => reliabilitySpec(method, eventShown(), byId("kind").value)),
+};
+
 function reliabilitySpec(method, event, kind) {
   const curve = data.curves[method][event.key];
   const shape = curve.reliability[kind];
