@@ -5,6 +5,7 @@ import functools
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import glayers
 import glayers.calibrators
 
 ROOT = Path(glayers.__file__).parent
-LEAVES = {"errors", "arrays", "activations", "checks", "settings", "probabilities", "logits", "files", "progress"}
+LEAVES = {"errors", "arrays", "activations", "checks", "files", "progress"}
 # Each folder, and the folders it may import from besides itself and the leaves.
 MAY_IMPORT: dict[str, set[str]] = {
     "predictions": set(),
@@ -82,6 +83,18 @@ def test_leaves_import_only_leaves(leaf: str) -> None:
 
 def test_every_module_beside_the_folders_is_a_leaf_or_stands_above_them() -> None:
     assert {file.stem for file in ROOT.glob("*.py")} == LEAVES | {"__init__", "comparison", "gap"}
+
+
+def test_modules_are_few_and_none_is_long() -> None:
+    lines = {file.relative_to(ROOT): len(file.read_text().splitlines()) for file in ROOT.rglob("*.py")}
+    assert len(lines) <= 100
+    assert not {file: count for file, count in lines.items() if count > 400}
+
+
+def test_no_two_classes_share_a_name() -> None:
+    trees = (ast.parse(file.read_text()) for file in ROOT.rglob("*.py"))
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert not [name for name, count in names.items() if count > 1]
 
 
 def test_the_tests_see_the_installed_package() -> None:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from numbers import Real
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -131,9 +130,3 @@ def available_threads() -> int:
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return min(cores, int(limit)) if limit.isdecimal() and int(limit) > 0 else cores
-
-
-def __getattr__(name: str) -> Any:  # until every import of check_labels, check_weights and two_dimensional has moved
-    if name in ("check_labels", "check_weights", "two_dimensional"):
-        return getattr(import_module("glayers.checks"), name)
-    raise AttributeError(name)

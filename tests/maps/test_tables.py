@@ -159,6 +159,15 @@ def test_a_gap_is_multiplied_by_what_the_network_returns(name: str) -> None:
     np.testing.assert_allclose(out[:, :-1] - out[:, 1:], gaps, rtol=1e-9, atol=1e-9)
 
 
+def test_the_slope_of_the_shared_curve_changes_at_its_knots() -> None:
+    knots, slopes = np.array([-4.0, -1.0]), np.array([0.5, 2.0, 1.25])
+    step = SharedCurve(np.asarray(1.0), knots, np.full(2, 1e-3), np.log(slopes))
+    z = np.log([[0.9, 0.09, 0.0099, 0.0001]])  # log-probabilities -0.105, -2.41, -4.62 and -9.21
+    # A gap across a knot has one part on each side of it, each times its own slope.
+    expected = [1.25 * (z[0, 0] + 1) + 2 * (-1 - z[0, 1]), 2 * (z[0, 1] + 4) + 0.5 * (-4 - z[0, 2]), 0.5 * np.log(99)]
+    np.testing.assert_allclose(-np.diff(step(z)[0]), expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["invariant", "curve"])
 def test_permuting_the_classes_permutes_the_output(name: str) -> None:
     step, z, places = random_step(name), np.random.default_rng(0).normal(size=(9, CLASSES)), [2, 0, 3, 1]
