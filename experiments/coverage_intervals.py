@@ -39,7 +39,7 @@ class Cell(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--table", action="store_true", help="only make the table anew from what is there")
+    parser.add_argument("--table", action="store_true", help="only write the table from the csv")
     if not parser.parse_args().table:
         fill()
     RESULTS.with_suffix(".md").write_text(markdown(), encoding="utf-8")

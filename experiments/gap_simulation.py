@@ -109,7 +109,7 @@ RUNS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=1, help="as many times the runs of every cell")
-    parser.add_argument("--table", action="store_true", help="only make the table of what is there anew")
+    parser.add_argument("--table", action="store_true", help="only write the table from the csv")
     settings = parser.parse_args()
     if not settings.table:
         fill(settings.times)

@@ -111,7 +111,7 @@ PLANS |= {f"SKCE, bandwidth {share:g} of the median": bandwidth_plan(share) for 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--table", action="store_true", help="only make the table of what is there anew")
+    parser.add_argument("--table", action="store_true", help="only write the table from the csv")
     parser.add_argument("--only", default="", help="only tests whose names contain this, so that two runs may share")
     arguments = parser.parse_args()
     if not arguments.table:

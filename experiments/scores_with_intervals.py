@@ -126,8 +126,8 @@ def markdown(rows: list[Row]) -> str:
         *(f"- {said}" for said in sentences(sets, value)),
         "",
         "In brackets 95 % bootstrap intervals (BCa), with a star where they are not to be trusted "
-        "(`Interval.unreliable`), as happens to errors near zero. p is the chance of a calibrated model showing as much, "
-        "bound what it stays below in 95 % of cases. Differences are after minus before, "
+        "(`Interval.unreliable`), as happens to errors near zero. p is the chance of a calibrated model showing as "
+        "much, bound what it stays below in 95 % of cases. Differences are after minus before, "
         "on the same rows, with standard errors.",
     ]
     for metric, (words, unit, times) in SHOWN.items():
