@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, Calibrator
@@ -65,11 +66,7 @@ class Comparison:
         return self.calibrators[method].transform(self.test.logits)
 
     def differences(
-        self,
-        metrics: Sequence[str] = ("nll", "brier", "ks", "accuracy"),
-        *,
-        n_resamples: int = 1000,
-        random_state: int = 0,
+        self, metrics: Sequence[str] | None = None, *, n_resamples: int = 1000, random_state: int = 0
     ) -> PairedDifferences:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
         methods = {name: self.test.with_logits(self.logits(name)) for name in self.scorecards}
@@ -154,7 +151,7 @@ def compare(
     calibration, test
         The rows to fit on and the rows to score, with the same classes.
     methods
-        Names from `CALIBRATORS`, or unfitted calibrators by names of your own, which are fitted as they are.
+        Names from `CALIBRATORS`, or calibrators by names of your own; copies of them are fitted.
     random_state
         The seed of the methods given by name.
     progress
@@ -198,7 +195,7 @@ def unfitted(name: str, **settings: Any) -> Calibrator:
 
 
 def _calibrators(methods: Any, random_state: int) -> dict[str, Calibrator]:
-    """Return unfitted calibrators by name, each an object of its own."""
+    """Return new calibrators by name."""
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {_described(methods)}")
     if not isinstance(methods, Mapping):
@@ -215,13 +212,7 @@ def _calibrators(methods: Any, random_state: int) -> dict[str, Calibrator]:
             raise GlayersError(f"the name of a method must be text other than {UNCALIBRATED!r}; got {_described(name)}")
         if not isinstance(calibrator, Calibrator):
             raise GlayersError(f"{name!r} must be a calibrator, such as VectorScaling(); got {_described(calibrator)}")
-        same = [other for other, each in methods.items() if each is calibrator]
-        if len(same) > 1:
-            raise GlayersError(
-                f"{' and '.join(map(repr, same))} are the same object, so the second fit would overwrite the first; "
-                f"pass copies: sklearn.base.clone(calibrator)"
-            )
-    return dict(methods)
+    return {name: clone(calibrator) for name, calibrator in methods.items()}
 
 
 def _described(value: object) -> str:

@@ -27,23 +27,27 @@ FORKING = """
 import json, os, sys
 import glayers.calibrators
 from glayers.cli import main
-for number, words in enumerate(json.loads(sys.argv[2])):
+reader, closed = os.pipe()
+os.close(reader)
+outputs = {"full disk": os.open("/dev/full", os.O_WRONLY), "closed pipe": closed}
+for number, (output, *words) in enumerate(json.loads(sys.argv[2])):
     child = os.fork()
     if not child:
+        os.dup2(outputs[output], 1)
         os.dup2(os.open(f"{sys.argv[1]}/{number}", os.O_WRONLY | os.O_CREAT), 2)
         sys.argv = ["glayers", *words]
         main()
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=sys.stderr)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def run_programs(folder: Path, *commands: list[str], stdout: int | IO[Any]) -> list[tuple[int, str]]:
-    """Run each command in a process of its own; all fork from one that imported the library. Status and errors."""
+def run_programs(folder: Path, *commands: list[str]) -> list[tuple[int, str]]:
+    """Run commands, each after the name of its output, in processes that fork from one; return status and errors."""
     (folder / "errors").mkdir()
     program = [sys.executable, "-c", FORKING, str(folder / "errors"), json.dumps(commands)]
-    done = subprocess.run(program, stdout=stdout, stderr=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True)
     errors = [(folder / "errors" / str(number)).read_text() for number in range(len(commands))]
-    return list(zip(map(int, done.stderr.split()), errors, strict=True))
+    return list(zip(map(int, done.stdout.split()), errors, strict=True))
 
 
 def complaint(done: Result | subprocess.CompletedProcess[str], status: int = 1) -> str:

@@ -52,8 +52,8 @@ def test_an_input_is_never_replaced_not_even_by_force(folder: Path, words: list[
     ("where", "said"),
     [
         ("no/such/folder/x.png", "does not exist; create it first"),
-        ("folder.png", "is a directory"),
-        ("/dev/full", "not a regular file"),
+        ("folder.png", "is a directory or another special file"),
+        ("/dev/full", "is a directory or another special file"),
     ],
 )
 def test_output_that_cannot_be_written_is_told_before_the_work(

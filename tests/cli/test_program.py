@@ -68,19 +68,14 @@ def test_shell_completion_knows_verbs_methods_figures_and_formats(line: str, end
     assert done.stdout.split() == ends
 
 
-def test_output_that_cannot_be_written_is_one_line_and_a_status_of_one(folder: Path) -> None:
-    commands = ["methods"], ["score", "--help"], ["--version"], ["score", "test.npz", "--json"]
-    with Path("/dev/full").open("w") as full:
-        done = run_programs(folder, *commands, stdout=full)
-    assert done == 4 * [(1, "glayers: cannot write the output: [Errno 28] No space left on device\n")]
-
-
-def test_a_pipe_that_closes_early_is_not_an_error(folder: Path) -> None:
-    commands = ["methods"], ["methods", "--json"], ["apply", "model.safetensors", "test.npz", "-o", "-"]
-    reader, writer = os.pipe()
-    os.close(reader)  # as head does once it has read enough
-    with os.fdopen(writer, "w") as closed:
-        assert run_programs(folder, *commands, stdout=closed) == 3 * [(141, "")]
+def test_a_full_disk_is_one_line_and_a_status_of_one_and_a_pipe_that_closes_early_is_no_error(folder: Path) -> None:
+    full = [["methods"], ["score", "--help"], ["--version"], ["score", "test.npz", "--json"]]
+    closed = [["methods"], ["methods", "--json"], ["apply", "model.safetensors", "test.npz", "-o", "-"]]  # as by head
+    done = run_programs(
+        folder, *(["full disk", *words] for words in full), *(["closed pipe", *words] for words in closed)
+    )
+    assert done[:4] == 4 * [(1, "glayers: cannot write the output: [Errno 28] No space left on device\n")]
+    assert done[4:] == 3 * [(141, "")]
 
 
 def test_an_interrupt_is_one_line_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,18 +62,13 @@ def event_of(text: str) -> Event:
     """
     kind, _, detail = text.partition(":")
     classes = [int(word) if word.isdigit() else word for word in detail.split(",") if word]
-    numbers = [each for each in classes if isinstance(each, int)]
-    match kind, numbers, classes:
-        case "top", _, []:
-            return top
-        case "rank", [r], [_]:
-            return rank(r)
-        case "within-top", [r], [_]:
-            return within_top(r)
-        case "label", _, [c]:
-            return label(c)
-        case "one-of", _, [_, *_]:
-            return one_of(classes)
+    makers: dict[str, Callable[[Any], Event]] = {"rank": rank, "within-top": within_top, "label": label}
+    if text == "top":
+        return top
+    if kind == "one-of" and classes:
+        return one_of(classes)
+    if kind in makers and len(classes) == 1 and (kind == "label" or isinstance(classes[0], int)):
+        return makers[kind](classes[0])
     raise typer.BadParameter(f"unknown event {text!r}; use {_EVENTS}")
 
 
@@ -160,8 +155,7 @@ class Output:
         problems = {
             "is one of the input files; write to another file": exists
             and any(given is not None and given.exists() and self.path.samefile(given) for given in self.inputs),
-            "is a directory; give the name of a file in it": self.path.is_dir(),
-            "is not a regular file; choose another name": exists and not self.path.is_file(),
+            "is a directory or another special file; choose another name": exists and not self.path.is_file(),
             "already exists; use --force to replace it, or choose another name": os.path.lexists(self.path)
             and not self.force,
             f"the folder {folder} does not exist; create it first": not folder.is_dir(),

@@ -44,7 +44,7 @@ def compare(
     if as_json:
         show_json({"methods": found.to_dict(), "notes": found.notes, "failed": found.failed})
     else:
-        _show(found, _heading(rows, name), quiet)
+        _show(found, rows, name, quiet)
     if target is not None:
         _write_page(found, rows[0], target, name, seed, quiet)
         if not as_json:
@@ -82,7 +82,7 @@ def demo(
     target.check()
     rows = load_fashion_mnist()
     found = _compare(rows, None, seed, quiet)
-    _show(found, _heading(rows, "a small network on Fashion-MNIST"), quiet)
+    _show(found, rows, "a small network on Fashion-MNIST", quiet)
     _write_page(found, rows.calibration, target, _DEMO_TITLE, seed, quiet)
     show("", f"wrote {target.path}: open it in a browser")
 
@@ -98,17 +98,14 @@ def _compare(rows: tuple[Predictions, Predictions], methods: list[str] | None, s
     return found
 
 
-def _heading(rows: tuple[Predictions, Predictions], name: str) -> str:
-    return f"{len(rows[1]):,} test rows of {name}, fitted on {len(rows[0]):,} others"
-
-
-def _show(found: "Comparison", heading: str, quiet: bool) -> None:
+def _show(found: "Comparison", rows: tuple[Predictions, Predictions], name: str, quiet: bool) -> None:
     """Print the table, a sentence before and after, and, unless `quiet`, the notes of the fits to standard error."""
     cards = found.scorecards
-    best = "auto" if "auto" in cards else min(cards, key=lambda name: cards[name]["nll"])
-    show(title(heading), comparison_table(cards, found.seconds), "")
-    for name in dict.fromkeys([next(iter(cards)), best]):
-        show(f"{name}: {confidence_sentence(cards[name])}")
+    best = "auto" if "auto" in cards else min(cards, key=lambda method: cards[method]["nll"])
+    show(title(f"{len(rows[1]):,} test rows of {name}, fitted on {len(rows[0]):,} others"))
+    show(comparison_table(cards, found.seconds), "")
+    for method in dict.fromkeys([next(iter(cards)), best]):
+        show(f"{method}: {confidence_sentence(cards[method])}")
     for line in () if quiet else found.remarks():
         show_note(f"note: {line}")
 

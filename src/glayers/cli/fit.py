@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import page, show, show_json, suitable_threads, title, verb, waiting_for
+from glayers.cli.runtime import show, show_json, suitable_threads, title, verb, waiting_for
 from glayers.errors import BadPredictions
 from glayers.predictions import read_parts
 from glayers.predictions.contents import Contents, RowsToCalibrate, listed
@@ -43,10 +44,10 @@ def fit(
 
     The network must not have been trained on these rows. From a file with two parts, `fit` uses the calibration part.
     """
-    from glayers.calibrators import AutoCalibrator
+    from glayers.calibrators import METHODS, AutoCalibrator
     from glayers.comparison import unfitted
 
-    (method,) = arg.method_names(method)
+    arg.known_name(method, METHODS, "method", "glayers methods")
     target = arg.Output(output, force, (calibration, labels))
     target.check()
     rows = arg.only_or("calibration", arg.read_wanted(read_parts, calibration, labels, part))
@@ -57,18 +58,16 @@ def fit(
     target.check()
     calibrator.save(output)
     selection = calibrator.selection_ if isinstance(calibrator, AutoCalibrator) else None
-    facts = calibrator.diagnostics_
+    facts, name = calibrator.diagnostics_, arg.name_of(calibration)
     if as_json:
         found = {"method": method, "seed": seed, "output": str(output), "classes": rows.n_classes}
         show_json({**found, "diagnostics": facts.to_dict(), "selection": selection and selection.to_dict()})
     elif not quiet:
         show(
-            title(
-                f"{method}, fitted on {facts.rows:,} rows of {rows.n_classes:,} classes from {arg.name_of(calibration)}"
-            ),
+            title(f"{method}, fitted on {facts.rows:,} rows of {rows.n_classes:,} classes from {name}"),
             f"learned {facts.n_parameters:,} parameter{'s'[: facts.n_parameters != 1]} in {facts.seconds:.2g} s; "
             f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
-            *([] if selection is None else [page(selection.to_markdown())]),
+            *([] if selection is None else [Text(str(selection))]),
             f"wrote {output}",
         )
 

@@ -3,7 +3,7 @@
 import inspect
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -13,9 +13,6 @@ from glayers.cli.runtime import one_line, show, verb, waiting_for
 from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.formats import read_any
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The names of FIGURES, repeated so that help and completion need no matplotlib; a test compares the two.
 KINDS: dict[str, str] = {
@@ -34,16 +31,8 @@ KINDS: dict[str, str] = {
     "differences": "differences from the first, with intervals",
 }
 # Metadata to leave out of each format, so that two runs give the same bytes.
-_DATED: dict[str, dict[str, Any]] = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
+_DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 _MODEL = "Also show the first file calibrated by this; repeatable."
-
-
-def _complete_kind(incomplete: str) -> list[tuple[str, str]]:
-    return [(kind, about) for kind, about in KINDS.items() if kind.startswith(incomplete)]
 
 
 @verb(
@@ -54,7 +43,7 @@ def _complete_kind(incomplete: str) -> list[tuple[str, str]]:
 )
 def plot(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", autocompletion=_complete_kind, help="Which figure; they are listed below.")
+        str, typer.Argument(metavar="KIND", autocompletion=lambda: list(KINDS.items()), help="Which figure, see below.")
     ],
     files: Annotated[list[Path], arg.file_argument("FILE", f"{arg.PREDICTIONS} One panel per file, of the same rows.")],
     output: Annotated[
@@ -88,7 +77,7 @@ def plot(
             raise BadPredictions(f"{arg.name_of(file)} and {arg.name_of(files[0])} hold different rows or labels")
     methods = dict(zip(_names(files, models), [*rows, *(_calibrated(each, rows[0]) for each in models)], strict=True))
     with waiting_for(f"drawing {kind}", quiet):
-        target.write(_image(_draw(kind, methods, chosen, dark=dark, seed=seed), ending))
+        target.write(_image(kind, methods, chosen | {"dark": dark}, seed, ending))
     if not quiet:
         show(f"drew {', '.join(methods)}; wrote {output}")
 
@@ -119,9 +108,12 @@ def _calibrated(model: Path, rows: Predictions | Confidences) -> Predictions:
     return rows.with_logits(load(model).transform(rows.logits))
 
 
-def _draw(
-    kind: str, methods: dict[str, Predictions | Confidences], chosen: dict[str, Any], *, dark: bool, seed: int
-) -> "Figure":
+def _image(
+    kind: str, methods: dict[str, Predictions | Confidences], chosen: dict[str, Any], seed: int, ending: str
+) -> bytes:
+    """Draw a figure with the settings that were chosen, and with those others that it takes."""
+    import matplotlib
+
     from glayers.report.plots import FIGURES
 
     takes, first = inspect.signature(FIGURES[kind]).parameters, next(iter(methods.values()))
@@ -134,14 +126,8 @@ def _draw(
     for name in asked:
         if name not in takes:
             raise typer.BadParameter(f"--{name.removeprefix('n_')} is not for {kind}; leave it out")
-    fitting = {name: value for name, value in settings.items() if name in takes}
-    return FIGURES[kind](methods, dark=dark, **fitting, **asked)
-
-
-def _image(figure: "Figure", ending: str) -> bytes:
-    import matplotlib
-
+    figure = FIGURES[kind](methods, **{name: settings[name] for name in takes if name in settings}, **asked)
     stream = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "glayers"}):  # otherwise the names inside an SVG are random
-        figure.savefig(stream, format=ending[1:], metadata=_DATED[ending])
+        figure.savefig(stream, format=ending[1:], metadata={_DATED[ending]: None})
     return stream.getvalue()

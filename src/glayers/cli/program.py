@@ -17,11 +17,8 @@ from glayers.cli.arguments import AsJson
 from glayers.cli.compare import compare, demo, report
 from glayers.cli.fit import apply, fit
 from glayers.cli.plot import plot
-from glayers.cli.runtime import INTERRUPTED, UNUSABLE, discard_output, show, show_json, show_note, verb
+from glayers.cli.runtime import one_line_per_error, show, show_json, verb
 from glayers.cli.score import score
-
-_DESCRIBED = ("summary", "keeps", "torch", "reference")
-_TERMINATED = 143  # 128 + SIGTERM
 
 
 @verb("glayers methods", "glayers methods --json")
@@ -30,7 +27,7 @@ def methods(as_json: AsJson = False) -> None:
     from glayers.calibrators import METHODS
 
     if as_json:
-        show_json({name: {key: getattr(each, key) for key in _DESCRIBED} for name, each in METHODS.items()})
+        show_json({name: {**vars(each), "settings": dict(each.settings)} for name, each in METHODS.items()})
         return
     table = Table("method", "summary", "keeps", box=None, pad_edge=False, header_style="bold")
     for name, each in METHODS.items():
@@ -70,15 +67,11 @@ def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        app()
-    except KeyboardInterrupt:
-        show_note("glayers: interrupted")
-        sys.exit(INTERRUPTED)
-    except OSError as error:  # verbs handle their own; this one comes from help or version
-        discard_output()
-        show_note(f"glayers: cannot write the output: {error}")
-        sys.exit(UNUSABLE)
+        with one_line_per_error():  # verbs handle their own errors; help and version do not
+            app()
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
 
 
 def _terminated(*_: object) -> NoReturn:
-    sys.exit(_TERMINATED)  # as an exception, so that writers remove unfinished files
+    sys.exit(143)  # 128 + SIGTERM; as an exception, so that writers remove unfinished files

@@ -10,28 +10,20 @@ import functools
 import inspect
 import io
 import json
-import math
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any, NamedTuple, final
 
 import typer
 from rich.console import Console, RenderableType
-from rich.markdown import Markdown
 from rich.text import Text
 
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.predictions import Predictions
-
-UNUSABLE = 1  # 2 is typer's own, for a command line that cannot be parsed
-BUG = 70  # EX_SOFTWARE of sysexits.h
-INTERRUPTED = 130  # 128 + SIGINT, as in shells
-PIPE_CLOSED = 141  # 128 + SIGPIPE: the reader of our output, such as head, stopped reading
 
 _MANY_LOGITS = 1_000_000  # with fewer, threads cost more than they gain, and most on a busy machine
 
@@ -51,7 +43,7 @@ def verb(*examples: str, more: str = "") -> Callable[[Callable[..., None]], Verb
     def decorate(function: Callable[..., None]) -> Verb:
         @functools.wraps(function)
         def run(*, debug: bool = False, **options: Any) -> None:
-            with _notes(bool(options.get("quiet"))), _one_line_per_error(debug):
+            with _notes(bool(options.get("quiet"))), one_line_per_error(debug):
                 function(**options)
 
         signature = inspect.signature(function)
@@ -65,26 +57,27 @@ def verb(*examples: str, more: str = "") -> Callable[[Callable[..., None]], Verb
 
 
 @contextlib.contextmanager
-def _one_line_per_error(debug: bool) -> Iterator[None]:
+def one_line_per_error(debug: bool = False) -> Iterator[None]:
+    """Turn every error into one line on standard error and an exit status."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except KeyboardInterrupt as error:
-        raise _stop("interrupted; no unfinished file was written", INTERRUPTED, debug) from error
+        raise _stop("interrupted; no unfinished file was written", 130, debug) from error  # 128 + SIGINT
     except BrokenPipeError as error:
         discard_output()
-        raise typer.Exit(PIPE_CLOSED) from error
+        raise typer.Exit(141) from error  # 128 + SIGPIPE: the reader, such as head, stopped reading
     except (GlayersError, ModuleNotFoundError) as error:
-        raise _stop(str(error), UNUSABLE, debug) from error
+        raise _stop(str(error), 1, debug) from error
     except OSError as error:  # readers raise errors of their own, so this one comes from the screen or a pipe
         discard_output()
-        raise _stop(f"cannot write the output: {error}", UNUSABLE, debug) from error
+        raise _stop(f"cannot write the output: {error}", 1, debug) from error
     except MemoryError as error:
-        raise _stop("not enough memory; try fewer rows, or float32 instead of float64", UNUSABLE, debug) from error
+        raise _stop("not enough memory; try fewer rows, or float32 instead of float64", 1, debug) from error
     except Exception as error:
         reason = f"this is a bug in glayers: {type(error).__name__}: {error}; please report it with what --debug shows"
-        raise _stop(reason, BUG, debug) from error
+        raise _stop(reason, 70, debug) from error  # EX_SOFTWARE of sysexits.h
 
 
 def _stop(reason: str, status: int, debug: bool) -> typer.Exit:
@@ -98,18 +91,16 @@ def _stop(reason: str, status: int, debug: bool) -> typer.Exit:
 def _notes(quiet: bool) -> Iterator[None]:
     """Print each of our own warnings once, as a note; warnings of other libraries as Python does."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", GlayersWarning)
-        usual = warnings.showwarning
-        printed: set[str] = set()
+        warnings.simplefilter("ignore" if quiet else "always", GlayersWarning)
+        usual, show_once = warnings.showwarning, functools.cache(show_note)
 
-        def print_once(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if not issubclass(category, GlayersWarning):
+        def show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, GlayersWarning):
+                show_once(f"note: {message}")
+            else:
                 usual(message, category, *place, **more)
-            elif not quiet and str(message) not in printed:
-                printed.add(str(message))
-                show_note(f"note: {message}")
 
-        warnings.showwarning = print_once
+        warnings.showwarning = show_warning
         yield
 
 
@@ -123,8 +114,9 @@ def suitable_threads(methods: Iterable[str], *parts: Predictions) -> Iterator[No
 
     from glayers.calibrators import METHODS
 
-    if find_spec("torch") is not None and any(METHODS[name].torch != "no" for name in methods):
-        import_module("torch")  # only the thread pools of loaded libraries can be limited
+    if any(METHODS[name].torch != "no" for name in methods):
+        with contextlib.suppress(ModuleNotFoundError):
+            import_module("torch")  # only the thread pools of loaded libraries can be limited
     with threadpool_limits(limits=1):
         yield
 
@@ -149,18 +141,14 @@ def show_note(text: str) -> None:
 
 def show_json(numbers: Mapping[str, Any]) -> None:
     """Print JSON, which has no infinity: null stands for it."""
-    sys.stdout.write(json.dumps(_finite(numbers), indent=2, allow_nan=False) + "\n")
+    finite = json.loads(json.dumps(numbers), parse_constant=lambda _: None)
+    sys.stdout.write(json.dumps(finite, indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
 def title(text: str) -> Text:
     """Return a heading."""
     return Text(one_line(text), style="bold")
-
-
-def page(markdown: str) -> RenderableType:
-    """Return Markdown, rendered for a terminal and unchanged for a pipe."""
-    return Markdown(markdown) if Console().is_terminal else Text(markdown)
 
 
 def one_line(text: str) -> str:
@@ -194,11 +182,3 @@ class _Screen(Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError(errno.EPIPE, "the reader of the output is gone")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
