@@ -18,6 +18,16 @@ from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows,
 from glayers.metrics.ks import N_BINS, class_events, running_gaps
 from glayers.metrics.metric import Block, Metric, PlaceSums, score
 
+__all__ = [
+    "classwise_ece",
+    "debiased_ece",
+    "debiased_rms_calibration_error",
+    "ece",
+    "ece_per_class",
+    "mce",
+    "rms_calibration_error",
+]
+
 Binning: TypeAlias = Literal["equal_width", "equal_mass"]
 
 

@@ -26,6 +26,8 @@ from glayers.metrics.redrawing import group_numbers, repeated_rows
 from glayers.metrics.registry import class_ranges, evaluate
 from glayers.progress import progress_bar
 
+__all__ = ["Interval"]
+
 Method: TypeAlias = Literal["bca", "percentile"]
 _ENTRIES = 400_000  # of the weights of one block: 3 MB, so that a block and what is made of it stay in the cache
 _MOST_BLOCKS = 100  # left out: the noise of an acceleration, 0.4 / blocks, moves an end by 1/60 of a standard error
@@ -108,13 +110,9 @@ class Bootstrapped(NamedTuple):
         # The j-th of R ordered resamples is the j / (R + 1) quantile; round outwards.
         low, high = ((len(ordered) + 1) * q for q in quantiles)
         ends = np.clip([math.floor(low + 1e-9), math.ceil(high - 1e-9)], 1, len(ordered)) - 1
-        return Interval(
-            value=self.value,
-            low=float(ordered[ends[0]]),
-            high=float(ordered[ends[1]]),
-            standard_error=error if error > _SAME else 0.0,
-            bias=float(self.drawn.mean()) - self.value if finite else 0.0,
-        )
+        bias = float(self.drawn.mean()) - self.value if finite else 0.0
+        low, high = ordered[ends].tolist()
+        return Interval(self.value, low, high, error if error > _SAME else 0.0, bias)
 
     def _bca_quantile(self, quantile: float) -> float:
         """Phi(z0 + (z0 + z) / (1 - a (z0 + z))) for the quantile Phi(z), with the bias z0 and the acceleration a."""
@@ -170,12 +168,9 @@ class Resampling:
         self.row_weights = None if whole else given  # None where weights count rows
         self.n_resamples = settings.n_resamples
         self.n_left_out = min(len(slots), _MOST_BLOCKS) if settings.method == "bca" else 0  # blocks of the jackknife
+        self.n_columns = 1 + self.n_left_out + self.n_resamples  # the sample itself, then these
+        self._n_units = n_rows if self.groups is None else int(self.groups.max()) + 1
         self.seed = np.random.SeedSequence(settings.random_state)
-
-    @property
-    def n_columns(self) -> int:
-        """The sample itself, then the jackknife's blocks, then the resamples."""
-        return 1 + self.n_left_out + self.n_resamples
 
     @property
     def n_batches(self) -> int:
@@ -194,10 +189,6 @@ class Resampling:
     @property
     def _width(self) -> int:
         return max(4, _ENTRIES // len(self.factors))
-
-    @property
-    def _n_units(self) -> int:
-        return len(self.factors) if self.groups is None else int(self.groups.max()) + 1
 
     def _columns(self) -> Iterator[Array]:
         """Yield how often each unit counts, column by column."""

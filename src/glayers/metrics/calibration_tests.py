@@ -24,6 +24,8 @@ from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_label
 from glayers.metrics.registry import METRICS
 from glayers.progress import progress_bar
 
+__all__ = ["CalibrationTest", "consistency_test", "ece_test", "ks_test"]
+
 TestMethod: TypeAlias = Literal["asymptotic", "resampling"]
 _RELATIVE_ROUNDING = 1e-9
 
@@ -239,13 +241,8 @@ def compare_with_draws(value: float, drawn: Floats, level: float) -> Calibration
     as_large = int(np.count_nonzero(at_least_as_large(drawn, value)))
     # The smallest bound that goes with no p-value of 1 - level or less.
     place = math.ceil(level * (len(drawn) + 1) - ROUNDING) - 1
-    return CalibrationTest(
-        value=value,
-        p_value=(1 + as_large) / (1 + len(drawn)),
-        bound=float(np.sort(drawn)[place]),
-        expected=float(drawn.mean()),
-        level=level,
-    )
+    p_value, bound = (1 + as_large) / (1 + len(drawn)), float(np.sort(drawn)[place])
+    return CalibrationTest(value, p_value, bound, float(drawn.mean()), level)
 
 
 def largest_gap_test(running: RunningSum, method: TestMethod, draws: Draws) -> CalibrationTest:

@@ -24,6 +24,8 @@ from glayers.metrics.events import Rows, check_rows, label
 from glayers.metrics.redrawing import Draws, RunningSum, too_few_for_signs
 from glayers.progress import progress_bar
 
+__all__ = ["ClasswiseTest", "classwise_ks_test", "ks_test_per_class"]
+
 _ENTRIES = 1 << 20  # of a batch of resamples: 8 MB
 _ROUNDING = 1e-9  # errors below this are rounding
 _CERTAIN = 1e300  # an error relative to a bound of 0: more than any drawn error

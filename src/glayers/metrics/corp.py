@@ -17,6 +17,8 @@ from glayers.errors import BadPredictions
 from glayers.metrics.events import Event, Scored, check_event, check_rows, label, top
 from glayers.metrics.redrawing import Draws, RunningSum
 
+__all__ = ["ConsistencyBand", "Decomposition", "classwise_corp", "corp", "corp_band"]
+
 Score: TypeAlias = Literal["brier", "log"]
 _MOST_POINTS = 512  # of a band: more than a figure shows
 

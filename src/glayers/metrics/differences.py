@@ -20,6 +20,8 @@ from glayers.metrics.metric import Metric, markdown_line
 from glayers.metrics.registry import METRICS, chosen_metrics
 from glayers.metrics.scorecard import rows_to_score
 
+__all__ = ["Difference", "PairedDifferences", "adjust", "paired_differences"]
+
 Correction: TypeAlias = Literal["holm", "benjamini_hochberg"]
 _DEFAULT = ("nll", "brier", "ks", "accuracy")
 
@@ -181,10 +183,14 @@ def paired_differences(
     columns: dict[str, dict[str, Bootstrapped]] = {}
     first: Rows | Scored | None = None
     for name, given in methods.items():
-        rows = _named(name, given, labels, sample_weight, groups, event)
-        chosen = chosen_metrics(rows, metrics if metrics is not None else _default(rows))
-        first = first or rows
-        _check_same_rows(name, rows, first)
+        try:
+            rows = rows_to_score(given, labels, sample_weight, groups, event)
+            first = first or rows
+            _check_same_rows(rows, first)
+        except BadPredictions as error:
+            raise BadPredictions(f"{name}: {error}") from error
+        possible = [m for m in _DEFAULT if isinstance(rows, Rows) or METRICS[m].about == "event"]
+        chosen = chosen_metrics(rows, possible if metrics is None else metrics)
         columns[name] = settings.columns(rows, chosen, f"resampling {name}")  # one seed: the same for every method
         if "nll" in columns[name] and np.isinf(columns[name]["nll"].value):
             raise BadPredictions(
@@ -248,30 +254,15 @@ def _compare(
     ]
 
 
-def _named(
-    name: str, given: object, labels: object, sample_weight: object, groups: object, event: Event
-) -> Rows | Scored:
-    """Check one method's predictions; an error says whose they are."""
-    try:
-        return rows_to_score(given, labels, sample_weight, groups, event)
-    except BadPredictions as error:
-        raise BadPredictions(f"{name}: {error}") from error
-
-
-def _default(rows: Rows | Scored) -> list[str]:
-    return [name for name in _DEFAULT if isinstance(rows, Rows) or METRICS[name].about == "event"]
-
-
-def _check_same_rows(name: str, rows: Rows | Scored, first: Rows | Scored) -> None:
+def _check_same_rows(rows: Rows | Scored, first: Rows | Scored) -> None:
     """Refuse methods that are not about the same rows and classes."""
     if type(rows) is not type(first) or len(rows.weights) != len(first.weights):
-        raise BadPredictions(f"{name}: all methods must be given in the same form and for the same rows")
-    if isinstance(rows, Scored) or isinstance(first, Scored):
-        return
-    if rows.n_classes != first.n_classes:
-        raise BadPredictions(f"{name}: {rows.n_classes} classes, and {first.n_classes} in the first method")
-    if not np.array_equal(rows.labels, first.labels):
-        raise BadPredictions(f"{name}: the labels differ from those of the first method; pass the same rows")
+        raise BadPredictions("all methods must be given in the same form and for the same rows")
+    if isinstance(rows, Rows) and isinstance(first, Rows):
+        if rows.n_classes != first.n_classes:
+            raise BadPredictions(f"{rows.n_classes} classes, and {first.n_classes} in the first method")
+        if not np.array_equal(rows.labels, first.labels):
+            raise BadPredictions("the labels differ from those of the first method; pass the same rows")
 
 
 def _p_value(interval: Interval) -> float:

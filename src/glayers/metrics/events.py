@@ -14,7 +14,7 @@ of 2 is the row twice; other weights count as Kish's effective size (sum w)^2 / 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.metric import Memoized
 from glayers.predictions.predictions import Confidences, Predictions
+
+__all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 
 
 @dataclass(frozen=True)
@@ -169,11 +171,6 @@ class Scored(Memoized):
     given_weights: Floats | None = None
     groups: Array | None = None
 
-    def repeated(self, rows: Ints, groups: Ints | None) -> Self:
-        """Return these rows, all of one weight."""
-        n = len(rows)
-        return type(self)(self.scores[rows], self.hits[rows], np.full(n, 1 / n), float(n), None, groups)
-
 
 @dataclass(frozen=True, eq=False)
 class Rows(Memoized):
@@ -196,12 +193,6 @@ class Rows(Memoized):
     def n_classes(self) -> int:
         """The number of classes."""
         return int(self.probabilities.shape[1])
-
-    def repeated(self, rows: Ints, groups: Ints | None) -> Self:
-        """Return these rows, all of one weight."""
-        n, logits = len(rows), None if self.logits is None else self.logits[rows]
-        even = (np.full(n, 1 / n), float(n), None)
-        return type(self)(self.probabilities[rows], self.labels[rows], *even, groups, logits, self.class_names)
 
     def scored(self, scores: Floats, hits: Bools) -> Scored:
         """Return an event of these rows."""

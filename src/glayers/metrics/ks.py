@@ -21,6 +21,8 @@ from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
 from glayers.metrics.metric import Block, Metric, score
 
+__all__ = ["classwise_ks", "ks", "ks_per_class", "mean_top_ks"]
+
 EventsOf: TypeAlias = Callable[..., Iterator[tuple[Floats, Floats]]]  # scores and hits of each event
 N_BINS = 15
 _N_RANKS = 10
@@ -243,10 +245,9 @@ def _rank_events(rows: Rows, n_ranks: int) -> Iterator[tuple[Floats, Floats]]:
     return ((scores[:, r], (place == r).astype(np.float64)) for r in range(n_ranks))
 
 
+_RAHIMI = "Rahimi et al., 2020"
 METRICS = (
     Metric("ks", "KS", _ks, "Gupta et al., ICLR 2021"),
-    Metric(
-        "mean_top_ks", "KS, mean over top {} ranks", _mean_top_ks, "Rahimi et al., 2020", "classes", at_most=_N_RANKS
-    ),
+    Metric("mean_top_ks", "KS, mean over top {} ranks", _mean_top_ks, _RAHIMI, "classes", at_most=_N_RANKS),
     Metric("classwise_ks", "KS, class-wise", _classwise_ks, "Gupta et al., ICLR 2021", "each class"),
 )

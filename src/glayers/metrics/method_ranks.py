@@ -16,6 +16,8 @@ from glayers.checks import number_between
 from glayers.errors import BadPredictions
 from glayers.metrics.metric import markdown_line
 
+__all__ = ["MethodRanks", "rank_methods"]
+
 
 @dataclass(frozen=True)
 class MethodRanks:

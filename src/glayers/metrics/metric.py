@@ -15,6 +15,8 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
 
+__all__ = ["Metric"]
+
 _Made = TypeVar("_Made")
 _SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier"}
 

@@ -12,7 +12,7 @@ case of dependence.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -82,7 +82,11 @@ def rows_to_redraw(rows: _Kind) -> _Kind:
     places = repeated_rows(rows.given_weights)
     if places is None:
         return replace(rows, groups=numbers)
-    return cast("_Kind", rows.repeated(places, None if numbers is None else numbers[places]))
+    arrays = {name: getattr(rows, name, None) for name in ("scores", "hits", "probabilities", "labels", "logits")}
+    changed: dict[str, Any] = {name: array[places] for name, array in arrays.items() if array is not None}
+    even = np.full(len(places), 1 / len(places))
+    groups = None if numbers is None else numbers[places]
+    return replace(rows, weights=even, total=float(len(places)), given_weights=None, groups=groups, **changed)
 
 
 def group_numbers(groups: object, n_rows: int) -> Ints:

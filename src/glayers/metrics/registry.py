@@ -16,16 +16,10 @@ from glayers.metrics import binned, ks, scores, smooth
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block, Metric
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metrics in (
-        scores.METRICS,
-        ks.METRICS,
-        binned.METRICS,
-        smooth.METRICS,
-    )
-    for metric in metrics
-}
+__all__ = ["METRICS"]
+
+_ALL = (*scores.METRICS, *ks.METRICS, *binned.METRICS, *smooth.METRICS)
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 _ENTRIES = 4_000_000  # of a sparse matrix at once: 48 MB
 
 

@@ -12,6 +12,8 @@ from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Rows, Scored, check_event, check_rows
 from glayers.metrics.metric import Block, Metric, mean, score
 
+__all__ = ["accuracy", "brier", "brier_sum", "mean_confidence", "nll", "spherical", "top_k_accuracy"]
+
 _TOP_K = 5
 
 
@@ -236,18 +238,10 @@ def _sums_of_squares(rows: Rows) -> Floats:
     return squares
 
 
-_BRIER = "Brier, Monthly Weather Review 1950"
+_BRIER, _IMAGENET = "Brier, Monthly Weather Review 1950", "Russakovsky et al., IJCV 2015"
 METRICS = (
     Metric("accuracy", "accuracy", _accuracy, "standard", better="higher"),
-    Metric(
-        "top_5_accuracy",
-        "accuracy, top {}",
-        _top_k,
-        "Russakovsky et al., IJCV 2015",
-        "classes",
-        better="higher",
-        at_most=_TOP_K,
-    ),
+    Metric("top_5_accuracy", "accuracy, top {}", _top_k, _IMAGENET, "classes", better="higher", at_most=_TOP_K),
     Metric("confidence", "mean confidence", _confidence, "standard", better=None),
     Metric("nll", "NLL", _nll, "Good, J. Royal Statistical Society B 1952", "classes", "plain", 4),
     Metric("brier", "Brier, mean over classes", _brier, _BRIER, "classes", "plain", 5),

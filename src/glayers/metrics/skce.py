@@ -21,6 +21,8 @@ from glayers.metrics.events import Rows, check_rows
 from glayers.metrics.redrawing import Draws, check_seed, repeated_rows, too_few_for_signs
 from glayers.progress import progress_bar
 
+__all__ = ["skce", "skce_test"]
+
 KernelName: TypeAlias = Literal["gaussian", "laplacian", "total_variation"]
 Kernel: TypeAlias = Callable[[Floats, Floats], Floats]
 Estimator: TypeAlias = Literal["blocked", "quadratic"]

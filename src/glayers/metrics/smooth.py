@@ -16,6 +16,8 @@ from glayers.arrays import Floats
 from glayers.metrics.events import Event, Scored, check_event, top
 from glayers.metrics.metric import Block, Metric, PlaceSums, score
 
+__all__ = ["smooth_ece"]
+
 _GRID = 4096  # cells of [0, 1]: well below any bandwidth that 1e6 rows can resolve
 _SMALLEST, _LARGEST = np.log(1e-15), np.log(2.0)  # no error exceeds 1; an error below the first is 0
 _FIRST_GUESS = np.log(0.03)  # in the middle of what trained networks have
