@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from glayers.fitting.losses import row_loss
-from glayers.fitting.objective import Objective, Penalty
+from glayers.fitting.objective import Objective, Penalty, row_loss
 from glayers.maps import Chain, Dense, transparent_layers
 
 ROWS, CLASSES = 40, 3
@@ -56,8 +55,8 @@ def optimum(objective: Objective) -> torch.Tensor:
     start = objective.start()
 
     def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value = objective(torch.as_tensor(flat).reshape(start.shape))
-        return float(value.objective.sum()), value.gradient.numpy().ravel()
+        value, gradient = objective(torch.as_tensor(flat).reshape(start.shape))
+        return float(value.sum()), gradient.numpy().ravel()
 
     options = {"maxiter": 500, "ftol": 1e-14, "gtol": 1e-9}
     found = minimize(value_and_gradient, start.numpy().ravel(), jac=True, method="L-BFGS-B", options=options)

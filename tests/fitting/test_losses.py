@@ -6,7 +6,7 @@ import torch
 
 from glayers import GlayersError
 from glayers.activations import softmax
-from glayers.fitting.losses import row_loss
+from glayers.fitting.objective import row_loss
 from tests.strategies import Numbers
 
 

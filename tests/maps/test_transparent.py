@@ -8,8 +8,7 @@ import torch
 
 from glayers.datasets import load_fashion_mnist
 from glayers.fitting.adam import Schedule, descend
-from glayers.fitting.losses import row_loss
-from glayers.fitting.objective import Objective
+from glayers.fitting.objective import Objective, row_loss
 from glayers.fitting.selection import EarlyStopping
 from glayers.maps import Chain, Dense, glorot_layers, transparent_layers
 from glayers.maps.transparent import hidden_width, layer_shapes

@@ -1,7 +1,7 @@
 """Held-out logits and labels -> the paper's g: dense layers that start as the identity and are fitted by a proper loss.
 
-Settings left at None are filled in from the recipe and the size of the problem: `GLayers` turns them into a `Plan`, and
-`g_layers_recipes` carries it out in torch.
+`GLayers` fills in the settings left at None, from the recipe and the size of the problem; `g_layers_recipes` fits in
+torch.
 """
 
 import math
@@ -20,6 +20,8 @@ from glayers.errors import GlayersError
 from glayers.maps import Activate, Chain, Dropout, Relu, Step, glorot_layers, transparent_layers
 from glayers.maps.transparent import hidden_width, layer_shapes
 from glayers.predictions import Predictions
+
+_PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
 
 
 @dataclass(eq=False, repr=False)
@@ -91,18 +93,9 @@ class GLayers(Calibrator):
     """
 
     methods = (
+        Method("g-layers", "Dense network between logits and softmax", "nothing", _PAPER, torch="required"),
         Method(
-            "g-layers",
-            "Dense network between logits and softmax",
-            keeps="nothing",
-            reference="Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
-            torch="required",
-        ),
-        Method(
-            "g-layers-paper",
-            "The same network, fitted as in the paper",
-            keeps="nothing",
-            reference="Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020",
+            *("g-layers-paper", "The same network, fitted as in the paper", "nothing", _PAPER),
             settings={"recipe": "paper"},
             torch="required",
         ),
@@ -142,7 +135,7 @@ class GLayers(Calibrator):
             check_submersion(self.activation, given.n_classes)
         with needs_torch("GLayers"):
             from glayers.calibrators.g_layers_recipes import fit_default, fit_paper
-        return (fit_default if self.recipe == "default" else fit_paper)(self._plan(given), given)
+        return (fit_default if self.recipe == "default" else fit_paper)(self._filled(given), given)
 
     def _check_settings(self) -> None:
         choices: dict[str, list[str | None]] = {
@@ -171,9 +164,10 @@ class GLayers(Calibrator):
                 wanted = "positive numbers" if above_zero else "numbers that are not negative"
                 raise GlayersError(f"{name} must be one or more {wanted}; got {getattr(self, name)!r}")
 
-    def _plan(self, given: Predictions) -> "Plan":
-        settings = self.get_params(deep=False)
+    def _filled(self, given: Predictions) -> "GLayers":
+        """Return the same settings with everything left to the recipe filled in."""
         usual: dict[str, Any] = dict.fromkeys(("n_layers", "units_per_class"), 2 if self.recipe == "default" else 3)
+        settings = self.get_params(deep=False)
         n_layers, units = (settings[name] or value for name, value in usual.items())
         hidden = hidden_width(given.n_classes, units, self.width)
         weights = sum(n_in * n_out for n_in, n_out in layer_shapes(given.n_classes, n_layers, hidden))
@@ -181,47 +175,18 @@ class GLayers(Calibrator):
         # About twenty steps per epoch: with fewer, few rows would hardly leave the start.
         usual |= {"n_repeats": 1, "batch_size": min(250, max(16, len(given) // 20))}
         filled: dict[str, Any] = {name: usual.get(name) if value is None else value for name, value in settings.items()}
-        for name in ("learning_rate", "weight_decay"):
-            filled[name] = _several(filled[name])
-        filled["random_state"] = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return Plan(**filled)
+        several = {name: _several(filled[name]) for name in ("learning_rate", "weight_decay")}
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return GLayers(**filled | several | {"random_state": seed})
 
-
-@dataclass(frozen=True)
-class Plan:
-    """The settings of `GLayers`, with everything left to the recipe filled in."""
-
-    n_layers: int
-    units_per_class: int
-    width: int | None
-    recipe: str
-    start: Literal["transparent", "glorot"]
-    initial_layers: Chain | None
-    loss: str
-    activation: Activation | None
-    learning_rate: tuple[float, ...]
-    weight_decay: tuple[float, ...]
-    decay_to: Literal["zero", "start"]
-    dropout: float
-    label_smoothing: float
-    mixup: float
-    n_folds: int
-    n_repeats: int
-    max_epochs: int
-    patience: int
-    batch_size: int
-    random_state: int
-    device: str
-    progress: bool | None
-
-    def layers(self, n_logits: int) -> Chain:
+    def _layers(self, n_logits: int) -> Chain:
         """Return the layers to start from: those given, or new ones."""
-        if self.initial_layers is None:
-            make = {"transparent": transparent_layers, "glorot": glorot_layers}[self.start]
+        layers = self.initial_layers
+        if layers is None:
+            make: Any = {"transparent": transparent_layers, "glorot": glorot_layers}[self.start]
             layers = make(n_logits, self.n_layers, self.units_per_class, self.random_state, width=self.width)
         else:
-            _check_size(self.initial_layers, n_logits)
-            layers = self.initial_layers
+            _check_size(layers, n_logits)
         steps: list[Step] = []
         for step in layers.steps:
             steps += [step, Dropout()] if isinstance(step, Relu) and self.dropout else [step]

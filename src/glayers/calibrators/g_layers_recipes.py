@@ -13,7 +13,8 @@ all rows. Every fit stops early on the NLL of the rows it trains on.
 """
 
 import itertools
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,51 +23,41 @@ from scipy.optimize import minimize_scalar
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, Ints
 from glayers.calibrators.base import Fitted
-from glayers.calibrators.g_layers import Plan
 from glayers.calibrators.temperature import tempered
 from glayers.errors import GlayersError
-from glayers.fitting.adam import Measure, Schedule, descend
+from glayers.fitting.adam import Measure, OnEpoch, Schedule, descend
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
-from glayers.fitting.losses import row_loss
-from glayers.fitting.objective import Objective, Penalty
+from glayers.fitting.objective import Objective, Penalty, row_loss
 from glayers.fitting.selection import EarlyStopping, HeldOutSelection
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Centre, Chain
 from glayers.predictions import Predictions
 
+# `plan` is a `GLayers` with every setting filled in.
 _SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
 _ROUNDING = 1e-12  # difference between mean losses of equal predictions
 
 
-class _Run(NamedTuple):
-    """Settings x folds after training: the objective, the selected epochs, and the folds."""
-
-    objective: Objective
-    selection: HeldOutSelection
-    folds: Ints
-
-
-def fit_default(plan: Plan, given: Predictions) -> Fitted:
+def fit_default(plan: Any, given: Predictions) -> Fitted:
     """Fit by cross-validated early stopping, starting from temperature scaling."""
     temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
     fallback = tempered(temperature.factor)
     prefix = tempered(_start_factor(temperature.factor, given))
     inputs = prefix(given.logits.astype(np.float64))
-    body = Chain((Centre(np.zeros(())), *plan.layers(given.n_classes).steps))
+    body = Chain((Centre(np.zeros(())), *plan._layers(given.n_classes).steps))
     settings = list(itertools.product(plan.learning_rate, plan.weight_decay, (0.0, 1.0)))
     runs = [_cross_validate(plan, body, inputs, given, settings, plan.random_state)]
-    selection, winner = runs[0].selection, runs[0].selection.winner
+    selection, winner = runs[0][0], runs[0][0].winner
     for seed in np.random.default_rng(plan.random_state).integers(2**31, size=plan.n_repeats - 1).tolist():
         folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
         # Skip a draw that leaves a fold without weight.
         if given.weights is None or (np.bincount(folds, given.weights) > 0).all():
             runs.append(_cross_validate(plan, body, inputs, given, [settings[winner]], seed))
-    models = [_winning_models(body, run) for run in runs]
+    _, models, alone = zip(*runs, strict=True)
     branch = body.with_parameters(
         {name: np.concatenate([each.parameters()[name] for each in models]) for name in models[0].parameters()}
     )
-    alone = [_out_of_fold(each, inputs, run.folds) for each, run in zip(models, runs, strict=True)]
     layers = _mean(alone)
     # Both sides use the same temperature, so that the gain measures what the layers learned.
     base = smooth_loss(plan.loss).rows(fallback(given.logits.astype(np.float64)), given.labels)
@@ -114,16 +105,16 @@ def fit_default(plan: Plan, given: Predictions) -> Fitted:
     )
 
 
-def fit_paper(plan: Plan, given: Predictions) -> Fitted:
+def fit_paper(plan: Any, given: Predictions) -> Fitted:
     """Choose settings by cross-validation, then fit once on all rows."""
-    layers = plan.layers(given.logits.shape[1])
+    layers = plan._layers(given.logits.shape[1])
     inputs = given.logits.astype(np.float64)
     settings = list(itertools.product(plan.learning_rate, plan.weight_decay))
 
     def train(weights: tuple[Floats, Floats], tried: list[Any]) -> tuple[EarlyStopping, Objective]:
         objective = _objective(plan, layers, inputs, given.labels, *weights, tried)
         stopping = EarlyStopping(len(objective.train), plan.patience)
-        _descend(plan, objective, tried, stopping, Objective.losses, plan.random_state, averaging=0.0)
+        _descend(plan, objective, tried, stopping, Objective.losses, plan.random_state, average=0.0)
         return stopping, objective
 
     losses, winner, held_out = np.full(1, np.nan), 0, None
@@ -147,8 +138,7 @@ def fit_paper(plan: Plan, given: Predictions) -> Fitted:
         out_of_fold=held_out,
         attributes={
             "cv_results_": {
-                "learning_rate": np.array([rate for rate, _ in settings]),
-                "weight_decay": np.array([decay for _, decay in settings]),
+                **dict(zip(("learning_rate", "weight_decay"), np.array(settings).T, strict=True)),
                 "held_out_loss": losses,
             },
             "history_": {"train_loss": torch.stack(final.trace)[:, 0].numpy()},
@@ -157,18 +147,24 @@ def fit_paper(plan: Plan, given: Predictions) -> Fitted:
 
 
 def _cross_validate(
-    plan: Plan, body: Chain, inputs: Floats, given: Predictions, settings: list[Any], seed: int
-) -> _Run:
-    """Train every setting without each fold; the seed draws folds and batches."""
+    plan: Any, body: Chain, inputs: Floats, given: Predictions, settings: list[Any], seed: int
+) -> tuple[HeldOutSelection, Chain, Floats]:
+    """Train every setting without each fold; return the losses, the best setting's models, and their held-out rows.
+
+    The seed draws folds and batches. The models are one chain with a members axis.
+    """
     folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
     objective = _objective(plan, body, inputs, given.labels, *fold_weights(folds, given.weights), settings)
     selection = HeldOutSelection(len(settings), fold_fractions(folds, given.weights), plan.patience)
     _descend(plan, objective, settings, selection, Objective.held_out_losses, seed)
-    return _Run(objective, selection, folds)
+    own = slice(selection.winner * selection.n_folds, (selection.winner + 1) * selection.n_folds)
+    learned = objective.unflatten(selection.parameters[selection.winner])
+    models = _in_numpy(body, learned | {name: value[own] for name, value in objective.fixed.items()})
+    return selection, models, _out_of_fold(models, inputs, folds)
 
 
 def _objective(
-    plan: Plan, chain: Chain, inputs: Floats, labels: Ints, train: Floats, held_out: Floats, settings: list[Any]
+    plan: Any, chain: Chain, inputs: Floats, labels: Ints, train: Floats, held_out: Floats, settings: list[Any]
 ) -> Objective:
     """Build the objective of settings x folds members; a third entry of a setting fixes the centring step."""
     small = len(labels) * chain.n_parameters <= _SMALL and plan.device != "mps"
@@ -201,15 +197,15 @@ def _objective(
 
 
 def _descend(
-    plan: Plan,
+    plan: Any,
     objective: Objective,
     settings: list[Any],
-    on_epoch: HeldOutSelection | EarlyStopping,
+    on_epoch: OnEpoch,
     measure: Measure,
     seed: int,
-    averaging: float = Schedule.averaging,
+    average: float = 0.98,
 ) -> None:
-    schedule = Schedule(plan.max_epochs, plan.batch_size, averaging, plan.dropout, plan.mixup, plan.progress)
+    schedule = Schedule(plan.max_epochs, plan.batch_size, average, plan.dropout, plan.mixup, plan.progress)
     rates = objective.logits.new_tensor([rate for rate, *_ in settings])
     rates = rates.repeat_interleave(len(objective.train) // len(settings))
     descend(objective, objective.start(), rates, schedule, on_epoch, measure, seed)
@@ -217,14 +213,6 @@ def _descend(
 
 def _in_numpy(chain: Chain, parameters: dict[str, torch.Tensor]) -> Chain:
     return chain.with_parameters({name: v.detach().cpu().double().numpy() for name, v in parameters.items()})
-
-
-def _winning_models(body: Chain, run: _Run) -> Chain:
-    """Return the fold models of the best setting as one chain with a members axis."""
-    winner, n_folds = run.selection.winner, run.selection.n_folds
-    own = slice(winner * n_folds, (winner + 1) * n_folds)
-    learned = run.objective.unflatten(run.selection.parameters[winner])
-    return _in_numpy(body, learned | {name: value[own] for name, value in run.objective.fixed.items()})
 
 
 def _out_of_fold(models: Chain, inputs: Floats, folds: Ints) -> Floats:
@@ -236,7 +224,7 @@ def _out_of_fold(models: Chain, inputs: Floats, folds: Ints) -> Floats:
     return result
 
 
-def _sharper(alone: list[Floats], inputs: Floats, weight: float, given: Predictions, n_folds: int) -> Chain:
+def _sharper(alone: Sequence[Floats], inputs: Floats, weight: float, given: Predictions, n_folds: int) -> Chain:
     """Return the temperature that restores the confidence of an average of all models; no step for one draw of folds.
 
     The inverse temperature 1 / T of an average of m models grows as 1 - 1/m, like the fall in variance of a mean. It
@@ -254,7 +242,7 @@ def _sharper(alone: list[Floats], inputs: Floats, weight: float, given: Predicti
     return tempered(max(1.0, (one + (several - one) * ratio) / several))
 
 
-def _mean(log_probabilities: list[Floats]) -> Floats:
+def _mean(log_probabilities: Sequence[Floats]) -> Floats:
     """Log of the mean probability."""
     return np.logaddexp.reduce(log_probabilities) - np.log(len(log_probabilities))
 

@@ -115,8 +115,7 @@ class OrderPreserving(Calibrator):
         with needs_torch("OrderPreserving"):
             import torch
 
-            from glayers.fitting.losses import row_loss
-            from glayers.fitting.objective import Objective
+            from glayers.fitting.objective import Objective, row_loss
             from glayers.fitting.selection import HeldOutSelection
         folds = assign_folds(len(given), given.groups, self.n_folds, seed)
         train, held_out = fold_weights(folds, given.weights)
@@ -186,8 +185,8 @@ def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Any
     start = objective.start()
 
     def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
-        value = objective(torch.as_tensor(flat).reshape(start.shape))
-        return float(value.objective.mean()), value.gradient.numpy().ravel() / len(start)
+        value, gradient = objective(torch.as_tensor(flat).reshape(start.shape))
+        return float(value.mean()), gradient.numpy().ravel() / len(start)
 
     def on_iteration(intermediate_result: OptimizeResult) -> None:
         point = torch.as_tensor(intermediate_result.x).reshape(start.shape)

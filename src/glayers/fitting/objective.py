@@ -1,23 +1,27 @@
-"""A chain, rows and penalties -> the function to minimise, for many members at once.
+"""A chain, rows and penalties -> the function to minimise in torch, for many members at once; and its proper losses.
 
 Members are copies of one chain. They differ in the rows they train on (a fold is a row of 0/1 weights), in parameters
 held fixed, and in the strength of their penalties. Rows are processed in blocks, so that memory stays bounded and small
 fits stay in the cache.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from glayers.fitting.losses import RowLoss
+from glayers.activations import with_reference_class
+from glayers.errors import GlayersError
 from glayers.maps import Chain
 
 # Entries of the widest tensor in one block: about 8 MB in float32.
 _BLOCK_ENTRIES = 2_000_000
+
+# Logits and labels -> the loss of each row, with any leading members axis.
+RowLoss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 class Penalty(NamedTuple):
@@ -25,15 +29,6 @@ class Penalty(NamedTuple):
 
     strength: Tensor
     anchor: Tensor
-
-
-class Value(NamedTuple):
-    """One evaluation of each member: objective, gradient, and loss on training and on held-out rows."""
-
-    objective: Tensor
-    gradient: Tensor
-    train: Tensor
-    held_out: Tensor
 
 
 @dataclass(frozen=True)
@@ -83,22 +78,19 @@ class Objective:
         """Return the chain with these learned parameters and the fixed ones, all with a members axis."""
         return self.chain.with_parameters(self.unflatten(flat) | dict(self.fixed))
 
-    def __call__(self, flat: Tensor) -> Value:
-        """Evaluate every member at its own parameters, with the gradient."""
+    def __call__(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the objective (members,) and its gradient (members, size), each member at its own parameters."""
         flat = flat.detach().requires_grad_()
-        value = Value(self._zeros(), torch.zeros_like(flat), self._zeros(), self._zeros())
+        value, gradient = self._zeros(), torch.zeros_like(flat)
         for rows in self.blocks():
-            losses = self.row_losses(self.loss, flat, rows)
-            part = (losses * self.train[:, rows]).sum(dim=1, dtype=self._wide)
-            value.gradient.add_(torch.autograd.grad(part.sum(), flat)[0])
-            value.train.add_(part.detach())
-            value.held_out.add_((losses.detach() * self.held_out[:, rows]).sum(dim=1, dtype=self._wide))
-        value.objective.add_(value.train)
+            part = (self.row_losses(self.loss, flat, rows) * self.train[:, rows]).sum(dim=1, dtype=self._wide)
+            gradient += torch.autograd.grad(part.sum(), flat)[0]
+            value += part.detach()
         if self.penalties:
             cost = self.penalty(flat)
-            value.gradient.add_(torch.autograd.grad(cost.sum(), flat)[0])
-            value.objective.add_(cost.detach())
-        return value
+            gradient += torch.autograd.grad(cost.sum(), flat)[0]
+            value += cost.detach()
+        return value, gradient
 
     @torch.no_grad()
     def losses(self, flat: Tensor) -> tuple[Tensor, Tensor]:
@@ -160,3 +152,50 @@ class Objective:
 
     def _zeros(self) -> Tensor:
         return torch.zeros(len(self.train), dtype=self._wide, device=self.logits.device)
+
+
+def log_loss(log_probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return -log p(label)."""
+    return -_of(log_probabilities, labels)
+
+
+def brier_loss(log_probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return the squared distance between the probabilities and the one-hot label."""
+    probabilities = log_probabilities.exp()
+    return (probabilities**2).sum(dim=-1) - 2 * _of(probabilities, labels) + 1
+
+
+LOSSES: dict[str, RowLoss] = {"log": log_loss, "brier": brier_loss}
+
+
+# The mean of each loss over labels drawn uniformly.
+_MEAN_OVER_LABELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "log": lambda log_p: -log_p.mean(dim=-1),
+    "brier": lambda log_p: (log_p.exp() ** 2).sum(dim=-1) - 2 / log_p.shape[-1] + 1,
+}
+
+
+def row_loss(name: str, label_smoothing: float = 0.0) -> RowLoss:
+    """Return the loss of that name as a function of logits and labels.
+
+    With label smoothing s, the target puts weight 1 - s on the label and spreads s evenly over all classes.
+    """
+    if not isinstance(name, str) or name not in LOSSES:
+        raise GlayersError(f"loss must be one of {sorted(LOSSES)}; got {name!r}")
+    if not 0 <= label_smoothing < 1:
+        raise GlayersError(f"label_smoothing must lie in [0, 1); got {label_smoothing}")
+    loss = LOSSES[name]
+
+    def of_logits(logits: Tensor, labels: Tensor) -> Tensor:
+        log_probabilities = torch.log_softmax(with_reference_class(logits), dim=-1)
+        plain = loss(log_probabilities, labels)
+        if not label_smoothing:
+            return plain
+        return (1 - label_smoothing) * plain + label_smoothing * _MEAN_OVER_LABELS[name](log_probabilities)
+
+    return of_logits
+
+
+def _of(values: Tensor, labels: Tensor) -> Tensor:
+    index = labels.expand(values.shape[:-1]).unsqueeze(-1)
+    return values.gather(-1, index).squeeze(-1)

@@ -1,10 +1,10 @@
-"""Log-probabilities and labels -> the shared correction, by Newton's method, averaged over how much to trust it.
+"""Log-probabilities and labels -> the correction shared by all classes, averaged over penalties by their evidence.
 
-The correction is linear in its thirty weights, so the penalised log loss is convex: a few steps end at its one minimum.
-How strong the penalty should be, and how much stronger where a shape's size depends on the row's context, is not chosen
-but averaged over: every pair, and no correction at all, counts by its evidence, the chance of the labels under it. So a
-correction that the rows hardly ask for hardly moves, and one that asks for no context does not pay for it.
-Only the highest classes of a row are told apart; all others together are one more outcome.
+The correction is linear in its thirty weights, so the penalised log loss is convex and Newton's method finds its one
+minimum in a few steps. The penalty has two settings: its strength, and how much stronger it is for weights that depend
+on the row's context. Neither is chosen. Every pair of settings is fitted, and so is no correction at all; each counts
+by its evidence, the probability of the labels under it. So a correction with little evidence moves little, and one that
+needs no context does not pay for it. Each row keeps its ten most probable classes apart and pools the rest.
 """
 
 import math
@@ -12,24 +12,26 @@ from typing import NamedTuple
 
 import numpy as np
 
+from glayers.activations import softmax
 from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.fitting.newton import newton
 from glayers.fitting.penalty_path import counted_rows
 from glayers.maps.shared import N_CONTEXT, N_SHAPES, Shared, context, raw_context, shapes
 
 DEPTH = 10
 STRENGTHS = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1)
-# Times the strength for weights of the context; at infinity a class moves by its own log-probability alone. Finer grids
-# were no better on halves of calibration rows (docs/design/0003-auto.md).
+# Multiples of the strength for context weights; with infinity a class moves by its own log-probability alone. Finer
+# grids were no better on halves of calibration rows (docs/design/0003-auto.md).
 CONTEXT_TIMES = (1.0, 30.0, math.inf)
-_LEAST_CHANCE = 1e-3  # a penalty that counts for less with all rows is not tried again without some of them
+_LEAST_CHANCE = 1e-3  # a penalty of less probability with all rows is not tried again without a fold
 _MOST_STEPS = 30
-_TOLERANCE = 1e-8  # of a mean over rows: a thousandth of a nat for a hundred thousand of them
+_TOLERANCE = 1e-8  # of a mean over rows: with a hundred thousand rows, a thousandth of a nat in all
 
 
 class SharedRows(NamedTuple):
     """Rows as outcomes: features (n, outcomes, 30), their logits, which one is the label, and a scale for penalties.
 
-    A label among the rest counts as the rest: its share of them is none of the correction's doing.
+    A label among the pooled classes counts as the pool: the correction does not change the proportions inside it.
     """
 
     features: Floats
@@ -41,7 +43,7 @@ class SharedRows(NamedTuple):
 
 
 class SharedFit(NamedTuple):
-    """The averaged weights, the chance of each penalty and last that of no correction, and the weights of each."""
+    """The averaged weights, the probability of each penalty and last of no correction, and the weights of each fit."""
 
     theta: Floats
     chances: Floats
@@ -49,7 +51,7 @@ class SharedFit(NamedTuple):
 
 
 def shared_rows(log_probabilities: Floats, labels: Ints, weights: Floats | None = None) -> SharedRows:
-    """Prepare rows once for any number of fits; what is typical of them counts every row by its weight."""
+    """Prepare rows once for any number of fits; means and spreads count every row by its weight."""
     n_rows, n_classes = log_probabilities.shape
     depth = min(DEPTH, n_classes)
     order, raw = np.empty((n_rows, depth), dtype=np.int64), np.empty((n_rows, N_CONTEXT - 1))
@@ -75,13 +77,13 @@ def shared_rows(log_probabilities: Floats, labels: Ints, weights: Floats | None 
 
 
 def average_shared(rows: SharedRows, weights: Floats, near: SharedFit | None = None) -> SharedFit:
-    """Average the fits of all penalties and of none, each by its evidence in Laplace's approximation.
+    """Average the fits of all penalties and of no correction, each by its evidence in Laplace's approximation.
 
-    `near` is the average over these rows and others: fits start there, and penalties that hardly count there stay out.
+    `near` is the average over these rows and more: fits start there, and penalties of little probability are skipped.
 
-    log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n rows counted by their
-    weights, P the penalty and H the curvature of n loss, both of the weights that a penalty leaves free. Penalties and
-    none are equally likely beforehand.
+    log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n the rows counted by
+    weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. All penalties
+    and no correction have equal prior probability.
     """
     used = weights > 0
     seen, weights = _taken(rows, used), weights[used]
@@ -103,7 +105,7 @@ def average_shared(rows: SharedRows, weights: Floats, near: SharedFit | None = N
 
 
 def shared_penalties(rows: SharedRows) -> Floats:
-    """Every strength for every `CONTEXT_TIMES`, (pairs, weights), on the scale of the features."""
+    """Return every strength with every multiple for the context, (pairs, weights), on the scale of the features."""
     of_context = np.arange(len(rows.scale)) % N_CONTEXT > 0
     return np.array(
         [strength * rows.scale * np.where(of_context, times, 1.0) for times in CONTEXT_TIMES for strength in STRENGTHS]
@@ -111,7 +113,7 @@ def shared_penalties(rows: SharedRows) -> Floats:
 
 
 class SharedOptimum(NamedTuple):
-    """The weights under one penalty, the penalised mean loss there, and the curvature of the loss in the free ones."""
+    """The weights under one penalty, the penalised mean loss there, and the curvature of the loss in free weights."""
 
     theta: Floats
     value: float
@@ -119,31 +121,27 @@ class SharedOptimum(NamedTuple):
 
 
 def fit_shared(rows: SharedRows, weights: Floats, penalty: Floats, start: Floats) -> SharedOptimum:
-    """Minimise the mean log loss plus 1 / 2n times the penalised squares of the weights; at infinity a weight is 0."""
-    shares = weights / weights.sum()
-    free = np.isfinite(penalty)
-    features = rows.features if free.all() else rows.features[..., free]
-    penalty, theta = penalty[free] / counted_rows(weights), start[free]
-    logits, labels = rows.logits, rows.labels
-    own = features[np.arange(len(labels)), labels]
-    value, p = _value(features, logits, labels, shares, penalty, theta)
-    for _ in range(_MOST_STEPS):
-        mean = np.einsum("ns,nsd->nd", p, features)
-        gradient = ((mean - own) * shares[:, None]).sum(axis=0) + penalty * theta
-        step = -np.linalg.solve(_curvature(features, p, mean, shares) + np.diag(penalty + 1e-12), gradient)
-        length, slope = 1.0, float(gradient @ step)
-        following, p_next = _value(features, logits, labels, shares, penalty, theta + step)
-        while not following <= value + 1e-4 * length * slope and length > 1e-8:
-            length /= 2
-            following, p_next = _value(features, logits, labels, shares, penalty, theta + length * step)
-        if not following < value:
-            break
-        gained, value, p, theta = value - following, following, p_next, theta + length * step
-        if gained < _TOLERANCE:
-            break
-    found = np.zeros(len(free))
-    found[free] = theta
-    return SharedOptimum(found, value, _curvature(features, p, np.einsum("ns,nsd->nd", p, features), shares))
+    """Minimise the mean log loss plus 1 / 2n times the penalised squares; a weight of infinite penalty stays 0."""
+    fractions, free = weights / weights.sum(), np.isfinite(penalty)
+    if not free.all():
+        rows = rows._replace(features=rows.features[..., free])
+    penalty = penalty[free] / counted_rows(weights)
+    ridge = np.diag(penalty + 1e-12)
+    own = rows.features[np.arange(len(rows.labels)), rows.labels]
+
+    def value(theta: Floats) -> float:
+        return float((fractions * shared_losses(rows, theta)).sum() + (penalty * theta**2).sum() / 2)
+
+    def derivatives(theta: Floats) -> tuple[Floats, Floats]:
+        p = softmax(rows.logits + rows.features @ theta)
+        mean = np.einsum("ns,nsd->nd", p, rows.features)
+        gradient = ((mean - own) * fractions[:, None]).sum(axis=0) + penalty * theta
+        return gradient, _curvature(rows.features, p, mean, fractions) + ridge
+
+    optimum = newton(value, derivatives, start[free], tolerance=_TOLERANCE, max_iterations=_MOST_STEPS)
+    theta = np.zeros(len(free))
+    theta[free] = optimum.point
+    return SharedOptimum(theta, optimum.value, derivatives(optimum.point)[1] - ridge)
 
 
 def shared_losses(rows: SharedRows, theta: Floats) -> Floats:
@@ -167,19 +165,8 @@ def _mean(values: Floats, weights: Floats | None) -> Floats:
     return values.mean(axis=0) if weights is None else np.average(values, axis=0, weights=weights)
 
 
-def _curvature(features: Floats, p: Floats, mean: Floats, shares: Floats) -> Floats:
+def _curvature(features: Floats, p: Floats, mean: Floats, fractions: Floats) -> Floats:
     """Mean over rows of the covariance of an outcome's features."""
-    spread = (features * np.sqrt(p * shares[:, None])[..., None]).reshape(-1, features.shape[-1])
-    middle = mean * np.sqrt(shares)[:, None]
+    spread = (features * np.sqrt(p * fractions[:, None])[..., None]).reshape(-1, features.shape[-1])
+    middle = mean * np.sqrt(fractions)[:, None]
     return np.asarray(spread.T @ spread - middle.T @ middle)
-
-
-def _value(
-    features: Floats, logits: Floats, labels: Ints, shares: Floats, penalty: Floats, theta: Floats
-) -> tuple[float, Array]:
-    moved = logits + features @ theta
-    top = moved.max(axis=1, keepdims=True)
-    powers = np.exp(moved - top)
-    total = powers.sum(axis=1, keepdims=True)
-    losses = np.log(total[:, 0]) + top[:, 0] - moved[np.arange(len(labels)), labels]
-    return float((shares * losses).sum() + (penalty * theta**2).sum() / 2), powers / total
