@@ -6,16 +6,16 @@ A table has one part, the whole file.
 import csv
 import gzip
 import io
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from glayers.arrays import Array, Floats
+from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions.contents import (
     DAMAGED,
@@ -33,85 +33,45 @@ _TRUE_OR_FALSE = {"true": True, "1": True, "1.0": True, "false": False, "0": Fal
 
 
 @dataclass(frozen=True)
-class Columns(ABC):
-    """Named columns of equal length, in the file's order."""
+class Columns:
+    """Named columns in the file's order: lists of text, or the arrays of a Parquet file.
+
+    `place` says how a reader of the file would find a row.
+    """
 
     names: Sequence[str]
+    cells: Callable[[str], list[str] | Array]
+    place: Callable[[int], str]
 
-    @abstractmethod
     def numbers(self, column: str) -> Array:
-        """Return a column as numbers, or raise an error that names the first cell that is not one."""
+        """Return a column as finite numbers, or raise an error that names the first cell that is not one."""
+        cells = self.cells(column)
+        values = np.array([_number(cell) for cell in cells], np.float64) if isinstance(cells, list) else cells
+        if values.dtype.kind not in "biuf":
+            raise BadFile(f"column {column!r} holds {_kind(cells)}; expected numbers: cast it")
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            cell = str(cells[bad[0]])
+            raise self.bad_cell(column, bad[0], cell, "a number" if _number(cell) is None else "a finite number")
+        return values
 
-    @abstractmethod
     def texts(self, column: str) -> list[str]:
         """Return a column as text."""
+        return list(map(str, self.cells(column)))
 
-    @abstractmethod
     def groups(self, column: str) -> Array:
         """Return a column as numbers or text, as the file has it."""
-
-    @abstractmethod
-    def place(self, row: int) -> str:
-        """Return how a reader of the file would find a row."""
-
-
-@dataclass(frozen=True)
-class _TextColumns(Columns):
-    """Rows of text cells, each with the number of the line it ended on."""
-
-    rows: Sequence[Sequence[str]]
-    lines: Sequence[int]
-
-    def numbers(self, column: str) -> Floats:
-        cells = self.texts(column)
-        values = [_number(cell) for cell in cells]
-        if None in values:
-            row = values.index(None)
-            raise _bad_cell(self, column, row, cells[row], "a number")
-        return np.array(values, dtype=np.float64)
-
-    def texts(self, column: str) -> list[str]:
-        index = self.names.index(column)
-        return [row[index] for row in self.rows]
-
-    def groups(self, column: str) -> Array:
-        return np.array(self.texts(column))
-
-    def place(self, row: int) -> str:
-        return f"line {self.lines[row]}"
-
-
-@dataclass(frozen=True)
-class _ArrowColumns(Columns):
-    """A pyarrow table of the columns that have a meaning here."""
-
-    table: Any
-
-    def numbers(self, column: str) -> Array:
-        values: Array = np.asarray(self._without_gaps(column).to_numpy())
-        if values.dtype.kind not in "biuf":
-            raise BadFile(f"column {column!r} holds {self.table[column].type}; expected numbers: cast it")
-        return values
-
-    def texts(self, column: str) -> list[str]:
-        return [str(value) for value in self._without_gaps(column).to_pylist()]
-
-    def groups(self, column: str) -> Array:
-        groups: Array = np.array(self._without_gaps(column).to_pylist())
+        cells = self.cells(column)
+        groups = np.array(list(cells)) if isinstance(cells, list) or cells.dtype == object else cells
         if groups.dtype.kind not in "biufUS":
-            raise BadFile(f"column {column!r} holds {self.table[column].type}; expected numbers or text: cast it")
+            raise BadFile(f"column {column!r} holds {_kind(cells)}; expected numbers or text: cast it")
         return groups
 
-    def place(self, row: int) -> str:
-        return f"row {row}"
-
-    def _without_gaps(self, column: str) -> Any:
-        """Return a column, refusing gaps, which pyarrow would turn into NaN or None."""
-        values = self.table[column]
-        if values.null_count:
-            row = values.is_null().to_pylist().index(True)
-            raise BadFile(f"row {row}, column {column!r} is missing; fill in or remove that row")
-        return values
+    def bad_cell(self, column: str, row: int, cell: str, expected: str) -> BadFile:
+        """Return the error about one cell."""
+        return BadFile(
+            f"{self.place(row)}, column {column!r} has {cell[:40]!r}; expected {expected}: fix or remove that row"
+        )
 
 
 def read_text(path: Path) -> dict[str, Contents]:
@@ -140,7 +100,8 @@ def read_text(path: Path) -> dict[str, Contents]:
     if len(names) == 1:
         between = {",": "commas", "\t": "tabs"}[delimiter]
         raise BadFile(f"has one column, {names[0][:80]!r}; put {between} between the columns")
-    return {WHOLE_FILE: contents_of(_TextColumns(names, rows, lines))}
+    table = Columns(names, lambda column: [row[names.index(column)] for row in rows], lambda row: f"line {lines[row]}")
+    return {WHOLE_FILE: contents_of(table)}
 
 
 def read_parquet(path: Path) -> dict[str, Contents]:
@@ -150,7 +111,7 @@ def read_parquet(path: Path) -> dict[str, Contents]:
         with parquet.ParquetFile(path) as file:
             names = list(file.schema_arrow.names)
             table = file.read(columns=[name for name in names if _is_known(name)])
-            return {WHOLE_FILE: contents_of(_ArrowColumns(names, table))}
+            return {WHOLE_FILE: contents_of(Columns(names, partial(_without_gaps, table), "row {}".format))}
     except pyarrow.ArrowException as error:
         raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
 
@@ -182,13 +143,13 @@ def contents_of(table: Columns) -> Contents:
     if twice:
         raise BadFile(f"the column {twice[0]!r} is there twice; rename or remove one")
     fields = _field_columns(table.names)
-    weights = _finite(table, fields["weights"]) if "weights" in fields else None
+    weights = table.numbers(fields["weights"]) if "weights" in fields else None
     groups = table.groups(fields["groups"]) if "groups" in fields else None
     scores, prefix, columns = _score_columns(table.names)
     if columns:
         refuse_mixed_scores(scores, fields)
     elif "confidence" in fields and "correct" in fields:
-        confidence, correct = _finite(table, fields["confidence"]), _correct(table, fields["correct"])
+        confidence, correct = table.numbers(fields["confidence"]), _correct(table, fields["correct"])
         return Contents(confidence=confidence, correct=correct, weights=weights, groups=groups)
     else:
         raise BadFile(
@@ -200,7 +161,7 @@ def contents_of(table: Columns) -> Contents:
         columns = [f"{prefix}_{number}" for number in range(len(classes))]  # label 2 must mean column logit_2
         classes = None
     return Contents(
-        **{scores: np.stack([_finite(table, column) for column in columns], axis=1)},
+        **{scores: np.stack([table.numbers(column) for column in columns], axis=1)},
         labels=_labels(table, fields["labels"], classes) if "labels" in fields else None,
         weights=weights,
         groups=groups,
@@ -279,10 +240,10 @@ def _labels(table: Columns, column: str, classes: tuple[str, ...] | None) -> Arr
     if not odd:
         return np.array([_number(cell) for cell in cells])
     if classes is None:
-        raise _bad_cell(table, column, odd[0], cells[odd[0]], "a class number")
+        raise table.bad_cell(column, odd[0], cells[odd[0]], "a class number")
     unknown = [row for row in (*odd, *range(len(cells))) if cells[row] not in number_of]
     if unknown:
-        raise _bad_cell(table, column, unknown[0], cells[unknown[0]], f"one of the classes {listed(classes)}")
+        raise table.bad_cell(column, unknown[0], cells[unknown[0]], f"one of the classes {listed(classes)}")
     return np.array([number_of[cell] for cell in cells])
 
 
@@ -290,22 +251,22 @@ def _correct(table: Columns, column: str) -> Array:
     cells = [cell.strip().lower() for cell in table.texts(column)]
     odd = next((row for row, cell in enumerate(cells) if cell not in _TRUE_OR_FALSE), None)
     if odd is not None:
-        raise _bad_cell(table, column, odd, cells[odd], "true or false, or 1 or 0")
+        raise table.bad_cell(column, odd, cells[odd], "true or false, or 1 or 0")
     return np.array([_TRUE_OR_FALSE[cell] for cell in cells])
 
 
-def _finite(table: Columns, column: str) -> Array:
-    values = table.numbers(column)
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        raise _bad_cell(table, column, int(bad[0]), str(values[bad[0]]), "a finite number")
-    return values
+def _without_gaps(table: Any, column: str) -> Array:
+    """Return a column of a Parquet file, refusing gaps, which pyarrow would turn into NaN or None."""
+    values = table[column]
+    if values.null_count:
+        row = values.is_null().to_pylist().index(True)
+        raise BadFile(f"row {row}, column {column!r} is missing; fill in or remove that row")
+    return np.asarray(values.to_numpy())
 
 
-def _bad_cell(table: Columns, column: str, row: int, cell: str, expected: str) -> BadFile:
-    return BadFile(
-        f"{table.place(row)}, column {column!r} has {cell[:40]!r}; expected {expected}: fix or remove that row"
-    )
+def _kind(cells: list[str] | Array) -> str:
+    """Return what a column holds, in words."""
+    return type(cells[0]).__name__ if isinstance(cells, list) or cells.dtype == object else str(cells.dtype)
 
 
 def _number(cell: str) -> float | None:
