@@ -40,7 +40,7 @@ def test_an_overconfident_model_and_its_correction_are_described(given: Compared
         f"no miscalibration beyond sampling error."
     )
     assert "p < 0.0001" in summary.support[0]
-    assert summary.support[1].startswith(f"After {summary.method}: KS error ")
+    assert summary.support[1].startswith(f"After {summary.method}, KS ")
     assert "NLL" in summary.support[2]
 
 

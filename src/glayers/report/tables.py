@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glayers.metrics import METRICS, CalibrationTest, Intervals, Scorecard
+from glayers.report import p_text
 
 _COMPARED = ("confidence", "accuracy", "nll", "brier", "ks", "ece")
 
@@ -53,13 +54,15 @@ def confidence_sentence(card: Scorecard) -> str:
     confidence, accuracy = card["confidence"], card["accuracy"]
     variance = max(0.0, confidence * (1 - confidence))  # a mean of ones may round to just above 1
     noise = 2 * math.sqrt(variance / card.rows)
-    means = ", ".join(
-        f"{word} {METRICS[name].format(card[name])}"
-        for word, name in (("mean confidence", "confidence"), ("accuracy", "accuracy"))
-    )
     if abs(confidence - accuracy) <= noise:
-        return f"mean confidence agrees with accuracy: {means}"
-    return f"{'over' if confidence > accuracy else 'under'}confident: {means}"
+        return f"mean confidence agrees with accuracy: {mean_sentence(card)}"
+    return f"{'over' if confidence > accuracy else 'under'}confident: {mean_sentence(card)}"
+
+
+def mean_sentence(card: Scorecard) -> str:
+    """Return mean confidence and accuracy within a sentence."""
+    confidence, accuracy = (METRICS[name].format(card[name]) for name in ("confidence", "accuracy"))
+    return f"mean confidence {confidence}, accuracy {accuracy}"
 
 
 def ks_test_sentence(test: CalibrationTest) -> str:
@@ -69,9 +72,8 @@ def ks_test_sentence(test: CalibrationTest) -> str:
     'KS 2.00 % is significant (p = 0.004; a calibrated model stays below 1.50 %)'
     """
     value, bound = METRICS["ks"].format(test.value), METRICS["ks"].format(test.bound)
-    chance = "p < 0.0001" if test.p_value < 1e-4 else f"p = {test.p_value:.2g}"
     found = "significant" if test.rejected else "within sampling error"
-    return f"KS {value} is {found} ({chance}; a calibrated model stays below {bound})"
+    return f"KS {value} is {found} ({p_text(test.p_value)}; a calibrated model stays below {bound})"
 
 
 def _plain_table(first: str, *others: str) -> Table:

@@ -11,6 +11,8 @@ from glayers.metrics import ks_per_class
 from glayers.metrics.events import check_rows
 from glayers.predictions import Confidences, Predictions
 
+__all__ = ["CalibrationMap", "ClassGaps", "ClassMatrix", "calibration_map", "class_gaps", "class_matrix"]
+
 _SPREAD = (0.1, 0.5, 0.9)  # quantiles that cover most rows, without outliers
 
 

@@ -15,6 +15,8 @@ from glayers.metrics import CalibrationTest, Event, ks_test, top
 from glayers.metrics.events import check_event
 from glayers.metrics.redrawing import RunningSum
 
+__all__ = ["KsCurves", "ks_curves"]
+
 _KNOTS = 6  # as many as in the splines of Gupta et al.
 
 

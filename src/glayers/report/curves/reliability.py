@@ -18,6 +18,8 @@ from glayers.metrics.binned import Binning
 from glayers.metrics.events import Scored, check_event
 from glayers.metrics.redrawing import Draws, RunningSum
 
+__all__ = ["Reliability", "ReliabilityCurve", "corp_reliability", "reliability", "smooth_reliability"]
+
 _NARROWEST = 0.2  # bandwidth times n^(1/5): the smooth ECE of a good model is too narrow a bandwidth for n rows
 _ENTRIES = 1 << 20  # rows x points at a time: 8 MB
 

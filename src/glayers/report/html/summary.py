@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from glayers.calibrators import AutoCalibrator
-from glayers.metrics import METRICS, PairedDifferences
-from glayers.report import p_text
+from glayers.metrics import PairedDifferences
 from glayers.report.html.measuring import Compared, Measured, Measurements
+from glayers.report.tables import ks_test_sentence, mean_sentence
 
 _COMPARED = ("nll", "accuracy")
 
@@ -23,10 +23,10 @@ def summarise(compared: Compared, found: Measurements, differences: PairedDiffer
     """Say how far the model was off and whether calibration corrected it, as far as these rows can tell."""
     before = found.before
     if differences is None:
-        return Summary(f"{_before(before)}.", [_ks_test(before)], "")
+        return Summary(f"{_before(before)}.", [f"{ks_test_sentence(before.test)}."], "")
     name, why = _chosen(compared)
     after = found.methods[name]
-    support = [_ks_test(before), f"After {name}: {_ks_test(after)}"]
+    support = [f"{ks_test_sentence(before.test)}.", f"After {name}, {ks_test_sentence(after.test)}."]
     support += [_capital(differences.between(metric, name, before.name).sentence()) + "." for metric in _COMPARED]
     return Summary(f"{_before(before)}. {_after(before, after)}.", [*support, why], name)
 
@@ -46,11 +46,11 @@ def _chosen(compared: Compared) -> tuple[str, str]:
 
 def _before(method: Measured) -> str:
     found = _direction(method) if method.test.rejected else f"no miscalibration found in {method.card.rows:,} rows"
-    return f"{_capital(found)}: {_means(method)}"
+    return f"{_capital(found)}: {mean_sentence(method.card)}"
 
 
 def _after(before: Measured, after: Measured) -> str:
-    means = f"After calibration with {after.name}: {_means(after)}"
+    means = f"After calibration with {after.name}: {mean_sentence(after.card)}"
     if not after.test.rejected:
         return f"{means}, no miscalibration beyond sampling error"
     when = "still" if before.test.rejected and _direction(before) == _direction(after) else "now"
@@ -63,19 +63,6 @@ def _direction(method: Measured) -> str:
     if abs(gap) <= 2 * method.intervals["accuracy"].standard_error:
         return "correct on average but miscalibrated at some confidences"
     return "overconfident" if gap > 0 else "underconfident"
-
-
-def _means(method: Measured) -> str:
-    confidence, accuracy = (METRICS[name].format(method.card[name]) for name in ("confidence", "accuracy"))
-    return f"mean confidence {confidence}, accuracy {accuracy}"
-
-
-def _ks_test(method: Measured) -> str:
-    test, ks = method.test, METRICS["ks"]
-    return (
-        f"KS error {ks.format(test.value)} ({p_text(test.p_value)}); a calibrated model stays below "
-        f"{ks.format(test.bound)} in {100 * test.level:g} % of samples of this size."
-    )
 
 
 def _capital(text: str) -> str:

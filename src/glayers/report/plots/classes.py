@@ -16,6 +16,8 @@ from glayers.report.curves import CalibrationMap, ClassMatrix, calibration_map, 
 from glayers.report.curves.classes import class_probabilities
 from glayers.report.plots.style import LIGHT, SMALL, Methods, Palette, check_methods, dress, side_by_side, style
 
+__all__ = ["calibration_map_figure", "class_figure", "draw_calibration_map", "draw_class_matrix", "matrix_norm"]
+
 _FEW_CLASSES = 20  # more leave no room for names and numbers
 _LONGEST_NAME = 16  # letters; longer names leave the matrix no room
 _FEWEST_ROWS = 5  # fewer give no reliable median

@@ -10,6 +10,14 @@ from glayers.metrics import METRICS, Difference, MethodRanks, PairedDifferences,
 from glayers.report import shortened
 from glayers.report.plots.style import LIGHT, PANEL, SMALL, Methods, Palette, check_methods, dress, grid, style
 
+__all__ = [
+    "critical_difference_figure",
+    "differences_figure",
+    "draw_critical_difference",
+    "draw_forest",
+    "forest_figure",
+]
+
 # Heights in a critical-difference diagram: between two names, and of the ruler above the axis.
 _STEP, _RULER = 0.5, 0.95
 _RANKS_WIDTH = 2.2 * PANEL

@@ -13,6 +13,8 @@ from glayers.metrics.events import check_rows
 from glayers.report.curves import KsCurves, ks_curves
 from glayers.report.plots.style import LIGHT, SMALL, Methods, Palette, check_choice, check_methods, dress, side_by_side
 
+__all__ = ["draw_cumulative", "draw_gap", "draw_rates", "ks_figure", "ks_panels"]
+
 KsKind: TypeAlias = Literal["cumulative", "gap", "fractile", "score"]
 _LEAST_REACH = 1e-4  # of an axis, for a model that is always certain and always right
 _PREDICTED, _OBSERVED = "predicted", "observed"

@@ -15,6 +15,8 @@ from glayers.metrics.events import Scored, check_event
 from glayers.report.curves import Reliability, ReliabilityCurve, corp_reliability, reliability, smooth_reliability
 from glayers.report.plots.style import LIGHT, Methods, Palette, check_choice, dress, side_by_side
 
+__all__ = ["draw_counts", "draw_reliability", "draw_reliability_curve", "reliability_figure"]
+
 _FEWEST_DRAWS = 19  # for the band at level 0.95, which the strip of counts does not show
 ReliabilityKind: TypeAlias = Literal["equal_width", "equal_mass", "smooth", "corp"]
 

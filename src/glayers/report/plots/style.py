@@ -22,6 +22,8 @@ from glayers.errors import BadPredictions
 from glayers.metrics import Event, top
 from glayers.report import shortened
 
+__all__ = ["DARK", "LIGHT", "Palette", "style"]
+
 Methods: TypeAlias = Mapping[str, Any]
 TEXT = 11.0  # points, in panels three inches wide
 SMALL = 9.5
@@ -97,13 +99,10 @@ def style(dark: bool = False) -> Iterator[Palette]:
         "font.size": TEXT,
         "axes.titlesize": TEXT,
         "axes.labelsize": TEXT,
-        "xtick.labelsize": SMALL,
         "ytick.labelsize": SMALL,
         "legend.fontsize": SMALL,
         "text.color": palette.ink,
         "axes.labelcolor": palette.ink,
-        "figure.facecolor": palette.background,
-        "axes.facecolor": palette.background,
         "lines.linewidth": 1.8,
         "lines.markersize": 5.0,
         "text.usetex": False,
