@@ -1,37 +1,10 @@
-"""Logits -> logits: small frozen steps in chains, written once for NumPy and torch."""
+"""Logits -> logits: small frozen steps in chains, written once for NumPy and torch.
 
-from glayers.maps.chain import Chain, Step
-from glayers.maps.mixtures import Blend, Stack, TemperedMixture
-from glayers.maps.order import KeepOrder
-from glayers.maps.steps import (
-    Activate,
-    Centre,
-    Dense,
-    Diagonal,
-    Dropout,
-    LogSoftmax,
-    Reference,
-    Relu,
-    Scale,
-)
-from glayers.maps.transparent import glorot_layers, transparent_layers
+Each module lists its public names in its own `__all__`.
+"""
 
-__all__ = [
-    "Activate",
-    "Blend",
-    "Centre",
-    "Chain",
-    "Dense",
-    "Diagonal",
-    "Dropout",
-    "KeepOrder",
-    "LogSoftmax",
-    "Reference",
-    "Relu",
-    "Scale",
-    "Stack",
-    "Step",
-    "TemperedMixture",
-    "glorot_layers",
-    "transparent_layers",
-]
+from glayers.maps.chain import *
+from glayers.maps.mixtures import *
+from glayers.maps.order import *
+from glayers.maps.steps import *
+from glayers.maps.transparent import *

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+__all__ = ["Chain", "Step"]
+
 SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
 
 

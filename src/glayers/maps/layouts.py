@@ -5,7 +5,8 @@ Each step declares the layout of its arrays in its fields; STEPS lists the steps
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def chain_of(structure: object, arrays: Mapping[str, Array], n_logits: int) -> C
     >>> chain_of(["Scale"], {"0.factor": np.array(0.5)}, n_logits=3)(np.array([[2.0, 0.0, 4.0]])).tolist()
     [[1.0, 0.0, 2.0]]
     """
-    chain, _ = _Builder(arrays).chain(structure, "", n_logits)
+    chain, _ = _build(structure, arrays, n_logits)
     extra = sorted(arrays.keys() - chain.parameters().keys())
     if extra:
         raise BadFile(f"no step has an array {extra[0]!r}")
@@ -102,79 +103,64 @@ def arrays_of(kind: type[Step]) -> dict[str, Numbers]:
     return {field.name: layout for field in fields(kind) for layout in getattr(field.type, "__metadata__", ())}
 
 
-@dataclass(frozen=True)
-class _Builder:
-    """Builds chains out of arrays by name."""
-
-    arrays: Mapping[str, Array]
-
-    def chain(self, structure: object, prefix: str, n_logits: int, depth: int = 0) -> tuple[Chain, int]:
-        """Return the chain whose arrays have this prefix, and the number of logits that it returns."""
-        if type(structure) is not list:
-            raise BadFile(f"a structure must be a list of steps; got {structure!r:.60}")
-        if depth > _DEEPEST:
-            raise BadFile(f"branches are nested more than {_DEEPEST} deep")
-        steps: list[Step] = []
-        width, members = n_logits, set[tuple[int, ...]]()
-        for place, entry in enumerate(structure):
-            kind, held = _step_and_branches(entry)
-            path, sizes = f"{prefix}{place}.", {"in": width}
-            inner = self._inner(kind, held, path, sizes, depth)
-            parts = {
-                key: self._array(path + key, layout, sizes, members, most_axes=1 if depth else 0)
-                for key, layout in arrays_of(kind).items()
-            }
-            steps.append(kind(**parts, **inner))
-            width = max(2, sizes[kind.n_out]) if kind.completes else sizes[kind.n_out]
-        if len(members) > 1 or any(math.prod(axes) * n_logits > _MOST_ENTRIES for axes in members):
-            raise BadFile(f"the arrays under {prefix!r} have members axes that do not fit: {sorted(members)[:3]}")
-        return Chain(tuple(steps)), width
-
-    def _inner(self, kind: type[Step], held: Any, path: str, sizes: dict[str, int], depth: int) -> dict[str, Any]:
-        """Return the chains of a step, each of which must return as many logits as the step does."""
-        field = branch_field(kind)
-        if not field:
-            return {}
-        several = {f"{path}branch.": held}
-        if field == "branches":
-            several = {f"{path}branches.{number}.": structure for number, structure in enumerate(held)}
+def _build(
+    structure: object, arrays: Mapping[str, Array], n_logits: int, prefix: str = "", depth: int = 0
+) -> tuple[Chain, int]:
+    """Return the chain whose arrays have this prefix, and the number of logits that it returns."""
+    if type(structure) is not list:
+        raise BadFile(f"a structure must be a list of steps; got {structure!r:.60}")
+    if depth > _DEEPEST:
+        raise BadFile(f"branches are nested more than {_DEEPEST} deep")
+    steps: list[Step] = []
+    width, members = n_logits, set[tuple[int, ...]]()
+    for place, entry in enumerate(structure):
+        kind, branches = _step_and_branches(entry)
+        sizes = {"in": width} | ({"branches": len(branches)} if branches else {})
         chains = []
-        for prefix, structure in several.items():
-            chain, width = self.chain(structure, prefix, sizes["in"], depth + 1)
-            if sizes["in"] != width and not (kind.completes and max(2, sizes["in"]) == max(2, width)):
-                raise BadFile(f"the chain {prefix!r} must turn {sizes['in']} logits into as many; it returns {width}")
+        for name, inner in branches.items():
+            path = f"{prefix}{place}.{name}."
+            chain, returned = _build(inner, arrays, width, path, depth + 1)
+            if returned != width and not (kind.completes and max(2, returned) == max(2, width)):
+                raise BadFile(f"the chain {path!r} must turn {width} logits into as many; it returns {returned}")
             chains.append(chain)
-        sizes["branches"] = len(chains)
-        return {field: tuple(chains) if field == "branches" else chains[0]}
-
-    def _array(
-        self, name: str, layout: Numbers, sizes: dict[str, int], members: set[tuple[int, ...]], most_axes: int
-    ) -> Array:
-        """Return an array whose own axes come last; record the sizes and the members axes found on the way."""
-        if name not in self.arrays:
-            raise BadFile(f"the array {name!r} is missing")
-        array, axes = self.arrays[name], layout.axes.split()
-        before = array.ndim - len(axes)
-        if not 0 <= before <= most_axes or not all(
-            _fits(axis, size, sizes) for axis, size in zip(axes, array.shape[before:], strict=True)
-        ):
-            known = ", ".join(f"{word} = {size}" for word, size in sizes.items())
-            raise BadFile(f"{name} has shape {array.shape}, not ({', '.join(axes)}) with {known}")
-        if not (np.isfinite(array) & (array >= layout.low) & (array <= layout.high)).all():
-            raise BadFile(f"{name} must hold finite numbers from {layout.low:g} to {layout.high:g}")
-        members.add(array.shape[:before])
-        return array
+        parts: dict[str, Any] = {}
+        for name, layout in arrays_of(kind).items():
+            full = f"{prefix}{place}.{name}"
+            if full not in arrays:
+                raise BadFile(f"the array {full!r} is missing")
+            parts[name] = arrays[full]
+            members.add(_members_axes(full, arrays[full], layout, sizes, most_axes=1 if depth else 0))
+        if branch_field(kind):
+            parts[branch_field(kind)] = tuple(chains) if branch_field(kind) == "branches" else chains[0]
+        steps.append(kind(**parts))
+        width = max(2, sizes[kind.n_out]) if kind.completes else sizes[kind.n_out]
+    if len(members) > 1 or any(math.prod(axes) * n_logits > _MOST_ENTRIES for axes in members):
+        raise BadFile(f"the arrays under {prefix!r} have members axes that do not fit: {sorted(members)[:3]}")
+    return Chain(tuple(steps)), width
 
 
-def _step_and_branches(entry: object) -> tuple[type[Step], object]:
-    """Return the class of a step and the structure of its branches, if it has any."""
+def _step_and_branches(entry: object) -> tuple[type[Step], dict[str, object]]:
+    """Return the class of a step and the structures of its branches, if it has any."""
     name, held = next(iter(entry.items())) if type(entry) is dict and len(entry) == 1 else (entry, None)
     if type(name) is not str or name not in STEPS:
         raise BadFile(f"unknown step {name!r:.60}; known are {', '.join(sorted(STEPS))}")
     inner = branch_field(STEPS[name])
-    if bool(inner) != (type(held) is list):
+    if bool(inner) != isinstance(held, list):
         raise BadFile(f"{name} must come {'with' if inner else 'without'} a list of its branches' steps")
-    return STEPS[name], held
+    several = {f"branches.{number}": each for number, each in enumerate(held or ())} if inner == "branches" else {}
+    return STEPS[name], {"branch": held} if inner == "branch" else several
+
+
+def _members_axes(name: str, array: Array, layout: Numbers, sizes: dict[str, int], most_axes: int) -> tuple[int, ...]:
+    """Return the axes before an array's own, after checking its shape and range; record the sizes of new words."""
+    axes = layout.axes.split()
+    before = array.ndim - len(axes)
+    if not 0 <= before <= most_axes or not all(map(_fits, axes, array.shape[before:], repeat(sizes))):
+        known = ", ".join(f"{word} = {size}" for word, size in sizes.items())
+        raise BadFile(f"{name} has shape {array.shape}, not ({', '.join(axes)}) with {known}")
+    if not (np.isfinite(array) & (array >= layout.low) & (array <= layout.high)).all():
+        raise BadFile(f"{name} must hold finite numbers from {layout.low:g} to {layout.high:g}")
+    return array.shape[:before]
 
 
 def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:

@@ -12,6 +12,8 @@ from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, row_blocks
 from glayers.maps.chain import Chain, Numbers, Step
 
+__all__ = ["Blend", "Stack", "TemperedMixture"]
+
 # Between 0 and 1, up to rounding.
 _share = partial(Numbers, low=-1e-9, high=1 + 1e-9)
 

@@ -21,6 +21,8 @@ from array_api_compat import array_namespace
 from glayers.activations import log_softmax, with_reference_class
 from glayers.maps.chain import SMALLEST, Chain, Numbers, Step
 
+__all__ = ["KeepOrder"]
+
 LEAST_SLOPE = 1e-3  # of KeepOrder
 _LEAST_GAP_FACTOR = 1e-6  # of gap networks: a factor of 0 would lose the order
 _DEEPEST = -30.0  # lower log-probabilities tell a network nothing more

@@ -9,6 +9,8 @@ from array_api_compat import array_namespace
 from glayers.activations import Activation, log_softmax, with_reference_class
 from glayers.maps.chain import Numbers, Step
 
+__all__ = ["Activate", "Centre", "Dense", "Diagonal", "Dropout", "LogSoftmax", "Reference", "Relu", "Scale"]
+
 
 @dataclass(frozen=True)
 class Scale(Step):

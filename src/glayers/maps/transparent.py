@@ -14,6 +14,8 @@ from glayers.arrays import Array
 from glayers.maps.chain import Chain, Step
 from glayers.maps.steps import Dense, Relu
 
+__all__ = ["glorot_layers", "transparent_layers"]
+
 
 def transparent_layers(
     n_logits: int,
