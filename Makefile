@@ -27,10 +27,10 @@ types: .venv/package
 		apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-dejavu-core fonts-liberation >/dev/null; }
 	mkdir -p .venv && touch $@
 
-# Doctests run on the installed modules too: `--pyargs` finds the wheel in .venv, never the checkout.
+# Tests and doctests in one run: `--pyargs` finds the doctests of the wheel in .venv, never those of the checkout.
 tests: .venv/package .venv/browser
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider -m "not slow" tests
-	$(BIN)/pytest --doctest-modules -p no:cacheprovider --pyargs glayers
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider \
+		-m "not slow" --doctest-modules tests --pyargs glayers
 
 test-experiments: .venv/package
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -p no:cacheprovider tests/experiments

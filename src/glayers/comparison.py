@@ -111,21 +111,18 @@ class Comparison:
         """Return a Markdown table with one line per method, and the remarks below it."""
         heading, *lines = self._cells("method")
         rule = "|---|" + "---:|" * (len(heading) - 1)
-        return "\n".join([markdown_line(heading), rule, *map(markdown_line, lines), *self._remarks_below()])
+        return "\n".join([markdown_line(heading), rule, *map(markdown_line, lines), "", *self.remarks()]).rstrip()
 
     def __str__(self) -> str:
         lines = self._cells("")
         first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
         table = ["  ".join([line[0].ljust(first), *map(str.rjust, line[1:], others)]) for line in lines]
-        return "\n".join(table + self._remarks_below())
+        return "\n".join([*table, "", *self.remarks()]).rstrip()
 
     def remarks(self) -> list[str]:
         """Return the warnings of each fit and the reason of each failure, one line each."""
         notes = [f"{name}: {note}" for name, notes in self.notes.items() for note in notes]
         return notes + [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
-
-    def _remarks_below(self) -> list[str]:
-        return ["", *remarks] if (remarks := self.remarks()) else []
 
     def _cells(self, corner: str) -> list[list[str]]:
         seconds = {UNCALIBRATED: "-"} | {name: f"{value:.2f}" for name, value in self.seconds.items()}

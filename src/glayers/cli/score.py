@@ -1,14 +1,14 @@
 """`score`: predictions with labels -> every metric, its uncertainty, and a verdict in a sentence."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import show, show_json, title, verb
-from glayers.metrics import CalibrationTest, Intervals, Scorecard, ks_test, scorecard
 from glayers.metrics import intervals as intervals_of
+from glayers.metrics import ks_test, scorecard
 from glayers.predictions.contents import WHOLE_FILE
 from glayers.predictions.formats import read_any
 from glayers.report.tables import confidence_sentence, interval_table, ks_test_sentence, score_table
@@ -47,15 +47,11 @@ def score(
             shown = False if quiet else None
             found[name] = intervals_of(each, event=chosen, n_resamples=resamples, random_state=seed, progress=shown)
     if as_json:
-        show_json({name: _for_json(card, tests[name], found.get(name)) for name, card in cards.items()})
+        ends = {name: {"intervals": each.to_dict()} for name, each in found.items()}
+        show_json({n: {**card.to_dict(), "ks_test": vars(tests[n]), **ends.get(n, {})} for n, card in cards.items()})
         return
     show(title(arg.name_of(file)))
     show(*([interval_table(each, name) for name, each in found.items()] or [score_table(cards)]), "")
     for name, card in cards.items():
         who = "" if name == WHOLE_FILE else f"{name}: "
         show(f"{who}{confidence_sentence(card)}", f"{who}{ks_test_sentence(tests[name])}")
-
-
-def _for_json(card: Scorecard, test: CalibrationTest, found: Intervals | None) -> dict[str, Any]:
-    facts = {name: getattr(test, name) for name in ("p_value", "bound", "expected", "level")}
-    return {**card.to_dict(), "ks_test": facts, **({} if found is None else {"intervals": found.to_dict()})}
