@@ -2,9 +2,14 @@
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from glayers.errors import BadFile
+from glayers.errors import BadFile, BadPredictions
+
+DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -41,3 +46,33 @@ def _write(path: Path, data: bytes) -> None:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, or raise an error that says why it cannot be read."""
+    try:
+        for wrong, problem in (
+            (path.is_dir(), "is a directory; give one file in it"),
+            (not path.exists(), "there is no such file; check the path"),
+            (not path.is_file(), "is not a regular file; copy its contents to one"),
+        ):
+            if wrong:
+                raise BadFile(problem)
+        return path.open("rb")
+    except OSError as error:  # the system refuses; later errors are about what the file holds
+        raise BadFile(f"cannot be opened ({error.strerror}); check its name and your right to read it") from error
+
+
+@contextmanager
+def errors_as_bad_file(name: object) -> Iterator[None]:
+    """Turn any error into a `BadFile` whose one line names the file; KeyboardInterrupt passes."""
+    try:
+        yield
+    except (BadFile, BadPredictions) as error:
+        raise BadFile(f"{name}: {_one_line(error)}") from error
+    except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow, pickle and JSON raise almost anything
+        raise BadFile(f"{name}: cannot be read ({type(error).__name__}: {_one_line(error)}); {DAMAGED}") from error
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:600]

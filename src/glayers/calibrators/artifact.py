@@ -8,21 +8,20 @@ would end the process. `docs/artifact.md` describes the format.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_origin
 
 import numpy as np
-from safetensors import SafetensorError, deserialize
+from safetensors import deserialize
 from safetensors.numpy import save
 
 from glayers import calibrators
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, Diagnostics
 from glayers.errors import BadFile, GlayersError
-from glayers.files import write_whole
+from glayers.files import DAMAGED, errors_as_bad_file, open_regular, write_whole
 from glayers.maps.layouts import chain_of, structure_of
 
 FORMAT = 1
@@ -36,7 +35,6 @@ _DIAGNOSTICS: dict[str, Any] = {
 }
 # Checks names, types and sizes against each other; safetensors ships without types.
 _tensors_in: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
-_DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 
 
 def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
@@ -90,7 +88,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     True
     """
     where = Path(path)
-    with _problems_of(where):
+    with errors_as_bad_file(where):
         text, data = _facts_and_bytes(where)
         arrays = {}
         for name, tensor in _tensors_in(data):
@@ -106,7 +104,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
         if number > FORMAT:
             raise BadFile(f"has format {number}, and this glayers reads up to {FORMAT}: pip install --upgrade glayers")
         if facts.pop("sha256", None) != checksum(facts, arrays):
-            raise BadFile(f"its contents do not match their checksum; {_DAMAGED}")
+            raise BadFile(f"its contents do not match their checksum; {DAMAGED}")
         return _calibrator_of(facts, arrays)
 
 
@@ -225,46 +223,23 @@ def _diagnostics(facts: dict[str, Any], n_classes: int) -> Diagnostics:
     return Diagnostics(**values | {name: tuple(values[name]) for name, kind in _DIAGNOSTICS.items() if kind is list})
 
 
-@contextmanager
-def _problems_of(path: Path) -> Iterator[None]:
-    """Turn any problem with a file into a one-line `BadFile` that names the file."""
-    try:
-        yield
-    except BadFile as error:
-        raise BadFile(f"{path}: {error}") from error
-    except (SafetensorError, OSError, ValueError, RecursionError, MemoryError) as error:
-        said = " ".join(str(error).split())[:300]
-        raise BadFile(f"{path}: cannot be read ({type(error).__name__}: {said}); {_DAMAGED}") from error
-
-
 def _json(facts: Mapping[str, Any]) -> str:
     return json.dumps(facts, separators=(",", ":"))
 
 
 def _facts_and_bytes(path: Path) -> tuple[str, bytes]:
     """Return the facts as text and all bytes of a file. Of a file that is not ours, read no more than the header."""
-    for wrong, problem in (
-        (path.is_dir(), "is a directory; give one file in it"),
-        (not path.exists(), "there is no such file; check the path"),
-        (not path.is_file(), "is not a regular file; copy its contents to one"),
-    ):
-        if wrong:
-            raise BadFile(problem)
-    try:
-        opened = path.open("rb")
-    except OSError as error:
-        raise BadFile(f"cannot be opened ({error.strerror}); check that you may read it") from error
-    with opened as stream:
+    with open_regular(path) as stream:
         size, beginning = os.fstat(stream.fileno()).st_size, stream.read(8)
         length = int.from_bytes(beginning, "little")
         if len(beginning) < 8 or length > min(size - 8, LONGEST_HEADER):
-            raise BadFile(f"does not begin as a safetensors file does; {_DAMAGED}")
+            raise BadFile(f"does not begin as a safetensors file does; {DAMAGED}")
         header = json.loads(stream.read(length).decode())
         metadata = header.get("__metadata__") if type(header) is dict else None
         text = metadata.get(METADATA) if type(metadata) is dict else None
         if type(text) is not str:
             raise BadFile("is a safetensors file, but not a calibrator of glayers; load it with the tool that wrote it")
         if size > LARGEST_FILE:
-            raise BadFile(f"takes {size} bytes, and no calibrator takes more than {LARGEST_FILE}; {_DAMAGED}")
+            raise BadFile(f"takes {size} bytes, and no calibrator takes more than {LARGEST_FILE}; {DAMAGED}")
         stream.seek(0)
         return text, stream.read(size)

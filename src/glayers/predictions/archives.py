@@ -12,7 +12,8 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.predictions.contents import DAMAGED, WHOLE_FILE, Contents, contents_by_part
+from glayers.files import DAMAGED
+from glayers.predictions.contents import WHOLE_FILE, Contents, contents_by_part
 
 _HEADER_LIMIT = 65_536  # NumPy itself refuses headers past 10,000 characters
 _HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

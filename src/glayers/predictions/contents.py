@@ -34,7 +34,6 @@ _PART_AND_FIELD = {word: (WHOLE_FILE, field) for word, field in FIELD_OF.items()
     for word, field in FIELD_OF.items()
     for key in (f"{mark}_{word}", f"{word}_{mark}")
 }
-DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 
 
 class RowsToCalibrate(NamedTuple):

@@ -18,9 +18,10 @@ from typing import IO, TypeAlias, TypeVar
 
 import numpy as np
 
-from glayers.errors import BadFile, BadPredictions
+from glayers.errors import BadFile
+from glayers.files import DAMAGED, errors_as_bad_file, open_regular
 from glayers.predictions.archives import json_bytes, npz_bytes, read_json, read_npy, read_npz
-from glayers.predictions.contents import DAMAGED, WHOLE_FILE, Contents, RowsToCalibrate, listed
+from glayers.predictions.contents import WHOLE_FILE, Contents, RowsToCalibrate, listed
 from glayers.predictions.legacy_pickle import read_legacy_pickle
 from glayers.predictions.predictions import Confidences, Predictions
 from glayers.predictions.tables import parquet_bytes, read_parquet, read_text, text_bytes
@@ -187,7 +188,7 @@ def _each_part(
             parts = _read_contents(_copied(path, Path(folder)), labels_path, name)
     found = {}
     for part, contents in parts.items():
-        with _errors_as_bad_file(f"{name}, part {part}"), np.errstate(all="ignore"):
+        with errors_as_bad_file(f"{name}, part {part}"), np.errstate(all="ignore"):
             found[part] = check(contents)
     return found
 
@@ -217,7 +218,7 @@ def _unzipped(beginning: bytes) -> bytes:
 
 def _read_contents(path: Path, labels: Path | None, name: str) -> dict[str, Contents]:
     """Read a file by its ending, after checking that it can be of that kind."""
-    with _errors_as_bad_file(name), _without_parser_warnings():
+    with errors_as_bad_file(name), _without_parser_warnings():
         ending = _checked_ending(path)
         if ending != ".npy" and labels is not None:
             raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
@@ -226,7 +227,7 @@ def _read_contents(path: Path, labels: Path | None, name: str) -> dict[str, Cont
         logits = read_npy(path)
     if labels is None:
         return {WHOLE_FILE: Contents(logits=logits, no_labels=_LABELS_APART)}
-    with _errors_as_bad_file(labels), _without_parser_warnings():
+    with errors_as_bad_file(labels), _without_parser_warnings():
         if _checked_ending(labels) != ".npy":
             raise BadFile("labels= must be a .npy file; save the labels with np.save")
         return {WHOLE_FILE: Contents(logits=logits, labels=read_npy(labels))}
@@ -236,10 +237,8 @@ def _checked_ending(path: Path) -> str:
     """Return the ending of a file's name, or raise an error if the file cannot be of that kind."""
     name = path.name.lower()
     ending = next((known for known in _ENDINGS if name.endswith(known)), None)
-    try:
-        beginning = _beginning(path)
-    except OSError as error:  # the system refuses; later errors are about what the file holds
-        raise BadFile(f"cannot be opened ({error.strerror}); check its name and your right to read it") from error
+    with open_regular(path) as stream:
+        beginning = stream.read(len(_LFS_POINTER))
     if ending is None:
         raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(_ENDINGS))}")
     if not beginning:
@@ -254,36 +253,9 @@ def _checked_ending(path: Path) -> str:
     return ending
 
 
-def _beginning(path: Path) -> bytes:
-    """Return the first bytes of a regular file."""
-    if path.is_dir():
-        raise BadFile("is a directory; give one file in it")
-    if not path.exists():
-        raise BadFile("there is no such file; check the path")
-    if not path.is_file():
-        raise BadFile("is not a regular file; copy its contents to one, or pipe them in as -")
-    with path.open("rb") as stream:
-        return stream.read(len(_LFS_POINTER))
-
-
-@contextmanager
-def _errors_as_bad_file(name: object) -> Iterator[None]:
-    """Turn any error into a `BadFile` whose one line names the file; KeyboardInterrupt passes."""
-    try:
-        yield
-    except (BadFile, BadPredictions) as error:
-        raise BadFile(f"{name}: {_one_line(error)}") from error
-    except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow and pickle raise almost anything
-        raise BadFile(f"{name}: cannot be read ({type(error).__name__}: {_one_line(error)}); {DAMAGED}") from error
-
-
 @contextmanager
 def _without_parser_warnings() -> Iterator[None]:
     """Silence NumPy's warnings about headers and odd numbers: the file is either read or a `BadFile`."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:600]

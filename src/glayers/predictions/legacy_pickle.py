@@ -15,8 +15,9 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
+from glayers.files import DAMAGED
 from glayers.predictions.archives import array_from_bytes
-from glayers.predictions.contents import DAMAGED, PART_WORDS, Contents
+from glayers.predictions.contents import PART_WORDS, Contents
 
 _EXPECTED = "((logits_val, y_val), (logits_test, y_test)) of NumPy arrays of numbers"
 _WAY_OUT = "if you trust whoever wrote it, load it yourself and save the arrays with np.savez"

@@ -17,8 +17,8 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
+from glayers.files import DAMAGED
 from glayers.predictions.contents import (
-    DAMAGED,
     FIELD_OF,
     FIELD_WORDS,
     WHOLE_FILE,
