@@ -234,6 +234,12 @@ SOUND = ["temperature", "g-layers", "order-general", "histogram"]
 
 
 @pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all random files: a new one per file would take longer than the test."""
+    return tmp_path_factory.mktemp("random")
+
+
+@pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     path = tmp_path_factory.mktemp("sound") / "a"
     files = {}
@@ -287,10 +293,8 @@ JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictio
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_facts_at_random_load_or_are_a_bad_file(
-    tmp_path_factory: pytest.TempPathFactory, sound: dict[str, bytes], data: st.DataObject
-) -> None:
-    path = tmp_path_factory.mktemp("random") / "a"
+def test_facts_at_random_load_or_are_a_bad_file(folder: Path, sound: dict[str, bytes], data: st.DataObject) -> None:
+    path = folder / "random"
     path.write_bytes(sound[data.draw(st.sampled_from(SOUND))])
     facts, arrays = contents(path)
     place: Any = facts
@@ -318,9 +322,9 @@ def test_facts_at_random_load_or_are_a_bad_file(
     ),
 )
 def test_any_structure_on_any_arrays_loads_or_is_a_bad_file(
-    tmp_path_factory: pytest.TempPathFactory, sound: dict[str, bytes], shapes: list[list[int]], structure: list[Any]
+    folder: Path, sound: dict[str, bytes], shapes: list[list[int]], structure: list[Any]
 ) -> None:
-    path = tmp_path_factory.mktemp("shapes") / "a"
+    path = folder / "shapes"
     path.write_bytes(sound["temperature"])
     facts, _ = contents(path)
     names = ["0.factor", "0.share", "0.weight", "0.bias", "0.branch.0.share", "1.factor"]

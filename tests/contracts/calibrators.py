@@ -12,9 +12,10 @@ from glayers.calibrators import Calibrator
 from tests.strategies import Numbers
 
 ROWS, CLASSES = 240, 4
+WEIGHTS = np.linspace(0.5, 2.0, ROWS)
 # Where the settings of the library itself would take seconds a fit.
 FAST: dict[str, dict[str, Any]] = {
-    "auto": {"time_budget": 1.0},  # leaves g-layers out; they have entries of their own
+    "auto": {"time_budget": 1.0, "n_folds": 2},  # leaves g-layers out; they have entries of their own
     "vector": {"strength": 1.0},
     "matrix": {"strength": 1.0},
     "matrix-odir": {"strength": 0.1},
@@ -56,7 +57,13 @@ def tilted(columns: int = CLASSES, rows: int = ROWS) -> tuple[Numbers, Numbers]:
 def fitted(name: str, columns: int = CLASSES) -> Calibrator:
     """Return one fitted calibrator to look at; whoever would change it makes another."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", GlayersWarning
-        )  # so few rows may not show a gain, and it is said that they do not
+        warnings.simplefilter("ignore", GlayersWarning)  # so few rows may not show a gain, and fits say so
         return make(name).fit(*tilted(columns))
+
+
+@cache
+def weighted(name: str) -> Calibrator:
+    """Return one calibrator fitted with weights."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GlayersWarning)
+        return make(name).fit(*tilted(), WEIGHTS)
