@@ -165,7 +165,9 @@ def test_arrays_that_are_neither_numbers_nor_text_are_refused(tmp_path: Path, dt
 
 def test_class_names_must_be_text(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", logits=LOGITS, labels=LABELS, class_names=np.arange(4))
-    assert "class_names must be text" in bad(path)
+    assert "class_names must be a list of text, one name per class; got [0, 1, 2, 3]" in bad(path)
+    nested = npz(tmp_path / "a.npz", logits=LOGITS, labels=LABELS, class_names=np.array([NAMES]))
+    assert "class_names must be a list of text" in bad(nested)
 
 
 def test_class_names_may_be_bytes(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def read_npz(path: Path) -> dict[str, Contents]:
         return contents_by_part(
             keys,
             lambda key: _read_member(archive, members[key]),
-            lambda key: _names_from_array(_read_member(archive, members[key])),
+            lambda key: _class_names(_read_member(archive, members[key])),
         )
 
 
@@ -50,7 +50,7 @@ def read_json(path: Path) -> dict[str, Contents]:
             f"holds a {type(stored).__name__}; expected an object with logits (or probabilities) and labels, as lists"
         )
     return contents_by_part(
-        stored, lambda key: _array_from_list(key, stored[key]), lambda key: _names_from_list(stored[key])
+        stored, lambda key: _array_from_list(key, stored[key]), lambda key: _class_names(stored[key])
     )
 
 
@@ -118,13 +118,13 @@ def _read_array(stream: IO[bytes], size: int) -> Array:
     return array_from_bytes(data, dtype, shape, "F" if is_fortran else "C")
 
 
-def _names_from_array(names: Array) -> tuple[str, ...]:
-    if names.ndim != 1 or names.dtype.kind not in "US":
-        raise BadFile(
-            f"class_names must be text of shape (classes,); got {names.dtype} of shape {names.shape}. "
-            f"Save np.array(names, dtype=str)"
-        )
-    return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist())
+def _class_names(values: object) -> tuple[str, ...]:
+    names = values.tolist() if isinstance(values, np.ndarray) else values
+    if isinstance(names, list):
+        names = [name.decode() if isinstance(name, bytes) else name for name in names]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadFile(f"class_names must be a list of text, one name per class; got {names!r:.40}")
+    return tuple(names)
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -143,12 +143,6 @@ def _array_from_list(key: str, values: object) -> Array:
         return np.array(values)
     except ValueError as error:
         raise BadFile(f"{key} must have rows of equal length, all of them numbers ({error})") from error
-
-
-def _names_from_list(names: object) -> tuple[str, ...]:
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BadFile(f"class_names must be a list of text; got {names!r:.40}")
-    return tuple(names)
 
 
 def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Array]:

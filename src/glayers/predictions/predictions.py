@@ -262,16 +262,11 @@ def _check_correct(values: object, n_rows: int) -> Bools:
     correct = to_numbers(values, "correct")
     if correct.shape != (n_rows,):
         raise BadPredictions(f"correct must have shape ({n_rows},), one value per row; got {correct.shape}")
-    if correct.dtype.kind not in "biuf":
-        raise BadPredictions(
-            f"correct must be True or False (1 or 0) for each row; got an array of {correct.dtype}. "
-            f"Compare the answers first, such as answers == truth"
-        )
     bad = np.flatnonzero((correct != 0) & (correct != 1))
     if bad.size:
         raise BadPredictions(
-            f"correct must be True or False (1 or 0) for each row; row {bad[0]} has {correct[bad[0]]}. "
-            f"Pass predicted == labels if these are labels"
+            f"correct must be True or False (1 or 0) for each row; row {bad[0]} has {correct[bad[0]]!r:.40}. "
+            f"Compare the answers with the truth first, such as predicted == labels"
         )
     return correct.astype(np.bool_)
 
