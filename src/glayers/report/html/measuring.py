@@ -121,15 +121,9 @@ def measure(compared: Compared, n_resamples: int, random_state: int) -> Measurem
             random_state=random_state,
             progress=False,
         )
-        methods[name] = Measured(
-            name=name,
-            card=card,
-            intervals=found,
-            gaps=curves.class_gaps(rows),
-            matrix=curves.class_matrix(rows),
-            events={choice.event.name: _curves(choice, rows, random_state) for choice in choices},
-            maps=_maps(before, rows.probabilities, classes) if methods else {},
-        )
+        events = {choice.event.name: _curves(choice, rows, random_state) for choice in choices}
+        maps = _maps(before, rows.probabilities, classes) if methods else {}
+        methods[name] = Measured(name, card, found, curves.class_gaps(rows), curves.class_matrix(rows), events, maps)
     return Measurements(methods, choices, classes)
 
 

@@ -123,7 +123,28 @@ def class_figure(
 def draw_calibration_map(
     axes: Axes, top: CalibrationMap, classes: Sequence[CalibrationMap] = (), *, palette: Palette = LIGHT
 ) -> Axes:
-    """Draw the map of the top class with the middle 80 % of rows, and thin lines for each class."""
+    """Draw the map of the top class with the middle 80 % of rows, and thin lines for each class.
+
+    Parameters
+    ----------
+    axes
+        The Axes to draw on.
+    top, classes
+        What `calibration_map` returned for the top class and for each class.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> p = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2]])
+    >>> draw_calibration_map(Figure().add_subplot(), calibration_map(p, (p + 1) / 4)).get_ylabel()
+    'after, %'
+    """
     for place, found in enumerate(classes):
         shown = found.count >= _FEWEST_ROWS
         axes.plot(
@@ -145,7 +166,23 @@ def draw_calibration_map(
 
 
 def matrix_norm(matrices: Sequence[ClassMatrix]) -> Normalize:
-    """Return one colour scale for several matrices: linear up to 1 point, logarithmic beyond."""
+    """Return one colour scale for several matrices: linear up to 1 point, logarithmic beyond.
+
+    Parameters
+    ----------
+    matrices
+        What `class_matrix` returned for each method.
+
+    Returns
+    -------
+    Normalize
+        The scale, for `draw_class_matrix`.
+
+    Examples
+    --------
+    >>> matrix_norm([class_matrix([[0.7, 0.3], [0.4, 0.6]], [0, 1])]).vmax
+    0.02
+    """
     largest = max(float(np.nanmax(np.abs(_beyond_chance(found)), initial=0.0)) for found in matrices)
     reach = max(largest, 0.02)
     return SymLogNorm(linthresh=0.01, vmin=-reach, vmax=reach, base=10)
@@ -161,7 +198,29 @@ def draw_class_matrix(
 ) -> Axes:
     """Draw over- and under-prediction by class; gaps within two standard deviations are drawn as zero.
 
-    The image is the last of `axes.images`, for a colour bar.
+    Parameters
+    ----------
+    axes
+        The Axes to draw on; the image is the last of its `images`, for a colour bar.
+    found
+        What `class_matrix` returned.
+    names
+        The names of the classes.
+    norm
+        The colour scale; by default that of this matrix alone.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> found = class_matrix([[0.7, 0.3], [0.4, 0.6]], [0, 1])
+    >>> draw_class_matrix(Figure().add_subplot(), found, ["cat", "dog"]).get_ylabel()
+    'predicted class'
     """
     shown = _beyond_chance(found)
     colours = palette.diverging().with_extremes(bad=palette.background)

@@ -152,7 +152,34 @@ def critical_difference_figure(ranks: MethodRanks, *, dark: bool = False) -> Fig
 def draw_forest(
     axes: Axes, differences: Sequence[Difference], *, label: str, scale: float = 1.0, palette: Palette = LIGHT
 ) -> Axes:
-    """Draw each difference with its interval, the first at the top; filled where significant, hollow where not."""
+    """Draw each difference with its interval, the first at the top; filled where significant, hollow where not.
+
+    Parameters
+    ----------
+    axes
+        The Axes to draw on.
+    differences
+        Differences in one metric, as `paired_differences` returns them.
+    label
+        The label of the axis.
+    scale
+        A factor for all numbers, such as 100 for percentage points.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> p = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]] * 5
+    >>> q = [[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]] * 5
+    >>> found = paired_differences({"p": p, "q": q}, [0, 1, 0] * 5, metrics=["nll"], n_resamples=99)
+    >>> draw_forest(Figure().add_subplot(), found.differences, label="NLL").get_xlabel()
+    'NLL'
+    """
     for place, found in enumerate(differences):
         value, low, high = (scale * number for number in found.interval[:3])
         axes.plot([low, high], [place, place], color=palette.score, linewidth=2.2, solid_capstyle="butt")
@@ -175,9 +202,30 @@ def draw_forest(
 
 
 def draw_critical_difference(axes: Axes, ranks: MethodRanks, *, inches: float = 6.6, palette: Palette = LIGHT) -> Axes:
-    """Draw methods along their average ranks, best at the left (Demsar, 2006).
+    """Draw methods along their average ranks, best at the left; a bar joins those that do not differ significantly.
 
-    A bar joins methods without a significant difference. Ranks and names share `inches`.
+    Parameters
+    ----------
+    axes
+        The Axes to draw on.
+    ranks
+        What `rank_methods` returned. Demsar, JMLR 2006.
+    inches
+        The width of the Axes, which ranks and names have to fit.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> from glayers.metrics import rank_methods
+    >>> ranks = rank_methods({"a": {"none": 0.5, "temperature": 0.4}, "b": {"none": 0.7, "temperature": 0.6}})
+    >>> draw_critical_difference(Figure().add_subplot(), ranks).axison
+    False
     """
     names = list(ranks.average_ranks)
     last, half = len(names), (len(names) + 1) // 2

@@ -99,7 +99,29 @@ def ks_panels(
 
 
 def draw_cumulative(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
-    """Draw cumulative score and cumulative hits against fractile, with a bar at the KS error."""
+    """Draw cumulative score and cumulative hits against fractile, with a bar at the KS error.
+
+    Parameters
+    ----------
+    axes
+        The Axes to draw on.
+    found
+        What `ks_curves` returned.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> found = ks_curves(Confidences([0.9, 0.6, 0.8], [True, False, True]))
+    >>> len(draw_cumulative(Figure().add_subplot(), found).lines)
+    3
+    """
     low, high = found.cumulative_score - found.test.bound, found.cumulative_score + found.test.bound
     axes.fill_between(found.fractile, low, high, **palette.shade(found.test.level))
     axes.plot(found.fractile, found.cumulative_score, "--", color=palette.score, label=_PREDICTED)
@@ -113,7 +135,29 @@ def draw_cumulative(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) ->
 
 
 def draw_gap(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
-    """Draw cumulative hits minus cumulative score against fractile; a calibrated model stays within the band."""
+    """Draw cumulative hits minus cumulative score against fractile; a calibrated model stays within the band.
+
+    Parameters
+    ----------
+    axes
+        The Axes to draw on.
+    found
+        What `ks_curves` returned.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> found = ks_curves(Confidences([0.9, 0.6, 0.8], [True, False, True]))
+    >>> draw_gap(Figure().add_subplot(), found).get_ylabel()
+    'gap, %'
+    """
     axes.axhspan(-found.test.bound, found.test.bound, **palette.shade(found.test.level))
     axes.axhline(0, color=palette.score, linestyle="--", linewidth=1.4)
     gap = found.cumulative_hits - found.cumulative_score
@@ -128,7 +172,31 @@ def draw_gap(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
 def draw_rates(
     axes: Axes, found: KsCurves, *, against: Literal["fractile", "score"] = "fractile", palette: Palette = LIGHT
 ) -> Axes:
-    """Draw score and spline-smoothed probability against fractile or against score."""
+    """Draw score and spline-smoothed probability against fractile or against score.
+
+    Parameters
+    ----------
+    axes
+        The Axes to draw on.
+    found
+        What `ks_curves` returned.
+    against
+        "fractile" or "score": what stands along the axis.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> found = ks_curves(Confidences([0.9, 0.6, 0.8], [True, False, True]))
+    >>> draw_rates(Figure().add_subplot(), found, against="score").get_xlabel()
+    'score, %'
+    """
     x = found.fractile if against == "fractile" else found.score
     axes.plot(x, found.score, "--", color=palette.score, label=_PREDICTED)
     axes.plot(x, found.hit_rate, color=palette.truth, label=_OBSERVED)

@@ -73,7 +73,29 @@ def reliability_figure(
 
 
 def draw_reliability(axes: Axes, found: Reliability, *, palette: Palette = LIGHT) -> Axes:
-    """Draw one bar for every bin that holds a row, its band, and its means: a diamond where they leave the band."""
+    """Draw one bar for every bin that holds a row, its band, and its means: a diamond where they leave the band.
+
+    Parameters
+    ----------
+    axes
+        The Axes to draw on.
+    found
+        What `reliability` returned.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> found = reliability(Confidences([0.9, 0.6, 0.8], [True, False, True]), n_bins=5)
+    >>> len(draw_reliability(Figure().add_subplot(), found).patches)  # a bar and a band for each of three bins
+    6
+    """
     bins: dict[str, Any] = {"x": found.low, "width": found.high - found.low, "align": "edge"}
     edges: dict[str, Any] = {"edgecolor": palette.background, "linewidth": 0.8}
     axes.bar(**bins, height=found.accuracy, color=palette.truth, alpha=0.35, label="accuracy per bin", **edges)
@@ -99,7 +121,29 @@ def draw_reliability(axes: Axes, found: Reliability, *, palette: Palette = LIGHT
 
 
 def draw_reliability_curve(axes: Axes, found: ReliabilityCurve, *, palette: Palette = LIGHT) -> Axes:
-    """Draw a smoothed or isotonic curve with its band; a smoothed curve is thin where rows are few."""
+    """Draw a smoothed or isotonic curve with its band; a smoothed curve is thin where rows are few.
+
+    Parameters
+    ----------
+    axes
+        The Axes to draw on.
+    found
+        What `smooth_reliability` or `corp_reliability` returned.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> found = corp_reliability(Confidences([0.9, 0.6, 0.8], [True, False, True]))
+    >>> len(draw_reliability_curve(Figure().add_subplot(), found).lines)  # the curve and the diagonal
+    2
+    """
     axes.fill_between(found.x, found.low, found.high, **palette.shade(found.level))
     if found.density is None:
         axes.plot(found.x, found.accuracy, color=palette.truth, linewidth=2.2, label="accuracy, isotonic")
@@ -111,7 +155,29 @@ def draw_reliability_curve(axes: Axes, found: ReliabilityCurve, *, palette: Pale
 
 
 def draw_counts(axes: Axes, found: Reliability, *, palette: Palette = LIGHT) -> Axes:
-    """Draw the number of rows per bin on a logarithmic scale."""
+    """Draw the number of rows per bin on a logarithmic scale.
+
+    Parameters
+    ----------
+    axes
+        The Axes to draw on.
+    found
+        What `reliability` returned.
+    palette
+        `LIGHT` or `DARK`, as `style` gives it.
+
+    Returns
+    -------
+    Axes
+        The same Axes.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> found = reliability(Confidences([0.9, 0.6, 0.8], [True, False, True]), n_bins=5)
+    >>> len(draw_counts(Figure().add_subplot(), found).patches)
+    3
+    """
     axes.bar(found.low, found.count, found.high - found.low, align="edge", color=palette.band, linewidth=0.8)
     axes.set_yscale("log")
     axes.set_ylim(min(0.5, float(found.count.min()) / 2), float(found.count.max()) * 3)

@@ -89,6 +89,18 @@ DARK = Palette(
 def style(dark: bool = False) -> Iterator[Palette]:
     """Draw in one style and get its colours; matplotlib's settings are restored afterwards.
 
+    Parameters
+    ----------
+    dark
+        Whether to draw light lines on a dark ground.
+
+    Yields
+    ------
+    Palette
+        `LIGHT` or `DARK`, for the `draw_*` functions.
+
+    Examples
+    --------
     >>> with style(dark=True) as palette:
     ...     palette is DARK
     True
@@ -160,13 +172,8 @@ def grid(
     across = min(columns, n_panels)
     lines = -(-n_panels // across)
     heights = [3.4, 1.0] if strip else [1.0]
-    tall = size[1] * (1.25 if strip else 1.0)
-    figure = Figure(
-        figsize=(size[0] * across + 0.3, tall * lines + 0.6),
-        dpi=_DPI,
-        layout="constrained",
-        facecolor=palette.background,
-    )
+    inches = (size[0] * across + 0.3, size[1] * (1.25 if strip else 1.0) * lines + 0.6)
+    figure = Figure(figsize=inches, dpi=_DPI, layout="constrained", facecolor=palette.background)
     cells = figure.add_gridspec(lines * len(heights), across, height_ratios=heights * lines)
     panels: list[Panel] = []
     for place in range(n_panels):
