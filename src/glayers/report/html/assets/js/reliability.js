@@ -37,7 +37,7 @@ function binnedReliability(bins) {
   const far = places.filter((i) => bins.accuracy[i] < bins.band_low[i] || bins.accuracy[i] > bins.band_high[i]);
   const edges = (i) => [bins.low[i], Math.max(bins.high[i], bins.low[i] + 0.004)];
   return {
-    outside: `${far.length} of ${places.length} bins lie outside the band`,
+    outside: `${far.length} of ${places.length} bins ${far.length === 1 ? "lies" : "lie"} outside the band`,
     marks: [
       ...places.map((i) => box(edges(i)[0], 0, edges(i)[1], (0.18 * bins.count[i]) / most, "count")),
       ...places.map((i) => box(edges(i)[0], bins.band_low[i], edges(i)[1], bins.band_high[i], "band")),
@@ -58,7 +58,7 @@ function binnedReliability(bins) {
 function binText(bins, i) {
   return (
     `${percent(bins.low[i])} to ${percent(bins.high[i])}, ${rows(bins.count[i])}: predicted ${percent(bins.confidence[i])}, ` +
-    `observed ${percent(bins.accuracy[i])}; a calibrated model ${percent(bins.band_low[i])} to ${percent(bins.band_high[i])}`
+    `observed ${percent(bins.accuracy[i])}; a calibrated model: ${percent(bins.band_low[i])} to ${percent(bins.band_high[i])}`
   );
 }
 
@@ -77,7 +77,7 @@ function curvedReliability(curve) {
       y: curve.accuracy[i],
       text:
         `predicted ${percent(curve.x[i])}, observed ${percent(curve.accuracy[i])}; ` +
-        `a calibrated model ${percent(curve.low[i])} to ${percent(curve.high[i])}`,
+        `a calibrated model: ${percent(curve.low[i])} to ${percent(curve.high[i])}`,
     })),
     table: {
       headings: ["predicted", "observed", "band from", "band to"],
