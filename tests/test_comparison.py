@@ -64,7 +64,7 @@ def test_calibrators_are_copied_before_the_fit() -> None:
     assert "map_" not in vars(ONE)
 
 
-def test_what_cannot_be_fitted_is_named_and_the_others_go_on() -> None:
+def test_a_failed_fit_is_named_and_the_others_continue() -> None:
     groups = np.zeros(300, dtype=int)
     calibration = Predictions(rows(300).logits, rows(300).labels, groups=groups)
     found = compare(calibration, rows(400, seed=1), ["temperature", "vector"])
@@ -73,7 +73,7 @@ def test_what_cannot_be_fitted_is_named_and_the_others_go_on() -> None:
     assert "temperature" in found.scorecards
 
 
-def test_what_a_fit_has_to_say_is_in_the_table_not_lost() -> None:
+def test_warnings_of_a_fit_are_printed_below_the_table() -> None:
     never = rows(300)
     kept = never.labels != 2
     calibration = Predictions(never.logits[kept], never.labels[kept])
@@ -90,7 +90,7 @@ def test_class_names_go_along() -> None:
         compare(rows(300, names=names), rows(300, seed=1, names=names[::-1]), ["temperature"])
 
 
-def test_unlike_parts_and_unknown_methods_are_refused() -> None:
+def test_parts_that_do_not_match_and_unknown_methods_are_refused() -> None:
     with pytest.raises(BadPredictions, match="3 logits, test rows 4"):
         compare(rows(30), rows(30, classes=4))
     with pytest.raises(GlayersError, match="unknown method str 'magic'; known are auto, temperature"):
@@ -114,9 +114,7 @@ def test_unlike_parts_and_unknown_methods_are_refused() -> None:
     ],
     ids=["array", "pair", "none"],
 )
-def test_what_is_no_predictions_is_refused_with_the_way_to_make_some(
-    calibration: Any, test: Any, complaint: str
-) -> None:
+def test_anything_but_predictions_is_refused(calibration: Any, test: Any, complaint: str) -> None:
     with pytest.raises(BadPredictions, match=complaint) as caught:
         compare(calibration, test, ["temperature"])
     assert "\n" not in str(caught.value)
@@ -142,13 +140,13 @@ ONE = TemperatureScaling()
     ],
     ids=str,
 )
-def test_what_is_no_method_is_refused_before_anything_is_fitted(methods: Any, complaint: str) -> None:
+def test_anything_but_methods_is_refused_before_any_fit(methods: Any, complaint: str) -> None:
     with pytest.raises(GlayersError, match=complaint):
         compare(rows(30), rows(30, seed=1), methods)
     assert "map_" not in vars(ONE)
 
 
-def test_a_seed_that_is_none_is_refused_before_anything_is_fitted() -> None:
+def test_a_bad_seed_is_refused_before_any_fit() -> None:
     for seed in (-1, 2**32, "0", 1.5):
         wrong: Any = seed
         with pytest.raises(BadPredictions, match=r"random_state must be in 0\.\.4294967295, a whole number; got "):
@@ -156,7 +154,7 @@ def test_a_seed_that_is_none_is_refused_before_anything_is_fitted() -> None:
     assert "map_" not in vars(ONE)
 
 
-def test_logits_of_what_failed_or_was_never_there_say_so() -> None:
+def test_logits_of_failed_and_unknown_methods_are_an_error() -> None:
     calibration = Predictions(rows(300).logits, rows(300).labels, groups=np.zeros(300, dtype=int))
     found = compare(calibration, rows(400, seed=1), ["temperature", "vector"])
     with pytest.raises(GlayersError, match="vector could not be fitted: groups must hold at least 2"):
@@ -165,13 +163,13 @@ def test_logits_of_what_failed_or_was_never_there_say_so() -> None:
         found.logits("magic")
 
 
-def test_the_same_rows_twice_are_no_proof() -> None:
+def test_calibration_rows_as_test_rows_give_a_warning() -> None:
     part = rows(200)
     with pytest.warns(GlayersWarning, match="too optimistic"):
         compare(part, part, ["temperature"])
 
 
-def test_one_seed_for_all_that_take_one() -> None:
+def test_every_method_with_a_seed_gets_the_seed() -> None:
     found = compare(rows(200), rows(200, seed=1), ["temperature", "vector"], random_state=7)
     assert found.calibrators["vector"].random_state == 7
 

@@ -1,4 +1,4 @@
-"""A folder with small files of the names that the help and the pages speak of."""
+"""A folder with small files, named as in the help and the guides."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ NAMES = ("cat", "dog", "owl", "bee")
 
 
 def overconfident(rows: int, seed: int) -> tuple[Numbers, Numbers]:
-    """Logits of four classes three times too large, and labels drawn from what they should have been."""
+    """Logits of four classes, too large by a factor of 3, and labels drawn from the correct ones."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(rows, 4)) * 2
     return 3 * logits, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)

@@ -15,7 +15,7 @@ PROGRAM = [sys.executable, "-c", "from glayers.cli import main; main()"]  # what
 
 
 def run(*words: object, piped: bytes | None = None) -> Result:
-    """Run a command inside this process; what a bug raises comes through."""
+    """Run a command inside this process."""
     return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(word) for word in words], input=piped)
 
 
@@ -51,7 +51,7 @@ def run_programs(folder: Path, *commands: list[str]) -> list[tuple[int, str]]:
 
 
 def complaint(done: Result | subprocess.CompletedProcess[str], status: int = 1) -> str:
-    """Return the one line with which a command is refused, having printed nothing else."""
+    """Return the one line of an error, after checking that nothing else was printed."""
     code = done.exit_code if isinstance(done, Result) else done.returncode
     assert code == status, done.stderr
     assert done.stdout == ""
@@ -62,7 +62,7 @@ def complaint(done: Result | subprocess.CompletedProcess[str], status: int = 1) 
 
 
 def usage_error(done: Result) -> str:
-    """Return what is said of a command line that cannot be read, out of the box it is printed in."""
+    """Return the message of a usage error, without the box around it."""
     assert done.exit_code == 2
     assert done.stdout == ""
     return " ".join("".join(c for c in done.stderr if c not in "│─╭╮╰╯").split())

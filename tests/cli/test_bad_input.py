@@ -1,4 +1,4 @@
-"""Input that cannot be used is one clear line, a status of one, and no traceback unless it is asked for."""
+"""Bad input gives one clear line, exit status 1, and a traceback only with --debug."""
 
 import warnings
 from pathlib import Path
@@ -73,11 +73,11 @@ def test_memory_that_runs_out_is_one_line(folder: Path, monkeypatch: pytest.Monk
     assert "not enough memory" in complaint(run("score", "test.npz"))
 
 
-def test_a_file_one_may_not_read_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_read_permission_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)  # the tests may run as root, whom no mode of a file keeps out
+    monkeypatch.setattr(Path, "open", refuse)  # the tests may run as root, who can read every file
     assert "test.npz: cannot be opened (Permission denied)" in complaint(run("score", "test.npz"))
 
 
@@ -88,7 +88,7 @@ def test_a_pipe_that_holds_no_predictions_is_one_line(folder: Path, piped: bytes
     assert complaint(run("score", "-", piped=piped)).startswith("glayers: standard input: ")
 
 
-def test_json_of_which_nobody_knows_what_is_meant_is_one_line(folder: Path) -> None:
+def test_ambiguous_json_is_one_line(folder: Path) -> None:
     twice = b'{"logits": [[1, 0], [0, 2]], "labels": [0, 1], "logits": [[5, 0], [0, 7]]}'
     assert "holds the key 'logits' twice; remove one of them" in complaint(run("score", "-", piped=twice))
     deep = b'{"logits": ' + 100_000 * b"[" + 100_000 * b"]" + b"}"
@@ -97,7 +97,7 @@ def test_json_of_which_nobody_knows_what_is_meant_is_one_line(folder: Path) -> N
     assert "must be finite; row 0, column 0 has inf" in complaint(run("score", "-", piped=far))
 
 
-def test_a_byte_order_mark_hides_no_json(folder: Path) -> None:
+def test_json_with_a_byte_order_mark_is_read(folder: Path) -> None:
     marked = '{"logits": [[1, 0], [0, 2]], "labels": [0, 1]}'.encode("utf-8-sig")
     assert run("score", "-", piped=marked).exit_code == 0
 

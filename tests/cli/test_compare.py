@@ -1,4 +1,4 @@
-"""`compare` and `report` say of every method what the library says; `methods` knows them all, and `demo` shows them."""
+"""`compare` and `report` give the numbers of the library; `methods` lists every method, and `demo` runs."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ def test_the_numbers_are_those_of_compare(folder: Path) -> None:
     assert found["temperature"]["nll"] == card["nll"]
 
 
-def test_the_table_has_a_line_a_method_and_a_verdict_before_and_after(folder: Path) -> None:
+def test_the_table_has_one_line_per_method_and_a_verdict_before_and_after(folder: Path) -> None:
     lines = run("compare", "both.npz", "--methods", "temperature, vector").stdout.splitlines()
     assert lines[0] == "150 test rows of both.npz, fitted on 90 others"
     assert [line.split()[0] for line in lines[2:5]] == ["uncalibrated", "temperature", "vector"]
@@ -100,7 +100,7 @@ def test_every_method_is_listed_with_what_it_is(folder: Path) -> None:
     assert json.loads(run("methods", "--json").stdout)["temperature"]["keeps"] == "ranking"
 
 
-def test_what_is_said_to_need_torch_does_and_nothing_else() -> None:
+def test_exactly_the_methods_that_require_torch_fail_without_it() -> None:
     code = (
         "import sys, warnings, importlib.util as u; real = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'torch' else real(name, *rest)\n"
@@ -145,9 +145,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_sample", "quick_pages")
-def test_the_demo_without_torch_leaves_out_what_needs_it_and_says_so(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_without_torch_notes_the_methods_that_need_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_torch(monkeypatch)
     monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("g-layers", "temperature", "shared-g-layers"))
     done = run("demo")

@@ -1,4 +1,4 @@
-"""Every command of the README, of the pages and of `--help` runs as it is written."""
+"""Every command of the README, the guides and `--help` runs as written."""
 
 import doctest
 import re
@@ -21,7 +21,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands_of_page(page: Path) -> list[tuple[str, str]]:
-    """Each line after a dollar, with what stands below it."""
+    """Each line after a dollar, with the output below it."""
     parts = [part for block in blocks(page, "console") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
     return [(line, shown) for line, _, shown in (part.partition("\n") for part in parts)]
 
@@ -32,7 +32,7 @@ def commands_of_help(verb: str) -> list[str]:
 
 
 def same(shown: str, printed: str) -> bool:
-    """Whether the page tells what was printed; three dots stand for anything, such as seconds."""
+    """Whether the page shows what was printed; three dots stand for anything, such as seconds."""
     return doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
 
 
@@ -54,7 +54,7 @@ def follow(line: str) -> str:
             piped = Path(words[0]).read_bytes()
             continue
         assert program == "glayers", line
-        for place, word in enumerate(words):  # examples may be tried twice: what they write is not in the way
+        for place, word in enumerate(words):  # remove the output of an earlier example
             if word in ("-o", "--output", "--report") and words[place + 1] != "-":
                 Path(words[place + 1]).unlink(missing_ok=True)
         done = run(*words, piped=piped)

@@ -32,7 +32,7 @@ def test_fit_as_json_says_what_was_fitted(folder: Path) -> None:
     assert found["selection"] is None
 
 
-def test_the_automatic_choice_tells_why(folder: Path) -> None:
+def test_auto_explains_its_selection(folder: Path) -> None:
     done = run("fit", "calibration.npz", "-o", "auto.safetensors")
     assert "90 rows, 4 classes (22 rows per class)" in done.stdout
     assert "gain over temperature" in done.stdout
@@ -125,7 +125,7 @@ def test_a_pipe_is_a_table_unless_told_otherwise(folder: Path) -> None:
     assert done.stdout.splitlines()[0] == "probability_cat,probability_dog,probability_owl,probability_bee"
 
 
-def test_a_model_says_that_the_classes_are_other_ones(folder: Path) -> None:
+def test_a_model_refuses_other_classes(folder: Path) -> None:
     logits, labels = overconfident(20, 2)
     np.savez("other.npz", logits=logits, labels=labels, class_names=np.array(NAMES[::-1]))
     assert "fitted on the classes cat, dog, owl, bee" in complaint(
@@ -142,7 +142,7 @@ def test_a_model_says_that_the_classes_are_other_ones(folder: Path) -> None:
     "words",
     [["apply", "model.safetensors", "test.npz", "-o", "x.txt"], ["apply", "m", "t", "-o", "-", "--format", "h5"]],
 )
-def test_a_format_nobody_writes_is_a_usage_error(folder: Path, words: list[str]) -> None:
+def test_an_unknown_output_format_is_a_usage_error(folder: Path, words: list[str]) -> None:
     assert "npz, csv, tsv, parquet, json" in usage_error(run(*words)).replace(" .", " ").replace(".npz", "npz")
 
 

@@ -1,4 +1,4 @@
-"""No verb replaces a file unasked, destroys its own input or leaves half a file behind."""
+"""No verb replaces a file without --force, destroys its input or leaves an incomplete file."""
 
 import io
 import os
@@ -56,7 +56,7 @@ def test_an_input_is_never_replaced_not_even_by_force(folder: Path, words: list[
         ("/dev/full", "is a directory or another special file"),
     ],
 )
-def test_output_that_cannot_be_written_is_told_before_the_work(
+def test_output_that_cannot_be_written_is_refused_before_the_work(
     folder: Path, words: list[str], where: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TemperatureScaling, "fit_predictions", None)  # a fit would fail
@@ -68,8 +68,12 @@ def test_output_that_cannot_be_written_is_told_before_the_work(
         assert said in complaint(done)
 
 
-def test_a_folder_one_may_not_write_to_is_told_before_the_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # the tests may run as root, whom no mode keeps out
+def test_a_folder_without_write_permission_is_refused_before_the_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        os, "access", lambda *_, **__: False
+    )  # the tests may run as root, who can write to every folder
     assert "no permission to write to the folder" in complaint(run(*VERBS["fit"], "x.safetensors"))
 
 
@@ -117,7 +121,7 @@ def test_text_for_a_terminal_has_no_escape_sequences_in_it(folder: Path, monkeyp
 @pytest.mark.parametrize(
     ("stream", "quiet", "seen"), [(Terminal, False, True), (Terminal, True, False), (io.StringIO, False, False)]
 )
-def test_who_waits_sees_it_only_at_a_terminal_and_unless_it_is_quiet(
+def test_the_spinner_shows_only_at_a_terminal_and_not_with_quiet(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], quiet: bool, seen: bool
 ) -> None:
     shown = stream()
@@ -129,7 +133,7 @@ def test_who_waits_sees_it_only_at_a_terminal_and_unless_it_is_quiet(
     assert seen or shown.getvalue() == ""
 
 
-def test_a_pipe_that_is_closed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(BadFile, match="standard input is closed"):
         read_wanted(glayers.read_parts, PIPE)

@@ -1,4 +1,4 @@
-"""`plot` draws each figure there is, of files and of models, and says what a figure cannot take."""
+"""`plot` draws every figure, from files and models, and refuses options that a figure does not take."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.cli.running import complaint, leftovers, run, usage_error
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
 
-def test_every_figure_has_a_word_of_its_own() -> None:
+def test_every_figure_is_described() -> None:
     assert list(KINDS) == list(FIGURES)
 
 
@@ -42,7 +42,7 @@ def test_files_of_one_name_go_by_their_paths(folder: Path) -> None:
     assert run("plot", "ks", "test.npz", "b/test.npz", "-o", "x.png").stdout.startswith("drew test.npz, b/test.npz")
 
 
-def test_nothing_is_lost_where_two_share_a_name(folder: Path) -> None:
+def test_files_that_share_a_name_are_all_drawn(folder: Path) -> None:
     (folder / "b").mkdir()
     Path("b/model.safetensors").write_bytes(Path("model.safetensors").read_bytes())
     models = ["--model", "model.safetensors", "--model", "b/model.safetensors"]
@@ -72,7 +72,7 @@ def test_figures_of_the_top_class_need_confidence_and_correct_only(folder: Path,
     )
 
 
-def test_other_rows_cannot_stand_beside_these(folder: Path) -> None:
+def test_files_with_different_rows_are_refused(folder: Path) -> None:
     line = complaint(run("plot", "ks", "test.npz", "calibration.npz", "-o", "x.png"))
     assert "calibration.npz and test.npz hold different rows or labels" in line
 
@@ -95,7 +95,7 @@ def test_what_no_figure_takes_is_a_usage_error(folder: Path, words: list[str], s
     assert not Path(words[4]).exists()
 
 
-def test_what_these_rows_cannot_show_is_one_line(folder: Path) -> None:
+def test_a_figure_that_the_rows_do_not_allow_is_one_line(folder: Path) -> None:
     assert "rank" in complaint(run("plot", "ks", "test.npz", "-o", "x.png", "--event", "rank:9"))
     assert "2 or more" in complaint(run("plot", "map", "test.npz", "-o", "x.png"))
     assert leftovers(folder) == []

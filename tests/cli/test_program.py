@@ -1,4 +1,4 @@
-"""The program as the shell knows it: statuses, signals, pipes that close, disks that are full, and how it begins."""
+"""The program in the shell: exit status, signals, closed pipes, full disks, help and start."""
 
 import os
 import signal
@@ -116,7 +116,7 @@ def test_a_signal_while_a_pipe_is_awaited_ends_the_program(folder: Path, sent: s
 @pytest.mark.parametrize(
     "name", ["two\nlines", "\x1b[31mred", "right\u202eleft", os.fsdecode(b"no text \xff"), "[bold]x"]
 )
-def test_file_names_cannot_give_orders_to_the_terminal(folder: Path, name: str) -> None:
+def test_file_names_cannot_control_the_terminal(folder: Path, name: str) -> None:
     path = Path("both.npz").rename(f"{name}.npz")
     good, said = run("score", path), complaint(run("score", f"{name}.txt"))
     plain = f"{name}.npz".encode("unicode_escape").decode()
@@ -126,13 +126,13 @@ def test_file_names_cannot_give_orders_to_the_terminal(folder: Path, name: str) 
     assert (good.stdout + said).replace("\n", "").isprintable()
 
 
-def test_a_name_that_is_no_text_is_told_by_the_program_too(folder: Path) -> None:
+def test_a_file_name_that_is_not_text_is_printed_escaped(folder: Path) -> None:
     assert "no text \\udcff.txt: there is no such file" in complaint(
         run_program("score", os.fsdecode(b"no text \xff.txt"))
     )
 
 
-def test_class_names_cannot_give_orders_to_the_terminal(folder: Path) -> None:
+def test_class_names_cannot_control_the_terminal(folder: Path) -> None:
     logits, labels = overconfident(30, 5)
     np.savez("odd.npz", logits=logits, labels=labels, class_names=np.array(["\x1b[2J", "[red]b", "c\rd", "\u202e"]))
     said = complaint(run("apply", "model.safetensors", "odd.npz", "-o", "x.npz"))

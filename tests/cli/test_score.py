@@ -1,4 +1,4 @@
-"""`score` prints what the metrics say, for people and for programs."""
+"""`score` prints the metrics, for people and for programs."""
 
 import json
 from pathlib import Path

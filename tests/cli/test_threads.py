@@ -1,4 +1,4 @@
-"""Small fits run on one thread, large ones on as many as there are, whatever the methods."""
+"""Small fits run on one thread, large ones on all."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def awake() -> list[int]:
 
 
 @pytest.mark.parametrize("methods", [["temperature"], ["g-layers", "auto"]])
-def test_little_is_fitted_on_one_thread_and_afterwards_all_is_as_before(methods: list[str]) -> None:
+def test_a_small_fit_uses_one_thread_and_restores_the_number_afterwards(methods: list[str]) -> None:
     with threadpool_limits(limits=2):
         before = awake()
         with suitable_threads(methods, SMALL):
