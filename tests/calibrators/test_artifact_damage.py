@@ -157,7 +157,9 @@ def test_what_is_no_file_is_said_to_be_none(tmp_path: Path, monkeypatch: pytest.
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(BadFile, match=r"cannot be opened \(Permission denied\); check its name and your right to read it"):
+    with pytest.raises(
+        BadFile, match=r"cannot be opened \(Permission denied\); check its name and your right to read it"
+    ):
         load(saved)
 
 

@@ -68,12 +68,8 @@ def test_output_that_cannot_be_written_is_refused_before_the_work(
         assert said in complaint(done)
 
 
-def test_a_folder_without_write_permission_is_refused_before_the_work(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        os, "access", lambda *_, **__: False
-    )  # the tests may run as root, who can write to every folder
+def test_a_folder_without_write_permission_is_refused_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # the tests may run as root
     assert "no permission to write to the folder" in complaint(run(*VERBS["fit"], "x.safetensors"))
 
 
