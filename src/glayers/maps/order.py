@@ -42,9 +42,8 @@ class OrderPreservingStep(Step):
         differ = xp.astype(ordered[..., :-1] > ordered[..., 1:], logits.dtype)
         # Differences of larger numbers would overflow.
         widest = float(xp.finfo(logits.dtype).max) / 4
-        ordered = xp.clip(ordered, min=-widest, max=widest)
-        gaps = self._gaps(ordered, logits) * differ
-        heights = _added_up(gaps)
+        ordered, logits = (xp.clip(each, min=-widest, max=widest) for each in (ordered, logits))
+        heights = _added_up(self._gaps(ordered, logits) * differ)
         # Sums round, so each level is raised by a few rounding errors of the highest: no two levels can coincide.
         limits = xp.finfo(logits.dtype)
         step = 8 * float(limits.eps) * heights[..., :1] + float(limits.smallest_normal) / float(limits.eps)
@@ -56,16 +55,10 @@ class OrderPreservingStep(Step):
     def _gaps(self, ordered: Any, logits: Any) -> Any:
         """Return the non-negative gap between each sorted logit and the next."""
 
-    def _scaled_gaps(self, ordered: Any) -> Any:
-        xp = array_namespace(ordered)
-        return self._times(xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered)))
-
     def _log_probabilities(self, logits: Any) -> Any:
         """Return log-probabilities at the initial temperature, finite for any finite logits."""
         xp = array_namespace(logits)
-        widest = float(xp.finfo(logits.dtype).max) / 4
-        below = xp.clip(logits, min=-widest, max=widest)
-        below = below - xp.max(below, axis=-1, keepdims=True)
+        below = logits - xp.max(logits, axis=-1, keepdims=True)
         return log_softmax(self._times(xp.clip(below, min=-_wide(logits))))
 
     def _times(self, logits: Any) -> Any:
@@ -82,17 +75,15 @@ class GapNetwork(OrderPreservingStep):
     bias_out: Annotated[Any, Numbers("in-1")]
 
     def _gaps(self, ordered: Any, logits: Any) -> Any:
-        return self._scaled_gaps(ordered) * self._slopes(self._features(ordered, logits))
+        xp = array_namespace(ordered)
+        gaps = self._times(xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered)))
+        read = xp.clip(self._features(ordered, logits), min=_DEEPEST) / 10 + 1  # from -2 to 1: tanh is not saturated
+        hidden = xp.tanh(xp.matmul(read, self.weight_in) + self.bias_in[..., None, :])
+        return gaps * (_softplus(xp.matmul(hidden, self.weight_out) + self.bias_out[..., None, :]) + _LEAST_GAP_FACTOR)
 
     @abstractmethod
     def _features(self, ordered: Any, logits: Any) -> Any:
         """Return the log-probabilities that the network reads."""
-
-    def _slopes(self, log_probabilities: Any) -> Any:
-        xp = array_namespace(log_probabilities)
-        seen = xp.clip(log_probabilities, min=_DEEPEST) / 10 + 1  # from -2 to 1, where tanh is not saturated
-        hidden = xp.tanh(xp.matmul(seen, self.weight_in) + self.bias_in[..., None, :])
-        return _softplus(xp.matmul(hidden, self.weight_out) + self.bias_out[..., None, :]) + _LEAST_GAP_FACTOR
 
     @classmethod
     def start(cls, factor: float, n_logits: int, n_hidden: int, seed: int) -> Self:
