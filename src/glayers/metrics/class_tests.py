@@ -11,15 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.metrics import redrawing
-from glayers.metrics.calibration_tests import (
-    CalibrationTest,
-    TestMethod,
-    at_least_as_large,
-    compare_with_draws,
-    largest_gap_test,
-    rejects,
-)
+from glayers.metrics import calibration_tests, redrawing
+from glayers.metrics.calibration_tests import CalibrationTest, TestMethod, compare_with_draws, largest_gap_test
 from glayers.metrics.events import Rows, check_rows, label
 from glayers.metrics.redrawing import Draws, RunningSum, too_few_for_signs
 from glayers.progress import progress_bar
@@ -62,7 +55,7 @@ class ClasswiseTest:
     @property
     def rejected(self) -> tuple[int, ...]:
         """The classes that are not calibrated; a calibrated model shows any with probability 1 - level."""
-        return tuple(c for c, p in enumerate(self.adjusted) if rejects(p, self.level))
+        return tuple(c for c, p in enumerate(self.adjusted) if calibration_tests.rejects(p, self.level))
 
 
 def ks_test_per_class(
@@ -169,7 +162,7 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
     """
     order = np.argsort(-values, kind="stable")
     largest_left = np.maximum.accumulate(drawn[:, order[::-1]], axis=1)[:, ::-1]
-    as_large = np.count_nonzero(at_least_as_large(largest_left, values[order]), axis=0)
+    as_large = np.count_nonzero(calibration_tests.at_least_as_large(largest_left, values[order]), axis=0)
     adjusted = np.empty(len(values))
     adjusted[order] = np.maximum.accumulate((1 + as_large) / (1 + len(drawn)))
     return adjusted

@@ -270,23 +270,16 @@ def _resampled(
         for block in blocks:
             yield _Signs(pairs, block, np.column_stack([np.ones(len(block), dtype=np.int8), signs[groups[block]]]))
         return
-    if groups is None:  # a block at a time: all rows at once would need n * resamples
-        drawn = (
-            _stacked(redrawing.redrawn_labels(pairs.probabilities_at(block), n_resamples, rng), kind)
-            for block in blocks
-        )
-    else:
-        everywhere = pairs.probabilities_at(np.arange(len(groups)))
-        all_rows = _stacked(redrawing.redrawn_labels(everywhere, n_resamples, rng, groups), kind)
-        drawn = (all_rows[:, block] for block in blocks)
-    for block, labels in zip(blocks, drawn, strict=True):
-        observed = pairs.labels[block].astype(kind)
-        shape = (len(block), pairs.probabilities.shape[1])
-        yield _Redrawn(pairs, block, np.vstack([observed, labels]), np.zeros(shape))
 
+    def redrawn(places: Ints) -> Array:
+        resamples = redrawing.redrawn_labels(pairs.probabilities_at(places), n_resamples, rng, groups)
+        return np.stack([labels.astype(kind) for labels in resamples])
 
-def _stacked(resamples: Iterator[Ints], kind: np.dtype[np.generic]) -> Array:
-    return np.stack([labels.astype(kind) for labels in resamples])
+    all_rows = None if groups is None else redrawn(np.arange(len(groups)))
+    for block in blocks:  # without groups a block at a time: all rows at once would need n * resamples
+        labels = redrawn(block) if all_rows is None else all_rows[:, block]
+        expected = np.zeros((len(block), pairs.probabilities.shape[1]))
+        yield _Redrawn(pairs, block, np.vstack([pairs.labels[block].astype(kind), labels]), expected)
 
 
 def _tiles(n_rows: int) -> Iterator[tuple[slice, slice, int]]:
