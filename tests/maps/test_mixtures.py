@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from glayers.activations import softmax
 from glayers.maps import Chain, Dense, Diagonal, Scale
-from glayers.maps.mixtures import Stack, mixed
+from glayers.maps.mixtures import Stack, TemperedMixture, mixed
 from glayers.maps.order import KeepOrder, in_order_of
 from tests.strategies import Numbers
 
@@ -100,7 +100,7 @@ def test_a_single_logit_keeps_its_sign() -> None:
 
 
 def test_the_order_is_kept_for_each_member() -> None:
-    z, outputs = (np.stack([some_logits(6, 5, seed=seed) for seed in seeds]) for seeds in ((0, 1), (2, 3)))
+    z, outputs = (np.stack([some_logits(2, 9, seed=seed) for seed in seeds]) for seeds in ((0, 1), (2, 3)))
     each = [in_order_of(reference, output, 0.01) for reference, output in zip(z, outputs, strict=True)]
     np.testing.assert_array_equal(in_order_of(z, outputs, 0.01), np.stack(each))
 
@@ -108,3 +108,13 @@ def test_the_order_is_kept_for_each_member() -> None:
 def test_the_least_slope_is_a_thousandth_on_the_scale_of_the_output() -> None:
     assert KeepOrder.of(Chain((Scale.identity(),))).slope == 1e-3
     assert KeepOrder.of(Chain((Scale.identity(),)), factor=0.5).slope == 5e-4
+
+
+def test_a_tempered_mixture_adds_three_parts_by_their_shares() -> None:
+    z, step = some_logits(7, 5), TemperedMixture(np.array([0.5, 0.3, 0.2]), np.asarray(0.4))
+    expected = 0.5 * softmax(0.4 * z) + 0.3 * softmax(z) + 0.2 / 5
+    np.testing.assert_allclose(np.exp(step(z)), expected, atol=1e-14)
+    members = step.with_parameters(
+        {"shares": np.array([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]]), "factor": np.array([0.4, 2.0])}
+    )
+    np.testing.assert_allclose(np.exp(members(z)), [expected, softmax(2 * z)], atol=1e-14)
