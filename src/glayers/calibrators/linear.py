@@ -92,7 +92,7 @@ class LinearScaling(Calibrator):
         if self.strength is not None:
             best, falls_back, out_of_fold, cv_results = 0, False, None, None
             multiples, start = _multiples(self.strength, families[0].units), paths[0].start
-            reason = f"strength {_shown(families[0].setting(multiples))}, given"
+            how = "given"
         else:
             searches = [self._search(given, *each) for each in zip(families, paths, strict=True)]
             best = int(np.argmin([loss for _, loss, _, _ in searches]))
@@ -101,12 +101,13 @@ class LinearScaling(Calibrator):
             start = np.mean(chosen.folds, axis=0, dtype=paths[best].start.dtype)
             of_temperature = cv_results["temperature_loss"][0]
             falls_back = not loss < of_temperature
-            reason = f"strength {_shown(families[best].setting(multiples))}, chosen by cross-validation"
-            if falls_back:
-                reason = f"falls back to temperature scaling: held-out loss {loss:.6g} against {of_temperature:.6g}"
+            how = "chosen by cross-validation"
         family = families[best]
         fitted = paths[best].fit(tuple(min(multiple, _STRONGEST) for multiple in multiples), start)
-        if not falls_back and not fitted.converged:
+        reason = f"strength {' and '.join(f'{each:.3g}' for each in np.atleast_1d(family.setting(multiples)))}, {how}"
+        if falls_back:
+            reason = f"falls back to temperature scaling: held-out loss {loss:.6g} against {of_temperature:.6g}"
+        elif not fitted.converged:
             reason = f"no convergence in {fitted.iterations} Newton steps, increase the strength; {reason}"
         notes = [f"{family.name}: {reason}"] if falls_back or not fitted.converged else []
         if found.reason:
@@ -312,7 +313,3 @@ def _multiples(strength: Any, units: tuple[float, ...]) -> tuple[float, ...]:
 
 def _identity(n_classes: int, factor: float) -> Floats:
     return np.concatenate([factor * np.eye(n_classes), np.zeros((1, n_classes))])
-
-
-def _shown(strength: float | tuple[float, ...]) -> str:
-    return f"({', '.join(f'{each:.3g}' for each in strength)})" if isinstance(strength, tuple) else f"{strength:.3g}"

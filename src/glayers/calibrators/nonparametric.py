@@ -155,12 +155,7 @@ class ScalingBinning(TableCalibrator):
     """
 
     methods = (
-        Method(
-            "scaling-binning",
-            "Temperature scaling, then top-class bins",
-            "predicted class",
-            "Kumar et al., NeurIPS 2019",
-        ),
+        Method("scaling-binning", "Temperature, then top-class bins", "predicted class", "Kumar et al., NeurIPS 2019"),
     )
 
     n_bins: int = 15

@@ -12,7 +12,7 @@ from scipy.optimize import OptimizeResult, minimize
 from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Array, Floats
+from glayers.arrays import Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
 from glayers.checks import whole_number
 from glayers.errors import GlayersError
@@ -89,7 +89,11 @@ class OrderPreserving(Calibrator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
         start = self._start(given, factor, seed)
-        step, iterations, loss, loss_at_start = self._descend(given.take(_drawn_rows(given, seed)), start, seed)
+        most = max(2, _MOST_ENTRIES // given.n_classes)
+        drawn = given
+        if len(given) > most:
+            drawn = given.take(np.sort(np.random.default_rng(seed).permutation(len(given))[:most]))
+        step, iterations, loss, loss_at_start = self._descend(drawn, start, seed)
         n_learned = sum(np.size(step.parameters()[name]) for name in _LEARNED[self.variant]) if iterations else 0
         note = (
             f"order-preserving maps fall back to temperature scaling: their held-out loss is {loss:.6g}, "
@@ -157,14 +161,6 @@ _LEARNED = {
     "invariant": ("weight_in", "bias_in", "weight_out", "bias_out"),
     "diagonal": ("log_slopes",),
 }
-
-
-def _drawn_rows(given: Predictions, seed: int) -> Array:
-    """Return all rows, or a random sample of the largest size that a fit uses."""
-    most = max(2, _MOST_ENTRIES // given.n_classes)
-    if len(given) <= most:
-        return np.arange(len(given))
-    return np.sort(np.random.default_rng(seed).permutation(len(given))[:most])
 
 
 def _deepest(given: Predictions, factor: float) -> float:
