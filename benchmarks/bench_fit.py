@@ -85,7 +85,6 @@ class Run(NamedTuple):
     """One batched run: its input, the number of epochs of each member, and its time."""
 
     objective: Objective
-    start: Tensor
     rates: Tensor
     schedule: Schedule
     measure: Measure
@@ -100,15 +99,14 @@ def batching(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 
     def timed(
         objective: Objective,
-        start: Tensor,
         rates: Tensor,
         schedule: Schedule,
         on_epoch: OnEpoch,
         measure: Measure,
         seed: int,
     ) -> Tensor:
-        lasted = dict.fromkeys(range(len(start)), 0)
-        continues = torch.ones(len(start), dtype=torch.bool)
+        lasted = dict.fromkeys(range(len(rates)), 0)
+        continues = torch.ones(len(rates), dtype=torch.bool)
 
         def recorded(epoch: int, parameters: Tensor, train: Tensor, held_out: Tensor) -> Tensor:
             lasted.update(dict.fromkeys(torch.nonzero(continues)[:, 0].tolist(), epoch))
@@ -116,9 +114,9 @@ def batching(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
             return continues
 
         began = time.perf_counter()
-        ended = descend(objective, start, rates, schedule, recorded, measure, seed)
+        ended = descend(objective, rates, schedule, recorded, measure, seed)
         seconds = time.perf_counter() - began
-        runs.append(Run(objective, start, rates, schedule, measure, seed, lasted, seconds))
+        runs.append(Run(objective, rates, schedule, measure, seed, lasted, seconds))
         return ended
 
     with mock.patch("glayers.calibrators.g_layers_recipes.descend", timed):
@@ -132,7 +130,7 @@ def batching(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
         def until(epoch: int, *_: Tensor, epochs: int = epochs) -> Tensor:
             return torch.tensor([epoch < epochs])
 
-        descend(run.objective.of(one), run.start[one], run.rates[one], run.schedule, until, run.measure, run.seed)
+        descend(run.objective.of(one), run.rates[one], run.schedule, until, run.measure, run.seed)
     return min(run.seconds for run in runs), time.perf_counter() - began
 
 

@@ -72,7 +72,7 @@ def test_the_selection_names_everything_tried_and_the_reason(fitted: AutoCalibra
         assert printed.startswith("1,000 rows, 4 classes (250 rows per class); compared by 5-fold cross-validated log")
         assert "Kept: mixture. Its cross-validated loss is lower than that of no calibration by " in printed
     for family in tried:
-        assert f"\n| {family} | " in selection.to_markdown()
+        assert f"\n| {family} " in selection.to_markdown()
     assert selection.table(seconds=False)[0] == ["family", "loss", "gain over temperature", "weight", "parameters"]
 
 
@@ -309,7 +309,8 @@ def test_a_family_that_fell_back_to_temperature_shows_no_gain_over_it() -> None:
 def test_a_gain_without_a_standard_error_prints_without_one() -> None:
     families = (FamilyResult("matrix", 1.0, 0.5, np.inf, 1.0, 2, 0.1, note="not converged"),)
     selection = AutoSelection(5, 3, 2, "log", True, families, {}, {"matrix": 1.0}, 1.0, None, "mixture", "Why.")
-    assert "| matrix | 1.00000 | +0.50000 | 1.00 | 2 | 0.1 |" in selection.to_markdown()
+    cells = [cell.strip() for cell in selection.to_markdown().splitlines()[4].strip("|").split("|")]
+    assert cells == ["matrix", "1.00000", "+0.50000", "1.00", "2", "0.1"]
     assert str(selection).endswith("Note on matrix: not converged.")
 
 

@@ -74,9 +74,9 @@ def test_an_average_of_many_is_made_surer_than_what_two_a_row_ask_for() -> None:
     rng = np.random.default_rng(0)
     mixing = np.eye(30) + 0.25 * rng.normal(size=(30, 30))
     truth = rng.normal(size=(12_000, 30)) * 3
-    labels: Any = np.array([rng.choice(30, p=row) for row in softmax(truth)])
+    labels: Any = draw(softmax(truth), rng)
     z = truth @ np.linalg.inv(mixing)
-    g = GLayers(n_repeats=2, random_state=0).fit(z[:2_000], labels[:2_000])
+    g = GLayers(n_repeats=2, learning_rate=0.003, max_epochs=30, random_state=0).fit(z[:2_000], labels[:2_000])
     sharper = g.map_.steps[-2]
     assert isinstance(sharper, Scale)
     assert sharper.factor > 1.002
@@ -473,14 +473,14 @@ def test_two_rows_are_enough_and_one_is_refused_where_rows_are_held_out() -> Non
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\); got 1.0"),
         ({"mixup": -1.0}, "mixup .* got -1.0"),
         ({"label_smoothing": 1.0}, r"label_smoothing must lie in \[0, 1\)"),
-        ({"n_layers": 0}, "n_layers must be a whole number of at least 1; got 0"),
+        ({"n_layers": 0}, "n_layers must be at least 1, a whole number; got 0"),
         ({"units_per_class": 1}, "at least 8 units .* units_per_class >= 2"),
         ({"width": 7}, "at least 8 units .* got 7"),
-        ({"n_folds": 1}, "n_folds must be a whole number of at least 2; got 1"),
-        ({"n_repeats": 0}, "n_repeats must be a whole number of at least 1; got 0"),
+        ({"n_folds": 1}, "n_folds must be at least 2, a whole number; got 1"),
+        ({"n_repeats": 0}, "n_repeats must be at least 1, a whole number; got 0"),
         ({"n_repeats": 2, "recipe": "paper"}, "the paper's recipe fits all rows once"),
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1; got 0"),
-        ({"n_layers": 2.5}, "n_layers must be a whole number"),
+        ({"batch_size": 0}, "batch_size must be at least 1, a whole number; got 0"),
+        ({"n_layers": 2.5}, "n_layers must be at least 1, a whole number; got 2.5"),
         ({"learning_rate": []}, "learning_rate must be one or more positive numbers"),
         ({"learning_rate": -1.0}, "learning_rate must be one or more positive numbers"),
         ({"weight_decay": [0.1, -0.1]}, "weight_decay must be one or more numbers that are not negative"),

@@ -31,7 +31,7 @@ def never_stop(epoch: int, parameters: torch.Tensor, train: torch.Tensor, held_o
 
 def run(objective: Objective, rates: list[float], schedule: Schedule, seed: int = 0) -> torch.Tensor:
     tensor = torch.tensor(rates, dtype=torch.float64)
-    return descend(objective, objective.start(), tensor, schedule, never_stop, Objective.losses, seed)
+    return descend(objective, tensor, schedule, never_stop, Objective.losses, seed)
 
 
 def nothing_measured(objective: Objective, point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,7 +57,7 @@ def test_a_member_that_stops_stays_where_it_was_and_the_others_continue() -> Non
         return torch.tensor([epoch < 2, True])
 
     rates = torch.tensor([1e-2, 1e-2], dtype=torch.float64)
-    found = descend(objective, objective.start(), rates, schedule, stop_the_first, Objective.losses, 0)
+    found = descend(objective, rates, schedule, stop_the_first, Objective.losses, 0)
     whole = run(objective, [1e-2, 1e-2], schedule)
     short = run(objective, [1e-2, 1e-2], replace(schedule, epochs=2))
     assert found[0].numpy() == pytest.approx(short[0].numpy(), abs=1e-12)
@@ -106,7 +106,6 @@ def test_batches_together_estimate_the_whole_gradient() -> None:
     objective = make_objective(Chain((spy, Dense.identity(CLASSES))))
     descend(
         objective,
-        objective.start(),
         torch.zeros(1, dtype=torch.float64),
         Schedule(epochs=1, batch_size=16),
         never_stop,
@@ -171,6 +170,6 @@ def test_labels_that_are_held_out_teach_nothing(mixup: float) -> None:
         fold = replace(objective, labels=labels, train=weights / weights.sum(dim=1, keepdim=True))
         rates = torch.full((len(weights),), 0.01, dtype=torch.float64)
         schedule = Schedule(epochs=2, batch_size=16, mixup=mixup)
-        return descend(fold, fold.start(), rates, schedule, never_stop, nothing_measured, seed=0)
+        return descend(fold, rates, schedule, never_stop, nothing_measured, seed=0)
 
     assert torch.equal(train(flipped=False), train(flipped=True))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from glayers.fitting.selection import EarlyStopping, HeldOutSelection
+from glayers.fitting.selection import EpochSelection
 
 
 def seen(epoch: int, losses: list[float]) -> tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -14,13 +14,13 @@ def seen(epoch: int, losses: list[float]) -> tuple[int, torch.Tensor, torch.Tens
     return epoch, place, values, values
 
 
-def run(selection: HeldOutSelection, curves: list[list[float]]) -> list[list[bool]]:
+def run(selection: EpochSelection, curves: list[list[float]]) -> list[list[bool]]:
     """Show one curve per setting, one fold each; return who continued after each epoch."""
     return [selection(*seen(epoch, list(losses))).tolist() for epoch, losses in enumerate(zip(*curves, strict=True))]
 
 
 def test_it_keeps_the_epoch_of_least_loss_and_its_parameters() -> None:
-    selection = HeldOutSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
+    selection = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
     run(selection, [[1.0, 0.6, 0.7], [1.0, 0.8, 0.5]])
     assert selection.best.tolist() == [0.6, 0.5]
     assert selection.best_epoch.tolist() == [1, 2]
@@ -29,7 +29,7 @@ def test_it_keeps_the_epoch_of_least_loss_and_its_parameters() -> None:
 
 
 def test_the_loss_of_a_setting_is_the_mean_over_its_folds() -> None:
-    selection = HeldOutSelection(n_settings=2, fold_fractions=np.array([0.5, 0.5]), patience=9)
+    selection = EpochSelection(n_settings=2, fold_fractions=np.array([0.5, 0.5]), patience=9)
     # Setting 0 has folds of 0.1 and 0.9, mean 0.5; setting 1 has 0.4 and 0.4.
     goes_on = selection(*seen(0, [0.1, 0.9, 0.4, 0.4]))
     assert selection.best.tolist() == pytest.approx([0.5, 0.4])
@@ -39,7 +39,7 @@ def test_the_loss_of_a_setting_is_the_mean_over_its_folds() -> None:
 
 
 def test_half_is_dropped_by_expected_final_loss_not_by_the_latest_loss() -> None:
-    selection = HeldOutSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
+    selection = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
     quick = [1.0, 0.50, 0.49, 0.489]  # ahead, but done
     steady = [1.0, 0.90, 0.80, 0.700]  # behind, and still gaining as much as before
     went_on = run(selection, [quick, steady])
@@ -50,14 +50,14 @@ def test_half_is_dropped_by_expected_final_loss_not_by_the_latest_loss() -> None
 
 
 def test_expected_final_loss_by_hand() -> None:
-    selection = HeldOutSelection(n_settings=1, fold_fractions=np.ones(1), patience=9)
+    selection = EpochSelection(n_settings=1, fold_fractions=np.ones(1), patience=9)
     run(selection, [[1.0, 0.6, 0.4]])
     # Gains of 0.4 and 0.2 halve each time: what is left is 0.1 + 0.05 + ... = 0.2.
     assert selection.expected_final_loss().tolist() == pytest.approx([0.2])
 
 
 def test_after_epochs_3_6_and_12_half_of_the_rest_continues() -> None:
-    selection = HeldOutSelection(n_settings=5, fold_fractions=np.ones(1), patience=99)
+    selection = EpochSelection(n_settings=5, fold_fractions=np.ones(1), patience=99)
     curves = [[1.0 - 0.01 * (setting + 1) * i for i in range(13)] for setting in range(5)]
     counts = [sum(row) for row in run(selection, curves)]
     assert counts == [5, 5, 5, 3, 3, 3, 2, 2, 2, 2, 2, 2, 1]
@@ -65,26 +65,26 @@ def test_after_epochs_3_6_and_12_half_of_the_rest_continues() -> None:
 
 
 def test_a_setting_that_stopped_improving_ends_after_its_patience() -> None:
-    selection = HeldOutSelection(n_settings=1, fold_fractions=np.ones(1), patience=2)
+    selection = EpochSelection(n_settings=1, fold_fractions=np.ones(1), patience=2)
     assert run(selection, [[1.0, 0.5, 0.6, 0.7]]) == [[True], [True], [True], [False]]
     assert selection.best_epoch.tolist() == [1]
 
 
 def test_a_dropped_setting_is_no_longer_recorded() -> None:
-    selection = HeldOutSelection(n_settings=2, fold_fractions=np.ones(1), patience=1)
+    selection = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=1)
     run(selection, [[1.0, 1.1, 0.1], [1.0, 0.9, 0.8]])
     assert selection.best.tolist() == [1.0, 0.8]
 
 
 def test_a_loss_that_is_no_number_never_wins() -> None:
-    selection = HeldOutSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
+    selection = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
     run(selection, [[1.0, float("nan")], [1.1, 1.05]])
     assert selection.best.tolist() == [1.0, 1.05]
     assert selection.winner == 0
 
 
 def test_early_stopping_keeps_the_epoch_of_least_training_loss() -> None:
-    stopping = EarlyStopping(n_members=2, patience=2)
+    stopping = EpochSelection(2, np.ones(1), patience=2, by_training_loss=True)
     curves = [[1.0, 0.5, 0.6, 0.7], [1.0, 0.9, 0.8, 0.7]]
     went_on = []
     for epoch, losses in enumerate(zip(*curves, strict=True)):
@@ -93,12 +93,12 @@ def test_early_stopping_keeps_the_epoch_of_least_training_loss() -> None:
     assert [row.tolist() for row in went_on] == [[True, True], [True, True], [True, True], [False, True]]
     assert stopping.best.tolist() == [0.5, 0.7]
     assert stopping.best_epoch.tolist() == [1, 3]
-    assert stopping.parameters.tolist() == [[10.0], [31.0]]
+    assert torch.cat(stopping.parameters).tolist() == [[10.0], [31.0]]
     assert stopping.held_out.tolist() == pytest.approx([-0.5, -0.7])
     assert len(stopping.trace) == 4
 
 
 def test_folds_count_by_what_they_hold_out() -> None:
-    selection = HeldOutSelection(n_settings=1, fold_fractions=np.array([0.9, 0.1]), patience=9)
+    selection = EpochSelection(n_settings=1, fold_fractions=np.array([0.9, 0.1]), patience=9)
     selection(0, torch.zeros(2, 1), torch.zeros(2), torch.tensor([1.0, 2.0]))
     assert selection.best.tolist() == pytest.approx([1.1])  # 0.9 * 1 + 0.1 * 2

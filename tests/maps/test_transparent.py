@@ -9,7 +9,7 @@ import torch
 from glayers.datasets import load_fashion_mnist
 from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.objective import Objective, row_loss
-from glayers.fitting.selection import EarlyStopping
+from glayers.fitting.selection import EpochSelection
 from glayers.maps import Chain, Dense, glorot_layers, transparent_layers
 from glayers.maps.transparent import hidden_width, layer_shapes
 from glayers.metrics import nll
@@ -169,13 +169,13 @@ def test_two_units_per_class_at_100_classes_are_transparent_and_learn(n_layers: 
         whole,
         whole,
     )
-    stopping = EarlyStopping(1, patience=3)
+    stopping = EpochSelection(1, np.ones(1), patience=3, by_training_loss=True)
     rates = torch.tensor([1e-3])
     schedule = Schedule(epochs=3, averaging=0.0)
-    descend(objective, objective.start(), rates, schedule, stopping, Objective.losses, seed=0)
+    descend(objective, rates, schedule, stopping, Objective.losses, seed=0)
     before = nll(Predictions(overconfident, labels))
     assert float(stopping.trace[0][0]) == pytest.approx(before, rel=1e-5)
     assert float(stopping.best[0]) < 0.95 * before
-    fitted = objective.chain_at(stopping.parameters).member(0).map_parameters(lambda v: v.double().numpy())
+    fitted = objective.chain_at(stopping.parameters[0]).member(0).map_parameters(lambda v: v.double().numpy())
     # The paper fell to chance, 1%, here.
     assert accuracy(fitted(overconfident), labels) > accuracy(overconfident, labels) - 0.01

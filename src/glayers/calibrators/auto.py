@@ -114,45 +114,31 @@ class AutoCalibrator(Calibrator):
         task, budget = self._task(given), _seconds(self.time_budget)
         chosen, left_out = affordable(len(given), given.n_classes, budget, task.n_folds)
         with progress_bar(self.progress, "fitting families", len(chosen) + 1) as advance:
-            made = fit_families(task, chosen, left_out, advance)
-            families = {name: candidate.fitted for name, candidate in made.items()}
+            families = fit_families(task, chosen, left_out, advance)
             mixture, weights, correction = mixture_of(families, task)
             advance()
-        raw = apply_map(Chain(()), given.logits)
-        simple = {
-            "uncalibrated": Fitted(Chain(()), "", out_of_fold=log_softmax(raw)),
-            "temperature": families["temperature"],
-        }
+        raw = log_softmax(apply_map(Chain(()), given.logits))
+        tried = {"uncalibrated": Fitted(Chain(()), "", out_of_fold=raw, attributes={"seconds": 0.0}), **families}
+        losses = {name: loss.rows(_held_out(fitted), given.labels) for name, fitted in tried.items()}
         # Some families start from temperature scaling on all rows, so that is what they have to beat.
-        temperature = loss.rows(apply_map(simple["temperature"].map, given.logits), given.labels)
-        losses = {
-            "uncalibrated": loss.rows(raw, given.labels),
-            **{name: loss.rows(_held_out(fitted), given.labels) for name, fitted in families.items()},
-        }
+        temperature = loss.rows(apply_map(families["temperature"].map, given.logits), given.labels)
         mixture_losses = loss.rows(_held_out(mixture), given.labels)
         kept, reason = choose(losses, temperature, mixture_losses, weights, given)
-        fitted = simple.get(kept, mixture)
         used = weights if kept == "mixture" else {kept: 1.0}
+        fitted = tried.get(kept, mixture)
+        results = []
+        for name, values in losses.items():
+            gain, error = (None, None) if name == "temperature" else _gain(temperature, values, given)
+            size, seconds = n_learned(tried[name].map), tried[name].attributes["seconds"]
+            weight, note = used.get(name, 0.0), _note(tried[name])
+            results.append(FamilyResult(name, _mean(values, given), gain, error, weight, size, seconds, note))
         selection = AutoSelection(
             rows=len(given),
             classes=given.n_classes,
             n_folds=task.n_folds,
             loss=self.loss,
             keep_accuracy=task.keep_order,
-            families=tuple(
-                FamilyResult(
-                    name,
-                    _mean(values, given),
-                    gain,
-                    error,
-                    used.get(name, 0.0),
-                    n_learned(families[name].map) if name in families else 0,
-                    made[name].seconds if name in made else 0.0,
-                    _note(families[name]) if name in families else "",
-                )
-                for name, values in losses.items()
-                for gain, error in [(None, None) if name == "temperature" else _gain(temperature, values, given)]
-            ),
+            families=tuple(results),
             left_out=left_out,
             mixture=weights,
             mixture_loss=_mean(mixture_losses, given),
@@ -163,9 +149,9 @@ class AutoCalibrator(Calibrator):
         return Fitted(
             fitted.map,
             f"auto: {' + '.join(used)}",
-            converged=all(families[name].converged for name in used if name in families),
+            converged=all(tried[name].converged for name in used),
             reason=reason,
-            iterations=len(made),
+            iterations=len(families),
             n_parameters=n_learned(fitted.map),
             out_of_fold=fitted.out_of_fold,
             notes=(f"auto: {reason}",) if kept == "uncalibrated" else (),

@@ -39,13 +39,6 @@ class Task(NamedTuple):
     seed: int
 
 
-class Candidate(NamedTuple):
-    """A fitted family and how long it took."""
-
-    fitted: Fitted
-    seconds: float
-
-
 class AutoFamily(NamedTuple):
     """A family: estimated seconds for rows and classes, a reason not to fit it (or ""), and the fit.
 
@@ -55,7 +48,7 @@ class AutoFamily(NamedTuple):
     name: str
     seconds: Callable[[int, int], float]
     objection: Callable[[int, int], str]
-    fit: Callable[[Task, Mapping[str, Candidate]], Fitted]
+    fit: Callable[[Task, Mapping[str, Fitted]], Fitted]
     needs: str = "temperature"
     own_folds: bool = False
 
@@ -82,16 +75,19 @@ def affordable(rows: int, classes: int, budget: float, n_folds: int = 5) -> tupl
 
 def fit_families(
     task: Task, chosen: list[AutoFamily], left_out: dict[str, str], advance: Callable[[], None]
-) -> dict[str, Candidate]:
-    """Fit one family after the other; a family that cannot be fitted joins `left_out` with its reason."""
-    made: dict[str, Candidate] = {}
+) -> dict[str, Fitted]:
+    """Fit one family after the other; a family that cannot be fitted joins `left_out` with its reason.
+
+    The only attribute of each record is "seconds", the time that its fit took.
+    """
+    made: dict[str, Fitted] = {}
     for family in chosen:
         began = time.perf_counter()
         try:
             if made and family.needs not in made:
                 raise GlayersError(f"It builds on {family.needs}, which is left out")
             fitted = family.fit(task, made)
-            made[family.name] = Candidate(fitted, time.perf_counter() - began)
+            made[family.name] = replace(fitted, attributes={"seconds": time.perf_counter() - began})
         except GlayersError as problem:
             if not made:  # nothing can be fitted without temperature scaling
                 raise
@@ -100,31 +96,31 @@ def fit_families(
     return made
 
 
-def _fit_temperature(task: Task, done: Mapping[str, Candidate]) -> Fitted:  # noqa: ARG001 (it comes first)
+def _fit_temperature(task: Task, done: Mapping[str, Fitted]) -> Fitted:  # noqa: ARG001 (it comes first)
     return CLASS_PARTS["temperature"](task.given, Options(n_folds=task.n_folds, seed=task.seed))
 
 
-def _fit_shared(task: Task, done: Mapping[str, Candidate]) -> Fitted:
+def _fit_shared(task: Task, done: Mapping[str, Fitted]) -> Fitted:
     """Put the shared correction behind temperature scaling."""
-    correction = _correction(task, done["temperature"].fitted)
+    correction = _correction(task, done["temperature"])
     if correction.notes:
         raise GlayersError(correction.notes[0])
-    return _ordered(task, followed_by(done["temperature"].fitted, correction))
+    return _ordered(task, followed_by(done["temperature"], correction))
 
 
-def _fit_part(name: str) -> Callable[[Task, Mapping[str, Candidate]], Fitted]:
+def _fit_part(name: str) -> Callable[[Task, Mapping[str, Fitted]], Fitted]:
     """Return the fit of a class-wise part with the shared correction behind it."""
 
-    def fit(task: Task, done: Mapping[str, Candidate]) -> Fitted:  # noqa: ARG001 (it builds on none)
+    def fit(task: Task, done: Mapping[str, Fitted]) -> Fitted:  # noqa: ARG001 (it builds on none)
         part = CLASS_PARTS[name](task.given, Options(task.loss, task.n_folds, task.seed))
         return _ordered(task, followed_by(part, _correction(task, part)))
 
     return fit
 
 
-def _fit_between(task: Task, done: Mapping[str, Candidate]) -> Fitted:
+def _fit_between(task: Task, done: Mapping[str, Fitted]) -> Fitted:
     """Fit g-layers to the output of the shared correction, and the shared correction again."""
-    shared = done["shared"].fitted
+    shared = done["shared"]
     # Out-of-fold inputs: with those of a correction that saw the labels, the held-out loss would be too optimistic.
     moved = task.given.with_logits(np.asarray(shared.out_of_fold))
     part = CLASS_PARTS["g-layers"](moved, Options(task.loss, task.n_folds, task.seed + 2))

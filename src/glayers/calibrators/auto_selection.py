@@ -123,18 +123,15 @@ class AutoSelection:
         return said + [f"Note on {family.name}: {family.note}." for family in self.families if family.note]
 
     def to_markdown(self) -> str:
-        """Return the selection as Markdown."""
-        heading, *rows = ("| " + " | ".join(cells) + " |" for cells in self.table())
-        return "\n".join([self.summary, "", heading, "|---|" + "---:|" * 5, *rows, "", *self.conclusions()])
-
-    def __str__(self) -> str:
+        """Return the selection as Markdown whose table is aligned, so that it also reads as plain text."""
         table = self.table()
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-            for row in table
-        ]
-        return "\n".join([self.summary, "", *lines, "", *self.conclusions()])
+        table.insert(1, ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
+        cells = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in table]
+        return "\n".join([self.summary, "", *(f"| {' | '.join(row)} |" for row in cells), "", *self.conclusions()])
+
+    def __str__(self) -> str:
+        return self.to_markdown()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON has it."""

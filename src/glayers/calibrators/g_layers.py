@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from glayers.activations import Activation, check_submersion
 from glayers.arrays import Array, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
+from glayers.checks import whole_number
 from glayers.errors import GlayersError
 from glayers.maps import Activate, Chain, Dropout, Relu, Step, glorot_layers, transparent_layers
 from glayers.maps.transparent import hidden_width, layer_shapes
@@ -138,12 +139,8 @@ class GLayers(Calibrator):
         return (fit_default if self.recipe == "default" else fit_paper)(self._filled(given), given)
 
     def _check_settings(self) -> None:
-        choices: dict[str, list[str | None]] = {
-            "recipe": ["default", "paper"],
-            "start": ["glorot", "transparent"],
-            "decay_to": [None, "start", "zero"],
-        }
-        for name, allowed in choices.items():
+        starts, decays = ["glorot", "transparent"], [None, "start", "zero"]
+        for name, allowed in (("recipe", ["default", "paper"]), ("start", starts), ("decay_to", decays)):
             if getattr(self, name) not in allowed:
                 raise GlayersError(f"{name} must be one of {allowed}; got {getattr(self, name)!r}")
         for name in ("dropout", "label_smoothing"):
@@ -151,11 +148,10 @@ class GLayers(Calibrator):
                 raise GlayersError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
         if not _within(self.mixup, math.inf):
             raise GlayersError(f"mixup must be the shape of a Beta distribution, or 0 for none; got {self.mixup!r}")
-        least = {"n_layers": 1, "units_per_class": 1, "width": 1, "n_folds": 2, "n_repeats": 1}
-        for name, smallest in (least | {"max_epochs": 0, "patience": 1, "batch_size": 1}).items():
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int | np.integer) or value < smallest):
-                raise GlayersError(f"{name} must be a whole number of at least {smallest}; got {value!r}")
+        ones = ("n_layers", "units_per_class", "width", "n_repeats", "patience", "batch_size")
+        for name, least in {**dict.fromkeys(ones, 1), "n_folds": 2, "max_epochs": 0}.items():
+            if getattr(self, name) is not None:
+                whole_number(getattr(self, name), name, least)
         if self.recipe == "paper" and (self.n_repeats or 1) > 1:
             raise GlayersError("n_repeats needs recipe='default'; the paper's recipe fits all rows once")
         for name, above_zero in (("learning_rate", True), ("weight_decay", False)):

@@ -14,6 +14,7 @@ all rows. Every fit stops early on the NLL of the rows it trains on.
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,31 +30,31 @@ from glayers.fitting.adam import Measure, OnEpoch, Schedule, descend
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
 from glayers.fitting.objective import Objective, Penalty, row_loss
-from glayers.fitting.selection import EarlyStopping, HeldOutSelection
+from glayers.fitting.selection import EpochSelection
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Centre, Chain
 from glayers.predictions import Predictions
 
-# `plan` is a `GLayers` with every setting filled in.
 _SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
 _ROUNDING = 1e-12  # difference between mean losses of equal predictions
 
 
 def fit_default(plan: Any, given: Predictions) -> Fitted:
-    """Fit by cross-validated early stopping, starting from temperature scaling."""
+    """Fit by cross-validated early stopping, from temperature scaling; `plan` is `GLayers` with all settings given."""
     temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
     fallback = tempered(temperature.factor)
     prefix = tempered(_start_factor(temperature.factor, given))
     inputs = prefix(given.logits.astype(np.float64))
     body = Chain((Centre(np.zeros(())), *plan._layers(given.n_classes).steps))
     settings = list(itertools.product(plan.learning_rate, plan.weight_decay, (0.0, 1.0)))
-    runs = [_cross_validate(plan, body, inputs, given, settings, plan.random_state)]
+    training = _Training(plan, body, inputs, given)
+    runs = [training.cross_validate(settings, plan.random_state)]
     selection, winner = runs[0][0], runs[0][0].winner
     for seed in np.random.default_rng(plan.random_state).integers(2**31, size=plan.n_repeats - 1).tolist():
         folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
         # Skip a draw that leaves a fold without weight.
         if given.weights is None or (np.bincount(folds, given.weights) > 0).all():
-            runs.append(_cross_validate(plan, body, inputs, given, [settings[winner]], seed))
+            runs.append(training.cross_validate([settings[winner]], seed))
     _, models, alone = zip(*runs, strict=True)
     branch = body.with_parameters(
         {name: np.concatenate([each.parameters()[name] for each in models]) for name in models[0].parameters()}
@@ -111,26 +112,21 @@ def fit_paper(plan: Any, given: Predictions) -> Fitted:
     inputs = given.logits.astype(np.float64)
     settings = list(itertools.product(plan.learning_rate, plan.weight_decay))
 
-    def train(weights: tuple[Floats, Floats], tried: list[Any]) -> tuple[EarlyStopping, Objective]:
-        objective = _objective(plan, layers, inputs, given.labels, *weights, tried)
-        stopping = EarlyStopping(len(objective.train), plan.patience)
-        _descend(plan, objective, tried, stopping, Objective.losses, plan.random_state, average=0.0)
-        return stopping, objective
-
+    training = _Training(plan, layers, inputs, given)
     losses, winner, held_out = np.full(1, np.nan), 0, None
     if len(settings) > 1:
         folds = assign_folds(len(given), given.groups, plan.n_folds, plan.random_state)
         fractions = fold_fractions(folds, given.weights)
-        run, objective = train(fold_weights(folds, given.weights), settings)
+        run, objective = training.stop_early(settings, *fold_weights(folds, given.weights))
         losses = run.held_out.numpy().reshape(len(settings), len(fractions)) @ fractions
         winner = int(np.argmin(losses))
         own = slice(winner * len(fractions), (winner + 1) * len(fractions))
-        held_out = _out_of_fold(_in_numpy(layers, objective.unflatten(run.parameters[own])), inputs, folds)
+        held_out = _out_of_fold(_in_numpy(layers, objective.unflatten(torch.cat(run.parameters[own]))), inputs, folds)
     whole = np.ones((1, len(given))) if given.weights is None else given.weights[None, :]
-    final, objective = train((whole / whole.sum(), whole / whole.sum()), [settings[winner]])
+    final, objective = training.stop_early([settings[winner]], whole / whole.sum(), whole / whole.sum())
     stopped = int(final.best_epoch[0])
     return Fitted(
-        _in_numpy(layers, {name: value[0] for name, value in objective.unflatten(final.parameters).items()}),
+        _in_numpy(layers, {name: value[0] for name, value in objective.unflatten(final.parameters[0]).items()}),
         "g-layers, paper recipe",
         converged=stopped < plan.max_epochs,
         reason=f"lowest training loss at epoch {stopped} of at most {plan.max_epochs}",
@@ -146,69 +142,81 @@ def fit_paper(plan: Any, given: Predictions) -> Fitted:
     )
 
 
-def _cross_validate(
-    plan: Any, body: Chain, inputs: Floats, given: Predictions, settings: list[Any], seed: int
-) -> tuple[HeldOutSelection, Chain, Floats]:
-    """Train every setting without each fold; return the losses, the best setting's models, and their held-out rows.
+@dataclass(frozen=True)
+class _Training:
+    """What to train on: the settings of `GLayers` with everything filled in, the layers, their inputs, and the rows."""
 
-    The seed draws folds and batches. The models are one chain with a members axis.
-    """
-    folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
-    objective = _objective(plan, body, inputs, given.labels, *fold_weights(folds, given.weights), settings)
-    selection = HeldOutSelection(len(settings), fold_fractions(folds, given.weights), plan.patience)
-    _descend(plan, objective, settings, selection, Objective.held_out_losses, seed)
-    own = slice(selection.winner * selection.n_folds, (selection.winner + 1) * selection.n_folds)
-    learned = objective.unflatten(selection.parameters[selection.winner])
-    models = _in_numpy(body, learned | {name: value[own] for name, value in objective.fixed.items()})
-    return selection, models, _out_of_fold(models, inputs, folds)
+    plan: Any
+    layers: Chain
+    inputs: Floats
+    given: Predictions
 
+    def cross_validate(self, settings: list[Any], seed: int) -> tuple[EpochSelection, Chain, Floats]:
+        """Train every setting without each fold; return the losses, the best setting's models, and their held-out rows.
 
-def _objective(
-    plan: Any, chain: Chain, inputs: Floats, labels: Ints, train: Floats, held_out: Floats, settings: list[Any]
-) -> Objective:
-    """Build the objective of settings x folds members; a third entry of a setting fixes the centring step."""
-    small = len(labels) * chain.n_parameters <= _SMALL and plan.device != "mps"
-    try:
-        device = torch.device(plan.device)
-        logits = torch.as_tensor(inputs, dtype=torch.float64 if small else torch.float32).to(device)
-    except (RuntimeError, AssertionError) as error:
-        raise GlayersError(f"device {plan.device!r} cannot be used here: {error}") from error
+        The seed draws folds and batches. The models are one chain with a members axis.
+        """
+        weights, groups = self.given.weights, self.given.groups
+        folds = assign_folds(len(self.given), groups, self.plan.n_folds, seed)
+        selection = EpochSelection(len(settings), fold_fractions(folds, weights), self.plan.patience)
+        measure = Objective.held_out_losses
+        objective = self.run(settings, *fold_weights(folds, weights), selection, measure, seed)
+        own = slice(selection.winner * selection.n_folds, (selection.winner + 1) * selection.n_folds)
+        learned = objective.unflatten(selection.parameters[selection.winner])
+        models = _in_numpy(self.layers, learned | {name: value[own] for name, value in objective.fixed.items()})
+        return selection, models, _out_of_fold(models, self.inputs, folds)
 
-    def like(values: Any) -> torch.Tensor:
-        return torch.as_tensor(np.asarray(values)).to(logits)
+    def stop_early(self, settings: list[Any], train: Floats, held_out: Floats) -> tuple[EpochSelection, Objective]:
+        """Train every setting on every row of weights (folds, n) until its training loss stops falling."""
+        stopping = EpochSelection(len(settings) * len(train), np.ones(1), self.plan.patience, by_training_loss=True)
+        seed = self.plan.random_state
+        return stopping, self.run(settings, train, held_out, stopping, Objective.losses, seed, averaging=0.0)
 
-    _, decays, *centred = np.repeat(np.array(settings), len(train), axis=0).T
-    return Objective(
-        chain=chain,
-        loss=row_loss(plan.loss, plan.label_smoothing),
-        measured=row_loss(plan.loss),
-        logits=logits,
-        labels=torch.as_tensor(np.array(labels)).to(device),
-        train=like(np.tile(train, (len(settings), 1))),
-        held_out=like(np.tile(held_out, (len(settings), 1))),
-        # Strength times the squared distance of every weight from zero or from its start.
-        penalties={
-            name: Penalty(like(2 * decays).reshape(-1, *[1] * value.ndim), like(value * (plan.decay_to == "start")))
-            for name, value in chain.parameters().items()
-            if name.endswith("weight") and decays.any()
-        },
-        fixed={"0.share": like(centred[0])} if centred else {},
-    )
+    def run(
+        self,
+        settings: list[Any],
+        train: Floats,
+        held_out: Floats,
+        on_epoch: OnEpoch,
+        measure: Measure,
+        seed: int,
+        averaging: float = Schedule.averaging,
+    ) -> Objective:
+        """Run Adam on settings x folds members, given row weights (folds, n) for training and for held-out rows.
 
+        A setting is a learning rate, a weight decay and, in the default recipe, whether the centring step is on.
+        """
+        plan, parameters = self.plan, self.layers.parameters()
+        small = len(self.given) * self.layers.n_parameters <= _SMALL and plan.device != "mps"
+        try:
+            device = torch.device(plan.device)
+            logits = torch.as_tensor(self.inputs, dtype=torch.float64 if small else torch.float32).to(device)
+        except (RuntimeError, AssertionError) as error:
+            raise GlayersError(f"device {plan.device!r} cannot be used here: {error}") from error
 
-def _descend(
-    plan: Any,
-    objective: Objective,
-    settings: list[Any],
-    on_epoch: OnEpoch,
-    measure: Measure,
-    seed: int,
-    average: float = 0.98,
-) -> None:
-    schedule = Schedule(plan.max_epochs, plan.batch_size, average, plan.dropout, plan.mixup, plan.progress)
-    rates = objective.logits.new_tensor([rate for rate, *_ in settings])
-    rates = rates.repeat_interleave(len(objective.train) // len(settings))
-    descend(objective, objective.start(), rates, schedule, on_epoch, measure, seed)
+        def like(values: Any) -> torch.Tensor:
+            return torch.as_tensor(np.asarray(values)).to(logits)
+
+        rates, decays, *centred = np.repeat(np.array(settings), len(train), axis=0).T
+        objective = Objective(
+            chain=self.layers,
+            loss=row_loss(plan.loss, plan.label_smoothing),
+            measured=row_loss(plan.loss),
+            logits=logits,
+            labels=torch.as_tensor(np.array(self.given.labels)).to(device),
+            train=like(np.tile(train, (len(settings), 1))),
+            held_out=like(np.tile(held_out, (len(settings), 1))),
+            # Strength times the squared distance of every weight from zero or from its start.
+            penalties={
+                name: Penalty(like(2 * decays).reshape(-1, *[1] * value.ndim), like(value * (plan.decay_to == "start")))
+                for name, value in parameters.items()
+                if name.endswith("weight") and decays.any()
+            },
+            fixed=dict(zip(("0.share",), map(like, centred), strict=False)),
+        )
+        schedule = Schedule(plan.max_epochs, plan.batch_size, averaging, plan.dropout, plan.mixup, plan.progress)
+        descend(objective, like(rates), schedule, on_epoch, measure, seed)
+        return objective
 
 
 def _in_numpy(chain: Chain, parameters: dict[str, torch.Tensor]) -> Chain:

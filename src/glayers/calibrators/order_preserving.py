@@ -120,7 +120,7 @@ class OrderPreserving(Calibrator):
             import torch
 
             from glayers.fitting.objective import Objective, row_loss
-            from glayers.fitting.selection import HeldOutSelection
+            from glayers.fitting.selection import EpochSelection
         folds = assign_folds(len(given), given.groups, self.n_folds, seed)
         train, held_out = fold_weights(folds, given.weights)
         tensors = start.with_parameters({name: torch.as_tensor(value) for name, value in start.parameters().items()})
@@ -132,7 +132,7 @@ class OrderPreserving(Calibrator):
             train=torch.as_tensor(train),
             held_out=torch.as_tensor(held_out),
         )
-        selection = HeldOutSelection(1, fold_fractions(folds, given.weights), _PATIENCE)
+        selection = EpochSelection(1, fold_fractions(folds, given.weights), _PATIENCE)
         _minimise(objective, self.max_iterations, selection)
         best, first = float(selection.best[0]), float(selection.trace[0][0])
         if not best < first:

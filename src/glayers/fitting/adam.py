@@ -66,23 +66,18 @@ class _State:
 
 
 def descend(
-    objective: Objective,
-    start: Tensor,
-    rates: Tensor,
-    schedule: Schedule,
-    on_epoch: OnEpoch,
-    measure: Measure,
-    seed: int,
+    objective: Objective, rates: Tensor, schedule: Schedule, on_epoch: OnEpoch, measure: Measure, seed: int
 ) -> Tensor:
-    """Run Adam from `start` (members, size) until no member continues; return the last parameters of each."""
+    """Run Adam from the objective's start until no member continues; return the last parameters (members, size)."""
     generator = torch.Generator().manual_seed(seed)
-    result, active = start.clone(), torch.arange(len(start))
-    current, state, step = objective, _State(start.clone(), rates.clone()), 0
+    result = objective.start()
+    active = torch.arange(len(result))
+    current, state, step = objective, _State(result.clone(), rates.clone()), 0
     with (
         threadpool_limits(limits=1 if objective.logits.numel() < _MANY else None),
-        progress_bar(schedule.progress, f"{len(start)} fits", schedule.epochs) as advance,
+        progress_bar(schedule.progress, f"{len(result)} fits", schedule.epochs) as advance,
     ):
-        train, held_out = measure(objective, start)
+        train, held_out = measure(objective, result)
         for epoch in range(schedule.epochs + 1):
             if epoch:
                 step = _epoch(current, state, schedule, generator, step)

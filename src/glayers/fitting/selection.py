@@ -1,8 +1,4 @@
-"""Losses of many fits, epoch by epoch -> when each one stops, and which setting and epoch to keep.
-
-Both classes are `on_epoch` callbacks of `fitting.adam`: they see the parameters and losses of all members after each
-epoch, and return which members continue.
-"""
+"""Losses of many fits, epoch by epoch -> when each one stops, and which setting and epoch to keep."""
 
 import torch
 from torch import Tensor
@@ -10,34 +6,38 @@ from torch import Tensor
 from glayers.arrays import Floats
 
 
-class HeldOutSelection:
-    """Keeps, for each setting, the epoch of least cross-validated loss and the parameters of all its folds then.
+class EpochSelection:
+    """An `on_epoch` callback that keeps the epoch of least loss of each setting, and the parameters of its folds then.
 
-    Members are ordered by setting, then by fold. A setting stops when it has not improved for `patience` epochs. After
-    epochs 3, 6, 12, ... only the more promising half of the settings continues, so that most time goes to the likely
-    winners. `fold_fractions` says how much of the weight each fold holds out.
+    Members are ordered by setting, then by fold; `fold_fractions` says how much of the weight each fold holds out. A
+    setting stops when it has not improved for `patience` epochs. By held-out loss, only the more promising half of the
+    settings continues after epochs 3, 6, 12, ..., so that most time goes to the likely winners. With
+    `by_training_loss` every setting runs until its training loss stops falling.
     """
 
-    def __init__(self, n_settings: int, fold_fractions: Floats, patience: int) -> None:
+    def __init__(self, n_settings: int, fold_fractions: Floats, patience: int, by_training_loss: bool = False) -> None:
         self.n_settings, self.n_folds, self.patience = n_settings, len(fold_fractions), patience
         self.fold_fractions = torch.as_tensor(fold_fractions, dtype=torch.float64)
+        self.by_training_loss = by_training_loss
         self.trace: list[Tensor] = []
-        self.best = torch.full((n_settings,), torch.inf, dtype=torch.float64)
+        self.best, self.held_out = torch.full((2, n_settings), torch.inf, dtype=torch.float64)
         self.best_epoch = torch.zeros(n_settings, dtype=torch.int64)
-        self.parameters: list[Tensor] = [torch.empty(0)] * n_settings
+        self.parameters: list[Tensor] = []
         self.running = torch.ones(n_settings, dtype=torch.bool)
 
-    def __call__(self, epoch: int, parameters: Tensor, train_loss: Tensor, held_out_loss: Tensor) -> Tensor:  # noqa: ARG002
+    def __call__(self, epoch: int, parameters: Tensor, train_loss: Tensor, held_out_loss: Tensor) -> Tensor:
         """Record the epoch and return which members continue."""
-        losses = held_out_loss.cpu().double().reshape(self.n_settings, self.n_folds) @ self.fold_fractions
-        losses = torch.where(torch.isfinite(losses), losses, torch.inf)
+        train, held_out = (self._by_setting(each) for each in (train_loss, held_out_loss))
+        losses = train if self.by_training_loss else held_out
+        by_setting = parameters.reshape(self.n_settings, self.n_folds, -1)
+        if not self.trace:
+            self.parameters = [each.clone() for each in by_setting]
         self.trace.append(losses)
         for setting in torch.nonzero(self.running & (losses < self.best))[:, 0].tolist():
             self.best[setting], self.best_epoch[setting] = losses[setting], epoch
-            members = slice(setting * self.n_folds, (setting + 1) * self.n_folds)
-            self.parameters[setting] = parameters[members].clone()
+            self.held_out[setting], self.parameters[setting] = held_out[setting], by_setting[setting].clone()
         self.running &= epoch - self.best_epoch < self.patience
-        if epoch in (3, 6, 12, 24, 48, 96):
+        if epoch in (3, 6, 12, 24, 48, 96) and not self.by_training_loss:
             contenders = torch.nonzero(self.running)[:, 0]
             ranking = contenders[torch.argsort(self.expected_final_loss()[contenders], stable=True)]
             self.running[ranking[(len(ranking) + 1) // 2 :]] = False
@@ -55,29 +55,9 @@ class HeldOutSelection:
 
     @property
     def winner(self) -> int:
-        """The setting of least cross-validated loss."""
+        """The setting of least loss."""
         return int(torch.argmin(self.best))
 
-
-class EarlyStopping:
-    """Keeps, for each member, the epoch of least training loss; stops it `patience` epochs later."""
-
-    def __init__(self, n_members: int, patience: int) -> None:
-        self.patience = patience
-        self.best = torch.full((n_members,), torch.inf, dtype=torch.float64)
-        self.best_epoch = torch.zeros(n_members, dtype=torch.int64)
-        self.held_out = torch.full((n_members,), torch.inf, dtype=torch.float64)
-        self.parameters = torch.empty(0)
-        self.trace: list[Tensor] = []
-
-    def __call__(self, epoch: int, parameters: Tensor, train_loss: Tensor, held_out_loss: Tensor) -> Tensor:
-        """Record the epoch and return which members continue."""
-        if not self.trace:
-            self.parameters = parameters.clone()
-        train = train_loss.cpu()
-        self.trace.append(train.clone())
-        better = train < self.best
-        self.best[better], self.best_epoch[better] = train[better], epoch
-        self.held_out[better] = held_out_loss.cpu()[better]
-        self.parameters[better] = parameters[better]
-        return epoch - self.best_epoch < self.patience
+    def _by_setting(self, losses: Tensor) -> Tensor:
+        means = losses.cpu().double().reshape(self.n_settings, self.n_folds) @ self.fold_fractions
+        return torch.where(torch.isfinite(means), means, torch.inf)
