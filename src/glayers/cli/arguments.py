@@ -89,7 +89,7 @@ Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTION
 Test = Annotated[Path | None, file_argument("TEST", "Rows to score; not needed if CAL has both parts.")]
 Labels = Annotated[Path | None, typer.Option(metavar="FILE", readable=False, help="Labels (.npy) of .npy predictions.")]
 Part = Annotated[str | None, typer.Option(metavar="NAME", help="Only this part of a file: calibration or test.")]
-EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"{_EVENTS}.")]
+EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event to score: {_EVENTS}.")]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
 Quiet = Annotated[bool, flag("--quiet", "-q", text="No notes, no progress; errors are still shown.")]
 AsJson = Annotated[bool, flag("--json", text="Print JSON for programs; null is infinity.")]

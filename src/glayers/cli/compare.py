@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
 _DEMO_TITLE = "A small network on Fashion-MNIST (glayers demo)"
-_BEGINNING = 4_096  # bytes of a page, its title among them
 
 
 @verb(
@@ -77,7 +76,7 @@ def demo(
 
     It replaces the report of an earlier demo, and any other file only with --force.
     """
-    own = output.is_file() and f"<title>{_DEMO_TITLE}".encode() in output.read_bytes()[:_BEGINNING]
+    own = output.is_file() and f"<title>{_DEMO_TITLE}".encode() in output.read_bytes()[:4_096]
     target = arg.Output(output.resolve(), force or own)
     target.check()
     rows = load_fashion_mnist()

@@ -61,8 +61,9 @@ def plot(
 ) -> None:
     """Draw a figure of predictions, uncalibrated and calibrated side by side.
 
-    From a file with two parts, `plot` uses the test part. A file may hold confidence and correct in place of
-    predictions and labels.
+    From a file with two parts, `plot` uses the test part.
+
+    A file may hold confidence and correct in place of predictions and labels.
     """
     arg.known_name(kind, KINDS, "figure", "glayers plot --help")
     chosen = {"event": None if event == "top" else arg.event_of(event), "n_bins": bins}

@@ -37,7 +37,6 @@ def methods(as_json: AsJson = False) -> None:
 
 
 app = typer.Typer(
-    help="Make a classifier's probabilities true, and prove that they are.",
     epilog="glayers VERB --help shows examples; glayers demo needs no data of yours.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -53,14 +52,12 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_VERSION = typer.Option("--version", metavar=" ", callback=_version, is_eager=True, help="Print the version.")
+
+
 @app.callback()
-def options(
-    version: Annotated[  # its callback does everything
-        bool,
-        typer.Option("--version", metavar=" ", callback=_version, is_eager=True, help="Print the version."),
-    ] = False,
-) -> None:
-    """Make a classifier's probabilities true, and prove that they are."""
+def options(version: Annotated[bool, _VERSION] = False) -> None:
+    """Calibrate the probabilities of a trained classifier, and measure how good they are."""
 
 
 def main() -> None:
