@@ -22,7 +22,7 @@ from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block, Metric
-from glayers.metrics.redrawing import group_numbers, repeated_rows
+from glayers.metrics.redrawing import check_seed, group_numbers, repeated_rows
 from glayers.metrics.registry import class_ranges, evaluate
 from glayers.progress import progress_bar
 
@@ -71,8 +71,7 @@ class Bootstrap:
         number_between(self.level, "level", 0, 1)
         if self.method not in ("bca", "percentile"):
             raise BadPredictions(f"method must be 'bca' or 'percentile'; got {self.method!r}")
-        if self.random_state is not None:
-            whole_number(self.random_state, "random_state", least=0)
+        check_seed(self.random_state)
 
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
         """Evaluate metrics at the sample, with each block left out, and at each resample."""
@@ -146,9 +145,8 @@ class Resampling:
         n_rows = len(rows.weights)
         given = np.ones(n_rows) if rows.given_weights is None else rows.given_weights
         whole = bool((given == np.floor(given)).all())
-        if (
-            not whole
-        ):  # a common factor changes nothing, and squares of tiny weights would vanish; powers of 2 are exact
+        if not whole:
+            # A common factor changes nothing, and squares of tiny weights would vanish. Powers of 2 are exact.
             given = np.ldexp(given, -np.frexp(given.max())[1])
         self.groups = None if rows.groups is None else group_numbers(rows.groups, n_rows)
         if self.groups is not None and settings.stratify:
