@@ -145,6 +145,20 @@ def test_the_readme_says_how_many_methods_the_demo_compares() -> None:
     assert f"compares {words[len(DEFAULT_METHODS) - 5]} methods" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def test_the_architecture_names_every_module_and_no_other() -> None:
+    source, folder, named = ROOT / "src" / "glayers", "", set()
+    rooms = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Rooms")[2]
+    for line in rooms.partition("## Rules")[0].splitlines():
+        if line.startswith("### "):
+            room = re.match(r"### `(\w+/)`", line)
+            folder = room[1] if room else ""
+        elif line.startswith("|"):
+            named |= {folder + name for name in re.findall(r"`([\w/]+\.py)`", line.split("|")[1])}
+    modules = {file.relative_to(source).as_posix() for file in source.rglob("*.py")}
+    own = {name for name in modules if not name.endswith("__init__.py")}
+    assert own <= named <= modules
+
+
 def test_every_experiment_is_listed() -> None:
     listed = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
     assert [file.name for file in (ROOT / "experiments").glob("*.py") if f"`{file.name}`" not in listed] == []
