@@ -14,7 +14,7 @@ import glayers
 import glayers.calibrators
 
 ROOT = Path(glayers.__file__).parent
-LEAVES = {"errors", "arrays", "activations", "checks", "files", "progress"}
+LEAVES = {"errors", "arrays", "activations", "checks", "files", "progress", "text_tables"}
 # Each folder, and the folders it may import from besides itself and the leaves.
 MAY_IMPORT: dict[str, set[str]] = {
     "predictions": set(),

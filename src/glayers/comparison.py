@@ -14,9 +14,9 @@ from glayers.calibrators import CALIBRATORS, Calibrator
 from glayers.checks import whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.metrics import METRICS, PairedDifferences, Scorecard, paired_differences, scorecard
-from glayers.metrics.metric import markdown_line
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
+from glayers.text_tables import aligned_table, markdown_table
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -109,15 +109,10 @@ class Comparison:
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per method, and the remarks below it."""
-        heading, *lines = self._cells("method")
-        rule = "|---|" + "---:|" * (len(heading) - 1)
-        return "\n".join([markdown_line(heading), rule, *map(markdown_line, lines), "", *self.remarks()]).rstrip()
+        return "\n".join([markdown_table(self._cells("method")), "", *self.remarks()]).rstrip()
 
     def __str__(self) -> str:
-        lines = self._cells("")
-        first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
-        table = ["  ".join([line[0].ljust(first), *map(str.rjust, line[1:], others)]) for line in lines]
-        return "\n".join([*table, "", *self.remarks()]).rstrip()
+        return "\n".join([aligned_table(self._cells("")), "", *self.remarks()]).rstrip()
 
     def remarks(self) -> list[str]:
         """Return the warnings of each fit and the reason of each failure, one line each."""

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from glayers.errors import BadFile
 from glayers.fitting.folds import format_gain
+from glayers.text_tables import aligned_table, markdown_table
 
 _LOSSES = {"log": "log loss", "brier": "Brier score"}
 
@@ -123,15 +124,11 @@ class AutoSelection:
         return said + [f"Note on {family.name}: {family.note}." for family in self.families if family.note]
 
     def to_markdown(self) -> str:
-        """Return the selection as Markdown whose table is aligned, so that it also reads as plain text."""
-        table = self.table()
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        table.insert(1, ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
-        cells = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in table]
-        return "\n".join([self.summary, "", *(f"| {' | '.join(row)} |" for row in cells), "", *self.conclusions()])
+        """Return the selection as Markdown."""
+        return "\n".join([self.summary, "", markdown_table(self.table()), "", *self.conclusions()])
 
     def __str__(self) -> str:
-        return self.to_markdown()
+        return "\n".join([self.summary, "", aligned_table(self.table()), "", *self.conclusions()])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON has it."""

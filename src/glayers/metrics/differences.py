@@ -16,9 +16,10 @@ from glayers.arrays import Floats, to_floats
 from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval, Method
 from glayers.metrics.events import Event, Rows, Scored, top
-from glayers.metrics.metric import Metric, markdown_line
+from glayers.metrics.metric import Metric
 from glayers.metrics.registry import METRICS, chosen_metrics
 from glayers.metrics.scorecard import rows_to_score
+from glayers.text_tables import markdown_table
 
 __all__ = ["Difference", "PairedDifferences", "adjust", "paired_differences"]
 
@@ -114,16 +115,13 @@ class PairedDifferences:
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per difference; a star marks significant ones."""
         p_value = "p-value" if self.correction is None else f"p-value, {self.correction.replace('_', '-')}"
-        lines = [
-            f"| metric | method | against | difference | {100 * self.level:g} % interval | {p_value} |",
-            "|---|---|---|---:|---:|---:|",
-        ]
+        lines = [["metric", "method", "against", "difference", f"{100 * self.level:g} % interval", p_value]]
         for found in self.differences:
             value, low, high, error, _ = found.interval
             by = f"{value:.4g} ± {error:.2g}" + (" *" if found.significant else "")
             numbers = (by, f"{low:.4g} to {high:.4g}", f"{found.p_value:.2g}")
-            lines.append(markdown_line([found.metric, found.method, found.against, *numbers]))
-        return "\n".join(lines)
+            lines.append([found.metric, found.method, found.against, *numbers])
+        return markdown_table(lines, text_columns=3)
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())

@@ -14,7 +14,7 @@ import numpy as np
 from glayers.arrays import Floats, to_floats
 from glayers.checks import number_between
 from glayers.errors import BadPredictions
-from glayers.metrics.metric import markdown_line
+from glayers.text_tables import markdown_table
 
 __all__ = ["MethodRanks", "rank_methods"]
 
@@ -62,12 +62,11 @@ class MethodRanks:
     def to_markdown(self) -> str:
         """Return a Markdown table, best method first: its average rank, and its win rate against each other method."""
         names = list(self.average_ranks)
-        lines = [markdown_line(["method", "average rank", *(f"beats {name}" for name in names)])]
-        lines.append("|---|---:|" + "---:|" * len(names))
+        lines = [["method", "average rank", *(f"beats {name}" for name in names)]]
         for name in names:
             rates = ["" if other == name else f"{100 * self.win_rates[name][other]:.0f} %" for other in names]
-            lines.append(markdown_line([name, f"{self.average_ranks[name]:.2f}", *rates]))
-        return "\n".join(lines)
+            lines.append([name, f"{self.average_ranks[name]:.2f}", *rates])
+        return markdown_table(lines)
 
     def __str__(self) -> str:
         return self.statement()

@@ -6,7 +6,7 @@ block (`once`), so that every metric can be written as if it were alone.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -168,12 +168,3 @@ class PlaceSums:
         pointer = np.arange(0, self.place.size + 1, self.place.shape[1], dtype=np.int32)
         entries = (self.values.ravel(), self.place.astype(np.int32).ravel(), pointer)
         return csc_array(entries, shape=(self.n_places, len(self.place)))
-
-
-def markdown_line(cells: Iterable[str]) -> str:
-    r"""Return one line of a Markdown table, with the bars in the cells escaped.
-
-    >>> print(markdown_line(["a|b", "0.12"]))
-    | a\|b | 0.12 |
-    """
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from glayers.metrics.bootstrap import Bootstrap, Interval, Method
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, top
-from glayers.metrics.metric import markdown_line
 from glayers.metrics.registry import METRICS, chosen_metrics, evaluate_once
+from glayers.text_tables import aligned_table, markdown_table
 
 __all__ = ["Intervals", "Scorecard", "intervals", "scorecard"]
 
@@ -62,7 +62,7 @@ class Scorecard(Mapping[str, float]):
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per metric."""
-        return "\n".join(["| metric | value |", "|---|---:|", *map(markdown_line, self.printed().items())])
+        return markdown_table([("metric", "value"), *self.printed().items()])
 
     def __str__(self) -> str:
         printed = self.printed()
@@ -123,14 +123,12 @@ class Intervals(Mapping[str, Interval]):
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per metric; a star marks unreliable intervals."""
-        lines = [f"| metric | value | {100 * self.level:g} % interval | standard error |", "|---|---:|---:|---:|"]
-        return "\n".join([*lines, *map(markdown_line, self.printed()), "", _FOOTNOTE.replace("*", r"\*")])
+        heading = ("metric", "value", f"{100 * self.level:g} % interval", "standard error")
+        return "\n".join([markdown_table([heading, *self.printed()]), "", _FOOTNOTE.replace("*", r"\*")])
 
     def __str__(self) -> str:
         lines = [("", "", f"{100 * self.level:g} % interval", "std. error"), *self.printed()]
-        first, *widths = (max(map(len, column)) for column in zip(*lines, strict=True))
-        texts = ["  ".join([label.ljust(first), *map(str.rjust, cells, widths)]).rstrip() for label, *cells in lines]
-        return "\n".join([*texts, _FOOTNOTE])
+        return f"{aligned_table(lines)}\n{_FOOTNOTE}"
 
 
 def scorecard(
