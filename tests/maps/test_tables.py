@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers.activations import softmax
+from glayers.errors import BadFile
 from glayers.maps import Chain, Step
+from glayers.maps.layouts import chain_of
 from glayers.maps.order import General, Invariant, Learning, SharedCurve
+from glayers.maps.shared import Shared
 from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest
 from tests.strategies import Numbers
 
@@ -166,6 +169,33 @@ def test_the_slope_of_the_shared_curve_changes_at_its_knots() -> None:
     # A gap across a knot has one part on each side of it, each times its own slope.
     expected = [1.25 * (z[0, 0] + 1) + 2 * (-1 - z[0, 1]), 2 * (z[0, 1] + 4) + 0.5 * (-4 - z[0, 2]), 0.5 * np.log(99)]
     np.testing.assert_allclose(-np.diff(step(z)[0]), expected, rtol=1e-9)
+
+
+def test_the_shared_correction_by_hand() -> None:
+    rng = np.random.default_rng(4)
+    weight, centre, spread = rng.normal(size=(6, 5)) / 5, rng.normal(size=4), rng.uniform(1, 2, 4)
+    z = rng.normal(size=(3, 7)) * 3
+    step = Shared(weight, centre, spread, np.asarray(4.0))
+    for row, out in zip(np.log(softmax(z)), step(z), strict=True):
+        highest = np.sort(row)[::-1]
+        raw = np.array([*highest[:3], -(np.exp(row) * row).sum()])
+        context = np.array([1.0, *np.clip((raw - centre) / spread, -4, 4)])
+        moved = []
+        for own in row:
+            l = max(own, highest[3])  # noqa: E741  # classes below the four highest get the correction of the fourth
+            miss = max(np.log(1 - np.exp(l)), -15) / 5
+            shapes = [l, np.exp(l), np.exp(l / 2), miss, np.tanh(l + 2.3), np.tanh((l + 5) / 2)]
+            moved.append(own + context @ weight.T @ shapes)
+        np.testing.assert_allclose(out, np.log(softmax(np.array(moved))), rtol=1e-10, atol=1e-12)
+    members = step(np.stack([z, -z]))
+    np.testing.assert_array_equal(members, np.stack([step(z), step(-z)]))
+
+
+def test_a_table_of_the_top_class_stays_off_0_and_1() -> None:
+    for value in (0.0, 1.0):
+        assert 0 < float(TopClass.of(Table(np.zeros(1), np.array([value]))).values[0]) < 1
+        with pytest.raises(BadFile, match=r"must hold finite numbers from 1e-06 to 0\.999999"):
+            chain_of(["TopClass"], {"0.knots": np.zeros(1), "0.values": np.array([value])}, CLASSES)
 
 
 @pytest.mark.parametrize("name", ["invariant", "curve"])
