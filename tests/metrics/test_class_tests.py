@@ -34,22 +34,22 @@ def test_it_agrees_with_the_test_of_any_metric() -> None:
 
 def test_small_errors_of_many_classes_are_seen_together_where_none_is_seen_alone() -> None:
     p, y = sample(2, 3_000, 60, sharpness=1.25)
-    assert metrics.ks_test_per_class(p, y, n_resamples=199).rejected == ()
-    assert metrics.classwise_ks_test(p, y, n_resamples=199).p_value == 1 / 200
-    assert metrics.classwise_ks_test(p, y, groups=np.arange(3000) // 2, n_resamples=199).p_value == 1 / 200
+    assert metrics.ks_test_per_class(p, y, n_resamples=99).rejected == ()
+    assert metrics.classwise_ks_test(p, y, n_resamples=99).p_value == 1 / 100
+    assert metrics.classwise_ks_test(p, y, groups=np.arange(3000) // 2, n_resamples=99).p_value == 1 / 100
     calibrated = sample(3, 3_000, 60)
-    assert metrics.classwise_ks_test(*calibrated, n_resamples=199).p_value > 0.05
+    assert metrics.classwise_ks_test(*calibrated, n_resamples=99).p_value > 0.05
 
 
 def test_groups_keep_the_level_where_rows_are_copies() -> None:
     rejected = {"without": 0, "with": 0}
-    for seed in range(100):
+    for seed in range(60):
         p, y = sample(seed, 60, 3)
         rows = np.repeat(np.arange(60), 5)
         rejected["without"] += metrics.classwise_ks_test(p[rows], y[rows], n_resamples=39).rejected
         rejected["with"] += metrics.classwise_ks_test(p[rows], y[rows], groups=rows, n_resamples=39).rejected
-    assert rejected["without"] > 40
-    assert rejected["with"] <= 12  # 5 expected, deviation 2.2
+    assert rejected["without"] > 24
+    assert rejected["with"] <= 8  # 3 expected, deviation 1.7
 
 
 def test_groups_keep_the_level_where_many_classes_have_few_hits() -> None:
@@ -158,14 +158,14 @@ def test_errors_that_are_equal_on_paper_count_as_equal() -> None:
 
 def test_groups_keep_the_chance_that_any_class_is_named() -> None:
     named = {"without": 0, "with": 0}
-    for seed in range(60):
+    for seed in range(40):
         p, y = sample(seed, 60, 5)
         rows = np.repeat(np.arange(60), 5)
         how: dict[str, Any] = {"method": "resampling", "n_resamples": 39}
         named["without"] += bool(metrics.ks_test_per_class(p[rows], y[rows], **how).rejected)
         named["with"] += bool(metrics.ks_test_per_class(p[rows], y[rows], groups=rows, **how).rejected)
-    assert named["without"] > 30
-    assert named["with"] <= 8  # 3 expected, deviation 1.7
+    assert named["without"] > 20
+    assert named["with"] <= 6  # 2 expected, deviation 1.4
 
 
 @pytest.mark.parametrize(
