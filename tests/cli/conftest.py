@@ -1,5 +1,6 @@
 """A folder with small files, named as in the help and the guides."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from glayers import Predictions, TemperatureScaling
+from glayers.comparison import Comparison
 from glayers.predictions.contents import Contents
 from glayers.predictions.formats import to_bytes
 from glayers.report.html import write_report
@@ -24,10 +26,11 @@ def overconfident(rows: int, seed: int) -> tuple[Numbers, Numbers]:
 
 @pytest.fixture
 def quick_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports from few resamples, for tests that do not look at their numbers."""
+    """Reports from few resamples and rows, for tests that do not look at their numbers."""
 
-    def quick(*comparison: Any, **settings: Any) -> None:
-        write_report(*comparison, **{**settings, "n_resamples": 20})
+    def quick(found: Comparison, path: Path, **settings: Any) -> None:
+        few = replace(found, test=found.test.take(np.arange(min(300, len(found.test)))))
+        write_report(few, path, **{**settings, "n_resamples": 20})
 
     monkeypatch.setattr("glayers.report.html.write_report", quick)
 

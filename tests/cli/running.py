@@ -24,9 +24,10 @@ def run_program(*words: object, stdout: int | IO[Any] = subprocess.PIPE) -> subp
 
 
 FORKING = """
-import json, os, sys
+import gc, json, os, sys
 import glayers.calibrators
 from glayers.cli import main
+gc.freeze()  # or every child would visit all objects when it ends
 reader, closed = os.pipe()
 os.close(reader)
 outputs = {"full disk": os.open("/dev/full", os.O_WRONLY), "closed pipe": closed}
