@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glayers.activations import softmax
+from glayers.activations import log_softmax
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.fitting.newton import newton
 from glayers.fitting.penalty_path import counted_rows
@@ -127,13 +127,21 @@ def fit_shared(rows: SharedRows, weights: Floats, penalty: Floats, start: Floats
         rows = rows._replace(features=rows.features[..., free])
     penalty = penalty[free] / counted_rows(weights)
     ridge = np.diag(penalty + 1e-12)
-    own = rows.features[np.arange(len(rows.labels)), rows.labels]
+    label = np.arange(len(rows.labels)), rows.labels
+    own = rows.features[label]
+    latest: dict[bytes, Floats] = {}  # the value and the derivatives at a point need the same probabilities
+
+    def log_probabilities(theta: Floats) -> Floats:
+        if theta.tobytes() not in latest:
+            latest.clear()
+            latest[theta.tobytes()] = log_softmax(rows.logits + rows.features @ theta)
+        return latest[theta.tobytes()]
 
     def value(theta: Floats) -> float:
-        return float((fractions * shared_losses(rows, theta)).sum() + (penalty * theta**2).sum() / 2)
+        return float(-(fractions * log_probabilities(theta)[label]).sum() + (penalty * theta**2).sum() / 2)
 
     def derivatives(theta: Floats) -> tuple[Floats, Floats]:
-        p = softmax(rows.logits + rows.features @ theta)
+        p = np.exp(log_probabilities(theta))
         mean = np.einsum("ns,nsd->nd", p, rows.features)
         gradient = ((mean - own) * fractions[:, None]).sum(axis=0) + penalty * theta
         return gradient, _curvature(rows.features, p, mean, fractions) + ridge
