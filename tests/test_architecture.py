@@ -31,9 +31,16 @@ ABOVE_ALL = {"cli"}  # may know everybody; nobody knows it
 
 @functools.cache
 def imports_of(source: str) -> set[str]:
-    """What code imports of glayers: the first word after it, such as metrics; "*" for the package as a whole."""
+    """What code imports of glayers: the first word after it, such as metrics; "*" for the package as a whole.
+
+    Imports under TYPE_CHECKING do not run, and do not count.
+    """
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    tree.body = [
+        node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level > 0:
             found.add("glayers.a relative import")
         elif isinstance(node, ast.ImportFrom) and node.module == "glayers":
@@ -56,6 +63,8 @@ def imports_of(source: str) -> set[str]:
         ("def f():\n    import glayers", {"*"}),
         ("from ..metrics import ks", {"a relative import"}),
         ("from . import ks", {"a relative import"}),
+        ("if TYPE_CHECKING:\n    from glayers.cli import app", set()),
+        ("if TYPE_CHECKING or True:\n    from glayers.cli import app", {"cli"}),
         ("from glayers_extra import metrics\nimport numpy.linalg", set()),
     ],
 )

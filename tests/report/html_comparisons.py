@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable
 from functools import cache
-from typing import NamedTuple
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glayers import Predictions, compare
 from glayers.comparison import Comparison
-from glayers.report.html.page import report_html
+from glayers.report.html import write_report
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)>",
@@ -43,11 +45,19 @@ def overconfident() -> Compared:
     return Compared(calibration, test, compare(calibration, test, ["temperature", "vector"]))
 
 
+def page_of(found: Comparison, **settings: Any) -> str:
+    """The text of the page that `write_report` writes."""
+    with TemporaryDirectory() as folder:
+        target = Path(folder) / "report.html"
+        write_report(found, target, **settings)
+        return target.read_text(encoding="utf-8")
+
+
 @cache
 def overconfident_page() -> str:
     """The page of that comparison."""
     given = overconfident()
-    return report_html(given.found, calibration=given.calibration, n_resamples=100)
+    return page_of(given.found, calibration=given.calibration, n_resamples=100)
 
 
 @cache

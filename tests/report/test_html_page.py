@@ -11,8 +11,8 @@ import pytest
 
 from glayers import BadFile, Predictions, VectorScaling, compare
 from glayers.report.html import write_report
-from glayers.report.html.page import report_html, script_json
-from tests.report.html_comparisons import HOSTILE, overconfident, overconfident_page, sampled_rows, small
+from glayers.report.html.page import script_json
+from tests.report.html_comparisons import HOSTILE, overconfident, overconfident_page, page_of, sampled_rows, small
 
 
 class Elements(HTMLParser):
@@ -138,7 +138,7 @@ def test_curves_on_the_page_are_those_of_the_test_rows(elements: Elements) -> No
 def test_a_page_of_a_thousand_classes_is_small_and_says_what_it_leaves_out() -> None:
     calibration, test = sampled_rows(400, 1, classes=1_000), sampled_rows(300, 2, classes=1_000)
     found = compare(calibration, test, ["temperature"])
-    page = report_html(found, calibration=calibration, n_resamples=50)
+    page = page_of(found, calibration=calibration, n_resamples=50)
     assert len(page.encode()) < 2_000_000
     assert "50 of 1,000 classes" in page
     drawn = [event for event in data_of(Elements(page))["events"] if event["group"] == "By class"]
@@ -152,7 +152,7 @@ def test_large_counts_are_exact() -> None:
 def test_a_comparison_in_which_nothing_could_be_fitted_still_has_a_page() -> None:
     one_group = Predictions(sampled_rows(200, 1).logits, sampled_rows(200, 1).labels, groups=np.zeros(200, dtype=int))
     found = compare(one_group, sampled_rows(300, 2), ["vector"])
-    text = Elements(report_html(found, n_resamples=50)).text
+    text = Elements(page_of(found, n_resamples=50)).text
     assert "could not be fitted" in text
     assert "groups must hold at least 2" in text
     assert "Overconfident: mean confidence" in text
@@ -174,7 +174,7 @@ def test_weights_groups_and_names_that_are_no_characters_are_taken(tmp_path: Pat
 def test_a_class_name_turns_no_text_around() -> None:
     names = ("a", "\u202eb", "\u2067\u05d0", "d")
     found = compare(sampled_rows(200, 1, names=names), sampled_rows(200, 2, names=names), ["temperature"])
-    page = report_html(found, n_resamples=50)
+    page = page_of(found, n_resamples=50)
     assert "\\u202eb" in Elements(page).text
     assert "\u202e" not in page
     labels = [event["label"] for event in data_of(Elements(page))["events"]]
@@ -186,7 +186,7 @@ def test_a_model_with_one_logit_has_a_page() -> None:
     z = 2 * rng.normal(size=(600, 1))
     labels = (rng.random(600) < 1 / (1 + np.exp(-z[:, 0]))).astype(int)
     calibration, test = Predictions(2 * z[:300], labels[:300]), Predictions(2 * z[300:], labels[300:])
-    page = report_html(compare(calibration, test, {"mine": VectorScaling()}), n_resamples=50)
+    page = page_of(compare(calibration, test, {"mine": VectorScaling()}), n_resamples=50)
     assert "300 test rows, 2 classes" in page
 
 

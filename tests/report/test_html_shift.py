@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from glayers import Predictions
 from glayers.metrics.events import check_rows
-from glayers.report.html.data_checks import class_counts, rows_in_both, shifts, two_frequencies, two_means
+from glayers.report.html.measuring import class_counts, rows_in_both, shifts, two_frequencies, two_means
 from tests.report.html_comparisons import sampled_rows
 
 NAMES = ["a", "b", "c", "d"]

@@ -7,12 +7,10 @@ import pytest
 from glayers import Predictions, compare, metrics
 from glayers.comparison import Comparison
 from glayers.metrics import METRICS
-from glayers.report.html.data_checks import data_checks
-from glayers.report.html.measuring import SHOWN_METRICS, Measurements, measure
-from glayers.report.html.page import report_html, versions
-from glayers.report.html.summary import Summary, summarise
-from glayers.report.html.tables import DIFFERENCE_METRICS, difference_tables, method_lines
-from tests.report.html_comparisons import Compared, overconfident, overconfident_page, sampled_rows
+from glayers.report.html.measuring import SHOWN_METRICS, Measurements, data_checks, measure
+from glayers.report.html.page import versions
+from glayers.report.html.tables import Summary, difference_tables, method_lines, summarise
+from tests.report.html_comparisons import Compared, overconfident, overconfident_page, page_of, sampled_rows
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +24,11 @@ def measured(given: Compared) -> Measurements:
 
 
 def summary_of(found: Comparison) -> Summary:
-    return summarise(found, measure(found, 50, 0), found.differences(n_resamples=50))
+    return summarise(measure(found, 50, 0))
 
 
 def test_an_overconfident_model_and_its_correction_are_described(given: Compared, measured: Measurements) -> None:
-    summary = summarise(given.found, measured, given.found.differences(n_resamples=200))
+    summary = summarise(measured)
     before, after = (
         f"mean confidence {100 * card['confidence']:.2f} %, accuracy {100 * card['accuracy']:.2f} %"
         for card in (given.found.scorecards[name] for name in ("uncalibrated", summary.method))
@@ -73,7 +71,7 @@ def test_a_calibrator_that_does_not_help_is_reported() -> None:
 
 def test_auto_is_the_method_described_and_its_selection_is_on_the_page() -> None:
     found = compare(sampled_rows(300, 1), sampled_rows(400, 2), ["auto", "temperature"])
-    page = report_html(found, n_resamples=50)
+    page = page_of(found, n_resamples=50)
     assert "This summary describes auto, " in page
     selection = found.calibrators["auto"].selection_
     heading, *lines = selection.table(seconds=False)
@@ -113,9 +111,8 @@ def test_an_interval_without_its_value_is_not_shown(measured: Measurements) -> N
     assert [cell.below.startswith("no interval") for cell in cells].count(True) == 1
 
 
-def test_differences_are_marked_by_what_they_are_worth(given: Compared, measured: Measurements) -> None:
-    differences = given.found.differences(DIFFERENCE_METRICS, n_resamples=200)
-    tables = difference_tables(measured, differences)
+def test_differences_are_marked_by_what_they_are_worth(measured: Measurements) -> None:
+    tables = difference_tables(measured)
     assert list(tables) == ["uncalibrated", "temperature"]
     words = {name: [cell.word for cell in cells] for name, cells in tables["uncalibrated"]}
     # Temperature scaling corrects three errors and keeps every ranking.
@@ -161,7 +158,7 @@ def test_missing_and_rare_classes_are_named() -> None:
     assert missing.found == "no calibration row has the label dog"
     assert few.found == "fewer than 20 calibration rows have the label hen: estimates for it are imprecise"
     assert missing.status == few.status == "attention"
-    page = report_html(found, n_resamples=50)
+    page = page_of(found, n_resamples=50)
     assert "Warnings from <bdi>temperature</bdi>:" in page
     assert found.notes["temperature"][0] in page
 

@@ -14,7 +14,7 @@ _COMPARED = ("confidence", "accuracy", "nll", "brier", "ks", "ece")
 
 def score_table(cards: Mapping[str, Scorecard]) -> Table:
     """Return a table with one line per metric and one column per set of predictions."""
-    table = _plain_table("", *cards)
+    table = _plain_table(*cards)
     for lines in zip(*(card.printed().items() for card in cards.values()), strict=True):
         metric = " / ".join(dict.fromkeys(name for name, _ in lines))  # "top 3 / top 5" if numbers of classes differ
         table.add_row(metric, *(value for _, value in lines))
@@ -23,7 +23,7 @@ def score_table(cards: Mapping[str, Scorecard]) -> Table:
 
 def interval_table(found: Intervals, name: str) -> Table:
     """Return a table with one line per metric: value and interval; a star marks unreliable intervals."""
-    table = _plain_table("", name, f"{100 * found.level:g} % interval")
+    table = _plain_table(name, f"{100 * found.level:g} % interval")
     for label, value, ends, _ in found.printed():
         table.add_row(label, value, ends)
     table.caption = "* unreliable: the MCE always, others where the bootstrap is biased"
@@ -33,7 +33,7 @@ def interval_table(found: Intervals, name: str) -> Table:
 
 def comparison_table(cards: Mapping[str, Scorecard], seconds: Mapping[str, float]) -> Table:
     """Return a table with one line per method; the best number of each column is highlighted."""
-    table = _plain_table("", *(METRICS[name].short_label for name in _COMPARED), "seconds")
+    table = _plain_table(*(METRICS[name].short_label for name in _COMPARED), "seconds")
     ends = {"higher": max, "lower": min}
     best = {
         name: ends[better](card[name] for card in cards.values())
@@ -76,9 +76,8 @@ def ks_test_sentence(test: CalibrationTest) -> str:
     return f"KS {value} is {found} ({p_text(test.p_value)}; a calibrated model stays below {bound})"
 
 
-def _plain_table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first)
-    for heading in others:
+def _plain_table(*headings: str) -> Table:
+    table = Table("", box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
         table.add_column(Text(heading), justify="right")
     return table

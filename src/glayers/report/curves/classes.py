@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, row_blocks, to_floats
+from glayers.arrays import Array, Floats, Ints, row_blocks, to_floats
 from glayers.checks import refuse_outside_unit_interval, two_dimensional, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics import ks_per_class
@@ -13,7 +13,7 @@ from glayers.predictions import Confidences, Predictions
 
 __all__ = ["CalibrationMap", "ClassGaps", "ClassMatrix", "calibration_map", "class_gaps", "class_matrix"]
 
-_SPREAD = (0.1, 0.5, 0.9)  # quantiles that cover most rows, without outliers
+_SPREAD = (0.5, 0.1, 0.9)  # the median, and quantiles that cover most rows, without outliers
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,11 @@ class ClassMatrix:
     predicted: Floats
     gap: Floats
     deviation: Floats
+
+    def part(self, classes: Ints) -> "ClassMatrix":
+        """Return the matrix of some classes."""
+        square = np.ix_(classes, classes)
+        return ClassMatrix(self.predicted[classes], self.gap[square], self.deviation[square])
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,14 +161,9 @@ def calibration_map(
     refuse_outside_unit_interval(x, "before")
     refuse_outside_unit_interval(y, "after")
     place = np.minimum((x * n_bins).astype(np.int64), n_bins - 1)
-    order = np.argsort(place, kind="stable")
-    cuts = np.flatnonzero(np.diff(place[order])) + 1
-    entries = [
-        (np.median(xs), *np.quantile(ys, _SPREAD), len(xs))
-        for xs, ys in zip(np.split(x[order], cuts), np.split(y[order], cuts), strict=True)
-    ]
-    middle_before, low, middle, high, count = np.array(entries, dtype=np.float64).T
-    return CalibrationMap(middle_before, middle, low, high, count)
+    bins = [place == each for each in np.unique(place)]
+    entries = [(np.median(x[inside]), *np.quantile(y[inside], _SPREAD), inside.sum()) for inside in bins]
+    return CalibrationMap(*np.array(entries, dtype=np.float64).T)
 
 
 def class_probabilities(given: object, name: str) -> Array:

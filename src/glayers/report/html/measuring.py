@@ -1,99 +1,96 @@
-"""A comparison -> what every method shows on the test rows: intervals, a test, curves of every event, classes.
+"""A comparison -> what every method shows on the test rows, and findings about the data the page depends on.
 
 Methods are measured one by one, so that 25,000 rows of 1,000 classes are in memory at most twice.
+
+Checks of the data without findings are listed too, so that readers know what was checked. A calibrator is valid for
+rows like those it was fitted on, so both sets are compared in class frequencies, mean confidence and accuracy.
 """
 
+import math
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from glayers import metrics
-from glayers.arrays import Array, Ints
-from glayers.calibrators import Calibrator
+from glayers.arrays import Array, Floats, Ints
+from glayers.metrics import METRICS
 from glayers.metrics.events import Rows, Scored, check_rows
 from glayers.predictions import Predictions
-from glayers.report import curves, shortened
+from glayers.report import curves, p_text, shortened
+
+if TYPE_CHECKING:
+    from glayers.comparison import Comparison
 
 SHOWN_METRICS = ("accuracy", "confidence", "ks", "nll", "brier", "ece", "smooth_ece")
+DIFFERENCE_METRICS = ("nll", "brier", "ks", "accuracy")
 LEVEL = 0.95
-_BY_CLASS = "By class"
+MENU = {"rank": "By rank", "within top": "Within the top", "class": "By class"}  # by kind of event
+FEW = 20  # rows of a class: its frequency then has a relative standard error of a fifth or more
 _RANKS, _WITHIN = 5, (2, 3, 5)
 _CLASSES, _FEWEST_CLASSES = 50, 5
 _CURVES = 320  # of all methods together: at 6 kB each, 2 MB
 _BAND_DRAWS = 200  # enough to know the edge of a band to a tenth of its width
+_NAMED = 5  # classes in a sentence
+_SHIFT = "Shift between calibration and test rows"
+_LEAST_EXPECTED = 5.0  # rows per cell: the chi-squared approximation needs as many
 # Unicode marks for right-to-left writing: they would also turn the text around a class name.
 _TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-class Compared(Protocol):
-    """Methods by name, the uncalibrated first in `scorecards`: `glayers.compare` returns one."""
-
-    @property
-    def test(self) -> Predictions:
-        """The rows all methods were scored on."""
-
-    @property
-    def calibrators(self) -> Mapping[str, Calibrator]:
-        """The fitted calibrators."""
-
-    @property
-    def scorecards(self) -> Mapping[str, metrics.Scorecard]:
-        """The scorecards, including that of the uncalibrated."""
-
-    @property
-    def notes(self) -> Mapping[str, Sequence[str]]:
-        """The warnings of each fit."""
-
-    @property
-    def failed(self) -> Mapping[str, str]:
-        """Why a method could not be fitted."""
-
-    def logits(self, method: str) -> Array:
-        """The calibrated logits of the test rows."""
-
-    def differences(
-        self, metrics: Sequence[str], *, n_resamples: int = 1000, random_state: int = 0
-    ) -> metrics.PairedDifferences:
-        """The differences between every two methods on the same rows."""
-
-
-class Choice(NamedTuple):
-    """An event that readers can choose, and its place in the menu; `event.name` is its key in the page's data."""
-
-    event: metrics.Event
-    group: str
-    label: str
-
-
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One method on the test rows; `events` holds its curves and `maps` its maps, by the name of the event."""
+    """One method on the test rows; `test` is the KS test of the top class, `events` and `maps` are by name of event."""
 
     name: str
     card: metrics.Scorecard
     intervals: metrics.Intervals
+    test: metrics.CalibrationTest
     gaps: curves.ClassGaps
     matrix: curves.ClassMatrix
     events: dict[str, dict[str, Any]]
     maps: dict[str, curves.CalibrationMap]
 
-    @property
-    def test(self) -> metrics.CalibrationTest:
-        """The KS test of the top class."""
-        found: metrics.CalibrationTest = self.events[metrics.top.name]["ks"].test
-        return found
+
+class Check(NamedTuple):
+    """What was checked, what was found, whether it needs attention, and the p-value of a test."""
+
+    subject: str
+    found: str
+    status: Literal["attention", "fine", "not tested"]
+    p_value: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """All methods, the uncalibrated first; the events with curves; and the classes among these."""
+    """Everything the page shows.
 
+    Attributes
+    ----------
+    methods
+        What was measured of each method, the uncalibrated first.
+    differences
+        Between every two methods; None if no method could be fitted.
+    events
+        Events with curves, and their labels in the menu.
+    classes
+        The classes among these events.
+    names, calibration_counts
+        Of all classes: the name, and the number of calibration rows if it is known.
+    checks
+        Findings about the data.
+    """
+
+    compared: "Comparison"
     methods: dict[str, Measured]
-    choices: list[Choice]
+    differences: metrics.PairedDifferences | None
+    events: dict[metrics.Event, str]
     classes: Ints
+    names: list[str]
+    calibration_counts: Ints | None
+    checks: list[Check]
 
     @property
     def before(self) -> Measured:
@@ -101,45 +98,36 @@ class Measurements:
         return next(iter(self.methods.values()))
 
 
-def measure(compared: Compared, n_resamples: int, random_state: int) -> Measurements:
-    """Measure every method of a comparison."""
-    test, n_methods = compared.test, len(compared.scorecards)
-    before = test.probabilities()
-    choices = _rank_choices(test.n_classes)
-    classes = _classes_to_show(curves.class_gaps(test), _CURVES // n_methods - len(choices))
-    names = class_names(compared)
-    choices += [Choice(metrics.label(c), _BY_CLASS, shortened(names[c])) for c in classes.tolist()]
+def measure(
+    compared: "Comparison", n_resamples: int, random_state: int, calibration: Predictions | None = None
+) -> Measurements:
+    """Measure every method of a comparison, and check the data."""
+    rows, names, n_methods = compared.test, class_names(compared.test), len(compared.scorecards)
+    draws: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
+    before = rows.probabilities()
+    ranks = [metrics.rank(r) for r in range(1, min(_RANKS, len(names)) + 1)]
+    ranks += [metrics.within_top(r) for r in _WITHIN if r < len(names)]
+    classes = _classes_to_show(curves.class_gaps(rows), _CURVES // n_methods - len(ranks))
+    labels = {event: event.name for event in ranks} | {metrics.label(c): shortened(names[c]) for c in classes.tolist()}
     methods: dict[str, Measured] = {}
     for name, card in compared.scorecards.items():
-        after = test.with_logits(compared.logits(name))
-        rows = check_rows(after)
-        found = metrics.intervals(
-            after,
-            metrics=SHOWN_METRICS,
-            n_resamples=n_resamples,
-            level=LEVEL,
-            random_state=random_state,
-            progress=False,
-        )
-        events = {choice.event.name: _curves(choice, rows, random_state) for choice in choices}
-        maps = _maps(before, rows.probabilities, classes) if methods else {}
-        methods[name] = Measured(name, card, found, curves.class_gaps(rows), curves.class_matrix(rows), events, maps)
-    return Measurements(methods, choices, classes)
+        predictions = rows.with_logits(compared.logits(name))
+        after = check_rows(predictions)
+        found = metrics.intervals(predictions, metrics=SHOWN_METRICS, level=LEVEL, progress=False, **draws)
+        events = {event.name: _curves(event, after, random_state) for event in labels}
+        maps = _maps(before, after.probabilities, classes) if methods else {}
+        test, gaps, matrix = events[metrics.top.name]["ks"].test, curves.class_gaps(after), curves.class_matrix(after)
+        methods[name] = Measured(name, card, found, test, gaps, matrix, events, maps)
+    differences = compared.differences(DIFFERENCE_METRICS, **draws) if n_methods > 1 else None
+    counts, checks = calibration_counts(compared, calibration), data_checks(compared, calibration)
+    return Measurements(compared, methods, differences, labels, classes, names, counts, checks)
 
 
-def class_names(compared: Compared) -> list[str]:
+def class_names(test: Predictions) -> list[str]:
     """Return the name of each class, with marks for right-to-left writing escaped, or its number."""
-    names = compared.test.class_names
-    if names is None:
-        return [f"class {c}" for c in range(compared.test.n_classes)]
-    return [_TURNING.sub(lambda found: found[0].encode("unicode_escape").decode(), name) for name in names]
-
-
-def _rank_choices(n_classes: int) -> list[Choice]:
-    ranks = [metrics.rank(r) for r in range(1, min(_RANKS, n_classes) + 1)]
-    within = [metrics.within_top(r) for r in _WITHIN if r < n_classes]
-    groups = (("By rank", ranks), ("Within the top", within))
-    return [Choice(event, group, event.name) for group, events in groups for event in events]
+    if test.class_names is None:
+        return [f"class {c}" for c in range(test.n_classes)]
+    return [_TURNING.sub(lambda found: found[0].encode("unicode_escape").decode(), name) for name in test.class_names]
 
 
 def _classes_to_show(gaps: curves.ClassGaps, room: int) -> Ints:
@@ -157,34 +145,165 @@ def _classes_to_show(gaps: curves.ClassGaps, room: int) -> Ints:
     return np.sort(np.concatenate([frequent, others]))
 
 
-def _curves(choice: Choice, rows: Rows, random_state: int) -> dict[str, Any]:
-    event = choice.event.of(rows)
-    points = 201 if choice.event == metrics.top else 101
+def _curves(event: metrics.Event, rows: Rows, random_state: int) -> dict[str, Any]:
+    """Return the KS curves and, for the top class, all reliability diagrams; only quick ones for many other events."""
+    scored, is_top = event.of(rows), event == metrics.top
+    draws: dict[str, Any] = {"level": LEVEL, "random_state": random_state}
+    bins = partial(curves.reliability, scored, n_resamples=_BAND_DRAWS, **draws)
+    diagrams: dict[str, Any] = {"equal_width": bins()}
+    if event.kind != "class":
+        diagrams["equal_mass"] = bins(binning="equal_mass")
+    if is_top:
+        diagrams["smooth"] = curves.smooth_reliability(scored, level=LEVEL)
+        diagrams["corp"] = curves.corp_reliability(scored, **draws)
     return {
-        "predicted": float(event.weights @ event.scores),
-        "observed": float(event.weights @ event.hits),
-        "ks": curves.ks_curves(event, points=points, level=LEVEL, random_state=random_state),
-        "reliability": _diagrams(choice, event, random_state),
+        "predicted": float(scored.weights @ scored.scores),
+        "observed": float(scored.weights @ scored.hits),
+        "ks": curves.ks_curves(scored, points=201 if is_top else 101, **draws),
+        "reliability": diagrams,
     }
-
-
-def _diagrams(choice: Choice, event: Scored, random_state: int) -> dict[str, Any]:
-    """Return every kind of reliability diagram for the top class, and the quick ones for the many other events."""
-
-    def bins(binning: Any) -> Any:
-        return curves.reliability(
-            event, binning=binning, level=LEVEL, n_resamples=_BAND_DRAWS, random_state=random_state
-        )
-
-    found = {"equal_width": bins("equal_width")}
-    if choice.group != _BY_CLASS:
-        found["equal_mass"] = bins("equal_mass")
-    if choice.event == metrics.top:
-        found["smooth"] = curves.smooth_reliability(event, points=101, level=LEVEL)
-        found["corp"] = curves.corp_reliability(event, level=LEVEL, random_state=random_state)
-    return found
 
 
 def _maps(before: Array, after: Array, classes: Ints) -> dict[str, curves.CalibrationMap]:
     maps = {metrics.label(c).name: curves.calibration_map(before, after, c) for c in classes.tolist()}
     return {metrics.top.name: curves.calibration_map(before, after)} | maps
+
+
+def data_checks(compared: "Comparison", calibration: Predictions | None) -> list[Check]:
+    """Look for missing and rare classes, rows in both sets, shift between the sets, groups and weights."""
+    test, names = compared.test, class_names(compared.test)
+    counts = calibration_counts(compared, calibration)
+    checks = [] if counts is None else _class_checks("calibration", counts, names)
+    checks += _class_checks("test", test.label_counts(), names)
+    if calibration is None:
+        found = "not tested, because the report was written without the calibration rows"
+        checks.append(Check(_SHIFT, found, "not tested"))
+    else:
+        same = rows_in_both(calibration, test)
+        found = f"{same:,} of {len(test):,} test rows are also calibration rows: scores on them are too optimistic"
+        found = found if same else "no test row is a calibration row"
+        checks += [
+            Check("Rows in both sets", found, "attention" if same else "fine"),
+            *shifts(calibration, test, names),
+        ]
+    if test.groups is not None:
+        found = (
+            f"test rows come in {len(np.unique(test.groups)):,} groups; intervals and KS tests account for groups, but "
+            f"the bands of the reliability diagrams treat rows as independent and are too narrow"
+        )
+        checks.append(Check("Groups", found, "attention"))
+    if test.weights is not None:
+        checks.append(Check("Weights", "rows are weighted, and so are all numbers of this report", "fine"))
+    return sorted(checks, key=lambda check: check.status == "fine")
+
+
+def calibration_counts(compared: "Comparison", calibration: Predictions | None) -> Ints | None:
+    """Return how many calibration rows each class has: from the rows or, without them, from a fit's diagnostics."""
+    if calibration is not None:
+        return calibration.label_counts()
+    fitted = list(compared.calibrators.values())
+    return np.array(fitted[0].diagnostics_.labels_per_class) if fitted else None
+
+
+def shifts(calibration: Predictions, test: Predictions, names: list[str]) -> list[Check]:
+    """Compare two sets of rows in mean confidence, accuracy and class frequencies, with Holm's correction.
+
+    Rows of a group count as one unit. Pearson's test of the frequencies needs independent rows, so groups exclude it.
+    """
+    parts = [check_rows(rows) for rows in (calibration, test)]
+    asked = []
+    for subject, values in (("mean confidence", "scores"), ("accuracy", "hits")):
+        means = [mean_and_variance(rows.top, getattr(rows.top, values)) for rows in parts]
+        first, second = (METRICS["accuracy"].format(mean) for mean, _ in means)
+        asked.append((subject, f"{first} on calibration rows, {second} on test rows", two_means(*means)))
+    if calibration.groups is None and test.groups is None:
+        counts = np.array([class_counts(rows) for rows in parts])
+        asked.append(("class frequencies", _most_changed(counts, names), two_frequencies(counts)))
+    adjusted = metrics.adjust([p for _, _, p in asked], "holm").tolist()
+    checks = []
+    for (subject, found, _), p in zip(asked, adjusted, strict=True):
+        shifted = p <= 1 - LEVEL
+        words = f"{'' if shifted else 'no '}significant difference: {found}, {p_text(p)}"
+        checks.append(Check(f"{_SHIFT}: {subject}", words, "attention" if shifted else "fine", p))
+    return checks
+
+
+def two_means(first: tuple[float, float], second: tuple[float, float]) -> float:
+    """Return the two-sided p-value of two means, each with its variance, by the normal distribution.
+
+    >>> round(two_means((0.50, 0.01**2), (0.53, 0.01**2)), 4)  # 0.03 is 2.12 of its standard errors
+    0.0339
+    """
+    gap, variance = abs(first[0] - second[0]), first[1] + second[1]
+    if variance == 0:
+        return 1.0 if gap < 1e-12 else 0.0
+    return math.erfc(gap / math.sqrt(2 * variance))
+
+
+def two_frequencies(counts: Floats) -> float:
+    """Return the p-value of Pearson's test that two rows of counts have the same distribution; rare classes are pooled.
+
+    >>> round(two_frequencies(np.array([[50.0, 30.0, 20.0], [30.0, 40.0, 30.0]])), 4)  # chi-squared 8.43, 2 degrees
+    0.0148
+    """
+    from scipy.stats import chi2_contingency  # slow to import
+
+    expected = counts.sum(axis=0) * counts.sum(axis=1).min() / counts.sum()
+    rare = expected < _LEAST_EXPECTED
+    pooled = np.column_stack([counts[:, ~rare], counts[:, rare].sum(axis=1)])
+    pooled = pooled[:, pooled.sum(axis=0) > 0]
+    return float(chi2_contingency(pooled, correction=False).pvalue) if pooled.shape[1] > 1 else 1.0
+
+
+def class_counts(rows: Rows) -> Floats:
+    """Return how many rows each class has; weighted rows count as the number they stand for."""
+    return np.bincount(rows.labels, weights=rows.weights, minlength=rows.n_classes).astype(np.float64) * rows.total
+
+
+def mean_and_variance(event: Scored, values: Floats) -> tuple[float, float]:
+    """Return a weighted mean and its variance; rows of a group count as one unit."""
+    mean = float(event.weights @ values)
+    parts = event.weights * (values - mean)
+    if event.groups is not None:
+        parts = np.bincount(np.unique(event.groups, return_inverse=True)[1], weights=parts).astype(np.float64)
+    return mean, float((parts**2).sum()) * len(parts) / max(1, len(parts) - 1)
+
+
+def rows_in_both(calibration: Predictions, test: Predictions) -> int:
+    """Return how many test rows have exactly the logits and the label of some calibration row."""
+    if calibration.logits.dtype != test.logits.dtype:
+        return 0
+    known = set(_keys(calibration))
+    return sum(key in known for key in _keys(test))
+
+
+def _keys(rows: Predictions) -> list[tuple[bytes, int]]:
+    return [(logits.tobytes(), label) for logits, label in zip(rows.logits, rows.labels.tolist(), strict=True)]
+
+
+def _class_checks(part: str, counts: Ints, names: list[str]) -> list[Check]:
+    missing, few = np.flatnonzero(counts == 0), np.flatnonzero((counts > 0) & (counts < FEW))
+    checks = []
+    if missing.size:
+        found = f"no {part} row has the label {_some(missing, names)}"
+        checks.append(Check(f"Missing classes, {part} rows", found, "attention"))
+    if few.size:
+        them = "it" if len(few) == 1 else "them"
+        found = f"fewer than {FEW} {part} rows have the label {_some(few, names)}: estimates for {them} are imprecise"
+        checks.append(Check(f"Rare classes, {part} rows", found, "attention"))
+    if not checks:
+        found = f"every class has at least {FEW} rows; the smallest is {names[counts.argmin()]} with {counts.min():,}"
+        checks.append(Check(f"Classes, {part} rows", found, "fine"))
+    return checks
+
+
+def _some(classes: Ints, names: list[str]) -> str:
+    named = ", ".join(names[c] for c in classes[:_NAMED].tolist())
+    return named if len(classes) <= _NAMED else f"{named} and {len(classes) - _NAMED:,} others"
+
+
+def _most_changed(counts: Array, names: list[str]) -> str:
+    frequencies = counts / counts.sum(axis=1, keepdims=True)
+    most = int(np.abs(frequencies[0] - frequencies[1]).argmax())
+    first, second = (METRICS["confidence"].format(frequency) for frequency in frequencies[:, most])
+    return f"the largest change is in {names[most]}, {first} of calibration rows and {second} of test rows"

@@ -15,7 +15,7 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,17 +24,19 @@ from markupsafe import Markup
 from glayers.calibrators import AutoCalibrator
 from glayers.errors import BadFile
 from glayers.files import write_whole
-from glayers.metrics import METRICS, PairedDifferences
+from glayers.metrics import METRICS
 from glayers.predictions import Predictions
 from glayers.report import shortened
-from glayers.report.html.data_checks import calibration_counts, data_checks
-from glayers.report.html.measuring import LEVEL, SHOWN_METRICS, Compared, Measurements, class_names, measure
-from glayers.report.html.summary import summarise
-from glayers.report.html.tables import DIFFERENCE_METRICS, class_lines, difference_tables, method_lines
+from glayers.report.html.measuring import DIFFERENCE_METRICS, LEVEL, MENU, SHOWN_METRICS, Measurements, measure
+from glayers.report.html.tables import class_lines, difference_tables, method_lines, summarise
+
+if TYPE_CHECKING:
+    from glayers.comparison import Comparison
 
 _STYLES = ("page.css", "tables.css", "figures.css", "print.css")
-# Joined into one script: these files first, then one file per figure, then main.js, which starts it.
-_FIRST_SCRIPTS, _LAST_SCRIPT = ("words.js", "drawing.js", "panel.js"), "main.js"
+# Joined into one script: what figures need, then one file per figure, then main.js, which starts it.
+_FIGURES = ("forest.js", "ks.js", "map.js", "matrix.js", "reliability.js")
+_SCRIPTS = ("words.js", "drawing.js", "panel.js", *_FIGURES, "main.js")
 _MATRIX = 30  # classes per side: smaller cells are hard to point at
 _PACKAGES = ("glayers", "numpy", "scipy", "scikit-learn", "torch", "jinja2")
 _DIGITS = 5  # of a number in the page's data
@@ -44,7 +46,7 @@ _BEFORE_SIGN = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<] )|(?<=\bp [=<]) (?=\d
 
 
 def write_report(
-    comparison: Compared,
+    comparison: "Comparison",
     path: str | os.PathLike[str],
     *,
     calibration: Predictions | None = None,
@@ -86,51 +88,33 @@ def write_report(
     """
     target = Path(path)
     _refuse_early(target, force)
-    text = report_html(
-        comparison, calibration=calibration, n_resamples=n_resamples, random_state=random_state, title=title
-    )
-    # A class name may hold a lone surrogate, which has no encoding.
-    write_whole(target, text.encode("utf-8", errors="replace"))
-
-
-def report_html(
-    comparison: Compared,
-    *,
-    calibration: Predictions | None = None,
-    n_resamples: int = 1000,
-    random_state: int = 0,
-    title: str | None = None,
-) -> str:
-    """Return the page of `write_report` as text."""
-    found, fitted = measure(comparison, n_resamples, random_state), comparison.calibrators
-    differences = None
-    if len(found.methods) > 1:
-        differences = comparison.differences(DIFFERENCE_METRICS, n_resamples=n_resamples, random_state=random_state)
-    names = class_names(comparison)
-    summary = summarise(comparison, found, differences)
+    found = measure(comparison, n_resamples, random_state, calibration)
+    summary = summarise(found)
     shown = [found.methods[name] for name in dict.fromkeys([found.before.name, summary.method]) if name]
-    counts = calibration_counts(comparison, calibration)
-    return _render(
-        _data(found, differences, names, summary.method),
+    fitted = comparison.calibrators
+    page = _render(
+        _data(found, summary.method),
         comparison=comparison,
         title="Calibration report" if title is None else title,
-        n_classes=comparison.test.n_classes,
+        n_classes=len(found.names),
         summary=summary,
         level=LEVEL,
         headings=[METRICS[metric].short_label for metric in SHOWN_METRICS],
         methods=method_lines(found),
         difference_headings=[METRICS[metric].short_label for metric in DIFFERENCE_METRICS],
-        difference_tables=difference_tables(found, differences),
+        difference_tables=difference_tables(found),
         class_methods=[method.name for method in shown],
-        class_lines=class_lines(found, shown, names, counts),
-        has_calibration_counts=counts is not None,
+        class_lines=class_lines(found, shown),
+        has_calibration_counts=found.calibration_counts is not None,
         selections={name: c.selection_ for name, c in fitted.items() if isinstance(c, AutoCalibrator)},
-        checks=data_checks(comparison, calibration),
+        checks=found.checks,
         seeds={name: seed for name, c in fitted.items() if (seed := getattr(c, "random_state", None)) is not None},
         random_state=random_state,
         n_resamples=n_resamples,
         versions=versions(),
     )
+    # A class name may hold a lone surrogate, which has no encoding.
+    write_whole(target, page.encode("utf-8", errors="replace"))
 
 
 def _refuse_early(target: Path, force: bool) -> None:
@@ -143,14 +127,16 @@ def _refuse_early(target: Path, force: bool) -> None:
         raise BadFile(f"{target}: exists already; pass force=True to replace it, or choose another name")
 
 
-def _data(found: Measurements, differences: PairedDifferences | None, names: list[str], chosen: str) -> dict[str, Any]:
-    """Return what the figures are drawn from."""
-    pairs = [] if differences is None else differences.differences
+def _data(found: Measurements, chosen: str) -> dict[str, Any]:
+    """Return what the figures are drawn from; the class matrices are of the classes that are predicted most."""
+    pairs = [] if found.differences is None else found.differences.differences
+    predicted = found.before.matrix.predicted[found.classes]
+    largest = np.sort(found.classes[np.argsort(-predicted, kind="stable")[:_MATRIX]])
     return {
         "methods": list(found.methods),
         "chosen": chosen,
         "level": LEVEL,
-        "events": [{"key": c.event.name, "group": c.group, "label": c.label} for c in found.choices],
+        "events": [{"key": e.name, "group": MENU[e.kind], "label": label} for e, label in found.events.items()],
         "curves": {name: method.events for name, method in found.methods.items()},
         "maps": {name: method.maps for name, method in found.methods.items()},
         "differences": [way.to_dict() for pair in pairs for way in (pair, pair.reversed())],
@@ -158,25 +144,10 @@ def _data(found: Measurements, differences: PairedDifferences | None, names: lis
             name: {"label": m.short_label, "percent": m.unit == "percent", "digits": m.digits}
             for name, m in ((name, METRICS[name]) for name in DIFFERENCE_METRICS)
         },
-        "matrix": _matrix_data(found, names),
-    }
-
-
-def _matrix_data(found: Measurements, names: list[str]) -> dict[str, Any]:
-    """Return the class matrices of all methods for the classes that are predicted most."""
-    predicted = found.before.matrix.predicted[found.classes]
-    chosen = np.sort(found.classes[np.argsort(-predicted, kind="stable")[:_MATRIX]])
-    square = np.ix_(chosen, chosen)
-    return {
-        "names": [shortened(names[c], most=24) for c in chosen.tolist()],
-        "of": len(names),
-        "methods": {
-            name: {
-                "predicted": method.matrix.predicted[chosen],
-                "gap": method.matrix.gap[square],
-                "deviation": method.matrix.deviation[square],
-            }
-            for name, method in found.methods.items()
+        "matrix": {
+            "names": [shortened(found.names[c], most=24) for c in largest.tolist()],
+            "of": len(found.names),
+            "methods": {name: method.matrix.part(largest) for name, method in found.methods.items()},
         },
     }
 
@@ -202,16 +173,14 @@ def _render(data: dict[str, Any], **parts: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = "\n".join(_asset("css", name) for name in _STYLES)
-    script = '(() => {\n"use strict";\n' + "\n".join(_asset("js", name) for name in _scripts()) + "\n})();"
+    style = _joined("css", _STYLES)
+    script = f'(() => {{\n"use strict";\n{_joined("js", _SCRIPTS)}\n}})();'
+    sources = f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"
     return environment.get_template("page.html.j2").render(
         style=Markup(style),  # noqa: S704  # our own file
         script=Markup(script),  # noqa: S704  # our own files
         data=Markup(script_json(data)),  # noqa: S704  # in which every < is escaped
-        policy=(
-            f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
-            f"base-uri 'none'; form-action 'none'"
-        ),
+        policy=f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'",
         **parts,
     )
 
@@ -240,13 +209,9 @@ def _unbroken(text: Any) -> Any:
     return _BEFORE_SIGN.sub("\u00a0", text) if type(text) is str else text
 
 
-def _scripts() -> list[str]:
-    known = {file.name for file in (files("glayers.report.html") / "assets" / "js").iterdir()}
-    return [*_FIRST_SCRIPTS, *sorted(known - {*_FIRST_SCRIPTS, _LAST_SCRIPT}), _LAST_SCRIPT]
-
-
-def _asset(folder: str, name: str) -> str:
-    return (files("glayers.report.html") / "assets" / folder / name).read_text(encoding="utf-8")
+def _joined(folder: str, names: tuple[str, ...]) -> str:
+    place = files("glayers.report.html") / "assets" / folder
+    return "\n".join((place / name).read_text(encoding="utf-8") for name in names)
 
 
 def _hash(text: str) -> str:

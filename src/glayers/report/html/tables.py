@@ -1,18 +1,23 @@
-"""Measurements -> the tables of the page: every method with intervals, differences from a baseline, classes."""
+"""Measurements -> what the page says: a summary in one sentence with its evidence, and the tables."""
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from glayers.arrays import Ints
-from glayers.metrics import METRICS, Difference, PairedDifferences
+from glayers.calibrators import AutoCalibrator
+from glayers.metrics import METRICS, Difference
 from glayers.report import p_text
-from glayers.report.html.measuring import LEVEL, SHOWN_METRICS, Measured, Measurements
+from glayers.report.html.measuring import DIFFERENCE_METRICS, LEVEL, SHOWN_METRICS, Measured, Measurements
+from glayers.report.tables import ks_test_sentence, mean_sentence
 
-DIFFERENCE_METRICS = ("nll", "brier", "ks", "accuracy")
+
+class Summary(NamedTuple):
+    """One sentence, the sentences that support it, and the method it describes, "" if none was fitted."""
+
+    sentence: str
+    support: list[str]
+    method: str
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A number, the small print below it, and a word on its meaning, if any, with its tone."""
 
     value: str
@@ -24,14 +29,33 @@ class Cell:
 Lines: TypeAlias = list[tuple[str, list[Cell]]]  # a method or a class, and its cells
 
 
+def summarise(found: Measurements) -> Summary:
+    """Say how far the model was off and whether calibration corrected it, as far as these rows can tell."""
+    before = found.before
+    ahead = _direction(before) if before.test.rejected else f"no miscalibration found in {before.card.rows:,} rows"
+    sentence, support = f"{_capital(ahead)}: {mean_sentence(before.card)}.", [f"{ks_test_sentence(before.test)}."]
+    if found.differences is None:
+        return Summary(sentence, support, "")
+    name, why = _chosen(found)
+    after = found.methods[name]
+    result = "no miscalibration beyond sampling error"
+    if after.test.rejected:
+        result = f"{'still' if ahead == _direction(after) else 'now'} {_direction(after)}"
+    support.append(f"After {name}, {ks_test_sentence(after.test)}.")
+    changes = [found.differences.between(metric, name, before.name) for metric in ("nll", "accuracy")]
+    sentence += f" After calibration with {name}: {mean_sentence(after.card)}, {result}."
+    return Summary(sentence, [*support, *(f"{_capital(change.sentence())}." for change in changes), why], name)
+
+
 def method_lines(found: Measurements) -> Lines:
     """Return one line per method: the calibration test, and metrics with intervals."""
     methods = found.methods.items()
     return [(name, [_test_cell(m), *(_metric_cell(m, metric) for metric in SHOWN_METRICS)]) for name, m in methods]
 
 
-def difference_tables(found: Measurements, differences: PairedDifferences | None) -> dict[str, Lines]:
+def difference_tables(found: Measurements) -> dict[str, Lines]:
     """Return the differences from the uncalibrated and, if it was fitted among others, from temperature scaling."""
+    differences = found.differences
     if differences is None:
         return {}
     first, *others = found.methods
@@ -43,22 +67,47 @@ def difference_tables(found: Measurements, differences: PairedDifferences | None
     return {base: [(name, cells(name, base)) for name in found.methods if name != base] for base in baselines}
 
 
-def class_lines(found: Measurements, shown: list[Measured], names: list[str], calibration_counts: Ints | None) -> Lines:
+def class_lines(found: Measurements, shown: list[Measured]) -> Lines:
     """Return one line per class: rows, frequency, and for each method shown its mean probability and its KS."""
-    counts, frequency = found.before.gaps.counts, found.before.gaps.frequency
+    frequency = found.before.gaps.frequency
 
     def cells(c: int) -> list[Cell]:
-        rows = [counts[c], *([] if calibration_counts is None else [calibration_counts[c]])]
+        rows = [counts[c] for counts in (found.before.gaps.counts, found.calibration_counts) if counts is not None]
         made = [Cell(f"{n:,.0f}") for n in rows] + [Cell(METRICS["confidence"].format(frequency[c]))]
         for method in shown:
             test = method.events[f"class {c}"]["ks"].test
             # Bonferroni's correction, which also counts the classes that are not shown.
-            significant = test.p_value * len(names) <= 1 - LEVEL
+            significant = test.p_value * len(found.names) <= 1 - LEVEL
             made.append(Cell(METRICS["confidence"].format(method.gaps.confidence[c])))
             made.append(Cell(METRICS["ks"].format(test.value), "", *(("significant", "bad") if significant else ())))
         return made
 
-    return [(names[c], cells(c)) for c in found.classes.tolist()]
+    return [(found.names[c], cells(c)) for c in found.classes.tolist()]
+
+
+def _chosen(found: Measurements) -> tuple[str, str]:
+    """Return the method to describe, and the reason: auto, or else the method with the lowest NLL."""
+    fitted = found.compared.calibrators
+    for name, calibrator in fitted.items():
+        if isinstance(calibrator, AutoCalibrator):
+            return name, f"This summary describes {name}, which chose its families on the calibration rows alone."
+    best = min(fitted, key=lambda name: found.methods[name].card["nll"])
+    if len(fitted) == 1:
+        return best, f"This summary describes {best}, the only method that was fitted."
+    among = f"which has the lowest NLL of {len(fitted)} methods on these test rows; its scores are slightly optimistic"
+    return best, f"This summary describes {best}, {among}."
+
+
+def _direction(method: Measured) -> str:
+    """Over- or underconfident if the means differ by two standard errors, else miscalibrated around the mean."""
+    gap = method.card["confidence"] - method.card["accuracy"]
+    if abs(gap) <= 2 * method.intervals["accuracy"].standard_error:
+        return "correct on average but miscalibrated at some confidences"
+    return "overconfident" if gap > 0 else "underconfident"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _metric_cell(method: Measured, name: str) -> Cell:

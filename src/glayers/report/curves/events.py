@@ -1,8 +1,13 @@
-"""An event of each row -> reliability diagrams: how often it happens, against its score.
+"""An event of each row -> reliability diagrams, and the curves whose largest gap is the KS error.
 
-Each diagram has a consistency band around the diagonal: where the points of a calibrated model with the same scores
-would lie. A point outside its band shows miscalibration; one inside may be chance. Broecker and Smith, "Increasing the
-Reliability of Reliability Diagrams", Weather and Forecasting 2007.
+A reliability diagram shows how often the event happens, against its score. Each has a consistency band around the
+diagonal: where the points of a calibrated model with the same scores would lie. A point outside its band shows
+miscalibration; one inside may be chance. Broecker and Smith, "Increasing the Reliability of Reliability Diagrams",
+Weather and Forecasting 2007.
+
+KS curves are drawn against the fractile of rows. Rows are sorted by score; fractile t holds the fraction t of them with
+the lowest scores. Up to there, scores and hits add up to the two cumulative curves, and their slopes at t are the score
+and the probability of a hit. Gupta et al., "Calibration of Neural Networks using Splines", ICLR 2021.
 """
 
 import math
@@ -13,15 +18,24 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.checks import number_between, whole_number
-from glayers.metrics import Event, corp, corp_band, smooth_ece, top
+from glayers.metrics import CalibrationTest, Event, corp, corp_band, ks_test, smooth_ece, top
 from glayers.metrics.binned import Binning
 from glayers.metrics.events import Scored, check_event
 from glayers.metrics.redrawing import Draws, RunningSum
 
-__all__ = ["Reliability", "ReliabilityCurve", "corp_reliability", "reliability", "smooth_reliability"]
+__all__ = [
+    "KsCurves",
+    "Reliability",
+    "ReliabilityCurve",
+    "corp_reliability",
+    "ks_curves",
+    "reliability",
+    "smooth_reliability",
+]
 
 _NARROWEST = 0.2  # bandwidth times n^(1/5): the smooth ECE of a good model is too narrow a bandwidth for n rows
 _ENTRIES = 1 << 20  # rows x points at a time: 8 MB
+_KNOTS = 6  # as many as in the splines of Gupta et al.
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +62,19 @@ class ReliabilityCurve:
     high: Floats
     level: float
     density: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class KsCurves:
+    """Curves from fractile 0 to 1; the gap at index `where` is the KS error, `test.value`."""
+
+    fractile: Floats
+    cumulative_score: Floats
+    cumulative_hits: Floats
+    score: Floats
+    hit_rate: Floats
+    where: int
+    test: CalibrationTest
 
 
 def reliability(
@@ -99,11 +126,9 @@ def reliability(
     held = np.add.reduceat(rows.weights, firsts)
     confidence = np.add.reduceat(rows.weights * rows.scores, firsts) / held
     accuracy = np.clip(np.add.reduceat(rows.weights * rows.hits, firsts) / held, 0.0, 1.0)
-
-    def per_bin(sums: Floats) -> Floats:
-        return np.diff(sums, axis=1, prepend=0.0) / held
-
-    drawn = np.clip(confidence + running.redrawn(per_bin, Draws(n_resamples, level, random_state)), 0.0, 1.0)
+    draws = Draws(n_resamples, level, random_state)
+    gaps = running.redrawn(lambda sums: np.diff(sums, axis=1, prepend=0.0) / held, draws)
+    drawn = np.clip(confidence + gaps, 0.0, 1.0)
     band_low, band_high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     low, high = rows.scores[firsts], rows.scores[running.ends]
     if binning == "equal_width":
@@ -152,7 +177,8 @@ def smooth_reliability(
     reach = NormalDist().inv_cdf((1 + number_between(level, "level", 0, 1)) / 2)
     scored = _clipped(check_event(probabilities, labels, sample_weight, event=event))
     distinct = np.unique(scored.scores[scored.weights > 0])
-    x = _nearest(distinct, np.linspace(distinct[0], distinct[-1], points))
+    wanted, between = np.linspace(distinct[0], distinct[-1], points), (distinct[1:] + distinct[:-1]) / 2
+    x = np.unique(distinct[np.searchsorted(between, wanted)])
     bandwidth = max(smooth_ece(scored), _NARROWEST / scored.total**0.2)
     density, residual, variance = _smoothed(scored, x, bandwidth)
     noise = reach * np.sqrt(variance) / density
@@ -199,17 +225,63 @@ def corp_reliability(
     return ReliabilityCurve(x, accuracy, low, high, level)
 
 
+def ks_curves(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    points: int = 201,
+    level: float = 0.95,
+    random_state: int | None = 0,
+) -> KsCurves:
+    """Return the KS curves of an event and the KS test.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event
+        As in `reliability`. With groups the test uses resampling.
+    points
+        About how many fractiles the curves have; that of the largest gap is always among them.
+    level, random_state
+        The level of the test, and the seed of its draws if there are groups.
+
+    Returns
+    -------
+    KsCurves
+        `hit_rate` is the score plus the slope of a cubic spline through the gap, cumulative hits minus score.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> found = ks_curves(Confidences([0.8, 0.6, 0.7], [True, True, False]))
+    >>> found.fractile.round(2).tolist(), round(found.test.value, 12), found.where  # gaps 0, -0.4/3, 0.3/3, 0.1/3
+    ([0.0, 0.33, 0.67, 1.0], 0.133333333333, 1)
+    """
+    whole_number(points, "points", least=2)
+    scored = check_event(probabilities, labels, sample_weight, event=event)
+    test = ks_test(
+        scored, method="asymptotic" if scored.groups is None else "resampling", level=level, random_state=random_state
+    )
+    running = RunningSum.of(scored)
+    rows = running.event
+    fractile, score_sum, hit_sum = (
+        np.append(0.0, np.cumsum(rows.weights * values)[running.ends])
+        for values in (np.ones_like(rows.scores), rows.scores, rows.hits)
+    )
+    largest = int(np.abs(score_sum - hit_sum).argmax())
+    # The fractiles next above an even grid, both ends, and the largest gap.
+    spread = np.searchsorted(fractile, np.linspace(0, fractile[-1], points) - 1e-12)
+    shown = np.unique(np.append(spread, [0, largest, len(fractile) - 1]))
+    score = rows.scores[running.ends][np.maximum(shown - 1, 0)]
+    fractile, score_sum, hit_sum = fractile[shown], score_sum[shown], hit_sum[shown]
+    hit_rate = np.clip(score + _smooth_slope(fractile, hit_sum - score_sum), 0.0, 1.0)
+    return KsCurves(fractile, score_sum, hit_sum, score, hit_rate, int(np.searchsorted(shown, largest)), test)
+
+
 def _clipped(scored: Scored) -> Scored:
     """Return the event without groups, and with scores that rounding left just outside [0, 1] moved inside."""
     return replace(scored, scores=np.clip(scored.scores, 0.0, 1.0), groups=None)
-
-
-def _nearest(distinct: Floats, wanted: Floats) -> Floats:
-    """Return the distinct values nearest to the wanted ones, each once."""
-    right = np.clip(np.searchsorted(distinct, wanted), 1, max(1, len(distinct) - 1))
-    left = right - 1
-    right = np.minimum(right, len(distinct) - 1)
-    return np.unique(np.where(wanted - distinct[left] <= distinct[right] - wanted, distinct[left], distinct[right]))
 
 
 def _smoothed(scored: Scored, x: Floats, bandwidth: float) -> tuple[Floats, Floats, Floats]:
@@ -229,3 +301,19 @@ def _smoothed(scored: Scored, x: Floats, bandwidth: float) -> tuple[Floats, Floa
         kernel = np.asarray(total) / (bandwidth * math.sqrt(2 * math.pi))
         sums += kernel @ scored.weights[rows], kernel @ residuals[rows], kernel**2 @ variances[rows]
     return sums[0], sums[1], sums[2]
+
+
+def _smooth_slope(fractile: Floats, gap: Floats) -> Floats:
+    """Return the slope of the cubic spline from (0, 0) nearest to the gap, its knots spread evenly over the points.
+
+    A natural spline, flat at the ends, would vary less there but be biased: most rows of a good model lie at the upper
+    end.
+    """
+    from scipy.interpolate import CubicSpline  # on first use: importing it takes longer than importing glayers
+
+    knots = fractile[np.unique(np.linspace(0, len(fractile) - 1, _KNOTS).round().astype(np.int64))]
+    if len(knots) == 2:  # all rows have the same score: a line
+        return np.full_like(fractile, gap[-1] / fractile[-1])
+    cardinal = CubicSpline(knots, np.eye(len(knots)), bc_type="not-a-knot")
+    heights = np.linalg.lstsq(cardinal(fractile)[:, 1:], gap, rcond=None)[0]
+    return cardinal(fractile, 1)[:, 1:] @ heights
