@@ -81,7 +81,7 @@ def widths(results: Path) -> Figure:
             dress(panel.main, palette)
             title(panel.main, f"{depth} layer{'s' if depth > 1 else ''}")
             panel.main.tick_params(labelleft=panel is panels[0])
-        return tidy(figure, panels, palette, columns=5)
+        return tidy(figure, panels, columns=5)
 
 
 def sizes(results: Path) -> Figure:
@@ -95,7 +95,7 @@ def sizes(results: Path) -> Figure:
             curves = seed_curves(where(records, network=network), metric, x="weights", by=["depth"])
             draw_sizes(panel.main, curves, ylabel=WORDS[metric], palette=palette)
             title(panel.main, named(network) if place < len(networks) else "")
-        return tidy(figure, panels, palette, columns=len(networks))
+        return tidy(figure, panels, columns=len(networks))
 
 
 def ranks(results: Path) -> Figure:
@@ -115,7 +115,7 @@ def ranks(results: Path) -> Figure:
             panel.main.set_xticks([1, 3, 5, 7, 9])
             title(panel.main, named(network))
             panel.main.tick_params(labelleft=panel is panels[0])
-        return tidy(figure, panels, palette)
+        return tidy(figure, panels)
 
 
 def cumulative(results: Path) -> Figure:
@@ -129,7 +129,7 @@ def cumulative(results: Path) -> Figure:
             draw_cumulative(panel.main, found, palette=palette)
             draw_gap(panel.strip, found, palette=palette)
             title(panel.main, method)
-        return tidy(figure, panels, palette)
+        return tidy(figure, panels)
 
 
 def set_size(results: Path) -> Figure:
@@ -144,7 +144,7 @@ def set_size(results: Path) -> Figure:
             panel.main.set_xticks(rows, [f"{int(n):,}" for n in rows])
             panel.main.xaxis.set_minor_formatter(NullFormatter())
             panel.main.set_xlabel("calibration rows")
-        return tidy(figure, panels, palette, columns=1)
+        return tidy(figure, panels, columns=1)
 
 
 def checkpoints(results: Path) -> Figure:
@@ -174,7 +174,7 @@ def checkpoints(results: Path) -> Figure:
             if metric == "ks":
                 panel.main.set_ylim(0, None)
             title(panel.main, named(network) if place < len(networks) else "")
-        return tidy(figure, panels, palette, columns=len(networks))
+        return tidy(figure, panels, columns=len(networks))
 
 
 PICTURES: dict[str, Callable[[Path], Figure]] = {

@@ -69,7 +69,7 @@ def sizes_figure(
         for panel, metric in zip(panels, metrics, strict=True):
             curves = seed_curves(rows, metric, x="weights", by=["depth"])
             draw_sizes(panel.main, curves, ylabel=_axis_label(metric), palette=palette)
-        return tidy(figure, panels, palette, columns=1)
+        return tidy(figure, panels, columns=1)
 
 
 def training_figure(
@@ -85,7 +85,7 @@ def training_figure(
         for panel, metric in zip(panels, metrics, strict=True):
             curves = seed_curves(rows, metric, x="percent", by=["start", "set"])
             draw_training(panel.main, curves, ylabel=_axis_label(metric), palette=palette)
-        return tidy(figure, panels, palette, columns=1)
+        return tidy(figure, panels, columns=1)
 
 
 def draw_sizes(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str, palette: Palette = LIGHT) -> Axes:

@@ -91,6 +91,16 @@ def test_the_ks_error_written_into_a_panel_is_the_metrics(kind: str) -> None:
         assert f"KS {100 * test.value:.2f} %\ncalibrated ≤ {100 * test.bound:.2f} %" in text
 
 
+def test_several_events_have_one_panel_each_and_names_are_no_formulas() -> None:
+    given, labels = methods(n=60)
+    figure = plots.FIGURES["reliability"]({"$x$": given["uncalibrated"]}, labels, event=[rank(1), rank(2)])
+    assert len(figure.axes) == 4
+    assert [axes.get_title().splitlines()[:2] for axes in figure.axes[::2]] == [["$x$", "top class"], ["$x$", "rank 2"]]
+    assert not any(axes.title.get_parse_math() for axes in figure.axes)
+    with pytest.raises(BadPredictions, match="event must be top, rank"):
+        plots.FIGURES["ks"](given, labels, event="top")
+
+
 def test_the_ks_error_is_marked_where_the_curves_are_furthest_apart() -> None:
     given, labels = methods()
     found = ks_curves(given["uncalibrated"], labels)

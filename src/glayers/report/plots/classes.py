@@ -1,6 +1,7 @@
 """Calibration maps and class matrices -> Axes: how probabilities change, and which classes are over-predicted."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,11 +27,7 @@ _TICKS = (0.01, 0.03, 0.1, 0.3)  # of the colour bar, on both sides of 0
 
 
 def calibration_map_figure(
-    methods: Methods,
-    labels: object = None,
-    *,
-    sample_weight: object = None,
-    dark: bool = False,
+    methods: Methods, labels: object = None, *, sample_weight: object = None, dark: bool = False
 ) -> Figure:
     """Draw how each of the other methods changes the probabilities of the first, for the top class and every class.
 
@@ -59,11 +56,10 @@ def calibration_map_figure(
     (_, before), *others = methods.items()
     old = class_probabilities(before, "methods")
 
-    def draw(main: Axes, _: Axes, after: object, __: Event, palette: Palette) -> str:
+    def draw(main: Axes, _: Axes, after: object, __: Event, palette: Palette) -> None:
         new = class_probabilities(after, "methods")
         classes = [calibration_map(old, new, c) for c in range(old.shape[1])]
         draw_calibration_map(main, calibration_map(old, new), classes, palette=palette)
-        return ""
 
     return side_by_side(dict(others), draw, dark=dark)
 
@@ -98,16 +94,10 @@ def class_figure(
     """
     check_methods(methods)
     found = {name: class_matrix(given, labels, sample_weight=sample_weight) for name, given in methods.items()}
-    n_classes = {len(matrix.predicted) for matrix in found.values()}
-    if names is not None and n_classes != {len(names)}:
-        raise BadPredictions(
-            f"names must be one per class; got {len(names)} for {' and '.join(map(str, n_classes))} classes"
-        )
     norm = matrix_norm(list(found.values()))
 
-    def draw(main: Axes, _: Axes, matrix: ClassMatrix, __: Event, palette: Palette) -> str:
+    def draw(main: Axes, _: Axes, matrix: ClassMatrix, __: Event, palette: Palette) -> None:
         draw_class_matrix(main, matrix, names, norm=norm, palette=palette)
-        return ""
 
     figure = side_by_side(found, draw, dark=dark, size=(3.6, 3.0))
     with style(dark) as palette:
@@ -146,23 +136,14 @@ def draw_calibration_map(
     'after, %'
     """
     for place, found in enumerate(classes):
-        shown = found.count >= _FEWEST_ROWS
-        axes.plot(
-            found.before[shown],
-            found.after[shown],
-            color=palette.score,
-            linewidth=1.0,
-            alpha=max(0.1, min(0.7, 6 / len(classes))),
-            label="each class" if place == 0 else None,
-        )
-    axes.fill_between(
-        top.before, top.low, top.high, color=palette.truth, alpha=0.3, linewidth=0, label="middle 80 % of rows"
-    )
+        x, y = found.before[found.count >= _FEWEST_ROWS], found.after[found.count >= _FEWEST_ROWS]
+        label = "each class" if place == 0 else None
+        axes.plot(x, y, color=palette.score, linewidth=1.0, alpha=max(0.1, min(0.7, 6 / len(classes))), label=label)
+    shade: dict[str, Any] = {"color": palette.truth, "alpha": 0.3, "linewidth": 0, "label": "middle 80 % of rows"}
+    axes.fill_between(top.before, top.low, top.high, **shade)
     axes.plot([0, 1], [0, 1], "--", color=palette.ink, linewidth=1.2, label="unchanged")
     axes.plot(top.before, top.after, color=palette.truth, linewidth=2.4, label="top class")
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.02)
-    return dress(axes, palette, x="before, %", y="after, %", percent_axes="xy")
+    return dress(axes, palette, x="before, %", y="after, %")
 
 
 def matrix_norm(matrices: Sequence[ClassMatrix]) -> Normalize:
@@ -222,12 +203,14 @@ def draw_class_matrix(
     >>> draw_class_matrix(Figure().add_subplot(), found, ["cat", "dog"]).get_ylabel()
     'predicted class'
     """
+    n_classes = len(found.predicted)
+    if names is not None and len(names) != n_classes:
+        raise BadPredictions(f"names must be one per class; got {len(names)} for {n_classes} classes")
     shown = _beyond_chance(found)
     colours = palette.diverging().with_extremes(bad=palette.background)
     scale = matrix_norm([found]) if norm is None else norm
     axes.imshow(shown, cmap=colours, norm=scale, aspect="equal", interpolation="nearest")
     dress(axes, palette, x="class", y="predicted class", grid=False)
-    n_classes = len(found.predicted)
     if n_classes <= _FEW_CLASSES:
         labels = [shortened(name, _LONGEST_NAME) for name in names or map(str, range(n_classes))]
         rotation = 90 if max(map(len, labels)) > 2 else 0
@@ -251,12 +234,5 @@ def _write_gaps(axes: Axes, shown: Floats, scale: Normalize, colours: Colormap) 
         if np.isfinite(gap) and abs(gap) >= 0.005:
             red, green, blue, _ = colours(np.asarray(scale(gap)).item())
             light = 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
-            axes.text(
-                column,
-                row,
-                f"{100 * gap:+.0f}",
-                ha="center",
-                va="center",
-                fontsize=SMALL - 1.5,
-                color="#111111" if light else "#ffffff",
-            )
+            colour = "#111111" if light else "#ffffff"
+            axes.text(column, row, f"{100 * gap:+.0f}", ha="center", va="center", fontsize=SMALL - 1.5, color=colour)

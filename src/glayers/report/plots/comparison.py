@@ -1,6 +1,8 @@
 """Paired differences and method ranks -> Axes: which method is better, and whether the difference is significant."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -59,14 +61,8 @@ def differences_figure(
     1
     """
     check_methods(methods, least=2)
-    found = paired_differences(
-        methods,
-        labels,
-        sample_weight=sample_weight,
-        metrics=metrics,
-        n_resamples=n_resamples,
-        random_state=random_state,
-    )
+    draws: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
+    found = paired_differences(methods, labels, sample_weight=sample_weight, metrics=metrics, **draws)
     return forest_figure(found, against=next(iter(methods)), dark=dark)
 
 
@@ -95,20 +91,16 @@ def forest_figure(found: PairedDifferences, *, against: str | None = None, dark:
     >>> len(forest_figure(found).axes)
     1
     """
-    reference = found.differences[0].against if against is None else against
+    names = dict.fromkeys(name for difference in found.differences for name in (difference.against, difference.method))
+    reference = next(iter(names)) if against is None else against
+    if reference not in names:
+        raise GlayersError(f"no method is compared with {reference!r}")
     by_metric = {
-        metric: [
-            difference if difference.against == reference else difference.reversed()
-            for difference in found.differences
-            if difference.metric == metric and reference in (difference.method, difference.against)
-        ]
+        metric: [found.between(metric, name, reference) for name in names if name != reference]
         for metric in dict.fromkeys(difference.metric for difference in found.differences)
     }
-    n_methods = max(map(len, by_metric.values()))
-    if n_methods == 0:
-        raise GlayersError(f"no method is compared with {reference!r}")
     with style(dark) as palette:
-        figure, panels = grid(len(by_metric), palette, size=(0.95 * PANEL, 0.4 * n_methods + 0.9), share_y=True)
+        figure, panels = grid(len(by_metric), palette, size=(0.95 * PANEL, 0.4 * len(names) + 0.5), share_y=True)
         for place, (panel, (metric, differences)) in enumerate(zip(panels, by_metric.items(), strict=True)):
             in_percent, label = METRICS[metric].unit == "percent", METRICS[metric].short_label
             words, scale = (f"{label}, points", 100.0) if in_percent else (label, 1.0)
@@ -183,15 +175,9 @@ def draw_forest(
     for place, found in enumerate(differences):
         value, low, high = (scale * number for number in found.interval[:3])
         axes.plot([low, high], [place, place], color=palette.score, linewidth=2.2, solid_capstyle="butt")
-        axes.plot(
-            value,
-            place,
-            "o" if found.significant else "D",
-            color=palette.score if found.significant else palette.background,
-            markeredgecolor=palette.score,
-            markeredgewidth=1.5,
-            markersize=7 if found.significant else 6,
-        )
+        marker, size, fill = ("o", 7, palette.score) if found.significant else ("D", 6, palette.background)
+        edge: dict[str, Any] = {"markeredgecolor": palette.score, "markeredgewidth": 1.5}
+        axes.plot(value, place, marker, color=fill, markersize=size, **edge)
     axes.axvline(0, color=palette.ink, linewidth=1.2, linestyle="--")
     names = [shortened(found.method, _LONGEST_NAME) for found in differences]
     axes.set_yticks(range(len(differences)), names, parse_math=False)
@@ -228,37 +214,30 @@ def draw_critical_difference(axes: Axes, ranks: MethodRanks, *, inches: float = 
     False
     """
     names = list(ranks.average_ranks)
+    write = partial(axes.text, fontsize=SMALL, color=palette.ink, parse_math=False)
     last, half = len(names), (len(names) + 1) // 2
     arm = 0.12 * last
     axes.plot([1, last], [0, 0], color=palette.ink, linewidth=1.4)
     for tick in range(1, last + 1):
         axes.plot([tick, tick], [0, 0.18], color=palette.ink, linewidth=1.2)
-        axes.text(tick, 0.24, str(tick), ha="center", va="bottom", fontsize=SMALL, color=palette.ink)
-    deepest = _draw_groups(axes, ranks, palette)
+        write(tick, 0.24, str(tick), ha="center", va="bottom")
+    lowest = -0.25  # the bars of groups lie one below the other
+    for group in (group for group in ranks.groups if len(group) > 1):
+        ends = ranks.average_ranks[group[0]] - 0.04, ranks.average_ranks[group[-1]] + 0.04
+        axes.plot(ends, [lowest, lowest], color=palette.truth, linewidth=4, solid_capstyle="butt")
+        lowest -= 0.22
     for place, name in enumerate(names):
         left = place < half
-        y = deepest - _STEP * (place + 1 if left else last - place)
+        y = lowest - _STEP * (place + 1 if left else last - place)
         end, side = (1 - arm, "right") if left else (last + arm, "left")
         rank = ranks.average_ranks[name]
         axes.plot([rank, rank, end], [0, y, y], color=palette.ink, linewidth=1.1)
-        words = f"{name}  {rank:.2f} " if left else f" {rank:.2f}  {name}"
-        axes.text(end, y, words, ha=side, va="center", fontsize=SMALL, color=palette.ink, parse_math=False)
+        write(end, y, f"{name}  {rank:.2f} " if left else f" {rank:.2f}  {name}", ha=side, va="center")
     axes.plot([1, 1 + ranks.critical_difference], [_RULER, _RULER], color=palette.truth, linewidth=3)
-    words = f"critical difference {ranks.critical_difference:.2f}"
-    axes.text(1, _RULER + 0.1, words, ha="left", va="bottom", fontsize=SMALL, color=palette.ink)
-    axes.set_ylim(deepest - _STEP * (half + 0.6), _RULER + 0.6)
+    write(1, _RULER + 0.1, f"critical difference {ranks.critical_difference:.2f}", ha="left", va="bottom")
+    axes.set_ylim(lowest - _STEP * (half + 0.6), _RULER + 0.6)
     before, after = (_LETTER * (max(map(len, part), default=0) + 8) for part in (names[:half], names[half:]))
     ranks_per_inch = (last - 1 + 2 * arm) / max(1.0, inches - before - after)
     axes.set_xlim(1 - arm - before * ranks_per_inch, last + arm + after * ranks_per_inch)
     axes.set_axis_off()
     return axes
-
-
-def _draw_groups(axes: Axes, ranks: MethodRanks, palette: Palette) -> float:
-    """Draw a bar across every group of two or more, one below the other, and return the height of the lowest."""
-    groups = [group for group in ranks.groups if len(group) > 1]
-    for place, group in enumerate(groups):
-        ends = ranks.average_ranks[group[0]] - 0.04, ranks.average_ranks[group[-1]] + 0.04
-        y = -0.25 - 0.22 * place
-        axes.plot(ends, [y, y], color=palette.truth, linewidth=4, solid_capstyle="butt")
-    return -0.25 - 0.22 * len(groups)

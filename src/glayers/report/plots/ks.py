@@ -26,7 +26,7 @@ def ks_figure(
     labels: object = None,
     *,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | list[Event] = top,
     dark: bool = False,
     kind: KsKind = "cumulative",
 ) -> Figure:
@@ -51,7 +51,15 @@ def ks_figure(
     >>> len(figure.axes)  # the curves, and the gap below them
     2
     """
-    return _figure(methods, labels, sample_weight, [event], kind, dark)
+    check_choice(kind, _KINDS, "kind")
+
+    def draw(main: Axes, strip: Axes, given: object, event: Event, palette: Palette) -> None:
+        found = ks_curves(given, labels, sample_weight=sample_weight, event=event)
+        _KINDS[kind](main, found, palette=palette)
+        if kind in _WITH_GAP:
+            draw_gap(strip, found, palette=palette)
+
+    return side_by_side(methods, draw, event, dark=dark, strip=kind in _WITH_GAP)
 
 
 def ks_panels(
@@ -95,7 +103,8 @@ def ks_panels(
     if by == "label":
         worst = np.argsort(-ks_per_class(first), kind="stable")[:r].tolist()
         chosen = worst if first.class_names is None else [first.class_names[c] for c in worst]
-    return _figure(methods, labels, sample_weight, [_EVENTS[by](number) for number in chosen], kind, dark)
+    events = [_EVENTS[by](number) for number in chosen]
+    return ks_figure(methods, labels, sample_weight=sample_weight, event=events, dark=dark, kind=kind)
 
 
 def draw_cumulative(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
@@ -129,9 +138,10 @@ def draw_cumulative(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) ->
     at = found.fractile[found.where]
     ends = found.cumulative_score[found.where], found.cumulative_hits[found.where]
     axes.plot([at, at], ends, color=palette.ink, linewidth=2.4, zorder=4, clip_on=False)
-    axes.set_ylim(0, 1.05 * max(*high, *found.cumulative_hits, _LEAST_REACH))
     _write_ks(axes, found, palette)
-    return _dressed(axes, palette, "cumulative, %")
+    dress(axes, palette, x="fractile, %", y="cumulative, %")
+    axes.set_ylim(0, 1.05 * max(*high, *found.cumulative_hits, _LEAST_REACH))
+    return axes
 
 
 def draw_gap(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
@@ -164,9 +174,10 @@ def draw_gap(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
     axes.plot(found.fractile, gap, color=palette.truth, label="observed minus predicted")
     at = found.fractile[found.where]
     axes.plot([at, at], [0, gap[found.where]], color=palette.ink, linewidth=2.4, zorder=4, clip_on=False)
+    dress(axes, palette, x="fractile, %", y="gap, %")
     reach = 1.15 * max(found.test.value, found.test.bound, _LEAST_REACH)
     axes.set_ylim(-reach, reach)
-    return _dressed(axes, palette, "gap, %")
+    return axes
 
 
 def draw_rates(
@@ -201,10 +212,9 @@ def draw_rates(
     axes.plot(x, found.score, "--", color=palette.score, label=_PREDICTED)
     axes.plot(x, found.hit_rate, color=palette.truth, label=_OBSERVED)
     axes.fill_between(x, found.score, found.hit_rate, color=palette.truth, alpha=0.2, linewidth=0)
-    axes.set_ylim(0, 1.02)
     high = found.score.mean() > 0.5 if against == "fractile" else (found.hit_rate - found.score).mean() > 0.05
     _write_ks(axes, found, palette, low=bool(high))
-    return _dressed(axes, palette, "probability, %", x=f"{against}, %")
+    return dress(axes, palette, x=f"{against}, %", y="probability, %")
 
 
 _KINDS: dict[str, Callable[..., Axes]] = {
@@ -216,37 +226,10 @@ _KINDS: dict[str, Callable[..., Axes]] = {
 _WITH_GAP = ("cumulative", "fractile")  # kinds with the fractile along the axis, so that the gap fits below
 
 
-def _figure(
-    methods: Methods, labels: object, sample_weight: object, events: list[Event], kind: KsKind, dark: bool
-) -> Figure:
-    check_choice(kind, _KINDS, "kind")
-
-    def draw(main: Axes, strip: Axes, given: object, event: Event, palette: Palette) -> str:
-        found = ks_curves(given, labels, sample_weight=sample_weight, event=event)
-        _KINDS[kind](main, found, palette=palette)
-        if kind in _WITH_GAP:
-            draw_gap(strip, found, palette=palette)
-        return ""
-
-    return side_by_side(methods, draw, events, dark=dark, strip=kind in _WITH_GAP)
-
-
 def _write_ks(axes: Axes, found: KsCurves, palette: Palette, *, low: bool = False) -> None:
     """Write KS and its bound into the upper left corner, or into the lower right where curves take the other."""
-    x, y = (0.97, 0.04) if low else (0.04, 0.96)
-    axes.text(
-        x,
-        y,
-        f"KS {METRICS['ks'].format(found.test.value)}\ncalibrated ≤ {METRICS['ks'].format(found.test.bound)}",
-        transform=axes.transAxes,
-        ha="right" if low else "left",
-        va="bottom" if low else "top",
-        fontsize=SMALL,
-        color=palette.ink,
-        bbox={"facecolor": palette.background, "edgecolor": "none", "alpha": 0.75, "pad": 1.5},
-    )
-
-
-def _dressed(axes: Axes, palette: Palette, y: str, x: str = "fractile, %") -> Axes:
-    axes.set_xlim(0, 1)
-    return dress(axes, palette, x=x, y=y, percent_axes="xy")
+    x, y, side, edge = (0.97, 0.04, "right", "bottom") if low else (0.04, 0.96, "left", "top")
+    value, bound = (METRICS["ks"].format(number) for number in (found.test.value, found.test.bound))
+    text = axes.text(x, y, f"KS {value}\ncalibrated ≤ {bound}", ha=side, va=edge, transform=axes.transAxes)
+    text.set(fontsize=SMALL, color=palette.ink)
+    text.set_bbox({"facecolor": palette.background, "edgecolor": "none", "alpha": 0.75, "pad": 1.5})

@@ -26,7 +26,7 @@ def reliability_figure(
     labels: object = None,
     *,
     sample_weight: object = None,
-    event: Event = top,
+    event: Event | list[Event] = top,
     dark: bool = False,
     kind: ReliabilityKind = "equal_width",
     n_bins: int = 15,
@@ -36,13 +36,13 @@ def reliability_figure(
     Parameters
     ----------
     methods
-        Array (n, k), `Predictions` or `Confidences` by name; one panel each.
+        Array (n, k), `Predictions` or `Confidences` by name; one panel per method and event.
     labels
         Class numbers (n,); left out with `Predictions` and `Confidences`.
     sample_weight
         Row weights (n,).
     event
-        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
+        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`, or a list of them.
     dark
         Whether to draw light lines on a dark ground.
     kind
@@ -69,7 +69,7 @@ def reliability_figure(
         draw_counts(strip, reliability(scored, n_bins=n_bins, n_resamples=_FEWEST_DRAWS), palette=palette)
         return _KINDS[kind](main, scored, n_bins, palette)
 
-    return side_by_side(methods, draw, [event], dark=dark, strip=True)
+    return side_by_side(methods, draw, event, dark=dark, strip=True)
 
 
 def draw_reliability(axes: Axes, found: Reliability, *, palette: Palette = LIGHT) -> Axes:
@@ -101,21 +101,15 @@ def draw_reliability(axes: Axes, found: Reliability, *, palette: Palette = LIGHT
     axes.bar(**bins, height=found.accuracy, color=palette.truth, alpha=0.35, label="accuracy per bin", **edges)
     axes.bar(**bins, height=found.band_high - found.band_low, bottom=found.band_low, **palette.shade(found.level))
     inside = (found.band_low <= found.accuracy) & (found.accuracy <= found.band_high)
-    for chosen, marker, label in ((inside, "o", "within the band"), (~inside, "D", "outside the band")):
+    for chosen, marker, size, edge, label in (
+        (inside, "o", 5.5, palette.background, "within the band"),
+        (~inside, "D", 6.5, palette.ink, "outside the band"),
+    ):
         if not chosen.any():
             continue
-        (points,) = axes.plot(
-            found.confidence[chosen],
-            found.accuracy[chosen],
-            marker,
-            color=palette.truth,
-            markeredgecolor=palette.ink if marker == "D" else palette.background,
-            markeredgewidth=0.8,
-            markersize=6.5 if marker == "D" else 5.5,
-            label=label,
-            zorder=4,
-            clip_on=False,
-        )
+        x, y = found.confidence[chosen], found.accuracy[chosen]
+        (points,) = axes.plot(x, y, marker, color=palette.truth, markersize=size, label=label, zorder=4, clip_on=False)
+        points.set(markeredgecolor=edge, markeredgewidth=0.8)
         points.set_in_layout(False)  # a marker may cross the edge; no room is made for it
     return _unit_square(axes, palette)
 
@@ -184,8 +178,7 @@ def draw_counts(axes: Axes, found: Reliability, *, palette: Palette = LIGHT) -> 
     axes.yaxis.set_major_locator(LogLocator(base=10.0, numticks=3))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
-    axes.set_xlim(0, 1)
-    return dress(axes, palette, x="confidence, %", y="rows", percent_axes="x")
+    return dress(axes, palette, x="confidence, %", y="rows")
 
 
 def short_count(value: float) -> str:
@@ -203,9 +196,7 @@ def short_count(value: float) -> str:
 def _unit_square(axes: Axes, palette: Palette) -> Axes:
     """Draw the diagonal on axes from 0 to 100 %."""
     axes.plot([0, 1], [0, 1], color=palette.score, linestyle="--", linewidth=1.4, label="calibrated", zorder=3)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.02)
-    return dress(axes, palette, x="confidence, %", y="accuracy, %", percent_axes="xy")
+    return dress(axes, palette, x="confidence, %", y="accuracy, %")
 
 
 def _draw_bins(axes: Axes, scored: Scored, n_bins: int, palette: Palette, *, binning: Binning) -> str:

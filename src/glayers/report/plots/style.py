@@ -6,7 +6,7 @@ matplotlib changes.
 """
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -55,34 +55,26 @@ class Palette:
 
     def shade(self, level: float) -> dict[str, Any]:
         """Return how the band of a calibrated model is drawn, and its name in the legend."""
-        label = f"{100 * level:g} % of calibrated models"
-        return {"color": self.band, "alpha": 0.6, "linewidth": 0, "label": label}
+        return {"color": self.band, "alpha": 0.6, "linewidth": 0, "label": f"{100 * level:g} % of calibrated models"}
 
 
-LIGHT = Palette(
-    background="#ffffff",
-    ink="#1d2530",
-    quiet="#d9dee5",
-    band="#aab4c0",
-    score="#0a63b0",
-    truth="#cf5a00",
-    series=("#0a63b0", "#cf5a00", "#1d2530", "#4e8f5a", "#d06fa8", "#8a1a1a", "#3a22b8"),
-    under="#0a4f94",
-    even="#f6f6f4",
-    over="#b34200",
-)
-DARK = Palette(
-    background="#14181f",
-    ink="#e8ecf1",
-    quiet="#343c48",
-    band="#5b6675",
-    score="#62aef7",
-    truth="#ff9a4d",
-    series=("#62aef7", "#ff9a4d", "#e8ecf1", "#76885a", "#6d5ff2", "#f2dfa0", "#2b7b85"),
-    under="#7cc0ff",
-    even="#20262f",
-    over="#ffa35c",
-)
+_COLOURS: dict[str, tuple[Any, Any]] = {  # on a light ground, and on a dark one
+    "background": ("#ffffff", "#14181f"),
+    "ink": ("#1d2530", "#e8ecf1"),
+    "quiet": ("#d9dee5", "#343c48"),
+    "band": ("#aab4c0", "#5b6675"),
+    "score": ("#0a63b0", "#62aef7"),
+    "truth": ("#cf5a00", "#ff9a4d"),
+    "series": (
+        ("#0a63b0", "#cf5a00", "#1d2530", "#4e8f5a", "#d06fa8", "#8a1a1a", "#3a22b8"),
+        ("#62aef7", "#ff9a4d", "#e8ecf1", "#76885a", "#6d5ff2", "#f2dfa0", "#2b7b85"),
+    ),
+    "under": ("#0a4f94", "#7cc0ff"),
+    "even": ("#f6f6f4", "#20262f"),
+    "over": ("#b34200", "#ffa35c"),
+}
+LIGHT = Palette(**{name: light for name, (light, _) in _COLOURS.items()})
+DARK = Palette(**{name: dark for name, (_, dark) in _COLOURS.items()})
 
 
 @contextmanager
@@ -110,7 +102,6 @@ def style(dark: bool = False) -> Iterator[Palette]:
         "font.family": _FONT,
         "font.size": TEXT,
         "axes.titlesize": TEXT,
-        "axes.labelsize": TEXT,
         "ytick.labelsize": SMALL,
         "legend.fontsize": SMALL,
         "text.color": palette.ink,
@@ -118,13 +109,14 @@ def style(dark: bool = False) -> Iterator[Palette]:
         "lines.linewidth": 1.8,
         "lines.markersize": 5.0,
         "text.usetex": False,
+        "text.parse_math": False,  # a name is text, never a formula
     }
     with mpl.rc_context(settings):
         yield palette
 
 
-def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", percent_axes: str = "", grid: bool = True) -> Axes:
-    """Give an Axes its colours and labels; `percent_axes`, such as "xy", are written in percent."""
+def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", grid: bool = True) -> Axes:
+    """Give an Axes its colours and labels; an axis whose label ends in % is written in percent, from 0 to 100."""
     axes.set_facecolor(palette.background)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
@@ -132,10 +124,12 @@ def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", percent_axe
     # Also for the ticks that matplotlib creates only when it draws.
     axes.tick_params(which="both", color=palette.ink, labelcolor=palette.ink, labelsize=SMALL, labelfontfamily=_FONT)
     axes.tick_params(which="minor", length=0)
-    for axis, name, label in ((axes.xaxis, "x", x), (axes.yaxis, "y", y)):
+    # Room for a line along the upper edge.
+    for axis, label, limit, most in ((axes.xaxis, x, axes.set_xlim, 1.0), (axes.yaxis, y, axes.set_ylim, 1.02)):
         axis.set_label_text(label or axis.label.get_text(), color=palette.ink)
-        if name in percent_axes:
+        if label.endswith("%"):
             axis.set_major_formatter(FuncFormatter(lambda fraction, _: percent(fraction)))
+            limit(0.0, most)
     axes.title.set_color(palette.ink)
     axes.set_axisbelow(True)
     if grid:
@@ -185,14 +179,14 @@ def grid(
     return figure, panels
 
 
-def tidy(figure: Figure, panels: list[Panel], palette: Palette, *, columns: int = 4) -> Figure:
+def tidy(figure: Figure, panels: list[Panel], *, columns: int = 4) -> Figure:
     """Keep the axis labels of outer panels only, and collect the legends of all panels into one below them."""
     across = min(columns, len(panels))
     named: dict[str, Any] = {}
     for place, panel in enumerate(panels):
         if place % across:
-            panel.main.set_ylabel("")
-            panel.strip.set_ylabel("")
+            for axes in panel:
+                axes.set_ylabel("")
         if panel.strip is not panel.main:
             panel.main.set_xlabel("")
             panel.main.tick_params(labelbottom=False)
@@ -202,50 +196,42 @@ def tidy(figure: Figure, panels: list[Panel], palette: Palette, *, columns: int 
         handles, labels = panel.main.get_legend_handles_labels()
         named.update(zip(labels, handles, strict=True))
     if named:
-        legend = figure.legend(
-            named.values(),
-            named.keys(),
-            loc="outside lower center",
-            ncols=_legend_columns(list(named), figure.get_figwidth()),
-            frameon=False,
-            labelcolor=palette.ink,
-            handlelength=1.8,
-            columnspacing=1.2,
-        )
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        columns = _legend_columns(list(named), figure.get_figwidth())
+        look: dict[str, Any] = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2}
+        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns, **look)
     return figure
 
 
 def title(axes: Axes, name: str, *below: str) -> None:
-    """Write the name of a panel and lines below it; a name is text, never a formula."""
+    """Write the name of a panel and lines below it."""
     lines = textwrap.wrap(shortened(name, _LONGEST_TITLE), _TITLE_WIDTH) + [line for line in below if line]
-    axes.set_title("\n".join(lines), parse_math=False)
+    axes.set_title("\n".join(lines))
 
 
 def side_by_side(
     methods: Methods,
-    draw: Callable[[Axes, Axes, Any, Event, Palette], str],
-    events: Sequence[Event] = (top,),
+    draw: Callable[[Axes, Axes, Any, Event, Palette], str | None],
+    event: Event | list[Event] = top,
     *,
     dark: bool = False,
     strip: bool = False,
     size: tuple[float, float] = (PANEL, PANEL),
 ) -> Figure:
-    """Draw one panel per method and event, the events of a method in one row.
+    """Draw one panel per method and event, several events of a method in one row.
 
     `draw` takes a panel's Axes, the Axes of the strip below it, the method's data, the event and the palette, and
-    returns a line for the title.
+    returns a line for the title, if any.
     """
     check_methods(methods)
+    events = event if isinstance(event, list) else [event]
     columns = len(events) if len(events) > 1 else 4
-    shown = [(name, given, event) for name, given in methods.items() for event in events]
+    shown = [(name, given, each) for name, given in methods.items() for each in events]
     with style(dark) as palette:
         figure, panels = grid(len(shown), palette, columns=columns, strip=strip, size=size)
-        for panel, (name, given, event) in zip(panels, shown, strict=True):
-            about = "" if len(events) == 1 and event == top else event.name
-            title(panel.main, name, about, draw(*panel, given, event, palette))
-        return tidy(figure, panels, palette, columns=columns)
+        for panel, (name, given, each) in zip(panels, shown, strict=True):
+            line = draw(*panel, given, each, palette)
+            title(panel.main, name, "" if events == [top] else each.name, line or "")
+        return tidy(figure, panels, columns=columns)
 
 
 def check_methods(methods: Methods, least: int = 1) -> None:
