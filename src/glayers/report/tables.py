@@ -27,7 +27,6 @@ def interval_table(found: Intervals, name: str) -> Table:
     for label, value, ends, _ in found.printed():
         table.add_row(label, value, ends)
     table.caption = "* unreliable: the MCE always, others where the bootstrap is biased"
-    table.caption_justify = "left"
     return table
 
 
@@ -77,7 +76,7 @@ def ks_test_sentence(test: CalibrationTest) -> str:
 
 
 def _plain_table(*headings: str) -> Table:
-    table = Table("", box=None, pad_edge=False, header_style="bold")
+    table = Table("", box=None, pad_edge=False, header_style="bold", caption_justify="left")
     for heading in headings:
         table.add_column(Text(heading), justify="right")
     return table

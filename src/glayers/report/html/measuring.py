@@ -182,10 +182,8 @@ def data_checks(compared: "Comparison", calibration: Predictions | None) -> list
         same = rows_in_both(calibration, test)
         found = f"{same:,} of {len(test):,} test rows are also calibration rows: scores on them are too optimistic"
         found = found if same else "no test row is a calibration row"
-        checks += [
-            Check("Rows in both sets", found, "attention" if same else "fine"),
-            *shifts(calibration, test, names),
-        ]
+        checks.append(Check("Rows in both sets", found, "attention" if same else "fine"))
+        checks += shifts(calibration, test, names)
     if test.groups is not None:
         found = (
             f"test rows come in {len(np.unique(test.groups)):,} groups; intervals and KS tests account for groups, but "

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, Normalize, SymLogNorm
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -207,7 +207,8 @@ def draw_class_matrix(
     if names is not None and len(names) != n_classes:
         raise BadPredictions(f"names must be one per class; got {len(names)} for {n_classes} classes")
     shown = _beyond_chance(found)
-    colours = palette.diverging().with_extremes(bad=palette.background)
+    colours: Colormap = LinearSegmentedColormap.from_list("gap", [palette.under, palette.even, palette.over])
+    colours = colours.with_extremes(bad=palette.background)
     scale = matrix_norm([found]) if norm is None else norm
     axes.imshow(shown, cmap=colours, norm=scale, aspect="equal", interpolation="nearest")
     dress(axes, palette, x="class", y="predicted class", grid=False)

@@ -173,8 +173,7 @@ def draw_counts(axes: Axes, found: Reliability, *, palette: Palette = LIGHT) -> 
     3
     """
     axes.bar(found.low, found.count, found.high - found.low, align="edge", color=palette.band, linewidth=0.8)
-    axes.set_yscale("log")
-    axes.set_ylim(min(0.5, float(found.count.min()) / 2), float(found.count.max()) * 3)
+    axes.set(yscale="log", ylim=(min(0.5, found.count.min() / 2), 3 * found.count.max()))
     axes.yaxis.set_major_locator(LogLocator(base=10.0, numticks=3))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
@@ -48,10 +47,6 @@ class Palette:
     under: str
     even: str
     over: str
-
-    def diverging(self) -> LinearSegmentedColormap:
-        """Return the colour map from under- to overconfident."""
-        return LinearSegmentedColormap.from_list("gap", [self.under, self.even, self.over])
 
     def shade(self, level: float) -> dict[str, Any]:
         """Return how the band of a calibrated model is drawn, and its name in the legend."""
