@@ -3,6 +3,7 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,12 @@ def test_the_policy_allows_the_script_and_the_style_of_the_page_and_no_network(p
     assert [link["href"] for link in elements.named("link")] == ["data:,"]
     assert all("src" not in attributes for _, attributes in elements.found)
     assert {attributes["href"] for attributes in elements.named("a")} <= {"#figures", "#data"}
+
+
+@pytest.mark.parametrize("folder", ["css", "js"])
+def test_every_style_and_every_script_is_on_the_page(page: str, folder: str) -> None:
+    for file in (files("glayers.report.html") / "assets" / folder).iterdir():
+        assert file.read_text(encoding="utf-8") in page, file.name
 
 
 def test_every_table_has_a_caption_and_headings_and_every_figure_a_title(elements: Elements) -> None:
