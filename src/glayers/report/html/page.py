@@ -33,10 +33,9 @@ from glayers.report.html.tables import class_lines, difference_tables, method_li
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
-_STYLES = ("page.css", "tables.css", "figures.css", "print.css")
-# Joined into one script: what figures need, then one file per figure, then main.js, which starts it.
-_FIGURES = ("forest.js", "ks.js", "map.js", "matrix.js", "reliability.js")
-_SCRIPTS = ("words.js", "drawing.js", "panel.js", *_FIGURES, "main.js")
+# Joined into one file each: of the scripts, what figures need, then one file per figure, then what starts the page.
+_FIRST = ("page.css", "tables.css", "figures.css", "words.js", "drawing.js", "panel.js")
+_LAST = ("print.css", "main.js")
 _MATRIX = 30  # classes per side: smaller cells are hard to point at
 _PACKAGES = ("glayers", "numpy", "scipy", "scikit-learn", "torch", "jinja2")
 _DIGITS = 5  # of a number in the page's data
@@ -173,8 +172,8 @@ def _render(data: dict[str, Any], **parts: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = _joined("css", _STYLES)
-    script = f'(() => {{\n"use strict";\n{_joined("js", _SCRIPTS)}\n}})();'
+    style = _joined("css")
+    script = f'(() => {{\n"use strict";\n{_joined("js")}\n}})();'
     sources = f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"
     return environment.get_template("page.html.j2").render(
         style=Markup(style),  # noqa: S704  # our own file
@@ -209,9 +208,12 @@ def _unbroken(text: Any) -> Any:
     return _BEFORE_SIGN.sub("\u00a0", text) if type(text) is str else text
 
 
-def _joined(folder: str, names: tuple[str, ...]) -> str:
-    place = files("glayers.report.html") / "assets" / folder
-    return "\n".join((place / name).read_text(encoding="utf-8") for name in names)
+def _joined(folder: str) -> str:
+    texts = {
+        file.name: file.read_text("utf-8") for file in (files("glayers.report.html") / "assets" / folder).iterdir()
+    }
+    figures = sorted(texts.keys() - {*_FIRST, *_LAST})
+    return "\n".join(texts[name] for name in (*_FIRST, *figures, *_LAST) if name in texts)
 
 
 def _hash(text: str) -> str:
