@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from glayers import Confidences, metrics, read_predictions
-from glayers.maps import transparent_layers
+from glayers.maps import dense_layers
 
 # In percent. The paper prints 4.751, 18.481 and 21.157 for three of these, a difference of rounding.
 TOP_1_KS = {
@@ -49,7 +49,7 @@ def main() -> int:
 def starts_transparent(file: Path) -> bool:
     """Whether layers of every depth and width leave the test logits unchanged to the last bit."""
     logits = read_predictions(file, part="test").logits
-    chains = (transparent_layers(logits.shape[1], depth, units) for depth in (1, 2, 4) for units in (2, 3))
+    chains = (dense_layers(logits.shape[1], depth, units) for depth in (1, 2, 4) for units in (2, 3))
     return all(
         np.array_equal(chain.map_parameters(lambda value: value.astype(logits.dtype))(logits), logits)
         for chain in chains

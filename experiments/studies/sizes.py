@@ -17,7 +17,7 @@ from experiments.studies.study import Done, Job, Study
 
 from glayers import GLayers
 from glayers.arrays import Array
-from glayers.maps.transparent import hidden_width, layer_shapes
+from glayers.maps.steps import layer_shapes
 
 SEARCHED = ("3", "3", "0")  # layers, units per class, seed
 NO_UNITS = "0"
@@ -79,8 +79,7 @@ def n_weights(n_classes: int, depth: int, units: int) -> int:
     >>> n_weights(1000, 3, 3)  # 1000 x 3002 + 3002 x 3002 + 3002 x 1000
     15016004
     """
-    hidden = hidden_width(n_classes, units, None) if depth > 1 else n_classes
-    return sum(n_in * n_out for n_in, n_out in layer_shapes(n_classes, depth, hidden))
+    return sum(n_in * n_out for n_in, n_out in layer_shapes(n_classes, depth, units, None))
 
 
 def _of_network(lines: list[Line], name: str) -> str:

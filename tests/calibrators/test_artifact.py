@@ -27,7 +27,7 @@ from glayers.activations import Softmax
 from glayers.calibrators import Calibrator
 from glayers.calibrators.artifact import LONGEST_HEADER
 from glayers.calibrators.base import Fitted
-from glayers.maps import Chain, Scale, transparent_layers
+from glayers.maps import Chain, Scale, dense_layers
 from tests.calibrators.artifact_files import Facts, contents
 from tests.contracts.calibrators import fitted, tilted
 
@@ -192,7 +192,7 @@ UNSAVABLE: dict[str, tuple[Callable[[], Calibrator], str]] = {
         "the setting random_state is a RandomState.*set_params",
     ),
     "layers": (
-        lambda: GLayers(initial_layers=transparent_layers(4, 2), max_epochs=1, recipe="paper"),
+        lambda: GLayers(initial_layers=dense_layers(4, 2), max_epochs=1, recipe="paper"),
         "the setting initial_layers is a Chain.*set_params",
     ),
     "a class of one's own": (Quiet, "Quiet is not a calibrator of glayers"),

@@ -13,7 +13,7 @@ from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling, m
 from glayers.activations import log_softmax, softmax
 from glayers.datasets import load_fashion_mnist
 from glayers.fitting.temperature import fit_inverse_temperature
-from glayers.maps import Blend, Chain, Dense, Scale, transparent_layers
+from glayers.maps import Blend, Chain, Dense, Scale, dense_layers
 from tests.calibrators.simulation import by_class, draw, sample
 from tests.strategies import Numbers
 
@@ -256,7 +256,7 @@ def test_fitting_starts_from_the_layers_given() -> None:
 
 def test_layers_given_serve_the_default_recipe_too() -> None:
     z, labels = bent()
-    layers = transparent_layers(4, 3, width=20)
+    layers = dense_layers(4, 3, width=20)
     g = GLayers(initial_layers=layers, max_epochs=4, random_state=0).fit(z, labels)
     assert g.n_parameters_ == layers.n_parameters
 
@@ -265,7 +265,7 @@ def test_layers_given_serve_the_default_recipe_too() -> None:
 @pytest.mark.parametrize(
     ("layers", "complaint"),
     [
-        (transparent_layers(3, 2), "initial_layers do not take 4 logits"),
+        (dense_layers(3, 2), "initial_layers do not take 4 logits"),
         (Chain((Dense(np.ones((4, 5)), np.zeros(5)),)), "4 logits into as many; they give 5"),
     ],
 )

@@ -24,7 +24,7 @@ from glayers.fitting.shared import (
     shared_step,
 )
 from glayers.maps.layouts import n_learned
-from glayers.maps.shared import Shared
+from glayers.maps.tables import Shared
 
 
 def bent(rows: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import minimize
 
 from glayers.fitting.objective import Objective, Penalty, row_loss
-from glayers.maps import Chain, Dense, transparent_layers
+from glayers.maps import Chain, Dense, dense_layers
 
 ROWS, CLASSES = 40, 3
 
@@ -23,7 +23,7 @@ def make_objective(
     weights = torch.as_tensor(rng.uniform(0.5, 2, (members, ROWS)))
     train, held_out = weights * ~out, weights * out
     return Objective(
-        chain=transparent_layers(CLASSES, 2) if chain is None else chain,
+        chain=dense_layers(CLASSES, 2) if chain is None else chain,
         loss=row_loss(loss, smoothing),
         logits=torch.as_tensor(z),
         labels=torch.as_tensor(labels),

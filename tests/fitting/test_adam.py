@@ -1,6 +1,6 @@
 """Adam on minibatches: every member as if alone, the same bytes for the same seed, dropout and mixup as they should."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,9 @@ from glayers.maps import Chain, Dense, Dropout, Step
 from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, optimum, penalised
 
 
-@dataclass(frozen=True)
 class Spy(Step):
     """Remembers what passes."""
 
-    fixed = ("seen",)
     seen: list[torch.Tensor] = field(default_factory=list)
 
     def __call__(self, logits: Any) -> Any:

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from glayers.fitting import objective as objective_module
 from glayers.fitting.objective import Objective
-from glayers.maps import Centre, Chain, transparent_layers
+from glayers.maps import Centre, Chain, dense_layers
 from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, optimum, penalised
 
 
@@ -85,7 +85,7 @@ def test_the_ways_to_a_loss_agree() -> None:
 
 
 def test_fixed_parameters_are_used_and_not_learned() -> None:
-    layers = transparent_layers(CLASSES, 1)
+    layers = dense_layers(CLASSES, 1)
     chain = Chain((Centre(np.zeros(())), *layers.steps))
     shares = torch.tensor([0.0, 1.0], dtype=torch.float64)
     objective = replace(make_objective(chain, members=2), fixed={"0.share": shares})

@@ -21,7 +21,7 @@ from glayers.maps import (
     Relu,
     Scale,
     Step,
-    transparent_layers,
+    dense_layers,
 )
 from tests.strategies import Numbers
 
@@ -93,7 +93,7 @@ def test_logits_that_differ_by_member_are_kept_apart(name: str) -> None:
 
 
 def test_a_chain_of_members_is_each_chain() -> None:
-    chains = [transparent_layers(CLASSES, 3, random_state=seed) for seed in range(MEMBERS)]
+    chains = [dense_layers(CLASSES, 3, random_state=seed) for seed in range(MEMBERS)]
     shaken = [
         chain.with_parameters({name: value + 0.1 * seed for name, value in chain.parameters().items()})
         for seed, chain in enumerate(chains)

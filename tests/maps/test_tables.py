@@ -14,8 +14,7 @@ from glayers.errors import BadFile
 from glayers.maps import Chain, Step
 from glayers.maps.layouts import chain_of
 from glayers.maps.order import General, Invariant, Learning, SharedCurve
-from glayers.maps.shared import Shared
-from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest
+from glayers.maps.tables import EachClass, OneVersusRest, Shared, Table, TopClass, look_up, one_versus_rest
 from tests.strategies import Numbers
 
 CLASSES = 4

@@ -10,8 +10,8 @@ from glayers.datasets import load_fashion_mnist
 from glayers.fitting.adam import Schedule, descend
 from glayers.fitting.objective import Objective, row_loss
 from glayers.fitting.selection import EpochSelection
-from glayers.maps import Chain, Dense, glorot_layers, transparent_layers
-from glayers.maps.transparent import hidden_width, layer_shapes
+from glayers.maps import Chain, Dense, dense_layers
+from glayers.maps.steps import layer_shapes
 from glayers.metrics import nll
 from glayers.predictions import Predictions
 from tests.strategies import Numbers
@@ -39,7 +39,7 @@ def accuracy(logits: Numbers, labels: Numbers) -> float:
 @pytest.mark.parametrize("n_layers", [1, 2, 3, 4, 5, 6])
 def test_the_start_is_exactly_the_identity(n_layers: int, units_per_class: int) -> None:
     for classes in (1, 2, 3, 10, 100):
-        layers = transparent_layers(classes, n_layers, units_per_class, random_state=classes)
+        layers = dense_layers(classes, n_layers, units_per_class, random_state=classes)
         for dtype in DTYPES:
             z = logits_of(7, classes, dtype)
             out = cast(layers, dtype)(z)
@@ -50,14 +50,14 @@ def test_the_start_is_exactly_the_identity(n_layers: int, units_per_class: int) 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_200_classes_start_exactly_as_the_identity(dtype: type[np.floating]) -> None:
     z = logits_of(7, 200, dtype)
-    assert np.array_equal(cast(transparent_layers(200, 4, units_per_class=5), dtype)(z), z)
+    assert np.array_equal(cast(dense_layers(200, 4, units_per_class=5), dtype)(z), z)
 
 
 @pytest.mark.parametrize("n_layers", [2, 4])
 @pytest.mark.parametrize("extra", [0, 1, 13])
 def test_an_absolute_width_from_twice_the_logits_on_is_the_identity(n_layers: int, extra: int) -> None:
     z = logits_of(7, 5)
-    layers = transparent_layers(5, n_layers, width=10 + extra)
+    layers = dense_layers(5, n_layers, width=10 + extra)
     assert np.array_equal(layers(z), z)
     assert layers.parameters()["0.weight"].shape == (5, 10 + extra)
 
@@ -65,17 +65,17 @@ def test_an_absolute_width_from_twice_the_logits_on_is_the_identity(n_layers: in
 @pytest.mark.parametrize(("width", "units"), [(9, 3), (None, 1)])
 def test_fewer_than_two_units_per_logit_are_refused(width: int | None, units: int) -> None:
     with pytest.raises(ValueError, match=r"at least 10 units .* got \d.* units_per_class >= 2"):
-        transparent_layers(5, 2, units_per_class=units, width=width)
+        dense_layers(5, 2, units_per_class=units, width=width)
 
 
 def test_one_layer_needs_no_width() -> None:
     z = logits_of(4, 5)
-    assert np.array_equal(transparent_layers(5, 1, width=1)(z), z)
+    assert np.array_equal(dense_layers(5, 1, width=1)(z), z)
 
 
 def test_the_identity_holds_in_torch() -> None:
     z = logits_of(7, 6)
-    layers = transparent_layers(6, 4)
+    layers = dense_layers(6, 4)
     assert np.array_equal(layers(z), z)
     assert torch.equal(layers.map_parameters(torch.as_tensor)(torch.as_tensor(z)), torch.as_tensor(z))
 
@@ -83,7 +83,7 @@ def test_the_identity_holds_in_torch() -> None:
 @pytest.mark.parametrize("n_layers", [2, 3, 5])
 def test_transparent_extra_units_learn_from_the_first_step(n_layers: int) -> None:
     classes, rng = 4, np.random.default_rng(0)
-    layers = transparent_layers(classes, n_layers).map_parameters(lambda v: torch.tensor(v, requires_grad=True))
+    layers = dense_layers(classes, n_layers).map_parameters(lambda v: torch.tensor(v, requires_grad=True))
     outputs = layers(torch.as_tensor(rng.normal(size=(50, classes))))
     loss = torch.nn.functional.cross_entropy(outputs, torch.as_tensor(rng.integers(0, classes, 50)))
     for step in layers.steps[2:]:  # every dense layer that reads hidden units
@@ -94,7 +94,7 @@ def test_transparent_extra_units_learn_from_the_first_step(n_layers: int) -> Non
 
 
 def test_seeds_differ_only_in_the_extra_units() -> None:
-    one, same, other = (transparent_layers(3, 2, random_state=seed) for seed in (1, 1, 2))
+    one, same, other = (dense_layers(3, 2, random_state=seed) for seed in (1, 1, 2))
     assert np.array_equal(one.parameters()["0.weight"], same.parameters()["0.weight"])
     assert not np.array_equal(one.parameters()["0.weight"], other.parameters()["0.weight"])
     assert np.array_equal(one.parameters()["0.weight"][:, :6], other.parameters()["0.weight"][:, :6])
@@ -103,24 +103,24 @@ def test_seeds_differ_only_in_the_extra_units() -> None:
 # 1000 x 3002 + 3002 x 3002 + 3002 x 1000 = 15,016,004; one more hidden layer adds 9,012,004.
 @pytest.mark.parametrize(("n_layers", "weights", "millions"), [(3, 15_016_004, 15), (4, 24_028_008, 24)])
 def test_transparent_weight_counts_are_the_papers(n_layers: int, weights: int, millions: int) -> None:
-    shapes = list(layer_shapes(1000, n_layers, hidden_width(1000, 3, None)))
+    shapes = layer_shapes(1000, n_layers, 3, None)
     assert sum(n_in * n_out for n_in, n_out in shapes) == weights
     assert round(weights / 1e6) == millions
     assert sum(n_out for _, n_out in shapes) == 3002 * (n_layers - 1) + 1000
 
 
-@pytest.mark.parametrize("make", [transparent_layers, glorot_layers])
+@pytest.mark.parametrize("start", ["transparent", "glorot"])
 @pytest.mark.parametrize(("n_layers", "units", "width"), [(1, 3, None), (3, 2, None), (4, 3, None), (3, 3, 17)])
-def test_layers_have_the_shapes_that_are_counted(make: Any, n_layers: int, units: int, width: int | None) -> None:
-    layers = make(7, n_layers, units_per_class=units, width=width)
-    shapes = list(layer_shapes(7, n_layers, hidden_width(7, units, width)))
+def test_layers_have_the_shapes_that_are_counted(start: Any, n_layers: int, units: int, width: int | None) -> None:
+    layers = dense_layers(7, n_layers, units_per_class=units, width=width, start=start)
+    shapes = layer_shapes(7, n_layers, units, width)
     assert [v.shape for name, v in layers.parameters().items() if name.endswith("weight")] == shapes
     assert layers.n_parameters == sum(n_in * n_out + n_out for n_in, n_out in shapes)
 
 
 def test_a_glorot_start_is_not_transparent() -> None:
     z = np.random.default_rng(0).normal(size=(2000, 10)) * 3
-    layers = glorot_layers(10, 3)
+    layers = dense_layers(10, 3, start="glorot")
     assert not np.allclose(layers(z), z)
     agreement = float((layers(z).argmax(axis=1) == z.argmax(axis=1)).mean())
     assert agreement < 0.5, "a random start loses what f knew"
@@ -132,16 +132,16 @@ def test_a_glorot_start_is_not_transparent() -> None:
 @pytest.mark.parametrize("n_layers", [0, -1])
 def test_a_depth_below_one_is_refused(n_layers: int) -> None:
     with pytest.raises(ValueError, match=f"at least 1; got {n_layers}"):
-        transparent_layers(3, n_layers)
+        dense_layers(3, n_layers)
     with pytest.raises(ValueError, match=f"at least 1; got {n_layers}"):
-        glorot_layers(3, n_layers)
+        dense_layers(3, n_layers, start="glorot")
 
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3, 5])
 def test_accuracy_at_a_transparent_start_is_that_of_f(n_layers: int) -> None:
     rng = np.random.default_rng(5)
     z, labels = rng.normal(size=(3000, 30)) * 4, rng.integers(0, 30, 3000)
-    start = transparent_layers(30, n_layers, random_state=7)(z)
+    start = dense_layers(30, n_layers, random_state=7)(z)
     assert accuracy(start, labels) == accuracy(z, labels)
     assert nll(Predictions(start, labels)) == nll(Predictions(z, labels))
 
@@ -149,7 +149,7 @@ def test_accuracy_at_a_transparent_start_is_that_of_f(n_layers: int) -> None:
 def test_accuracy_at_a_transparent_start_is_that_of_a_real_network() -> None:
     calibration, test = load_fashion_mnist()
     for part in (calibration, test):
-        start = cast(transparent_layers(10, 3, units_per_class=2), np.float32)(part.logits)
+        start = cast(dense_layers(10, 3, units_per_class=2), np.float32)(part.logits)
         assert np.array_equal(start, part.logits)
 
 
@@ -159,7 +159,7 @@ def test_two_units_per_class_at_100_classes_are_transparent_and_learn(n_layers: 
     z = rng.normal(size=(600, 100)) * 2
     labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
     overconfident = 3 * z
-    chain = transparent_layers(100, n_layers, units_per_class=2)
+    chain = dense_layers(100, n_layers, units_per_class=2)
     whole = torch.full((1, 600), 1 / 600)
     objective = Objective(
         chain,

@@ -18,8 +18,8 @@ from glayers.arrays import Array, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
 from glayers.checks import whole_number
 from glayers.errors import GlayersError
-from glayers.maps import Activate, Chain, Dropout, Relu, Step, glorot_layers, transparent_layers
-from glayers.maps.transparent import hidden_width, layer_shapes
+from glayers.maps import Activate, Chain, Dropout, Relu, Step, dense_layers
+from glayers.maps.steps import layer_shapes
 from glayers.predictions import Predictions
 
 _PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
@@ -165,8 +165,8 @@ class GLayers(Calibrator):
         usual: dict[str, Any] = dict.fromkeys(("n_layers", "units_per_class"), 2 if self.recipe == "default" else 3)
         settings = self.get_params(deep=False)
         n_layers, units = (settings[name] or value for name, value in usual.items())
-        hidden = hidden_width(given.n_classes, units, self.width)
-        weights = sum(n_in * n_out for n_in, n_out in layer_shapes(given.n_classes, n_layers, hidden))
+        shapes = layer_shapes(given.n_classes, n_layers, units, self.width)
+        weights = sum(n_in * n_out for n_in, n_out in shapes)
         usual |= _recipe_settings(self.recipe, given.n_classes, work=len(given) * weights)
         # About twenty steps per epoch: with fewer, few rows would hardly leave the start.
         usual |= {"n_repeats": 1, "batch_size": min(250, max(16, len(given) // 20))}
@@ -179,8 +179,8 @@ class GLayers(Calibrator):
         """Return the layers to start from: those given, or new ones."""
         layers = self.initial_layers
         if layers is None:
-            make: Any = {"transparent": transparent_layers, "glorot": glorot_layers}[self.start]
-            layers = make(n_logits, self.n_layers, self.units_per_class, self.random_state, width=self.width)
+            settings: Any = (self.n_layers, self.units_per_class, self.random_state, self.width, self.start)
+            layers = dense_layers(n_logits, *settings)
         else:
             _check_size(layers, n_logits)
         steps: list[Step] = []

@@ -16,7 +16,7 @@ from glayers.activations import log_softmax
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.fitting.newton import newton
 from glayers.fitting.penalty_path import counted_rows
-from glayers.maps.shared import N_CONTEXT, N_SHAPES, Shared, context, raw_context, shapes
+from glayers.maps.tables import N_CONTEXT, N_SHAPES, Shared, context, raw_context, shapes
 
 DEPTH = 10
 STRENGTHS = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1)

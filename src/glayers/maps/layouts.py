@@ -5,7 +5,7 @@ Each step declares the layout of its arrays in its fields; STEPS lists the steps
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from inspect import isabstract
 from itertools import repeat
 from typing import Any
 
@@ -14,20 +14,17 @@ import numpy as np
 from glayers.activations import with_reference_class
 from glayers.arrays import Array
 from glayers.errors import BadFile, GlayersError
-from glayers.maps.chain import Chain, Numbers, Step, branch_field
-from glayers.maps.mixtures import Blend, Stack, TemperedMixture
-from glayers.maps.order import General, Invariant, KeepOrder, SharedCurve
-from glayers.maps.shared import Shared
-from glayers.maps.steps import Centre, Dense, Diagonal, Dropout, LogSoftmax, Reference, Relu, Scale
-from glayers.maps.tables import EachClass, OneVersusRest, TopClass
+from glayers.maps import mixtures, order, steps, tables
+from glayers.maps.steps import Activate, Chain, Numbers, Step, arrays_of, branch_field, holding
 
-_KINDS: tuple[type[Step], ...] = (
-    *(Blend, Stack, TemperedMixture),
-    *(General, Invariant, KeepOrder, SharedCurve),
-    *(Centre, Dense, Diagonal, Dropout, LogSoftmax, Reference, Relu, Scale),
-    *(Shared, EachClass, OneVersusRest, TopClass),
-)
-STEPS: dict[str, type[Step]] = {kind.__name__: kind for kind in _KINDS}
+# A user's activation is code, and a file holds none; the others are no part of a fitted map's list of steps.
+_NOT_IN_FILES = (Activate, Chain, order.Learning)
+STEPS: dict[str, type[Step]] = {
+    name: kind
+    for module in (mixtures, order, steps, tables)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, Step) and not isabstract(kind) and kind not in _NOT_IN_FILES
+}
 _DEEPEST = 8  # branches within branches: fits make four, KeepOrder and Stack twice
 _MOST_ENTRIES = 10_000_000  # members x logits: fits make thousands, and a small file must not ask for gigabytes
 
@@ -77,30 +74,19 @@ def n_learned(chain: Chain) -> int:
     """Return how many numbers a fit learns, for one member, without constants, scales and reference points.
 
     >>> from glayers.maps import Scale
+    >>> from glayers.maps.tables import Shared
     >>> shared = Shared(np.zeros((6, 5)), np.zeros(4), np.ones(4), np.asarray(10.0))
     >>> n_learned(Chain((Scale.identity(), shared))), Chain((Scale.identity(), shared)).n_parameters
     (31, 40)
     """
-    return sum(map(_learned_in, chain.steps))
-
-
-def _learned_in(step: Step) -> int:
-    if type(step) not in STEPS.values():  # a user's own activation
-        return sum(int(np.size(value)) for value in step.parameters().values())
-    return sum(map(n_learned, step.chains().values())) + sum(
-        _learned_of(array, getattr(step, name)) for name, array in arrays_of(type(step)).items()
-    )
-
-
-def _learned_of(layout: Numbers, array: Any) -> int:
-    own = np.shape(array)[np.ndim(array) - len(layout.axes.split()) :]  # leading axes count members
-    size = math.prod(own)
-    return {"all": size, "all but one": size - 1, "none": 0}[layout.learned]
-
-
-def arrays_of(kind: type[Step]) -> dict[str, Numbers]:
-    """Return the layouts of a step's arrays, by name."""
-    return {field.name: layout for field in fields(kind) for layout in getattr(field.type, "__metadata__", ())}
+    total = 0
+    for step in chain.steps:
+        total += sum(map(n_learned, step.chains().values()))
+        for name, layout in arrays_of(type(step)).items():
+            array = getattr(step, name)
+            size = math.prod(np.shape(array)[np.ndim(array) - len(layout.axes.split()) :])  # leading axes count members
+            total += {"all": size, "all but one": size - 1, "none": 0}[layout.learned]
+    return total
 
 
 def _build(
@@ -111,7 +97,7 @@ def _build(
         raise BadFile(f"a structure must be a list of steps; got {structure!r:.60}")
     if depth > _DEEPEST:
         raise BadFile(f"branches are nested more than {_DEEPEST} deep")
-    steps: list[Step] = []
+    built: list[Step] = []
     width, members = n_logits, set[tuple[int, ...]]()
     for place, entry in enumerate(structure):
         kind, branches = _step_and_branches(entry)
@@ -130,13 +116,11 @@ def _build(
                 raise BadFile(f"the array {full!r} is missing")
             parts[name] = arrays[full]
             members.add(_members_axes(full, arrays[full], layout, sizes, most_axes=1 if depth else 0))
-        if branch_field(kind):
-            parts[branch_field(kind)] = tuple(chains) if branch_field(kind) == "branches" else chains[0]
-        steps.append(kind(**parts))
+        built.append(kind(**parts, **holding(kind, chains)))
         width = max(2, sizes[kind.n_out]) if kind.completes else sizes[kind.n_out]
     if len(members) > 1 or any(math.prod(axes) * n_logits > _MOST_ENTRIES for axes in members):
         raise BadFile(f"the arrays under {prefix!r} have members axes that do not fit: {sorted(members)[:3]}")
-    return Chain(tuple(steps)), width
+    return Chain(tuple(built)), width
 
 
 def _step_and_branches(entry: object) -> tuple[type[Step], dict[str, object]]:

@@ -1,7 +1,6 @@
 """Logits -> the logarithm of mixtures of probabilities."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -10,7 +9,7 @@ from array_api_compat import array_namespace
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, row_blocks
-from glayers.maps.chain import Chain, Numbers, Step
+from glayers.maps.steps import Chain, Numbers, Step
 
 __all__ = ["Blend", "Stack", "TemperedMixture"]
 
@@ -18,7 +17,6 @@ __all__ = ["Blend", "Stack", "TemperedMixture"]
 _share = partial(Numbers, low=-1e-9, high=1 + 1e-9)
 
 
-@dataclass(frozen=True)
 class Blend(Step):
     """Log of a mixture of the input's probabilities (1 - share) and the mean of a branch's members (share)."""
 
@@ -38,7 +36,6 @@ class Blend(Step):
         return xp.logaddexp(rest + plain, share + members)
 
 
-@dataclass(frozen=True)
 class TemperedMixture(Step):
     """log(w0 softmax(factor z) + w1 softmax(z) + w2 / k), for shares w (..., 3) that sum to 1. Keeps every ranking."""
 
@@ -58,7 +55,6 @@ class TemperedMixture(Step):
         return top + xp.log(xp.exp(first - top) + xp.exp(second - top) + xp.exp(third - top))
 
 
-@dataclass(frozen=True)
 class Stack(Step):
     """log(w_0 softmax(branch_0(z)) + w_1 softmax(branch_1(z)) + ...), for shares w that sum to 1."""
 

@@ -11,15 +11,15 @@ log-probabilities of the input and s the least slope: out = s z + running minimu
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.maps.chain import SMALLEST, Chain, Numbers, Step
+from glayers.maps.steps import SMALLEST, Chain, Numbers, Step
 
 __all__ = ["KeepOrder"]
 
@@ -28,7 +28,6 @@ _LEAST_GAP_FACTOR = 1e-6  # of gap networks: a factor of 0 would lose the order
 _DEEPEST = -30.0  # lower log-probabilities tell a network nothing more
 
 
-@dataclass(frozen=True)
 class OrderPreservingStep(Step):
     """Gaps between sorted logits, added up and put back in place; `factor` is the initial inverse temperature."""
 
@@ -59,13 +58,9 @@ class OrderPreservingStep(Step):
         """Return log-probabilities at the initial temperature, finite for any finite logits."""
         xp = array_namespace(logits)
         below = logits - xp.max(logits, axis=-1, keepdims=True)
-        return log_softmax(self._times(xp.clip(below, min=-_wide(logits))))
-
-    def _times(self, logits: Any) -> Any:
-        return logits * self.factor[..., None, None]
+        return log_softmax(xp.clip(below, min=-_wide(logits)) * self.factor[..., None, None])
 
 
-@dataclass(frozen=True)
 class GapNetwork(OrderPreservingStep):
     """Each gap times a positive number from a small network; subclasses differ in the network's input."""
 
@@ -74,16 +69,13 @@ class GapNetwork(OrderPreservingStep):
     weight_out: Annotated[Any, Numbers("hidden in-1")]
     bias_out: Annotated[Any, Numbers("in-1")]
 
-    def _gaps(self, ordered: Any, logits: Any) -> Any:
+    def _stretched(self, ordered: Any, log_p: Any) -> Any:
+        """Return the gaps times what the network makes of these log-probabilities."""
         xp = array_namespace(ordered)
-        gaps = self._times(xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered)))
-        read = xp.clip(self._features(ordered, logits), min=_DEEPEST) / 10 + 1  # from -2 to 1: tanh is not saturated
+        gaps = xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered)) * self.factor[..., None, None]
+        read = xp.clip(log_p, min=_DEEPEST) / 10 + 1  # from -2 to 1: tanh is not saturated
         hidden = xp.tanh(xp.matmul(read, self.weight_in) + self.bias_in[..., None, :])
         return gaps * (_softplus(xp.matmul(hidden, self.weight_out) + self.bias_out[..., None, :]) + _LEAST_GAP_FACTOR)
-
-    @abstractmethod
-    def _features(self, ordered: Any, logits: Any) -> Any:
-        """Return the log-probabilities that the network reads."""
 
     @classmethod
     def start(cls, factor: float, n_logits: int, n_hidden: int, seed: int) -> Self:
@@ -98,23 +90,20 @@ class GapNetwork(OrderPreservingStep):
         )
 
 
-@dataclass(frozen=True)
 class General(GapNetwork):
     """A network that reads log-probabilities in the order of the classes."""
 
-    def _features(self, ordered: Any, logits: Any) -> Any:  # noqa: ARG002  # reads unsorted logits
-        return self._log_probabilities(logits)
+    def _gaps(self, ordered: Any, logits: Any) -> Any:
+        return self._stretched(ordered, self._log_probabilities(logits))
 
 
-@dataclass(frozen=True)
 class Invariant(GapNetwork):
     """A network that reads sorted log-probabilities: permuting the classes permutes the output."""
 
-    def _features(self, ordered: Any, logits: Any) -> Any:  # noqa: ARG002  # reads sorted logits
-        return self._log_probabilities(ordered)
+    def _gaps(self, ordered: Any, logits: Any) -> Any:  # noqa: ARG002  # reads sorted logits
+        return self._stretched(ordered, self._log_probabilities(ordered))
 
 
-@dataclass(frozen=True)
 class SharedCurve(OrderPreservingStep):
     """One increasing function of a log-probability for all classes, the diagonal variant: a sum of soft ramps.
 
@@ -146,7 +135,6 @@ class SharedCurve(OrderPreservingStep):
         return cls(np.asarray(factor), knots, np.full(len(knots), width), np.zeros(len(knots) + 1))
 
 
-@dataclass(frozen=True)
 class Learning(Step):
     """A step of which a fit learns only some parameters; `parameters` returns only those."""
 
@@ -157,16 +145,13 @@ class Learning(Step):
         """Apply the step."""
         return self.step(logits)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters to learn."""
-        return {name: value for name, value in self.step.parameters().items() if name in self.learned}
+    def _mapped(self, change: Callable[[str, Any], Any], prefix: str = "") -> Self:
+        def only_learned(name: str, value: Any) -> Any:
+            return change(prefix + name, value) if name in self.learned else value
 
-    def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
-        """Return the same step with other values of the parameters to learn."""
-        return replace(self, step=self.step.with_parameters(self.step.parameters() | dict(parameters)))
+        return replace(self, step=self.step._mapped(only_learned))
 
 
-@dataclass(frozen=True)
 class KeepOrder(Step):
     """A branch whose output keeps the order of the classes, so that accuracy and every top-k accuracy stay the same.
 

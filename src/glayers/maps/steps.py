@@ -1,18 +1,147 @@
-"""Logits -> logits: the basic steps that maps are made of."""
+"""Logits -> logits: steps with named parameters, chains of them, and layers that start exactly as the identity.
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+Parameters may carry a leading *members* axis: weights of shape (members, in, out) turn logits (n, in) into
+(members, n, out), so that many fits run as one. Steps are written against the array API: NumPy arrays in, NumPy
+out; torch tensors in, torch out.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from glayers.activations import Activation, log_softmax, with_reference_class
-from glayers.maps.chain import Numbers, Step
 
-__all__ = ["Activate", "Centre", "Dense", "Diagonal", "Dropout", "LogSoftmax", "Reference", "Relu", "Scale"]
+__all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "LogSoftmax", "Reference", "Relu", "Scale"]
+__all__ += ["Step", "dense_layers"]
+
+SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """The layout of one array of a step: its axes as words, the range of its entries, and how many a fit learns.
+
+    `in` is the number of logits that come in, `branches` the number of chains that the step holds. Any other word is a
+    size of the step's own, the same wherever the word occurs in that step. `in-1` is one less; a number is itself.
+    """
+
+    axes: str = ""
+    low: float = -math.inf
+    high: float = math.inf
+    learned: Literal["all", "all but one", "none"] = "all"
+
+
+@dataclass_transform(frozen_default=True)
+@dataclass(frozen=True)
+class Step(ABC):
+    """One step of a map. Every subclass is a frozen dataclass, without a decorator of its own.
+
+    Its parameters are the fields whose type carries a layout, `weight: Annotated[Any, Numbers("in out")]`, and those of
+    the chains in its field `branch` or `branches`.
+    """
+
+    n_out: ClassVar[str] = "in"  # the number of logits that come out, as a word
+    completes: ClassVar[bool] = False  # adds the reference class to a single logit, its own or that of a branch
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+    @abstractmethod
+    def __call__(self, logits: Any) -> Any:
+        """Apply the step to logits (..., n, m)."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what fitting may change, by name; those of a chain follow its own name: `branch.0.weight`."""
+        found: dict[str, Any] = {}
+        self._mapped(found.setdefault)
+        return found
+
+    def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
+        """Return the same step with other parameters, of any array library, under exactly the same names."""
+        odd = parameters.keys() ^ self.parameters().keys()
+        if odd:
+            raise ValueError(f"parameters do not belong to this chain: {sorted(odd)}")
+        return self._mapped(lambda name, _: parameters[name])
+
+    def map_parameters(self, change: Callable[[Any], Any]) -> Self:
+        """Return the same step with a function applied to every parameter, such as a cast."""
+        return self._mapped(lambda _, value: change(value))
+
+    def member(self, index: int) -> Self:
+        """Return one member of a step whose parameters all carry a members axis."""
+        return self.map_parameters(lambda value: value[index])
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of values to learn, over all members."""
+        return sum(int(np.size(value)) for value in self.parameters().values())
+
+    def chains(self) -> "dict[str, Chain]":
+        """Return the chains that the step holds, named `branch`, or `branches.0`, `branches.1` and so on."""
+        name = branch_field(type(self))
+        if not name:
+            return {}
+        held = getattr(self, name)
+        return {name: held} if isinstance(held, Chain) else {f"{name}.{i}": chain for i, chain in enumerate(held)}
+
+    def _mapped(self, change: Callable[[str, Any], Any], prefix: str = "") -> Self:
+        """Return the same step with change(name, value) in place of each parameter."""
+        arrays = {name: change(prefix + name, getattr(self, name)) for name in arrays_of(type(self))}
+        chains = [chain._mapped(change, f"{prefix}{name}.") for name, chain in self.chains().items()]
+        return replace(self, **arrays, **holding(type(self), chains)) if arrays or chains else self
+
+
+class Chain(Step):
+    """Steps applied one after another; their parameters are named by their place: `2.weight`.
+
+    >>> from glayers.maps import Dense, Relu
+    >>> chain = Chain((Dense.identity(2), Relu(), Dense.identity(2)))
+    >>> chain(np.array([[1.0, -1.0]])).tolist()
+    [[1.0, 0.0]]
+    >>> chain.n_parameters
+    12
+    """
+
+    steps: tuple[Step, ...]
+
+    def __call__(self, logits: Any) -> Any:
+        """Apply every step."""
+        for step in self.steps:
+            logits = step(logits)
+        return logits
+
+    def __add__(self, other: "Chain") -> "Chain":
+        return Chain(self.steps + other.steps)
+
+    def _mapped(self, change: Callable[[str, Any], Any], prefix: str = "") -> "Chain":
+        return Chain(tuple(step._mapped(change, f"{prefix}{place}.") for place, step in enumerate(self.steps)))
+
+
+@cache
+def arrays_of(kind: type[Step]) -> dict[str, Numbers]:
+    """Return the layouts of a step's arrays, by name."""
+    return {field.name: layout for field in fields(kind) for layout in getattr(field.type, "__metadata__", ())}
+
+
+@cache
+def branch_field(kind: type[Step]) -> str:
+    """Return the field of a step's chains: "branch", "branches", or "" for most steps."""
+    return next((field.name for field in fields(kind) if field.name in ("branch", "branches")), "")
+
+
+def holding(kind: type[Step], chains: Sequence[Chain]) -> dict[str, Any]:
+    """Return the field of a step with these chains in it; no field for a step that holds none."""
+    name = branch_field(kind)
+    return {name: tuple(chains) if name == "branches" else chains[0]} if name else {}
+
+
 class Scale(Step):
     """One factor for all logits: an inverse temperature."""
 
@@ -28,7 +157,6 @@ class Scale(Step):
         return cls(np.ones(()))
 
 
-@dataclass(frozen=True)
 class Diagonal(Step):
     """One scale and one shift per class."""
 
@@ -45,7 +173,6 @@ class Diagonal(Step):
         return cls(np.ones(n_logits), np.zeros(n_logits))
 
 
-@dataclass(frozen=True)
 class Dense(Step):
     """A full linear layer: logits @ weight + bias."""
 
@@ -63,7 +190,6 @@ class Dense(Step):
         return cls(np.eye(n_logits), np.zeros(n_logits))
 
 
-@dataclass(frozen=True)
 class Relu(Step):
     """The positive part."""
 
@@ -72,7 +198,6 @@ class Relu(Step):
         return array_namespace(logits).clip(logits, min=0)
 
 
-@dataclass(frozen=True)
 class Reference(Step):
     """Add the reference class to the single logit of a binary model; more logits pass unchanged."""
 
@@ -83,7 +208,6 @@ class Reference(Step):
         return with_reference_class(logits)
 
 
-@dataclass(frozen=True)
 class LogSoftmax(Step):
     """Log-probabilities: the same prediction, in a form that adding a constant to a row does not change."""
 
@@ -92,7 +216,6 @@ class LogSoftmax(Step):
         return log_softmax(logits)
 
 
-@dataclass(frozen=True)
 class Centre(Step):
     """Subtract a share of each row's mean: 1 turns log-probabilities into centred logits, 0 leaves them.
 
@@ -107,25 +230,76 @@ class Centre(Step):
         return logits - self.share[..., None, None] * mean
 
 
-@dataclass(frozen=True)
 class Activate(Step):
     """A user's own activation q, as log-probabilities: later steps may treat these as logits, as softmax(log q) = q."""
 
     activation: Activation
-    fixed: ClassVar[tuple[str, ...]] = ("activation",)
 
     def __call__(self, logits: Any) -> Any:
         """Return log q(logits)."""
         return self.activation.log_probabilities(logits)
 
 
-@dataclass(frozen=True)
 class Dropout(Step):
     """The place where Adam drops hidden units during fitting; in prediction it does nothing."""
 
     keep: Any = None
-    fixed: ClassVar[tuple[str, ...]] = ("keep",)
 
     def __call__(self, logits: Any) -> Any:
         """Multiply by the current mask, if there is one."""
         return logits if self.keep is None else logits * self.keep
+
+
+def dense_layers(
+    n_logits: int,
+    n_layers: int,
+    units_per_class: int = 3,
+    random_state: int | np.random.Generator = 0,
+    width: int | None = None,
+    start: Literal["transparent", "glorot"] = "transparent",
+) -> Chain:
+    """Return `n_layers` dense layers, the last one included; those with the transparent start are the identity.
+
+    relu(z) - relu(-z) = z, so a hidden layer that carries both signs of every logit loses nothing. The first layer
+    splits each logit in two, hidden layers pass these 2C units on, and the last layer subtracts them. Units beyond 2C
+    have random incoming weights and outgoing weights of zero: they change nothing at the start, yet they learn from the
+    first step. The paper compares this with Glorot's uniform random start.
+
+    Hidden layers have units_per_class * n_logits + 2 units, or `width` of them; at least 2 * n_logits for the
+    transparent start.
+
+    >>> layers = dense_layers(n_logits=4, n_layers=3)
+    >>> z = np.array([[0.3, -7.0, 1e4, 2.5]])
+    >>> (layers(z) == z).all()
+    np.True_
+    >>> layers.steps[0].weight.shape
+    (4, 14)
+    """
+    rng = np.random.default_rng(random_state)
+    eye = np.eye(n_logits)
+    both_signs = np.hstack([eye, 0.0 - eye])
+    steps: list[Step] = []
+    for place, (n_in, n_out) in enumerate(layer_shapes(n_logits, n_layers, units_per_class, width)):
+        reach = np.sqrt(6.0 / (n_in + n_out))
+        weight = rng.uniform(-reach, reach, size=(n_in, n_out))
+        if start == "transparent":
+            first, last = place == 0, place == n_layers - 1
+            if not last and n_out < 2 * n_logits:
+                raise ValueError(
+                    f"a transparent layer on {n_logits} logits needs at least {2 * n_logits} units to carry both "
+                    f"signs; got {n_out}. Use units_per_class >= 2 or a larger width"
+                )
+            split, joined = (both_signs, eye) if first else (np.eye(2 * n_logits), both_signs.T)
+            carried = joined if last else split
+            weight[:, : carried.shape[1]] = 0.0
+            weight[: carried.shape[0], : carried.shape[1]] = carried
+        steps += [Dense(weight, np.zeros(n_out)), Relu()]
+    return Chain(tuple(steps[:-1]))
+
+
+def layer_shapes(n_logits: int, n_layers: int, units_per_class: int, width: int | None) -> list[tuple[int, int]]:
+    """Return the inputs and outputs of each layer; hidden ones have the paper's hC + 2 units, or `width`."""
+    if n_layers < 1:
+        raise ValueError(f"n_layers counts the last layer and must be at least 1; got {n_layers}")
+    hidden = units_per_class * n_logits + 2 if width is None else width
+    return list(pairwise([n_logits, *[hidden] * (n_layers - 1), n_logits]))

@@ -2,20 +2,29 @@
 
 A table is a piecewise linear function through knots (x, y), constant beyond its ends. Two knots at one x make a jump,
 so piecewise constant functions are tables too. Tables are not fitted by gradients, so they carry no members axis.
+
+The shared correction adds d(l_i, c) to the log-probability l_i of class i: a sum of six fixed functions of l_i, whose
+coefficients are linear in the row's context c (its three highest log-probabilities and its entropy). It has thirty
+parameters, whatever the number of classes, and permuting classes permutes the output. Classes below the `depth` highest
+get the correction of the last of these.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from glayers.activations import log_softmax
 from glayers.arrays import Floats
-from glayers.maps.chain import Numbers, Step
+from glayers.maps.steps import SMALLEST, Numbers, Step
 
 # Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
 FLOOR = 1e-6
+
+N_SHAPES = 6
+N_HIGHEST = 3
+N_CONTEXT = 1 + N_HIGHEST + 1  # a constant, the highest log-probabilities, the entropy
 
 
 class Table(NamedTuple):
@@ -36,7 +45,6 @@ class Table(NamedTuple):
         return cls(np.repeat(edges, 2), np.repeat(values, 2)[1:-1])
 
 
-@dataclass(frozen=True)
 class OneVersusRest(Step):
     """Each class against the rest: log sigmoid(power log p - rest_power log(1 - p) + shift).
 
@@ -55,7 +63,6 @@ class OneVersusRest(Step):
         return xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score)))
 
 
-@dataclass(frozen=True)
 class EachClass(Step):
     """One table per class, knots and values (classes, knots), read at the class's probability; softmax normalises."""
 
@@ -78,7 +85,6 @@ class EachClass(Step):
         return cls(knots, np.clip(values, FLOOR, 1.0))
 
 
-@dataclass(frozen=True)
 class TopClass(Step):
     """One table for the most probable class, whichever it is; the other classes keep their proportions.
 
@@ -108,6 +114,27 @@ class TopClass(Step):
     def of(cls, table: Table) -> Self:
         """Return the step for a table, clipped away from 0 and 1 by the floor."""
         return cls(table.knots, np.clip(table.values, FLOOR, 1.0 - FLOOR))
+
+
+class Shared(Step):
+    """Add the shared correction; `weight` is (6, 5), functions x context, and the context is centred and scaled."""
+
+    weight: Annotated[Any, Numbers(f"{N_SHAPES} {N_CONTEXT}")]
+    centre: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", learned="none")]
+    spread: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", low=SMALLEST, learned="none")]
+    depth: Annotated[Any, Numbers(low=1.0, learned="none")]
+
+    def __call__(self, logits: Any) -> Any:
+        """Return corrected log-probabilities."""
+        xp = array_namespace(logits)
+        plain = log_softmax(logits)
+        ordered = xp.flip(xp.sort(plain, axis=-1), axis=-1)
+        last = min(int(self.depth), plain.shape[-1]) - 1
+        seen = context(raw_context(plain, ordered), self.centre, self.spread)
+        sizes = xp.matmul(seen, xp.matrix_transpose(self.weight))
+        reached = xp.maximum(plain, ordered[..., last : last + 1])
+        parts = [sizes[..., i : i + 1] * shape for i, shape in enumerate(shapes(reached))]
+        return log_softmax(plain + sum(parts))
 
 
 def one_versus_rest(logits: Any) -> tuple[Any, Any]:
@@ -164,3 +191,26 @@ def _is_top(logits: Any) -> Any:
     """Mark the first of the highest logits of each row, as argmax does."""
     xp = array_namespace(logits)
     return xp.arange(logits.shape[-1], device=device(logits)) == xp.argmax(logits, axis=-1, keepdims=True)
+
+
+def shapes(l: Any) -> list[Any]:  # noqa: E741 (the l of the formulas)
+    """Return six functions of a log-probability, on the scale of logits, on that of probabilities, and in between."""
+    xp = array_namespace(l)
+    miss = xp.log(-xp.expm1(xp.clip(l, max=-1e-9)))  # log(1 - p)
+    return [l, xp.exp(l), xp.exp(l / 2), xp.clip(miss, min=-15) / 5, xp.tanh(l + 2.3), xp.tanh((l + 5) / 2)]
+
+
+def raw_context(plain: Any, ordered: Any) -> Any:
+    """Return the three highest log-probabilities of each row and its entropy, (n, 4); two classes repeat the second."""
+    xp = array_namespace(plain)
+    last = plain.shape[-1] - 1
+    entropy = -xp.sum(xp.exp(plain) * plain, axis=-1, keepdims=True)
+    highest = [ordered[..., min(i, last) : min(i, last) + 1] for i in range(N_HIGHEST)]
+    return xp.concat([*highest, entropy], axis=-1)
+
+
+def context(raw: Any, centre: Any, spread: Any) -> Any:
+    """Return a constant and the standardised context, clipped to four spreads so that no row is extrapolated far."""
+    xp = array_namespace(raw)
+    standard = xp.clip((raw - centre) / spread, min=-4, max=4)
+    return xp.concat([xp.ones_like(standard[..., :1]), standard], axis=-1)
