@@ -137,9 +137,9 @@ def test_a_single_part_keeps_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        (["scores", "truth"], "found scores, truth; expected logits (or probabilities) and labels"),
-        (["logits"], "no labels: found logits; expected one of labels, label, y"),
-        (["labels"], "no logits or probabilities: found labels; expected one of logits"),
+        (["scores", "truth"], "found scores, truth; expected one of these keys or column headers: logits, logit, z"),
+        (["logits"], "no labels: found logits; expected one of these keys or column headers: labels, label, y"),
+        (["labels"], "no logits or probabilities: found labels; expected one of these keys or column headers: logits"),
         (["logits", "z", "y"], "both 'logits' and 'z' are logits; keep one of them"),
         (["logits", "y", "labels"], "both 'labels' and 'y' are labels"),
         (["z_val", "y_val", "val_y"], "both 'val_y' and 'y_val' are labels"),
@@ -274,7 +274,7 @@ def test_each_way_a_pair_of_npy_files_can_be_wrong_has_its_own_message(tmp_path:
     logits, labels, both = tmp_path / "z.npy", tmp_path / "y.npy", npz(tmp_path / "a.npz", z=LOGITS, y=LABELS)
     np.save(logits, LOGITS)
     np.save(labels, LABELS)
-    assert 'labels too, as labels="labels.npy" (--labels labels.npy on the command line)' in bad(logits)
+    assert "give their labels too: labels=, on the command line --labels labels.npy" in bad(logits)
     assert "a .npz file holds its own labels, so leave it out" in bad(both, labels=labels)
     with pytest.raises(BadFile, match=r"a\.npz: labels= must be a \.npy file"):
         read_predictions(logits, labels=both)

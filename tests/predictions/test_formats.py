@@ -240,8 +240,8 @@ def test_a_table_may_spell_correct_in_several_ways(tmp_path: Path, cells: list[s
         ("confidence,correct\n0.5,\n", "line 2, column 'correct' has ''; expected true or false"),
         ("confidence,correct\nnan,1\n", "column 'confidence' has 'nan'; expected a finite number"),
         ("confidence,correct\n90,1\n", "part all: confidence must be finite and lie between 0 and 1; row 0 has 90"),
-        ("confidence,logit_a\n0.5,1\n", "no label column"),
-        ("confidence,answer\n0.5,1\n", "or with confidence and correct"),
+        ("confidence,logit_a\n0.5,1\n", "no labels"),
+        ("confidence,answer\n0.5,1\n", "or both confidence and correct"),
         (
             "logit_a,logit_b,confidence,correct\n1,2,0.5,1\n",
             "has logits as well as confidence and correct; keep the logits",

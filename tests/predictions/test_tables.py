@@ -151,10 +151,13 @@ def test_logit_columns_take_precedence_over_probability_columns(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"a": [1.5], "b": [2.5]}, "found a, b; expected a header with logit_<class> or probability_<class>"),
-        ({"logit_a": [1.5], "logit_b": [2.5], "truth": [0]}, "no label column: found logit_a, logit_b, truth"),
-        ({"logit_a": [1.5], "logit_b": [2.5], "y": [0], "label": [0]}, "both columns 'y' and 'label' are labels"),
-        ({"p_a": [0.5], "prob_b": [0.5], "y": [0]}, "columns prob_b, p_a all say probabilities"),
+        (
+            {"a": [1.5], "b": [2.5]},
+            "found a, b; expected one of these keys or column headers: logit_<class>, probability_<class>",
+        ),
+        ({"logit_a": [1.5], "logit_b": [2.5], "truth": [0]}, "no labels: found logit_<class>, truth; expected"),
+        ({"logit_a": [1.5], "logit_b": [2.5], "y": [0], "label": [0]}, "both 'y' and 'label' are labels"),
+        ({"p_a": [0.5], "prob_b": [0.5], "y": [0]}, "both 'p_<class>' and 'prob_<class>' are probabilities"),
         ({"logit_1": [1.5], "logit_2": [2.5], "y": [1]}, "number the classes 0..1, or name all of them"),
         ({"logit_a": [1.5], "logit_1": [2.5], "y": [1]}, "class number 1 in column logit_1"),
         ({"logit": [1.5], "logit_b": [2.5], "y": [1]}, "names no class"),
@@ -193,7 +196,7 @@ HEADER = "logit_a,logit_b,label\n"
         (HEADER, "no rows under its header"),
         ("\n\n", "no rows under its header"),
         ("logit_a;logit_b;label\n1;2;0\n", "one column, 'logit_a;logit_b;label'; put commas between"),
-        ("1,2,0\n3,4,1\n", "expected a header"),
+        ("1,2,0\n3,4,1\n", "found 1, 2, 0; expected one of these keys or column headers"),
         ("logit_a,logit_b,logit_a,label\n1,2,3,0\n", "the column 'logit_a' is there twice"),
     ],
 )

@@ -113,7 +113,7 @@ def test_only_text_formats_refuse_a_group_with_a_line_break(tmp_path: Path) -> N
     made = Contents(logits=np.array([[1.0, 2, 5]]), groups=np.array(["a\rb"]))
     with pytest.raises(BadFile, match="holds characters that a line of text cannot"):
         to_bytes({"all": made}, ".csv")
-    assert read_back(to_bytes({"all": made}, ".json"), ".json", tmp_path)["all"].predictions.groups.tolist() == ["a\rb"]
+    assert read_back(to_bytes({"all": made}, ".json"), ".json", tmp_path)["all"][0].groups.tolist() == ["a\rb"]
 
 
 @every_format
@@ -123,7 +123,7 @@ def test_same_rows_same_bytes(ending: str) -> None:
 
 
 def test_an_unknown_ending_lists_the_known_ones() -> None:
-    with pytest.raises(BadFile, match=r"cannot write '\.h5'; the ending must be one of \.npz, \.csv, \.tsv"):
+    with pytest.raises(BadFile, match=r"cannot write '\.h5'; the ending must be one of \.npz, \.json, \.csv, \.tsv"):
         to_bytes({}, ".h5")
 
 

@@ -9,8 +9,8 @@ from rich.text import Text
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import show, show_json, suitable_threads, title, verb, waiting_for
 from glayers.errors import BadPredictions
-from glayers.predictions import read_parts
-from glayers.predictions.contents import Contents, RowsToCalibrate, listed
+from glayers.predictions import Predictions, read_parts
+from glayers.predictions.contents import Contents, listed
 from glayers.predictions.formats import WRITERS, read_rows, to_bytes
 
 if TYPE_CHECKING:
@@ -107,18 +107,17 @@ def apply(
         target.check()
     calibrator = load(model)
     parts = arg.read_wanted(read_rows, file, labels, part)
-    data = to_bytes({name: _calibrated(calibrator, rows, logits) for name, rows in parts.items()}, ending)
+    data = to_bytes({name: _calibrated(calibrator, *rows, logits) for name, rows in parts.items()}, ending)
     if output == arg.PIPE:
         arg.write_to_pipe(data, text=ending in _TEXT)
         return
     target.write(data)
     if not quiet:
-        count = sum(len(rows.predictions) for rows in parts.values())
+        count = sum(len(rows) for rows, _ in parts.values())
         show(f"calibrated {count:,} rows of {arg.name_of(file)} with {arg.name_of(model)}; wrote {output}")
 
 
-def _calibrated(calibrator: "Calibrator", rows: RowsToCalibrate, logits: bool) -> Contents:
-    given = rows.predictions
+def _calibrated(calibrator: "Calibrator", given: Predictions, labelled: bool, logits: bool) -> Contents:
     if None not in (given.class_names, calibrator.class_names_) and given.class_names != calibrator.class_names_:
         raise BadPredictions(
             f"the model was fitted on the classes {listed(calibrator.class_names_ or ())}, but these rows have "
@@ -127,7 +126,7 @@ def _calibrated(calibrator: "Calibrator", rows: RowsToCalibrate, logits: bool) -
     return Contents(
         logits=calibrator.transform(given.logits) if logits else None,
         probabilities=None if logits else calibrator.predict_proba(given.logits),
-        labels=given.labels if rows.labelled else None,
+        labels=given.labels if labelled else None,
         weights=given.weights,
         groups=given.groups,
         class_names=given.class_names or calibrator.class_names_,

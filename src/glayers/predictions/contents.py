@@ -1,13 +1,22 @@
-"""Names in a file -> the part and the field that each one carries; the arrays of a part -> a checked record."""
+"""Contents of a file: what its names mean, the record they fill, and `.npz`, `.npy` and `.json` files <-> that record.
 
+Nothing is unpickled, and every size is checked before the data are read.
+"""
+
+import io
+import json
+import math
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
+from glayers.files import DAMAGED
 from glayers.predictions.predictions import Confidences, Predictions
 
 # The first word is the field's own name; the reader accepts the others too.
@@ -26,21 +35,20 @@ PART_WORDS: Mapping[str, tuple[str, ...]] = {
     "test": ("test",),
 }
 WHOLE_FILE = "all"
-FIELD_OF = {word: field for field, words in FIELD_WORDS.items() for word in words}
-_PART_AND_FIELD = {word: (WHOLE_FILE, field) for word, field in FIELD_OF.items()} | {
+_ARCHIVE_KEYS = {word: (WHOLE_FILE, field) for field, words in FIELD_WORDS.items() for word in words}
+_ARCHIVE_KEYS |= {
     key: (part, field)
     for part, marks in PART_WORDS.items()
     for mark in marks
-    for word, field in FIELD_OF.items()
+    for word, (_, field) in _ARCHIVE_KEYS.items()
     for key in (f"{mark}_{word}", f"{word}_{mark}")
 }
+_HEADER_LIMIT = 65_536  # NumPy itself refuses headers past 10,000 characters
+_HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_DEFLATE_LIMIT = 1032  # two bits of a DEFLATE stream give at most 258 bytes
+_LAST_CHARACTER = 0x10FFFF  # of Unicode; NumPy accepts any four bytes until the text is used
 
-
-class RowsToCalibrate(NamedTuple):
-    """Predictions, and whether their labels were in the file; if not, the labels are all 0 and mean nothing."""
-
-    predictions: Predictions
-    labelled: bool
+_SCORES = ("logits", "probabilities")  # of every class; logits are read if both are there
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +83,10 @@ class Contents:
         """Return checked predictions, which need labels."""
         if self.labels is None and self.confidence is None:
             raise BadFile(self.no_labels)
-        return self.rows_to_calibrate().predictions
+        return self.rows_to_calibrate()[0]
 
-    def rows_to_calibrate(self) -> RowsToCalibrate:
-        """Return checked predictions, whose labels may be missing."""
+    def rows_to_calibrate(self) -> tuple[Predictions, bool]:
+        """Return checked predictions, and whether they have labels; if not, their labels are all 0."""
         if self.confidence is not None:
             raise BadFile(
                 "holds `confidence` and `correct`, but logits or probabilities of every class are needed here; "
@@ -87,59 +95,77 @@ class Contents:
         scores = np.asarray(self.probabilities if self.logits is None else self.logits)
         labels = np.zeros(scores.shape[:1], np.int64) if self.labels is None else self.labels
         make = Predictions.from_probabilities if self.logits is None else Predictions
-        rows = make(scores, labels, self.weights, self.groups, self.class_names)
-        return RowsToCalibrate(rows, labelled=self.labels is not None)
+        return make(scores, labels, self.weights, self.groups, self.class_names), self.labels is not None
 
 
 def contents_by_part(
-    keys: Iterable[str], read_array: Callable[[str], Array], read_names: Callable[[str], tuple[str, ...]]
+    keys: Iterable[str], known: Mapping[str, tuple[str, str]], read: Callable[[dict[str, str]], dict[str, Any]]
 ) -> dict[str, Contents]:
-    """Read the arrays and the class names of every part by their keys."""
-    found, parts = sorted(keys), {}
-    for part, fields in assign_keys(found).items():
-        names = fields.pop("class_names", None)
-        of_part = "" if part == WHOLE_FILE else f" of the part {part}"
-        parts[part] = Contents(
-            **{field: read_array(key) for field, key in fields.items()},
-            class_names=None if names is None else read_names(names),
-            no_labels=f"no labels{of_part}: found {listed(found)}; expected one of {listed(FIELD_WORDS['labels'])}",
-        )
-    return parts
+    """Read every part of a file by its keys.
 
+    `known` gives the part and the field of a key; other keys are left out. `read` takes the key of each field of one
+    part and returns their values.
 
-def assign_keys(keys: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return part -> field -> key; unknown keys are left out, and labels may be missing.
-
-    >>> assign_keys(["z_test", "y_test", "val_z", "y_val", "date"])
-    {'calibration': {'logits': 'val_z', 'labels': 'y_val'}, 'test': {'labels': 'y_test', 'logits': 'z_test'}}
+    >>> keys = {"z_test": ("test", "logits"), "y_test": ("test", "labels")}
+    >>> contents_by_part(["z_test", "y_test", "date"], keys, lambda key_of: key_of)["test"].labels
+    'y_test'
     """
-    found = sorted(keys)
-    parts: dict[str, dict[str, str]] = {}
+    found, parts = list(keys), dict[str, dict[str, list[str]]]()
     for key in found:
-        if key not in _PART_AND_FIELD:
-            continue
-        part, field = _PART_AND_FIELD[key]
-        fields = parts.setdefault(part, {})
-        if field in fields:
-            raise BadFile(f"both {fields[field]!r} and {key!r} are {field}; keep one of them")
-        fields[field] = key
-    if not parts:
-        raise BadFile(
-            f"no known key: found {listed(found)}; expected logits (or probabilities) and labels, "
-            f"or confidence and correct"
-        )
+        if key in known:
+            part, field = known[key]
+            parts.setdefault(part, {}).setdefault(field, []).append(key)
     shared = _take_shared_names(parts)
-    ordered = [part for part in (WHOLE_FILE, *PART_WORDS) if part in parts]
-    return {part: shared | _chosen_scores(part, parts[part], found) for part in ordered}
-
-
-def refuse_mixed_scores(scores: str, fields: Mapping[str, str]) -> None:
-    """Refuse confidence and correct beside scores of every class: they could describe different predictions."""
-    if "confidence" in fields and "correct" in fields:
-        raise BadFile(
-            f"has {scores} as well as {fields['confidence']} and {fields['correct']}; keep the {scores} and the labels "
-            f"to use all classes, or keep {fields['confidence']} and {fields['correct']}"
+    contents = {}
+    for part in sorted(parts) or [WHOLE_FILE]:  # calibration before test
+        key_of = _one_key_per_field(
+            shared | _chosen_fields(parts.get(part, {}), _missing(part, found, known, *_SCORES))
         )
+        contents[part] = Contents(**read(key_of), no_labels=_missing(part, found, known, "labels"))
+    return contents
+
+
+def _missing(part: str, found: Iterable[str], known: Mapping[str, tuple[str, str]], *fields: str) -> str:
+    of_part = "" if part == WHOLE_FILE else f" of the part {part}"
+    words = [key for key, place in known.items() if place in [(WHOLE_FILE, field) for field in fields]]
+    what = " or ".join(fields)
+    return f"no {what}{of_part}: found {listed(found)}; expected one of these keys or column headers: {listed(words)}"
+
+
+def _take_shared_names(parts: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
+    """Remove and return class names without a part: they apply to every part without names of its own."""
+    if len(parts) == 1 or WHOLE_FILE not in parts:
+        return {}
+    whole = parts.pop(WHOLE_FILE)
+    others = [key for field, keys in whole.items() if field != "class_names" for key in keys]
+    if others:
+        raise BadFile(
+            f"{listed(others)} name no part, but other keys belong to {listed(parts)}; "
+            f"give every key its part, such as {others[0]}_test, or none"
+        )
+    return whole
+
+
+def _chosen_fields(fields: dict[str, list[str]], no_scores: str) -> dict[str, list[str]]:
+    """Return the fields to read: logits rather than probabilities, or else confidence and correct."""
+    scores = next((field for field in _SCORES if field in fields), None)
+    has_pair = "confidence" in fields and "correct" in fields
+    if scores is None and not has_pair:
+        raise BadFile(f"{no_scores}, and labels; or both confidence and correct")
+    if scores is not None and has_pair:  # they could describe different predictions
+        pair = f"{fields['confidence'][0]} and {fields['correct'][0]}"
+        raise BadFile(
+            f"has {scores} as well as {pair}; keep the {scores} and the labels to use all classes, or keep {pair}"
+        )
+    unread = {"labels", "class_names"} if has_pair else {*_SCORES, "confidence", "correct"} - {scores}
+    return {field: keys for field, keys in fields.items() if field not in unread}
+
+
+def _one_key_per_field(fields: dict[str, list[str]]) -> dict[str, str]:
+    for field, keys in fields.items():
+        if len(keys) > 1:
+            raise BadFile(f"both {keys[0]!r} and {keys[1]!r} are {field}; keep one of them")
+    return {field: key for field, (key,) in fields.items()}
 
 
 def listed(names: Iterable[str], at_most: int = 12) -> str:
@@ -153,34 +179,147 @@ def listed(names: Iterable[str], at_most: int = 12) -> str:
     return text if len(given) <= at_most else f"{text} and {len(given) - at_most} more"
 
 
-def _take_shared_names(parts: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Remove and return class names without a part: they apply to every part without names of its own."""
-    if len(parts) == 1 or WHOLE_FILE not in parts:
-        return {}
-    whole = parts.pop(WHOLE_FILE)
-    others = [key for field, key in whole.items() if field != "class_names"]
-    if others:
-        raise BadFile(
-            f"{listed(others)} name no part, but other keys belong to {listed(parts)}; "
-            f"give every key its part, such as {others[0]}_test, or none"
-        )
-    return whole
+def read_npz(path: Path) -> dict[str, Contents]:
+    """Read every part of a NumPy archive."""
+    with zipfile.ZipFile(path) as archive:
+        keys = [member.filename.removesuffix(".npy") for member in archive.infolist()]
+        members = dict(zip(keys, archive.infolist(), strict=True))
+        return _read_archive(keys, lambda key: _read_member(archive, members[key]))
 
 
-def _chosen_scores(part: str, fields: Mapping[str, str], found: Iterable[str]) -> dict[str, str]:
-    """Return the fields to read: logits rather than probabilities, or else confidence and correct."""
-    scores = next((field for field in ("logits", "probabilities") if field in fields), None)
-    unread = {"logits", "probabilities", "confidence", "correct"}
-    if scores is not None:
-        refuse_mixed_scores(scores, fields)
-        unread -= {scores}
-    elif "confidence" in fields and "correct" in fields:
-        unread = {"labels", "class_names"}
-    else:
-        of_part = "" if part == WHOLE_FILE else f" of the part {part}"
-        words = FIELD_WORDS["logits"] + FIELD_WORDS["probabilities"]
+def read_npy(path: Path) -> dict[str, Contents]:
+    """Read the one array of a `.npy` file as logits."""
+    no_labels = (
+        "a .npy file holds logits alone; give their labels too: labels=, on the command line --labels labels.npy"
+    )
+    with path.open("rb") as stream:
+        return {WHOLE_FILE: Contents(logits=_read_array(stream, path.stat().st_size), no_labels=no_labels)}
+
+
+def read_json(path: Path) -> dict[str, Contents]:
+    """Read every part of a JSON object with the keys of an `.npz` and lists as arrays."""
+    try:
+        stored = json.loads(path.read_bytes(), object_pairs_hook=_without_repeats)
+    except ValueError as error:
+        raise BadFile(f"is not JSON ({error}); {DAMAGED}") from error
+    if not isinstance(stored, dict):
         raise BadFile(
-            f"no logits or probabilities{of_part}: found {listed(found)}; expected one of {listed(words)}, "
-            f"or both confidence and correct"
+            f"holds a {type(stored).__name__}; expected an object with logits (or probabilities) and labels, as lists"
         )
-    return {field: key for field, key in fields.items() if field not in unread}
+    return _read_archive(stored, stored.__getitem__)
+
+
+def npz_bytes(parts: Mapping[str, Contents]) -> bytes:
+    """Return a NumPy archive."""
+    stream = io.BytesIO()
+    arrays: dict[str, Any] = _arrays_by_key(parts)
+    np.savez_compressed(stream, **arrays)
+    return stream.getvalue()
+
+
+def json_bytes(parts: Mapping[str, Contents]) -> bytes:
+    """Return a JSON object with the keys of an `.npz`, arrays as lists."""
+    return (json.dumps({key: array.tolist() for key, array in _arrays_by_key(parts).items()}) + "\n").encode()
+
+
+def array_from_bytes(data: bytes | bytearray, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> Array:
+    """Return bytes from a file as an array in this machine's byte order; `order` is "C" or "F"."""
+    check_size(dtype, shape, len(data))
+    array: Array = np.ndarray(shape, dtype, buffer=data, order="F" if order == "F" else "C")
+    if dtype.kind == "b":
+        return np.not_equal(array.view(np.uint8), 0)  # NumPy trusts that a boolean's byte is 0 or 1; a file need not
+    if (
+        dtype.kind == "U"
+        and (np.frombuffer(data, np.dtype("u4").newbyteorder(dtype.byteorder)) > _LAST_CHARACTER).any()
+    ):
+        raise BadFile(f"holds text with characters that do not exist; {DAMAGED}")
+    return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+
+def check_size(dtype: np.dtype[Any], shape: tuple[int, ...], n_bytes: int) -> None:
+    """Refuse dtypes that are not numbers or text, and shapes that do not take exactly `n_bytes`."""
+    if dtype.hasobject:
+        raise BadFile(
+            "holds an array of Python objects, which only pickle could read, and pickle can run any code; "
+            "save plain numbers instead, for example np.array(values, dtype=float)"
+        )
+    if dtype.kind not in "biufUS" or dtype.itemsize == 0:
+        raise BadFile(f"holds an array of {dtype}; save plain numbers, or text for names and groups")
+    expected = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or expected != n_bytes:
+        raise BadFile(f"an array of shape {shape} and {dtype} takes {expected} bytes, not {n_bytes}; {DAMAGED}")
+
+
+def _read_archive(keys: Iterable[str], stored: Callable[[str], Any]) -> dict[str, Contents]:
+    def read(key_of: dict[str, str]) -> dict[str, Any]:
+        readers = {field: _class_names if field == "class_names" else _array for field in key_of}
+        return {field: readers[field](key, stored(key)) for field, key in key_of.items()}
+
+    return contents_by_part(sorted(keys), _ARCHIVE_KEYS, read)
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    most = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATE_LIMIT}.get(member.compress_type)
+    if most is None:
+        raise BadFile(f"{member.filename} is compressed in a way NumPy does not write; save with np.savez_compressed")
+    if member.file_size > most * member.compress_size:
+        raise BadFile(f"{member.filename} claims {member.file_size} bytes, more than it can unpack to; {DAMAGED}")
+    with archive.open(member) as stream:
+        return _read_array(stream, member.file_size)
+
+
+def _read_array(stream: IO[bytes], size: int) -> Array:
+    """Read an array from a stream of `size` bytes, checking the size before reading the data."""
+    start = stream.read(_HEADER_LIMIT)
+    header = io.BytesIO(start)
+    version = np.lib.format.read_magic(header)
+    if version not in _HEADER_READERS:
+        raise BadFile(f"holds an array in .npy version {version}; save plain numbers with np.save")
+    shape, is_fortran, dtype = _HEADER_READERS[version](header)
+    check_size(dtype, shape, size - header.tell())
+    data = start[header.tell() :] + stream.read()
+    return array_from_bytes(data, dtype, shape, "F" if is_fortran else "C")
+
+
+def _class_names(key: str, values: object) -> tuple[str, ...]:
+    names = values.tolist() if isinstance(values, np.ndarray) else values
+    if isinstance(names, list):
+        names = [name.decode() if isinstance(name, bytes) else name for name in names]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadFile(f"{key} must be a list of text, one name per class; got {names!r:.40}")
+    return tuple(names)
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object as a dict, refusing a repeated key, of which json would keep only the last value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise BadFile(f"holds the key {twice!r:.40} twice; remove one of them")
+    return found
+
+
+def _array(key: str, values: object) -> Array:
+    if isinstance(values, np.ndarray):
+        return values
+    if not isinstance(values, list):
+        raise BadFile(f"{key} must be a list; got {values!r:.40}")
+    try:
+        return np.array(values)
+    except ValueError as error:
+        raise BadFile(f"{key} must have rows of equal length, all of them numbers ({error})") from error
+
+
+def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Array]:
+    """Return the arrays by the keys that the reader knows: plain for a whole file, else such as logits_test."""
+    arrays: dict[str, Array] = {}
+    for part, contents in parts.items():
+        names = contents.class_names
+        fields = vars(contents) | {"class_names": None if names is None else np.array(names, dtype=str)}
+        ending = "" if part == WHOLE_FILE else f"_{part}"
+        arrays |= {f"{key}{ending}": array for key, array in fields.items() if isinstance(array, np.ndarray)}
+    return arrays
+
+
+ARCHIVE_READERS = {".npz": read_npz, ".npy": read_npy, ".json": read_json}
+ARCHIVE_WRITERS = {".npz": npz_bytes, ".json": json_bytes}

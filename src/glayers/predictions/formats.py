@@ -10,9 +10,7 @@ import tempfile
 import warnings
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TypeAlias, TypeVar
 
@@ -20,30 +18,21 @@ import numpy as np
 
 from glayers.errors import BadFile
 from glayers.files import DAMAGED, errors_as_bad_file, open_regular
-from glayers.predictions.archives import json_bytes, npz_bytes, read_json, read_npy, read_npz
-from glayers.predictions.contents import WHOLE_FILE, Contents, RowsToCalibrate, listed
+from glayers.predictions.contents import ARCHIVE_READERS, ARCHIVE_WRITERS, WHOLE_FILE, Contents, listed
 from glayers.predictions.legacy_pickle import read_legacy_pickle
 from glayers.predictions.predictions import Confidences, Predictions
-from glayers.predictions.tables import parquet_bytes, read_parquet, read_text, text_bytes
+from glayers.predictions.tables import TABLE_READERS, TABLE_WRITERS
 
-Source: TypeAlias = str | os.PathLike[str] | IO[bytes]
+PathLike: TypeAlias = str | os.PathLike[str]
+Source: TypeAlias = PathLike | IO[bytes]
 _Record = TypeVar("_Record")
 
-_READERS: dict[str, Callable[[Path], dict[str, Contents]]] = {
-    ".npz": read_npz,
-    ".parquet": read_parquet,
-    ".json": read_json,
-    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_text),
+_READERS: Mapping[str, Callable[[Path], dict[str, Contents]]] = {
+    **ARCHIVE_READERS,
+    **TABLE_READERS,
     **dict.fromkeys((".p", ".pkl", ".pickle"), read_legacy_pickle),
 }
-WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {
-    ".npz": npz_bytes,
-    ".csv": partial(text_bytes, delimiter=","),
-    ".tsv": partial(text_bytes, delimiter="\t"),
-    ".parquet": parquet_bytes,
-    ".json": json_bytes,
-}
-_ENDINGS = (*_READERS, ".npy")
+WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {**ARCHIVE_WRITERS, **TABLE_WRITERS}
 
 # The first bytes of binary files. Text and old pickles may begin with anything but these.
 _BEGINNINGS = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x1f\x8b": ".gz"}
@@ -52,15 +41,8 @@ _PIPE_BEGINNINGS = _BEGINNINGS | {b"\x80": ".pkl", b"(": ".pkl", b"{": ".json", 
 _LOOKED_AT = 65_536  # enough for a header of a thousand long class names
 _LFS_POINTER = b"version https://git-lfs"
 
-_LABELS_APART = (
-    'a .npy file holds logits alone; pass their labels too, as labels="labels.npy" '
-    "(--labels labels.npy on the command line)"
-)
 
-
-def read_predictions(
-    path: Source, part: str | None = None, labels: str | os.PathLike[str] | None = None
-) -> Predictions:
+def read_predictions(path: Source, part: str | None = None, labels: PathLike | None = None) -> Predictions:
     """Read one part of a file of logits or probabilities.
 
     Parameters
@@ -84,7 +66,7 @@ def read_predictions(
     return _one_part(read_parts(path, labels), part, path)
 
 
-def read_parts(path: Source, labels: str | os.PathLike[str] | None = None) -> dict[str, Predictions]:
+def read_parts(path: Source, labels: PathLike | None = None) -> dict[str, Predictions]:
     """Read every part of a file of logits or probabilities.
 
     Parameters
@@ -129,13 +111,13 @@ def read_confidences(path: Source, part: str | None = None) -> Confidences:
     return _one_part(_each_part(path, None, Contents.confidences), part, path)
 
 
-def read_any(path: Source, labels: str | os.PathLike[str] | None = None) -> dict[str, Predictions | Confidences]:
+def read_any(path: Source, labels: PathLike | None = None) -> dict[str, Predictions | Confidences]:
     """Read every part of a file as `Confidences` if it holds those, otherwise as `Predictions`."""
     return _each_part(path, labels, Contents.either)
 
 
-def read_rows(path: Source, labels: str | os.PathLike[str] | None = None) -> dict[str, RowsToCalibrate]:
-    """Read every part of a file as `read_parts` does, with or without labels: new rows to calibrate."""
+def read_rows(path: Source, labels: PathLike | None = None) -> dict[str, tuple[Predictions, bool]]:
+    """Read every part of a file as predictions, and whether they have labels: new rows to calibrate may have none."""
     return _each_part(path, labels, Contents.rows_to_calibrate)
 
 
@@ -175,17 +157,14 @@ def _one_part(parts: dict[str, _Record], part: str | None, path: Source) -> _Rec
     return parts[part or next(iter(parts))]
 
 
-def _each_part(
-    path: Source, labels: str | os.PathLike[str] | None, check: Callable[[Contents], _Record]
-) -> dict[str, _Record]:
-    labels_path = None if labels is None else Path(labels)
+def _each_part(path: Source, labels: PathLike | None, check: Callable[[Contents], _Record]) -> dict[str, _Record]:
     if isinstance(path, str | os.PathLike):
         name = str(Path(path))
-        parts = _read_contents(Path(path), labels_path, name)
+        parts = _read_contents(Path(path), labels, name)
     else:
         name = "standard input"
         with tempfile.TemporaryDirectory(prefix="glayers-") as folder:
-            parts = _read_contents(_copied(path, Path(folder)), labels_path, name)
+            parts = _read_contents(_copied(path, Path(folder)), labels, name)
     found = {}
     for part, contents in parts.items():
         with errors_as_bad_file(f"{name}, part {part}"), np.errstate(all="ignore"):
@@ -216,31 +195,30 @@ def _unzipped(beginning: bytes) -> bytes:
         return b""
 
 
-def _read_contents(path: Path, labels: Path | None, name: str) -> dict[str, Contents]:
+def _read_contents(path: Path, labels: PathLike | None, name: str) -> dict[str, Contents]:
     """Read a file by its ending, after checking that it can be of that kind."""
-    with errors_as_bad_file(name), _without_parser_warnings():
+    # NumPy warns of headers and odd numbers, but the file is either read or a `BadFile`.
+    with errors_as_bad_file(name), warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
         ending = _checked_ending(path)
         if ending != ".npy" and labels is not None:
             raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
-        if ending != ".npy":
-            return _READERS[ending](path)
-        logits = read_npy(path)
+        parts = _READERS[ending](path)
     if labels is None:
-        return {WHOLE_FILE: Contents(logits=logits, no_labels=_LABELS_APART)}
-    with errors_as_bad_file(labels), _without_parser_warnings():
-        if _checked_ending(labels) != ".npy":
-            raise BadFile("labels= must be a .npy file; save the labels with np.save")
-        return {WHOLE_FILE: Contents(logits=logits, labels=read_npy(labels))}
+        return parts
+    if Path(labels).suffix.lower() != ".npy":
+        raise BadFile(f"{labels}: labels= must be a .npy file; save the labels with np.save")
+    read = _read_contents(Path(labels), None, str(labels))
+    return {WHOLE_FILE: Contents(logits=parts[WHOLE_FILE].logits, labels=read[WHOLE_FILE].logits)}
 
 
 def _checked_ending(path: Path) -> str:
     """Return the ending of a file's name, or raise an error if the file cannot be of that kind."""
     name = path.name.lower()
-    ending = next((known for known in _ENDINGS if name.endswith(known)), None)
+    ending = next((known for known in _READERS if name.endswith(known)), None)
     with open_regular(path) as stream:
         beginning = stream.read(len(_LFS_POINTER))
     if ending is None:
-        raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(_ENDINGS))}")
+        raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(_READERS))}")
     if not beginning:
         raise BadFile("is empty; fetch it or write it again")
     if beginning == _LFS_POINTER:
@@ -251,11 +229,3 @@ def _checked_ending(path: Path) -> str:
     if looks_like is None and ending.endswith(tuple(_BEGINNINGS.values())):
         raise BadFile(f"does not begin as a {ending} file does; {DAMAGED}")
     return ending
-
-
-@contextmanager
-def _without_parser_warnings() -> Iterator[None]:
-    """Silence NumPy's warnings about headers and odd numbers: the file is either read or a `BadFile`."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        yield

@@ -16,8 +16,7 @@ import numpy as np
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.files import DAMAGED
-from glayers.predictions.archives import array_from_bytes
-from glayers.predictions.contents import PART_WORDS, Contents
+from glayers.predictions.contents import PART_WORDS, Contents, array_from_bytes
 
 _EXPECTED = "((logits_val, y_val), (logits_test, y_test)) of NumPy arrays of numbers"
 _WAY_OUT = "if you trust whoever wrote it, load it yourself and save the arrays with np.savez"
@@ -111,12 +110,12 @@ class _PickledDtype:
 
 @final
 class _PickledArray:
-    """Replaces `numpy.ndarray`: created empty, filled by `__setstate__`."""
+    """Replaces `numpy.ndarray`: filled by the constructor from data, dtype, shape and order, or by `__setstate__`."""
 
     __slots__ = ("array",)
 
-    def __init__(self) -> None:
-        self.array: Array | None = None
+    def __init__(self, *description: object) -> None:
+        self.array = _array(*description) if description else None
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _version, shape, dtype, is_fortran, data = state
@@ -152,16 +151,6 @@ def _reconstruct(kind: object, _shape: object, _typecode: object) -> _PickledArr
     return _PickledArray()
 
 
-def _from_buffer(data: object, dtype: object, shape: object, order: object) -> _PickledArray:
-    result = _PickledArray()
-    result.array = _array(data, dtype, shape, order)
-    return result
-
-
-def _scalar(dtype: object, data: object) -> _PickledArray:
-    return _from_buffer(data, dtype, (), "C")
-
-
 def _encode(text: str, encoding: str) -> bytes:
     """Replace `_codecs.encode`, which Python 3 uses to write bytes for Python 2."""
     if encoding not in ("latin1", "latin-1"):
@@ -176,20 +165,15 @@ _REPLACEMENTS: dict[str, object] = {
     "_codecs encode": _encode,
     "__builtin__ bytes": lambda: b"",
     "builtins bytes": lambda: b"",
-    **{
-        f"numpy.{core}.{name}": replacement
-        for core in ("core", "_core")
-        for name, replacement in {
-            "multiarray _reconstruct": _reconstruct,
-            "multiarray scalar": _scalar,
-            "numeric _frombuffer": _from_buffer,
-        }.items()
-    },
+    "numpy.core.multiarray _reconstruct": _reconstruct,
+    "numpy.core.multiarray scalar": lambda dtype, data: _PickledArray(data, dtype, (), "C"),
+    "numpy.core.numeric _frombuffer": lambda data, dtype, shape, order: _PickledArray(data, dtype, shape, order),
 }
 
 
 def _refuse_unknown(name: str) -> object:
     """Return the replacement for "module name", or raise an error that names what is refused."""
-    if name not in _REPLACEMENTS:
+    known = name.replace("numpy._core.", "numpy.core.")  # its name since NumPy 2
+    if known not in _REPLACEMENTS:
         raise BadFile(f"asks to load {name.replace(' ', '.')[:80]!r}, which arrays never need; {_WAY_OUT}")
-    return _REPLACEMENTS[name]
+    return _REPLACEMENTS[known]

@@ -27,7 +27,25 @@ from glayers.errors import BadPredictions, GlayersWarning
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class Predictions:
+class _Rows:
+    """What both records share: optional weights and groups, and read-only views of all arrays."""
+
+    weights: Floats | None
+    groups: Array | None
+
+    def _set(self, n_rows: int, weights: object, groups: object, **others: object) -> None:
+        """Set all fields, after checking weights and groups; the caller's own arrays stay writable."""
+        others["weights"] = None if weights is None else check_weights(weights, n_rows)
+        others["groups"] = None if groups is None else _check_groups(groups, n_rows)
+        for name, value in others.items():
+            object.__setattr__(self, name, _read_only(value) if isinstance(value, np.ndarray) else value)
+
+    def _taken(self, rows: Array) -> dict[str, Any]:
+        return {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Predictions(_Rows):
     """Logits and labels of n rows, with optional weights, groups and class names.
 
     The record is frozen and checked once. Logits and groups are shared with the caller, not copied, so do not change
@@ -59,8 +77,6 @@ class Predictions:
 
     logits: Array
     labels: Ints
-    weights: Floats | None
-    groups: Array | None
     class_names: tuple[str, ...] | None
 
     def __init__(
@@ -71,22 +87,19 @@ class Predictions:
         groups: object = None,
         class_names: Iterable[str] | None = None,
     ) -> None:
-        self._set(check_logits(logits), labels, weights, groups, class_names)
+        self._check(check_logits(logits), labels, weights, groups, class_names)
 
     @classmethod
-    def _trusted(cls, logits: Array, *rest: Any) -> Self:
+    def _trusted(cls, logits: Array, *others: Any, **more: Any) -> Self:
         """Return a record of logits that were made or checked here: a few of their rows may look like probabilities."""
         new = cls.__new__(cls)
-        new._set(finite_logits(logits), *rest)
+        new._check(finite_logits(logits), *others, **more)
         return new
 
-    def _set(
-        self, logits: Array, labels: object, weights: object, groups: object, class_names: Iterable[str] | None
-    ) -> None:
-        n_classes = max(2, logits.shape[1])
-        _set_frozen(self, logits=logits, labels=check_labels(labels, len(logits), n_classes))
-        _set_frozen(self, **_check_weights_and_groups(weights, groups, len(logits)))
-        object.__setattr__(self, "class_names", _check_class_names(class_names, n_classes))
+    def _check(self, logits: Array, labels: object, weights: object, groups: object, class_names: Any) -> None:
+        n_rows, n_classes = len(logits), max(2, logits.shape[1])
+        labels, names = check_labels(labels, n_rows, n_classes), _check_class_names(class_names, n_classes)
+        self._set(n_rows, weights, groups, logits=logits, labels=labels, class_names=names)
 
     @classmethod
     def from_probabilities(
@@ -166,16 +179,15 @@ class Predictions:
 
     def take(self, rows: Array) -> Self:
         """Return the given rows, by index or by mask."""
-        weights, groups = _taken(self, rows)
-        return self._trusted(self.logits[rows], self.labels[rows], weights, groups, self.class_names)
+        return self._trusted(**self._taken(rows))
 
     def with_logits(self, logits: Array) -> Self:
         """Return the same rows with other logits, such as the output of a map."""
-        return self._trusted(logits, self.labels, self.weights, self.groups, self.class_names)
+        return self._trusted(**(vars(self) | {"logits": logits}))
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class Confidences:
+class Confidences(_Rows):
     """The confidence of each answer and whether it was correct, when nothing else is known.
 
     Use it where the model gives no probability for every class, as with language models. It takes the place of
@@ -206,13 +218,10 @@ class Confidences:
 
     confidence: Floats
     correct: Bools
-    weights: Floats | None
-    groups: Array | None
 
     def __init__(self, confidence: object, correct: object, weights: object = None, groups: object = None) -> None:
         given = _check_confidence(confidence)
-        _set_frozen(self, confidence=given, correct=_check_correct(correct, len(given)))
-        _set_frozen(self, **_check_weights_and_groups(weights, groups, len(given)))
+        self._set(len(given), weights, groups, confidence=given, correct=_check_correct(correct, len(given)))
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -229,20 +238,13 @@ class Confidences:
         >>> Confidences([0.9, 0.6, 0.8], [1, 0, 1]).take(np.array([2, 0])).confidence.tolist()
         [0.8, 0.9]
         """
-        return type(self)(self.confidence[rows], self.correct[rows], *_taken(self, rows))
+        return type(self)(**self._taken(rows))
 
 
-def _set_frozen(record: object, **arrays: Array | None) -> None:
-    """Set read-only views of the arrays; the caller's own arrays stay writable."""
-    for name, array in arrays.items():
-        view = None if array is None else array.view()
-        if view is not None:
-            view.flags.writeable = False
-        object.__setattr__(record, name, view)
-
-
-def _taken(record: Predictions | Confidences, rows: Array) -> list[Array | None]:
-    return [None if array is None else array[rows] for array in (record.weights, record.groups)]
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _check_confidence(values: object) -> Floats:
@@ -285,16 +287,15 @@ def _warn_of_certainty(probabilities: Floats, floor: float) -> None:
         )
 
 
-def _check_weights_and_groups(weights: object, groups: object, n_rows: int) -> dict[str, Array | None]:
-    checked = None if weights is None else check_weights(weights, n_rows)
-    names = None if groups is None else to_numpy(groups, "groups")
-    if names is not None and names.shape != (n_rows,):
-        raise BadPredictions(f"groups must have shape ({n_rows},), one per row; got {names.shape}")
+def _check_groups(values: object, n_rows: int) -> Array:
+    groups = to_numpy(values, "groups")
+    if groups.shape != (n_rows,):
+        raise BadPredictions(f"groups must have shape ({n_rows},), one per row; got {groups.shape}")
     try:
-        np.unique(() if names is None else names)
+        np.unique(groups)
     except TypeError as error:
         raise BadPredictions(f"groups must be all numbers or all names, so that they can be sorted; {error}") from None
-    return {"weights": checked, "groups": names}
+    return groups
 
 
 def _check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str, ...] | None:

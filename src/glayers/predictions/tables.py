@@ -18,16 +18,16 @@ import numpy as np
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.files import DAMAGED
-from glayers.predictions.contents import (
-    FIELD_OF,
-    FIELD_WORDS,
-    WHOLE_FILE,
-    Contents,
-    listed,
-    refuse_mixed_scores,
-)
+from glayers.predictions.contents import FIELD_WORDS, WHOLE_FILE, Contents, contents_by_part, listed
 
-_SCORE_PREFIXES = {"logits": ("logit",), "probabilities": ("probability", "prob", "p")}
+_EACH_CLASS = "_<class>"
+_KEYS = {f"logit{_EACH_CLASS}": (WHOLE_FILE, "logits")}
+_KEYS |= {f"{prefix}{_EACH_CLASS}": (WHOLE_FILE, "probabilities") for prefix in ("probability", "prob", "p")}
+_KEYS |= {
+    word: (WHOLE_FILE, field)
+    for field in ("confidence", "correct", "labels", "weights", "groups")
+    for word in FIELD_WORDS[field]
+}
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _TRUE_OR_FALSE = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
@@ -67,6 +67,27 @@ class Columns:
             raise BadFile(f"column {column!r} holds {_kind(cells)}; expected numbers or text: cast it")
         return groups
 
+    def labels(self, column: str, classes: tuple[str, ...] | None) -> Array:
+        """Return class numbers, looked up by name if the labels are names."""
+        number_of = {name: number for number, name in enumerate(classes or ())}
+        cells = [cell if cell in number_of else cell.strip() for cell in self.texts(column)]
+        odd = [row for row, cell in enumerate(cells) if not _is_whole(cell)]
+        if not odd:
+            return np.array([_number(cell) for cell in cells])
+        unknown = [row for row in (*odd, *range(len(cells))) if cells[row] not in number_of]
+        if unknown:
+            expected = "a class number" if classes is None else f"one of the classes {listed(classes)}"
+            raise self.bad_cell(column, unknown[0], cells[unknown[0]], expected)
+        return np.array([number_of[cell] for cell in cells])
+
+    def correct(self, column: str) -> Array:
+        """Return a column of true or false as booleans."""
+        cells = [cell.strip().lower() for cell in self.texts(column)]
+        odd = next((row for row, cell in enumerate(cells) if cell not in _TRUE_OR_FALSE), None)
+        if odd is not None:
+            raise self.bad_cell(column, odd, cells[odd], "true or false, or 1 or 0")
+        return np.array([_TRUE_OR_FALSE[cell] for cell in cells])
+
     def bad_cell(self, column: str, row: int, cell: str, expected: str) -> BadFile:
         """Return the error about one cell."""
         return BadFile(
@@ -101,7 +122,7 @@ def read_text(path: Path) -> dict[str, Contents]:
         between = {",": "commas", "\t": "tabs"}[delimiter]
         raise BadFile(f"has one column, {names[0][:80]!r}; put {between} between the columns")
     table = Columns(names, lambda column: [row[names.index(column)] for row in rows], lambda row: f"line {lines[row]}")
-    return {WHOLE_FILE: contents_of(table)}
+    return _contents(table)
 
 
 def read_parquet(path: Path) -> dict[str, Contents]:
@@ -110,8 +131,8 @@ def read_parquet(path: Path) -> dict[str, Contents]:
     try:
         with parquet.ParquetFile(path) as file:
             names = list(file.schema_arrow.names)
-            table = file.read(columns=[name for name in names if _is_known(name)])
-            return {WHOLE_FILE: contents_of(Columns(names, partial(_without_gaps, table), "row {}".format))}
+            table = file.read(columns=[name for name in names if _key(name) in _KEYS])
+            return _contents(Columns(names, partial(_without_gaps, table), "row {}".format))
     except pyarrow.ArrowException as error:
         raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
 
@@ -137,37 +158,62 @@ def parquet_bytes(parts: Mapping[str, Contents]) -> bytes:
     return stream.getvalue()
 
 
-def contents_of(table: Columns) -> Contents:
-    """Read scores, labels, weights and groups by the names of the columns."""
+def _contents(table: Columns) -> dict[str, Contents]:
     twice = [name for name, count in Counter(table.names).items() if count > 1]
     if twice:
         raise BadFile(f"the column {twice[0]!r} is there twice; rename or remove one")
-    fields = _field_columns(table.names)
-    weights = table.numbers(fields["weights"]) if "weights" in fields else None
-    groups = table.groups(fields["groups"]) if "groups" in fields else None
-    scores, prefix, columns = _score_columns(table.names)
-    if columns:
-        refuse_mixed_scores(scores, fields)
-    elif "confidence" in fields and "correct" in fields:
-        confidence, correct = table.numbers(fields["confidence"]), _correct(table, fields["correct"])
-        return Contents(confidence=confidence, correct=correct, weights=weights, groups=groups)
-    else:
+    return contents_by_part(dict.fromkeys(map(_key, table.names)), _KEYS, partial(_read_fields, table))
+
+
+def _key(column: str) -> str:
+    """Return the key that a column belongs to: its own name, or such as logit_<class> for the score of one class."""
+    key = column.partition("_")[0] + _EACH_CLASS
+    return key if key in _KEYS else column
+
+
+def _read_fields(table: Columns, key_of: dict[str, str]) -> dict[str, Any]:
+    """Read scores, labels, weights and groups by the names of the columns."""
+    one_column = {
+        "confidence": table.numbers,
+        "correct": table.correct,
+        "weights": table.numbers,
+        "groups": table.groups,
+    }
+    values: dict[str, Any] = {field: one_column[field](key) for field, key in key_of.items() if field in one_column}
+    for field in key_of.keys() & {"logits", "probabilities"}:
+        columns, classes = _score_columns(table.names, key_of[field])
+        values[field] = np.stack([table.numbers(column) for column in columns], axis=1)
+        values["class_names"] = classes
+        if "labels" in key_of:
+            values["labels"] = table.labels(key_of["labels"], classes)
+    return values
+
+
+def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str, ...] | None]:
+    """Return the columns of the scores in the order of the classes, and the names of the classes if they have any.
+
+    Whole numbers must be exactly 0..k-1, or label 2 could mean two things.
+    """
+    columns, prefix = [name for name in names if _key(name) == key], key.removesuffix(_EACH_CLASS)
+    classes = tuple(column.removeprefix(prefix).removeprefix("_") for column in columns)
+    if len(columns) == 1:  # a binary model with one score, which has no name for class 0
+        if _is_whole(classes[0]) and classes[0] != "1":
+            raise BadFile(
+                f"the column {columns[0]!r} stands alone, and a single score is read as that of class 1; "
+                f"name it {prefix}_1, or give both {prefix}_0 and {prefix}_1"
+            )
+        return columns, None
+    if "" in classes:
+        raise BadFile(f"the column {prefix!r} stands beside {columns[1]!r} and names no class; rename or remove it")
+    numbered = [name for name in classes if _is_whole(name)]
+    if not numbered:
+        return columns, classes
+    if set(classes) != {str(number) for number in range(len(classes))}:
         raise BadFile(
-            f"no column of logits or probabilities: found {listed(table.names)}; expected a header with "
-            f"logit_<class> or probability_<class> for each class, and label; or with confidence and correct"
+            f"the class number {numbered[0]} in column {prefix}_{numbered[0]} is not one of a full set: "
+            f"number the classes 0..{len(classes) - 1}, or name all of them with words"
         )
-    classes = _classes(columns, prefix)
-    if classes is not None and all(_is_whole(name) for name in classes):
-        columns = [f"{prefix}_{number}" for number in range(len(classes))]  # label 2 must mean column logit_2
-        classes = None
-    return Contents(
-        **{scores: np.stack([table.numbers(column) for column in columns], axis=1)},
-        labels=_labels(table, fields["labels"], classes) if "labels" in fields else None,
-        weights=weights,
-        groups=groups,
-        class_names=classes,
-        no_labels=f"no label column: found {listed(table.names)}; expected one of {listed(FIELD_WORDS['labels'])}",
-    )
+    return [f"{prefix}_{number}" for number in range(len(classes))], None  # label 2 must mean column logit_2
 
 
 def _pyarrow(doing: str) -> tuple[Any, Any]:
@@ -177,82 +223,6 @@ def _pyarrow(doing: str) -> tuple[Any, Any]:
     except ImportError as error:
         raise BadFile(f'{doing} .parquet needs pyarrow: pip install "glayers[parquet]"') from error
     return pyarrow, parquet
-
-
-def _is_known(column: str) -> bool:
-    prefixes = (prefix for spellings in _SCORE_PREFIXES.values() for prefix in spellings)
-    return column in FIELD_OF or any(_with_prefix([column], prefix) for prefix in prefixes)
-
-
-def _with_prefix(names: Sequence[str], prefix: str) -> list[str]:
-    return [name for name in names if name == prefix or name.startswith(f"{prefix}_")]
-
-
-def _score_columns(names: Sequence[str]) -> tuple[str, str, list[str]]:
-    """Return the field, the prefix and the columns of the scores, if any; logits take precedence."""
-    for field, prefixes in _SCORE_PREFIXES.items():
-        found = {prefix: columns for prefix in prefixes if (columns := _with_prefix(names, prefix))}
-        if len(found) > 1:
-            raise BadFile(f"the columns {listed(c[0] for c in found.values())} all say {field}; keep one spelling")
-        for prefix, columns in found.items():
-            return field, prefix, columns
-    return "", "", []
-
-
-def _field_columns(names: Sequence[str]) -> dict[str, str]:
-    """Return field -> column of the fields that take one column; a score of one class is not among them."""
-    fields: dict[str, str] = {}
-    for name in names:
-        field = FIELD_OF.get(name)
-        if field in ("confidence", "correct", "labels", "weights", "groups"):
-            if field in fields:
-                raise BadFile(f"both columns {fields[field]!r} and {name!r} are {field}; keep one of them")
-            fields[field] = name
-    return fields
-
-
-def _classes(columns: Sequence[str], prefix: str) -> tuple[str, ...] | None:
-    """Return class names by column; whole numbers must be exactly 0..k-1, or label 2 could mean two things."""
-    classes = tuple(column.removeprefix(prefix).removeprefix("_") for column in columns)
-    if len(columns) == 1:  # a binary model with one score, which has no name for class 0
-        if _is_whole(classes[0]) and classes[0] != "1":
-            raise BadFile(
-                f"the column {columns[0]!r} stands alone, and a single score is read as that of class 1; "
-                f"name it {prefix}_1, or give both {prefix}_0 and {prefix}_1"
-            )
-        return None
-    if "" in classes:
-        raise BadFile(f"the column {prefix!r} stands beside {columns[1]!r} and names no class; rename or remove it")
-    numbered = [name for name in classes if _is_whole(name)]
-    if numbered and set(classes) != {str(number) for number in range(len(classes))}:
-        raise BadFile(
-            f"the class number {numbered[0]} in column {prefix}_{numbered[0]} is not one of a full set: "
-            f"number the classes 0..{len(classes) - 1}, or name all of them with words"
-        )
-    return classes
-
-
-def _labels(table: Columns, column: str, classes: tuple[str, ...] | None) -> Array:
-    """Return class numbers, looked up by name if the labels are names."""
-    number_of = {name: number for number, name in enumerate(classes or ())}
-    cells = [cell if cell in number_of else cell.strip() for cell in table.texts(column)]
-    odd = [row for row, cell in enumerate(cells) if not _is_whole(cell)]
-    if not odd:
-        return np.array([_number(cell) for cell in cells])
-    if classes is None:
-        raise table.bad_cell(column, odd[0], cells[odd[0]], "a class number")
-    unknown = [row for row in (*odd, *range(len(cells))) if cells[row] not in number_of]
-    if unknown:
-        raise table.bad_cell(column, unknown[0], cells[unknown[0]], f"one of the classes {listed(classes)}")
-    return np.array([number_of[cell] for cell in cells])
-
-
-def _correct(table: Columns, column: str) -> Array:
-    cells = [cell.strip().lower() for cell in table.texts(column)]
-    odd = next((row for row, cell in enumerate(cells) if cell not in _TRUE_OR_FALSE), None)
-    if odd is not None:
-        raise table.bad_cell(column, odd, cells[odd], "true or false, or 1 or 0")
-    return np.array([_TRUE_OR_FALSE[cell] for cell in cells])
 
 
 def _without_gaps(table: Any, column: str) -> Array:
@@ -289,16 +259,15 @@ def _columns(parts: Mapping[str, Contents]) -> dict[str, list[Any]]:
     contents = next(iter(parts.values()))
     columns: dict[str, list[Any]] = {}
     names: Sequence[str | int] = ()
-    for prefix, scores in (("logit", contents.logits), ("probability", contents.probabilities)):
-        if scores is not None:
-            names = _names_for_columns(contents.class_names) or range(scores.shape[1])
-            columns |= {f"{prefix}_{name}": scores[:, number].tolist() for number, name in enumerate(names)}
-    if contents.labels is not None:
-        columns["label"] = [names[number] for number in contents.labels.tolist()]
-    for name in ("confidence", "correct", "weights", "groups"):
-        values = getattr(contents, name)
-        if values is not None:
-            columns[name.removesuffix("s")] = values.tolist()
+    for field, values in vars(contents).items():
+        name = "probability" if field == "probabilities" else field.removesuffix("s")
+        if not isinstance(values, np.ndarray):
+            continue
+        if values.ndim == 2:
+            names = _names_for_columns(contents.class_names) or range(values.shape[1])
+            columns |= {f"{name}_{each}": values[:, number].tolist() for number, each in enumerate(names)}
+        else:
+            columns[name] = [names[number] for number in values] if field == "labels" else values.tolist()
     return columns
 
 
@@ -308,3 +277,11 @@ def _names_for_columns(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         name != "" and name.isprintable() and name == name.strip() and _number(name) is None for name in names
     )
     return names if fit else None
+
+
+TABLE_READERS = {".parquet": read_parquet, **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_text)}
+TABLE_WRITERS: dict[str, Callable[[Mapping[str, Contents]], bytes]] = {
+    ".csv": partial(text_bytes, delimiter=","),
+    ".tsv": partial(text_bytes, delimiter="\t"),
+    ".parquet": parquet_bytes,
+}
