@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import glayers.cli.score as score_module
 from glayers import GlayersWarning, metrics
+from glayers.cli import verbs
 from tests.cli.running import complaint, run
 
 
@@ -60,7 +60,7 @@ def test_a_bug_is_one_line_with_a_status_of_its_own(folder: Path, monkeypatch: p
     def broken(*_: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr(score_module, "read_any", broken)
+    monkeypatch.setattr(verbs, "read_any", broken)
     line = complaint(run("score", "test.npz"), status=70)
     assert "this is a bug in glayers: KeyError: 'lost'; please report it with what --debug shows" in line
 
@@ -69,7 +69,7 @@ def test_memory_that_runs_out_is_one_line(folder: Path, monkeypatch: pytest.Monk
     def greedy(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(score_module, "scorecard", greedy)
+    monkeypatch.setattr(verbs, "scorecard", greedy)
     assert "not enough memory" in complaint(run("score", "test.npz"))
 
 
@@ -108,7 +108,7 @@ def test_only_our_own_warnings_become_notes_and_each_once(folder: Path, monkeypa
         warnings.warn("not ours", FutureWarning, stacklevel=1)
         return metrics.scorecard([[0.5, 0.5]], [0])
 
-    monkeypatch.setattr(score_module, "scorecard", score)
+    monkeypatch.setattr(verbs, "scorecard", score)
     with pytest.warns(FutureWarning, match="not ours"):
         done = run("score", "both.npz")
     assert done.exit_code == 0

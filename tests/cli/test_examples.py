@@ -40,7 +40,7 @@ def same(shown: str, printed: str) -> bool:
 def workplace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of small files, with small sample data; the quick methods stand for the strongest seven."""
     few = CalibrationAndTest(*(part.take(np.arange(90)) for part in load_fashion_mnist()))
-    monkeypatch.setattr("glayers.cli.compare.load_fashion_mnist", lambda: few)
+    monkeypatch.setattr("glayers.cli.verbs.load_fashion_mnist", lambda: few)
     monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("temperature", "vector"))
     return folder
 

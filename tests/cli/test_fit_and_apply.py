@@ -143,7 +143,7 @@ def test_a_model_refuses_other_classes(folder: Path) -> None:
     [["apply", "model.safetensors", "test.npz", "-o", "x.txt"], ["apply", "m", "t", "-o", "-", "--format", "h5"]],
 )
 def test_an_unknown_output_format_is_a_usage_error(folder: Path, words: list[str]) -> None:
-    assert "npz, csv, tsv, parquet, json" in usage_error(run(*words)).replace(" .", " ").replace(".npz", "npz")
+    assert "npz, json, csv, tsv, parquet" in usage_error(run(*words)).replace(" .", " ").replace(".npz", "npz")
 
 
 def test_same_seed_same_bytes(folder: Path) -> None:

@@ -12,8 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import glayers
-from glayers.cli import app
-from glayers.cli.program import main
+from glayers.cli import app, main
 from tests.cli.conftest import overconfident
 from tests.cli.running import PROGRAM, VERBS, complaint, leftovers, run, run_program, run_programs, usage_error
 

@@ -2,8 +2,57 @@
 
 `main` is the program; every verb is a function of its own name. Heavy libraries are imported inside these functions, so
 that `glayers --help` answers at once.
+
+Exit status: 0 for success, 1 for input that cannot be used or output that cannot be written, 2 for a command line that
+cannot be parsed, 70 for a bug, 130 when interrupted, 141 when the reader of the output is gone, 143 when terminated.
 """
 
-from glayers.cli.program import app, main
+import signal
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from glayers import __version__
+from glayers.cli import plot
+from glayers.cli.runtime import flag, one_line_per_error, show
+from glayers.cli.verbs import apply, compare, demo, fit, methods, report, score
 
 __all__ = ["app", "main"]
+
+app = typer.Typer(
+    epilog="glayers VERB --help shows examples; glayers demo needs no data of yours.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+for _verb in (fit, apply, score, compare, report, plot.plot, methods, demo):
+    app.command(epilog=_verb.epilog)(_verb.run)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        show(__version__)
+        raise typer.Exit
+
+
+_VERSION = flag("--version", callback=_version, is_eager=True, text="Print the version.")
+
+
+@app.callback()
+def options(version: Annotated[bool, _VERSION] = False) -> None:
+    """Calibrate the probabilities of a trained classifier, and measure how good they are."""
+
+
+def main() -> None:
+    """Run the command line."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        with one_line_per_error():  # verbs handle their own errors; help and version do not
+            app()
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+
+
+def _terminated(*_: object) -> NoReturn:
+    sys.exit(143)  # 128 + SIGTERM; as an exception, so that writers remove unfinished files

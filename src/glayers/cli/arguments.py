@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
-from glayers.cli.runtime import one_line
+from glayers.cli.runtime import flag, one_line
 from glayers.errors import BadFile
 from glayers.files import write_whole
 from glayers.metrics import Event, label, one_of, rank, top, within_top
@@ -20,6 +20,7 @@ from glayers.predictions.formats import Source
 
 _Part = TypeVar("_Part")
 _Reader: TypeAlias = Callable[[Source, Path | None], dict[str, _Part]]
+TwoParts: TypeAlias = tuple[Predictions, Predictions]
 PIPE = Path("-")
 
 
@@ -32,14 +33,17 @@ def known_name(name: str, known: Collection[str], what: str, listed_where: str) 
     raise typer.BadParameter(f"unknown {what} {name!r}; {hint}")
 
 
-def method_names(names: str) -> list[str]:
-    """Return the names in a list with commas; "all" stands for every method.
+def method_names(names: str | None) -> list[str]:
+    """Return the names in a list with commas; "all" stands for every method, None for the default ones.
 
     >>> method_names("temperature, vector")
     ['temperature', 'vector']
     """
-    from glayers.calibrators import METHODS  # imported late, so that --help stays fast
+    from glayers import comparison  # imported late, so that --help stays fast
+    from glayers.calibrators import METHODS
 
+    if names is None:
+        return list(comparison.DEFAULT_METHODS)
     wanted = list(METHODS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
         raise typer.BadParameter("no method is named; see `glayers methods`")
@@ -72,17 +76,18 @@ def event_of(text: str) -> Event:
     raise typer.BadParameter(f"unknown event {text!r}; use {_EVENTS}")
 
 
-def flag(*names: str, text: str) -> Any:
-    """Return an option without a value."""
-    return typer.Option(*names, metavar=" ", help=text)  # or typer would print <bool> beside it
-
-
 def file_argument(name: str, text: str) -> Any:
     """Return an argument for a file to read; the reader says in one line why it cannot read it, so typer need not."""
     return typer.Argument(metavar=name, readable=False, help=text)
 
 
+def output_option(name: str, text: str) -> Any:
+    """Return the option that names the file to write."""
+    return typer.Option("--output", "-o", metavar=name, help=text)
+
+
 PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or a pickle of logits; - reads a pipe."
+_METHOD = "One of `glayers methods`."
 _METHODS = "Names from `glayers methods`, separated by commas, or all; by default the seven strongest."
 _EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"
 Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
@@ -93,7 +98,8 @@ EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The e
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
 Quiet = Annotated[bool, flag("--quiet", "-q", text="No notes, no progress; errors are still shown.")]
 AsJson = Annotated[bool, flag("--json", text="Print JSON for programs; null is infinity.")]
-Page = Annotated[Path, typer.Option("--output", "-o", metavar="PAGE", help="Where to write the HTML report.")]
+Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
+Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", autocompletion=complete_methods, help=_METHOD)]
 Methods = Annotated[str | None, typer.Option(metavar="A,B,C", autocompletion=complete_methods, help=_METHODS)]
 # NumPy's older generators, which scikit-learn uses, take no larger seed.
 Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="The seed: same seed, same result.")]
@@ -105,10 +111,7 @@ def name_of(path: Path) -> str:
 
 
 def read_wanted(
-    read: Callable[[Source, Path | None], dict[str, _Part]],
-    path: Path,
-    labels: Path | None = None,
-    part: str | None = None,
+    read: _Reader[_Part], path: Path, labels: Path | None = None, part: str | None = None
 ) -> dict[str, _Part]:
     """Read a file, or standard input for -, and return the part asked for, or all."""
     if path == PIPE and (sys.stdin is None or sys.stdin.closed):
@@ -124,7 +127,7 @@ def only_or(preferred: str, parts: dict[str, _Part]) -> _Part:
     return parts[preferred] if len(parts) > 1 else next(iter(parts.values()))
 
 
-def read_calibration_and_test(calibration: Path, test: Path | None) -> tuple[Predictions, Predictions]:
+def read_calibration_and_test(calibration: Path, test: Path | None) -> TwoParts:
     """Read the rows to fit on and the rows to score, from two files or from one file with both parts."""
     if calibration == test == PIPE:
         raise typer.BadParameter("only one of two files can come from a pipe; pipe one file with both parts instead")
@@ -141,11 +144,14 @@ def read_calibration_and_test(calibration: Path, test: Path | None) -> tuple[Pre
 
 @dataclass(frozen=True)
 class Output:
-    """A file to write. It replaces another file only with `force`, and never an input."""
+    """A file to write, checked at once. It replaces another file only with `force`, and never an input."""
 
     path: Path
     force: bool
     inputs: tuple[Path | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.check()
 
     def check(self) -> None:
         """Refuse a path that cannot be written, before any long work begins."""

@@ -2,6 +2,7 @@
 
 import inspect
 import io
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import one_line, show, verb, waiting_for
+from glayers.cli.runtime import flag, one_line, show, verb, waiting_for
 from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.formats import read_any
@@ -35,24 +36,17 @@ _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 _MODEL = "Also show the first file calibrated by this; repeatable."
 
 
-@verb(
-    "glayers plot reliability test.npz calibrated.npz -o reliability.png",
-    "glayers plot ks test.npz --model model.safetensors -o ks.svg --dark",
-    "glayers plot reliability-smooth test.npz -o second.pdf --event rank:2",
-    more="Figures:\n" + "".join(f"  {kind:<24}{about}\n" for kind, about in KINDS.items()) + "\n",
-)
+@partial(verb, more="Figures:\n" + "".join(f"  {kind:<24}{about}\n" for kind, about in KINDS.items()) + "\n")
 def plot(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", autocompletion=lambda: list(KINDS.items()), help="Which figure, see below.")
     ],
     files: Annotated[list[Path], arg.file_argument("FILE", f"{arg.PREDICTIONS} One panel per file, of the same rows.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FIGURE", help="Where to draw: .png, .svg or .pdf.")
-    ],
+    output: Annotated[Path, arg.output_option("FIGURE", "Where to draw: .png, .svg or .pdf.")],
     model: Annotated[list[Path] | None, typer.Option(metavar="MODEL", readable=False, help=_MODEL)] = None,
     event: arg.EventName = "top",
     bins: Annotated[int | None, typer.Option(metavar="N", min=1, help="The number of bins.")] = None,
-    dark: Annotated[bool, arg.flag("--dark", text="Light lines on a dark ground.")] = False,
+    dark: Annotated[bool, flag("--dark", text="Light lines on a dark ground.")] = False,
     labels: arg.Labels = None,
     part: arg.Part = None,
     seed: arg.Seed = 0,
@@ -64,14 +58,19 @@ def plot(
     From a file with two parts, `plot` uses the test part.
 
     A file may hold confidence and correct in place of predictions and labels.
+
+    Examples
+    --------
+    $ glayers plot reliability test.npz calibrated.npz -o reliability.png
+    $ glayers plot ks test.npz --model model.safetensors -o ks.svg --dark
+    $ glayers plot reliability-smooth test.npz -o second.pdf --event rank:2
     """
     arg.known_name(kind, KINDS, "figure", "glayers plot --help")
     chosen = {"event": None if event == "top" else arg.event_of(event), "n_bins": bins}
     models, ending = model or [], output.suffix.lower()
-    target = arg.Output(output, force, (*files, *models, labels))
     if ending not in _DATED:
         raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
-    target.check()
+    target = arg.Output(output, force, (*files, *models, labels))
     rows = [arg.only_or("test", arg.read_wanted(read_any, file, labels, part)) for file in files]
     for file, other in zip(files, rows, strict=True):
         if not _same_rows(rows[0], other):

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,25 +36,31 @@ class Verb(NamedTuple):
     epilog: str
 
 
-def verb(*examples: str, more: str = "") -> Callable[[Callable[..., None]], Verb]:
-    """Turn a function into a verb with examples and `--debug`; its option `quiet`, if any, also silences notes."""
-    debug_option = Annotated[bool, typer.Option("--debug", metavar=" ", help="Show the traceback of an error.")]
+def flag(*names: str, text: str, **more: Any) -> Any:
+    """Return an option without a value."""
+    return typer.Option(*names, metavar=" ", help=text, **more)  # or typer would print <bool> beside it
+
+
+def verb(function: Callable[..., None], more: str = "") -> Verb:
+    """Turn a function into a verb with `--debug`; its option `quiet`, if any, also silences notes.
+
+    `more` and the examples of the docstring end its help.
+    """
+    debug_option = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
     debug_parameter = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=debug_option)
 
-    def decorate(function: Callable[..., None]) -> Verb:
-        @functools.wraps(function)
-        def run(*, debug: bool = False, **options: Any) -> None:
-            with _notes(bool(options.get("quiet"))), one_line_per_error(debug):
-                function(**options)
+    @functools.wraps(function)
+    def run(*, debug: bool = False, **options: Any) -> None:
+        with _notes(bool(options.get("quiet"))), one_line_per_error(debug):
+            function(**options)
 
-        signature = inspect.signature(function)
-        own = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values())
-        vars(run)["__signature__"] = signature.replace(parameters=[*own, debug_parameter])  # where typer finds options
-        run.__annotations__ = {**function.__annotations__, "debug": debug_option}
-        # It begins with an empty line, or typer would remove the indentation of the examples.
-        return Verb(run, f"\n{more}Examples:\n" + "\n".join(f"  $ {example}" for example in examples))
-
-    return decorate
+    signature = inspect.signature(function)
+    own = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values())
+    vars(run)["__signature__"] = signature.replace(parameters=[*own, debug_parameter])  # where typer finds options
+    run.__annotations__ = {**function.__annotations__, "debug": debug_option}
+    run.__doc__, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
+    # It begins with an empty line, or typer would remove the indentation of the examples.
+    return Verb(run, f"\n{more}Examples:\n{textwrap.indent(examples, '  ')}")
 
 
 @contextlib.contextmanager
@@ -107,17 +114,15 @@ def _notes(quiet: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def suitable_threads(methods: Iterable[str], *parts: Predictions) -> Iterator[None]:
     """Use one thread for few logits, and otherwise as many as the libraries choose."""
-    if max(part.logits.size for part in parts) >= _MANY_LOGITS:
-        yield
-        return
     from threadpoolctl import threadpool_limits
 
     from glayers.calibrators import METHODS
 
-    if any(METHODS[name].torch != "no" for name in methods):
+    few = max(part.logits.size for part in parts) < _MANY_LOGITS
+    if few and any(METHODS[name].torch != "no" for name in methods):
         with contextlib.suppress(ModuleNotFoundError):
             import_module("torch")  # only the thread pools of loaded libraries can be limited
-    with threadpool_limits(limits=1):
+    with threadpool_limits(limits=1 if few else None):
         yield
 
 

@@ -118,9 +118,7 @@ def contents_by_part(
     shared = _take_shared_names(parts)
     contents = {}
     for part in sorted(parts) or [WHOLE_FILE]:  # calibration before test
-        key_of = _one_key_per_field(
-            shared | _chosen_fields(parts.get(part, {}), _missing(part, found, known, *_SCORES))
-        )
+        key_of = _chosen_keys(shared | parts.get(part, {}), _missing(part, found, known, *_SCORES))
         contents[part] = Contents(**read(key_of), no_labels=_missing(part, found, known, "labels"))
     return contents
 
@@ -146,26 +144,21 @@ def _take_shared_names(parts: dict[str, dict[str, list[str]]]) -> dict[str, list
     return whole
 
 
-def _chosen_fields(fields: dict[str, list[str]], no_scores: str) -> dict[str, list[str]]:
-    """Return the fields to read: logits rather than probabilities, or else confidence and correct."""
+def _chosen_keys(fields: dict[str, list[str]], no_scores: str) -> dict[str, str]:
+    """Return the key of each field to read: logits rather than probabilities, or else confidence and correct."""
     scores = next((field for field in _SCORES if field in fields), None)
     has_pair = "confidence" in fields and "correct" in fields
     if scores is None and not has_pair:
         raise BadFile(f"{no_scores}, and labels; or both confidence and correct")
     if scores is not None and has_pair:  # they could describe different predictions
         pair = f"{fields['confidence'][0]} and {fields['correct'][0]}"
-        raise BadFile(
-            f"has {scores} as well as {pair}; keep the {scores} and the labels to use all classes, or keep {pair}"
-        )
+        raise BadFile(f"has {scores} as well as {pair}; keep {scores} and labels to use all classes, or keep {pair}")
     unread = {"labels", "class_names"} if has_pair else {*_SCORES, "confidence", "correct"} - {scores}
-    return {field: keys for field, keys in fields.items() if field not in unread}
-
-
-def _one_key_per_field(fields: dict[str, list[str]]) -> dict[str, str]:
-    for field, keys in fields.items():
+    chosen = {field: keys for field, keys in fields.items() if field not in unread}
+    for field, keys in chosen.items():
         if len(keys) > 1:
             raise BadFile(f"both {keys[0]!r} and {keys[1]!r} are {field}; keep one of them")
-    return {field: key for field, (key,) in fields.items()}
+    return {field: key for field, (key,) in chosen.items()}
 
 
 def listed(names: Iterable[str], at_most: int = 12) -> str:
@@ -203,17 +196,14 @@ def read_json(path: Path) -> dict[str, Contents]:
     except ValueError as error:
         raise BadFile(f"is not JSON ({error}); {DAMAGED}") from error
     if not isinstance(stored, dict):
-        raise BadFile(
-            f"holds a {type(stored).__name__}; expected an object with logits (or probabilities) and labels, as lists"
-        )
+        raise BadFile(f"holds a {type(stored).__name__}; expected an object of lists, such as logits and labels")
     return _read_archive(stored, stored.__getitem__)
 
 
 def npz_bytes(parts: Mapping[str, Contents]) -> bytes:
     """Return a NumPy archive."""
     stream = io.BytesIO()
-    arrays: dict[str, Any] = _arrays_by_key(parts)
-    np.savez_compressed(stream, **arrays)
+    np.savez_compressed(stream, **_arrays_by_key(parts))
     return stream.getvalue()
 
 
@@ -228,11 +218,10 @@ def array_from_bytes(data: bytes | bytearray, dtype: np.dtype[Any], shape: tuple
     array: Array = np.ndarray(shape, dtype, buffer=data, order="F" if order == "F" else "C")
     if dtype.kind == "b":
         return np.not_equal(array.view(np.uint8), 0)  # NumPy trusts that a boolean's byte is 0 or 1; a file need not
-    if (
-        dtype.kind == "U"
-        and (np.frombuffer(data, np.dtype("u4").newbyteorder(dtype.byteorder)) > _LAST_CHARACTER).any()
-    ):
-        raise BadFile(f"holds text with characters that do not exist; {DAMAGED}")
+    if dtype.kind == "U":
+        characters = np.frombuffer(data, np.dtype("u4").newbyteorder(dtype.byteorder))
+        if (characters > _LAST_CHARACTER).any():
+            raise BadFile(f"holds text with characters that do not exist; {DAMAGED}")
     return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
 
 
@@ -252,8 +241,7 @@ def check_size(dtype: np.dtype[Any], shape: tuple[int, ...], n_bytes: int) -> No
 
 def _read_archive(keys: Iterable[str], stored: Callable[[str], Any]) -> dict[str, Contents]:
     def read(key_of: dict[str, str]) -> dict[str, Any]:
-        readers = {field: _class_names if field == "class_names" else _array for field in key_of}
-        return {field: readers[field](key, stored(key)) for field, key in key_of.items()}
+        return {f: (_class_names if f == "class_names" else _array)(key, stored(key)) for f, key in key_of.items()}
 
     return contents_by_part(sorted(keys), _ARCHIVE_KEYS, read)
 
@@ -310,9 +298,9 @@ def _array(key: str, values: object) -> Array:
         raise BadFile(f"{key} must have rows of equal length, all of them numbers ({error})") from error
 
 
-def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Array]:
+def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Any]:
     """Return the arrays by the keys that the reader knows: plain for a whole file, else such as logits_test."""
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, Any] = {}
     for part, contents in parts.items():
         names = contents.class_names
         fields = vars(contents) | {"class_names": None if names is None else np.array(names, dtype=str)}

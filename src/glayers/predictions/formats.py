@@ -149,9 +149,7 @@ def ending_of(beginning: bytes) -> str:
 
 def _one_part(parts: dict[str, _Record], part: str | None, path: Source) -> _Record:
     if part is None and len(parts) > 1:
-        raise BadFile(
-            f"{path}: has the parts {listed(parts)}; say which with part=, such as part={next(iter(parts))!r}"
-        )
+        raise BadFile(f"{path}: has the parts {listed(parts)}; say which with part=, such as {next(iter(parts))!r}")
     if part is not None and part not in parts:
         raise BadFile(f"{path}: has no part {part!r}; its parts are {listed(parts)}")
     return parts[part or next(iter(parts))]

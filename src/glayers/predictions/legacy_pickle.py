@@ -43,10 +43,7 @@ def read_legacy_pickle(path: Path) -> dict[str, Contents]:
     pairs = _Unpickler(io.BytesIO(data), encoding="latin-1").load()
     if not (isinstance(pairs, tuple) and len(pairs) == 2 and all(_is_pair(pair) for pair in pairs)):
         raise BadFile(f"does not hold {_EXPECTED}; {_WAY_OUT}")
-    return {
-        part: Contents(logits=logits.array, labels=labels.array)
-        for part, (logits, labels) in zip(PART_WORDS, pairs, strict=True)
-    }
+    return {part: Contents(logits=z.array, labels=y.array) for part, (z, y) in zip(PART_WORDS, pairs, strict=True)}
 
 
 def check_instructions(data: bytes) -> None:
@@ -59,7 +56,11 @@ def check_instructions(data: bytes) -> None:
             raise BadFile(f"is not a pickle from byte {stream.tell() - 1} on; {DAMAGED}")
         if info.name not in _ALLOWED:
             raise BadFile(f"uses the pickle instruction {info.name}, which {_EXPECTED} never need; {_WAY_OUT}")
-        argument = _argument(info, stream)
+        argument: Any = None
+        if info.name == "STRING":  # pickletools expects ASCII here, but Python 2 wrote the bytes of arrays
+            argument = stream.readline()
+        elif info.arg is not None:
+            argument = info.arg.reader(stream)  # a length past the end of the file raises an error
         if info.name == "GLOBAL":
             _refuse_unknown(argument)
         # The C unpickler allocates memory for every index up to the largest one stored.
@@ -71,15 +72,6 @@ def check_instructions(data: bytes) -> None:
         if info.name == "STOP":
             return
     raise BadFile(f"has more pickle instructions than {_EXPECTED} ever take; {_WAY_OUT}")
-
-
-def _argument(info: pickletools.OpcodeInfo, stream: io.BytesIO) -> Any:
-    """Return the argument of an instruction; a length past the end of the file raises an error."""
-    if info.arg is None:
-        return None
-    if info.name == "STRING":  # pickletools expects ASCII here, but Python 2 wrote the bytes of arrays
-        return stream.readline()
-    return info.arg.reader(stream)
 
 
 @final
@@ -124,11 +116,8 @@ class _PickledArray:
 
 def _is_pair(value: object) -> bool:
     """Return whether a value is a tuple of two filled arrays."""
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and all(isinstance(item, _PickledArray) and item.array is not None for item in value)
-    )
+    items = value if isinstance(value, tuple) and len(value) == 2 else (None,)
+    return all(isinstance(item, _PickledArray) and item.array is not None for item in items)
 
 
 def _array(data: object, dtype: object, shape: object, order: object) -> Array:

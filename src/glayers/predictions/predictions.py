@@ -38,7 +38,9 @@ class _Rows:
         others["weights"] = None if weights is None else check_weights(weights, n_rows)
         others["groups"] = None if groups is None else _check_groups(groups, n_rows)
         for name, value in others.items():
-            object.__setattr__(self, name, _read_only(value) if isinstance(value, np.ndarray) else value)
+            object.__setattr__(self, name, value.view() if isinstance(value, np.ndarray) else value)
+            if isinstance(value, np.ndarray):
+                getattr(self, name).flags.writeable = False
 
     def _taken(self, rows: Array) -> dict[str, Any]:
         return {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
@@ -241,12 +243,6 @@ class Confidences(_Rows):
         return type(self)(**self._taken(rows))
 
 
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def _check_confidence(values: object) -> Floats:
     confidence = to_floats(values, "confidence").astype(np.float64)
     if confidence.ndim != 1:
@@ -302,8 +298,7 @@ def _check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str
     if names is None:
         return None
     result = tuple(str(name) for name in names)
-    if len(result) != n_classes or len(set(result)) != n_classes:
-        raise BadPredictions(
-            f"class_names must be {n_classes} different names; got {len(result)}, {len(set(result))} different"
-        )
+    given, different = len(result), len(set(result))
+    if not given == different == n_classes:
+        raise BadPredictions(f"class_names must be {n_classes} different names; got {given}, {different} different")
     return result

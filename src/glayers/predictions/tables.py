@@ -28,7 +28,7 @@ _KEYS |= {
     for field in ("confidence", "correct", "labels", "weights", "groups")
     for word in FIELD_WORDS[field]
 }
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_DELIMITERS = {".csv": (",", "commas"), ".tsv": ("\t", "tabs")}
 _TRUE_OR_FALSE = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
@@ -55,10 +55,6 @@ class Columns:
             raise self.bad_cell(column, bad[0], cell, "a number" if _number(cell) is None else "a finite number")
         return values
 
-    def texts(self, column: str) -> list[str]:
-        """Return a column as text."""
-        return list(map(str, self.cells(column)))
-
     def groups(self, column: str) -> Array:
         """Return a column as numbers or text, as the file has it."""
         cells = self.cells(column)
@@ -70,7 +66,7 @@ class Columns:
     def labels(self, column: str, classes: tuple[str, ...] | None) -> Array:
         """Return class numbers, looked up by name if the labels are names."""
         number_of = {name: number for number, name in enumerate(classes or ())}
-        cells = [cell if cell in number_of else cell.strip() for cell in self.texts(column)]
+        cells = [cell if cell in number_of else cell.strip() for cell in map(str, self.cells(column))]
         odd = [row for row, cell in enumerate(cells) if not _is_whole(cell)]
         if not odd:
             return np.array([_number(cell) for cell in cells])
@@ -82,7 +78,7 @@ class Columns:
 
     def correct(self, column: str) -> Array:
         """Return a column of true or false as booleans."""
-        cells = [cell.strip().lower() for cell in self.texts(column)]
+        cells = [cell.strip().lower() for cell in map(str, self.cells(column))]
         odd = next((row for row, cell in enumerate(cells) if cell not in _TRUE_OR_FALSE), None)
         if odd is not None:
             raise self.bad_cell(column, odd, cells[odd], "true or false, or 1 or 0")
@@ -90,15 +86,14 @@ class Columns:
 
     def bad_cell(self, column: str, row: int, cell: str, expected: str) -> BadFile:
         """Return the error about one cell."""
-        return BadFile(
-            f"{self.place(row)}, column {column!r} has {cell[:40]!r}; expected {expected}: fix or remove that row"
-        )
+        where = f"{self.place(row)}, column {column!r}"
+        return BadFile(f"{where} has {cell[:40]!r}; expected {expected}: fix or remove that row")
 
 
 def read_text(path: Path) -> dict[str, Contents]:
     """Read a comma- or tab-separated file, perhaps compressed by gzip."""
     name = path.name.lower()
-    delimiter = _DELIMITERS[Path(name.removesuffix(".gz")).suffix]
+    delimiter, delimiters = _DELIMITERS[Path(name.removesuffix(".gz")).suffix]
     opened = gzip.open if name.endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
@@ -107,10 +102,8 @@ def read_text(path: Path) -> dict[str, Contents]:
             rows, lines = [], []
             for row in reader:
                 if row and len(row) != len(names):
-                    raise BadFile(
-                        f"line {reader.line_num} has {len(row)} cells, but the header has {len(names)}; "
-                        f"fix that line, or write the file again"
-                    )
+                    place = f"line {reader.line_num}"
+                    raise BadFile(f"{place} has {len(row)} cells, but the header has {len(names)}; fix that line")
                 if row:
                     rows.append(row)
                     lines.append(reader.line_num)
@@ -119,8 +112,7 @@ def read_text(path: Path) -> dict[str, Contents]:
     if not rows:
         raise BadFile(f"has no rows under its header: {listed(names)}; write one line per row of predictions")
     if len(names) == 1:
-        between = {",": "commas", "\t": "tabs"}[delimiter]
-        raise BadFile(f"has one column, {names[0][:80]!r}; put {between} between the columns")
+        raise BadFile(f"has one column, {names[0][:80]!r}; put {delimiters} between the columns")
     table = Columns(names, lambda column: [row[names.index(column)] for row in rows], lambda row: f"line {lines[row]}")
     return _contents(table)
 
@@ -281,7 +273,6 @@ def _names_for_columns(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 TABLE_READERS = {".parquet": read_parquet, **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_text)}
 TABLE_WRITERS: dict[str, Callable[[Mapping[str, Contents]], bytes]] = {
-    ".csv": partial(text_bytes, delimiter=","),
-    ".tsv": partial(text_bytes, delimiter="\t"),
+    **{ending: partial(text_bytes, delimiter=delimiter) for ending, (delimiter, _) in _DELIMITERS.items()},
     ".parquet": parquet_bytes,
 }

@@ -1,0 +1,303 @@
+"""The verbs but `plot`: `fit`, `apply`, `score`, `compare`, `report`, `demo` and the list of `methods`.
+
+`fit` writes a calibrator to a file; `apply` reads it and writes calibrated rows. `score` prints every metric with its
+uncertainty. `compare`, `report` and `demo` put methods side by side, in a table and in an HTML report.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from glayers.cli import arguments as arg
+from glayers.cli.runtime import flag, show, show_json, show_note, suitable_threads, title, verb, waiting_for
+from glayers.datasets import load_fashion_mnist
+from glayers.errors import BadPredictions, GlayersError
+from glayers.metrics import intervals as intervals_of
+from glayers.metrics import ks_test, scorecard
+from glayers.predictions import Predictions, read_parts
+from glayers.predictions.contents import WHOLE_FILE, Contents, listed
+from glayers.predictions.formats import WRITERS, read_any, read_rows, to_bytes
+from glayers.report import tables
+
+if TYPE_CHECKING:
+    from glayers.calibrators import Calibrator
+    from glayers.comparison import Comparison
+
+_FORMAT = "npz, csv, tsv, parquet or json; by default the ending of OUT decides, and a pipe gets csv."
+_FORMATS = [ending[1:] for ending in WRITERS]
+_DEMO = "Fashion-MNIST sample (glayers demo)"
+
+
+@verb
+def fit(
+    calibration: arg.Calibration,
+    output: Annotated[Path, arg.output_option("MODEL", "Where to write the calibrator.")],
+    method: arg.Method = "auto",
+    labels: arg.Labels = None,
+    part: arg.Part = None,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Fit a calibrator on held-out predictions and write it to a file.
+
+    The network must not have been trained on these rows. From a file with two parts, `fit` uses the calibration part.
+
+    Examples
+    --------
+    $ glayers fit calibration.npz -o model.safetensors
+    $ glayers fit calibration.csv -o model.safetensors -m temperature --force
+    $ glayers fit logits.npy --labels labels.npy -o model.safetensors --json
+    """
+    from glayers.calibrators import METHODS, AutoCalibrator
+    from glayers.comparison import unfitted
+
+    arg.known_name(method, METHODS, "method", "glayers methods")
+    target = arg.Output(output, force, (calibration, labels))
+    rows = arg.only_or("calibration", arg.read_wanted(read_parts, calibration, labels, part))
+    calibrator = unfitted(method, random_state=seed, progress=False if quiet else None)
+    has_a_bar = "progress" in calibrator.get_params()
+    with suitable_threads([method], rows), waiting_for(f"fitting {method} on {len(rows):,} rows", quiet or has_a_bar):
+        calibrator.fit_predictions(rows)
+    target.check()
+    calibrator.save(output)
+    selection = calibrator.selection_ if isinstance(calibrator, AutoCalibrator) else None
+    facts, name = calibrator.diagnostics_, arg.name_of(calibration)
+    if as_json:
+        found = {"method": method, "seed": seed, "output": str(output), "classes": rows.n_classes}
+        show_json({**found, "diagnostics": facts.to_dict(), "selection": selection and selection.to_dict()})
+    elif not quiet:
+        show(
+            title(f"{method}, fitted on {facts.rows:,} rows of {rows.n_classes:,} classes from {name}"),
+            f"learned {facts.n_parameters:,} parameter{'s'[: facts.n_parameters != 1]} in {facts.seconds:.2g} s; "
+            f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
+            *([] if selection is None else [Text(str(selection))]),
+            f"wrote {output}",
+        )
+
+
+@verb
+def apply(
+    model: Annotated[Path, arg.file_argument("MODEL", "A file from `glayers fit`.")],
+    file: Annotated[Path, arg.file_argument("FILE", f"{arg.PREDICTIONS} Labels may be missing.")],
+    output: Annotated[Path, arg.output_option("OUT", "Where to write: .npz, .csv, .tsv, .parquet, .json or -")],
+    file_format: Annotated[
+        str | None, typer.Option("--format", metavar="NAME", autocompletion=lambda: _FORMATS, help=_FORMAT)
+    ] = None,
+    logits: Annotated[bool, flag("--logits", text="Write calibrated logits instead of probabilities.")] = False,
+    labels: arg.Labels = None,
+    part: arg.Part = None,
+    force: arg.Force = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Calibrate predictions with a fitted calibrator and write the probabilities.
+
+    Labels, weights, groups and class names of the input are written too.
+
+    Examples
+    --------
+    $ glayers apply model.safetensors test.npz -o calibrated.npz
+    $ glayers apply model.safetensors new.csv -o calibrated.parquet
+    $ cat new.csv | glayers apply model.safetensors - -o - --format json
+    """
+    from glayers.calibrators import load
+
+    ending = f".{file_format}" if file_format else ".csv" if output == arg.PIPE else output.suffix.lower()
+    if ending not in WRITERS:
+        raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}, or --format")
+    target = None if output == arg.PIPE else arg.Output(output, force, (model, file, labels))
+    calibrator = load(model)
+    parts = arg.read_wanted(read_rows, file, labels, part)
+    data = to_bytes({name: _calibrated(calibrator, *rows, logits) for name, rows in parts.items()}, ending)
+    if target is None:
+        arg.write_to_pipe(data, text=ending not in (".npz", ".parquet"))
+        return
+    target.write(data)
+    if not quiet:
+        count = sum(len(rows) for rows, _ in parts.values())
+        show(f"calibrated {count:,} rows of {arg.name_of(file)} with {arg.name_of(model)}; wrote {output}")
+
+
+@verb
+def score(
+    file: Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)],
+    labels: arg.Labels = None,
+    part: arg.Part = None,
+    event: arg.EventName = "top",
+    intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
+    resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
+    seed: arg.Seed = 0,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Print accuracy, proper scores and calibration errors of saved predictions, and test them for calibration.
+
+    A file may hold confidence and correct in place of predictions and labels.
+
+    Examples
+    --------
+    $ glayers score model.npz
+    $ glayers score logits.npy --labels labels.npy --json
+    $ glayers score test.csv --intervals
+    $ glayers score test.npz --event within-top:2
+    $ cat test.csv | glayers score -
+    """
+    chosen = arg.event_of(event)
+    parts = arg.read_wanted(read_any, file, labels, part)
+    cards, tests, found = {}, {}, {}
+    for name, each in parts.items():
+        cards[name] = scorecard(each, event=chosen)
+        # Rows of one group depend on each other, which only resampling can follow.
+        tests[name] = ks_test(each, event=chosen, method="asymptotic" if each.groups is None else "resampling")
+        if intervals:
+            shown = False if quiet else None
+            found[name] = intervals_of(each, event=chosen, n_resamples=resamples, random_state=seed, progress=shown)
+    if as_json:
+        ends = {name: {"intervals": each.to_dict()} for name, each in found.items()}
+        show_json({n: {**card.to_dict(), "ks_test": vars(tests[n]), **ends.get(n, {})} for n, card in cards.items()})
+        return
+    show(title(arg.name_of(file)))
+    show(*([tables.interval_table(each, name) for name, each in found.items()] or [tables.score_table(cards)]), "")
+    for name, card in cards.items():
+        who = "" if name == WHOLE_FILE else f"{name}: "
+        show(f"{who}{tables.confidence_sentence(card)}", f"{who}{tables.ks_test_sentence(tests[name])}")
+
+
+@verb
+def methods(as_json: arg.AsJson = False) -> None:
+    """List the methods: what each does, what it never changes, and whether fitting it needs torch.
+
+    Examples
+    --------
+    $ glayers methods
+    $ glayers methods --json
+    """
+    from glayers.calibrators import METHODS
+
+    if as_json:
+        show_json({name: {**vars(each), "settings": dict(each.settings)} for name, each in METHODS.items()})
+        return
+    table = Table("method", "summary", "keeps", box=None, pad_edge=False, header_style="bold")
+    for name, each in METHODS.items():
+        table.add_row(f"{name} *" if each.torch == "required" else name, each.summary, each.keeps)
+    here = "installed" if find_spec("torch") else 'not installed: pip install "glayers[fit]"'
+    show(table, "", f"* needs torch to fit ({here}). No method needs torch to predict.")
+
+
+@verb
+def compare(
+    calibration: arg.Calibration,
+    test: arg.Test = None,
+    methods: arg.Methods = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML report.")] = None,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Fit several methods on calibration rows and score each on test rows, beside no calibration.
+
+    Examples
+    --------
+    $ glayers compare calibration.npz test.npz
+    $ glayers compare both.npz --methods temperature,vector,isotonic --json
+    $ glayers compare both.npz --methods temperature --report compared.html
+    """
+    wanted = arg.method_names(methods)
+    target = None if report is None else arg.Output(report, force, (calibration, test))
+    rows = arg.read_calibration_and_test(calibration, test)
+    _compare(rows, arg.name_of(test or calibration), wanted, target, seed, quiet, as_json)
+
+
+@verb
+def report(
+    calibration: arg.Calibration,
+    test: arg.Test = None,
+    output: arg.Page = Path("report.html"),
+    methods: arg.Methods = None,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Compare methods and write the HTML report: one file with the verdict, tables and interactive figures.
+
+    Examples
+    --------
+    $ glayers report calibration.npz test.npz
+    $ glayers report both.npz -o both.html --methods temperature,vector
+    """
+    options = {"methods": methods, "report": output, "seed": seed, "force": force, "quiet": quiet}
+    compare.run(calibration=calibration, test=test, **options)
+
+
+@verb
+def demo(
+    output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.Force = False, quiet: arg.Quiet = False
+) -> None:
+    """Calibrate the sample predictions of the package by the strongest methods, and write a report.
+
+    It replaces the report of an earlier demo, and any other file only with --force.
+
+    Examples
+    --------
+    $ glayers demo
+    $ glayers demo --output first-look.html --quiet
+    """
+    own = output.is_file() and f"<title>{_DEMO}".encode() in output.read_bytes()[:4_096]
+    target = arg.Output(output.resolve(), force or own)
+    _compare(load_fashion_mnist(), _DEMO, arg.method_names(None), target, seed, quiet, as_json=False)
+
+
+def _compare(
+    rows: arg.TwoParts, name: str, methods: list[str], page: arg.Output | None, seed: int, quiet: bool, as_json: bool
+) -> None:
+    """Fit and score the methods, print a table or JSON, and write the page if one is asked for."""
+    from glayers import comparison
+
+    with suitable_threads(methods, *rows):
+        found = comparison.compare(*rows, methods, random_state=seed, progress=False if quiet else None)
+    if not found.calibrators:
+        raise GlayersError(f"no method could be fitted; {'; '.join(f'{n}: {why}' for n, why in found.failed.items())}")
+    if as_json:
+        show_json({"methods": found.to_dict(), "notes": found.notes, "failed": found.failed})
+    else:
+        show(title(f"{len(rows[1]):,} test rows of {name}, fitted on {len(rows[0]):,} others"))
+        _show(found, quiet)
+    if page is not None:
+        page.check()
+        with suitable_threads((), *rows), waiting_for("writing the report", quiet):
+            found.to_html(page.path, calibration=rows[0], random_state=seed, title=name, force=page.force)
+        if not as_json:
+            show("", f"wrote {page.path}: open it in a browser")
+
+
+def _show(found: "Comparison", quiet: bool) -> None:
+    """Print the table, a sentence on each of two methods, and, unless `quiet`, notes of the fits to standard error."""
+    cards = found.scorecards
+    best = "auto" if "auto" in cards else min(cards, key=lambda method: cards[method]["nll"])
+    show(tables.comparison_table(cards, found.seconds), "")
+    for method in dict.fromkeys([next(iter(cards)), best]):
+        show(f"{method}: {tables.confidence_sentence(cards[method])}")
+    for line in () if quiet else found.remarks():
+        show_note(f"note: {line}")
+
+
+def _calibrated(calibrator: "Calibrator", given: Predictions, labelled: bool, logits: bool) -> Contents:
+    if None not in (given.class_names, calibrator.class_names_) and given.class_names != calibrator.class_names_:
+        raise BadPredictions(
+            f"the model was fitted on the classes {listed(calibrator.class_names_ or ())}, but these rows have "
+            f"{listed(given.class_names or ())}; give the columns in the model's order"
+        )
+    return Contents(
+        logits=calibrator.transform(given.logits) if logits else None,
+        probabilities=None if logits else calibrator.predict_proba(given.logits),
+        labels=given.labels if labelled else None,
+        weights=given.weights,
+        groups=given.groups,
+        class_names=given.class_names or calibrator.class_names_,
+    )
