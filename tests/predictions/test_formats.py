@@ -244,7 +244,7 @@ def test_a_table_may_spell_correct_in_several_ways(tmp_path: Path, cells: list[s
         ("confidence,answer\n0.5,1\n", "or both confidence and correct"),
         (
             "logit_a,logit_b,confidence,correct\n1,2,0.5,1\n",
-            "has logits as well as confidence and correct; keep the logits",
+            "has logits as well as confidence and correct; keep logits",
         ),
         ("p_a,p_b,label,confidence,correct\n0.5,0.5,1,0.5,1\n", "has probabilities as well as confidence and correct"),
     ],
@@ -264,7 +264,7 @@ def test_predictions_and_confidences_point_to_each_others_reader(tmp_path: Path)
     with pytest.raises(BadFile, match=r"not `confidence` and `correct`; read it with read_predictions"):
         read_confidences(npz(path, z=LOGITS, y=LABELS))
     mixed = npz(path, z=LOGITS, y=LABELS, confidence=CONFIDENCE, correct=CORRECT)
-    assert "has logits as well as confidence and correct; keep the logits and the labels" in bad(mixed)
+    assert "has logits as well as confidence and correct; keep logits and the labels" in bad(mixed)
     assert "or both confidence and correct" in bad(npz(path, confidence=CONFIDENCE))
 
 
