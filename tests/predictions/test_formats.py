@@ -264,7 +264,7 @@ def test_predictions_and_confidences_point_to_each_others_reader(tmp_path: Path)
     with pytest.raises(BadFile, match=r"not `confidence` and `correct`; read it with read_predictions"):
         read_confidences(npz(path, z=LOGITS, y=LABELS))
     mixed = npz(path, z=LOGITS, y=LABELS, confidence=CONFIDENCE, correct=CORRECT)
-    assert "has logits as well as confidence and correct; keep logits and the labels" in bad(mixed)
+    assert "has logits as well as confidence and correct; keep logits and labels" in bad(mixed)
     assert "or both confidence and correct" in bad(npz(path, confidence=CONFIDENCE))
 
 

@@ -143,7 +143,7 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[[1, 2]]", "holds a list; expected an object with logits"),
+        ("[[1, 2]]", "holds a list; expected an object of lists, such as logits"),
         ("{", "is not JSON"),
         ("\udcff", "is not JSON"),
         ('{"logits": 3, "labels": [0]}', "logits must be a list; got 3"),
