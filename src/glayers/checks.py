@@ -12,7 +12,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats, to_numbers
+from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats, to_numbers, to_numpy
 from glayers.errors import BadPredictions, GlayersWarning
 
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
@@ -147,6 +147,18 @@ def check_weights(values: object, n_rows: int) -> Floats:
     return weights
 
 
+def check_groups(values: object, n_rows: int) -> Array:
+    """Return the group of each row, after checking that groups can be compared."""
+    groups = to_numpy(values, "groups")
+    if groups.shape != (n_rows,):
+        raise BadPredictions(f"groups must have shape ({n_rows},), one per row; got {groups.shape}")
+    try:
+        np.unique(groups)
+    except TypeError as error:
+        raise BadPredictions(f"groups must be all numbers or all names, so that they can be sorted; {error}") from None
+    return groups
+
+
 def whole_number(value: SupportsIndex, name: str, least: int, most: int | None = None) -> int:
     """Return a setting as an int within its limits.
 
@@ -177,6 +189,13 @@ def class_numbers(values: Iterable[SupportsIndex], name: str, n_classes: int) ->
     if not numbers or numbers[0] < 0 or numbers[-1] >= n_classes:
         raise BadPredictions(f"{name} must hold class numbers in 0..{n_classes - 1}, such as [0, 1]; got {values!r}")
     return numbers
+
+
+def check_choice(choice: object, known: Iterable[str], name: str) -> None:
+    """Refuse a setting that is not one of the known words."""
+    words = tuple(known)
+    if choice not in words:
+        raise BadPredictions(f"{name} must be one of {', '.join(map(repr, words))}; got {choice!r}")
 
 
 def number_between(value: object, name: str, low: float, high: float) -> float:

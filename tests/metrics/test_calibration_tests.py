@@ -373,7 +373,7 @@ def test_the_two_series_meet() -> None:
 
 def test_settings_out_of_range_are_refused() -> None:
     p, y, _ = make_case(0, 20, 3)
-    with pytest.raises(BadPredictions, match=r"n_resamples must be at least 19 for a bound at level 0\.95; got 18"):
+    with pytest.raises(BadPredictions, match=r"for level 0\.95, n_resamples must be at least 19, .*; got 18"):
         metrics.ks_test(p, y, method="resampling", n_resamples=18)
     assert metrics.ks_test(p, y, n_resamples=1, level=0.999).level == 0.999  # Brownian motion needs no draws
     with pytest.raises(BadPredictions, match="level must be a number between 0 and 1; got 1"):
@@ -381,9 +381,9 @@ def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(BadPredictions, match="random_state must be at least 0"):
         metrics.ece_test(p, y, random_state=-1)
     unknown: Any = "exact"
-    with pytest.raises(BadPredictions, match="method must be 'asymptotic' or 'resampling'; got 'exact'"):
+    with pytest.raises(BadPredictions, match="method must be one of 'asymptotic', 'resampling'; got 'exact'"):
         metrics.ks_test(p, y, method=unknown)
-    with pytest.raises(BadPredictions, match="binning must be 'equal_width' or 'equal_mass'"):
+    with pytest.raises(BadPredictions, match="binning must be one of 'equal_width', 'equal_mass'"):
         metrics.ece_test(p, y, binning=unknown)
     with pytest.raises(BadPredictions, match=r"method must be one of 'holm', 'benjamini_hochberg'; got 'exact'"):
         metrics.adjust([0.5], unknown)
@@ -432,12 +432,12 @@ def test_confidences_are_tested_by_name_and_drawn_row_by_row() -> None:
 
 def test_bad_groups_are_refused() -> None:
     p, y, _ = make_case(0, 20, 3)
-    with pytest.raises(BadPredictions, match=r"pass method='resampling', which flips the signs of whole groups"):
+    with pytest.raises(BadPredictions, match=r"needs independent rows; with groups pass method='resampling'"):
         metrics.ks_test(p, y, groups=np.arange(20))
     how: dict[str, Any] = {"method": "resampling"}
     with pytest.raises(BadPredictions, match=r"groups must have shape \(20,\)"):
         metrics.ks_test(p, y, groups=np.arange(19), **how)
     with pytest.raises(BadPredictions, match="at least 2 different values"):
         metrics.ks_test(p, y, groups=np.zeros(20), **how)
-    with pytest.raises(BadPredictions, match="all numbers or all text"):
+    with pytest.raises(BadPredictions, match="all numbers or all names"):
         metrics.ks_test(p, y, groups=np.array([1, "a"] * 10, dtype=object), **how)

@@ -1,11 +1,15 @@
 import json
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from glayers import BadPredictions, Predictions, metrics
 from glayers.metrics import Difference, Interval, PairedDifferences, paired_differences
+from glayers.metrics.differences import normal_p_value
 from tests.strategies import Numbers, make_case
 
 
@@ -239,3 +243,15 @@ def test_methods_must_be_about_the_same_rows() -> None:
         paired_differences({"a": ours, "b": ours}, y)
     pairs = {name: metrics.top.confidences(softmax(t * np.log(p)), y) for name, t in (("a", 1), ("b", 2))}
     assert [d.metric for d in paired_differences(pairs, n_resamples=20).differences] == ["ks", "accuracy"]
+
+
+@given(st.floats(-1, 1), st.floats(1e-3, 1))
+def test_normal_p_values_do_not_depend_on_the_sign(difference: float, error: float) -> None:
+    p = normal_p_value(difference, error)
+    assert p == pytest.approx(2 * NormalDist().cdf(-abs(difference) / error), rel=1e-6, abs=1e-300)
+    assert p == normal_p_value(-difference, error)
+
+
+def test_differences_without_spread_are_zero_or_certain() -> None:
+    assert normal_p_value(0.0, 0.0) == 1.0
+    assert normal_p_value(-0.1, 0.0) == 0.0

@@ -48,9 +48,7 @@ def test_classes_go_by_name_where_predictions_have_names() -> None:
     assert ks(named, event=one_of(["owl", 0])) == pytest.approx(ks(p, y, event=one_of([0, 2])))
     with pytest.raises(BadPredictions, match="there is no class 'emu'; the classes are cat, dog, owl"):
         ks(named, event=label("emu"))
-    with pytest.raises(
-        BadPredictions, match="'dog' is a name, and class names are unknown here; pass the class number"
-    ):
+    with pytest.raises(BadPredictions, match="class names are unknown; pass the number of 'dog', or Predictions"):
         ks(p, y, event=label("dog"))
 
 
@@ -94,7 +92,7 @@ def test_sums_that_are_no_probabilities_are_refused() -> None:
 def test_confidences_are_one_event() -> None:
     pair = Confidences([0.5, 0.9], [1, 0])
     assert check_event(pair).hits.tolist() == [1.0, 0.0]
-    with pytest.raises(BadPredictions, match="the score of one event, so there is no within top 2; leave event out"):
+    with pytest.raises(BadPredictions, match="Confidences hold one event, and not within top 2; leave event out"):
         ks(pair, event=within_top(2))
     with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
         check_rows(pair)

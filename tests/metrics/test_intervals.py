@@ -213,7 +213,7 @@ def test_it_becomes_json_markdown_and_text() -> None:
         ({"n_resamples": 10.5}, "n_resamples must be at least 2, a whole number; got 10.5"),
         ({"level": 95}, "level must be a number between 0 and 1; got 95"),
         ({"level": 0}, "level must be a number between 0 and 1; got 0"),
-        ({"method": "basic"}, "method must be 'bca' or 'percentile'; got 'basic'"),
+        ({"method": "basic"}, "method must be one of 'bca', 'percentile'; got 'basic'"),
         ({"random_state": -1}, "random_state must be at least 0"),
         ({"groups": [1, 2]}, r"groups must have shape \(40,\), one per row; got \(2,\)"),
         ({"groups": np.zeros(40)}, "at least 2 different values"),

@@ -231,7 +231,7 @@ def test_with_the_smallest_bandwidth_only_equal_rows_are_alike(kernel: Any) -> N
 def test_settings_out_of_range_are_refused() -> None:
     p, y, _ = make_case(0, 20, 3)
     unknown: Any = "cubic"
-    with pytest.raises(BadPredictions, match="estimator must be 'blocked' or 'quadratic'; got 'cubic'"):
+    with pytest.raises(BadPredictions, match="estimator must be one of 'blocked', 'quadratic'; got 'cubic'"):
         metrics.skce(p, y, estimator=unknown)
     with pytest.raises(BadPredictions, match="kernel must be one of 'gaussian', 'laplacian', 'total_variation'"):
         metrics.skce(p, y, kernel=unknown)

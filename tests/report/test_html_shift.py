@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from glayers import Predictions
 from glayers.metrics.events import check_rows
-from glayers.report.html.measuring import class_counts, rows_in_both, shifts, two_frequencies, two_means
+from glayers.report.html.measuring import class_counts, rows_in_both, shifts, two_frequencies
 from tests.report.html_comparisons import sampled_rows
 
 NAMES = ["a", "b", "c", "d"]
@@ -46,18 +44,6 @@ def test_classes_too_rare_to_test_are_pooled_and_one_class_tells_nothing() -> No
     split = np.column_stack([common[:, :2], common[:, 2:] / 20 @ np.ones((1, 20))])
     assert two_frequencies(split) == pytest.approx(two_frequencies(common))
     assert two_frequencies(np.array([[9.0, 0.0], [5.0, 0.0]])) == 1.0
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(1e-6, 1), st.floats(1e-6, 1))
-def test_two_means_is_symmetric_and_a_probability(a: float, b: float, va: float, vb: float) -> None:
-    p = two_means((a, va), (b, vb))
-    assert 0 <= p <= 1
-    assert p == two_means((b, vb), (a, va))
-
-
-def test_means_without_spread_are_the_same_or_not() -> None:
-    assert two_means((0.5, 0.0), (0.5, 0.0)) == 1.0
-    assert two_means((0.5, 0.0), (0.6, 0.0)) == 0.0
 
 
 def test_rows_repeated_within_their_group_tell_nothing_more() -> None:

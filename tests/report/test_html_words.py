@@ -167,7 +167,7 @@ def test_many_rare_classes_are_counted() -> None:
     found = compare(sampled_rows(300, 1, classes=30), sampled_rows(900, 2, classes=30), ["temperature"])
     (few,) = [check.found for check in data_checks(found, None) if "Rare classes, calibration" in check.subject]
     n_few = int((sampled_rows(300, 1, classes=30).label_counts() < 20).sum())
-    assert f"and {n_few - 5} others: estimates for them are imprecise" in few
+    assert f"and {n_few - 5} more: estimates for them are imprecise" in few
 
 
 def test_shift_and_rows_in_both_sets_need_attention() -> None:

@@ -265,9 +265,14 @@ def test_lines_and_letters_stand_out_from_the_ground(palette: plots.Palette) -> 
             "reliability",
             {"uncalibrated": [[0.5, 0.5]]},
             {"kind": "round"},
-            "kind must be one of equal_width, equal_mass",
+            "kind must be one of 'equal_width', 'equal_mass'",
         ),
-        ("ks-ranks", {"uncalibrated": [[0.5, 0.5]]}, {"by": "colour"}, "by must be one of rank, within_top, label"),
+        (
+            "ks-ranks",
+            {"uncalibrated": [[0.5, 0.5]]},
+            {"by": "colour"},
+            "by must be one of 'rank', 'within_top'",
+        ),
         (
             "classes",
             {"uncalibrated": [[0.5, 0.5]]},

@@ -7,13 +7,12 @@ at the sample's quantiles.
 
 import math
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks
-from glayers.checks import HIGHEST, LOWEST, refuse_outside_unit_interval, whole_number
-from glayers.errors import BadPredictions
+from glayers.checks import HIGHEST, LOWEST, check_choice, refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
 from glayers.metrics.ks import N_BINS, class_events, running_gaps
 from glayers.metrics.metric import Block, Metric, PlaceSums, score
@@ -67,8 +66,7 @@ def ece(
     >>> round(ece([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 2, 2]), 12)  # (2 * 0.4 + 0.4) / 3
     0.4
     """
-    scored = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_ece, scored, n_bins=n_bins, binning=binning)
+    return score(_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def mce(
@@ -97,8 +95,7 @@ def mce(
     >>> round(mce([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 1, 1]), 12)
     0.6
     """
-    scored = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_mce, scored, n_bins=n_bins, binning=binning)
+    return score(_mce, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def rms_calibration_error(
@@ -127,8 +124,7 @@ def rms_calibration_error(
     >>> round(rms_calibration_error([[0.9, 0.1], [0.4, 0.6]], [0, 0]), 6)  # the root of (0.1^2 + 0.6^2) / 2
     0.430116
     """
-    scored = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_rms, scored, n_bins=n_bins, binning=binning)
+    return score(_rms, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def debiased_ece(
@@ -161,8 +157,7 @@ def debiased_ece(
     >>> round(debiased_ece([[0.75, 0.25]] * 8, [0] * 4 + [1] * 4), 6)  # a gap of 0.25, and noise of 0.177
     0.237436
     """
-    scored = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_debiased_ece, scored, n_bins=n_bins, binning=binning)
+    return score(_debiased_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def debiased_rms_calibration_error(
@@ -194,8 +189,7 @@ def debiased_rms_calibration_error(
     >>> round(debiased_rms_calibration_error([[0.9, 0.1]] * 8, [0] * 4 + [1] * 4), 6)  # root of 0.4^2 - 0.25 / 7
     0.352542
     """
-    scored = check_event(probabilities, labels, sample_weight, event=event)
-    return score(_debiased_rms, scored, n_bins=n_bins, binning=binning)
+    return score(_debiased_rms, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def classwise_ece(
@@ -272,8 +266,7 @@ def bin_sums(block: Block, event: Scored, n_bins: int, binning: Binning) -> BinS
 def bin_edges(event: Scored, n_bins: int, binning: Binning) -> Floats:
     """Return the edges between the bins of an event."""
     edges = inner_edges(n_bins)
-    if binning not in ("equal_width", "equal_mass"):
-        raise BadPredictions(f"binning must be 'equal_width' or 'equal_mass'; got {binning!r}")
+    check_choice(binning, get_args(Binning), "binning")
     if binning == "equal_width":
         return edges
     order = np.argsort(event.scores)
@@ -288,12 +281,11 @@ def inner_edges(n_bins: int) -> Floats:
     return np.arange(1, number) / number
 
 
-def _bin_members(event: Scored, n_bins: int, binning: Binning) -> tuple[PlaceSums, PlaceSums, PlaceSums]:
+def _bin_members(event: Scored, n_bins: int, binning: Binning) -> list[PlaceSums]:
     edges = bin_edges(event, n_bins, binning)
     place = np.searchsorted(edges, event.scores, side="left")[:, None]
     values = (np.ones(len(place)), event.scores, event.hits)
-    weight, scores, hits = (PlaceSums(place, value[:, None], len(edges) + 1) for value in values)
-    return weight, scores, hits
+    return [PlaceSums(place, value[:, None], len(edges) + 1) for value in values]
 
 
 def _ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:

@@ -12,13 +12,14 @@ Bootstrap Confidence Intervals", Journal of the American Statistical Association
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import NormalDist
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from glayers.arrays import Array, Floats
-from glayers.checks import number_between, whole_number
+from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block, Metric
@@ -69,8 +70,7 @@ class Bootstrap:
     def __post_init__(self) -> None:
         whole_number(self.n_resamples, "n_resamples", least=2)
         number_between(self.level, "level", 0, 1)
-        if self.method not in ("bca", "percentile"):
-            raise BadPredictions(f"method must be 'bca' or 'percentile'; got {self.method!r}")
+        check_choice(self.method, get_args(Method), "method")
         check_seed(self.random_state)
 
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
@@ -148,7 +148,7 @@ class Resampling:
         if not whole:
             # A common factor changes nothing, and squares of tiny weights would vanish. Powers of 2 are exact.
             given = np.ldexp(given, -np.frexp(given.max())[1])
-        self.groups = None if rows.groups is None else group_numbers(rows.groups, n_rows)
+        self.groups = None if rows.groups is None else group_numbers(rows.groups)
         if self.groups is not None and settings.stratify:
             raise BadPredictions("units are drawn by class or by group, not both; pass stratify=False, or groups=None")
         repeated = repeated_rows(rows.given_weights) if self.groups is None else None
@@ -178,11 +178,8 @@ class Resampling:
     def blocks(self) -> Iterator[Block]:
         """Yield the columns in blocks that fit the cache: the sample, each block left out, each resample."""
         columns = self._columns()
-        for first in range(0, self.n_columns, self._width):
-            counts = np.empty((self._n_units, min(self._width, self.n_columns - first)))
-            for place in range(counts.shape[1]):
-                counts[:, place] = next(columns)
-            yield self._block(counts)
+        while counts := list(islice(columns, self._width)):
+            yield self._block(np.stack(counts, axis=1, dtype=np.float64))
 
     @property
     def _width(self) -> int:

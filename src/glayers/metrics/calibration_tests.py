@@ -9,17 +9,19 @@ metric and redraws labels. `class_tests.py` and `skce.py` test all classes at on
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from glayers.arrays import Bools, Floats
+from glayers.checks import check_choice
 from glayers.errors import BadPredictions
 from glayers.metrics.binned import Binning
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, check_rows, top
 from glayers.metrics.ks import N_BINS
-from glayers.metrics.metric import Metric, score
+from glayers.metrics.metric import score
 from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_labels, rows_to_redraw
 from glayers.metrics.registry import METRICS
 from glayers.progress import progress_bar
@@ -247,15 +249,11 @@ def compare_with_draws(value: float, drawn: Floats, level: float) -> Calibration
 
 def largest_gap_test(running: RunningSum, method: TestMethod, draws: Draws) -> CalibrationTest:
     """Test the largest size of a running sum: the KS error."""
-    if method not in ("asymptotic", "resampling"):
-        raise BadPredictions(f"method must be 'asymptotic' or 'resampling'; got {method!r}")
+    check_choice(method, get_args(TestMethod), "method")
     if method == "resampling":
         return _resampling_test(running, _largest, draws)
     if running.event.groups is not None:
-        raise BadPredictions(
-            "the asymptotic p-value assumes independent rows, and groups say that rows depend on each other; pass "
-            "method='resampling', which flips the signs of whole groups"
-        )
+        raise BadPredictions("the asymptotic test needs independent rows; with groups pass method='resampling'")
     value, null = float(_largest(running.observed())[0]), running.null_distribution()
     return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - draws.level), null.mean(), draws.level)
 
@@ -285,7 +283,11 @@ def _redrawn(rows: Rows | Scored, n_resamples: int, rng: np.random.Generator) ->
 def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Rows | Scored], float]:
     """Return the function from rows to the number to test."""
     if isinstance(metric, str) and metric in METRICS:
-        return _by_name(METRICS[metric], event)
+        found = METRICS[metric]
+        if found.better != "lower":
+            raise BadPredictions(f"a test needs a metric that is larger for worse models; {metric} is not")
+        check = partial(check_event, event=event) if found.about == "event" else check_rows
+        return lambda rows: score(found.evaluate, check(rows))
     if isinstance(metric, str) or not callable(metric):
         raise BadPredictions(
             f"metric must be one of {', '.join(METRICS)}, or a function of probabilities and labels; got {metric!r:.60}"
@@ -302,11 +304,3 @@ def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Ro
         return value
 
     return number
-
-
-def _by_name(metric: Metric, event: Event) -> Callable[[Rows | Scored], float]:
-    if metric.better != "lower":
-        raise BadPredictions(f"a test needs a metric that is larger for worse models; {metric.name} is not")
-    if metric.about == "event":
-        return lambda rows: score(metric.evaluate, check_event(rows, event=event))
-    return lambda rows: score(metric.evaluate, check_rows(rows))

@@ -8,12 +8,12 @@ Reliability Diagrams for Probabilistic Classifiers", PNAS 2021 (CORP).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Floats, Ints
-from glayers.errors import BadPredictions
+from glayers.arrays import Floats
+from glayers.checks import check_choice
 from glayers.metrics.events import Event, Scored, check_event, check_rows, label, top
 from glayers.metrics.redrawing import Draws, RunningSum
 
@@ -166,36 +166,22 @@ def corp_band(
 
     def recalibrated(sums: Floats) -> Floats:
         hits_drawn = np.diff(sums, axis=1, prepend=0.0) + held * distinct
-        return np.array([_isotonic(hits, held).at(points) for hits in hits_drawn])
+        return np.array([_isotonic(hits, held).x[points] for hits in hits_drawn])
 
     drawn = np.clip(running.redrawn(recalibrated, draws), 0.0, 1.0)
     lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return ConsistencyBand(distinct[points], lower, upper, level)
 
 
-class _Isotonic(NamedTuple):
-    """Blocks of equal value: where each begins, its weight, and its value."""
-
-    starts: Ints
-    weights: Floats
-    values: Floats
-
-    def at(self, points: Ints) -> Floats:
-        return self.values[np.searchsorted(self.starts, points, side="right") - 1]
-
-
-def _isotonic(sums: Floats, weights: Floats) -> _Isotonic:
-    """Isotonic regression of sums / weights, all weights positive."""
+def _isotonic(sums: Floats, weights: Floats) -> Any:
+    """Isotonic regression of sums / weights, all weights positive, as SciPy returns it: x, weights and blocks."""
     from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than importing glayers
 
-    found = isotonic_regression(sums / weights, weights=weights)
-    starts = found.blocks[:-1]
-    return _Isotonic(starts, found.weights, found.x[starts])
+    return isotonic_regression(sums / weights, weights=weights)
 
 
 def _decompose(event: Scored, score: Score) -> Decomposition:
-    if score not in _SCORES:
-        raise BadPredictions(f"score must be 'brier' or 'log'; got {score!r}")
+    check_choice(score, _SCORES, "score")
     mean_score = _SCORES[score]
     counted = event.weights > 0
     distinct, which = np.unique(np.clip(event.scores[counted], 0.0, 1.0), return_inverse=True)
@@ -203,7 +189,7 @@ def _decompose(event: Scored, score: Score) -> Decomposition:
     hits = np.bincount(which, weights=(event.weights * event.hits)[counted]).astype(np.float64)
     pooled = _isotonic(hits, held)
     overall = np.array([np.clip(hits.sum() / held.sum(), 0.0, 1.0)])
-    values = np.clip(pooled.values, 0.0, 1.0)  # sums of thirds may exceed 1 in the last digit
+    values = np.clip(pooled.x[pooled.blocks[:-1]], 0.0, 1.0)  # sums of thirds may exceed 1 in the last digit
     given = float(held @ mean_score(distinct, hits / held))
     recalibrated = float(pooled.weights @ mean_score(values, values))
     constant = float(mean_score(overall, overall)[0])
@@ -212,8 +198,8 @@ def _decompose(event: Scored, score: Score) -> Decomposition:
         miscalibration=max(0.0, given - recalibrated),
         discrimination=max(0.0, constant - recalibrated),
         uncertainty=constant,
-        lower=distinct[pooled.starts],
-        upper=distinct[np.append(pooled.starts[1:], len(distinct)) - 1],
+        lower=distinct[pooled.blocks[:-1]],
+        upper=distinct[pooled.blocks[1:] - 1],
         values=values,
         shares=pooled.weights,
     )

@@ -8,11 +8,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from glayers.arrays import Floats, to_floats
+from glayers.checks import check_choice
 from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval, Method
 from glayers.metrics.events import Event, Rows, Scored, top
@@ -227,8 +228,7 @@ def adjust(p_values: object, method: Correction = "holm") -> Floats:
     given = to_floats(p_values, "p_values").astype(np.float64)
     if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():
         raise BadPredictions(f"p_values must be one number between 0 and 1 for each test; got {p_values!r}")
-    if method not in ("holm", "benjamini_hochberg"):
-        raise BadPredictions(f"method must be one of 'holm', 'benjamini_hochberg'; got {method!r}")
+    check_choice(method, get_args(Correction), "method")
     if method == "benjamini_hochberg":
         from scipy.stats import false_discovery_control  # on first use: importing it takes longer than glayers
 
@@ -244,7 +244,7 @@ def _compare(
 ) -> list[Difference]:
     pairs = list(combinations(columns, 2))
     intervals = [columns[b][metric.name].minus(columns[a][metric.name]).interval(level) for a, b in pairs]
-    p_values = np.array([_p_value(interval) for interval in intervals])
+    p_values = np.array([normal_p_value(found.value, found.standard_error) for found in intervals])
     adjusted = p_values if correction is None else adjust(p_values, correction)
     return [
         Difference(metric.name, b, a, interval, float(p), bool(p <= 1 - level), level)
@@ -263,8 +263,12 @@ def _check_same_rows(rows: Rows | Scored, first: Rows | Scored) -> None:
             raise BadPredictions("the labels differ from those of the first method; pass the same rows")
 
 
-def _p_value(interval: Interval) -> float:
-    """Two-sided, from a normal distribution: counting resamples could not tell 0.001 from 0.00001."""
-    if interval.standard_error == 0:
-        return 1.0 if abs(interval.value) < 1e-12 else 0.0
-    return math.erfc(abs(interval.value) / interval.standard_error / math.sqrt(2))
+def normal_p_value(difference: float, standard_error: float) -> float:
+    """Two-sided, from a normal distribution: counting resamples could not tell 0.001 from 0.00001.
+
+    >>> round(normal_p_value(0.03, 0.01 * math.sqrt(2)), 4)  # 2.12 standard errors
+    0.0339
+    """
+    if standard_error == 0:
+        return 1.0 if abs(difference) < 1e-12 else 0.0
+    return math.erfc(abs(difference) / standard_error / math.sqrt(2))

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from glayers import checks
-from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats, to_numpy
+from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats
 from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.metric import Memoized
@@ -203,10 +203,7 @@ class Rows(Memoized):
         if not isinstance(c, str):
             return c
         if self.class_names is None:
-            raise BadPredictions(
-                f"class {c!r} is a name, and class names are unknown here; pass the class number, or Predictions with "
-                f"class_names"
-            )
+            raise BadPredictions(f"class names are unknown; pass the number of {c!r}, or Predictions with class_names")
         if c not in self.class_names:
             raise BadPredictions(f"there is no class {c!r}; the classes are {', '.join(self.class_names):.200}")
         return self.class_names.index(c)
@@ -300,10 +297,7 @@ def check_rows(
     """Check the probabilities of all classes and what comes with them; `strict` checks every value."""
     rows = check_any(given, labels, sample_weight, groups, strict=strict)
     if isinstance(rows, Scored):
-        raise BadPredictions(
-            "this metric needs the probabilities of all classes; Confidences hold one number per row. Pass Predictions "
-            "or an array of probabilities"
-        )
+        raise BadPredictions("this needs the probabilities of all classes: pass an array or Predictions")
     return rows
 
 
@@ -317,10 +311,7 @@ def check_event(
     if isinstance(rows, Rows):
         return event.of(rows)
     if event != top:
-        raise BadPredictions(
-            f"Confidences hold the score of one event, so there is no {event.name}; leave event out, or pass "
-            f"Predictions or an array of probabilities"
-        )
+        raise BadPredictions(f"Confidences hold one event, and not {event.name}; leave event out, or pass Predictions")
     return rows
 
 
@@ -351,7 +342,7 @@ def check_any(
     n_rows = len(probabilities)
     truth = checks.check_labels(labels, *probabilities.shape)
     weights = None if sample_weight is None else checks.check_weights(sample_weight, n_rows)
-    units = None if groups is None else to_numpy(groups, "groups")
+    units = None if groups is None else checks.check_groups(groups, n_rows)
     if strict:
         checks.check_probability_rows(probabilities)
     return Rows(probabilities, truth, *_shares(weights, n_rows), weights, units)

@@ -85,7 +85,7 @@ def mean_top_ks(
     0.275
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return score(_mean_top_ks, rows, n_ranks=whole_number(n_ranks, "n_ranks", 1, rows.n_classes))
+    return score(_mean_top_ks, rows, whole_number(n_ranks, "n_ranks", 1, rows.n_classes))
 
 
 def classwise_ks(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -158,14 +158,9 @@ class RunningGaps:
 
     def summed_ece(self, block: Block) -> Floats:
         """The equal-width ECE of all events added up, (b,)."""
-        changes = block.once(_changes, self)
-        return np.sum(
-            [
-                np.abs(np.add.reduceat(changes[event], starts, axis=0)).sum(axis=0)
-                for event, starts in zip(self.events, self.bin_starts, strict=True)
-            ],
-            axis=0,
-        )
+        changes, bins = block.once(_changes, self), zip(self.events, self.bin_starts, strict=True)
+        errors = [np.abs(np.add.reduceat(changes[event], starts, axis=0)).sum(axis=0) for event, starts in bins]
+        return np.sum(errors, axis=0)
 
 
 def running_gaps(rows: Rows | Scored, events_of: EventsOf, *settings: int) -> RunningGaps:

@@ -98,19 +98,19 @@ def rank_methods(
     >>> rank_methods(nll).average_ranks
     {'temperature': 1.0, 'none': 2.0}
     """
-    from scipy.stats import rankdata  # on first use: importing it takes longer than importing glayers
+    from scipy.stats import rankdata, studentized_range  # on first use: importing it takes longer than glayers
 
     number_between(level, "level", 0, 1)
     methods, table = _table(scores)
     ranks = rankdata(table if lower_is_better else -table, axis=1)
     averages = ranks.mean(axis=0)
     order = [int(i) for i in np.argsort(averages, kind="stable")]
-    difference = _critical_difference(len(methods), len(table), level)
+    quantile = float(studentized_range.ppf(level, len(methods), math.inf))
+    difference = quantile * math.sqrt(len(methods) * (len(methods) + 1) / (12 * len(table)))
+    wins = ((ranks[:, :, None] < ranks[:, None]) + 0.5 * (ranks[:, :, None] == ranks[:, None])).mean(axis=0)
     return MethodRanks(
         average_ranks={methods[i]: float(averages[i]) for i in order},
-        win_rates={
-            methods[i]: {methods[j]: _win_rate(ranks[:, i], ranks[:, j]) for j in order if j != i} for i in order
-        },
+        win_rates={methods[i]: {methods[j]: float(wins[i, j]) for j in order if j != i} for i in order},
         p_value=_friedman(ranks),
         critical_difference=difference,
         groups=_groups([methods[i] for i in order], averages[order], difference),
@@ -144,10 +144,6 @@ def _table(scores: Mapping[str, Mapping[str, float]]) -> tuple[list[str], Floats
     return methods, table
 
 
-def _win_rate(ranks: Floats, others: Floats) -> float:
-    return float(((ranks < others) + 0.5 * (ranks == others)).mean())
-
-
 def _friedman(ranks: Floats) -> float:
     """P-value of the hypothesis that all methods are alike, corrected for ties; SciPy's needs 3 methods or more."""
     from scipy.stats import chi2  # on first use: importing it takes longer than importing glayers
@@ -159,13 +155,6 @@ def _friedman(ranks: Floats) -> float:
         return 1.0
     statistic = float(((ranks.sum(axis=0) - n_datasets * middle) ** 2).sum()) / spread
     return float(chi2.sf(statistic, n_methods - 1))
-
-
-def _critical_difference(n_methods: int, n_datasets: int, level: float) -> float:
-    from scipy.stats import studentized_range  # on first use: importing it takes longer than importing glayers
-
-    quantile = float(studentized_range.ppf(level, n_methods, math.inf))
-    return quantile * math.sqrt(n_methods * (n_methods + 1) / (12 * n_datasets))
 
 
 def _groups(methods: list[str], averages: Floats, difference: float) -> tuple[tuple[str, ...], ...]:

@@ -131,9 +131,9 @@ class Metric:
         return f"{number}{unit} ({100 * level:g} % interval {least} to {most})"
 
 
-def score(evaluate: Callable[..., Floats], rows: Any, **settings: object) -> float:
+def score(evaluate: Callable[..., Floats], rows: Any, *settings: object) -> float:
     """Return the value of a metric for the rows' own weights."""
-    return float(evaluate(rows, Block.of(rows), **settings)[0])
+    return float(evaluate(rows, Block.of(rows), *settings)[0])
 
 
 def mean(values: Floats, block: Block) -> Floats:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, row_blocks, to_numpy
+from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.binned import Binning, bin_edges
@@ -47,10 +47,7 @@ class Draws:
     def generator(self) -> np.random.Generator:
         """Return the one source of randomness of a test, after checking that there are enough draws for its bound."""
         least = math.ceil(self.level / (1 - self.level) - ROUNDING)
-        if self.n_resamples < least:
-            raise BadPredictions(
-                f"n_resamples must be at least {least} for a bound at level {self.level:g}; got {self.n_resamples}"
-            )
+        whole_number(self.n_resamples, f"for level {self.level:g}, n_resamples", least)
         return np.random.default_rng(self.random_state)
 
 
@@ -77,8 +74,7 @@ def repeated_rows(weights: Floats | None) -> Ints | None:
 
 def rows_to_redraw(rows: _Kind) -> _Kind:
     """Repeat rows by whole-number weights, and number the groups from 0."""
-    n_rows = len(rows.weights)
-    numbers = None if rows.groups is None else group_numbers(rows.groups, n_rows)
+    numbers = None if rows.groups is None else group_numbers(rows.groups)
     places = repeated_rows(rows.given_weights)
     if places is None:
         return replace(rows, groups=numbers)
@@ -89,21 +85,13 @@ def rows_to_redraw(rows: _Kind) -> _Kind:
     return replace(rows, weights=even, total=float(len(places)), given_weights=None, groups=groups, **changed)
 
 
-def group_numbers(groups: object, n_rows: int) -> Ints:
+def group_numbers(groups: Array) -> Ints:
     """Number the groups from 0; at least two are needed to tell noise from error.
 
-    >>> group_numbers(["b", "a", "b"], 3).tolist()
+    >>> group_numbers(np.array(["b", "a", "b"])).tolist()
     [1, 0, 1]
     """
-    values = to_numpy(groups, "groups")
-    if values.shape != (n_rows,):
-        raise BadPredictions(f"groups must have shape ({n_rows},), one per row; got {values.shape}")
-    try:
-        names, numbers = np.unique(values, return_inverse=True, equal_nan=False)
-    except TypeError as error:
-        raise BadPredictions(
-            f"groups must be all numbers or all text, so that they can be compared ({error})"
-        ) from error
+    names, numbers = np.unique(groups, return_inverse=True, equal_nan=False)
     if len(names) < 2:
         raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
     return numbers
@@ -157,16 +145,12 @@ def redrawn_residuals(event: Scored, n_resamples: int, rng: np.random.Generator)
     step = max(1, _ENTRIES // n_rows)
     hits = float(event.scores.sum())
     by_signs = groups is not None and not too_few_for_signs(min(hits, n_rows - hits), groups)
+    n_units = n_rows if groups is None else int(groups.max()) + 1
     for first in range(0, n_resamples, step):
-        size = min(step, n_resamples - first)
-        if groups is None:
-            uniform = rng.random((size, n_rows))
-        elif by_signs:
-            yield residuals * random_signs(rng, size, int(groups.max()) + 1)[:, groups]
-            continue
-        else:
-            uniform = rng.random((size, int(groups.max()) + 1))[:, groups]
-        yield event.weights * ((uniform < event.scores) - event.scores)
+        shape = (min(step, n_resamples - first), n_units)
+        drawn = random_signs(rng, *shape) if by_signs else rng.random(shape)
+        of_rows = drawn if groups is None else drawn[:, groups]
+        yield residuals * of_rows if by_signs else event.weights * ((of_rows < event.scores) - event.scores)
 
 
 def too_few_for_signs(expected: float, groups: Ints) -> bool:

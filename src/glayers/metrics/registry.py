@@ -33,10 +33,8 @@ def chosen_metrics(rows: Rows | Scored, names: Iterable[str] | None = None) -> l
         raise BadPredictions(f"metrics must be a list of some of {', '.join(METRICS)}; got {names!r}")
     impossible = [name for name in listed if name not in possible]
     if impossible:
-        raise BadPredictions(
-            f"{', '.join(impossible)}: needs the probabilities of all classes, and here only the score of one event is "
-            f"known; choose from {', '.join(possible)}"
-        )
+        names = ", ".join(impossible)
+        raise BadPredictions(f"{names}: needs the probabilities of all classes; choose from {', '.join(possible)}")
     return [possible[name] for name in listed]
 
 

@@ -15,9 +15,7 @@ from glayers.text_tables import aligned_table, markdown_table
 
 __all__ = ["Intervals", "Scorecard", "intervals", "scorecard"]
 
-_FOOTNOTE = (
-    "* unreliable: the MCE always, others where the resamples are off by more than a quarter of a standard error"
-)
+_FOOTNOTE = "* unreliable: the MCE always, others where the bootstrap's bias exceeds a quarter of a standard error"
 
 
 @dataclass(frozen=True)

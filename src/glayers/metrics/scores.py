@@ -65,7 +65,7 @@ def top_k_accuracy(
     0.5
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return score(_top_k, rows, k=whole_number(k, "k", 1, rows.n_classes))
+    return score(_top_k, rows, whole_number(k, "k", 1, rows.n_classes))
 
 
 def mean_confidence(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:

@@ -8,12 +8,12 @@ Classification", NeurIPS 2019.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.checks import number_between, whole_number
+from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics import redrawing
 from glayers.metrics.calibration_tests import CalibrationTest, compare_with_draws
@@ -165,11 +165,10 @@ class _Pairs(NamedTuple):
 
     @classmethod
     def of(cls, given: Rows, kernel: KernelName, bandwidth: float | None, rng: np.random.Generator) -> "_Pairs":
-        n_rows = len(given.labels)
         repeated = repeated_rows(given.given_weights)
-        rows = np.arange(n_rows) if repeated is None else repeated
+        rows = np.arange(len(given.labels)) if repeated is None else repeated
         weights = given.weights if repeated is None else np.full(len(rows), 1 / len(rows))
-        numbers = None if given.groups is None else redrawing.group_numbers(given.groups, n_rows)[rows]
+        numbers = None if given.groups is None else redrawing.group_numbers(given.groups)[rows]
         if len(rows) < 2:
             raise BadPredictions("pairs of rows need at least 2 rows; got 1")
         made = make_kernel(kernel, bandwidth, given.probabilities, rows, rng)
@@ -178,8 +177,7 @@ class _Pairs(NamedTuple):
     def blocks(self, estimator: Estimator, block_size: int, rng: np.random.Generator) -> list[Ints]:
         """Divide the rows into random blocks: a file sorted by class must not give blocks of one class."""
         size = whole_number(block_size, "block_size", least=2)
-        if estimator not in ("blocked", "quadratic"):
-            raise BadPredictions(f"estimator must be 'blocked' or 'quadratic'; got {estimator!r}")
+        check_choice(estimator, get_args(Estimator), "estimator")
         n_blocks = 1 if estimator == "quadratic" else max(1, len(self.rows) // size)
         return np.array_split(rng.permutation(len(self.rows)), n_blocks)
 
@@ -298,8 +296,7 @@ def make_kernel(
     "gaussian" is exp(-d^2 / 2h^2) and "laplacian" exp(-d / h) of the Euclidean distance d; "total_variation" is
     exp(-d / h) of half the sum of absolute differences; h is the bandwidth.
     """
-    if name not in _DISTANCES:
-        raise BadPredictions(f"kernel must be one of {', '.join(map(repr, _DISTANCES))}; got {name!r}")
+    check_choice(name, _DISTANCES, "kernel")
     distance = _DISTANCES[name]
     if bandwidth is None:
         some = probabilities[rows[np.sort(rng.permutation(len(rows))[:_SAMPLE])]].astype(np.float64)

@@ -182,9 +182,7 @@ def read_npz(path: Path) -> dict[str, Contents]:
 
 def read_npy(path: Path) -> dict[str, Contents]:
     """Read the one array of a `.npy` file as logits."""
-    no_labels = (
-        "a .npy file holds logits alone; give their labels too: labels=, on the command line --labels labels.npy"
-    )
+    no_labels = "a .npy file holds logits alone; give labels too: labels=, on the command line --labels labels.npy"
     with path.open("rb") as stream:
         return {WHOLE_FILE: Contents(logits=_read_array(stream, path.stat().st_size), no_labels=no_labels)}
 

@@ -11,18 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from glayers import checks
 from glayers.activations import probabilities_of
-from glayers.arrays import Array, Bools, Floats, Ints, to_floats, to_numbers, to_numpy
-from glayers.checks import (
-    check_labels,
-    check_logits,
-    check_probability_rows,
-    check_weights,
-    finite_logits,
-    number_between,
-    refuse_outside_unit_interval,
-    two_dimensional,
-)
+from glayers.arrays import Array, Bools, Floats, Ints, to_floats, to_numbers
 from glayers.errors import BadPredictions, GlayersWarning
 
 
@@ -35,8 +26,8 @@ class _Rows:
 
     def _set(self, n_rows: int, weights: object, groups: object, **others: object) -> None:
         """Set all fields, after checking weights and groups; the caller's own arrays stay writable."""
-        others["weights"] = None if weights is None else check_weights(weights, n_rows)
-        others["groups"] = None if groups is None else _check_groups(groups, n_rows)
+        others["weights"] = None if weights is None else checks.check_weights(weights, n_rows)
+        others["groups"] = None if groups is None else checks.check_groups(groups, n_rows)
         for name, value in others.items():
             object.__setattr__(self, name, value.view() if isinstance(value, np.ndarray) else value)
             if isinstance(value, np.ndarray):
@@ -89,18 +80,18 @@ class Predictions(_Rows):
         groups: object = None,
         class_names: Iterable[str] | None = None,
     ) -> None:
-        self._check(check_logits(logits), labels, weights, groups, class_names)
+        self._check(checks.check_logits(logits), labels, weights, groups, class_names)
 
     @classmethod
     def _trusted(cls, logits: Array, *others: Any, **more: Any) -> Self:
         """Return a record of logits that were made or checked here: a few of their rows may look like probabilities."""
         new = cls.__new__(cls)
-        new._check(finite_logits(logits), *others, **more)
+        new._check(checks.finite_logits(logits), *others, **more)
         return new
 
     def _check(self, logits: Array, labels: object, weights: object, groups: object, class_names: Any) -> None:
         n_rows, n_classes = len(logits), max(2, logits.shape[1])
-        labels, names = check_labels(labels, n_rows, n_classes), _check_class_names(class_names, n_classes)
+        labels, names = checks.check_labels(labels, n_rows, n_classes), _check_class_names(class_names, n_classes)
         self._set(n_rows, weights, groups, logits=logits, labels=labels, class_names=names)
 
     @classmethod
@@ -135,9 +126,9 @@ class Predictions(_Rows):
         >>> Predictions.from_probabilities([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], [0, 2]).logits.round(2).tolist()
         [[-0.36, -1.61, -2.3], [-2.3, -2.3, -0.22]]
         """
-        given = two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
-        check_probability_rows(given)
-        floor = number_between(floor, "floor", 0.0, 0.5)
+        given = checks.two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
+        checks.check_probability_rows(given)
+        floor = checks.number_between(floor, "floor", 0.0, 0.5)
         wide = np.clip(given.astype(np.float64), 0.0, 1.0)
         _warn_of_certainty(wide, floor)
         logits = np.log(np.maximum(wide, floor))
@@ -252,7 +243,9 @@ def _check_confidence(values: object) -> Floats:
         )
     if confidence.size == 0:
         raise BadPredictions("confidence is empty; give at least one row")
-    refuse_outside_unit_interval(confidence, "confidence", way_out="Divide percentages by 100; apply sigmoid to logits")
+    checks.refuse_outside_unit_interval(
+        confidence, "confidence", way_out="Divide percentages by 100; apply sigmoid to logits"
+    )
     return confidence
 
 
@@ -281,17 +274,6 @@ def _warn_of_certainty(probabilities: Floats, floor: float) -> None:
             GlayersWarning,
             stacklevel=3,  # the caller of from_probabilities
         )
-
-
-def _check_groups(values: object, n_rows: int) -> Array:
-    groups = to_numpy(values, "groups")
-    if groups.shape != (n_rows,):
-        raise BadPredictions(f"groups must have shape ({n_rows},), one per row; got {groups.shape}")
-    try:
-        np.unique(groups)
-    except TypeError as error:
-        raise BadPredictions(f"groups must be all numbers or all names, so that they can be sorted; {error}") from None
-    return groups
 
 
 def _check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str, ...] | None:

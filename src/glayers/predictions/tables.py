@@ -165,13 +165,8 @@ def _key(column: str) -> str:
 
 def _read_fields(table: Columns, key_of: dict[str, str]) -> dict[str, Any]:
     """Read scores, labels, weights and groups by the names of the columns."""
-    one_column = {
-        "confidence": table.numbers,
-        "correct": table.correct,
-        "weights": table.numbers,
-        "groups": table.groups,
-    }
-    values: dict[str, Any] = {field: one_column[field](key) for field, key in key_of.items() if field in one_column}
+    readers = {"confidence": table.numbers, "correct": table.correct, "weights": table.numbers, "groups": table.groups}
+    values: dict[str, Any] = {field: readers[field](key) for field, key in key_of.items() if field in readers}
     for field in key_of.keys() & {"logits", "probabilities"}:
         columns, classes = _score_columns(table.names, key_of[field])
         values[field] = np.stack([table.numbers(column) for column in columns], axis=1)

@@ -17,8 +17,10 @@ import numpy as np
 from glayers import metrics
 from glayers.arrays import Array, Floats, Ints
 from glayers.metrics import METRICS
+from glayers.metrics.differences import normal_p_value
 from glayers.metrics.events import Rows, Scored, check_rows
 from glayers.predictions import Predictions
+from glayers.predictions.contents import listed
 from glayers.report import curves, p_text, shortened
 
 if TYPE_CHECKING:
@@ -211,9 +213,10 @@ def shifts(calibration: Predictions, test: Predictions, names: list[str]) -> lis
     parts = [check_rows(rows) for rows in (calibration, test)]
     asked = []
     for subject, values in (("mean confidence", "scores"), ("accuracy", "hits")):
-        means = [mean_and_variance(rows.top, getattr(rows.top, values)) for rows in parts]
-        first, second = (METRICS["accuracy"].format(mean) for mean, _ in means)
-        asked.append((subject, f"{first} on calibration rows, {second} on test rows", two_means(*means)))
+        means, variances = zip(*(mean_and_variance(rows.top, getattr(rows.top, values)) for rows in parts), strict=True)
+        first, second = map(METRICS["accuracy"].format, means)
+        p_value = normal_p_value(means[0] - means[1], math.sqrt(sum(variances)))
+        asked.append((subject, f"{first} on calibration rows, {second} on test rows", p_value))
     if calibration.groups is None and test.groups is None:
         counts = np.array([class_counts(rows) for rows in parts])
         asked.append(("class frequencies", _most_changed(counts, names), two_frequencies(counts)))
@@ -224,18 +227,6 @@ def shifts(calibration: Predictions, test: Predictions, names: list[str]) -> lis
         words = f"{'' if shifted else 'no '}significant difference: {found}, {p_text(p)}"
         checks.append(Check(f"{_SHIFT}: {subject}", words, "attention" if shifted else "fine", p))
     return checks
-
-
-def two_means(first: tuple[float, float], second: tuple[float, float]) -> float:
-    """Return the two-sided p-value of two means, each with its variance, by the normal distribution.
-
-    >>> round(two_means((0.50, 0.01**2), (0.53, 0.01**2)), 4)  # 0.03 is 2.12 of its standard errors
-    0.0339
-    """
-    gap, variance = abs(first[0] - second[0]), first[1] + second[1]
-    if variance == 0:
-        return 1.0 if gap < 1e-12 else 0.0
-    return math.erfc(gap / math.sqrt(2 * variance))
 
 
 def two_frequencies(counts: Floats) -> float:
@@ -280,24 +271,19 @@ def _keys(rows: Predictions) -> list[tuple[bytes, int]]:
 
 
 def _class_checks(part: str, counts: Ints, names: list[str]) -> list[Check]:
-    missing, few = np.flatnonzero(counts == 0), np.flatnonzero((counts > 0) & (counts < FEW))
+    missing, few = ([names[c] for c in np.flatnonzero(which)] for which in (counts == 0, (counts > 0) & (counts < FEW)))
     checks = []
-    if missing.size:
-        found = f"no {part} row has the label {_some(missing, names)}"
+    if missing:
+        found = f"no {part} row has the label {listed(missing, _NAMED)}"
         checks.append(Check(f"Missing classes, {part} rows", found, "attention"))
-    if few.size:
+    if few:
         them = "it" if len(few) == 1 else "them"
-        found = f"fewer than {FEW} {part} rows have the label {_some(few, names)}: estimates for {them} are imprecise"
+        found = f"fewer than {FEW} {part} rows have the label {listed(few, _NAMED)}: estimates for {them} are imprecise"
         checks.append(Check(f"Rare classes, {part} rows", found, "attention"))
     if not checks:
         found = f"every class has at least {FEW} rows; the smallest is {names[counts.argmin()]} with {counts.min():,}"
         checks.append(Check(f"Classes, {part} rows", found, "fine"))
     return checks
-
-
-def _some(classes: Ints, names: list[str]) -> str:
-    named = ", ".join(names[c] for c in classes[:_NAMED].tolist())
-    return named if len(classes) <= _NAMED else f"{named} and {len(classes) - _NAMED:,} others"
 
 
 def _most_changed(counts: Array, names: list[str]) -> str:

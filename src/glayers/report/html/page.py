@@ -209,9 +209,8 @@ def _unbroken(text: Any) -> Any:
 
 
 def _joined(folder: str) -> str:
-    texts = {
-        file.name: file.read_text("utf-8") for file in (files("glayers.report.html") / "assets" / folder).iterdir()
-    }
+    assets = files("glayers.report.html") / "assets" / folder
+    texts = {file.name: file.read_text("utf-8") for file in assets.iterdir()}
     figures = sorted(texts.keys() - {*_FIRST, *_LAST})
     return "\n".join(texts[name] for name in (*_FIRST, *figures, *_LAST) if name in texts)
 

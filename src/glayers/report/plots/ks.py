@@ -8,10 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from glayers.checks import check_choice
 from glayers.metrics import METRICS, Event, ks_per_class, label, rank, top, within_top
 from glayers.metrics.events import check_rows
 from glayers.report.curves import KsCurves, ks_curves
-from glayers.report.plots.style import LIGHT, SMALL, Methods, Palette, check_choice, check_methods, dress, side_by_side
+from glayers.report.plots.style import LIGHT, SMALL, Methods, Palette, check_methods, dress, side_by_side
 
 __all__ = ["draw_cumulative", "draw_gap", "draw_rates", "ks_figure", "ks_panels"]
 

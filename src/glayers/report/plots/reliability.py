@@ -9,11 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from glayers.checks import check_choice
 from glayers.metrics import METRICS, Event, corp, ece, smooth_ece, top
 from glayers.metrics.binned import Binning
 from glayers.metrics.events import Scored, check_event
 from glayers.report.curves import Reliability, ReliabilityCurve, corp_reliability, reliability, smooth_reliability
-from glayers.report.plots.style import LIGHT, Methods, Palette, check_choice, dress, side_by_side
+from glayers.report.plots.style import LIGHT, Methods, Palette, dress, side_by_side
 
 __all__ = ["draw_counts", "draw_reliability", "draw_reliability_curve", "reliability_figure"]
 

@@ -6,7 +6,7 @@ matplotlib changes.
 """
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -237,12 +237,6 @@ def check_methods(methods: Methods, least: int = 1) -> None:
             f"methods must be {least} or more sets of probabilities by name, such as "
             f"{{'uncalibrated': p, 'calibrated': q}}; got {came}"
         )
-
-
-def check_choice(choice: str, known: Iterable[str], name: str) -> None:
-    """Refuse a name that is not among the known ones."""
-    if choice not in known:
-        raise BadPredictions(f"{name} must be one of {', '.join(known)}; got {choice!r}")
 
 
 def _legend_columns(labels: list[str], inches: float) -> int:
