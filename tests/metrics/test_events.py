@@ -92,7 +92,7 @@ def test_sums_that_are_no_probabilities_are_refused() -> None:
 def test_confidences_are_one_event() -> None:
     pair = Confidences([0.5, 0.9], [1, 0])
     assert check_event(pair).hits.tolist() == [1.0, 0.0]
-    with pytest.raises(BadPredictions, match="Confidences hold one event, and not within top 2; leave event out"):
+    with pytest.raises(BadPredictions, match="Confidences hold one event: there is no within top 2; leave event out"):
         ks(pair, event=within_top(2))
     with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
         check_rows(pair)

@@ -156,7 +156,7 @@ def test_curves_of_an_event_are_those_of_its_scores_and_hits(
 
 def test_what_confidences_cannot_show_is_refused() -> None:
     pair = Confidences([0.6, 0.8], [True, False])
-    with pytest.raises(BadPredictions, match="and not rank 2"):
+    with pytest.raises(BadPredictions, match="there is no rank 2"):
         ks_curves(pair, event=rank(2))
     with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
         class_gaps(pair)

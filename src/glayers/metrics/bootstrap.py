@@ -166,24 +166,16 @@ class Resampling:
         self.row_weights = None if whole else given  # None where weights count rows
         self.n_resamples = settings.n_resamples
         self.n_left_out = min(len(slots), _MOST_BLOCKS) if settings.method == "bca" else 0  # blocks of the jackknife
-        self.n_columns = 1 + self.n_left_out + self.n_resamples  # the sample itself, then these
+        self._width = max(4, _ENTRIES // n_rows)
+        self.n_batches = -(-(1 + self.n_left_out + self.n_resamples) // self._width)  # blocks of weights in one pass
         self._n_units = n_rows if self.groups is None else int(self.groups.max()) + 1
         self.seed = np.random.SeedSequence(settings.random_state)
-
-    @property
-    def n_batches(self) -> int:
-        """How many blocks of weights one pass yields."""
-        return -(-self.n_columns // self._width)
 
     def blocks(self) -> Iterator[Block]:
         """Yield the columns in blocks that fit the cache: the sample, each block left out, each resample."""
         columns = self._columns()
         while counts := list(islice(columns, self._width)):
             yield self._block(np.stack(counts, axis=1, dtype=np.float64))
-
-    @property
-    def _width(self) -> int:
-        return max(4, _ENTRIES // len(self.factors))
 
     def _columns(self) -> Iterator[Array]:
         """Yield how often each unit counts, column by column."""

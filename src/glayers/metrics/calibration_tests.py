@@ -18,7 +18,7 @@ import numpy as np
 from glayers.arrays import Bools, Floats
 from glayers.checks import check_choice
 from glayers.errors import BadPredictions
-from glayers.metrics.binned import Binning
+from glayers.metrics.binned import Binning, bin_edges
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, check_rows, top
 from glayers.metrics.ks import N_BINS
 from glayers.metrics.metric import score
@@ -156,7 +156,8 @@ def ece_test(
     (0.15, True)
     """
     rows = check_event(probabilities, labels, sample_weight, groups, event)
-    return _resampling_test(RunningSum.of_bins(rows, n_bins, binning), _summed, Draws(n_resamples, level, random_state))
+    running = RunningSum.of(rows, bin_edges(rows, n_bins, binning))
+    return _resampling_test(running, _summed, Draws(n_resamples, level, random_state))
 
 
 def consistency_test(

@@ -311,7 +311,7 @@ def check_event(
     if isinstance(rows, Rows):
         return event.of(rows)
     if event != top:
-        raise BadPredictions(f"Confidences hold one event, and not {event.name}; leave event out, or pass Predictions")
+        raise BadPredictions(f"Confidences hold one event: there is no {event}; leave event out, or pass Predictions")
     return rows
 
 

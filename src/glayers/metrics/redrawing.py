@@ -19,7 +19,6 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.binned import Binning, bin_edges
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.null_distribution import KSNullDistribution
 
@@ -107,17 +106,15 @@ class RunningSum(NamedTuple):
     ends: Ints
 
     @classmethod
-    def of(cls, event: Scored) -> "RunningSum":
-        """Count the sum at the last row of each score, so that rows of equal score enter together."""
-        ordered = _in_order(rows_to_redraw(event))
-        return cls(ordered, _last_of_each(ordered.scores))
-
-    @classmethod
-    def of_bins(cls, event: Scored, n_bins: int, binning: Binning) -> "RunningSum":
-        """Count the sum at the last row of each bin."""
-        edges = bin_edges(event, n_bins, binning)
-        ordered = _in_order(rows_to_redraw(event))
-        return cls(ordered, _last_of_each(np.searchsorted(edges, ordered.scores, side="left")))
+    def of(cls, event: Scored, edges: Floats | None = None) -> "RunningSum":
+        """Count the sum at the last row of each score, so that rows of equal score enter together; or of each bin."""
+        rows = rows_to_redraw(event)
+        order = np.argsort(rows.scores, kind="stable")
+        order = order[rows.weights[order] > 0]
+        groups = None if rows.groups is None else rows.groups[order]
+        ordered = Scored(rows.scores[order], rows.hits[order], rows.weights[order], rows.total, groups=groups)
+        steps = ordered.scores if edges is None else np.searchsorted(edges, ordered.scores, side="left")
+        return cls(ordered, np.flatnonzero(np.append(steps[1:] != steps[:-1], True)))
 
     def observed(self) -> Floats:
         """Return the sum at its ends, (1, ends)."""
@@ -194,15 +191,3 @@ def _draw(block: Array, uniform: Floats) -> Ints:
     row = np.arange(len(block))[:, None]
     wanted = uniform * (1 - 1e-9) + row
     return np.searchsorted((reached + row).ravel(), wanted.ravel(), side="right").reshape(wanted.shape) - row * width
-
-
-def _in_order(event: Scored) -> Scored:
-    """Sort rows by score, without those of weight 0."""
-    order = np.argsort(event.scores, kind="stable")
-    order = order[event.weights[order] > 0]
-    groups = None if event.groups is None else event.groups[order]
-    return Scored(event.scores[order], event.hits[order], event.weights[order], event.total, groups=groups)
-
-
-def _last_of_each(ascending: Floats | Ints) -> Ints:
-    return np.flatnonzero(np.append(ascending[1:] != ascending[:-1], True))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
+from numpy.random import Generator
 
 from glayers.arrays import Array, Floats, Ints
 from glayers.checks import check_choice, number_between, whole_number
@@ -164,7 +165,7 @@ class _Pairs(NamedTuple):
     kernel: Kernel
 
     @classmethod
-    def of(cls, given: Rows, kernel: KernelName, bandwidth: float | None, rng: np.random.Generator) -> "_Pairs":
+    def of(cls, given: Rows, kernel: KernelName, bandwidth: float | None, rng: Generator) -> "_Pairs":
         repeated = repeated_rows(given.given_weights)
         rows = np.arange(len(given.labels)) if repeated is None else repeated
         weights = given.weights if repeated is None else np.full(len(rows), 1 / len(rows))
@@ -174,7 +175,7 @@ class _Pairs(NamedTuple):
         made = make_kernel(kernel, bandwidth, given.probabilities, rows, rng)
         return cls(given.probabilities, rows, given.labels[rows], weights, numbers, made)
 
-    def blocks(self, estimator: Estimator, block_size: int, rng: np.random.Generator) -> list[Ints]:
+    def blocks(self, estimator: Estimator, block_size: int, rng: Generator) -> list[Ints]:
         """Divide the rows into random blocks: a file sorted by class must not give blocks of one class."""
         size = whole_number(block_size, "block_size", least=2)
         check_choice(estimator, get_args(Estimator), "estimator")
@@ -258,9 +259,7 @@ class _Redrawn(NamedTuple):
         return float(np.einsum("ij,ij->", self.expected, self.pairs.probabilities_at(self.block))) - 2 * of_labels
 
 
-def _resampled(
-    pairs: _Pairs, blocks: list[Ints], n_resamples: int, rng: np.random.Generator
-) -> Iterator[_Signs | _Redrawn]:
+def _resampled(pairs: _Pairs, blocks: list[Ints], n_resamples: int, rng: Generator) -> Iterator[_Signs | _Redrawn]:
     """Yield each block as observed and resampled; a group has the same sign, or the same draw, in every block."""
     groups, kind = pairs.groups, np.min_scalar_type(pairs.probabilities.shape[1])
     if groups is not None and not too_few_for_signs(pairs.expected_misses(), groups):
@@ -288,9 +287,7 @@ def _tiles(n_rows: int) -> Iterator[tuple[slice, slice, int]]:
             yield slice(top, top + _TILE), slice(left, left + _TILE), 1 if top == left else 2
 
 
-def make_kernel(
-    name: KernelName, bandwidth: float | None, probabilities: Array, rows: Ints, rng: np.random.Generator
-) -> Kernel:
+def make_kernel(name: KernelName, bandwidth: float | None, probabilities: Array, rows: Ints, rng: Generator) -> Kernel:
     """Return the function from rows (a, k) and (b, k) to their similarity (a, b).
 
     "gaussian" is exp(-d^2 / 2h^2) and "laplacian" exp(-d / h) of the Euclidean distance d; "total_variation" is

@@ -13,13 +13,14 @@ and the probability of a hit. Gupta et al., "Calibration of Neural Networks usin
 import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 
 from glayers.arrays import Floats
 from glayers.checks import number_between, whole_number
 from glayers.metrics import CalibrationTest, Event, corp, corp_band, ks_test, smooth_ece, top
-from glayers.metrics.binned import Binning
+from glayers.metrics.binned import Binning, bin_edges, inner_edges
 from glayers.metrics.events import Scored, check_event
 from glayers.metrics.redrawing import Draws, RunningSum
 
@@ -121,7 +122,7 @@ def reliability(
     """
     # Bands treat rows as independent, also where there are groups.
     scored = replace(check_event(probabilities, labels, sample_weight, event=event), groups=None)
-    running = RunningSum.of_bins(scored, n_bins, binning)
+    running = RunningSum.of(scored, bin_edges(scored, n_bins, binning))
     rows, firsts = running.event, np.append(0, running.ends[:-1] + 1)
     held = np.add.reduceat(rows.weights, firsts)
     confidence = np.add.reduceat(rows.weights * rows.scores, firsts) / held
@@ -132,7 +133,7 @@ def reliability(
     band_low, band_high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     low, high = rows.scores[firsts], rows.scores[running.ends]
     if binning == "equal_width":
-        place = np.searchsorted(np.arange(1, n_bins) / n_bins, high, side="left")
+        place = np.searchsorted(inner_edges(n_bins), high, side="left")
         low, high = place / n_bins, (place + 1) / n_bins
     return Reliability(low, high, confidence, accuracy, held * rows.total, band_low, band_high, level)
 
@@ -260,9 +261,8 @@ def ks_curves(
     """
     whole_number(points, "points", least=2)
     scored = check_event(probabilities, labels, sample_weight, event=event)
-    test = ks_test(
-        scored, method="asymptotic" if scored.groups is None else "resampling", level=level, random_state=random_state
-    )
+    method: Literal["asymptotic", "resampling"] = "asymptotic" if scored.groups is None else "resampling"
+    test = ks_test(scored, method=method, level=level, random_state=random_state)
     running = RunningSum.of(scored)
     rows = running.event
     fractile, score_sum, hit_sum = (

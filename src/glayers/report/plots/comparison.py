@@ -95,16 +95,14 @@ def forest_figure(found: PairedDifferences, *, against: str | None = None, dark:
     reference = next(iter(names)) if against is None else against
     if reference not in names:
         raise GlayersError(f"no method is compared with {reference!r}")
-    by_metric = {
-        metric: [found.between(metric, name, reference) for name in names if name != reference]
+    by_metric = [
+        [found.between(metric, name, reference) for name in names if name != reference]
         for metric in dict.fromkeys(difference.metric for difference in found.differences)
-    }
+    ]
     with style(dark) as palette:
         figure, panels = grid(len(by_metric), palette, size=(0.95 * PANEL, 0.4 * len(names) + 0.5), share_y=True)
-        for place, (panel, (metric, differences)) in enumerate(zip(panels, by_metric.items(), strict=True)):
-            in_percent, label = METRICS[metric].unit == "percent", METRICS[metric].short_label
-            words, scale = (f"{label}, points", 100.0) if in_percent else (label, 1.0)
-            draw_forest(panel.main, differences, label=words, scale=scale, palette=palette)
+        for place, (panel, differences) in enumerate(zip(panels, by_metric, strict=True)):
+            draw_forest(panel.main, differences, palette=palette)
             panel.main.tick_params(labelleft=place == 0)
         name = shortened(reference, _LONGEST_NAME)
         words = f"difference from {name}, {100 * found.level:g} % intervals; filled where significant"
@@ -134,16 +132,14 @@ def critical_difference_figure(ranks: MethodRanks, *, dark: bool = False) -> Fig
     >>> len(critical_difference_figure(rank_methods(nll)).axes)
     1
     """
+    half = (len(ranks.average_ranks) + 1) // 2
     with style(dark) as palette:
-        half = (len(ranks.average_ranks) + 1) // 2
         figure, panels = grid(1, palette, size=(_RANKS_WIDTH, 1.0 + 0.36 * half))
         draw_critical_difference(panels[0].main, ranks, inches=_RANKS_WIDTH, palette=palette)
         return figure
 
 
-def draw_forest(
-    axes: Axes, differences: Sequence[Difference], *, label: str, scale: float = 1.0, palette: Palette = LIGHT
-) -> Axes:
+def draw_forest(axes: Axes, differences: Sequence[Difference], *, palette: Palette = LIGHT) -> Axes:
     """Draw each difference with its interval, the first at the top; filled where significant, hollow where not.
 
     Parameters
@@ -151,11 +147,7 @@ def draw_forest(
     axes
         The Axes to draw on.
     differences
-        Differences in one metric, as `paired_differences` returns them.
-    label
-        The label of the axis.
-    scale
-        A factor for all numbers, such as 100 for percentage points.
+        Differences in one metric, as `paired_differences` returns them; percentages are drawn in points.
     palette
         `LIGHT` or `DARK`, as `style` gives it.
 
@@ -169,9 +161,11 @@ def draw_forest(
     >>> p = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]] * 5
     >>> q = [[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]] * 5
     >>> found = paired_differences({"p": p, "q": q}, [0, 1, 0] * 5, metrics=["nll"], n_resamples=99)
-    >>> draw_forest(Figure().add_subplot(), found.differences, label="NLL").get_xlabel()
+    >>> draw_forest(Figure().add_subplot(), found.differences).get_xlabel()
     'NLL'
     """
+    metric = METRICS[differences[0].metric]
+    label, scale = (f"{metric.short_label}, points", 100) if metric.unit == "percent" else (metric.short_label, 1)
     for place, found in enumerate(differences):
         value, low, high = (scale * number for number in found.interval[:3])
         axes.plot([low, high], [place, place], color=palette.score, linewidth=2.2, solid_capstyle="butt")
