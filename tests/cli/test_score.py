@@ -124,4 +124,4 @@ def test_an_event_that_cannot_be_parsed_is_a_usage_error(folder: Path, words: st
 
 def test_an_event_that_the_rows_do_not_have_is_one_line(confidences: Confidences) -> None:
     assert "there is no class 'fox'" in complaint(run("score", "test.npz", "--event", "label:fox"))
-    assert "Confidences hold the score of one event" in complaint(run("score", "bare.csv", "--event", "rank:2"))
+    assert "Confidences hold one event: there is no rank 2" in complaint(run("score", "bare.csv", "--event", "rank:2"))
