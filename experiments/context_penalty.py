@@ -16,7 +16,7 @@ import numpy as np
 from glayers import GlayersWarning, Predictions, metrics, read_parts
 from glayers.activations import log_softmax
 from glayers.calibrators.base import apply_map
-from glayers.calibrators.shared_g_layers import CLASS_PARTS, Options
+from glayers.calibrators.shared_g_layers import CLASS_PARTS, Task
 from glayers.fitting.shared import STRENGTHS, SharedFit, average_shared, shared_rows, shared_step
 
 RESULTS = Path(__file__).parent / "results" / "context_penalty.csv"
@@ -50,7 +50,7 @@ def one_split(name: str, calibration: Predictions, split: int) -> list[list[str]
     for part in PARTS:
         if part == "matrix" and calibration.n_classes > MOST_MATRIX_CLASSES:
             continue
-        made = CLASS_PARTS[part](fitted_on, Options(seed=split))
+        made = CLASS_PARTS[part](Task(fitted_on, seed=split))
         plain = log_softmax(apply_map(made.map, scored_on.logits))
         rows = shared_rows(np.asarray(made.out_of_fold), fitted_on.labels)
         found = average_shared(rows, np.ones(len(fitted_on)))

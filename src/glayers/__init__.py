@@ -15,41 +15,14 @@ if TYPE_CHECKING:
 
 __version__ = version("glayers")
 
-__all__ = [
-    "CALIBRATORS",
-    "AutoCalibrator",
-    "BadFile",
-    "BadPredictions",
-    "BayesianBinning",
-    "BetaCalibration",
-    "Calibrator",
-    "Confidences",
-    "DirichletCalibration",
-    "EnsembleTemperatureScaling",
-    "GLayers",
-    "GlayersError",
-    "GlayersWarning",
-    "HistogramBinning",
-    "IsotonicCalibration",
-    "MatrixScaling",
-    "OrderPreserving",
-    "PlattScaling",
-    "Predictions",
-    "ScalingBinning",
-    "SharedGLayers",
-    "SplineCalibration",
-    "TemperatureScaling",
-    "VectorScaling",
-    "__version__",
-    "calibration_gap",
-    "compare",
-    "datasets",
-    "load",
-    "metrics",
-    "read_confidences",
-    "read_parts",
-    "read_predictions",
-]
+__all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics"]
+__all__ += ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"]
+__all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
+# The calibrators, which are those of `glayers.calibrators`.
+__all__ += ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration", "Calibrator", "DirichletCalibration"]
+__all__ += ["EnsembleTemperatureScaling", "GLayers", "HistogramBinning", "IsotonicCalibration", "MatrixScaling"]
+__all__ += ["OrderPreserving", "PlattScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration"]
+__all__ += ["TemperatureScaling", "VectorScaling"]
 
 _LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap"}
 

@@ -28,7 +28,10 @@ def write_whole(path: Path, data: bytes) -> None:
             raise BadFile(f"{path}: is a directory; give the name of a file in it")
         if target.exists() and not target.is_file():
             raise BadFile(f"{path}: is a pipe or a device, not a regular file; give another name")
-        _write(unfinished, data)
+        with unfinished.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
         if target.exists():
             unfinished.chmod(target.stat().st_mode)
         unfinished.replace(target)
@@ -41,23 +44,15 @@ def write_whole(path: Path, data: bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _write(path: Path, data: bytes) -> None:
-    with path.open("xb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading, or raise an error that says why it cannot be read."""
     try:
-        for wrong, problem in (
-            (path.is_dir(), "is a directory; give one file in it"),
-            (not path.exists(), "there is no such file; check the path"),
-            (not path.is_file(), "is not a regular file; copy its contents to one"),
-        ):
-            if wrong:
-                raise BadFile(problem)
+        if path.is_dir():
+            raise BadFile("is a directory; give one file in it")
+        if not path.exists():
+            raise BadFile("there is no such file; check the path")
+        if not path.is_file():
+            raise BadFile("is not a regular file; copy its contents to one")
         return path.open("rb")
     except OSError as error:  # the system refuses; later errors are about what the file holds
         raise BadFile(f"cannot be opened ({error.strerror}); check its name and your right to read it") from error

@@ -127,21 +127,13 @@ def calibration_gap(
             except GlayersError as problem:
                 raise GlayersError(f"g cannot be fitted to the rows outside a fold: {problem}") from problem
             advance()
-    losses = _row_losses([fitted.map for fitted in fits], folds, given)
-    gaps = {name: _gap(rows, given) for name, rows in losses.items()}
-    return CalibrationGap(gaps["log"], gaps["brier"], len(given), len(fits), tuple(each.method for each in fits))
+    log, brier = (_gap(*rows, given) for rows in _row_losses([fitted.map for fitted in fits], folds, given).values())
+    return CalibrationGap(log, brier, len(given), len(fits), tuple(each.method for each in fits))
 
 
-class _RowLosses(NamedTuple):
-    """One loss of each row: as it came, and by the g that had not seen it; and the cost of learning that g."""
-
-    before: Floats
-    after: Floats
-    costs: Floats
-
-
-def _row_losses(chains: list[Chain], folds: Ints, given: Predictions) -> dict[str, _RowLosses]:
-    found = {name: _RowLosses(*(np.empty(len(given)) for _ in _RowLosses._fields)) for name in _COSTS}
+def _row_losses(chains: list[Chain], folds: Ints, given: Predictions) -> dict[str, Floats]:
+    """Return by loss, for each row: its loss, its loss by the g that had not seen it, and the cost of learning g."""
+    found = {name: np.empty((3, len(given))) for name in _COSTS}
     for rows in row_blocks(len(given), len(chains) * given.n_classes):
         raw, labels = apply_map(Chain(()), given.logits[rows]), given.labels[rows]
         outputs = np.array([log_softmax(apply_map(chain, given.logits[rows])) for chain in chains])
@@ -153,9 +145,9 @@ def _row_losses(chains: list[Chain], folds: Ints, given: Predictions) -> dict[st
     return found
 
 
-def _gap(rows: _RowLosses, given: Predictions) -> Gap:
-    gain, paired = paired_gain(rows.before, rows.after, given.weights, given.groups)
-    total, cost = (float(np.average(values, weights=given.weights)) for values in (rows.before, rows.costs))
+def _gap(before: Floats, after: Floats, costs: Floats, given: Predictions) -> Gap:
+    gain, paired = paired_gain(before, after, given.weights, given.groups)
+    total, cost = (float(np.average(values, weights=given.weights)) for values in (before, costs))
     rounding = _ROUNDING * abs(total)
     p_value = float(norm.sf(gain / paired)) if paired > rounding else float(gain <= rounding)
     return Gap(total, gain, math.hypot(paired, cost, _resolution(given)), total - gain, p_value, cost)

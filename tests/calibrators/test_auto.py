@@ -13,9 +13,10 @@ from glayers.activations import softmax
 from glayers.calibrators import auto as auto_module
 from glayers.calibrators import auto_families
 from glayers.calibrators.auto import AutoCalibrator, choose, mixture_of
-from glayers.calibrators.auto_families import Task, affordable, fit_families
+from glayers.calibrators.auto_families import affordable, fit_families
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult
 from glayers.calibrators.base import Fitted
+from glayers.calibrators.shared_g_layers import Task
 from glayers.calibrators.temperature import TemperatureScaling
 from glayers.errors import BadFile
 from glayers.maps import Chain, LogSoftmax, Scale

@@ -18,7 +18,6 @@ from glayers.fitting.shared import (
     SharedRows,
     average_shared,
     fit_shared,
-    shared_losses,
     shared_penalties,
     shared_rows,
     shared_step,
@@ -67,6 +66,12 @@ def test_numpy_and_torch_agree(classes: int) -> None:
     np.testing.assert_allclose(tensors(torch.as_tensor(logits)).numpy(), step(logits), atol=1e-12)
 
 
+def shared_losses(rows: SharedRows, theta: np.ndarray) -> np.ndarray:
+    """Log loss of each row's outcome under a correction."""
+    logits = rows.logits + rows.features @ theta
+    return logsumexp(logits, axis=1) - logits[np.arange(len(logits)), rows.labels]
+
+
 @pytest.mark.parametrize("classes", [2, 5, 30])
 def test_what_the_fit_takes_off_the_losses_is_what_the_step_takes_off(classes: int) -> None:
     logits, labels = bent(300, classes)
@@ -91,7 +96,7 @@ def test_newton_ends_where_a_general_optimiser_does() -> None:
         expected = (p[..., None] * rows.features).sum(axis=1) - rows.features[np.arange(400), rows.labels]
         return np.average(expected, axis=0, weights=weights) + 10.0 / counted_rows(weights) * rows.scale * theta
 
-    ours = fit_shared(rows, weights, 10.0 * rows.scale, np.zeros(30)).theta
+    ours = fit_shared(rows, weights, 10.0 * rows.scale, np.zeros(30))[0]
     other = minimize(objective, np.zeros(30), jac=gradient, method="BFGS", options={"gtol": 1e-7})
     assert objective(ours) == pytest.approx(other.fun, abs=1e-7)
     assert objective(ours) <= other.fun + 1e-9
@@ -121,11 +126,11 @@ def test_equal_weights_prepare_rows_as_none_do() -> None:
 def test_the_curvature_is_that_at_the_answer() -> None:
     logits, labels = bent(400, 5)
     rows = shared_rows(log_softmax(logits, axis=1), labels)
-    found = fit_shared(rows, np.ones(400), 10.0 * rows.scale, np.zeros(30))
+    theta, _, curvature = fit_shared(rows, np.ones(400), 10.0 * rows.scale, np.zeros(30))
     # The curvature of the log loss is the covariance of the features under the chances of the outcomes.
-    chances = np.exp(log_softmax(rows.logits + rows.features @ found.theta, axis=1))
+    chances = np.exp(log_softmax(rows.logits + rows.features @ theta, axis=1))
     covariances = [np.cov(f, rowvar=False, aweights=p, ddof=0) for f, p in zip(rows.features, chances, strict=True)]
-    np.testing.assert_allclose(found.curvature, np.mean(covariances, axis=0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(curvature, np.mean(covariances, axis=0), rtol=1e-9, atol=1e-12)
 
 
 def test_rows_of_no_weight_teach_nothing() -> None:
@@ -140,12 +145,12 @@ def test_a_weight_of_infinite_penalty_stays_at_zero_and_the_others_fit_as_if_it_
     logits, labels = bent(400, 5)
     rows, weights = shared_rows(log_softmax(logits, axis=1), labels), np.random.default_rng(3).uniform(0.5, 2, 400)
     free = np.arange(30) % 5 == 0
-    found = fit_shared(rows, weights, np.where(free, 10.0 * rows.scale, np.inf), np.ones(30))
+    theta, _, curvature = fit_shared(rows, weights, np.where(free, 10.0 * rows.scale, np.inf), np.ones(30))
     fewer = rows._replace(features=rows.features[..., free], scale=rows.scale[free])
-    alone = fit_shared(fewer, weights, 10.0 * fewer.scale, np.ones(6))
-    np.testing.assert_array_equal(found.theta[~free], 0.0)
-    np.testing.assert_array_equal(found.theta[free], alone.theta)
-    assert found.curvature.shape == (6, 6)
+    alone, *_ = fit_shared(fewer, weights, 10.0 * fewer.scale, np.ones(6))
+    np.testing.assert_array_equal(theta[~free], 0.0)
+    np.testing.assert_array_equal(theta[free], alone)
+    assert curvature.shape == (6, 6)
 
 
 def test_the_context_is_penalised_apart_wherever_the_step_reads_it() -> None:

@@ -101,7 +101,7 @@ def test_small_batches_weigh_the_penalty_as_the_whole_set_does() -> None:
 def test_batches_together_estimate_the_whole_gradient() -> None:
     # With rate 0 nothing moves; rows seen in an epoch are all rows, each once.
     spy = Spy()
-    objective = make_objective(Chain((spy, Dense.identity(CLASSES))))
+    objective = make_objective(Chain((spy, Dense(np.eye(CLASSES), np.zeros(CLASSES)))))
     descend(
         objective,
         torch.zeros(1, dtype=torch.float64),
@@ -134,7 +134,7 @@ def test_dropout_masks_keep_the_expectation_and_are_drawn_anew() -> None:
 
 def test_mixup_mixes_pairs_of_rows_by_one_share_a_batch() -> None:
     spy = Spy()
-    objective = make_objective(Chain((spy, Dense.identity(CLASSES))))
+    objective = make_objective(Chain((spy, Dense(np.eye(CLASSES), np.zeros(CLASSES)))))
     numbered = torch.arange(ROWS, dtype=torch.float64)[:, None].repeat(1, CLASSES)
     numbered = (numbered % 2).contiguous()  # rows are all 0 or all 1: their mixtures show the share
     objective = replace(objective, logits=numbered)
@@ -160,7 +160,7 @@ def test_a_progress_bar_changes_nothing(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("mixup", [0.0, 0.5])
 def test_labels_that_are_held_out_teach_nothing(mixup: float) -> None:
     def train(flipped: bool) -> torch.Tensor:
-        objective = make_objective(Chain((Dense.identity(CLASSES),)))
+        objective = make_objective(Chain((Dense(np.eye(CLASSES), np.zeros(CLASSES)),)))
         held = torch.zeros_like(objective.train, dtype=torch.bool)
         held[:, ::2] = True
         weights = torch.where(held, 0.0, objective.train)

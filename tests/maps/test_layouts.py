@@ -12,7 +12,7 @@ from glayers.fitting.shared import shared_rows, shared_step
 from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
 from glayers.maps.layouts import STEPS, chain_of, n_learned, structure_of
 from glayers.maps.mixtures import Stack
-from glayers.maps.order import KeepOrder, Learning
+from glayers.maps.order import KeepOrder
 from glayers.maps.steps import arrays_of, branch_field
 
 WIDTH = 4
@@ -41,9 +41,9 @@ def kinds_of_steps(kind: type[Step] = Step) -> Iterator[type[Step]]:
 
 
 def test_every_step_of_a_fitted_map_can_be_saved() -> None:
-    # A q of one's own is code, and a chain within a chain and what is being learned are no part of a fitted map.
+    # A q of one's own is code, and a chain within a chain is no part of a fitted map.
     ours = {kind.__name__ for kind in kinds_of_steps() if kind.__module__.startswith("glayers.")}  # tests have theirs
-    assert ours == STEPS.keys() | {Activate.__name__, Chain.__name__, Learning.__name__}
+    assert ours == STEPS.keys() | {Activate.__name__, Chain.__name__}
 
 
 @every_step
@@ -59,7 +59,7 @@ def test_learned_numbers_exclude_constants_and_count_one_member() -> None:
     blend = Blend(np.asarray(0.5), layers)
     assert n_learned(Chain((blend,))) == 36
     # One share of the stack beside them, since the other follows; 6 x 5 shared weights; no slope.
-    mixed = Chain((Stack(np.array([0.5, 0.5]), (Chain((blend,)), Chain((Scale.identity(),)))), step_of("Shared")))
+    mixed = Chain((Stack(np.array([0.5, 0.5]), (Chain((blend,)), Chain((Scale(np.ones(())),)))), step_of("Shared")))
     assert n_learned(Chain((KeepOrder.of(mixed),))) == 36 + 1 + 1 + 30
     assert (
         n_learned(Chain((Activate(Softmax()), step_of("SharedCurve")))) == 1 + 6

@@ -106,8 +106,8 @@ def test_the_order_is_kept_for_each_member() -> None:
 
 
 def test_the_least_slope_is_a_thousandth_on_the_scale_of_the_output() -> None:
-    assert KeepOrder.of(Chain((Scale.identity(),))).slope == 1e-3
-    assert KeepOrder.of(Chain((Scale.identity(),)), factor=0.5).slope == 5e-4
+    assert KeepOrder.of(Chain((Scale(np.ones(())),))).slope == 1e-3
+    assert KeepOrder.of(Chain((Scale(np.ones(())),)), factor=0.5).slope == 5e-4
 
 
 def test_a_tempered_mixture_adds_three_parts_by_their_shares() -> None:

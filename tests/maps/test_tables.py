@@ -13,7 +13,7 @@ from glayers.activations import softmax
 from glayers.errors import BadFile
 from glayers.maps import Chain, Step
 from glayers.maps.layouts import chain_of
-from glayers.maps.order import General, Invariant, Learning, SharedCurve
+from glayers.maps.order import General, Invariant, SharedCurve
 from glayers.maps.tables import EachClass, OneVersusRest, Shared, Table, TopClass, look_up, one_versus_rest
 from tests.strategies import Numbers
 
@@ -226,11 +226,8 @@ def test_members_broadcast(name: str) -> None:
     np.testing.assert_allclose(both(z), np.stack([step(z), other(z)]), atol=1e-12)
 
 
-def test_a_step_returns_only_the_parameters_to_learn() -> None:
+def test_equal_slopes_of_a_curve_are_a_temperature() -> None:
     curve = SharedCurve.start(0.5, np.array([-3.0, -1.0]), width=0.5)
-    learning = Learning(curve, ("log_slopes",))
-    assert list(learning.parameters()) == ["log_slopes"]
     z = np.random.default_rng(0).normal(size=(6, CLASSES))
-    np.testing.assert_array_equal(learning(z), curve(z))
-    changed = learning.with_parameters({"log_slopes": np.ones(3)})
+    changed = curve.with_parameters(curve.parameters() | {"log_slopes": np.ones(3)})
     np.testing.assert_allclose(softmax(changed(z)), softmax(np.e * z / 2), atol=1e-12)

@@ -15,10 +15,10 @@ from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, row_blocks
-from glayers.calibrators.auto_families import Task, affordable, fit_families
+from glayers.calibrators.auto_families import affordable, fit_families
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult, LastCorrection
 from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map
-from glayers.calibrators.shared_g_layers import shared_correction
+from glayers.calibrators.shared_g_layers import Task, shared_correction
 from glayers.checks import whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
@@ -81,15 +81,7 @@ class AutoCalibrator(Calibrator):
     1,000 rows, 10 classes (100 rows per class); compared by 5-fold cross-validated log loss.
     """
 
-    methods = (
-        Method(
-            "auto",
-            "Cross-validated mixture of methods",
-            keeps="nothing",
-            reference="glayers",
-            torch="optional",
-        ),
-    )
+    methods = (Method("auto", "Cross-validated mixture of methods", "nothing", "glayers", torch="optional"),)
     _kept: ClassVar[tuple[str, ...]] = ("selection_",)
     _records: ClassVar = {"selection_": AutoSelection}
     _warns_if_not_converged: ClassVar = False
@@ -240,7 +232,7 @@ def _weights(parts: list[Fitted], task: Task) -> Floats:
     held_out = np.exp(logs - logs.max(axis=0) if task.loss == "log" else logs)
     weights = weights / weights.sum()
     products = _products(parts, weights) if task.loss == "brier" else np.zeros((0, 0))
-    return fit_mixture_weights(task.loss, held_out, products, weights, np.full(len(parts), 1 / len(parts))).weights
+    return fit_mixture_weights(task.loss, held_out, products, weights, np.full(len(parts), 1 / len(parts))).point
 
 
 def _products(parts: list[Fitted], row_weights: Floats) -> Floats:

@@ -13,30 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.calibrators.base import Fitted
-from glayers.calibrators.shared_g_layers import (
-    CLASS_PARTS,
-    Options,
-    followed_by,
-    in_order,
-    n_repeats,
-    shared_correction,
-)
+from glayers.calibrators.shared_g_layers import CLASS_PARTS, Task, corrected, n_repeats
 from glayers.errors import GlayersError
-from glayers.predictions import Predictions
 
 _LEAST_ROWS = 100  # fewer rows cannot determine thirty shared weights, or layers
 # With more classes a matrix has more entries than rows can determine, and takes longer than all other families.
 _MOST_MATRIX_CLASSES = 30
-
-
-class Task(NamedTuple):
-    """What to calibrate, and how."""
-
-    given: Predictions
-    loss: str
-    keep_order: bool
-    n_folds: int
-    seed: int
 
 
 class AutoFamily(NamedTuple):
@@ -97,23 +79,22 @@ def fit_families(
 
 
 def _fit_temperature(task: Task, done: Mapping[str, Fitted]) -> Fitted:  # noqa: ARG001 (it comes first)
-    return CLASS_PARTS["temperature"](task.given, Options(n_folds=task.n_folds, seed=task.seed))
+    return CLASS_PARTS["temperature"](task)
 
 
 def _fit_shared(task: Task, done: Mapping[str, Fitted]) -> Fitted:
     """Put the shared correction behind temperature scaling."""
-    correction = _correction(task, done["temperature"])
+    fitted, correction = corrected(task, done["temperature"])
     if correction.notes:
         raise GlayersError(correction.notes[0])
-    return _ordered(task, followed_by(done["temperature"], correction))
+    return fitted
 
 
 def _fit_part(name: str) -> Callable[[Task, Mapping[str, Fitted]], Fitted]:
     """Return the fit of a class-wise part with the shared correction behind it."""
 
     def fit(task: Task, done: Mapping[str, Fitted]) -> Fitted:  # noqa: ARG001 (it builds on none)
-        part = CLASS_PARTS[name](task.given, Options(task.loss, task.n_folds, task.seed))
-        return _ordered(task, followed_by(part, _correction(task, part)))
+        return corrected(task, CLASS_PARTS[name](task))[0]
 
     return fit
 
@@ -123,18 +104,8 @@ def _fit_between(task: Task, done: Mapping[str, Fitted]) -> Fitted:
     shared = done["shared"]
     # Out-of-fold inputs: with those of a correction that saw the labels, the held-out loss would be too optimistic.
     moved = task.given.with_logits(np.asarray(shared.out_of_fold))
-    part = CLASS_PARTS["g-layers"](moved, Options(task.loss, task.n_folds, task.seed + 2))
-    found = followed_by(part, _correction(task, part))
-    return _ordered(task, replace(found, map=shared.map + found.map))
-
-
-def _correction(task: Task, part: Fitted) -> Fitted:
-    # Other folds than the class-wise part has, so that the rows of a fold do not share the errors of one model.
-    return shared_correction(part.out_of_fold, task.given, task.n_folds, task.seed + 1)
-
-
-def _ordered(task: Task, fitted: Fitted) -> Fitted:
-    return in_order(task.given, fitted) if task.keep_order else fitted
+    part = CLASS_PARTS["g-layers"](task._replace(given=moved, seed=task.seed + 2))
+    return corrected(task, replace(part, map=shared.map + part.map))[0]
 
 
 def _g_layers_seconds(rows: int, classes: int) -> float:

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from glayers.activations import log_softmax
 from glayers.arrays import Array, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.calibrators.temperature import tempered
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights
@@ -31,6 +32,7 @@ _SINGLE_PRECISION_CLASSES = 500
 _SMALL = 2e7
 # An infinite strength becomes this number: no coefficient moves, and nothing overflows.
 _STRONGEST = 1e9
+_KULL = "Kull et al., NeurIPS 2019"
 
 
 class LinearFamily(NamedTuple):
@@ -196,7 +198,7 @@ class VectorScaling(LinearScaling):
     def _families(self, n_classes: int, n_rows: float, factor: float) -> tuple[LinearFamily, ...]:  # noqa: ARG002
         start = np.stack([np.ones(n_classes), np.zeros(n_classes)])
         prior = Prior((np.full_like(start, 2.0 * n_classes),), start)
-        plain = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
+        plain = tempered(factor)
         centred = LinearFamily("vector scaling", plain + Chain((Centre(np.ones(())),)), prior)
         # For two classes the centred form is Platt scaling. For more, either may be better: centred often for few.
         return (centred,) if n_classes == 2 else (centred, centred._replace(prefix=plain))
@@ -233,13 +235,7 @@ class MatrixScaling(LinearScaling):
 
     methods = (
         Method("matrix", "Full matrix, structured penalty", "nothing", "Berta et al., 2025"),
-        Method(
-            "matrix-odir",
-            "Full matrix and intercept, ODIR penalty",
-            "nothing",
-            "Kull et al., NeurIPS 2019",
-            {"penalty": "odir"},
-        ),
+        Method("matrix-odir", "Full matrix and intercept, ODIR penalty", "nothing", _KULL, {"penalty": "odir"}),
     )
 
     _: KW_ONLY
@@ -248,8 +244,7 @@ class MatrixScaling(LinearScaling):
     def _families(self, n_classes: int, n_rows: float, factor: float) -> tuple[LinearFamily, ...]:
         if self.penalty not in ("structured", "odir"):
             raise GlayersError(f"penalty must be 'structured' or 'odir'; got {self.penalty!r}")
-        prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
-        name = f"matrix scaling, {self.penalty}"
+        prefix, name = tempered(factor), f"matrix scaling, {self.penalty}"
         if self.penalty == "odir":
             return (_odir_family(name, prefix, n_classes, n_rows, 1.0),)
         strengths = np.full((n_classes + 1, n_classes), 2.0 * n_classes)
@@ -275,9 +270,7 @@ class DirichletCalibration(LinearScaling):
         The seed of the folds.
     """
 
-    methods = (
-        Method("dirichlet", "ODIR matrix on unscaled log-probabilities", "nothing", "Kull et al., NeurIPS 2019"),
-    )
+    methods = (Method("dirichlet", "ODIR matrix on unscaled log-probabilities", "nothing", _KULL),)
 
     def _families(self, n_classes: int, n_rows: float, factor: float) -> tuple[LinearFamily, ...]:
         prefix = Chain((Reference(), LogSoftmax()))

@@ -50,12 +50,11 @@ class IsotonicCalibration(TableCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         log_p, _, labels, weights = rows_against_rest(given)
-        tables = []
-        for c, column in enumerate(np.exp(log_p).T):
-            fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-            fit.fit(column, (labels == c).astype(np.float64), weights)
-            tables.append(Table(fit.X_thresholds_, fit.y_thresholds_))
-        return _fitted("isotonic calibration", tables, "classes")
+        fits = [
+            IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(column, labels == c, weights)
+            for c, column in enumerate(np.exp(log_p).T)
+        ]
+        return _fitted("isotonic calibration", [Table(fit.X_thresholds_, fit.y_thresholds_) for fit in fits], "classes")
 
 
 @dataclass(eq=False, repr=False)
@@ -80,11 +79,8 @@ class HistogramBinning(TableCalibrator):
     methods = (
         Method("histogram", "Histogram binning per class", "nothing", "Zadrozny and Elkan, ICML 2001"),
         Method(
-            "histogram-top",
-            "Histogram binning of the top class",
-            "predicted class",
-            "Guo et al., ICML 2017",
-            {"target": "top"},
+            *("histogram-top", "Histogram binning of the top class", "predicted class", "Guo et al., ICML 2017"),
+            settings={"target": "top"},
         ),
     )
 
@@ -98,11 +94,10 @@ class HistogramBinning(TableCalibrator):
         if not 0 <= self.smoothing < np.inf:
             raise GlayersError(f"smoothing must be a number of pseudo-rows, at least 0; got {self.smoothing!r}")
         columns, n_outcomes = _columns(given, self.target)
-        tables = []
-        for groups in columns:
-            bins = equal_mass_bins(groups, n_bins)
-            rates = (bins.hits + self.smoothing / n_outcomes) / (bins.rows + self.smoothing)
-            tables.append(Table.of_bins(bins.edges, rates))
+        tables = [
+            Table.of_bins(bins.edges, (bins.hits + self.smoothing / n_outcomes) / (bins.rows + self.smoothing))
+            for bins in (equal_mass_bins(groups, n_bins) for groups in columns)
+        ]
         return _fitted("histogram binning", tables, self.target)
 
 

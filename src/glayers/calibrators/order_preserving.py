@@ -19,7 +19,8 @@ from glayers.errors import GlayersError
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference
-from glayers.maps.order import General, Invariant, Learning, OrderPreservingStep, SharedCurve
+from glayers.maps.layouts import n_learned
+from glayers.maps.order import General, Invariant, OrderPreservingStep, SharedCurve
 from glayers.predictions import Predictions
 
 _PATIENCE = 8
@@ -84,8 +85,8 @@ class OrderPreserving(Calibrator):
     random_state: int | None = 0
 
     def _fit(self, given: Predictions) -> Fitted:
-        if not isinstance(self.variant, str) or self.variant not in _LEARNED:
-            raise GlayersError(f"variant must be one of {sorted(_LEARNED)}; got {self.variant!r}")
+        if self.variant not in ("diagonal", "general", "invariant"):
+            raise GlayersError(f"variant must be one of ['diagonal', 'general', 'invariant']; got {self.variant!r}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
         start = self._start(given, factor, seed)
@@ -93,28 +94,25 @@ class OrderPreserving(Calibrator):
         drawn = given
         if len(given) > most:
             drawn = given.take(np.sort(np.random.default_rng(seed).permutation(len(given))[:most]))
-        step, iterations, loss, loss_at_start = self._descend(drawn, start, seed)
-        n_learned = sum(np.size(step.parameters()[name]) for name in _LEARNED[self.variant]) if iterations else 0
+        found, iterations, loss, loss_at_start = self._descend(drawn, Chain((start,)), seed)
         note = (
             f"order-preserving maps fall back to temperature scaling: their held-out loss is {loss:.6g}, "
             f"that of temperature scaling {loss_at_start:.6g}"
         )
         return Fitted(
-            Chain((Reference(), step)),
+            Chain((Reference(),)) + found,
             f"order-preserving, {self.variant}",
             reason=f"least held-out loss at iteration {iterations}",
             iterations=iterations,
-            n_parameters=1 + n_learned,
+            n_parameters=n_learned(found) if iterations else 1,
             notes=() if iterations else (note,),
             attributes={"held_out_loss_": min(loss, loss_at_start), "held_out_loss_of_temperature_": loss_at_start},
         )
 
-    def _descend(
-        self, given: Predictions, start: OrderPreservingStep, seed: int
-    ) -> tuple[OrderPreservingStep, int, float, float]:
+    def _descend(self, given: Predictions, start: Chain, seed: int) -> tuple[Chain, int, float, float]:
         """Choose the number of iterations by cross-validation, then fit all rows once for as many.
 
-        Return the step, the iterations, and the held-out losses of the best iteration and of the start.
+        Return the map, the iterations, and the held-out losses of the best iteration and of the start.
         """
         with needs_torch("OrderPreserving"):
             import torch
@@ -123,14 +121,16 @@ class OrderPreserving(Calibrator):
             from glayers.fitting.selection import EpochSelection
         folds = assign_folds(len(given), given.groups, self.n_folds, seed)
         train, held_out = fold_weights(folds, given.weights)
-        tensors = start.with_parameters({name: torch.as_tensor(value) for name, value in start.parameters().items()})
+        # Set before the fit, and the same for all members.
+        fixed = {name: start.parameters().get(name) for name in ("0.factor", "0.knots", "0.widths")}
         objective = Objective(
-            chain=Chain((Learning(tensors, _LEARNED[self.variant]),)),
+            chain=start,
             loss=row_loss(self.loss),
             logits=torch.as_tensor(with_reference_class(given.logits.astype(np.float64))),
             labels=torch.as_tensor(np.array(given.labels)),
             train=torch.as_tensor(train),
             held_out=torch.as_tensor(held_out),
+            fixed={name: torch.as_tensor(value)[None] for name, value in fixed.items() if value is not None},
         )
         selection = EpochSelection(1, fold_fractions(folds, given.weights), _PATIENCE)
         _minimise(objective, self.max_iterations, selection)
@@ -142,8 +142,7 @@ class OrderPreserving(Calibrator):
         whole = torch.as_tensor((weights / weights.sum())[None, :])
         objective = replace(objective, train=whole, held_out=whole)
         final = objective.chain_at(_minimise(objective, iterations)).member(0)
-        found = {name.removeprefix("0."): value.numpy() for name, value in final.parameters().items()}
-        return start.with_parameters(start.parameters() | found), iterations, best, first
+        return final.map_parameters(lambda value: value.numpy()), iterations, best, first
 
     def _start(self, given: Predictions, factor: float, seed: int) -> OrderPreservingStep:
         if self.variant == "diagonal":
@@ -153,14 +152,6 @@ class OrderPreserving(Calibrator):
         n_hidden = whole_number(self.n_hidden, "n_hidden", least=1)
         kind = General if self.variant == "general" else Invariant
         return kind.start(factor, given.n_classes, n_hidden, seed)
-
-
-# What each variant learns; the temperature and the knots are set before.
-_LEARNED = {
-    "general": ("weight_in", "bias_in", "weight_out", "bias_out"),
-    "invariant": ("weight_in", "bias_in", "weight_out", "bias_out"),
-    "diagonal": ("log_slopes",),
-}
 
 
 def _deepest(given: Predictions, factor: float) -> float:

@@ -42,6 +42,17 @@ _LARGE = 5_000_000  # number of logits above which a fit takes seconds, and vect
 _REPEATED, _REPEATS = 1e9, 2
 
 
+class Task(NamedTuple):
+    """The rows to calibrate, and how: loss, whether to keep the order of classes, folds, seed, `GLayers` settings."""
+
+    given: Predictions
+    loss: Any = "log"
+    keep_order: bool = False
+    n_folds: int = 5
+    seed: int = 0
+    settings: Mapping[str, Any] = {}
+
+
 @dataclass(eq=False, repr=False)
 class SharedGLayers(Calibrator):
     """A class-wise part, then a correction shared by all classes; the best calibrated single method here.
@@ -82,15 +93,7 @@ class SharedGLayers(Calibrator):
     True
     """
 
-    methods = (
-        Method(
-            "shared-g-layers",
-            "G-layers, then a shared correction",
-            keeps="nothing",
-            reference="glayers",
-            torch="required",
-        ),
-    )
+    methods = (Method("shared-g-layers", "G-layers, then a shared correction", "nothing", "glayers", torch="required"),)
     _kept: ClassVar[tuple[str, ...]] = ("gain_", "gain_error_")
     _warns_if_not_converged = False
 
@@ -107,12 +110,9 @@ class SharedGLayers(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         n_folds, settings = whole_number(self.n_folds, "n_folds", least=2), self._part_settings()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        options = Options(n_folds=n_folds, seed=seed, settings={"n_folds": n_folds} | settings)
-        part = CLASS_PARTS[self.class_part](given, options)
-        correction = shared_correction(part.out_of_fold, given, n_folds, seed + 1)
-        fitted = followed_by(part, correction)
-        if self.keep_order:
-            fitted = in_order(given, fitted)
+        task = Task(given, "log", self.keep_order, n_folds, seed, {"n_folds": n_folds} | settings)
+        part = CLASS_PARTS[self.class_part](task)
+        fitted, correction = corrected(task, part)
         return replace(
             fitted,
             method=f"shared g-layers after {self.class_part}",
@@ -181,34 +181,26 @@ def _correct(log_probabilities: Floats, given: Predictions, folds: Ints) -> tupl
     return shared_step(rows, whole.theta), held_out
 
 
-def followed_by(part: Fitted, correction: Fitted) -> Fitted:
-    """Return the part with a correction behind it."""
+def corrected(task: Task, part: Fitted) -> tuple[Fitted, Fitted]:
+    """Return the part with the shared correction behind it, in the order of the logits if asked for; the correction."""
+    given = task.given
+    # Other folds than the class-wise part has, so that the rows of a fold do not share the errors of one model.
+    correction = shared_correction(part.out_of_fold, given, task.n_folds, task.seed + 1)
+    chain, held_out = part.map + correction.map, correction.out_of_fold
+    if task.keep_order:
+        kept = KeepOrder.of(chain, fit_inverse_temperature(given.logits, given.labels, given.weights).factor)
+        chain = Chain((kept,))
+        held_out = log_softmax(in_order_of(given.logits.astype(np.float64), held_out, kept.slope))
     n_parameters = (part.n_parameters or 0) + (correction.n_parameters or 0)
-    return replace(part, map=part.map + correction.map, out_of_fold=correction.out_of_fold, n_parameters=n_parameters)
+    return replace(part, map=chain, out_of_fold=held_out, n_parameters=n_parameters), correction
 
 
-def in_order(given: Predictions, fitted: Fitted) -> Fitted:
-    """Return a fit that keeps the order of each row's logits, lowered wherever it would change it."""
-    factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
-    kept = KeepOrder.of(fitted.map, factor)
-    held_out = log_softmax(in_order_of(given.logits.astype(np.float64), fitted.out_of_fold, kept.slope))
-    return replace(fitted, map=Chain((kept,)), out_of_fold=held_out)
-
-
-class Options(NamedTuple):
-    """Settings of a class-wise part: loss, number of folds, seed, and further settings of `GLayers`."""
-
-    loss: Any = "log"
-    n_folds: int = 5
-    seed: int = 0
-    settings: Mapping[str, Any] = {}
-
-
-def temperature_part(given: Predictions, options: Options) -> Fitted:
+def temperature_part(task: Task) -> Fitted:
     """Temperature scaling, with out-of-fold predictions."""
+    given = task.given
     whole = TemperatureScaling()._fit(given)
     factor = float(whole.map.parameters()["0.factor"])
-    folds = assign_folds(len(given), given.groups, options.n_folds, options.seed)
+    folds = assign_folds(len(given), given.groups, task.n_folds, task.seed)
     result = np.empty((len(given), given.n_classes))
     for fold in range(int(folds.max()) + 1):
         own, others = folds == fold, factor
@@ -220,37 +212,37 @@ def temperature_part(given: Predictions, options: Options) -> Fitted:
     return replace(whole, map=tempered(factor), n_parameters=1, out_of_fold=result, losses=None)
 
 
-def vector_part(given: Predictions, options: Options) -> Fitted:
+def vector_part(task: Task) -> Fitted:
     """One scale and one shift per class, with the penalty of least held-out loss; fast for any number of classes."""
-    n_folds = options.n_folds if given.logits.size <= _LARGE else min(3, options.n_folds)
-    folds = assign_folds(len(given), given.groups, n_folds, options.seed)
+    given = task.given
+    n_folds = task.n_folds if given.logits.size <= _LARGE else min(3, task.n_folds)
+    folds = assign_folds(len(given), given.groups, n_folds, task.seed)
     best, least, held_out = _STRENGTHS[0], math.inf, np.empty((0, 0))
     for strength in _STRENGTHS:
         result = np.empty((len(given), given.n_classes))
         for fold in range(int(folds.max()) + 1):
             own = folds == fold
-            chain = VectorScaling(strength, loss=options.loss)._fit(given.take(~own)).map
+            chain = VectorScaling(strength, loss=task.loss)._fit(given.take(~own)).map
             result[own] = log_softmax(apply_map(chain, given.logits[own]))
-        loss = float(np.average(smooth_loss(options.loss).rows(result, given.labels), weights=given.weights))
+        loss = float(np.average(smooth_loss(task.loss).rows(result, given.labels), weights=given.weights))
         if not loss < least:
             break
         best, least, held_out = strength, loss, result
-    return _as_part(VectorScaling(best, loss=options.loss)._fit(given), held_out)
+    return _as_part(VectorScaling(best, loss=task.loss)._fit(given), held_out)
 
 
-def matrix_part(given: Predictions, options: Options) -> Fitted:
+def matrix_part(task: Task) -> Fitted:
     """Matrix scaling with the structured penalty."""
-    matrix = MatrixScaling(loss=options.loss, n_folds=options.n_folds, random_state=options.seed)
-    fitted = matrix._fit(given)
+    fitted = MatrixScaling(loss=task.loss, n_folds=task.n_folds, random_state=task.seed)._fit(task.given)
     return _as_part(fitted, fitted.out_of_fold)
 
 
-def g_layers_part(given: Predictions, options: Options) -> Fitted:
+def g_layers_part(task: Task) -> Fitted:
     """The paper's dense layers."""
-    chosen: dict[str, Any] = {"loss": options.loss, "random_state": options.seed, "progress": False}
-    if options.settings.get("recipe", "default") == "default":
-        chosen["n_repeats"] = n_repeats(len(given), given.n_classes)
-    fitted = GLayers(**chosen | dict(options.settings))._fit(given)
+    chosen: dict[str, Any] = {"loss": task.loss, "random_state": task.seed, "progress": False}
+    if task.settings.get("recipe", "default") == "default":
+        chosen["n_repeats"] = n_repeats(len(task.given), task.given.n_classes)
+    fitted = GLayers(**chosen | dict(task.settings))._fit(task.given)
     if fitted.out_of_fold is None:
         raise GlayersError("these settings leave GLayers without cross-validation, which the shared correction needs")
     return _as_part(fitted, log_softmax(fitted.out_of_fold))
@@ -266,7 +258,7 @@ def n_repeats(rows: int, classes: int) -> int:
 
 
 # What may come before the shared correction. Each returns a map to log-probabilities, with out-of-fold predictions.
-CLASS_PARTS: dict[str, Callable[[Predictions, Options], Fitted]] = {
+CLASS_PARTS: dict[str, Callable[[Task], Fitted]] = {
     "temperature": temperature_part,
     "vector": vector_part,
     "matrix": matrix_part,

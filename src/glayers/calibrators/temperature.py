@@ -112,7 +112,7 @@ class EnsembleTemperatureScaling(Calibrator):
         # Start at temperature scaling with a little of the other two parts.
         found = fit_mixture_weights(self.loss, own, products, weights, np.array([0.98, 0.01, 0.01]))
         return Fitted(
-            Chain((Reference(), TemperedMixture(found.weights, np.asarray(temperature.factor)))),
+            Chain((Reference(), TemperedMixture(found.point, np.asarray(temperature.factor)))),
             "ensemble temperature scaling",
             converged=found.converged and temperature.converged,
             reason=temperature.reason or ("converged" if found.converged else "the mixture weights did not converge"),

@@ -36,10 +36,7 @@ def load_fashion_mnist() -> CalibrationAndTest:
     >>> test
     Predictions(10,000 rows, 10 classes, float32, class_names)
     """
-    with (
-        as_file(files("glayers.datasets") / "fashion_mnist.npz") as path,
-        np.load(path, allow_pickle=False) as stored,
-    ):
+    with as_file(files("glayers.datasets") / "fashion_mnist.npz") as path, np.load(path, allow_pickle=False) as stored:
         calibration, test = (
             Predictions(
                 logits=stored[f"logits_{part}"].astype(np.float32),  # stored as float16

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.activations import log_softmax
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.arrays import Floats, Ints, row_blocks
+from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.newton import newton
 from glayers.fitting.penalty_path import counted_rows
 from glayers.maps.tables import N_CONTEXT, N_SHAPES, Shared, context, raw_context, shapes
@@ -60,8 +61,8 @@ def shared_rows(log_probabilities: Floats, labels: Ints, weights: Floats | None 
         block = log_probabilities[rows]
         raw[rows] = raw_context(block, np.take_along_axis(block, order[rows], axis=1))
     highest = np.take_along_axis(log_probabilities, order, axis=1)
-    centre = _mean(raw, weights)
-    spread = np.sqrt(_mean((raw - centre) ** 2, weights)) + 1e-9
+    centre = np.average(raw, axis=0, weights=weights)
+    spread = np.sqrt(np.average((raw - centre) ** 2, axis=0, weights=weights)) + 1e-9
     standard = context(raw, centre, spread)
     features = (np.stack(shapes(highest), axis=-1)[..., None] * standard[:, None, None, :]).reshape(n_rows, depth, -1)
     is_label = order == labels[:, None]
@@ -72,7 +73,7 @@ def shared_rows(log_probabilities: Floats, labels: Ints, weights: Floats | None 
         features = np.concatenate([features, features[:, -1:]], axis=1)
     p = np.exp(np.minimum(logits, 0.0))[..., None]
     mean = (p * features).sum(axis=1, keepdims=True)
-    scale = _mean((p * (features - mean) ** 2).sum(axis=1), weights) + 1e-12
+    scale = np.average((p * (features - mean) ** 2).sum(axis=1), axis=0, weights=weights) + 1e-12
     return SharedRows(features, logits, place, scale, centre, spread)
 
 
@@ -85,20 +86,21 @@ def average_shared(rows: SharedRows, weights: Floats, near: SharedFit | None = N
     weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. All penalties
     and no correction have equal prior probability.
     """
-    used = weights > 0
-    seen, weights = _taken(rows, used), weights[used]
-    n_rows, penalties = counted_rows(weights), shared_penalties(rows)
+    used, penalties = weights > 0, shared_penalties(rows)
+    seen = rows._replace(features=rows.features[used], logits=rows.logits[used], labels=rows.labels[used])
+    weights, n_rows = weights[used], counted_rows(weights[used])
     fits, evidence = np.zeros((len(penalties) + 1, penalties.shape[1])), np.full(len(penalties) + 1, -math.inf)
-    evidence[-1] = -n_rows * float(np.average(shared_losses(seen, fits[-1]), weights=weights))
+    uncorrected = smooth_loss("log").rows(seen.logits, seen.labels)
+    evidence[-1] = -n_rows * float(np.average(uncorrected, weights=weights))
     for place, penalty in enumerate(penalties):
         if near is not None and near.chances[place] < _LEAST_CHANCE:
             continue
         stronger = fits[place - 1] if place % len(STRENGTHS) else fits[-1]
-        optimum = fit_shared(seen, weights, penalty, stronger if near is None else near.fits[place])
-        free = np.isfinite(penalty)
-        scale = 1 / np.sqrt(penalty[free])
-        determinant = np.linalg.slogdet(np.eye(len(scale)) + scale[:, None] * (n_rows * optimum.curvature) * scale)[1]
-        fits[place], evidence[place] = optimum.theta, -n_rows * optimum.value - determinant / 2
+        start = stronger if near is None else near.fits[place]
+        fits[place], value, curvature = fit_shared(seen, weights, penalty, start)
+        scale = 1 / np.sqrt(penalty[np.isfinite(penalty)])
+        determinant = np.linalg.slogdet(np.eye(len(scale)) + scale[:, None] * (n_rows * curvature) * scale)[1]
+        evidence[place] = -n_rows * value - determinant / 2
     chances = np.exp(evidence - evidence.max())
     chances /= chances.sum()
     return SharedFit(chances @ fits, chances, fits)
@@ -112,16 +114,11 @@ def shared_penalties(rows: SharedRows) -> Floats:
     )
 
 
-class SharedOptimum(NamedTuple):
-    """The weights under one penalty, the penalised mean loss there, and the curvature of the loss in free weights."""
+def fit_shared(rows: SharedRows, weights: Floats, penalty: Floats, start: Floats) -> tuple[Floats, float, Floats]:
+    """Minimise the mean log loss plus 1 / 2n times the penalised squares; a weight of infinite penalty stays 0.
 
-    theta: Floats
-    value: float
-    curvature: Floats
-
-
-def fit_shared(rows: SharedRows, weights: Floats, penalty: Floats, start: Floats) -> SharedOptimum:
-    """Minimise the mean log loss plus 1 / 2n times the penalised squares; a weight of infinite penalty stays 0."""
+    Return the weights, the minimum, and the curvature of the mean log loss there by the weights of finite penalty.
+    """
     fractions, free = weights / weights.sum(), np.isfinite(penalty)
     if not free.all():
         rows = rows._replace(features=rows.features[..., free])
@@ -149,28 +146,12 @@ def fit_shared(rows: SharedRows, weights: Floats, penalty: Floats, start: Floats
     optimum = newton(value, derivatives, start[free], tolerance=_TOLERANCE, max_iterations=_MOST_STEPS)
     theta = np.zeros(len(free))
     theta[free] = optimum.point
-    return SharedOptimum(theta, optimum.value, derivatives(optimum.point)[1] - ridge)
-
-
-def shared_losses(rows: SharedRows, theta: Floats) -> Floats:
-    """Log loss of each row's outcome under a correction."""
-    logits = rows.logits + rows.features @ theta
-    top = logits.max(axis=1)
-    total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
-    return total - logits[np.arange(len(rows.labels)), rows.labels]
+    return theta, optimum.value, derivatives(optimum.point)[1] - ridge
 
 
 def shared_step(rows: SharedRows, theta: Floats) -> Shared:
     """Return the correction as a step of a map."""
     return Shared(theta.reshape(N_SHAPES, N_CONTEXT), rows.centre, rows.spread, np.asarray(float(DEPTH)))
-
-
-def _taken(rows: SharedRows, used: Array) -> SharedRows:
-    return rows._replace(features=rows.features[used], logits=rows.logits[used], labels=rows.labels[used])
-
-
-def _mean(values: Floats, weights: Floats | None) -> Floats:
-    return values.mean(axis=0) if weights is None else np.average(values, axis=0, weights=weights)
 
 
 def _curvature(features: Floats, p: Floats, mean: Floats, fractions: Floats) -> Floats:

@@ -1,22 +1,13 @@
 """Several predictions of the same rows -> the weights of their mixture; either loss is convex in them."""
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy.optimize import minimize
 
 from glayers.arrays import Array, Floats
+from glayers.fitting.newton import Optimum
 
 
-class MixtureWeights(NamedTuple):
-    """The weights of the parts of a mixture, and how they were found."""
-
-    weights: Floats
-    iterations: int
-    converged: bool
-
-
-def fit_mixture_weights(loss: str, own: Floats, products: Floats, row_weights: Floats, start: Floats) -> MixtureWeights:
+def fit_mixture_weights(loss: str, own: Floats, products: Floats, row_weights: Floats, start: Floats) -> Optimum:
     """Minimise the loss of a mixture over weights w that are not negative and sum to 1.
 
     `own` (parts, n) holds the probabilities q that the parts give each label, so the log loss is the mean of
@@ -25,7 +16,7 @@ def fit_mixture_weights(loss: str, own: Floats, products: Floats, row_weights: F
 
     >>> sure, unsure = [0.9, 0.9, 0.1], [0.5, 0.5, 0.5]
     >>> found = fit_mixture_weights("log", np.array([sure, unsure]), np.eye(2), np.full(3, 1 / 3), np.array([0.5, 0.5]))
-    >>> found.weights.round(3).tolist()  # 2 / (w + 1.25) = 1 / (1.25 - w)
+    >>> found.point.round(3).tolist()  # 2 / (w + 1.25) = 1 / (1.25 - w)
     [0.417, 0.583]
     """
     mean = own @ row_weights
@@ -51,7 +42,6 @@ def fit_mixture_weights(loss: str, own: Floats, products: Floats, row_weights: F
     value, slope = value_and_slope(weights)
     # A weight whose slope is below the mean slope could still grow: at the optimum there is none.
     converged = bool(weights @ slope - slope.min() <= 1e-5 * max(1.0, abs(value)))
-    corners = np.eye(len(start))
-    values = [value_and_slope(corner)[0] for corner in corners]
-    best = int(np.argmin(values))
-    return MixtureWeights(weights if value <= values[best] else corners[best], int(found.nit), converged)
+    # Each part alone is a mixture too.
+    point, value = min(((w, value_and_slope(w)[0]) for w in (weights, *np.eye(len(start)))), key=lambda each: each[1])
+    return Optimum(point, value, int(found.nit), converged)

@@ -17,8 +17,8 @@ from glayers.errors import BadFile, GlayersError
 from glayers.maps import mixtures, order, steps, tables
 from glayers.maps.steps import Activate, Chain, Numbers, Step, arrays_of, branch_field, holding
 
-# A user's activation is code, and a file holds none; the others are no part of a fitted map's list of steps.
-_NOT_IN_FILES = (Activate, Chain, order.Learning)
+# A user's activation is code, and a file holds none; a fitted map is one chain, with others only in branches.
+_NOT_IN_FILES = (Activate, Chain)
 STEPS: dict[str, type[Step]] = {
     name: kind
     for module in (mixtures, order, steps, tables)
@@ -33,7 +33,7 @@ def structure_of(chain: Chain) -> list[Any]:
     """Return the names of the steps in order; a step with branches is {name: structure or list of structures}.
 
     >>> from glayers.maps import Reference, Scale
-    >>> structure_of(Chain((Reference(), Scale.identity())))
+    >>> structure_of(Chain((Reference(), Scale(np.ones(())))))
     ['Reference', 'Scale']
     """
     return [_entry(step) for step in chain.steps]
@@ -76,7 +76,7 @@ def n_learned(chain: Chain) -> int:
     >>> from glayers.maps import Scale
     >>> from glayers.maps.tables import Shared
     >>> shared = Shared(np.zeros((6, 5)), np.zeros(4), np.ones(4), np.asarray(10.0))
-    >>> n_learned(Chain((Scale.identity(), shared))), Chain((Scale.identity(), shared)).n_parameters
+    >>> n_learned(Chain((Scale(np.ones(())), shared))), Chain((Scale(np.ones(())), shared)).n_parameters
     (31, 40)
     """
     total = 0

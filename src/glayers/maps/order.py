@@ -11,8 +11,6 @@ log-probabilities of the input and s the least slope: out = s z + running minimu
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -133,23 +131,6 @@ class SharedCurve(OrderPreservingStep):
     def start(cls, factor: float, knots: Any, width: float) -> Self:
         """Start as temperature scaling: a straight line."""
         return cls(np.asarray(factor), knots, np.full(len(knots), width), np.zeros(len(knots) + 1))
-
-
-class Learning(Step):
-    """A step of which a fit learns only some parameters; `parameters` returns only those."""
-
-    step: Step
-    learned: tuple[str, ...]
-
-    def __call__(self, logits: Any) -> Any:
-        """Apply the step."""
-        return self.step(logits)
-
-    def _mapped(self, change: Callable[[str, Any], Any], prefix: str = "") -> Self:
-        def only_learned(name: str, value: Any) -> Any:
-            return change(prefix + name, value) if name in self.learned else value
-
-        return replace(self, step=self.step._mapped(only_learned))
 
 
 class KeepOrder(Step):

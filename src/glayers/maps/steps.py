@@ -102,7 +102,7 @@ class Chain(Step):
     """Steps applied one after another; their parameters are named by their place: `2.weight`.
 
     >>> from glayers.maps import Dense, Relu
-    >>> chain = Chain((Dense.identity(2), Relu(), Dense.identity(2)))
+    >>> chain = Chain((Dense(np.eye(2), np.zeros(2)), Relu(), Dense(np.eye(2), np.zeros(2))))
     >>> chain(np.array([[1.0, -1.0]])).tolist()
     [[1.0, 0.0]]
     >>> chain.n_parameters
@@ -151,11 +151,6 @@ class Scale(Step):
         """Multiply every logit."""
         return logits * self.factor[..., None, None]
 
-    @classmethod
-    def identity(cls) -> Self:
-        """Start from a factor of 1."""
-        return cls(np.ones(()))
-
 
 class Diagonal(Step):
     """One scale and one shift per class."""
@@ -166,11 +161,6 @@ class Diagonal(Step):
     def __call__(self, logits: Any) -> Any:
         """Scale and shift each column."""
         return logits * self.scale[..., None, :] + self.shift[..., None, :]
-
-    @classmethod
-    def identity(cls, n_logits: int) -> Self:
-        """Start from scales of 1 and shifts of 0."""
-        return cls(np.ones(n_logits), np.zeros(n_logits))
 
 
 class Dense(Step):
@@ -183,11 +173,6 @@ class Dense(Step):
     def __call__(self, logits: Any) -> Any:
         """Apply the layer."""
         return array_namespace(logits).matmul(logits, self.weight) + self.bias[..., None, :]
-
-    @classmethod
-    def identity(cls, n_logits: int) -> Self:
-        """Start from the identity matrix."""
-        return cls(np.eye(n_logits), np.zeros(n_logits))
 
 
 class Relu(Step):
