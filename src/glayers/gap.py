@@ -127,7 +127,7 @@ def calibration_gap(
             except GlayersError as problem:
                 raise GlayersError(f"g cannot be fitted to the rows outside a fold: {problem}") from problem
             advance()
-    log, brier = (_gap(*rows, given) for rows in _row_losses([fitted.map for fitted in fits], folds, given).values())
+    log, brier = (_gap(rows, given) for rows in _row_losses([fitted.map for fitted in fits], folds, given).values())
     return CalibrationGap(log, brier, len(given), len(fits), tuple(each.method for each in fits))
 
 
@@ -145,7 +145,8 @@ def _row_losses(chains: list[Chain], folds: Ints, given: Predictions) -> dict[st
     return found
 
 
-def _gap(before: Floats, after: Floats, costs: Floats, given: Predictions) -> Gap:
+def _gap(rows: Floats, given: Predictions) -> Gap:
+    before, after, costs = rows
     gain, paired = paired_gain(before, after, given.weights, given.groups)
     total, cost = (float(np.average(values, weights=given.weights)) for values in (before, costs))
     rounding = _ROUNDING * abs(total)

@@ -302,7 +302,7 @@ def test_a_family_that_fell_back_to_temperature_shows_no_gain_over_it() -> None:
     kept, reason = choose(losses, held_out, held_out, {"matrix": 1.0}, given)
     assert kept == "temperature"
     assert reason == (
-        "No significant gain, as the cross-validated loss of the mixture is equal to that of temperature scaling: "
+        "No significant gain, as the mixture's cross-validated loss is equal to that of temperature scaling: "
         "falls back to temperature scaling."
     )
 

@@ -25,7 +25,6 @@ class CalibratedMap(nn.Module):
         super().__init__()
         check_is_fitted(calibrator)
         self.chain = calibrator.map_
-        self.names = list(self.chain.parameters())
         for name, value in self.chain.parameters().items():
             self.register_buffer(_buffer(name), torch.tensor(np.asarray(value), dtype=torch.float32))
 
@@ -33,7 +32,7 @@ class CalibratedMap(nn.Module):
         """Return calibrated logits (n, classes)."""
         # Half precision is too coarse for the computation; only the result is converted back to it.
         wide = logits if logits.dtype == torch.float64 else logits.float()
-        held = {name: self.get_buffer(_buffer(name)).to(wide.dtype) for name in self.names}
+        held = {name: self.get_buffer(_buffer(name)).to(wide.dtype) for name in self.chain.parameters()}
         return with_reference_class(self.chain.with_parameters(held)(wide)).to(logits.dtype)
 
 
@@ -47,12 +46,10 @@ class CalibratedNetwork(nn.Module):
         self.calibrator = calibrator
 
     def forward(self, inputs: Any) -> Tensor:
-        """Return calibrated logits in place of the network's own."""
-        return self.logits(inputs)
-
-    def logits(self, inputs: Any) -> Tensor:
-        """Return calibrated logits (n, classes)."""
+        """Return calibrated logits (n, classes) in place of the network's own."""
         return self.calibration(self.network(inputs))
+
+    logits = forward
 
     def predict_proba(self, inputs: Any) -> Tensor:
         """Return calibrated probabilities (n, classes)."""

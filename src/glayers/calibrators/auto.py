@@ -7,6 +7,7 @@ temperature scaling, or over no calibration, the simpler one is kept.
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from itertools import compress
 from numbers import Real
 from typing import ClassVar, Literal
 
@@ -170,14 +171,12 @@ def mixture_of(families: Mapping[str, Fitted], task: Task) -> tuple[Fitted, dict
 
     Families of little weight are dropped until all count. A family alone comes back as it is.
     """
-    names = list(families)
-    weights = _weights([families[name] for name in names], task)
-    while weights.min() < _LEAST_WEIGHT:
-        names = [name for name, weight in zip(names, weights, strict=True) if weight >= _LEAST_WEIGHT]
-        weights = _weights([families[name] for name in names], task)
-    if len(names) == 1:
-        return families[names[0]], {names[0]: 1.0}, None
-    given, parts = task.given, [families[name] for name in names]
+    names, parts, given = list(families), list(families.values()), task.given
+    weights = _weights(parts, task)
+    if weights.min() < _LEAST_WEIGHT:
+        return mixture_of(dict(compress(families.items(), weights >= _LEAST_WEIGHT)), task)
+    if len(parts) == 1:
+        return parts[0], {names[0]: 1.0}, None
     held_out = mixed(weights, [_held_out(part) for part in parts])
     found = shared_correction(held_out, given, task.n_folds, task.seed + 3)
     last, corrected, measured_by = found.map, _held_out(found), "log"
@@ -208,10 +207,9 @@ def choose(
     it was fitted to.
     """
     simple = min(("temperature", "uncalibrated"), key=lambda name: _mean(losses[name], given))
-    falls_back = {"temperature": "falls back to temperature scaling", "uncalibrated": "falls back to no calibration"}
-    if weights.keys() == {simple}:
-        return simple, f"No other family has any weight in the best mixture: {falls_back[simple]}."
     baseline = "temperature scaling" if simple == "temperature" else "no calibration"
+    if weights.keys() == {simple}:
+        return simple, f"No other family has any weight in the best mixture: falls back to {baseline}."
     before = temperature if simple == "temperature" else losses[simple]
     gain, error = _gain(before, mixture, given)
     rounding = _ROUNDING * abs(_mean(mixture, given))
@@ -220,7 +218,7 @@ def choose(
         size = f"equal to that of {baseline}"
     if gain > max(error, rounding):
         return "mixture", f"Its cross-validated loss is {size}."
-    return simple, f"No significant gain, as the cross-validated loss of the mixture is {size}: {falls_back[simple]}."
+    return simple, f"No significant gain, as the mixture's cross-validated loss is {size}: falls back to {baseline}."
 
 
 def _weights(parts: list[Fitted], task: Task) -> Floats:

@@ -7,6 +7,7 @@ estimated from the size of the problem and not measured, so that the same rows g
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -78,10 +79,6 @@ def fit_families(
     return made
 
 
-def _fit_temperature(task: Task, done: Mapping[str, Fitted]) -> Fitted:  # noqa: ARG001 (it comes first)
-    return CLASS_PARTS["temperature"](task)
-
-
 def _fit_shared(task: Task, done: Mapping[str, Fitted]) -> Fitted:
     """Put the shared correction behind temperature scaling."""
     fitted, correction = corrected(task, done["temperature"])
@@ -90,13 +87,9 @@ def _fit_shared(task: Task, done: Mapping[str, Fitted]) -> Fitted:
     return fitted
 
 
-def _fit_part(name: str) -> Callable[[Task, Mapping[str, Fitted]], Fitted]:
-    """Return the fit of a class-wise part with the shared correction behind it."""
-
-    def fit(task: Task, done: Mapping[str, Fitted]) -> Fitted:  # noqa: ARG001 (it builds on none)
-        return corrected(task, CLASS_PARTS[name](task))[0]
-
-    return fit
+def _fit_part(name: str, task: Task, done: Mapping[str, Fitted]) -> Fitted:  # noqa: ARG001 (it builds on none)
+    """Fit a class-wise part with the shared correction behind it."""
+    return corrected(task, CLASS_PARTS[name](task))[0]
 
 
 def _fit_between(task: Task, done: Mapping[str, Fitted]) -> Fitted:
@@ -131,13 +124,15 @@ def _no_torch(rows: int, classes: int) -> str:
     return _few_rows(rows, classes)
 
 
-# From simple to rich; all others are compared with the first.
+# From simple to rich; all others are compared with the first. Seconds depend on n rows and k classes.
 FAMILIES = (
-    AutoFamily("temperature", lambda rows, classes: 2e-7 * rows * classes, lambda *_: "", _fit_temperature),
-    AutoFamily("shared", lambda rows, classes: 5e-4 * rows + 1e-6 * rows * classes, _few_rows, _fit_shared),
-    AutoFamily("matrix", lambda rows, classes: 1e-5 * rows * classes**2, _many_classes, _fit_part("matrix")),
-    AutoFamily("g-layers", _g_layers_seconds, _no_torch, _fit_part("g-layers"), own_folds=True),
+    AutoFamily(
+        "temperature", lambda n, k: 2e-7 * n * k, lambda *_: "", lambda task, _: CLASS_PARTS["temperature"](task)
+    ),
+    AutoFamily("shared", lambda n, k: 5e-4 * n + 1e-6 * n * k, _few_rows, _fit_shared),
+    AutoFamily("matrix", lambda n, k: 1e-5 * n * k**2, _many_classes, partial(_fit_part, "matrix")),
+    AutoFamily("g-layers", _g_layers_seconds, _no_torch, partial(_fit_part, "g-layers"), own_folds=True),
     AutoFamily("shared, g-layers", _g_layers_seconds, _no_torch, _fit_between, needs="shared", own_folds=True),
 )
 # Fitted where g-layers are left out: one scale and one shift per class.
-WITHOUT_G_LAYERS = AutoFamily("vector", lambda rows, classes: 2.5e-6 * rows * classes, _few_rows, _fit_part("vector"))
+WITHOUT_G_LAYERS = AutoFamily("vector", lambda n, k: 2.5e-6 * n * k, _few_rows, partial(_fit_part, "vector"))

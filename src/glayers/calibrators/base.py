@@ -160,8 +160,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
 
     def predict(self, logits: Any) -> Array:
         """Return the most probable class of each row."""
-        best = self.transform(logits).argmax(axis=1)
-        return self.classes_[best]
+        return self.classes_[self.transform(logits).argmax(axis=1)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator to one `.safetensors` file that `glayers.load` reads.

@@ -11,6 +11,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import gammaln, logit
 from sklearn.isotonic import IsotonicRegression
 
+from glayers.activations import softmax
 from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.binary import rows_against_rest
@@ -118,15 +119,12 @@ class BayesianBinning(TableCalibrator):
         most = int(min(np.ceil(10 * size), np.ceil(groups.rows.sum() / 5), len(groups.scores)))
         counts = range(max(1, int(min(size / 10, most))), max(1, most) + 1)
         tried = [_bayesian_bins(groups, n, lowest=1 / given.n_classes) for n in counts]
-        evidence = np.array([each for _, _, each in tried])
-        chances = np.exp(evidence - evidence.max())
-        chances /= chances.sum()
+        chances = softmax(np.array([evidence for _, _, evidence in tried]))
         kept = [(chance, *each[:2]) for chance, each in zip(chances, tried, strict=True) if chance > 1e-12]
-        # A sum of step functions jumps wherever one of them does: add the jumps up from the left.
-        jumps = np.concatenate([chance * np.diff(values) for chance, _, values in kept])
-        places, which = np.unique(np.concatenate([edges for _, edges, _ in kept]), return_inverse=True)
-        first = sum(chance * values[0] for chance, _, values in kept)
-        values = first + np.append(0.0, np.cumsum(np.bincount(which, jumps, minlength=len(places))))
+        # A sum of step functions jumps wherever one of them does.
+        places = np.unique(np.concatenate([edges for _, edges, _ in kept]))
+        starts = np.append(-np.inf, places)
+        values = sum(chance * rates[np.searchsorted(edges, starts, side="right")] for chance, edges, rates in kept)
         return Fitted(
             Chain((Reference(), TopClass.of(Table.of_bins(places, values)))),
             "Bayesian binning",

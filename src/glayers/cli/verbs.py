@@ -25,7 +25,6 @@ from glayers.report import tables
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
-    from glayers.comparison import Comparison
 
 _FORMAT = "npz, csv, tsv, parquet or json; by default the ending of OUT decides, and a pipe gets csv."
 _FORMATS = [ending[1:] for ending in WRITERS]
@@ -267,24 +266,19 @@ def _compare(
         show_json({"methods": found.to_dict(), "notes": found.notes, "failed": found.failed})
     else:
         show(title(f"{len(rows[1]):,} test rows of {name}, fitted on {len(rows[0]):,} others"))
-        _show(found, quiet)
+        cards = found.scorecards
+        best = "auto" if "auto" in cards else min(cards, key=lambda method: cards[method]["nll"])
+        show(tables.comparison_table(cards, found.seconds), "")
+        for method in dict.fromkeys([next(iter(cards)), best]):
+            show(f"{method}: {tables.confidence_sentence(cards[method])}")
+        for line in () if quiet else found.remarks():
+            show_note(f"note: {line}")
     if page is not None:
         page.check()
         with suitable_threads((), *rows), waiting_for("writing the report", quiet):
             found.to_html(page.path, calibration=rows[0], random_state=seed, title=name, force=page.force)
         if not as_json:
             show("", f"wrote {page.path}: open it in a browser")
-
-
-def _show(found: "Comparison", quiet: bool) -> None:
-    """Print the table, a sentence on each of two methods, and, unless `quiet`, notes of the fits to standard error."""
-    cards = found.scorecards
-    best = "auto" if "auto" in cards else min(cards, key=lambda method: cards[method]["nll"])
-    show(tables.comparison_table(cards, found.seconds), "")
-    for method in dict.fromkeys([next(iter(cards)), best]):
-        show(f"{method}: {tables.confidence_sentence(cards[method])}")
-    for line in () if quiet else found.remarks():
-        show_note(f"note: {line}")
 
 
 def _calibrated(calibrator: "Calibrator", given: Predictions, labelled: bool, logits: bool) -> Contents:

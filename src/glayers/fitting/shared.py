@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glayers.activations import log_softmax
+from glayers.activations import log_softmax, softmax
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.newton import newton
@@ -101,8 +101,7 @@ def average_shared(rows: SharedRows, weights: Floats, near: SharedFit | None = N
         scale = 1 / np.sqrt(penalty[np.isfinite(penalty)])
         determinant = np.linalg.slogdet(np.eye(len(scale)) + scale[:, None] * (n_rows * curvature) * scale)[1]
         evidence[place] = -n_rows * value - determinant / 2
-    chances = np.exp(evidence - evidence.max())
-    chances /= chances.sum()
+    chances = softmax(evidence)
     return SharedFit(chances @ fits, chances, fits)
 
 

@@ -1,7 +1,8 @@
 """Logits -> the logarithm of mixtures of probabilities."""
 
+import math
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -30,10 +31,7 @@ class Blend(Step):
         if members.ndim > plain.ndim:
             highest = xp.max(members, axis=0)
             members = xp.log(xp.mean(xp.exp(members - highest[None, ...]), axis=0)) + highest
-        # On the log scale no class underflows; clipping keeps the logarithm of a share of 0 finite.
-        least = float(xp.finfo(plain.dtype).smallest_normal)
-        rest, share = (xp.log(xp.clip(part, min=least)) for part in (1 - self.share, self.share))
-        return xp.logaddexp(rest + plain, share + members)
+        return xp.logaddexp(_log(1 - self.share) + plain, _log(self.share) + members)
 
 
 class TemperedMixture(Step):
@@ -45,14 +43,9 @@ class TemperedMixture(Step):
     def __call__(self, logits: Any) -> Any:
         """Add the three parts on the log scale, where no probability underflows."""
         xp = array_namespace(logits)
-        # Zero has no logarithm; the smallest positive number in its place changes no sum.
-        log_shares = xp.log(xp.clip(self.shares, min=float(xp.finfo(self.shares.dtype).smallest_normal)))
-        tempered, plain, flat = (log_shares[..., i][..., None, None] for i in range(3))
-        first = tempered + log_softmax(logits * self.factor[..., None, None])
-        second = plain + log_softmax(logits)
-        third = flat - xp.log(xp.asarray(float(logits.shape[-1]), dtype=logits.dtype))
-        top = xp.maximum(xp.maximum(first, second), third)
-        return top + xp.log(xp.exp(first - top) + xp.exp(second - top) + xp.exp(third - top))
+        tempered, plain, uniform = (_log(self.shares)[..., part, None, None] for part in range(3))
+        mixed = xp.logaddexp(tempered + log_softmax(logits * self.factor[..., None, None]), plain + log_softmax(logits))
+        return xp.logaddexp(mixed, uniform - math.log(logits.shape[-1]))
 
 
 class Stack(Step):
@@ -64,15 +57,12 @@ class Stack(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Add the branches on the log scale, where no probability underflows."""
-        xp = array_namespace(logits)
         log_shares = _log(self.shares)
-        first, *others = (
+        parts = (
             log_shares[place] + log_softmax(with_reference_class(branch(logits)))
             for place, branch in enumerate(self.branches)
         )
-        for other in others:
-            first = xp.logaddexp(first, other)
-        return first
+        return reduce(array_namespace(logits).logaddexp, parts)
 
 
 def mixed(shares: Floats, parts: Sequence[Floats]) -> Floats:
