@@ -75,7 +75,8 @@ def test_float32_and_float16_are_accumulated_in_float64(metric: Function) -> Non
 def test_values_that_are_no_probabilities_are_refused(metric: Function, bad: float) -> None:
     case = make_case(4, 30, 3)
     broken = np.full_like(case.probabilities, bad)
-    with pytest.raises(BadPredictions, match="between 0 and 1"):
+    name = r"^(sums of (the |squared )?(2 highest )?)?probabilities( of these classes)?"
+    with pytest.raises(BadPredictions, match=f"{name} must be finite and lie between 0 and 1; row 0 has "):
         metric(broken, case.labels)
 
 
@@ -99,5 +100,6 @@ def test_bad_shapes_labels_and_weights_are_refused(metric: Function) -> None:
 
 
 @every_metric
-def test_lists_and_two_rows_are_enough(metric: Function) -> None:
+def test_lists_and_one_row_are_enough(metric: Function) -> None:
+    assert np.isfinite(metric([[0.7, 0.2, 0.1]], [0]))
     assert np.isfinite(metric([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]))

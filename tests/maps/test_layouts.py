@@ -114,10 +114,17 @@ def test_numbers_outside_their_range_are_refused(name: str) -> None:
                     chain_of(structure_of(chain), spoilt, WIDTH)
 
 
+@pytest.mark.parametrize("share", [-0.001, 1.001])
+def test_a_share_lies_between_0_and_1(share: float) -> None:
+    arrays = {"0.share": np.array(share), "0.branch.0.factor": np.array(1.0)}
+    with pytest.raises(BadFile, match=r"0\.share must hold finite numbers from -1e-09 to 1"):
+        chain_of([{"Blend": ["Scale"]}], arrays, WIDTH)
+
+
 def test_sizes_that_do_not_meet_are_refused() -> None:
     chain = Chain((Dense(np.ones((4, 6)), np.zeros(6)), Relu(), Dense(np.ones((6, 4)), np.zeros(4))))
     structure, arrays = structure_of(chain), chain.parameters()
-    assert chain_of(structure, arrays, 4)
+    assert chain_of(structure, arrays, WIDTH)
     with pytest.raises(BadFile, match=r"0\.weight has shape \(4, 6\), not \(in, out\) with in = 5"):
         chain_of(structure, arrays, 5)
     with pytest.raises(BadFile, match=r"2\.weight has shape \(5, 4\)"):

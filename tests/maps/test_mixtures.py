@@ -52,6 +52,7 @@ def test_a_mixture_out_of_fold_is_what_the_stack_makes() -> None:
     z, stack = some_logits(), some_stack()
     parts = [np.log(softmax(branch(z))) for branch in stack.branches]
     np.testing.assert_allclose(mixed(stack.shares, parts), stack(z), atol=1e-12)
+    np.testing.assert_array_equal(mixed(np.ones(1), parts[:1]), parts[0])
 
 
 @pytest.mark.parametrize("step", [some_stack(), KeepOrder.of(Chain((some_stack(),)))])
@@ -118,3 +119,4 @@ def test_a_tempered_mixture_adds_three_parts_by_their_shares() -> None:
         {"shares": np.array([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0]]), "factor": np.array([0.4, 2.0])}
     )
     np.testing.assert_allclose(np.exp(members(z)), [expected, softmax(2 * z)], atol=1e-14)
+    np.testing.assert_array_equal(step(np.stack([z, -z])), np.stack([step(z), step(-z)]))

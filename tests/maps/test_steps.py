@@ -157,11 +157,11 @@ def test_dropout_does_nothing_without_a_mask() -> None:
 
 def test_a_blend_is_a_mixture_of_probabilities() -> None:
     # softmax(0, log 3) = (1/4, 3/4); the branch swaps the classes, (3/4, 1/4). A share of 0.2 gives
-    # 0.8 * 1/4 + 0.2 * 3/4 = 0.35 and 0.65.
-    z = np.array([[0.0, np.log(3.0)]])
+    # 0.8 * 1/4 + 0.2 * 3/4 = 0.35 and 0.65; the second row is the first with its classes swapped.
+    z = np.array([[0.0, np.log(3.0)], [np.log(3.0), 0.0]])
     swap = Chain((Dense(np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2)),))
     mixed = np.exp(Blend(np.array(0.2), swap)(z))
-    assert mixed == pytest.approx(np.array([[0.35, 0.65]]), abs=1e-12)
+    assert mixed == pytest.approx(np.array([[0.35, 0.65], [0.65, 0.35]]), abs=1e-12)
 
 
 def test_a_blend_with_members_takes_their_mean_probability() -> None:
@@ -189,6 +189,10 @@ def test_a_blend_stays_finite_where_a_class_is_lost(dtype: type[np.floating]) ->
     assert out.dtype == dtype
     assert np.isfinite(out).all()
     assert softmax(out).sum() == pytest.approx(1.0)
+    # Class 1 has e^-20000 in the rows and in one member, e^-10000 in the other: half of half of that is left.
+    members = Chain((Scale(np.array([1.0, 0.5])),))
+    out = Chain((Blend(np.array(0.5), members),)).map_parameters(lambda v: v.astype(dtype))(z)
+    assert out[0, 1] == pytest.approx(-1e4 - np.log(4), rel=1e-6)
 
 
 def test_parameters_come_and_go_by_name() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from glayers.activations import softmax
@@ -18,6 +18,7 @@ from glayers.maps.tables import EachClass, OneVersusRest, Shared, Table, TopClas
 from tests.strategies import Numbers
 
 CLASSES = 4
+HIGHEST = float(np.finfo(np.float64).max)
 
 
 def random_table(rng: np.random.Generator, length: int) -> Table:
@@ -137,6 +138,7 @@ ORDERED_CHAINS = [
 
 @settings(max_examples=150)
 @given(rows=rows_of_any_numbers())
+@example(rows=[[HIGHEST, -HIGHEST, 0.0, 1.0]])
 def test_the_order_of_any_row_is_kept_exactly(rows: list[list[float]]) -> None:
     z = np.array(rows)
     lower = z[:, :, None] < z[:, None, :]
@@ -214,6 +216,11 @@ def test_permuting_the_classes_permutes_the_output(name: str) -> None:
 def test_the_start_is_temperature_scaling(step: Step) -> None:
     z = np.random.default_rng(0).normal(size=(30, CLASSES)) * 5
     np.testing.assert_allclose(softmax(step(z)), softmax(z / 2), atol=1e-12)
+
+
+def test_the_random_layer_of_a_gap_network_keeps_the_scale_of_its_input() -> None:
+    # 100 inputs with weights of standard deviation 1/10: their sum has the spread of one input.
+    assert General.start(0.5, 100, n_hidden=50, seed=0).weight_in.std() == pytest.approx(0.1, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ORDERED)

@@ -1,15 +1,25 @@
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from glayers import BadPredictions, Confidences, Predictions
+from glayers import BadPredictions, Confidences, Predictions, metrics
 from glayers.metrics import Event, ece, ks, label, one_of, rank, smooth_ece, top, within_top
 from glayers.metrics.events import check_event, check_rows
 from tests.strategies import Case, cases, make_case
 
 EVENTS = [top, rank(2), within_top(2), label(1), one_of([0, 1])]
+OF_AN_EVENT: list[Callable[..., float]] = [
+    ks,
+    ece,
+    smooth_ece,
+    metrics.mce,
+    metrics.rms_calibration_error,
+    metrics.debiased_ece,
+    metrics.debiased_rms_calibration_error,
+]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=str)
@@ -29,8 +39,8 @@ def test_an_event_scores_every_row_and_measures_as_its_confidences_do(event: Eve
     pair = event.confidences(p, y, sample_weight=w)
     np.testing.assert_allclose(pair.confidence, expected[0], atol=1e-15)
     np.testing.assert_array_equal(pair.correct, expected[1])
-    for metric in (ks, ece, smooth_ece):
-        assert metric(pair) == metric(p, y, sample_weight=w, event=event)
+    for metric in OF_AN_EVENT:
+        assert metric(pair) == metric(p, y, sample_weight=w, event=event), metric.__name__
 
 
 def test_events_print_compare_and_hash() -> None:

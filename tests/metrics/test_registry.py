@@ -9,7 +9,8 @@ from glayers import BadPredictions, Confidences, Predictions, metrics
 from glayers.metrics import METRICS, registry
 from glayers.metrics.bootstrap import Bootstrap, Resampling
 from glayers.metrics.events import Rows, check_rows
-from glayers.metrics.registry import chosen_metrics, evaluate
+from glayers.metrics.metric import Block
+from glayers.metrics.registry import chosen_metrics, evaluate, evaluate_once
 from tests.strategies import Case, Numbers, cases, make_case
 
 FIXED_EDGES = {"ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}
@@ -85,6 +86,9 @@ def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyP
     assert len(advanced) == 4 == len(registry.class_ranges(rows, METRICS.values()))
     for name, values in whole.items():
         np.testing.assert_allclose(pieces[name], values, atol=1e-14)
+    alone = evaluate(rows, list(METRICS.values()), lambda: [Block.of(rows)], lambda: None)
+    for name, value in evaluate_once(rows, METRICS.values()).items():
+        assert alone[name] == pytest.approx([value], abs=1e-14), name
 
 
 def test_only_what_is_asked_for_is_evaluated() -> None:
@@ -136,10 +140,14 @@ def test_confidences_allow_the_metrics_of_one_event() -> None:
 
 
 def test_every_record_says_how_it_prints_and_where_it_comes_from() -> None:
+    plain = {"nll": "0.1235", "brier": "0.12345", "brier_sum": "0.1235"}
+    not_lower = {"accuracy": "higher", "top_5_accuracy": "higher", "confidence": None}
     for name, metric in METRICS.items():
         assert metric.name == name
         assert metric.reference
-        assert metric.format(0.12345) == {2: "12.35 %", 4: "0.1235", 5: "0.12345"}[metric.digits]
+        assert metric.format(0.12345) == plain.get(name, "12.35 %")
+        assert metric.unit == ("plain" if name in plain else "percent")
+        assert metric.better == not_lower.get(name, "lower")
     ks, nll = METRICS["ks"], METRICS["nll"]
     assert (ks.format_difference(0.001), ks.format_difference(0), ks.format_difference(-0.00001)) == (
         "+0.10 points",

@@ -25,3 +25,11 @@ def test_a_constant_gap_is_its_own_smooth_error() -> None:
 def test_scores_at_both_ends_are_reflected_inside() -> None:
     assert metrics.smooth_ece(Confidences([0.0, 1.0], [True, False])) > 0.3
     assert metrics.smooth_ece(Confidences([0.0, 1.0], [False, True])) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_error_of_the_opposite_event_is_the_same() -> None:
+    # Exact only if every score has its own place on the grid; residuals of both signs, so that the place matters.
+    rng = np.random.default_rng(3)
+    scores, hits = rng.random(40), rng.random(40) < 0.4
+    opposite = metrics.smooth_ece(Confidences(1 - scores, ~hits))
+    assert metrics.smooth_ece(Confidences(scores, hits)) == pytest.approx(opposite, rel=1e-10)
