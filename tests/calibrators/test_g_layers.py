@@ -392,7 +392,7 @@ def test_the_default_recipe_does_not_believe_random_labels() -> None:
 def test_a_class_never_seen_keeps_a_small_finite_probability(recipe: Any) -> None:
     z, labels = bent()
     seen = labels != 2
-    with pytest.warns(GlayersWarning, match="no row is labelled 2: their probabilities rest on the network alone"):
+    with pytest.warns(GlayersWarning, match="no row is labelled 2: their probabilities cannot be calibrated"):
         g = GLayers(**(PAPER | {"recipe": recipe, "max_epochs": 4})).fit(z[seen], labels[seen])
     p = g.predict_proba(z[seen])
     assert g.diagnostics_.classes_never_seen == (2,)

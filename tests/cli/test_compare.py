@@ -37,9 +37,9 @@ def test_the_numbers_are_those_of_compare(folder: Path) -> None:
 
 def test_the_table_has_one_line_per_method_and_a_verdict_before_and_after(folder: Path) -> None:
     lines = run("compare", "both.npz", "--methods", "temperature, vector").stdout.splitlines()
-    assert lines[0] == "150 test rows of both.npz, fitted on 90 others"
+    assert lines[0] == "both.npz: fitted on 90 rows, scored on 150"
     assert [line.split()[0] for line in lines[2:5]] == ["uncalibrated", "temperature", "vector"]
-    assert sum(line.startswith("uncalibrated: overconfident: mean confidence") for line in lines) == 1
+    assert sum(line.startswith("uncalibrated: overconfident (mean confidence") for line in lines) == 1
 
 
 def test_a_file_without_two_parts_asks_for_the_other(folder: Path) -> None:

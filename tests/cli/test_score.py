@@ -15,7 +15,7 @@ def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
     lines = run("score", "both.npz").stdout.splitlines()
     assert lines[0] == "both.npz"
     assert lines[1].split() == ["calibration", "test"]
-    assert any(line.startswith("test: overconfident: mean confidence") for line in lines)
+    assert any(line.startswith("test: overconfident (mean confidence") for line in lines)
     assert any(line.startswith("test: KS ") and "is significant (p < 0.0001" in line for line in lines)
 
 

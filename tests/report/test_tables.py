@@ -23,12 +23,12 @@ def card(confidence: float, accuracy: float, rows: int = 100) -> Scorecard:
     ("confidence", "accuracy", "said"),
     [
         # Two standard errors: 2 * sqrt(0.9 * 0.1 / 100) = 0.06.
-        (0.9, 0.83, "overconfident: mean confidence 90.00 %, accuracy 83.00 %"),
-        (0.9, 0.97, "underconfident: mean confidence 90.00 %, accuracy 97.00 %"),
-        (0.9, 0.85, "mean confidence agrees with accuracy: mean confidence 90.00 %, accuracy 85.00 %"),
-        (0.9, 0.95, "mean confidence agrees with accuracy: mean confidence 90.00 %, accuracy 95.00 %"),
-        (1.0, 0.99, "overconfident: mean confidence 100.00 %, accuracy 99.00 %"),
-        (1.0, 1.0, "mean confidence agrees with accuracy: mean confidence 100.00 %, accuracy 100.00 %"),
+        (0.9, 0.83, "overconfident (mean confidence 90.00 %, accuracy 83.00 %)"),
+        (0.9, 0.97, "underconfident (mean confidence 90.00 %, accuracy 97.00 %)"),
+        (0.9, 0.85, "neither over- nor underconfident (mean confidence 90.00 %, accuracy 85.00 %)"),
+        (0.9, 0.95, "neither over- nor underconfident (mean confidence 90.00 %, accuracy 95.00 %)"),
+        (1.0, 0.99, "overconfident (mean confidence 100.00 %, accuracy 99.00 %)"),
+        (1.0, 1.0, "neither over- nor underconfident (mean confidence 100.00 %, accuracy 100.00 %)"),
     ],
 )
 def test_the_sentence_compares_confidence_with_accuracy(confidence: float, accuracy: float, said: str) -> None:
@@ -36,18 +36,18 @@ def test_the_sentence_compares_confidence_with_accuracy(confidence: float, accur
 
 
 def test_more_rows_make_the_sentence_stricter() -> None:
-    assert confidence_sentence(card(0.9, 0.88, rows=100)).startswith("mean confidence agrees")
+    assert confidence_sentence(card(0.9, 0.88, rows=100)).startswith("neither over- nor underconfident")
     assert confidence_sentence(card(0.9, 0.88, rows=10_000)).startswith("overconfident")
 
 
 def test_confidence_that_rounds_to_just_above_one_has_a_sentence() -> None:
-    assert confidence_sentence(card(1 + 2.3e-16, 0.5)) == "overconfident: mean confidence 100.00 %, accuracy 50.00 %"
+    assert confidence_sentence(card(1 + 2.3e-16, 0.5)) == "overconfident (mean confidence 100.00 %, accuracy 50.00 %)"
 
 
 def test_the_sentence_gives_the_scorecards_numbers_in_percent() -> None:
     p = np.array([[0.75, 0.125, 0.125]] * 80)
     y = np.repeat([1, 0], [60, 20])
-    assert confidence_sentence(metrics.scorecard(p, y)) == "overconfident: mean confidence 75.00 %, accuracy 25.00 %"
+    assert confidence_sentence(metrics.scorecard(p, y)) == "overconfident (mean confidence 75.00 %, accuracy 25.00 %)"
 
 
 def test_parts_with_different_numbers_of_classes_share_a_table() -> None:

@@ -241,7 +241,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
             )
         if unseen := facts.classes_never_seen:
             names = ", ".join(map(str, unseen[:5])) + (f" and {len(unseen) - 5} others" if len(unseen) > 5 else "")
-            remarks.append(f"no row is labelled {names}: their probabilities rest on the network alone")
+            remarks.append(f"no row is labelled {names}: their probabilities cannot be calibrated from these rows")
         return remarks
 
     def _set_facts(self, n_logits: int, class_names: tuple[str, ...] | None, versions: dict[str, str]) -> None:

@@ -96,7 +96,7 @@ class GLayers(Calibrator):
     methods = (
         Method("g-layers", "Dense network between logits and softmax", "nothing", _PAPER, torch="required"),
         Method(
-            *("g-layers-paper", "The same network, fitted as in the paper", "nothing", _PAPER),
+            *("g-layers-paper", "As g-layers, fitted as in the paper", "nothing", _PAPER),
             settings={"recipe": "paper"},
             torch="required",
         ),

@@ -69,7 +69,7 @@ class OrderPreserving(Calibrator):
         Method(f"order-{variant}", summary, "ranking", "Rahimi et al., NeurIPS 2020", {"variant": variant}, "required")
         for variant, summary in (
             ("general", "Network on the gaps between sorted logits"),
-            ("invariant", "The same, treating all classes alike"),
+            ("invariant", "As order-general, on sorted inputs"),
             ("diagonal", "One increasing curve for all logits"),
         )
     )

@@ -91,9 +91,7 @@ class EnsembleTemperatureScaling(Calibrator):
     """
 
     methods = (
-        Method(
-            "ensemble-temperature", "Mix of tempered, raw and uniform outputs", "ranking", "Zhang et al., ICML 2020"
-        ),
+        Method("ensemble-temperature", "Mix of scaled, raw and uniform outputs", "ranking", "Zhang et al., ICML 2020"),
     )
 
     loss: Literal["log", "brier"] = "log"

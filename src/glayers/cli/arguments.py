@@ -86,23 +86,23 @@ def output_option(name: str, text: str) -> Any:
     return typer.Option("--output", "-o", metavar=name, help=text)
 
 
-PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or a pickle of logits; - reads a pipe."
-_METHOD = "One of `glayers methods`."
-_METHODS = "Names from `glayers methods`, separated by commas, or all; by default the seven strongest."
+PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or pickled logits; - is standard input."
+_METHOD = "The method to fit; `glayers methods` lists them."
+_METHODS = "Names from `glayers methods`, separated by commas, or all; default: seven common methods."
 _EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"
 Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
 Test = Annotated[Path | None, file_argument("TEST", "Rows to score; not needed if CAL has both parts.")]
 Labels = Annotated[Path | None, typer.Option(metavar="FILE", readable=False, help="Labels (.npy) of .npy predictions.")]
 Part = Annotated[str | None, typer.Option(metavar="NAME", help="Only this part of a file: calibration or test.")]
-EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event to score: {_EVENTS}.")]
+EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
-Quiet = Annotated[bool, flag("--quiet", "-q", text="No notes, no progress; errors are still shown.")]
-AsJson = Annotated[bool, flag("--json", text="Print JSON for programs; null is infinity.")]
+Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
+AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
 Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
 Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", autocompletion=complete_methods, help=_METHOD)]
 Methods = Annotated[str | None, typer.Option(metavar="A,B,C", autocompletion=complete_methods, help=_METHODS)]
 # NumPy's older generators, which scikit-learn uses, take no larger seed.
-Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="The seed: same seed, same result.")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Random seed; same seed, same result.")]
 
 
 def name_of(path: Path) -> str:

@@ -21,19 +21,20 @@ KINDS: dict[str, str] = {
     "reliability-equal-mass": "the same, in bins with equal numbers of rows",
     "reliability-smooth": "the same, by a kernel smoother",
     "reliability-corp": "the same, by isotonic regression",
-    "ks": "cumulative score and outcome against fractile",
-    "ks-fractile": "score and smoothed outcome against fractile",
+    "ks": "cumulative score and outcome against fraction of rows",
+    "ks-fractile": "score and smoothed outcome against fraction of rows",
     "ks-score": "smoothed outcome against score",
     "ks-ranks": "KS of rank 1, rank 2, ...",
     "ks-within": "KS of the label being within the top r",
     "ks-classes": "KS of the classes with the largest errors",
-    "map": "how the others change the probabilities of the first",
+    "map": "probabilities of the other files against those of the first",
     "classes": "classes with too high and too low probabilities",
     "differences": "differences from the first, with intervals",
 }
 # Metadata to leave out of each format, so that two runs give the same bytes.
 _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
-_MODEL = "Also show the first file calibrated by this; repeatable."
+_FILES = f"{arg.PREDICTIONS} Each file is one panel; all files must hold the same rows."
+_MODEL = "Also show the first file after calibration by this model; can be repeated."
 
 
 @partial(verb, more="Figures:\n" + "".join(f"  {kind:<24}{about}\n" for kind, about in KINDS.items()) + "\n")
@@ -41,12 +42,12 @@ def plot(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", autocompletion=lambda: list(KINDS.items()), help="Which figure, see below.")
     ],
-    files: Annotated[list[Path], arg.file_argument("FILE", f"{arg.PREDICTIONS} One panel per file, of the same rows.")],
+    files: Annotated[list[Path], arg.file_argument("FILE", _FILES)],
     output: Annotated[Path, arg.output_option("FIGURE", "Where to draw: .png, .svg or .pdf.")],
     model: Annotated[list[Path] | None, typer.Option(metavar="MODEL", readable=False, help=_MODEL)] = None,
     event: arg.EventName = "top",
     bins: Annotated[int | None, typer.Option(metavar="N", min=1, help="The number of bins.")] = None,
-    dark: Annotated[bool, flag("--dark", text="Light lines on a dark ground.")] = False,
+    dark: Annotated[bool, flag("--dark", text="Light lines on a dark background.")] = False,
     labels: arg.Labels = None,
     part: arg.Part = None,
     seed: arg.Seed = 0,
@@ -57,7 +58,7 @@ def plot(
 
     From a file with two parts, `plot` uses the test part.
 
-    A file may hold confidence and correct in place of predictions and labels.
+    Instead of predictions and labels, a file may have the columns confidence and correct.
 
     Examples
     --------

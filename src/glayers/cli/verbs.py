@@ -136,7 +136,7 @@ def score(
 ) -> None:
     """Print accuracy, proper scores and calibration errors of saved predictions, and test them for calibration.
 
-    A file may hold confidence and correct in place of predictions and labels.
+    Instead of predictions and labels, a file may have the columns confidence and correct.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def score(
 
 @verb
 def methods(as_json: arg.AsJson = False) -> None:
-    """List the methods: what each does, what it never changes, and whether fitting it needs torch.
+    """List the methods: what each does, what it keeps unchanged, and whether fitting it needs torch.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def compare(
     as_json: arg.AsJson = False,
     quiet: arg.Quiet = False,
 ) -> None:
-    """Fit several methods on calibration rows and score each on test rows, beside no calibration.
+    """Fit several methods on calibration rows; score them and the uncalibrated model on test rows.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def report(
     force: arg.Force = False,
     quiet: arg.Quiet = False,
 ) -> None:
-    """Compare methods and write the HTML report: one file with the verdict, tables and interactive figures.
+    """Compare methods and write the HTML report: one file with a summary, tables and interactive figures.
 
     Examples
     --------
@@ -238,9 +238,9 @@ def report(
 def demo(
     output: arg.Page = Path("report.html"), seed: arg.Seed = 0, force: arg.Force = False, quiet: arg.Quiet = False
 ) -> None:
-    """Calibrate the sample predictions of the package by the strongest methods, and write a report.
+    """Compare seven methods on the sample data of the package, and write a report.
 
-    It replaces the report of an earlier demo, and any other file only with --force.
+    It replaces the report of an earlier demo. Use --force to replace any other file.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def _compare(
     if as_json:
         show_json({"methods": found.to_dict(), "notes": found.notes, "failed": found.failed})
     else:
-        show(title(f"{len(rows[1]):,} test rows of {name}, fitted on {len(rows[0]):,} others"))
+        show(title(f"{name}: fitted on {len(rows[0]):,} rows, scored on {len(rows[1]):,}"))
         cards = found.scorecards
         best = "auto" if "auto" in cards else min(cards, key=lambda method: cards[method]["nll"])
         show(tables.comparison_table(cards, found.seconds), "")

@@ -54,8 +54,8 @@ def confidence_sentence(card: Scorecard) -> str:
     variance = max(0.0, confidence * (1 - confidence))  # a mean of ones may round to just above 1
     noise = 2 * math.sqrt(variance / card.rows)
     if abs(confidence - accuracy) <= noise:
-        return f"mean confidence agrees with accuracy: {mean_sentence(card)}"
-    return f"{'over' if confidence > accuracy else 'under'}confident: {mean_sentence(card)}"
+        return f"neither over- nor underconfident ({mean_sentence(card)})"
+    return f"{'over' if confidence > accuracy else 'under'}confident ({mean_sentence(card)})"
 
 
 def mean_sentence(card: Scorecard) -> str:
@@ -68,11 +68,12 @@ def ks_test_sentence(test: CalibrationTest) -> str:
     """Say what the KS test found.
 
     >>> ks_test_sentence(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
-    'KS 2.00 % is significant (p = 0.004; a calibrated model stays below 1.50 %)'
+    'KS 2.00 % is significant (p = 0.004; 95 % of calibrated models stay below 1.50 %)'
     """
     value, bound = METRICS["ks"].format(test.value), METRICS["ks"].format(test.bound)
     found = "significant" if test.rejected else "within sampling error"
-    return f"KS {value} is {found} ({p_text(test.p_value)}; a calibrated model stays below {bound})"
+    others = f"{100 * test.level:g} % of calibrated models stay below {bound}"
+    return f"KS {value} is {found} ({p_text(test.p_value)}; {others})"
 
 
 def _plain_table(*headings: str) -> Table:
