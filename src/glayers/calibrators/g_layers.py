@@ -30,8 +30,8 @@ class GLayers(Calibrator):
     """A small dense network between the logits and the softmax, fitted by a proper loss.
 
     `recipe="default"` starts from temperature scaling, stops early by cross-validated loss, averages the fold models
-    and mixes them with temperature scaling. It falls back to temperature scaling, with a warning, unless
-    cross-validation shows a gain. `recipe="paper"` is the paper's procedure: raw logits, settings chosen by
+    and mixes them with temperature scaling. Two more layers that treat all classes alike then correct the confidence.
+    It falls back to temperature scaling, with a warning, unless cross-validation shows a gain. `recipe="paper"` is the paper's procedure: raw logits, settings chosen by
     cross-validation, one fit on all rows.
 
     Parameters
@@ -61,6 +61,8 @@ class GLayers(Calibrator):
     n_folds, n_repeats : int, optional
         Folds of the cross-validation, and how many times to draw them (default recipe only). More draws average more
         models, and out-of-fold predictions become averages too.
+    correct_confidence : bool
+        Whether the default recipe ends with two layers that treat all classes alike, fitted to out-of-fold predictions.
     max_epochs, patience, batch_size : int, optional
         Longest run, epochs without improvement before stopping, and rows per step.
     random_state : int or None
@@ -123,6 +125,7 @@ class GLayers(Calibrator):
     mixup: float = 0.0
     n_folds: int | None = None
     n_repeats: int | None = None
+    correct_confidence: bool = True
     max_epochs: int | None = None
     patience: int | None = None
     batch_size: int | None = None

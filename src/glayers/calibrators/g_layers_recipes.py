@@ -2,7 +2,8 @@
 
 The default recipe starts from temperature scaling. All folds of all settings train as one batched run; the setting and
 the epoch of least cross-validated loss win. The fold models are averaged and mixed with temperature scaling, with the
-weight that is best out of fold. Without a significant gain the recipe falls back to temperature scaling.
+weight that is best out of fold. Two more dense layers that treat all classes alike correct the confidence; they are
+fitted to the out-of-fold predictions. Without a significant gain the recipe falls back to temperature scaling.
 
 An average of models predicts more accurately than each of them, but not with more confidence. With one draw of the
 folds this cannot be measured: each row has one model that did not see it. With R draws each row has R such models, and
@@ -31,8 +32,10 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
 from glayers.fitting.objective import Objective, Penalty, row_loss
 from glayers.fitting.selection import EpochSelection
+from glayers.fitting.symmetric import fit_symmetric
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Centre, Chain
+from glayers.maps.layouts import n_learned
 from glayers.predictions import Predictions
 
 _SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
@@ -61,7 +64,8 @@ def fit_default(plan: Any, given: Predictions) -> Fitted:
     )
     layers = _mean(alone)
     # Both sides use the same temperature, so that the gain measures what the layers learned.
-    base = smooth_loss(plan.loss).rows(fallback(given.logits.astype(np.float64)), given.labels)
+    plain = fallback(given.logits.astype(np.float64))
+    base = smooth_loss(plan.loss).rows(plain, given.labels)
     weight, gain, error = _best_weight(plan.loss, base, inputs, layers, given)
     if abs(gain) < _ROUNDING:  # the layers never left their start
         gain = error = 0.0
@@ -72,22 +76,27 @@ def fit_default(plan: Any, given: Predictions) -> Fitted:
         reason += ", the last one allowed: raise max_epochs to train longer"
     if gain <= error:
         weight, reason = 0.0, "no significant gain over temperature scaling in cross-validation: falls back to it"
+    held_out = _mixed(inputs if weight else plain, layers, weight)
+    last, held_out, change = _last_layers(plan, given, held_out, behind_layers=weight > 0)
+    if not weight and not last.steps:
         notes.append(
             f"g-layers fall back to temperature scaling: no significant gain in cross-validated loss "
             f"({format_gain(gain, error)})"
         )
     is_winner = np.arange(len(settings)) == winner
     rates, decays, centred = np.array(settings).T
+    chain = fallback
+    if weight:
+        sharper = _sharper(alone, inputs, weight, given, selection.n_folds)
+        chain = prefix + Chain((Blend(np.asarray(weight), branch),)) + sharper
     return Fitted(
-        prefix + Chain((Blend(np.asarray(weight), branch),)) + _sharper(alone, inputs, weight, given, selection.n_folds)
-        if weight
-        else fallback,
+        chain + last,
         "g-layers, default recipe",
         converged=stopped < plan.max_epochs and temperature.converged,
-        reason=reason,
+        reason=reason + change,
         iterations=len(selection.trace) - 1,
-        n_parameters=body.n_parameters - 1 if weight else 1,
-        out_of_fold=_mixed(inputs, layers, weight),
+        n_parameters=(body.n_parameters - 1 if weight else 1) + n_learned(last),
+        out_of_fold=held_out,
         notes=tuple(notes),
         attributes={
             "cv_results_": {
@@ -104,6 +113,23 @@ def fit_default(plan: Any, given: Predictions) -> Fitted:
             "history_": {"held_out_loss": torch.stack(selection.trace)[:, winner].numpy()},
         },
     )
+
+
+def _last_layers(plan: Any, given: Predictions, before: Floats, behind_layers: bool) -> tuple[Chain, Floats, str]:
+    """Return the layers that correct confidence, or none; out-of-fold predictions with them; and what they change.
+
+    Behind other layers they are kept unless they raise the held-out loss by more than a standard error: they lower the
+    calibration error where the loss hardly changes. Alone they must lower it by more than that.
+    """
+    if not plan.correct_confidence:
+        return Chain(()), before, ""
+    folds = assign_folds(len(given), given.groups, plan.n_folds, plan.random_state)
+    layers, after = fit_symmetric(before, given.labels, given.weights, folds)
+    rows = smooth_loss(plan.loss).rows
+    gain, error = paired_gain(rows(before, given.labels), rows(after, given.labels), given.weights, given.groups)
+    if not np.isfinite(error) or gain <= (-error if behind_layers else error):
+        return Chain(()), before, "; no correction of confidence, as it does not lower the cross-validated loss"
+    return Chain((layers,)), after, f"; gain of the correction of confidence {format_gain(gain, error)}"
 
 
 def fit_paper(plan: Any, given: Predictions) -> Fitted:

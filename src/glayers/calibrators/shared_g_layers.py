@@ -240,6 +240,7 @@ def matrix_part(task: Task) -> Fitted:
 def g_layers_part(task: Task) -> Fitted:
     """The paper's dense layers."""
     chosen: dict[str, Any] = {"loss": task.loss, "random_state": task.seed, "progress": False}
+    chosen["correct_confidence"] = False  # the shared correction follows
     if task.settings.get("recipe", "default") == "default":
         chosen["n_repeats"] = n_repeats(len(task.given), task.given.n_classes)
     fitted = GLayers(**chosen | dict(task.settings))._fit(task.given)
