@@ -31,8 +31,8 @@ class GLayers(Calibrator):
 
     `recipe="default"` starts from temperature scaling, stops early by cross-validated loss, averages the fold models
     and mixes them with temperature scaling. Two more layers that treat all classes alike then correct the confidence.
-    It falls back to temperature scaling, with a warning, unless cross-validation shows a gain. `recipe="paper"` is the paper's procedure: raw logits, settings chosen by
-    cross-validation, one fit on all rows.
+    It falls back to temperature scaling, with a warning, unless cross-validation shows a gain. `recipe="paper"` is the
+    paper's procedure: raw logits, settings chosen by cross-validation, one fit on all rows.
 
     Parameters
     ----------

@@ -75,10 +75,11 @@ def fit_default(plan: Any, given: Predictions) -> Fitted:
     if stopped == plan.max_epochs:
         reason += ", the last one allowed: raise max_epochs to train longer"
     if gain <= error:
-        weight, reason = 0.0, "no significant gain over temperature scaling in cross-validation: falls back to it"
+        weight, reason = 0.0, "no significant gain of class-wise layers over temperature scaling in cross-validation"
     held_out = _mixed(inputs if weight else plain, layers, weight)
     last, held_out, change = _last_layers(plan, given, held_out, behind_layers=weight > 0)
     if not weight and not last.steps:
+        reason += ": falls back to it"
         notes.append(
             f"g-layers fall back to temperature scaling: no significant gain in cross-validated loss "
             f"({format_gain(gain, error)})"
