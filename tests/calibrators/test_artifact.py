@@ -51,7 +51,8 @@ def test_a_file_holds_arrays_by_name_and_all_else_as_json(tmp_path: Path) -> Non
     assert facts["format"] == 1
     assert facts["calibrator"] == "GLayers"
     assert facts["settings"] == calibrator.get_params() | {"learning_rate": [0.03]}
-    assert facts["structure"] == ["Reference", "Scale", "LogSoftmax", {"Blend": ["Centre", "Dense", "Relu", "Dense"]}]
+    layers = {"Blend": ["Centre", "Dense", "Relu", "Dense"]}
+    assert facts["structure"] == ["Reference", "Scale", "LogSoftmax", layers, "SymmetricLayers"]
     assert (facts["n_logits"], facts["n_classes"]) == (4, 4)
     assert facts["class_names"] == ["owl", "élan", "wren", "jay"]
     assert facts["diagnostics"]["loss_after"] == calibrator.diagnostics_.loss_after
