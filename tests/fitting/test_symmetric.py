@@ -38,12 +38,22 @@ def test_the_weights_are_those_another_optimiser_finds_with_and_without_a_fold()
     assert off < apart / 5, "closer to the fit without the fold than to the fit of all rows"
 
 
-def test_a_weight_of_two_is_the_row_repeated_and_of_zero_the_row_left_out() -> None:
+def test_a_weight_of_zero_is_the_row_left_out_and_the_same_weight_for_all_is_none() -> None:
     x, labels = bent_rows(90)
-    times = np.arange(90) % 3
-    rows = np.repeat(np.arange(90), times)
-    folds = np.arange(90) // 3 % 4
-    weighted, held_out = fit_symmetric(x, labels, times.astype(float), folds)
-    repeated, again = fit_symmetric(x[rows], labels[rows], None, folds[rows])
-    assert weighted.weight == pytest.approx(repeated.weight, abs=1e-6)
-    assert held_out[rows] == pytest.approx(again, abs=1e-6)
+    folds, used = np.arange(90) // 3 % 4, np.arange(90) % 3 > 0
+    weighted, held_out = fit_symmetric(x, labels, 7.0 * used, folds)
+    alone, again = fit_symmetric(x[used], labels[used], None, folds[used])
+    assert weighted.weight == pytest.approx(alone.weight, abs=1e-6)
+    assert held_out[used] == pytest.approx(again, abs=1e-6)
+
+
+def test_a_weight_of_two_pulls_as_hard_as_the_row_repeated() -> None:
+    x, labels = bent_rows(3_000)
+    times = 1 + np.arange(3_000) % 2
+    rows = np.repeat(np.arange(3_000), times)
+    weighted, _ = fit_symmetric(x, labels, times.astype(float), np.arange(3_000) % 4)
+    repeated, _ = fit_symmetric(x[rows], labels[rows], None, rows % 4)
+    plain, _ = fit_symmetric(x, labels, None, np.arange(3_000) % 4)
+    # Only the prior differs: repeated rows count as more evidence than weighted ones.
+    apart = (np.abs(other.weight - repeated.weight).max() for other in (weighted, plain))
+    assert next(apart) < next(apart) / 2

@@ -10,7 +10,6 @@ import numpy as np
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.fitting.newton import newton
-from glayers.fitting.penalty_path import counted_rows
 from glayers.maps import SymmetricLayers
 
 # Log-probabilities of bends; a class below the lowest one keeps its logit.
@@ -28,7 +27,8 @@ def fit_symmetric(
     """
     given = np.ones(len(labels)) if weights is None else weights
     knots, fractions = np.array(_KNOTS), given / given.sum()
-    penalty = np.full(len(knots), 1 / (_SPREAD**2 * counted_rows(given)))
+    # The loss is a mean over rows, so their number divides the penalty; weights are worth 1 / sum(fractions^2) rows.
+    penalty = np.full(len(knots), float(fractions @ fractions) / _SPREAD**2)
     every = np.arange(len(labels))
 
     def value(weight: Floats) -> float:
