@@ -41,7 +41,7 @@ def test_the_weights_are_those_another_optimiser_finds_with_and_without_a_fold()
 def test_a_weight_of_zero_is_the_row_left_out_and_the_same_weight_for_all_is_none() -> None:
     x, labels = bent_rows(90)
     folds, used = np.arange(90) // 3 % 4, np.arange(90) % 3 > 0
-    weighted, held_out = fit_symmetric(x, labels, 7.0 * used, folds)
+    weighted, held_out = fit_symmetric(x, labels, np.where(used, 7.0, 0.0), folds)
     alone, again = fit_symmetric(x[used], labels[used], None, folds[used])
     assert weighted.weight == pytest.approx(alone.weight, abs=1e-6)
     assert held_out[used] == pytest.approx(again, abs=1e-6)
