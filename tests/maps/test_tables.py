@@ -80,6 +80,12 @@ def test_adding_a_constant_to_a_row_changes_nothing(name: str) -> None:
     np.testing.assert_allclose(softmax(step(z + 7.0)), softmax(step(z)), atol=1e-12)
 
 
+@pytest.mark.parametrize("name", STEPS)
+def test_logits_of_several_members_are_mapped_one_by_one(name: str) -> None:
+    step, z = random_step(name), np.random.default_rng(0).normal(size=(3, 7, CLASSES)) * 4
+    np.testing.assert_allclose(step(z), np.stack([step(each) for each in z]), atol=1e-12)
+
+
 @given(seed=st.integers(0, 2**32 - 1), length=st.integers(1, 40))
 def test_a_table_is_read_as_numpy_interpolates(seed: int, length: int) -> None:
     rng = np.random.default_rng(seed)
@@ -119,6 +125,7 @@ def test_the_top_class_stays_on_top(seed: int, ties: bool) -> None:
     step = TopClass.of(Table(np.zeros(1), np.array([0.01])))
     out = softmax(step(z))
     assert (out.argmax(axis=1) == z.argmax(axis=1)).all()
+    np.testing.assert_array_equal(step(z.reshape(4, 5, CLASSES)), step(z).reshape(4, 5, CLASSES))  # with members
     # A capped top class ties with the runner-up: 0.2 of the other 0.3 gives 2/3 each, so 2/5, 2/5 and 1/5.
     np.testing.assert_allclose(softmax(step(np.log([[0.2, 0.7, 0.1]]))), [[0.4, 0.4, 0.2]], atol=1e-12)
 
@@ -176,6 +183,7 @@ def test_the_shared_correction_by_hand() -> None:
     rng = np.random.default_rng(4)
     weight, centre, spread = rng.normal(size=(6, 5)) / 5, rng.normal(size=4), rng.uniform(1, 2, 4)
     z = rng.normal(size=(3, 7)) * 3
+    z[2] = [18.0, 0.0, 0.0, -1.0, -2.0, -3.0, -4.0]  # log(1 - p) of class 0 is below the limit of -15
     step = Shared(weight, centre, spread, np.asarray(4.0))
     for row, out in zip(np.log(softmax(z)), step(z), strict=True):
         highest = np.sort(row)[::-1]
