@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from glayers import BadPredictions, Predictions, metrics
-from glayers.metrics import METRICS, one_of, rank, within_top
+from glayers.metrics import METRICS, label, one_of, rank, within_top
 from glayers.metrics.events import check_rows
 from glayers.metrics.metric import Metric
 from glayers.metrics.registry import evaluate_once
@@ -25,6 +25,7 @@ FUNCTIONS: dict[str, Function] = {name: of_registry(metric) for name, metric in 
     "spherical": lambda p, y, w=None: metrics.spherical(p, y, sample_weight=w),
     "ks, rank 2": lambda p, y, w=None: metrics.ks(p, y, sample_weight=w, event=rank(2)),
     "ks, within top 2": lambda p, y, w=None: metrics.ks(p, y, sample_weight=w, event=within_top(2)),
+    "ks, class 1": lambda p, y, w=None: metrics.ks(p, y, sample_weight=w, event=label(1)),
     "ks, one of 2 classes": lambda p, y, w=None: metrics.ks(p, y, sample_weight=w, event=one_of([0, 1])),
     "mean KS of 2 ranks": lambda p, y, w=None: metrics.mean_top_ks(p, y, sample_weight=w, n_ranks=2),
 }
@@ -83,6 +84,8 @@ def test_values_that_are_no_probabilities_are_refused(metric: Function, bad: flo
 @every_metric
 def test_bad_shapes_labels_and_weights_are_refused(metric: Function) -> None:
     p, y, w = make_case(5, 30, 3)
+    with pytest.raises(BadPredictions, match=r"^probabilities must be real numbers"):
+        metric(p.astype(str), y)
     with pytest.raises(BadPredictions, match="shape"):
         metric(p[:, 0], y)
     with pytest.raises(BadPredictions, match="at least 1 row"):

@@ -437,6 +437,8 @@ def test_bad_groups_are_refused() -> None:
     how: dict[str, Any] = {"method": "resampling"}
     with pytest.raises(BadPredictions, match=r"groups must have shape \(20,\)"):
         metrics.ks_test(p, y, groups=np.arange(19), **how)
+    with pytest.raises(BadPredictions, match=r"^groups has masked entries"):
+        metrics.ks_test(p, y, groups=np.ma.masked_equal(np.arange(20), 7), **how)
     with pytest.raises(BadPredictions, match="at least 2 different values"):
         metrics.ks_test(p, y, groups=np.zeros(20), **how)
     with pytest.raises(BadPredictions, match="all numbers or all names"):

@@ -104,7 +104,7 @@ def test_confidences_are_one_event() -> None:
     assert check_event(pair).hits.tolist() == [1.0, 0.0]
     with pytest.raises(BadPredictions, match="Confidences hold one event: there is no within top 2; leave event out"):
         ks(pair, event=within_top(2))
-    with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
+    with pytest.raises(BadPredictions, match=r"^this needs the probabilities of all classes: pass an array or "):
         check_rows(pair)
 
 

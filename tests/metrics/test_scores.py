@@ -94,6 +94,13 @@ def test_proper_scores_are_lowest_for_the_truth(score: Callable[..., float]) -> 
         assert score(np.tile(other, (10, 1)), labels) > best
 
 
+@pytest.mark.parametrize("score", [metrics.brier, metrics.brier_sum, metrics.spherical])
+def test_a_label_of_negative_probability_is_refused_though_the_squares_pass(score: Callable[..., float]) -> None:
+    # 0.09 + 0.64 + 0.25 = 0.98 could be the squares of probabilities.
+    with pytest.raises(BadPredictions, match=r"^probabilities must be finite and lie between 0 and 1; row 0 has -0\.3"):
+        score([[-0.3, 0.8, 0.5]], [0])
+
+
 def test_mean_confidence_is_that_of_the_top_class() -> None:
     p, y, w = make_case(1, 30, 4)
     assert metrics.mean_confidence(p, y, sample_weight=w) == pytest.approx(np.average(p.max(axis=1), weights=w))
