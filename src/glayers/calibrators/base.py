@@ -160,7 +160,8 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
 
     def predict(self, logits: Any) -> Array:
         """Return the most probable class of each row."""
-        return self.classes_[self.transform(logits).argmax(axis=1)]
+        places = self.transform(logits).argmax(axis=1)  # first, as it raises if nothing is fitted
+        return self.classes_[places]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator to one `.safetensors` file that `glayers.load` reads.
