@@ -33,3 +33,16 @@ def test_the_error_of_the_opposite_event_is_the_same() -> None:
     scores, hits = rng.random(40), rng.random(40) < 0.4
     opposite = metrics.smooth_ece(Confidences(1 - scores, ~hits))
     assert metrics.smooth_ece(Confidences(scores, hits)) == pytest.approx(opposite, rel=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_error_is_the_area_at_the_bandwidth_equal_to_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.random(4)
+    hits = rng.random(4) < scores
+    error = metrics.smooth_ece(Confidences(scores, hits))
+    # Reflection at 0 and 1 by mirror images: kernels at 2k + score and 2k - score, summed at 1000 points.
+    images = np.concatenate([2 * k + sign * scores for k in range(-3, 4) for sign in (1, -1)])
+    distances = (np.arange(1000)[:, None] + 0.5) / 1000 - images
+    kernels = np.exp(-((distances / error) ** 2) / 2) / (error * np.sqrt(2 * np.pi))
+    assert np.abs(kernels @ np.tile((hits - scores) / 4, 14)).mean() == pytest.approx(error, rel=1e-4)
