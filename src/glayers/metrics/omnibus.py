@@ -1,0 +1,301 @@
+"""Predictions -> the default answer to "is it calibrated?": a few tests with different blind spots, as one test.
+
+KS of the confidence adds up errors of one sign; where over- and underconfidence alternate, they cancel. ECE sees these,
+bin by bin. Neither sees anything below the top class: KS of rank 2 and KS of all classes do.
+
+Labels are drawn once for all tests. The smallest p-value is compared with the smallest p-values of the same draws, so
+the level is exact whatever the dependence between the tests, and tests that agree cost no power. Westfall and Young,
+"Resampling-Based Multiple Testing", 1993. With groups, each test draws in its own way, and Holm's correction combines
+them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.checks import whole_number
+from glayers.metrics.binned import bin_edges
+from glayers.metrics.calibration_tests import (
+    CalibrationTest,
+    at_least_as_large,
+    compare_with_draws,
+    ece_test,
+    ks_test,
+    rejects,
+)
+from glayers.metrics.class_tests import ClassSteps, classwise_ks_test, step_down
+from glayers.metrics.differences import adjust
+from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, rank, top
+from glayers.metrics.ks import N_BINS
+from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_labels, rows_to_redraw
+from glayers.progress import progress_bar
+
+__all__ = ["OmnibusTest", "calibration_test"]
+
+_DRAWS, _FEWER_DRAWS = 999, 199  # one draw less than a multiple of 20, so that a level of 5 % can be exact
+_MANY_PROBABILITIES = 5_000_000  # from here on fewer draws: 25,000 rows of 1,000 classes then take half a minute
+_RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
+_BELOW_THE_TOP = {
+    frozenset([_RANK_2]): "the second class is not",
+    frozenset([_CLASSES]): "single classes are not",
+    frozenset([_RANK_2, _CLASSES]): "classes below the top are not",
+}
+
+
+@dataclass(frozen=True)
+class OmnibusTest:
+    """Several tests of the same predictions, and what they say together.
+
+    Attributes
+    ----------
+    tests
+        The single tests by name, with p-values of their own: "ks" and "ece" of the confidence or of another event,
+        "rank_2_ks" of the second most probable class, and "classwise_ks", the mean over classes.
+    adjusted
+        Their p-values, adjusted for each other: each rejects if its adjusted p-value is at most 1 - `level`.
+    event
+        The event of "ks" and "ece", in words.
+    rows, groups
+        The number of rows, and of groups if there are any.
+    n_resamples
+        The number of draws.
+    level
+        The level of all tests together: a calibrated model passes with this probability.
+    """
+
+    tests: dict[str, CalibrationTest]
+    adjusted: dict[str, float]
+    event: str
+    rows: int
+    groups: int | None
+    n_resamples: int
+    level: float
+
+    @property
+    def p_value(self) -> float:
+        """The p-value of all tests together; NaN if there are too few groups to tell."""
+        p_values = list(self.adjusted.values())
+        smallest = min((p for p in p_values if not math.isnan(p)), default=math.nan)
+        return smallest if rejects(smallest, self.level) else math.nan if any(map(math.isnan, p_values)) else smallest
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the model is not calibrated. False also where there are too few groups to tell: see `undecided`."""
+        return bool(self.rejecting)
+
+    @property
+    def rejecting(self) -> tuple[str, ...]:
+        """The names of the tests that reject."""
+        return tuple(name for name, p in self.adjusted.items() if rejects(p, self.level))
+
+    @property
+    def undecided(self) -> bool:
+        """Whether there are too few groups to tell."""
+        return math.isnan(self.p_value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        tests = {name: {**vars(test), "adjusted_p_value": self.adjusted[name]} for name, test in self.tests.items()}
+        own = {name: getattr(self, name) for name in ("p_value", "rejected", "rejecting", "undecided")}
+        return {**own, "n_resamples": self.n_resamples, "level": self.level, "sentence": str(self), "tests": tests}
+
+    def __str__(self) -> str:
+        rows = f"{self.rows:,} rows" + ("" if self.groups is None else f" in {self.groups:,} groups")
+        if self.undecided:
+            return f"too few groups to tell whether the model is calibrated: {rows}"
+        p_value = f"p = {self.p_value:.2g}"
+        if not self.rejecting:
+            return f"calibrated, as far as {rows} can tell ({p_value})"
+        below = _BELOW_THE_TOP.get(frozenset(self.rejecting))
+        if below:
+            return f"the {self.event} is calibrated, as far as {rows} can tell, but {below} ({p_value})"
+        named = {"ks": f"KS ({self.event})", "ece": f"ECE ({self.event})"}
+        named |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
+        return f"not calibrated ({p_value}); significant: {', '.join(named[name] for name in self.rejecting)}"
+
+
+def calibration_test(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    event: Event | None = None,
+    n_resamples: int | None = None,
+    level: float = 0.95,
+    random_state: int | None = 0,
+    progress: bool | None = None,
+) -> OmnibusTest:
+    """Test whether a model is calibrated, by a few tests that see different errors.
+
+    Parameters
+    ----------
+    probabilities
+        Array (n, k), `Predictions` or `Confidences`.
+    labels, sample_weight
+        As in `ks`.
+    groups
+        Group of each row (n,), where rows of a group depend on each other.
+    event
+        None tests the confidence (KS and ECE), the second most probable class (KS) and all classes (mean KS). An event
+        tests KS and ECE of that event alone, as `Confidences` do.
+    n_resamples
+        The number of draws; None means 999, or 199 from five million probabilities on.
+    level
+        The level of all tests together.
+    random_state
+        The seed of the draws.
+    progress
+        Whether to show a progress bar; None shows it at a terminal.
+
+    Returns
+    -------
+    OmnibusTest
+        It prints as a sentence. Without groups the level is exact: one set of drawn labels serves all tests. With
+        groups it is Holm's, which is conservative.
+
+    Examples
+    --------
+    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 70 + [1] * 2 + [2] * 28
+    >>> found = calibration_test(p, y)
+    >>> print(found)
+    the confidence is calibrated, as far as 100 rows can tell, but classes below the top are not (p = 0.001)
+    >>> found.rejected, found.rejecting
+    (True, ('rank_2_ks', 'classwise_ks'))
+    """
+    given = check_any(probabilities, labels, sample_weight, groups, strict=True)
+    if event is not None:
+        given = check_event(given, event=event)
+    n_entries = given.probabilities.size if isinstance(given, Rows) else len(given.scores)
+    if n_resamples is None:
+        n_resamples = _DRAWS if n_entries < _MANY_PROBABILITIES else _FEWER_DRAWS
+    draws = Draws(n_resamples, level, random_state)
+    # With fewer draws the smallest adjusted p-value of several tests would exceed 1 - level: nothing could be rejected.
+    least = math.ceil(_n_tests(given) / (1 - level) - ROUNDING) - 1
+    whole_number(n_resamples, f"for {_n_tests(given)} tests at level {level:g}, n_resamples", least)
+    tests, adjusted = (_jointly if given.groups is None else _in_groups)(given, draws, progress)
+    about = "confidence" if event is None or event == top else event.name
+    n_groups = None if given.groups is None else len(np.unique(given.groups))
+    return OmnibusTest(tests, adjusted, about, len(given.weights), n_groups, n_resamples, level)
+
+
+def _n_tests(given: Rows | Scored) -> int:
+    """Of two classes the second says nothing new."""
+    return 2 if isinstance(given, Scored) else 3 if given.n_classes == 2 else 4
+
+
+def _in_groups(
+    given: Rows | Scored, draws: Draws, progress: bool | None
+) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
+    """Test one by one, with Holm's correction; a p-value of NaN says that there are too few groups."""
+    settings: dict[str, Any] = vars(draws)
+    tests = {"ks": ks_test(given, method="resampling", **settings), "ece": ece_test(given, **settings)}
+    if isinstance(given, Rows):
+        if given.n_classes > 2:
+            tests[_RANK_2] = ks_test(given, event=rank(2), method="resampling", **settings)
+        tests[_CLASSES] = classwise_ks_test(given, progress=progress, **settings)
+    known = [name for name, test in tests.items() if not math.isnan(test.p_value)]
+    holm = dict(zip(known, adjust([tests[name].p_value for name in known]).tolist(), strict=True))
+    return tests, {name: holm.get(name, math.nan) for name in tests}
+
+
+def _jointly(
+    given: Rows | Scored, draws: Draws, progress: bool | None
+) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
+    """Draw labels once for all tests, and adjust by the smallest p-values of the same draws, step by step."""
+    rows = rows_to_redraw(given)
+    errors, labels, probabilities = _errors_of_rows(rows) if isinstance(rows, Rows) else _errors_of_event(rows)
+    found = [errors(labels)]
+    with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
+        for drawn in redrawn_labels(probabilities, draws.n_resamples, draws.generator()):
+            found.append(errors(drawn))
+            advance()
+    columns = {name: np.array([each[name] for each in found]) for name in found[0]}
+    p_values = np.column_stack([_p_values(column) for column in columns.values()])
+    adjusted = step_down(-p_values[0], -p_values[1:])
+    tests = {name: compare_with_draws(float(c[0]), c[1:], draws.level) for name, c in columns.items()}
+    return tests, dict(zip(columns, adjusted.tolist(), strict=True))
+
+
+def _p_values(errors: Floats) -> Floats:
+    """Return the share of all errors that reach each of them, less a part of one error that breaks ties between tests.
+
+    Each error is compared with all others in the same way, so any function of them that is the same for all will do.
+    Without the part, which grows with the error, ties of small p-values would make the combined test conservative.
+
+    >>> np.ceil(4 * _p_values(np.array([0.3, 0.1, 0.4, 0.2]))).tolist()
+    [2.0, 4.0, 1.0, 3.0]
+    """
+    ascending = np.sort(errors)
+    below = [np.searchsorted(at_least_as_large(ascending, error), True) for error in errors]
+    spread = errors.std()
+    part = 0.5 + np.arctan((errors - errors.mean()) / spread) / np.pi if spread > ROUNDING else 0.5
+    return 1 - (np.array(below) + part) / len(errors)
+
+
+class _EventErrors(NamedTuple):
+    """KS and ECE of one event for any labels: the event happens where the label is the class that the row names."""
+
+    order: Ints
+    named: Ints
+    running: RunningSum
+    bin_ends: Ints
+
+    @classmethod
+    def of(cls, event: Scored, named: Ints) -> "_EventErrors":
+        order = np.argsort(event.scores, kind="stable")
+        order = order[event.weights[order] > 0]
+        bin_ends = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width")).ends
+        return cls(order, named[order], RunningSum.of(event), bin_ends)
+
+    def __call__(self, labels: Ints) -> tuple[float, float]:
+        event, ends = self.running
+        sums = np.cumsum(event.weights * ((labels[self.order] == self.named) - event.scores))
+        return float(np.abs(sums[ends]).max()), float(np.abs(np.diff(sums[self.bin_ends], prepend=0.0)).sum())
+
+
+_Errors = Callable[[Ints], dict[str, float]]
+
+
+def _errors_of_event(event: Scored) -> tuple[_Errors, Ints, Array]:
+    """Return the errors of one event, its outcomes as labels 0 and 1, and the probabilities to draw these from."""
+    measure = _EventErrors.of(event, np.ones(len(event.scores), dtype=np.int64))
+
+    def errors(labels: Ints) -> dict[str, float]:
+        return dict(zip(("ks", "ece"), measure(labels), strict=True))
+
+    return errors, event.hits.astype(np.int64), np.column_stack([1 - event.scores, event.scores])
+
+
+def _errors_of_rows(rows: Rows) -> tuple[_Errors, Ints, Array]:
+    """Return the errors of confidence, second class and all classes, the labels, and the probabilities."""
+    first, second = _two_best(rows.probabilities)
+    confidence, classes = _EventErrors.of(rows.top, first), ClassSteps.of(rows)
+    below = _EventErrors.of(rank(2).of(rows), second) if rows.n_classes > 2 else None
+
+    def errors(labels: Ints) -> dict[str, float]:
+        found = dict(zip(("ks", "ece"), confidence(labels), strict=True))
+        if below is not None:
+            found[_RANK_2] = below(labels)[0]
+        return {**found, _CLASSES: float(classes.ks(labels).mean())}
+
+    return errors, rows.labels, rows.probabilities
+
+
+def _two_best(probabilities: Array) -> tuple[Ints, Ints]:
+    """Return the most probable and the second most probable class of each row; of equal ones the first comes first.
+
+    >>> [classes.tolist() for classes in _two_best(np.array([[0.2, 0.4, 0.4], [0.5, 0.3, 0.2]]))]
+    [[1, 0], [2, 1]]
+    """
+    best = np.empty((2, len(probabilities)), dtype=np.int64)
+    for rows in row_blocks(*probabilities.shape):
+        block = probabilities[rows].copy()
+        best[0, rows] = block.argmax(axis=1)
+        block[np.arange(len(block)), best[0, rows]] = -1.0
+        best[1, rows] = block.argmax(axis=1)
+    return best[0], best[1]

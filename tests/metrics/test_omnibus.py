@@ -1,0 +1,135 @@
+"""`calibration_test` keeps its level, sees what single tests miss, and says which of them reject."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glayers import BadPredictions, Confidences, GlayersError, Predictions, metrics
+from glayers.metrics import omnibus
+from tests.metrics.simulation import sample
+from tests.strategies import Numbers
+
+
+def alternating() -> tuple[Numbers, Numbers]:
+    """Six confidences of 200 rows each; the model is right 10 points too often or too seldom, by turns."""
+    said, right = np.linspace(0.4, 0.9, 6), [100, 80, 140, 120, 180, 160]
+    p = np.column_stack([said, (1 - said) / 2, (1 - said) / 2])
+    labels = [np.append(np.zeros(hits, int), np.arange(200 - hits) % 2 + 1) for hits in right]
+    return np.repeat(p, 200, axis=0), np.concatenate(labels)
+
+
+def test_its_values_are_those_of_the_metrics_with_weights_and_ties() -> None:
+    rng = np.random.default_rng(1)
+    p, y, weights = rng.multinomial(10, np.full(5, 0.2), 70) / 10, rng.integers(0, 5, 70), rng.random(70)
+    weights[:5] = 0
+    given: dict[str, Any] = {"sample_weight": weights}
+    found = metrics.calibration_test(p, y, n_resamples=99, **given)
+    expected = {
+        "ks": metrics.ks(p, y, **given),
+        "ece": metrics.ece(p, y, **given),
+        "rank_2_ks": metrics.ks(p, y, event=metrics.rank(2), **given),
+        "classwise_ks": metrics.classwise_ks(p, y, **given),
+    }
+    assert {name: test.value for name, test in found.tests.items()} == pytest.approx(expected, abs=1e-12)
+
+
+def test_p_values_of_single_tests_are_those_of_their_own_functions() -> None:
+    p, y = sample(3, 400, 4, sharpness=1.1)
+    found = metrics.calibration_test(p, y)
+    assert found.tests["classwise_ks"] == metrics.classwise_ks_test(p, y, n_resamples=999)  # the same labels are drawn
+    assert found.tests["ks"].p_value == pytest.approx(metrics.ks_test(p, y).p_value, abs=0.05)
+    assert found.tests["ece"].p_value == pytest.approx(metrics.ece_test(p, y).p_value, abs=0.05)
+
+
+def test_a_calibrated_model_is_rejected_in_5_of_100_cases() -> None:
+    found = [metrics.calibration_test(*sample(seed, 40, 3), n_resamples=79).rejected for seed in range(100)]
+    assert 1 <= sum(found) <= 12  # 5 expected, deviation 2.2
+
+
+def test_tests_that_always_agree_cost_nothing() -> None:
+    # All scores are equal, so that KS and ECE are the same number; Holm's correction would double their p-values.
+    found = metrics.calibration_test(Confidences(np.full(40, 0.7), np.arange(40) < 22))
+    assert found.tests["ks"].p_value == found.tests["ece"].p_value == found.p_value
+    assert 0.05 < found.p_value < 0.2
+
+
+def test_alternating_errors_are_seen_where_ks_misses_them() -> None:
+    p, y = alternating()
+    assert not metrics.ks_test(p, y).rejected
+    found = metrics.calibration_test(p, y, n_resamples=199)
+    assert found.rejecting == ("ece",)
+    assert str(found) == f"not calibrated (p = {found.p_value:.2g}); significant: ECE (confidence)"
+
+
+def test_errors_below_the_top_class_are_seen_where_the_confidence_is_right() -> None:
+    p = np.tile([0.6, 0.3, 0.05, 0.05], (1_000, 1))
+    y = np.repeat([0, 1, 2, 3], [600, 150, 125, 125])
+    for event in (metrics.ks_test, metrics.ece_test):
+        assert not event(p, y).rejected
+    found = metrics.calibration_test(p, y, n_resamples=199)
+    assert found.rejecting == ("rank_2_ks", "classwise_ks")
+    assert str(found) == (
+        "the confidence is calibrated, as far as 1,000 rows can tell, but classes below the top are not "
+        f"(p = {found.p_value:.2g})"
+    )
+
+
+def test_a_calibrated_model_is_described_with_its_rows() -> None:
+    p, y = sample(0, 300, 3)
+    found = metrics.calibration_test(Predictions.from_probabilities(p, y), n_resamples=99)
+    assert not found.rejected
+    assert str(found) == f"calibrated, as far as 300 rows can tell (p = {found.p_value:.2g})"
+    assert found.to_dict()["sentence"] == str(found)
+
+
+def test_an_event_is_tested_alone() -> None:
+    p, y = sample(5, 300, 3, sharpness=2.0)
+    second = metrics.rank(2)
+    found = metrics.calibration_test(p, y, event=second, n_resamples=99)
+    assert list(found.tests) == ["ks", "ece"]
+    assert found.tests["ks"].value == pytest.approx(metrics.ks(p, y, event=second), abs=1e-12)
+    bare = metrics.calibration_test(second.confidences(p, y), n_resamples=99)
+    assert bare.adjusted == found.adjusted
+    assert "KS (rank 2)" in str(metrics.calibration_test(p, np.zeros(300, int), event=second, n_resamples=99))
+
+
+def test_of_two_classes_the_second_adds_no_test() -> None:
+    assert list(metrics.calibration_test(*sample(5, 100, 2), n_resamples=99).tests) == ["ks", "ece", "classwise_ks"]
+
+
+def test_with_groups_holm_combines_the_tests_of_groups() -> None:
+    p, y = sample(4, 400, 3, sharpness=1.3)
+    groups = np.arange(400) // 4
+    found = metrics.calibration_test(p, y, groups=groups, n_resamples=199)
+    given: dict[str, Any] = {"groups": groups, "n_resamples": 199}
+    alone = [
+        metrics.ks_test(p, y, method="resampling", **given),
+        metrics.ece_test(p, y, **given),
+        metrics.ks_test(p, y, event=metrics.rank(2), method="resampling", **given),
+        metrics.classwise_ks_test(p, y, **given),
+    ]
+    assert list(found.adjusted.values()) == metrics.adjust([test.p_value for test in alone]).tolist()
+    assert found.p_value == min(found.adjusted.values())
+    assert "400 rows in 100 groups" in str(metrics.calibration_test(*sample(0, 400, 3), groups=groups))
+
+
+def test_too_few_groups_are_a_third_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, y = sample(4, 400, 3)
+    groups = np.arange(400) // 100
+    for name in ("ks_test", "ece_test", "classwise_ks_test"):
+        test = getattr(omnibus, name)
+        monkeypatch.setattr(omnibus, name, lambda *a, test=test, **k: replace(test(*a, **k), p_value=math.nan))
+    found = metrics.calibration_test(p, y, groups=groups, n_resamples=99)
+    assert found.undecided
+    assert not found.rejected
+    assert str(found) == "too few groups to tell whether the model is calibrated: 400 rows in 4 groups"
+
+
+def test_too_few_draws_are_refused() -> None:
+    with pytest.raises(GlayersError, match=r"for 4 tests at level 0\.95, n_resamples must be at least 79"):
+        metrics.calibration_test(*sample(0, 20, 3), n_resamples=78)
+    with pytest.raises(BadPredictions, match="must sum to 1"):
+        metrics.calibration_test([[0.7, 0.7], [0.2, 0.8]], [0, 1])
