@@ -139,7 +139,10 @@ class GLayers(Calibrator):
             check_submersion(self.activation, given.n_classes)
         with needs_torch("GLayers"):
             from glayers.calibrators.g_layers_recipes import fit_default, fit_paper
-        return (fit_default if self.recipe == "default" else fit_paper)(self._filled(given), given)
+        plan = self._filled(given)
+        if self.recipe == "default":
+            return fit_default(plan, given)
+        return fit_paper(plan, given, [n for n in ("learning_rate", "weight_decay") if getattr(self, n) is None])
 
     def _check_settings(self) -> None:
         starts, decays = ["glorot", "transparent"], [None, "start", "zero"]
@@ -195,8 +198,9 @@ class GLayers(Calibrator):
 def _recipe_settings(recipe: str, n_classes: int, work: int) -> dict[str, Any]:
     """Return what a recipe tries by default: less where a pass over the rows (`work` = rows x weights) costs more."""
     if recipe == "paper":
-        tried: dict[str, Any] = {"learning_rate": (3e-3, 1e-3), "weight_decay": (1e-3, 1e-2, 3e-2, 1e-1)}
-        return tried | {"decay_to": "zero", "n_folds": 5, "max_epochs": 100, "patience": 5}
+        # Where the search begins; it moves on from the best.
+        tried: dict[str, Any] = {"learning_rate": (3e-3, 1e-3), "weight_decay": (1e-3, 1e-2, 1e-1, 1.0, 10.0)}
+        return tried | {"decay_to": "zero", "n_folds": 5, "max_epochs": 200, "patience": 5}
     # One step moves an output by the rate times its number of hidden units, which grows with the classes.
     unit = 1 / math.sqrt(n_classes)
     if work <= 2e7:

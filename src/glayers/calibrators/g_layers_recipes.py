@@ -10,17 +10,19 @@ folds this cannot be measured: each row has one model that did not see it. With 
 the gain from one to R models predicts the gain of averaging them all.
 
 The paper's recipe takes raw logits, chooses learning rate and weight decay by cross-validation, and then fits g once on
-all rows. Every fit stops early on the NLL of the rows it trains on.
+all rows. Every fit stops early on the NLL of the rows it trains on. The paper does not say which values it tried: the
+search here moves on as long as the best setting lies on the edge of what was tried.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
+from torch import Tensor
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, Ints
@@ -40,6 +42,10 @@ from glayers.predictions import Predictions
 
 _SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
 _ROUNDING = 1e-12  # difference between mean losses of equal predictions
+_SETTINGS = ("learning_rate", "weight_decay")  # what the paper's recipe chooses by cross-validation
+_MOST_SETTINGS = 60  # where its search ends; 15 to 30 are usual
+_MOST_PARAMETERS = 40_000_000  # fitted together in its search
+Setting: TypeAlias = tuple[float, float]
 
 
 def fit_default(plan: Any, given: Predictions) -> Fitted:
@@ -133,40 +139,63 @@ def _last_layers(plan: Any, given: Predictions, before: Floats, behind_layers: b
     return Chain((layers,)), after, f"; gain of the correction of confidence {format_gain(gain, error)}"
 
 
-def fit_paper(plan: Any, given: Predictions) -> Fitted:
-    """Choose settings by cross-validation, then fit once on all rows."""
+def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitted:
+    """Choose settings by cross-validation, then fit once on all rows; `searched` names those without given values."""
     layers = plan._layers(given.logits.shape[1])
-    inputs = given.logits.astype(np.float64)
-    settings = list(itertools.product(plan.learning_rate, plan.weight_decay))
-
-    training = _Training(plan, layers, inputs, given)
-    losses, winner, held_out = np.full(1, np.nan), 0, None
-    if len(settings) > 1:
+    training = _Training(plan, layers, given.logits.astype(np.float64), given)
+    losses: dict[Setting, float] = {}
+    new = list(itertools.product(plan.learning_rate, plan.weight_decay))
+    best, held_out = new[0], None
+    if searched or len(new) > 1:
         folds = assign_folds(len(given), given.groups, plan.n_folds, plan.random_state)
-        fractions = fold_fractions(folds, given.weights)
-        run, objective = training.stop_early(settings, *fold_weights(folds, given.weights))
-        losses = run.held_out.numpy().reshape(len(settings), len(fractions)) @ fractions
-        winner = int(np.argmin(losses))
-        own = slice(winner * len(fractions), (winner + 1) * len(fractions))
-        held_out = _out_of_fold(_in_numpy(layers, objective.unflatten(torch.cat(run.parameters[own]))), inputs, folds)
+        together = max(1, _MOST_PARAMETERS // (layers.n_parameters * (int(folds.max()) + 1)))  # bounds the memory
+        while new:
+            now, new = new[:together], new[together:]
+            found, models = training.search(now, folds, min(losses.values(), default=np.inf))
+            losses |= dict(zip(now, found, strict=True))
+            if models is not None:
+                best, held_out = now[int(np.argmin(found))], _out_of_fold(models, training.inputs, folds)
+            if not new and len(losses) < _MOST_SETTINGS:
+                new = [each for each in _neighbours(best, searched) if each not in losses]
     whole = np.ones((1, len(given))) if given.weights is None else given.weights[None, :]
-    final, objective = training.stop_early([settings[winner]], whole / whole.sum(), whole / whole.sum())
-    stopped = int(final.best_epoch[0])
+    stopping = EpochSelection(1, np.ones(1), plan.patience, by_training_loss=True)
+    final = training.run([best], *[whole / whole.sum()] * 2, stopping, Objective.losses, plan.random_state, averaging=0)
+    stopped = int(stopping.best_epoch[0])
     return Fitted(
-        _in_numpy(layers, {name: value[0] for name, value in objective.unflatten(final.parameters[0]).items()}),
+        _in_numpy(layers, {name: value[0] for name, value in final.unflatten(stopping.parameters[0]).items()}),
         "g-layers, paper recipe",
         converged=stopped < plan.max_epochs,
         reason=f"lowest training loss at epoch {stopped} of at most {plan.max_epochs}",
-        iterations=len(final.trace) - 1,
+        iterations=len(stopping.trace) - 1,
         out_of_fold=held_out,
+        notes=tuple(_edge_notes(best, list(losses))),
         attributes={
             "cv_results_": {
-                **dict(zip(("learning_rate", "weight_decay"), np.array(settings).T, strict=True)),
-                "held_out_loss": losses,
+                **dict(zip(_SETTINGS, np.array(list(losses) or [best]).T, strict=True)),
+                "held_out_loss": np.array(list(losses.values()) or [np.nan]),
             },
-            "history_": {"train_loss": torch.stack(final.trace)[:, 0].numpy()},
+            "history_": {"train_loss": torch.stack(stopping.trace)[:, 0].numpy()},
         },
     )
+
+
+def _neighbours(best: Setting, searched: Collection[str]) -> list[Setting]:
+    """Return the settings one step around the best: learning rates by half powers of ten, weight decays by powers."""
+    near = [
+        [float(f"{10 ** ((round(steps * np.log10(value)) + k) / steps):.0e}") for k in (-1, 0, 1)]
+        if name in searched
+        else [value]
+        for name, value, steps in zip(_SETTINGS, best, (2, 1), strict=True)
+    ]
+    return list(itertools.product(*near))
+
+
+def _edge_notes(best: Setting, tried: list[Setting]) -> Iterator[str]:
+    """Yield a sentence for each setting whose best value is the smallest or the largest of several; 0 is no edge."""
+    for name, value, values in zip(_SETTINGS, best, zip(*tried, strict=True), strict=False):
+        if len(set(values)) > 1 and value and value in (min(values), max(values)):
+            end = "smallest" if value == min(values) else "largest"
+            yield f"g-layers: the best {name} of the search, {value:g}, is the {end} of those tried; try more values"
 
 
 @dataclass(frozen=True)
@@ -193,11 +222,17 @@ class _Training:
         models = _in_numpy(self.layers, learned | {name: value[own] for name, value in objective.fixed.items()})
         return selection, models, _out_of_fold(models, self.inputs, folds)
 
-    def stop_early(self, settings: list[Any], train: Floats, held_out: Floats) -> tuple[EpochSelection, Objective]:
-        """Train every setting on every row of weights (folds, n) until its training loss stops falling."""
-        stopping = EpochSelection(len(settings) * len(train), np.ones(1), self.plan.patience, by_training_loss=True)
-        seed = self.plan.random_state
-        return stopping, self.run(settings, train, held_out, stopping, Objective.losses, seed, averaging=0.0)
+    def search(self, settings: list[Setting], folds: Ints, best: float) -> tuple[Floats, Chain | None]:
+        """Return the held-out loss of every setting, and the fold models of the best one if it is below `best`."""
+        race = _Race(len(settings), fold_fractions(folds, self.given.weights), self.plan.patience, best)
+        weights = fold_weights(folds, self.given.weights)
+        objective = self.run(settings, *weights, race, Objective.losses, self.plan.random_state, averaging=0.0)
+        losses = race.means(race.held_out).numpy()
+        winner, n_folds = int(losses.argmin()), len(race.fractions)
+        if not losses[winner] < best:
+            return losses, None
+        flat = torch.cat(race.parameters[winner * n_folds : (winner + 1) * n_folds])
+        return losses, _in_numpy(self.layers, objective.unflatten(flat))
 
     def run(
         self,
@@ -244,6 +279,37 @@ class _Training:
         schedule = Schedule(plan.max_epochs, plan.batch_size, averaging, plan.dropout, plan.mixup, plan.progress)
         descend(objective, like(rates), schedule, on_epoch, measure, seed)
         return objective
+
+
+class _Race(EpochSelection):
+    """Early stopping of every fold by its training loss; settings that can no longer win stop too.
+
+    A setting cannot win once its held-out loss is higher than that of a setting that has finished, and has not been at
+    its lowest for `patience` epochs: while the training loss falls on, it rises.
+    """
+
+    def __init__(self, n_settings: int, fractions: Floats, patience: int, best: float) -> None:
+        super().__init__(n_settings * len(fractions), np.ones(1), patience, by_training_loss=True)
+        self.fractions = torch.as_tensor(fractions)
+        self.to_beat = best
+        self.lowest = torch.full((n_settings,), torch.inf, dtype=torch.float64)
+        self.lowest_epoch = torch.zeros(n_settings, dtype=torch.int64)
+
+    def __call__(self, epoch: int, parameters: Tensor, train_loss: Tensor, held_out_loss: Tensor) -> Tensor:
+        """Record the epoch and return which members continue."""
+        super().__call__(epoch, parameters, train_loss, held_out_loss)
+        now = self.means(held_out_loss.cpu().double())
+        self.lowest_epoch[now < self.lowest] = epoch
+        self.lowest = torch.fmin(self.lowest, now)
+        losses = self.means(self.held_out)
+        running = self.running.reshape(len(losses), -1)
+        self.to_beat = min([self.to_beat, *losses[~running.any(dim=1)].tolist()])
+        running[(losses > self.to_beat) & (epoch - self.lowest_epoch >= self.patience)] = False
+        return self.running
+
+    def means(self, by_fold: Tensor) -> Tensor:
+        """Return the mean over folds of each setting."""
+        return by_fold.reshape(-1, len(self.fractions)) @ self.fractions
 
 
 def _in_numpy(chain: Chain, parameters: dict[str, torch.Tensor]) -> Chain:
