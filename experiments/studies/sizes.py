@@ -63,14 +63,18 @@ class Sizes(Study):
             return g.fit(rows.calibration.logits, rows.calibration.labels).predict_proba(rows.test.logits)
 
         line = scored(noted(predict), rows.test)
-        best = int(np.argmin(g.cv_results_["held_out_loss"]))
-        found = {name: f"{g.cv_results_[name][best]:g}" for name in ("learning_rate", "weight_decay")}
         weights = n_weights(rows.test.n_classes, int(depth), int(units))
-        return [{"weights": str(weights)} | found | line]
+        return [{"weights": str(weights)} | chosen(g) | line]
 
     def tables(self, lines: list[Line]) -> str:
         """Return one table per network: each size, its weights and its scores."""
         return page(*(_of_network(where(lines, network=name), name) for name in different(lines, "network")))
+
+
+def chosen(g: GLayers) -> Line:
+    """Return the learning rate and the weight decay of the lowest held-out loss, as the csv holds them."""
+    best = int(np.argmin(g.cv_results_["held_out_loss"]))
+    return {name: f"{g.cv_results_[name][best]:g}" for name in ("learning_rate", "weight_decay")}
 
 
 def n_weights(n_classes: int, depth: int, units: int) -> int:
