@@ -46,8 +46,8 @@ class Regularisation(Study):
     about: ClassVar[str] = (
         "Trained CIFAR-10 networks. `none` is g-layers of 3 layers, one fit, learning rate 0.001, at most 100 epochs, "
         f"no decay; the others change one thing. `{FOLDS}` is the mean of {N_FOLDS} such fits, each on all but "
-        f"a fifth of the rows. `{DEFAULT}` is what the library does: 2 layers of 2 units a class from temperature scaling, epochs "
-        "chosen on held-out rows, folds averaged and blended with temperature scaling."
+        f"a fifth of the rows. `{DEFAULT}` is what the library does: 2 layers of 2 units a class from "
+        "temperature scaling, epochs chosen on held-out rows, folds averaged and blended with temperature scaling."
     )
     keys: ClassVar[tuple[str, ...]] = (*PLACE, "rows", "draw", "way")
     columns: ClassVar[tuple[str, ...]] = (*METRICS, "note")

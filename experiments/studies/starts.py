@@ -34,7 +34,7 @@ class Starts(Study):
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)
     units: tuple[int, ...] = (2, 3, 4, 5)
     seeds: int = 3
-    search_epochs: int | None = None
+    search_epochs: int = 40
     epochs: tuple[int, ...] = (0, 1, 3, 10, 40)
     more_epochs: tuple[int, ...] = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 100, 200)
 
@@ -78,7 +78,8 @@ class Starts(Study):
                 max_epochs=epochs,
                 patience=max(shown),
                 random_state=int(seed),
-                **{name: float(value) for name, value in found.items()},
+                learning_rate=float(found["learning_rate"]),
+                weight_decay=float(found["weight_decay"]),
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", GlayersWarning)  # without an epoch the loss cannot fall

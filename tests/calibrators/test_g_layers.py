@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from array_api_compat import array_namespace
 
 from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling, metrics
 from glayers.activations import log_softmax, softmax
@@ -33,6 +34,29 @@ def loss_of(log_probabilities: Numbers, labels: Numbers) -> float:
 
 
 # The two recipes.
+
+
+@pytest.mark.parametrize("flaw", ["temperature", "class by class"])
+def test_the_search_of_the_papers_recipe_ends_inside_what_it_tried(flaw: str) -> None:
+    world = sample(by_class, 3, 300, seed=0)
+    # A temperature asks for a strong weight decay, errors of single classes for a weak one.
+    z = 3 * np.log(world.truth) if flaw == "temperature" else 4 * world.logits
+    g = GLayers(2, 2, recipe="paper", random_state=0).fit(z, world.labels)
+    best = int(np.argmin(g.cv_results_["held_out_loss"]))
+    for name in ("learning_rate", "weight_decay"):
+        tried = g.cv_results_[name]
+        assert min(tried) < tried[best] < max(tried)
+    assert not g.diagnostics_.notes
+
+
+@pytest.mark.parametrize(("tried", "end"), [([1e-9, 1e-8], "largest"), ([0.5, 1.0, 2.0], "smallest")])
+def test_a_best_value_on_the_edge_of_the_given_grid_is_said(tried: list[float], end: str) -> None:
+    z, labels = bent(200)
+    with pytest.warns(GlayersWarning, match=f"best learning_rate of the search, .* is the {end} of those tried"):
+        g = GLayers(2, recipe="paper", learning_rate=tried, weight_decay=[0.0], max_epochs=3, random_state=0).fit(
+            3 * z, labels
+        )
+    assert any(end in note for note in g.diagnostics_.notes)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -124,6 +148,7 @@ def test_the_papers_recipe_with_one_setting_skips_the_search() -> None:
     GLayers(max_epochs=3, **PAPER).fit(z, labels, groups=np.zeros(len(z)))
 
 
+@pytest.mark.filterwarnings("ignore:g-layers. the best learning_rate:glayers.GlayersWarning")
 def test_the_papers_recipe_chooses_the_setting_of_least_held_out_loss() -> None:
     z, labels = bent()
     g = GLayers(recipe="paper", learning_rate=[1e-2, 1e-6], weight_decay=[0.0, 1.0], max_epochs=8, random_state=0)
@@ -242,6 +267,51 @@ def test_an_activation_of_ones_own_is_the_last_step() -> None:
     assert g.predict_proba(4 * z) == pytest.approx(softmax(2 * z), abs=1e-12)
     with pytest.raises(GlayersError, match="Deaf is not a submersion"):
         GLayers(activation=Deaf()).fit(z, labels)
+
+
+class AgainstTheFirst:
+    """A q from m logits to m + 1 classes: the first class has logit 0."""
+
+    def log_probabilities(self, logits: Any) -> Any:
+        xp = array_namespace(logits)
+        return log_softmax(xp.concat([0 * logits[..., :1], logits], axis=-1))
+
+
+class LastLayer:
+    """A q from m features to n classes: the last layer of a network."""
+
+    def __init__(self, weight: Numbers) -> None:
+        self.weight = weight
+
+    def log_probabilities(self, logits: Any) -> Any:
+        xp = array_namespace(logits)
+        return log_softmax(xp.matmul(logits, xp.asarray(self.weight, dtype=logits.dtype)))
+
+
+@pytest.mark.parametrize(
+    ("activation", "n_features"),
+    [(AgainstTheFirst(), 2), (LastLayer(np.random.default_rng(1).normal(size=(5, 3))), 5)],
+    ids=["fewer", "more"],
+)
+def test_features_and_classes_may_differ_in_number(activation: Any, n_features: int) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(4000, n_features)) * 2
+    truth = np.exp(activation.log_probabilities(features / 2))  # so q alone is overconfident
+    labels = (truth.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1)
+    rows, others = slice(2000), slice(2000, None)
+    g = GLayers(1, recipe="paper", activation=activation, random_state=0).fit(features[rows], labels[rows])
+    p = g.predict_proba(features[others])
+    assert p.shape == (2000, 3)
+    assert g.classes_.tolist() == [0, 1, 2]
+    assert g.out_of_fold_.shape == (2000, 3)
+    assert np.abs(p - truth[others]).mean() < 0.03
+    before = np.exp(activation.log_probabilities(features[others]))
+    assert metrics.nll(before, labels[others]) - metrics.nll(p, labels[others]) > 0.05
+    assert g.diagnostics_.loss_before == pytest.approx(
+        loss_of(activation.log_probabilities(features[rows]), labels[rows])
+    )
+    with pytest.raises(GlayersError, match=r"3 classes have no temperature.*recipe='paper'"):
+        GLayers(activation=activation).fit(features, labels)
 
 
 # Starting from given weights.

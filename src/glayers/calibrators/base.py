@@ -140,7 +140,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         Self
             The fitted calibrator.
         """
-        return self._learn(Predictions(logits, labels, weights=sample_weight, groups=groups))._warned()
+        return self._learn(self._given(logits, labels, sample_weight, groups))._warned()
 
     def fit_predictions(self, predictions: Predictions) -> Self:
         """Fit the calibrator on `Predictions`, and keep their class names."""
@@ -156,7 +156,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         given = finite_logits(logits)
         if given.shape[1] != self.n_features_in_:
             raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
-        return apply_map(self.map_, given)
+        return apply_map(self.map_, given, len(self.classes_))
 
     def predict(self, logits: Any) -> Array:
         """Return the most probable class of each row."""
@@ -177,6 +177,10 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
     def n_parameters_(self) -> int:
         """The number of learned parameters."""
         return self.diagnostics_.n_parameters
+
+    def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
+        """Return the checked input of `fit`."""
+        return Predictions(logits, labels, weights=weights, groups=groups)
 
     @abstractmethod
     def _fit(self, given: Predictions) -> Fitted:
@@ -213,6 +217,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         self._set_facts(
             given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__}
         )
+        self.classes_ = np.arange(given.n_classes)
         return self
 
     def _warned(self) -> Self:
@@ -252,9 +257,9 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         self.versions_ = versions
 
 
-def apply_map(chain: Chain, logits: Array) -> Floats:
+def apply_map(chain: Chain, logits: Array, n_classes: int | None = None) -> Floats:
     """Return calibrated logits (n, classes) in float64, block by block."""
-    result = np.empty((len(logits), max(2, logits.shape[1])))
+    result = np.empty((len(logits), n_classes or max(2, logits.shape[1])))
     for rows in row_blocks(*result.shape):
         result[rows] = with_reference_class(chain(logits[rows].astype(np.float64)))
     return result
@@ -264,7 +269,7 @@ def mean_loss(loss: SmoothLoss, chain: Chain, given: Predictions) -> float:
     """Return the weighted mean loss of the logits that a map gives, block by block."""
     losses = np.empty(len(given))
     for rows in row_blocks(len(given), given.n_classes):
-        losses[rows] = loss.rows(apply_map(chain, given.logits[rows]), given.labels[rows])
+        losses[rows] = loss.rows(apply_map(chain, given.logits[rows], given.n_classes), given.labels[rows])
     counted = slice(None) if given.weights is None else given.weights > 0  # a row of weight 0 may have an infinite loss
     return float(np.average(losses[counted], weights=None if given.weights is None else given.weights[counted]))
 

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from glayers.activations import Activation, check_submersion
 from glayers.arrays import Array, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
-from glayers.checks import whole_number
+from glayers.checks import check_labels, finite_logits, whole_number
 from glayers.errors import GlayersError
 from glayers.maps import Activate, Chain, Dropout, Relu, Step, dense_layers
 from glayers.maps.steps import layer_shapes
@@ -51,7 +51,8 @@ class GLayers(Calibrator):
     loss : {"log", "brier"}
         The proper loss to minimise.
     activation : Activation, optional
-        Final activation q in place of softmax.
+        Final activation q in place of softmax. In the paper's recipe, q may turn m features into another number of
+        classes; `fit` then takes features (n, m).
     learning_rate, weight_decay : float or list of float, optional
         Values to choose from by cross-validation.
     decay_to : {"start", "zero"}, optional
@@ -133,10 +134,25 @@ class GLayers(Calibrator):
     device: str = "cpu"
     progress: bool | None = None
 
+    def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
+        """Return the checked input of `fit`; with q from m features to n classes, the labels are those of q."""
+        if self.activation is not None:
+            features = finite_logits(logits)
+            n_classes = self.activation.log_probabilities(np.zeros((1, features.shape[1]))).shape[-1]
+            if n_classes != max(2, features.shape[1]):
+                return _Features(features, labels, weights, groups, n_classes)
+        return super()._given(logits, labels, weights, groups)
+
     def _fit(self, given: Predictions) -> Fitted:
         self._check_settings()
         if self.activation is not None:
-            check_submersion(self.activation, given.n_classes)
+            if self.recipe == "default" and isinstance(given, _Features):
+                raise GlayersError(
+                    f"{given.logits.shape[1]} features for {given.n_classes} classes have no temperature, where the "
+                    f"default recipe starts; use GLayers(recipe='paper', activation=...)"
+                )
+            # The default recipe gives g the log-probabilities, the paper's the logits.
+            check_submersion(self.activation, given.n_classes if self.recipe == "default" else given.logits.shape[1])
         with needs_torch("GLayers"):
             from glayers.calibrators.g_layers_recipes import fit_default, fit_paper
         plan = self._filled(given)
@@ -171,7 +187,8 @@ class GLayers(Calibrator):
         usual: dict[str, Any] = dict.fromkeys(("n_layers", "units_per_class"), 2 if self.recipe == "default" else 3)
         settings = self.get_params(deep=False)
         n_layers, units = (settings[name] or value for name, value in usual.items())
-        shapes = layer_shapes(given.n_classes, n_layers, units, self.width)
+        n_inputs = given.logits.shape[1] if isinstance(given, _Features) else given.n_classes
+        shapes = layer_shapes(n_inputs, n_layers, units, self.width)
         weights = sum(n_in * n_out for n_in, n_out in shapes)
         usual |= _recipe_settings(self.recipe, given.n_classes, work=len(given) * weights)
         # About twenty steps per epoch: with fewer, few rows would hardly leave the start.
@@ -193,6 +210,19 @@ class GLayers(Calibrator):
         for step in layers.steps:
             steps += [step, Dropout()] if isinstance(step, Relu) and self.dropout else [step]
         return Chain((*steps, *([] if self.activation is None else [Activate(self.activation)])))
+
+
+class _Features(Predictions):
+    """Rows of m features and labels of n classes, for an activation from R^m to n classes."""
+
+    def __init__(self, features: Array, labels: Any, weights: Any, groups: Any, n_classes: int) -> None:
+        labels = check_labels(labels, len(features), n_classes)
+        self._set(len(features), weights, groups, logits=features, labels=labels, class_names=None, _classes=n_classes)
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes of the activation."""
+        return int(vars(self)["_classes"])
 
 
 def _recipe_settings(recipe: str, n_classes: int, work: int) -> dict[str, Any]:

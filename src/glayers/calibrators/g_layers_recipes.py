@@ -26,7 +26,7 @@ from torch import Tensor
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, Ints
-from glayers.calibrators.base import Fitted
+from glayers.calibrators.base import Fitted, mean_loss
 from glayers.calibrators.temperature import tempered
 from glayers.errors import GlayersError
 from glayers.fitting.adam import Measure, OnEpoch, Schedule, descend
@@ -154,21 +154,29 @@ def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitte
             found, models = training.search(now, folds, min(losses.values(), default=np.inf))
             losses |= dict(zip(now, found, strict=True))
             if models is not None:
-                best, held_out = now[int(np.argmin(found))], _out_of_fold(models, training.inputs, folds)
+                best, held_out = (
+                    now[int(np.argmin(found))],
+                    _out_of_fold(models, training.inputs, folds, given.n_classes),
+                )
             if not new and len(losses) < _MOST_SETTINGS:
                 new = [each for each in _neighbours(best, searched) if each not in losses]
     whole = np.ones((1, len(given))) if given.weights is None else given.weights[None, :]
+    whole = whole / whole.sum()
     stopping = EpochSelection(1, np.ones(1), plan.patience, by_training_loss=True)
-    final = training.run([best], *[whole / whole.sum()] * 2, stopping, Objective.losses, plan.random_state, averaging=0)
+    final = training.run([best], whole, whole, stopping, Objective.losses, plan.random_state, averaging=0)
     stopped = int(stopping.best_epoch[0])
+    fitted = _in_numpy(layers, {name: value[0] for name, value in final.unflatten(stopping.parameters[0]).items()})
+    # Features are no logits: q alone is where the loss starts.
+    before = Chain(()) if given.n_classes == max(2, given.logits.shape[1]) else Chain(layers.steps[-1:])
     return Fitted(
-        _in_numpy(layers, {name: value[0] for name, value in final.unflatten(stopping.parameters[0]).items()}),
+        fitted,
         "g-layers, paper recipe",
         converged=stopped < plan.max_epochs,
         reason=f"lowest training loss at epoch {stopped} of at most {plan.max_epochs}",
         iterations=len(stopping.trace) - 1,
         out_of_fold=held_out,
         notes=tuple(_edge_notes(best, list(losses))),
+        losses=(mean_loss(smooth_loss(plan.loss), before, given), mean_loss(smooth_loss(plan.loss), fitted, given)),
         attributes={
             "cv_results_": {
                 **dict(zip(_SETTINGS, np.array(list(losses) or [best]).T, strict=True)),
@@ -181,13 +189,14 @@ def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitte
 
 def _neighbours(best: Setting, searched: Collection[str]) -> list[Setting]:
     """Return the settings one step around the best: learning rates by half powers of ten, weight decays by powers."""
-    near = [
-        [float(f"{10 ** ((round(steps * np.log10(value)) + k) / steps):.0e}") for k in (-1, 0, 1)]
-        if name in searched
-        else [value]
-        for name, value, steps in zip(_SETTINGS, best, (2, 1), strict=True)
-    ]
-    return list(itertools.product(*near))
+
+    def around(name: str, value: float, steps: int) -> list[float]:
+        if name not in searched:
+            return [value]
+        place = round(steps * np.log10(value))
+        return [float(f"{10 ** (each / steps):.0e}") for each in (place - 1, place, place + 1)]
+
+    return list(itertools.product(around("learning_rate", best[0], 2), around("weight_decay", best[1], 1)))
 
 
 def _edge_notes(best: Setting, tried: list[Setting]) -> Iterator[str]:
@@ -220,11 +229,11 @@ class _Training:
         own = slice(selection.winner * selection.n_folds, (selection.winner + 1) * selection.n_folds)
         learned = objective.unflatten(selection.parameters[selection.winner])
         models = _in_numpy(self.layers, learned | {name: value[own] for name, value in objective.fixed.items()})
-        return selection, models, _out_of_fold(models, self.inputs, folds)
+        return selection, models, _out_of_fold(models, self.inputs, folds, self.given.n_classes)
 
     def search(self, settings: list[Setting], folds: Ints, best: float) -> tuple[Floats, Chain | None]:
         """Return the held-out loss of every setting, and the fold models of the best one if it is below `best`."""
-        race = _Race(len(settings), fold_fractions(folds, self.given.weights), self.plan.patience, best)
+        race = _Race(len(settings), fold_fractions(folds, self.given.weights), self.plan, best)
         weights = fold_weights(folds, self.given.weights)
         objective = self.run(settings, *weights, race, Objective.losses, self.plan.random_state, averaging=0.0)
         losses = race.means(race.held_out).numpy()
@@ -284,27 +293,24 @@ class _Training:
 class _Race(EpochSelection):
     """Early stopping of every fold by its training loss; settings that can no longer win stop too.
 
-    A setting cannot win once its held-out loss is higher than that of a setting that has finished, and has not been at
-    its lowest for `patience` epochs: while the training loss falls on, it rises.
+    A setting can no longer win if its held-out loss is above that of a setting that has finished, and would still be
+    after the last epoch if it went on falling as it did in the last `patience` epochs.
     """
 
-    def __init__(self, n_settings: int, fractions: Floats, patience: int, best: float) -> None:
-        super().__init__(n_settings * len(fractions), np.ones(1), patience, by_training_loss=True)
-        self.fractions = torch.as_tensor(fractions)
-        self.to_beat = best
-        self.lowest = torch.full((n_settings,), torch.inf, dtype=torch.float64)
-        self.lowest_epoch = torch.zeros(n_settings, dtype=torch.int64)
+    def __init__(self, n_settings: int, fractions: Floats, plan: Any, best: float) -> None:
+        super().__init__(n_settings * len(fractions), np.ones(1), plan.patience, by_training_loss=True)
+        self.fractions, self.last, self.to_beat = torch.as_tensor(fractions), plan.max_epochs, best
+        self.means_by_epoch: list[Tensor] = []
 
     def __call__(self, epoch: int, parameters: Tensor, train_loss: Tensor, held_out_loss: Tensor) -> Tensor:
         """Record the epoch and return which members continue."""
         super().__call__(epoch, parameters, train_loss, held_out_loss)
-        now = self.means(held_out_loss.cpu().double())
-        self.lowest_epoch[now < self.lowest] = epoch
-        self.lowest = torch.fmin(self.lowest, now)
-        losses = self.means(self.held_out)
-        running = self.running.reshape(len(losses), -1)
-        self.to_beat = min([self.to_beat, *losses[~running.any(dim=1)].tolist()])
-        running[(losses > self.to_beat) & (epoch - self.lowest_epoch >= self.patience)] = False
+        self.means_by_epoch.append(self.means(self.held_out).clone())
+        now, running = self.means_by_epoch[-1], self.running.reshape(-1, len(self.fractions))
+        self.to_beat = min([self.to_beat, *now[~running.any(dim=1)].tolist()])
+        if epoch >= self.patience:
+            fall = (self.means_by_epoch[-1 - self.patience] - now) / self.patience
+            running[(now > self.to_beat) & (now - fall * (self.last - epoch) > self.to_beat)] = False
         return self.running
 
     def means(self, by_fold: Tensor) -> Tensor:
@@ -316,9 +322,9 @@ def _in_numpy(chain: Chain, parameters: dict[str, torch.Tensor]) -> Chain:
     return chain.with_parameters({name: v.detach().cpu().double().numpy() for name, v in parameters.items()})
 
 
-def _out_of_fold(models: Chain, inputs: Floats, folds: Ints) -> Floats:
+def _out_of_fold(models: Chain, inputs: Floats, folds: Ints, n_classes: int) -> Floats:
     """Return log-probabilities of every row by the model that was trained without its fold."""
-    result = np.empty((len(inputs), max(2, inputs.shape[1])))
+    result = np.empty((len(inputs), n_classes))
     for fold in range(int(folds.max()) + 1):
         own = folds == fold
         result[own] = log_softmax(with_reference_class(models.member(fold)(inputs[own])))
