@@ -15,21 +15,21 @@ from glayers import Confidences
 from glayers.metrics import smooth_ece
 from glayers.text_tables import markdown_table
 
-ROWS = 2_000
+ROWS = 1_000
+_POINTS = 8_000  # of the integral; ten times closer together than the narrowest kernel
 # How many logits a score is from one half, on average; about 6 is a network with 99 % confidence.
 SHARPNESS = (1.0, 2.0, 4.0, 6.0, 8.0)
 
 
 def main() -> None:
-    rows = []
+    rows = [["sharpness", "mean score, %", "integrated, %", "glayers, %", "relplot, %", "glayers off", "relplot off"]]
     for sharpness in SHARPNESS:
         scores, hits = model(sharpness)
         truth = direct(scores, hits)
         ours, theirs = smooth_ece(Confidences(scores, hits)), relplot.smECE(scores, hits.astype(float))
         numbers = [f"{100 * value:.4f}" for value in (scores.mean(), truth, ours, theirs)]
         rows.append([f"{sharpness:g}", *numbers, f"{ours / truth - 1:+.1e}", f"{100 * (theirs / truth - 1):+.1f} %"])
-    heading = ["sharpness", "mean score, %", "integrated, %", "glayers, %", "relplot, %", "glayers off", "relplot off"]
-    print(markdown_table(heading, rows))
+    print(markdown_table(rows))
 
 
 def model(sharpness: float) -> tuple[np.ndarray, np.ndarray]:
@@ -42,17 +42,14 @@ def model(sharpness: float) -> tuple[np.ndarray, np.ndarray]:
 
 def direct(scores: np.ndarray, hits: np.ndarray) -> float:
     """Integrate the definition: residuals smoothed by a Gaussian reflected at 0 and 1, at the bandwidth it equals."""
+    points = ((np.arange(_POINTS) + 0.5) / _POINTS).reshape(20, -1)
 
     def area(bandwidth: float) -> float:
-        points = (np.arange(20_000) + 0.5) / 20_000
-        smoothed = np.zeros_like(points)
-        for copies in (scores, -scores, 2 - scores):
-            for rows in np.array_split(np.arange(len(scores)), 20):
-                kernel = norm.pdf(points, copies[rows, None], bandwidth)
-                smoothed += (hits[rows] - scores[rows]) @ kernel
+        copies = np.stack([scores, -scores, 2 - scores])[:, :, None]
+        smoothed = [(hits - scores) @ norm.pdf(part, copies, bandwidth).sum(axis=0) for part in points]
         return float(np.abs(smoothed).mean() / len(scores))
 
-    return float(brentq(lambda bandwidth: area(bandwidth) - bandwidth, 1e-4, 1.0, xtol=1e-9))
+    return float(brentq(lambda bandwidth: area(bandwidth) - bandwidth, 1e-4, 1.0, xtol=1e-10))
 
 
 if __name__ == "__main__":

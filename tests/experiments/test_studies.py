@@ -10,7 +10,7 @@ import pytest
 from experiments.networks.captured import Network
 from experiments.studies import command, figures, regularisation, same
 from experiments.studies.curves import Curves
-from experiments.studies.field import PUBLISHED, field_table, read_published, write_field
+from experiments.studies.field import PUBLISHED, ROW, field_table, read_published, write_field
 from experiments.studies.lines import Line, different, numbers, read_lines, where, write_lines
 from experiments.studies.losses import Losses, temperature
 from experiments.studies.networks import Networks
@@ -269,8 +269,13 @@ def test_published_figures_stand_in_the_field_as_they_were_printed(tmp_path: Pat
     header, _, *body = cells
     columns = {"nll": "NLL", "ks_top1_percent": "KS, percent", "ece_top1_percent": "ECE, percent"}
     published = read_published()
-    assert len(published) == len(PUBLISHED.read_text(encoding="utf-8").splitlines()) - 2
-    for figure in published:
+    assert len(published) == len(PUBLISHED.read_text(encoding="utf-8").splitlines()) - 3
+    here = where(published, **ROW)
+    assert len(different(where(here, source="h-Calibration repository"), "method")) == 20
+    ks = numbers(where(published, method="sctl", metric="ks_top1_percent"), "value")
+    (row,) = [row for row in body if row[0] == "sctl"]
+    assert row[-1] == f"{np.mean(ks):.3f} (9 networks)"
+    for figure in here:
         (row,) = [row for row in body if row[:2] == [figure["method"], figure["source"]]]
         assert float(row[header.index(columns[figure["metric"]])]) == pytest.approx(float(figure["value"]), abs=5e-4)
     nll = [float(row[2].split()[0]) for row in body if row[2] != "-"]
@@ -280,11 +285,21 @@ def test_published_figures_stand_in_the_field_as_they_were_printed(tmp_path: Pat
 
 def test_the_field_says_how_far_sources_disagree() -> None:
     published = [
-        {"method": "t", "source": source, "metric": "nll", "value": value}
+        {**ROW, "method": "t", "source": source, "metric": "nll", "value": value}
         for source, value in (("a", "0.3"), ("b", "0.1"))
     ]
     ours = [{"method": "auto", "seed": "0", "nll": "0.2", "ks_top1_percent": "1", "ece_top1_percent": "1"}]
     assert "by up to 0.2000 in NLL" in field_table(ours, published)
+
+
+def test_the_field_names_the_published_methods_ahead_of_auto() -> None:
+    published = [
+        {**ROW, "method": method, "source": "a", "metric": metric, "value": value}
+        for method, value in (("better", "0.9"), ("worse", "1.1"))
+        for metric in ("nll", "ks_top1_percent")
+    ]
+    ours = [{"method": "auto", "seed": "0", "nll": "0.2", "ks_top1_percent": "1", "ece_top1_percent": "1"}]
+    assert "than `auto` (1.000) on these rows: better (0.900)." in field_table(ours, published)
 
 
 def test_the_same_tables_are_identical(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
