@@ -82,7 +82,7 @@ def _fit(calibrator: Calibrator, given: Predictions) -> Calibrator:
 METHODS: dict[str, Callable[[Predictions, int, Found], Calibrator | None]] = {
     "uncalibrated": lambda *_: None,
     "temperature": lambda given, *_: _fit(TemperatureScaling(), given),
-    "ms_odir": lambda given, seed, _: odir(partial(MatrixScaling, "odir"), given, seed),
+    "ms_odir": lambda given, seed, _: odir(partial(MatrixScaling, penalty="odir"), given, seed),
     "dir_odir": lambda given, seed, _: odir(DirichletCalibration, given, seed),
     "g_layers_1": lambda given, seed, _: paper_recipe(given, 1, seed, Found()),
     "g_layers_2": lambda given, seed, found: paper_recipe(given, 2, seed, found),

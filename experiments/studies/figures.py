@@ -86,7 +86,7 @@ def widths(results: Path) -> Figure:
 
 def sizes(results: Path) -> Figure:
     """KS and accuracy against the number of weights, network by network."""
-    records = read_records(results / "sizes.csv")
+    records = where(read_records(results / "sizes.csv"), search="3 layers")
     networks = different(records, "network")
     with style() as palette:
         figure, panels = grid(2 * len(networks), palette, columns=len(networks), size=(2.9, 2.5))

@@ -1,7 +1,8 @@
 """Units per class and layers of g -> KS, NLL and accuracy against the number of weights, by the paper's recipe.
 
 Learning rate and weight decay come from the search at 3 layers and 3 units per class, once per network, and are used
-for all sizes, as in the paper. One layer has no hidden units: it is fitted once per seed.
+for all sizes, as in the paper. One layer has no hidden units: it is fitted once per seed. The fewest and the most
+layers also have a search of their own, which tells the depth from the reused settings.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from glayers.maps.steps import layer_shapes
 
 SEARCHED = ("3", "3", "0")  # layers, units per class, seed
 NO_UNITS = "0"
+REUSED, OWN = "3 layers", "own"
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,14 @@ class Sizes(Study):
     units: tuple[int, ...] = (2, 3, 4, 5)
     seeds: int = 3
     max_epochs: int | None = None
+    own_search: tuple[int, ...] = (1, 5)
 
     name: ClassVar[str] = "sizes"
     about: ClassVar[str] = (
         "The paper's recipe on trained CIFAR-10 networks; learning rate and weight decay as found by the search at "
-        "3 layers and 3 units a class. Mean over seeds ± standard deviation."
+        "3 layers and 3 units a class, or by a search of this size's own. Mean over seeds ± standard deviation."
     )
-    keys: ClassVar[tuple[str, ...]] = (*PLACE, "depth", "units", "seed")
+    keys: ClassVar[tuple[str, ...]] = (*PLACE, "search", "depth", "units", "seed")
     columns: ClassVar[tuple[str, ...]] = ("weights", "learning_rate", "weight_decay", *METRICS, "note")
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
@@ -49,14 +52,15 @@ class Sizes(Study):
         ]
         keys = [(*shape, str(seed)) for shape in shapes for seed in range(self.seeds)]
         for rows in trained(sets, "cifar10"):
-            for key in [SEARCHED, *(key for key in keys if key != SEARCHED)]:
+            own = [(OWN, str(depth), "3" if depth > 1 else NO_UNITS, "0") for depth in self.own_search]
+            for key in [(REUSED, *SEARCHED), *((REUSED, *key) for key in keys if key != SEARCHED), *own]:
                 yield Job((*rows.place, *key), partial(self._lines, rows, *key))
 
-    def _lines(self, rows: RowSet, depth: str, units: str, seed: str, done: Done) -> list[Line]:
+    def _lines(self, rows: RowSet, search: str, depth: str, units: str, seed: str, done: Done) -> list[Line]:
         n_units = int(units) or None
         g = GLayers(int(depth), n_units, recipe="paper", max_epochs=self.max_epochs, random_state=int(seed))
-        if (depth, units, seed) != SEARCHED:
-            (searched,) = done[(*rows.place, *SEARCHED)]
+        if search == REUSED and (depth, units, seed) != SEARCHED:
+            (searched,) = done[(*rows.place, REUSED, *SEARCHED)]
             g.set_params(**{name: float(searched[name]) for name in ("learning_rate", "weight_decay")})
 
         def predict() -> Array:
@@ -87,12 +91,11 @@ def n_weights(n_classes: int, depth: int, units: int) -> int:
 
 
 def _of_network(lines: list[Line], name: str) -> str:
-    rate, decay = lines[0]["learning_rate"], lines[0]["weight_decay"]
     rows = []
-    for depth in sorted(different(lines, "depth")):
-        for units in sorted(different(where(lines, depth=depth), "units")):
-            mine = where(lines, depth=depth, units=units)
-            scores = [spread(numbers(mine, metric), about.digits) for metric, about in METRICS.items()]
-            rows.append([depth, "-" if units == NO_UNITS else units, mine[0]["weights"], *scores])
-    table = markdown(["layers", "units a class", "weights", *(about.heading for about in METRICS.values())], rows)
-    return f"## {name}\n\nLearning rate {rate}, weight decay {decay}.\n\n{table}"
+    for search, depth, units in sorted({(line["search"], line["depth"], line["units"]) for line in lines}):
+        mine = where(lines, search=search, depth=depth, units=units)
+        scores = [spread(numbers(mine, metric), about.digits) for metric, about in METRICS.items()]
+        settings = [mine[0]["learning_rate"], mine[0]["weight_decay"], search]
+        rows.append([depth, "-" if units == NO_UNITS else units, mine[0]["weights"], *settings, *scores])
+    heading = ["layers", "units a class", "weights", "learning rate", "weight decay", "search"]
+    return f"## {name}\n\n{markdown([*heading, *(about.heading for about in METRICS.values())], rows)}"

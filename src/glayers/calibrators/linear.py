@@ -216,7 +216,8 @@ class MatrixScaling(LinearScaling):
     penalty : {"structured", "odir"}, default "structured"
         "structured" holds the diagonal and the intercept at temperature scaling with strength k / n, and the entries
         off the diagonal with k (k - 1) / n. Berta et al., "Structured matrix scaling", 2025. "odir" penalises the mean
-        square off the diagonal by lambda and that of the intercept by mu. Kull et al., NeurIPS 2019.
+        square off the diagonal by lambda and that of the intercept by mu. Kull et al., NeurIPS 2019. Both act on
+        log-softmax(z / T), with T of temperature scaling; the MS-ODIR of Kull et al. acts on the logits z.
     loss : {"log", "brier"}, default "log"
         The loss to minimise.
     n_folds : int, optional
