@@ -4,16 +4,25 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from glayers.arrays import Array
-from glayers.calibrators import CALIBRATORS, Calibrator
+from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
 from glayers.checks import whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
-from glayers.metrics import METRICS, PairedDifferences, Scorecard, paired_differences, scorecard
+from glayers.metrics import (
+    METRICS,
+    OmnibusTest,
+    PairedDifferences,
+    Scorecard,
+    calibration_test,
+    paired_differences,
+    scorecard,
+)
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
 from glayers.text_tables import aligned_table, markdown_table
@@ -54,6 +63,19 @@ class Comparison:
         """The warnings of each fit that had any."""
         notes = {name: list(fitted.diagnostics_.notes) for name, fitted in self.calibrators.items()}
         return {name: each for name, each in notes.items() if each}
+
+    @property
+    def recommended(self) -> str:
+        """`auto` if it was fitted, else the fitted method with the lowest NLL on the test rows, if any."""
+        autos = [name for name, fitted in self.calibrators.items() if isinstance(fitted, AutoCalibrator)]
+        by_nll = sorted(self.calibrators, key=lambda name: self.scorecards[name]["nll"])
+        return [*autos, *by_nll, UNCALIBRATED][0]
+
+    @cached_property
+    def calibration_tests(self) -> dict[str, OmnibusTest]:
+        """Whether the model is calibrated on the test rows, before and after the recommended method."""
+        names = dict.fromkeys([UNCALIBRATED, self.recommended])
+        return {name: calibration_test(self.test.with_logits(self.logits(name)), progress=False) for name in names}
 
     def logits(self, method: str) -> Array:
         """Return the test logits as calibrated by a method, or unchanged for "uncalibrated"."""

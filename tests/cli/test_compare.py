@@ -26,6 +26,7 @@ def test_two_files_or_one_with_both_parts_are_the_same(folder: Path) -> None:
             numbers.pop("seconds")
     assert found[0] == found[1] == found[2]
     assert list(found[0]["methods"]) == ["uncalibrated", "temperature", "vector"]
+    assert found[0]["calibration_tests"]["uncalibrated"]["rejected"]
 
 
 def test_the_numbers_are_those_of_compare(folder: Path) -> None:
@@ -39,7 +40,10 @@ def test_the_table_has_one_line_per_method_and_a_verdict_before_and_after(folder
     lines = run("compare", "both.npz", "--methods", "temperature, vector").stdout.splitlines()
     assert lines[0] == "both.npz: fitted on 90 rows, scored on 150"
     assert [line.split()[0] for line in lines[2:5]] == ["uncalibrated", "temperature", "vector"]
-    assert sum(line.startswith("uncalibrated: overconfident (mean confidence") for line in lines) == 1
+    answers = [line for line in lines if line.startswith(("uncalibrated: ", "temperature: ", "vector: "))]
+    assert answers[0].startswith("uncalibrated: not calibrated (p = 0.001); significant: KS (confidence), ")
+    assert answers[1].startswith("uncalibrated: overconfident (mean confidence")
+    assert len(answers) == 4
 
 
 def test_a_file_without_two_parts_asks_for_the_other(folder: Path) -> None:

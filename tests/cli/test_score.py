@@ -15,6 +15,8 @@ def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
     lines = run("score", "both.npz").stdout.splitlines()
     assert lines[0] == "both.npz"
     assert lines[1].split() == ["calibration", "test"]
+    first = next(line for line in lines if line.startswith("test: "))
+    assert first.startswith("test: not calibrated (p = 0.001); significant: KS (confidence), ECE (confidence)")
     assert any(line.startswith("test: overconfident (mean confidence") for line in lines)
     assert any(line.startswith("test: KS ") and "is significant (p < 0.0001" in line for line in lines)
 
@@ -22,8 +24,10 @@ def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
 def test_json_is_the_scorecard_and_the_test(folder: Path) -> None:
     found = json.loads(run("score", "both.npz", "--part", "test", "--json").stdout)
     assert list(found) == ["test"]
-    tested = found["test"].pop("ks_test")
+    together, tested = found["test"].pop("calibration_test"), found["test"].pop("ks_test")
     logits, labels = overconfident(150, 1)
+    assert together["rejected"]
+    assert together["tests"].keys() == {"ks", "ece", "rank_2_ks", "classwise_ks"}
     assert found["test"] == pytest.approx(metrics.scorecard(Predictions(logits, labels)).to_dict())
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     assert tested["p_value"] == pytest.approx(
@@ -35,7 +39,9 @@ def test_labels_of_the_model_itself_pass_the_test(folder: Path) -> None:
     rng = np.random.default_rng(7)
     logits = rng.normal(size=(400, 3))
     np.savez("true.npz", logits=logits, labels=(logits + rng.gumbel(size=logits.shape)).argmax(axis=1))
-    assert "is within sampling error" in run("score", "true.npz").stdout
+    printed = run("score", "true.npz").stdout
+    assert "calibrated, as far as 400 rows can tell (p = " in printed
+    assert "is within sampling error" in printed
 
 
 def test_intervals_contain_their_values(folder: Path) -> None:
@@ -92,6 +98,7 @@ def test_confidence_and_correct_are_enough_for_the_metrics_of_the_top_class(conf
     whole, bare = (json.loads(run("score", name, "--json").stdout)["all"] for name in ("test.npz", "bare.csv"))
     assert {"ks", "ece", "smooth_ece", "accuracy", "confidence"} < set(bare)
     assert "nll" not in bare
+    assert bare.pop("calibration_test")["rejecting"] == ["ks", "ece"]
     assert bare == {name: pytest.approx(whole[name], rel=1e-9) for name in bare}
     printed = run("score", "bare.csv", "--intervals", "--resamples", 50).stdout
     assert "95 % interval" in printed
@@ -115,6 +122,7 @@ def test_an_event_is_scored_and_tested_in_place_of_the_top_class(
     rows = Predictions(*overconfident(150, 1), class_names=NAMES)
     assert found["ks"] == pytest.approx(metrics.ks(rows, event=event))
     assert found["ks_test"]["p_value"] == pytest.approx(metrics.ks_test(rows, event=event).p_value)
+    assert found["calibration_test"]["tests"].keys() == {"ks", "ece"}
 
 
 @pytest.mark.parametrize("words", ["rank", "rank:cat", "within-top:2,3", "top:1", "label", "one-of:", "first"])

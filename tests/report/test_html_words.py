@@ -34,23 +34,25 @@ def test_an_overconfident_model_and_its_correction_are_described(given: Compared
         for card in (given.found.scorecards[name] for name in ("uncalibrated", summary.method))
     )
     assert summary.sentence == (
-        f"Overconfident: {before}. After calibration with {summary.method}: {after}, "
-        f"no miscalibration beyond sampling error."
+        f"Overconfident: {before}. After calibration with {summary.method}: {after}; "
+        f"calibrated, as far as 1,100 rows can tell."
     )
-    assert "p < 0.0001" in summary.support[0]
-    assert summary.support[1].startswith(f"After {summary.method}, KS ")
-    assert "NLL" in summary.support[2]
+    assert summary.support[0].startswith("Not calibrated (p = 0.001); significant: KS (confidence), ")
+    assert "p < 0.0001" in summary.support[1]
+    assert summary.support[2].startswith(f"After {summary.method}: calibrated, as far as 1,100 rows can tell (p = ")
+    assert summary.support[3].startswith(f"After {summary.method}, KS ")
+    assert "NLL" in summary.support[4]
 
 
 @pytest.mark.parametrize(
     ("sharpened", "begins"),
-    [(0.4, "Underconfident: mean confidence "), (1.0, "No miscalibration found in 1,100 rows: mean confidence ")],
+    [(0.4, "Underconfident: mean confidence "), (1.0, "Calibrated, as far as 1,100 rows can tell: mean confidence ")],
 )
 def test_the_summary_knows_the_truth(sharpened: float, begins: str) -> None:
     parts = sampled_rows(900, 1, sharpened=sharpened), sampled_rows(1_100, 2, sharpened=sharpened)
     summary = summary_of(compare(*parts, ["temperature"]))
     assert summary.sentence.startswith(begins)
-    assert summary.sentence.endswith("no miscalibration beyond sampling error.")
+    assert summary.sentence.endswith("; calibrated, as far as 1,100 rows can tell.")
     assert summary.support[-1] == "This summary describes temperature, the only method that was fitted."
 
 
@@ -63,10 +65,18 @@ def test_correct_on_average_is_not_yet_calibrated() -> None:
     assert summary_of(found).sentence.startswith(begins)
 
 
+def test_a_right_confidence_is_not_called_calibrated_where_single_classes_are_off() -> None:
+    # The top class is right in 600 of 1,000 rows, as the model says; the second class in 150 instead of 300.
+    said, labels = np.tile([0.6, 0.3, 0.05, 0.05], (1_000, 1)), np.repeat([0, 1, 2, 3], [600, 150, 125, 125])
+    found = compare(sampled_rows(300, 1), Predictions.from_probabilities(said, labels), ["temperature"])
+    begins = "The confidence is calibrated, as far as 1,000 rows can tell, but classes below the top are not: mean "
+    assert summary_of(found).sentence.startswith(begins)
+
+
 def test_a_calibrator_that_does_not_help_is_reported() -> None:
     # Fitted on rows of a calibrated model, tested on rows of an overconfident one.
     found = compare(sampled_rows(900, 1, sharpened=1.0), sampled_rows(1_100, 2), ["temperature"])
-    assert summary_of(found).sentence.endswith(", still overconfident.")
+    assert summary_of(found).sentence.endswith("; still overconfident.")
 
 
 def test_auto_is_the_method_described_and_its_selection_is_on_the_page() -> None:

@@ -16,8 +16,8 @@ from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, show_json, show_note, suitable_threads, title, verb, waiting_for
 from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadPredictions, GlayersError
+from glayers.metrics import calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
-from glayers.metrics import ks_test, scorecard
 from glayers.predictions import Predictions, read_parts
 from glayers.predictions.contents import WHOLE_FILE, Contents, listed
 from glayers.predictions.formats import WRITERS, read_any, read_rows, to_bytes
@@ -148,23 +148,27 @@ def score(
     """
     chosen = arg.event_of(event)
     parts = arg.read_wanted(read_any, file, labels, part)
-    cards, tests, found = {}, {}, {}
+    cards, answers, tests, found = {}, {}, {}, {}
     for name, each in parts.items():
+        shown = False if quiet else None
         cards[name] = scorecard(each, event=chosen)
+        whole = None if chosen == top else chosen
+        answers[name] = calibration_test(each, event=whole, random_state=seed, progress=shown)
         # Rows of one group depend on each other, which only resampling can follow.
         tests[name] = ks_test(each, event=chosen, method="asymptotic" if each.groups is None else "resampling")
         if intervals:
-            shown = False if quiet else None
             found[name] = intervals_of(each, event=chosen, n_resamples=resamples, random_state=seed, progress=shown)
     if as_json:
         ends = {name: {"intervals": each.to_dict()} for name, each in found.items()}
-        show_json({n: {**card.to_dict(), "ks_test": vars(tests[n]), **ends.get(n, {})} for n, card in cards.items()})
+        tested = {n: {"calibration_test": each.to_dict(), "ks_test": vars(tests[n])} for n, each in answers.items()}
+        show_json({n: {**card.to_dict(), **tested[n], **ends.get(n, {})} for n, card in cards.items()})
         return
     show(title(arg.name_of(file)))
     show(*([tables.interval_table(each, name) for name, each in found.items()] or [tables.score_table(cards)]), "")
     for name, card in cards.items():
         who = "" if name == WHOLE_FILE else f"{name}: "
-        show(f"{who}{tables.confidence_sentence(card)}", f"{who}{tables.ks_test_sentence(tests[name])}")
+        sentences = (str(answers[name]), tables.confidence_sentence(card), tables.ks_test_sentence(tests[name]))
+        show(*(f"{who}{sentence}" for sentence in sentences))
 
 
 @verb
@@ -263,14 +267,16 @@ def _compare(
     if not found.calibrators:
         raise GlayersError(f"no method could be fitted; {'; '.join(f'{n}: {why}' for n, why in found.failed.items())}")
     if as_json:
-        show_json({"methods": found.to_dict(), "notes": found.notes, "failed": found.failed})
+        tests = {name: test.to_dict() for name, test in found.calibration_tests.items()}
+        show_json(
+            {"methods": found.to_dict(), "calibration_tests": tests, "notes": found.notes, "failed": found.failed}
+        )
     else:
         show(title(f"{name}: fitted on {len(rows[0]):,} rows, scored on {len(rows[1]):,}"))
         cards = found.scorecards
-        best = "auto" if "auto" in cards else min(cards, key=lambda method: cards[method]["nll"])
         show(tables.comparison_table(cards, found.seconds), "")
-        for method in dict.fromkeys([next(iter(cards)), best]):
-            show(f"{method}: {tables.confidence_sentence(cards[method])}")
+        for method, answer in found.calibration_tests.items():
+            show(f"{method}: {answer}", f"{method}: {tables.confidence_sentence(cards[method])}")
         for line in () if quiet else found.remarks():
             show_note(f"note: {line}")
     if page is not None:

@@ -38,6 +38,7 @@ __all__ = ["OmnibusTest", "calibration_test"]
 
 _DRAWS, _FEWER_DRAWS = 999, 199  # one draw less than a multiple of 20, so that a level of 5 % can be exact
 _MANY_PROBABILITIES = 5_000_000  # from here on fewer draws: 25,000 rows of 1,000 classes then take half a minute
+_NOT = "not calibrated"
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _BELOW_THE_TOP = {
     frozenset([_RANK_2]): "the second class is not",
@@ -103,19 +104,23 @@ class OmnibusTest:
         own = {name: getattr(self, name) for name in ("p_value", "rejected", "rejecting", "undecided")}
         return {**own, "n_resamples": self.n_resamples, "level": self.level, "sentence": str(self), "tests": tests}
 
-    def __str__(self) -> str:
+    @property
+    def finding(self) -> str:
+        """The answer in words, without numbers but that of the rows."""
         rows = f"{self.rows:,} rows" + ("" if self.groups is None else f" in {self.groups:,} groups")
         if self.undecided:
             return f"too few groups to tell whether the model is calibrated: {rows}"
-        p_value = f"p = {self.p_value:.2g}"
         if not self.rejecting:
-            return f"calibrated, as far as {rows} can tell ({p_value})"
+            return f"calibrated, as far as {rows} can tell"
         below = _BELOW_THE_TOP.get(frozenset(self.rejecting))
-        if below:
-            return f"the {self.event} is calibrated, as far as {rows} can tell, but {below} ({p_value})"
-        named = {"ks": f"KS ({self.event})", "ece": f"ECE ({self.event})"}
-        named |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
-        return f"not calibrated ({p_value}); significant: {', '.join(named[name] for name in self.rejecting)}"
+        return f"the {self.event} is calibrated, as far as {rows} can tell, but {below}" if below else _NOT
+
+    def __str__(self) -> str:
+        labels = {"ks": f"KS ({self.event})", "ece": f"ECE ({self.event})"}
+        labels |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
+        p_value = "" if self.undecided else f" (p = {self.p_value:.2g})"
+        named = f"; significant: {', '.join(labels[name] for name in self.rejecting)}"
+        return f"{self.finding}{p_value}{named if self.finding == _NOT else ''}"
 
 
 def calibration_test(

@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple, TypeAlias
 
 from glayers.calibrators import AutoCalibrator
-from glayers.metrics import METRICS, Difference
+from glayers.metrics import METRICS, Difference, OmnibusTest
 from glayers.report import p_text
 from glayers.report.html.measuring import DIFFERENCE_METRICS, LEVEL, SHOWN_METRICS, Measured, Measurements
 from glayers.report.tables import ks_test_sentence, mean_sentence
@@ -31,20 +31,21 @@ Lines: TypeAlias = list[tuple[str, list[Cell]]]  # a method or a class, and its 
 
 def summarise(found: Measurements) -> Summary:
     """Say how far the model was off and whether calibration corrected it, as far as these rows can tell."""
-    before = found.before
-    ahead = _direction(before) if before.test.rejected else f"no miscalibration found in {before.card.rows:,} rows"
-    sentence, support = f"{_capital(ahead)}: {mean_sentence(before.card)}.", [f"{ks_test_sentence(before.test)}."]
+    before, tests = found.before, found.compared.calibration_tests
+    ahead = _finding(before, tests[before.name])
+    sentence = f"{_capital(ahead)}: {mean_sentence(before.card)}."
+    support = [f"{_capital(str(tests[before.name]))}.", f"{ks_test_sentence(before.test)}."]
     if found.differences is None:
         return Summary(sentence, support, "")
-    name, why = _chosen(found)
+    name = found.compared.recommended
     after = found.methods[name]
-    result = "no miscalibration beyond sampling error"
-    if after.test.rejected:
-        result = f"{'still' if ahead == _direction(after) else 'now'} {_direction(after)}"
-    support.append(f"After {name}, {ks_test_sentence(after.test)}.")
+    result = _finding(after, tests[name])
+    if result == _direction(after):
+        result = f"{'still' if ahead == result else 'now'} {result}"
+    support += [f"After {name}: {tests[name]}.", f"After {name}, {ks_test_sentence(after.test)}."]
     changes = [found.differences.between(metric, name, before.name) for metric in ("nll", "accuracy")]
-    sentence += f" After calibration with {name}: {mean_sentence(after.card)}, {result}."
-    return Summary(sentence, [*support, *(f"{_capital(change.sentence())}." for change in changes), why], name)
+    support += [*(f"{_capital(change.sentence())}." for change in changes), _reason(found)]
+    return Summary(f"{sentence} After calibration with {name}: {mean_sentence(after.card)}; {result}.", support, name)
 
 
 def method_lines(found: Measurements) -> Lines:
@@ -85,17 +86,20 @@ def class_lines(found: Measurements, shown: list[Measured]) -> Lines:
     return [(found.names[c], cells(c)) for c in found.classes.tolist()]
 
 
-def _chosen(found: Measurements) -> tuple[str, str]:
-    """Return the method to describe, and the reason: auto, or else the method with the lowest NLL."""
-    fitted = found.compared.calibrators
-    for name, calibrator in fitted.items():
-        if isinstance(calibrator, AutoCalibrator):
-            return name, f"This summary describes {name}, which chose its families on the calibration rows alone."
-    best = min(fitted, key=lambda name: found.methods[name].card["nll"])
+def _reason(found: Measurements) -> str:
+    """Say why the summary describes the recommended method."""
+    fitted, name = found.compared.calibrators, found.compared.recommended
+    if isinstance(fitted[name], AutoCalibrator):
+        return f"This summary describes {name}, which chose its families on the calibration rows alone."
     if len(fitted) == 1:
-        return best, f"This summary describes {best}, the only method that was fitted."
+        return f"This summary describes {name}, the only method that was fitted."
     among = f"which has the lowest NLL of {len(fitted)} methods on these test rows; its scores are slightly optimistic"
-    return best, f"This summary describes {best}, {among}."
+    return f"This summary describes {name}, {among}."
+
+
+def _finding(method: Measured, test: OmnibusTest) -> str:
+    """Say in which direction the confidence is off if it is, else what all tests together found."""
+    return _direction(method) if {"ks", "ece"} & set(test.rejecting) else test.finding
 
 
 def _direction(method: Measured) -> str:
