@@ -18,7 +18,7 @@ from glayers.text_tables import markdown_table
 ROWS = 1_000
 _POINTS = 8_000  # of the integral; ten times closer together than the narrowest kernel
 # How many logits a score is from one half, on average; about 6 is a network with 99 % confidence.
-SHARPNESS = (1.0, 2.0, 4.0, 6.0, 8.0)
+SHARPNESS = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0)
 
 
 def main() -> None:

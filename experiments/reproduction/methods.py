@@ -105,6 +105,6 @@ def fit_cell(method: str, seed: int, found: Found, calibration: Predictions, tes
     cell |= {name: f"{metric.of(p, test.labels):.4f}" for name, metric in METRICS.items()}
     if isinstance(fitted, GLayers) and fitted.recipe == "paper":
         tried = fitted.cv_results_
-        best = int(np.argmin(tried["held_out_loss"]))
+        best = int(np.argmax(tried["chosen"]))
         cell |= {name: repr(float(tried[name][best])) for name in Found._fields}
     return cell | {"note": "; ".join(str(warning.message) for warning in said)}

@@ -43,6 +43,8 @@ from glayers.predictions import Predictions
 _SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
 _ROUNDING = 1e-12  # difference between mean losses of equal predictions
 _SETTINGS = ("learning_rate", "weight_decay")  # what the paper's recipe chooses by cross-validation
+# The search moves on for a larger gain only: very large weight decays act alike, and would lead it ever further.
+_TIE = 1e-4
 _MOST_SETTINGS = 60  # where its search ends; 15 to 30 are usual
 _MOST_PARAMETERS = 40_000_000  # fitted together in its search
 Setting: TypeAlias = tuple[float, float]
@@ -181,6 +183,7 @@ def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitte
             "cv_results_": {
                 **dict(zip(_SETTINGS, np.array(list(losses) or [best]).T, strict=True)),
                 "held_out_loss": np.array(list(losses.values()) or [np.nan]),
+                "chosen": np.array([each == best for each in losses or [best]]),
             },
             "history_": {"train_loss": torch.stack(stopping.trace)[:, 0].numpy()},
         },
@@ -232,13 +235,13 @@ class _Training:
         return selection, models, _out_of_fold(models, self.inputs, folds, self.given.n_classes)
 
     def search(self, settings: list[Setting], folds: Ints, best: float) -> tuple[Floats, Chain | None]:
-        """Return the held-out loss of every setting, and the fold models of the best one if it is below `best`."""
+        """Return the held-out loss of every setting, and the fold models of the best one if it beats `best`."""
         race = _Race(len(settings), fold_fractions(folds, self.given.weights), self.plan, best)
         weights = fold_weights(folds, self.given.weights)
         objective = self.run(settings, *weights, race, Objective.losses, self.plan.random_state, averaging=0.0)
         losses = race.means(race.held_out).numpy()
         winner, n_folds = int(losses.argmin()), len(race.fractions)
-        if not losses[winner] < best:
+        if not losses[winner] < best - _TIE:
             return losses, None
         flat = torch.cat(race.parameters[winner * n_folds : (winner + 1) * n_folds])
         return losses, _in_numpy(self.layers, objective.unflatten(flat))
