@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -113,3 +114,26 @@ def test_whole_weights_count_rows_and_others_as_kish_has_it() -> None:
     assert check_rows(p, y, [2, 1, 1]).total == 4
     assert check_rows(p, y, [0.5, 0.5, 0.5]).total == pytest.approx(3)
     assert check_rows(p, y, [2, 1, 1]).weights.tolist() == [0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4)))[::5], ids=str)
+def test_sums_that_are_equal_on_paper_are_ties(order: tuple[int, ...]) -> None:
+    # Every row gives 0.6 to classes 0 to 2 and 0.4 to class 3. Half of the rows are of class 0, half of class 3.
+    columns = np.argsort(order)
+    p = np.repeat([[0.1, 0.2, 0.3, 0.4], [0.3, 0.2, 0.1, 0.4]], 50, axis=0)[:, order]
+    y = columns[np.repeat([0, 3], 50)]
+    first_three = one_of(columns[:3].tolist())
+    logits = Predictions.from_probabilities(p, y)
+    for rows in ((p, y), (logits,)):
+        assert metrics.ks(*rows, event=first_three) == pytest.approx(0.1)
+        assert metrics.ks_test(*rows, event=first_three).value == pytest.approx(0.1)
+        assert metrics.corp(*rows, event=first_three).values == pytest.approx([0.5])
+        assert metrics.ks(*rows) == pytest.approx(0.1), "so are probabilities that a softmax gave"
+        assert metrics.classwise_ks_test(*rows, n_resamples=19).value == pytest.approx(metrics.classwise_ks(p, y))
+
+
+def test_a_sum_on_the_edge_of_a_bin_lies_in_the_bin_below() -> None:
+    # 0.1 + 0.2 exceeds 0.3 in the last digit, and bins are closed on the right: both rows are in (0.2, 0.3].
+    p, y = [[0.1, 0.2, 0.7], [0.05, 0.25, 0.7]], [0, 2]
+    assert metrics.ece(p, y, event=one_of([0, 1]), n_bins=10) == pytest.approx(0.2)  # |0.3 - 0.5|
+    assert metrics.ece_test(p, y, event=one_of([0, 1]), n_bins=10).value == pytest.approx(0.2)

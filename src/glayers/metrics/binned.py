@@ -13,7 +13,7 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.checks import HIGHEST, LOWEST, check_choice, refuse_outside_unit_interval, whole_number
-from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
+from glayers.metrics.events import Event, Rows, Scored, bin_of, check_event, check_rows, top
 from glayers.metrics.ks import N_BINS, class_events, running_gaps
 from glayers.metrics.metric import Block, Metric, PlaceSums, score
 
@@ -283,7 +283,7 @@ def inner_edges(n_bins: int) -> Floats:
 
 def _bin_members(event: Scored, n_bins: int, binning: Binning) -> list[PlaceSums]:
     edges = bin_edges(event, n_bins, binning)
-    place = np.searchsorted(edges, event.scores, side="left")[:, None]
+    place = bin_of(event.scores, edges)[:, None]
     values = (np.ones(len(place)), event.scores, event.hits)
     return [PlaceSums(place, value[:, None], len(edges) + 1) for value in values]
 
@@ -342,9 +342,9 @@ def _ece_per_class(rows: Rows, weights: Floats, inner: Floats) -> Floats:
             refuse_outside_unit_interval(block, "probabilities", first_row=some.start)
         gap[:, 0] += _column_sums(block, weight)
         moved = weight[row] * value
-        gap += _sums(column * n_bins + np.searchsorted(inner, value, side="left"), moved, gap.size).reshape(gap.shape)
+        gap += _sums(column * n_bins + bin_of(value, inner), moved, gap.size).reshape(gap.shape)
         gap[:, 0] -= _sums(column, moved, shape[1])
-    own = rows.labels * n_bins + np.searchsorted(inner, rows.of_label, side="left")
+    own = rows.labels * n_bins + bin_of(rows.of_label, inner)
     gap -= _sums(own, weights, gap.size).reshape(gap.shape)
     return np.abs(gap).sum(axis=1)
 

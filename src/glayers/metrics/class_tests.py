@@ -13,7 +13,7 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints
 from glayers.metrics import calibration_tests, redrawing
 from glayers.metrics.calibration_tests import CalibrationTest, TestMethod, compare_with_draws, largest_gap_test
-from glayers.metrics.events import Rows, check_rows, label
+from glayers.metrics.events import Rows, check_rows, distinct_scores, label
 from glayers.metrics.redrawing import Draws, RunningSum, too_few_for_signs
 from glayers.progress import progress_bar
 
@@ -235,7 +235,7 @@ class ClassSteps(NamedTuple):
         before, through, total = np.empty(shape, order="F"), np.empty(shape, order="F"), np.empty(shape[1])
         for c in range(shape[1]):
             scores = rows.probabilities[:, c].astype(np.float64)
-            different, place[:, c] = np.unique(scores, return_inverse=True)
+            different, place[:, c] = distinct_scores(scores)
             ends = np.cumsum(np.bincount(place[:, c], rows.weights * scores, len(different)))
             through[:, c] = ends[place[:, c]]
             before[:, c] = np.append(0.0, ends)[place[:, c]]

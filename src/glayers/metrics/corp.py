@@ -14,7 +14,7 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.checks import check_choice
-from glayers.metrics.events import Event, Scored, check_event, check_rows, label, top
+from glayers.metrics.events import Event, Scored, check_event, check_rows, distinct_scores, label, top
 from glayers.metrics.redrawing import Draws, RunningSum
 
 __all__ = ["ConsistencyBand", "Decomposition", "classwise_corp", "corp", "corp_band"]
@@ -184,7 +184,7 @@ def _decompose(event: Scored, score: Score) -> Decomposition:
     check_choice(score, _SCORES, "score")
     mean_score = _SCORES[score]
     counted = event.weights > 0
-    distinct, which = np.unique(np.clip(event.scores[counted], 0.0, 1.0), return_inverse=True)
+    distinct, which = distinct_scores(np.clip(event.scores[counted], 0.0, 1.0))
     held = np.bincount(which, weights=event.weights[counted]).astype(np.float64)
     hits = np.bincount(which, weights=(event.weights * event.hits)[counted]).astype(np.float64)
     pooled = _isotonic(hits, held)

@@ -27,6 +27,8 @@ from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 
+_SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
+
 
 @dataclass(frozen=True)
 class Event:
@@ -289,6 +291,29 @@ def _label_ranks(probabilities: Array, labels: Ints) -> Ints:
         before = (block == own) & (np.arange(block.shape[1]) < label[:, None])
         ranks[rows] = np.count_nonzero(block > own, axis=1) + np.count_nonzero(before, axis=1)
     return ranks
+
+
+def last_of_ties(ascending: Floats) -> Bools:
+    """Whether each of these sorted scores is the last of those that are equal, or differ by rounding only.
+
+    >>> last_of_ties(np.array([0.1, 0.3, 0.1 + 0.2, 0.6])).tolist()
+    [True, False, True, True]
+    """
+    return np.append(np.diff(ascending) > _SAME_SCORE, True)
+
+
+def distinct_scores(scores: Floats) -> tuple[Floats, Ints]:
+    """Return the different scores in ascending order, and which of them each row has."""
+    order = np.argsort(scores, kind="stable")
+    last = last_of_ties(scores[order])
+    which = np.empty(len(scores), dtype=np.int64)
+    which[order] = np.cumsum(last) - last
+    return scores[order][last], which
+
+
+def bin_of(scores: Floats, edges: Floats) -> Ints:
+    """Return the bin of each score; bins are closed on the right, and 0.1 + 0.2 lies on the edge 0.3."""
+    return np.searchsorted(edges + _SAME_SCORE, scores, side="left")
 
 
 def check_rows(

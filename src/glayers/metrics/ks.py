@@ -18,7 +18,7 @@ import numpy as np
 
 from glayers.arrays import Bools, Floats, Ints
 from glayers.checks import refuse_outside_unit_interval, whole_number
-from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
+from glayers.metrics.events import Event, Rows, Scored, bin_of, check_event, check_rows, last_of_ties, top
 from glayers.metrics.metric import Block, Metric, score
 
 __all__ = ["classwise_ks", "ks", "ks_per_class", "mean_top_ks"]
@@ -173,7 +173,7 @@ def running_gaps(rows: Rows | Scored, events_of: EventsOf, *settings: int) -> Ru
     for scores, hits in events_of(rows, *settings):
         order = np.argsort(scores)
         sorted_scores, residual = scores[order], (scores - hits)[order]
-        place = np.searchsorted(inner_edges, sorted_scores, side="left")
+        place = bin_of(sorted_scores, inner_edges)
         starts = _segment_starts(sorted_scores, residual < 0, place)
         n_rows = len(scores)
         orders.append(order.astype(np.int32))
@@ -194,7 +194,7 @@ def _changes(block: Block, gaps: RunningGaps) -> Floats:
 
 def _segment_starts(scores: Floats, falls: Bools, place: Ints) -> Ints:
     """Return where a new segment must start: at a new score, if the rows from the last score to this rise and fall."""
-    first = np.flatnonzero(np.append(True, scores[1:] != scores[:-1]))  # rows of equal score enter together
+    first = np.flatnonzero(np.append(True, last_of_ties(scores)[:-1]))  # rows of equal score enter together
     any_falls, any_rises = np.logical_or.reduceat(falls, first), np.logical_or.reduceat(~falls, first)
     turns = (any_falls[1:] | any_falls[:-1]) & (any_rises[1:] | any_rises[:-1])
     new_bin = place[first[1:]] != place[first[:-1]]
@@ -205,8 +205,7 @@ def _largest_gap(scores: Floats, hits: Floats, weights: Floats) -> float:
     order = np.argsort(scores)
     ordered = scores[order]
     gap = np.cumsum(weights[order] * (ordered - hits[order]))
-    last_of_ties = np.append(ordered[1:] != ordered[:-1], True)
-    return float(np.abs(gap[last_of_ties]).max())
+    return float(np.abs(gap[last_of_ties(ordered)]).max())
 
 
 def _summed_ks(rows: Rows | Scored, block: Block, events_of: EventsOf, *settings: int) -> Floats:

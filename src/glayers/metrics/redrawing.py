@@ -19,7 +19,7 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored
+from glayers.metrics.events import Rows, Scored, bin_of, last_of_ties
 from glayers.metrics.null_distribution import KSNullDistribution
 
 _Kind = TypeVar("_Kind", bound=Rows | Scored)
@@ -113,8 +113,8 @@ class RunningSum(NamedTuple):
         order = order[rows.weights[order] > 0]
         groups = None if rows.groups is None else rows.groups[order]
         ordered = Scored(rows.scores[order], rows.hits[order], rows.weights[order], rows.total, groups=groups)
-        steps = ordered.scores if edges is None else np.searchsorted(edges, ordered.scores, side="left")
-        return cls(ordered, np.flatnonzero(np.append(steps[1:] != steps[:-1], True)))
+        ends = last_of_ties(ordered.scores if edges is None else bin_of(ordered.scores, edges).astype(np.float64))
+        return cls(ordered, np.flatnonzero(ends))
 
     def observed(self) -> Floats:
         """Return the sum at its ends, (1, ends)."""

@@ -21,7 +21,7 @@ from glayers.arrays import Floats
 from glayers.checks import number_between, whole_number
 from glayers.metrics import CalibrationTest, Event, corp, corp_band, ks_test, smooth_ece, top
 from glayers.metrics.binned import Binning, bin_edges, inner_edges
-from glayers.metrics.events import Scored, check_event
+from glayers.metrics.events import Scored, bin_of, check_event
 from glayers.metrics.redrawing import Draws, RunningSum
 
 __all__ = [
@@ -133,7 +133,7 @@ def reliability(
     band_low, band_high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     low, high = rows.scores[firsts], rows.scores[running.ends]
     if binning == "equal_width":
-        place = np.searchsorted(inner_edges(n_bins), high, side="left")
+        place = bin_of(high, inner_edges(n_bins))
         low, high = place / n_bins, (place + 1) / n_bins
     return Reliability(low, high, confidence, accuracy, held * rows.total, band_low, band_high, level)
 
