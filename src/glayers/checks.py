@@ -18,6 +18,7 @@ from glayers.errors import BadPredictions, GlayersWarning
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
 LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
 HIGHEST = 1 + _SUM_ROUNDING
+_MOST_ROWS = 10**8
 _IF_LOGITS = (
     "If these are logits, pass Predictions(logits=..., labels=...) or apply softmax first; "
     "in a file, name the array `logits`"
@@ -130,21 +131,37 @@ def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
     return labels.astype(np.int64)
 
 
-def check_weights(values: object, n_rows: int) -> Floats:
+def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:
     """Return row weights as float64: finite, not negative, with a positive finite sum."""
-    weights = to_floats(values, "weights").astype(np.float64)
+    weights = to_floats(values, name).astype(np.float64)
     if weights.shape != (n_rows,):
-        raise BadPredictions(f"weights must have shape ({n_rows},), one per row; got {weights.shape}")
+        raise BadPredictions(f"{name} must have shape ({n_rows},), one per row; got {weights.shape}")
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if bad.size:
-        raise BadPredictions(f"weights must be finite and not negative; row {bad[0]} has {weights[bad[0]]}")
+        raise BadPredictions(f"{name} must be finite and not negative; row {bad[0]} has {weights[bad[0]]}")
     with np.errstate(over="ignore"):
         total = weights.sum()
     if not total > 0:
-        raise BadPredictions("weights must not all be zero")
+        raise BadPredictions(f"{name} must not all be zero")
     if not np.isfinite(total):
-        raise BadPredictions("weights must have a finite sum; divide them by the largest weight")
+        raise BadPredictions(f"{name} must have a finite sum; divide them by the largest")
     return weights
+
+
+def check_counts(values: object, n_rows: int) -> Ints:
+    """Return how often each row occurred: whole numbers from 0."""
+    counts = check_weights(values, n_rows, "counts")
+    bad = np.flatnonzero(counts != np.floor(counts))
+    if bad.size:
+        raise BadPredictions(
+            f"counts must be whole numbers; row {bad[0]} has {counts[bad[0]]}. Pass importance weights as weights"
+        )
+    if counts.sum() > _MOST_ROWS:
+        raise BadPredictions(
+            f"counts sum to {counts.sum():g}, and at most {_MOST_ROWS:g} rows can be repeated. Divide the counts by a "
+            f"number, or pass importance weights as weights"
+        )
+    return counts.astype(np.int64)
 
 
 def check_groups(values: object, n_rows: int) -> Array:

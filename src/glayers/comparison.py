@@ -184,6 +184,7 @@ def compare(
     True
     """
     _check_parts(calibration, test)
+    calibration, test = calibration.repeated(), test.repeated()
     chosen = _calibrators(methods, whole_number(random_state, "random_state", least=0, most=2**32 - 1))
     result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {})
     with progress_bar(progress, "comparing methods", len(chosen)) as advance:

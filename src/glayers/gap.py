@@ -117,6 +117,7 @@ def calibration_gap(
     given = logits if isinstance(logits, Predictions) else Predictions(logits, labels, sample_weight, groups)
     if given is logits and not labels is sample_weight is groups is None:
         raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
+    given = given.repeated()
     folds = assign_folds(len(given), given.groups, whole_number(n_folds, "n_folds", least=2), seed)
     fold_weights(folds, given.weights)  # raises if a fold has no weight to train on
     fits: list[Fitted] = []

@@ -172,22 +172,21 @@ def test_a_class_without_a_label_keeps_a_small_and_finite_probability(name: str)
 
 
 @pytest.mark.parametrize("name", sorted(CALIBRATORS.keys() - BY_POSITION))
-def test_a_weight_of_2_is_the_row_written_twice_and_rows_may_come_in_any_order(name: str) -> None:
+def test_a_count_of_2_is_the_row_written_twice_and_rows_may_come_in_any_order(name: str) -> None:
     z, labels = tilted()
     rng = np.random.default_rng(2)
-    weights = rng.integers(0, 3, ROWS)
-    written = rng.permutation(np.repeat(np.arange(ROWS), weights))
-    weighted = make(name).fit(z, labels, weights)
+    counts = rng.integers(0, 3, ROWS)
+    written = rng.permutation(np.repeat(np.arange(ROWS), counts))
+    counted = make(name).fit_predictions(Predictions(z, labels, counts=counts))
     repeated = make(name).fit(z[written], labels[written])
-    assert weighted.predict_proba(z) == pytest.approx(repeated.predict_proba(z), abs=1e-8)
-    assert weighted.diagnostics_.loss_after == pytest.approx(repeated.diagnostics_.loss_after, rel=1e-9)
+    assert counted.predict_proba(z) == pytest.approx(repeated.predict_proba(z), abs=1e-8)
+    assert counted.diagnostics_.loss_after == pytest.approx(repeated.diagnostics_.loss_after, rel=1e-9)
 
 
-# To auto, as to its parts that a penalty holds, a weight of 2 counts as two rows: more rows, more trust.
-@pytest.mark.parametrize("name", sorted(BY_POSITION - {"auto"}))
-def test_the_same_weight_for_all_is_none_at_all(name: str) -> None:
+@every_calibrator
+def test_a_common_factor_of_all_weights_changes_nothing(name: str) -> None:
     z, labels = tilted()
-    p = make(name).fit(z, labels, np.full(ROWS, 2.0)).predict_proba(z)
+    p = make(name).fit(z, labels, np.full(ROWS, 8.0)).predict_proba(z)
     assert p == pytest.approx(fitted(name).predict_proba(z), abs=1e-9)
 
 

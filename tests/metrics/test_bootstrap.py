@@ -109,18 +109,6 @@ def test_rows_that_are_groups_of_their_own_need_not_be_in_order() -> None:
     np.testing.assert_array_equal(columns[np.argsort(names)], expected)
 
 
-@pytest.mark.parametrize("stratify", [False, True])
-def test_whole_weights_are_repeated_rows(stratify: bool) -> None:
-    weights = np.random.default_rng(3).integers(0, 4, N)
-    weighted, totals = all_columns(plan(weights=weights, stratify=stratify, jackknife=True))
-    rows = np.repeat(np.arange(N), weights)
-    repeated, repeated_totals = all_columns(plan(labels=LABELS[rows], stratify=stratify, jackknife=True))
-    summed = np.zeros_like(weighted)
-    np.add.at(summed, rows, repeated)
-    np.testing.assert_allclose(weighted, summed, atol=1e-15)
-    np.testing.assert_allclose(totals, repeated_totals)
-
-
 def test_other_weights_count_as_the_rows_drawn_would() -> None:
     weights = np.random.default_rng(4).uniform(0.2, 2, N)
     columns, totals = all_columns(plan(weights=weights, n_resamples=5))

@@ -170,23 +170,35 @@ def test_p_value_and_bound_by_hand() -> None:
     assert compare_with_draws(19.0, drawn, level=0.95).p_value == 0.1  # as large as one of them
 
 
-def test_whole_weights_are_repeated_rows_in_every_test() -> None:
+def test_counts_are_repeated_rows_in_metrics_tests_and_intervals() -> None:
     p, y = sample(4, 80, 3)
-    times = np.random.default_rng(2).integers(0, 4, 80)
+    times, groups = np.random.default_rng(2).integers(0, 4, 80), np.arange(80) // 4
+    counted = Predictions.from_probabilities(p, y, groups=groups, counts=times)
     rows = np.repeat(np.arange(80), times)
-    for test in (
-        metrics.ks_test,
+    written = Predictions.from_probabilities(p[rows], y[rows], groups=groups[rows])
+    for function in (
         partial(metrics.ks_test, method="resampling", n_resamples=99),
-        partial(metrics.ece_test, n_resamples=99),
-        partial(metrics.consistency_test, metrics.classwise_ks, n_resamples=19),
+        partial(metrics.skce_test, n_resamples=19),
+        partial(metrics.intervals, metrics=["nll", "ks"], n_resamples=19),
+        metrics.debiased_ece,
     ):
-        assert test(p, y, sample_weight=times) == test(p[rows], y[rows])
-    groups = np.arange(80) // 4
-    assert metrics.ece_test(p, y, groups=groups, sample_weight=times, n_resamples=99) == metrics.ece_test(
-        p[rows], y[rows], groups=groups[rows], n_resamples=99
-    )
-    doubled = metrics.ks_test(p, y, sample_weight=np.full(80, 2))
-    assert doubled.p_value < metrics.ks_test(p, y, sample_weight=np.full(80, 0.5)).p_value
+        assert function(counted) == function(written)
+    alone = Confidences(p[:, 0], y == 0, counts=times)
+    assert metrics.ks_test(alone) == metrics.ks_test(Confidences(p[rows, 0], y[rows] == 0))
+
+
+_UNEVEN = np.random.default_rng(0)
+IMPORTANCE = {"1 or 10": _UNEVEN.choice([1, 10], 60), "all 2": np.full(60, 2), "uneven": _UNEVEN.lognormal(size=60)}
+
+
+@pytest.mark.parametrize("test", [metrics.ks_test, metrics.ece_test, metrics.classwise_ks_test, metrics.skce_test])
+@pytest.mark.parametrize("weights", IMPORTANCE.values(), ids=IMPORTANCE.keys())
+def test_importance_weights_keep_the_level(weights: Numbers, test: Any) -> None:
+    p_values = []
+    for seed in range(80):
+        p, y = sample(seed, 60, 3)
+        p_values.append(test(p, y, sample_weight=weights, n_resamples=19, random_state=seed).p_value)
+    assert sum(p <= 0.05 for p in p_values) <= 11  # 4 expected, deviation 2; as counts, 20 to 80
 
 
 def test_shares_of_any_scale_give_the_same_test() -> None:
@@ -407,8 +419,6 @@ def test_settings_out_of_range_are_refused() -> None:
         metrics.consistency_test(unknown, p, y, n_resamples=19)
     with pytest.raises(BadPredictions, match="each row of probabilities must sum to 1"):
         metrics.consistency_test(metrics.ece, p / 2, y, n_resamples=19)
-    with pytest.raises(BadPredictions, match=r"sum to 6e\+08"):
-        metrics.ks_test(p, y, sample_weight=np.full(20, 30000000))
 
 
 def test_confidences_are_tested_by_name_and_drawn_row_by_row() -> None:

@@ -9,7 +9,6 @@ from glayers import BadPredictions, GlayersError, metrics
 from glayers.metrics.class_tests import ClassSteps, _Drawn, step_down
 from glayers.metrics.events import check_rows
 from tests.metrics.simulation import sample
-from tests.strategies import make_case
 
 
 @given(seed=st.integers(0, 2**16), n=st.integers(1, 60), k=st.integers(2, 9), digits=st.integers(1, 8))
@@ -59,19 +58,6 @@ def test_groups_keep_the_level_where_many_classes_have_few_hits() -> None:
         for seed in range(30)
     ]
     assert sum(found) <= 5  # 1.5 expected, deviation 1.2
-
-
-def test_a_whole_weight_is_the_row_as_often() -> None:
-    p, y, _ = make_case(4, 80, 5)
-    times = np.random.default_rng(0).integers(0, 3, 80)
-    rows = np.repeat(np.arange(80), times)
-    weighted = metrics.classwise_ks_test(p, y, sample_weight=times, n_resamples=99)
-    written = metrics.classwise_ks_test(p[rows], y[rows], n_resamples=99)
-    assert weighted.p_value == written.p_value
-    assert weighted.value == pytest.approx(written.value, abs=1e-12)
-    groups = np.arange(80) // 4
-    weighted = metrics.classwise_ks_test(p, y, groups=groups, sample_weight=times, n_resamples=99)
-    assert weighted.p_value == metrics.classwise_ks_test(p[rows], y[rows], groups=groups[rows], n_resamples=99).p_value
 
 
 def test_rows_that_are_no_probabilities_are_refused() -> None:

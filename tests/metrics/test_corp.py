@@ -160,11 +160,11 @@ def test_rows_that_depend_on_each_other_widen_the_band() -> None:
     assert ((together.lower >= 0) & (together.upper <= 1)).all()
 
 
-def test_a_band_counts_whole_weights_as_rows_and_leaves_out_weight_zero() -> None:
+def test_a_band_repeats_counted_rows_and_leaves_out_weight_zero() -> None:
     scores, hits = np.array([0.2, 0.5, 0.5, 0.9]), np.array([0, 1, 0, 1])
     rows = np.repeat(np.arange(4), [5, 0, 3, 2])
     weighted, written = (
-        metrics.corp_band(Confidences(scores, hits, weights=[5, 0, 3, 2])),
+        metrics.corp_band(Confidences(scores, hits, counts=[5, 0, 3, 2])),
         metrics.corp_band(Confidences(scores[rows], hits[rows])),
     )
     assert weighted.lower.tolist() == written.lower.tolist()

@@ -109,10 +109,10 @@ def test_confidences_are_one_event() -> None:
         check_rows(pair)
 
 
-def test_whole_weights_count_rows_and_others_as_kish_has_it() -> None:
+def test_weights_count_rows_as_kish_has_it() -> None:
     p, y = np.full((3, 2), 0.5), [0, 1, 1]
-    assert check_rows(p, y, [2, 1, 1]).total == 4
-    assert check_rows(p, y, [0.5, 0.5, 0.5]).total == pytest.approx(3)
+    assert check_rows(p, y, [2, 1, 1]).total == pytest.approx(16 / 6)
+    assert check_rows(p, y, [0.5, 0.5, 0.5]).total == check_rows(p, y, [2, 2, 2]).total == pytest.approx(3)
     assert check_rows(p, y, [2, 1, 1]).weights.tolist() == [0.5, 0.25, 0.25]
 
 

@@ -118,17 +118,6 @@ def test_strata_take_away_what_classes_differ_by() -> None:
     assert (found.low, found.high, found.standard_error) == pytest.approx((2 / 3, 2 / 3, 0))
 
 
-@pytest.mark.parametrize("stratify", [False, True])
-def test_a_weight_of_two_is_the_row_twice(stratify: bool) -> None:
-    p, y = calibrated(6, 80, 3)
-    weights = np.random.default_rng(6).integers(0, 4, 80)
-    rows = np.repeat(np.arange(80), weights)
-    weighted = intervals(p, y, sample_weight=weights, n_resamples=60, stratify=stratify).to_dict()
-    repeated = intervals(p[rows], y[rows], n_resamples=60, stratify=stratify).to_dict()
-    for name, numbers in weighted.items():
-        assert numbers == pytest.approx(repeated[name], abs=1e-10), name
-
-
 def test_the_order_of_equal_weights_and_their_scale_change_nothing() -> None:
     p, y = calibrated(7, 100, 3)
     plain = intervals(p, y, n_resamples=50).to_dict()

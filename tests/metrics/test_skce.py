@@ -115,18 +115,6 @@ def test_two_certain_rows_have_the_values_of_the_authors_own_tests(
     assert found == pytest.approx(expected, abs=1e-15)
 
 
-def test_whole_weights_are_repeated_rows() -> None:
-    p, y = sample(4, 60, 3)
-    times = np.random.default_rng(2).integers(0, 4, 60)
-    rows = np.repeat(np.arange(60), times)
-    for estimator in ("quadratic", "blocked"):
-        how: dict[str, Any] = {"bandwidth": 0.3, "estimator": estimator, "block_size": 30}
-        assert metrics.skce(p, y, sample_weight=times, **how) == metrics.skce(p[rows], y[rows], **how)
-        assert metrics.skce_test(p, y, sample_weight=times, n_resamples=19, **how) == metrics.skce_test(
-            p[rows], y[rows], n_resamples=19, **how
-        )
-
-
 @pytest.mark.parametrize("estimator", ["quadratic", "blocked"])
 def test_skce_is_zero_on_average_for_a_calibrated_model_and_positive_otherwise(estimator: Any) -> None:
     how: dict[str, Any] = {"bandwidth": 0.3, "estimator": estimator, "block_size": 50}

@@ -27,10 +27,12 @@ def written(draw: st.DrawFn) -> Contents:
     letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")  # NumPy's text ends at a zero
     names = st.lists(st.text(letters, min_size=1, max_size=6), min_size=n_classes, max_size=n_classes, unique=True)
     groups = st.lists(st.text(string.printable[:-5], min_size=1), min_size=n_rows, max_size=n_rows)
+    weights = draw(st.one_of(st.none(), st.just(rng.uniform(0.1, 3, n_rows))))
     return Contents(
         logits=scores - 5.0,  # a lone row of 0.5 and 0.5 would be taken for probabilities
         labels=draw(st.one_of(st.none(), st.just(rng.integers(0, n_classes, n_rows)))),
-        weights=draw(st.one_of(st.none(), st.just(rng.uniform(0.1, 3, n_rows)))),
+        weights=weights,
+        counts=None if weights is not None else draw(st.one_of(st.none(), st.just(rng.integers(1, 4, n_rows)))),
         groups=draw(st.one_of(st.none(), groups.map(np.array))),
         class_names=draw(st.one_of(st.none(), names.map(tuple))),
     )
@@ -55,10 +57,10 @@ def assert_comes_back(made: Contents, ending: str, folder: Path) -> None:
     assert found.logits.tolist() == np.asarray(made.logits).tolist()
     assert labelled == (made.labels is not None)
     assert not labelled or found.labels.tolist() == list(made.labels if made.labels is not None else [])
-    assert (found.weights is None) == (made.weights is None)
-    assert found.weights is None or np.array_equal(found.weights, np.asarray(made.weights))
-    assert (found.groups is None) == (made.groups is None)
-    assert found.groups is None or found.groups.tolist() == np.asarray(made.groups).tolist()
+    for name in ("weights", "counts", "groups"):
+        mine, given = getattr(found, name), getattr(made, name)
+        assert (mine is None) == (given is None)
+        assert mine is None or mine.tolist() == np.asarray(given).tolist()
     assert found.class_names in ((made.class_names, None) if ending in TABLES else (made.class_names,))
     [(_, piped)] = read_rows(io.BytesIO(data)).values()  # a pipe is told by its first bytes
     assert piped == labelled

@@ -40,8 +40,7 @@ _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 class AutoCalibrator(Calibrator):
     """Fits several families, compares them by cross-validation, and mixes the best: the calibrator to start with.
 
-    Falls back to temperature scaling, or to no calibration, unless cross-validation shows a gain. Weights count as
-    rows: doubling all weights doubles the evidence.
+    Falls back to temperature scaling, or to no calibration, unless cross-validation shows a gain.
 
     Parameters
     ----------

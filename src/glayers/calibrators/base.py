@@ -131,7 +131,8 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         labels : array-like of shape (n_rows,)
             Class numbers from 0.
         sample_weight : array-like of shape (n_rows,), optional
-            Weights of the rows; a weight of 2 counts as the row written twice.
+            Importance weights of the rows; a common factor changes nothing. For rows that occurred several times, pass
+            `Predictions` with counts to `fit_predictions`.
         groups : array-like of shape (n_rows,), optional
             Rows of one group, such as one patient, are never split by cross-validation.
 
@@ -189,6 +190,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
     def _learn(self, given: Predictions) -> Self:
         """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
+        given = given.repeated()
         fitted = self._fit(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
         self.map_ = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))

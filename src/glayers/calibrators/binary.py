@@ -25,7 +25,7 @@ class PlattScaling(Calibrator):
     Rows are normalised to sum to 1. For two classes s is the difference of the logits, and this is Platt's method
     exactly, with his targets: (N + 1) / (N + 2) for the N rows of a class and 1 / (M + 2) for the M others. A class
     without rows so gets a probability of about 1 / (M + 2) before normalisation, and separable rows a finite slope.
-    Weights count as rows: halving all weights doubles the influence of the prior. The predicted class may change.
+    The predicted class may change.
 
     Examples
     --------
@@ -107,8 +107,12 @@ def fit_logistic(features: Floats, targets: Floats, weights: Floats) -> Optimum:
 
 
 def rows_against_rest(given: Predictions, factor: float = 1.0) -> tuple[Floats, Floats, Ints, Floats]:
-    """Return log p, log(1 - p), labels and weights of the rows with a positive weight."""
-    weights = np.ones(len(given)) if given.weights is None else given.weights
+    """Return log p, log(1 - p), labels and weights of the rows with a positive weight.
+
+    Weights sum to Kish's effective number of rows, so that a common factor changes no prior.
+    """
+    weights = np.ones(len(given)) if given.weights is None else given.weights / given.weights.max()
+    weights = weights * (weights.sum() / (weights @ weights))
     counted = weights > 0
     logits = with_reference_class(given.logits[counted].astype(np.float64) * factor)
     return *one_versus_rest(logits), given.labels[counted], weights[counted]

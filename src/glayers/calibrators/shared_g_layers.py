@@ -57,8 +57,6 @@ class Task(NamedTuple):
 class SharedGLayers(Calibrator):
     """A class-wise part, then a correction shared by all classes; the best calibrated single method here.
 
-    Weights count as rows: doubling all weights doubles the evidence.
-
     Parameters
     ----------
     class_part : {"g-layers", "matrix", "vector", "temperature"}

@@ -298,6 +298,7 @@ def _calibrated(calibrator: "Calibrator", given: Predictions, labelled: bool, lo
         probabilities=None if logits else calibrator.predict_proba(given.logits),
         labels=given.labels if labelled else None,
         weights=given.weights,
+        counts=given.counts,
         groups=given.groups,
         class_names=given.class_names or calibrator.class_names_,
     )

@@ -113,10 +113,10 @@ class Path:
 
 
 def counted_rows(weights: Floats) -> float:
-    """Return the number of rows that weights stand for: their sum, but no fewer than their effective sample size.
+    """Return the effective number of rows, (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965.
 
-    >>> counted_rows(np.array([2.0, 1.0, 3.0])), round(counted_rows(np.array([0.25, 0.25])), 6)
-    (6.0, 2.0)
+    >>> counted_rows(np.array([2.0, 2.0])), round(counted_rows(np.array([1.0, 10.0])), 3)
+    (2.0, 1.198)
     """
-    total = float(weights.sum())
-    return max(total, total / float((weights / weights.sum()) @ weights))
+    shares = weights / weights.sum()
+    return 1 / float(shares @ shares)

@@ -140,7 +140,7 @@ def debiased_ece(
 
     Each bin's |gap| is reduced by E|N(gap, a(1 - a)/n)| - |gap|, with a its share of hits: the debiased estimator of
     Kumar et al., NeurIPS 2019, with the expectation in closed form instead of by resampling. n is the bin's share of
-    the number of rows: the sum of whole-number weights, or Kish's effective size of others.
+    the number of rows, or of Kish's effective size where rows have weights.
 
     Parameters
     ----------

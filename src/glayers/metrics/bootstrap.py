@@ -1,8 +1,7 @@
 """Rows, weights, groups and a seed -> row weights of bootstrap resamples, and intervals from what metrics make of them.
 
 A resample draws as many units as there are, with replacement; the data itself is never copied. A unit is a row, or a
-whole group where groups are given. Whole-number weights count rows (`events.py`), so a row of weight 2 is two units, as
-if the row were there twice. Any other weights go along with their rows.
+whole group where groups are given. Weights go along with their rows.
 
 A percentile interval is the middle of what the resamples gave. A BCa interval ("bias-corrected and accelerated") moves
 both ends, because the statistic may be off on average and its spread may change with its value. Efron, "Better
@@ -23,7 +22,7 @@ from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block, Metric
-from glayers.metrics.redrawing import check_seed, group_numbers, repeated_rows
+from glayers.metrics.redrawing import check_seed, group_numbers
 from glayers.metrics.registry import class_ranges, evaluate
 from glayers.progress import progress_bar
 
@@ -144,16 +143,12 @@ class Resampling:
     def __init__(self, rows: Rows | Scored, settings: Bootstrap) -> None:
         n_rows = len(rows.weights)
         given = np.ones(n_rows) if rows.given_weights is None else rows.given_weights
-        whole = bool((given == np.floor(given)).all())
-        if not whole:
-            # A common factor changes nothing, and squares of tiny weights would vanish. Powers of 2 are exact.
-            given = np.ldexp(given, -np.frexp(given.max())[1])
+        # A common factor changes nothing, and squares of tiny weights would vanish. Powers of 2 are exact.
+        self.row_weights = given = np.ldexp(given, -np.frexp(given.max())[1])
         self.groups = None if rows.groups is None else group_numbers(rows.groups)
         if self.groups is not None and settings.stratify:
             raise BadPredictions("units are drawn by class or by group, not both; pass stratify=False, or groups=None")
-        repeated = repeated_rows(rows.given_weights) if self.groups is None else None
         slots = np.flatnonzero(given if self.groups is None else np.bincount(self.groups, weights=given))
-        slots = slots if repeated is None else repeated
         if len(slots) < 2:
             what = "rows" if self.groups is None else "groups"
             raise BadPredictions(f"resampling needs at least 2 {what} of positive weight; got {len(slots)}")
@@ -162,8 +157,6 @@ class Resampling:
         order = np.argsort(strata, kind="stable")
         _, first, size = np.unique(strata[order], return_index=True, return_counts=True)
         self.slots, self.starts, self.sizes = slots[order], np.repeat(first, size), np.repeat(size, size)
-        self.factors = np.ones(n_rows) if whole and self.groups is None else given
-        self.row_weights = None if whole else given  # None where weights count rows
         self.n_resamples = settings.n_resamples
         self.n_left_out = min(len(slots), _MOST_BLOCKS) if settings.method == "bca" else 0  # blocks of the jackknife
         self._width = max(4, _ENTRIES // n_rows)
@@ -201,8 +194,8 @@ class Resampling:
     def _block(self, counts: Floats) -> Block:
         """Turn counts of units (units, b), which are overwritten, into weights of rows."""
         raw = counts if self.groups is None else counts[self.groups]
-        raw *= self.factors[:, None]
+        raw *= self.row_weights[:, None]
         sums = raw.sum(axis=0)
-        totals = sums if self.row_weights is None else sums**2 / (self.row_weights @ raw)
+        totals = sums**2 / (self.row_weights @ raw)
         raw /= sums
         return Block(raw, totals)

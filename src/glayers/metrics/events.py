@@ -7,8 +7,9 @@ This is also the one place that checks what a caller passes. Reading 25 million 
 cost more than most metrics. So shapes and labels are always checked, and values where a metric reads them anyway;
 `scorecard`, `intervals` and the tests that redraw labels check everything.
 
-Weights are divided by their sum. Where a metric needs the number of rows, whole-number weights count rows, so a weight
-of 2 is the row twice; other weights count as Kish's effective size (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965.
+Weights say how important a row is and are divided by their sum. Where a metric needs the number of rows, weights count
+as Kish's effective size (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965. Rows that occurred several times have
+counts instead (`Predictions`), and are repeated here.
 """
 
 from collections.abc import Iterable
@@ -163,7 +164,7 @@ def one_of(classes: Iterable[int | str]) -> Event:
 class Scored(Memoized):
     """One event per row: its score, whether it happened (1 or 0), and weights that sum to 1.
 
-    `total` is the number of rows the weights stand for, `given_weights` the weights as passed.
+    `total` is the effective number of rows, `given_weights` the weights as passed.
     """
 
     scores: Floats
@@ -351,6 +352,7 @@ def check_any(
         for name, value in passed.items():
             if value is not None:
                 raise BadPredictions(f"{name} come with the {type(given).__name__}; leave {name} out here")
+        given = given.repeated()
         extras = (*_shares(given.weights, len(given)), given.weights, given.groups)
         if isinstance(given, Confidences):
             return Scored(given.confidence, given.correct.astype(np.float64), *extras)
@@ -374,9 +376,8 @@ def check_any(
 
 
 def _shares(weights: Floats | None, n_rows: int) -> tuple[Floats, float]:
-    """Return weights that sum to 1, and how many rows they stand for."""
+    """Return weights that sum to 1, and the effective number of rows."""
     if weights is None:
         return np.full(n_rows, 1.0 / n_rows), float(n_rows)
-    total = float(weights.sum())
-    shares = weights / total
-    return shares, total if (weights == np.floor(weights)).all() else 1 / float(shares @ shares)
+    shares = weights / weights.sum()
+    return shares, 1 / float(shares @ shares)

@@ -1,8 +1,7 @@
 """Predictions -> what a calibrated model would have shown on the same rows: outcomes drawn from its own probabilities.
 
-Whole-number weights count rows (`events.py`), so a row of weight 2 is repeated and drawn twice; any other weights go
-along with their rows. Rows of one group may depend on each other in a way no model states. So with groups nothing is
-drawn: the residuals (hit - score) of a whole group keep or change their sign together. Their mean is 0 under
+Weights go along with their rows. Rows of one group may depend on each other in a way no model states. So with groups
+nothing is drawn: the residuals (hit - score) of a whole group keep or change their sign together. Their mean is 0 under
 calibration and stays 0, and the dependence within a group stays as it was. Liu, Annals of Statistics 1988. But signs
 carry no information about outcomes that were never seen: a confident model that never missed would be rejected. Where
 few hits or misses are expected, groups are redrawn after all, as if their rows were copies of each other: the worst
@@ -12,7 +11,7 @@ case of dependence.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from glayers.metrics.null_distribution import KSNullDistribution
 _Kind = TypeVar("_Kind", bound=Rows | Scored)
 _ENTRIES = 131_072  # of one batch: 1 MB in float64, so that what is made of it stays in the cache
 _LABELS = 1 << 24  # drawn at a time: 64 MB
-_MOST_ROWS = 10**8
 _FEW = 20  # groups with an expected surprise: with 10, sign flips reject 7 of 100 calibrated models instead of 5
 ROUNDING = 1e-12  # two sums that are equal on paper may differ by this much
 
@@ -55,33 +53,9 @@ def check_seed(random_state: int | None) -> int | None:
     return None if random_state is None else whole_number(random_state, "random_state", least=0)
 
 
-def repeated_rows(weights: Floats | None) -> Ints | None:
-    """Return the row at each place once whole-number weights are repetitions; None where each row stands for itself.
-
-    >>> repeated_rows(np.array([2.0, 0.0, 1.0])).tolist(), repeated_rows(np.array([0.5, 0.2, 0.3]))
-    ([0, 0, 2], None)
-    """
-    if weights is None or (weights != np.floor(weights)).any() or (weights == 1).all():
-        return None
-    if weights.sum() > _MOST_ROWS:
-        raise BadPredictions(
-            f"weights are whole numbers, which count rows, and sum to {weights.sum():g}; at most {_MOST_ROWS:g} rows "
-            f"can be repeated. If they are importance weights, divide them by their sum"
-        )
-    return np.repeat(np.arange(len(weights)), weights.astype(np.int64))
-
-
 def rows_to_redraw(rows: _Kind) -> _Kind:
-    """Repeat rows by whole-number weights, and number the groups from 0."""
-    numbers = None if rows.groups is None else group_numbers(rows.groups)
-    places = repeated_rows(rows.given_weights)
-    if places is None:
-        return replace(rows, groups=numbers)
-    arrays = {name: getattr(rows, name, None) for name in ("scores", "hits", "probabilities", "labels", "logits")}
-    changed: dict[str, Any] = {name: array[places] for name, array in arrays.items() if array is not None}
-    even = np.full(len(places), 1 / len(places))
-    groups = None if numbers is None else numbers[places]
-    return replace(rows, weights=even, total=float(len(places)), given_weights=None, groups=groups, **changed)
+    """Number the groups from 0."""
+    return rows if rows.groups is None else replace(rows, groups=group_numbers(rows.groups))
 
 
 def group_numbers(groups: Array) -> Ints:

@@ -19,7 +19,7 @@ from glayers.errors import BadPredictions
 from glayers.metrics import redrawing
 from glayers.metrics.calibration_tests import CalibrationTest, compare_with_draws
 from glayers.metrics.events import Rows, check_rows
-from glayers.metrics.redrawing import Draws, check_seed, repeated_rows, too_few_for_signs
+from glayers.metrics.redrawing import Draws, check_seed, too_few_for_signs
 from glayers.progress import progress_bar
 
 __all__ = ["skce", "skce_test"]
@@ -155,7 +155,7 @@ def skce_test(
 
 
 class _Pairs(NamedTuple):
-    """What is known of each row, repeated by whole-number weights; rows of the same group are not compared."""
+    """What is known of each row of positive weight; rows of the same group are not compared."""
 
     probabilities: Array  # as given: `rows` says which of them stands where
     rows: Ints
@@ -166,14 +166,12 @@ class _Pairs(NamedTuple):
 
     @classmethod
     def of(cls, given: Rows, kernel: KernelName, bandwidth: float | None, rng: Generator) -> "_Pairs":
-        repeated = repeated_rows(given.given_weights)
-        rows = np.arange(len(given.labels)) if repeated is None else repeated
-        weights = given.weights if repeated is None else np.full(len(rows), 1 / len(rows))
+        rows = np.flatnonzero(given.weights)
         numbers = None if given.groups is None else redrawing.group_numbers(given.groups)[rows]
         if len(rows) < 2:
             raise BadPredictions("pairs of rows need at least 2 rows; got 1")
         made = make_kernel(kernel, bandwidth, given.probabilities, rows, rng)
-        return cls(given.probabilities, rows, given.labels[rows], weights, numbers, made)
+        return cls(given.probabilities, rows, given.labels[rows], given.weights[rows], numbers, made)
 
     def blocks(self, estimator: Estimator, block_size: int, rng: Generator) -> list[Ints]:
         """Divide the rows into random blocks: a file sorted by class must not give blocks of one class."""

@@ -28,6 +28,7 @@ FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
     "labels": ("labels", "label", "y", "y_true", "targets", "target"),
     "weights": ("weights", "weight", "sample_weight"),
     "groups": ("groups", "group"),
+    "counts": ("counts", "count"),
     "class_names": ("class_names",),
 }
 PART_WORDS: Mapping[str, tuple[str, ...]] = {
@@ -66,6 +67,7 @@ class Contents:
     labels: Array | None = None
     weights: Array | None = None
     groups: Array | None = None
+    counts: Array | None = None
     class_names: tuple[str, ...] | None = None
     no_labels: str = ""
 
@@ -77,7 +79,7 @@ class Contents:
         """Return checked confidences."""
         if self.confidence is None:
             raise BadFile("holds scores of every class, not `confidence` and `correct`; read it with read_predictions")
-        return Confidences(self.confidence, self.correct, self.weights, self.groups)
+        return Confidences(self.confidence, self.correct, self.weights, self.groups, self.counts)
 
     def predictions(self) -> Predictions:
         """Return checked predictions, which need labels."""
@@ -95,7 +97,8 @@ class Contents:
         scores = np.asarray(self.probabilities if self.logits is None else self.logits)
         labels = np.zeros(scores.shape[:1], np.int64) if self.labels is None else self.labels
         make = Predictions.from_probabilities if self.logits is None else Predictions
-        return make(scores, labels, self.weights, self.groups, self.class_names), self.labels is not None
+        given = make(scores, labels, self.weights, self.groups, self.class_names, counts=self.counts)
+        return given, self.labels is not None
 
 
 def contents_by_part(

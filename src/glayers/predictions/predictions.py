@@ -19,27 +19,58 @@ from glayers.errors import BadPredictions, GlayersWarning
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class _Rows:
-    """What both records share: optional weights and groups, and read-only views of all arrays."""
+    """What both records share: optional weights, groups and counts, and read-only views of all arrays."""
 
     weights: Floats | None
     groups: Array | None
+    counts: Ints | None
 
-    def _set(self, n_rows: int, weights: object, groups: object, **others: object) -> None:
-        """Set all fields, after checking weights and groups; the caller's own arrays stay writable."""
+    def _set(self, n_rows: int, weights: object, groups: object, counts: object, **others: object) -> None:
+        """Set all fields, after checking the optional ones; the caller's own arrays stay writable."""
+        if weights is not None and counts is not None:
+            raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
         others["weights"] = None if weights is None else checks.check_weights(weights, n_rows)
         others["groups"] = None if groups is None else checks.check_groups(groups, n_rows)
+        others["counts"] = None if counts is None else checks.check_counts(counts, n_rows)
         for name, value in others.items():
             object.__setattr__(self, name, value.view() if isinstance(value, np.ndarray) else value)
             if isinstance(value, np.ndarray):
                 getattr(self, name).flags.writeable = False
 
+    @classmethod
+    def _trusted(cls, *fields: Any, **more: Any) -> Self:
+        return cls(*fields, **more)
+
     def _taken(self, rows: Array) -> dict[str, Any]:
         return {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+
+    def take(self, rows: Array) -> Self:
+        """Return the given rows, by index or by mask.
+
+        Examples
+        --------
+        >>> Confidences([0.9, 0.6, 0.8], [1, 0, 1]).take(np.array([2, 0])).confidence.tolist()
+        [0.8, 0.9]
+        """
+        return self._trusted(**self._taken(rows))
+
+    def repeated(self) -> Self:
+        """Return each row as often as `counts` says, or the same record if it has no counts.
+
+        Examples
+        --------
+        >>> Confidences([0.9, 0.6, 0.8], [1, 0, 1], counts=[2, 0, 1]).repeated().confidence.tolist()
+        [0.9, 0.9, 0.8]
+        """
+        if self.counts is None:
+            return self
+        rows = np.repeat(np.arange(len(self.counts)), self.counts)
+        return self._trusted(**(self._taken(rows) | {"counts": None}))
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Predictions(_Rows):
-    """Logits and labels of n rows, with optional weights, groups and class names.
+    """Logits and labels of n rows, with optional weights or counts, groups and class names.
 
     The record is frozen and checked once. Logits and groups are shared with the caller, not copied, so do not change
     them afterwards.
@@ -51,11 +82,13 @@ class Predictions(_Rows):
     labels
         Array (n,) of class numbers in 0..classes-1.
     weights
-        Array (n,) of non-negative row weights.
+        Array (n,) of importance weights, not negative; a common factor changes nothing.
     groups
         Array (n,) of numbers or names: rows of the same group depend on each other.
     class_names
         One name per class.
+    counts
+        Array (n,) of whole numbers, instead of weights: how often each row occurred. A count of 2 is the row twice.
 
     Raises
     ------
@@ -79,8 +112,9 @@ class Predictions(_Rows):
         weights: object = None,
         groups: object = None,
         class_names: Iterable[str] | None = None,
+        counts: object = None,
     ) -> None:
-        self._check(checks.check_logits(logits), labels, weights, groups, class_names)
+        self._check(checks.check_logits(logits), labels, weights, groups, class_names, counts)
 
     @classmethod
     def _trusted(cls, logits: Array, *others: Any, **more: Any) -> Self:
@@ -89,10 +123,12 @@ class Predictions(_Rows):
         new._check(checks.finite_logits(logits), *others, **more)
         return new
 
-    def _check(self, logits: Array, labels: object, weights: object, groups: object, class_names: Any) -> None:
+    def _check(
+        self, logits: Array, labels: object, weights: object, groups: object, class_names: Any, counts: object
+    ) -> None:
         n_rows, n_classes = len(logits), max(2, logits.shape[1])
         labels, names = checks.check_labels(labels, n_rows, n_classes), _check_class_names(class_names, n_classes)
-        self._set(n_rows, weights, groups, logits=logits, labels=labels, class_names=names)
+        self._set(n_rows, weights, groups, counts, logits=logits, labels=labels, class_names=names)
 
     @classmethod
     def from_probabilities(
@@ -103,6 +139,7 @@ class Predictions(_Rows):
         groups: object = None,
         class_names: Iterable[str] | None = None,
         floor: float = 1e-12,
+        counts: object = None,
     ) -> Self:
         """Return predictions whose logits are the logarithms of probabilities.
 
@@ -112,7 +149,7 @@ class Predictions(_Rows):
         ----------
         probabilities
             Array (n, classes) whose rows sum to 1, or (n, 1) with the probability of class 1.
-        labels, weights, groups, class_names
+        labels, weights, groups, class_names, counts
             As for `Predictions`.
         floor
             The smallest probability, between 0 and 0.5.
@@ -135,13 +172,13 @@ class Predictions(_Rows):
         if given.shape[1] == 1:
             logits -= np.log(np.maximum(1.0 - wide, floor))
         logits = logits if given.dtype == np.float64 else logits.astype(np.float32)
-        return cls._trusted(logits, labels, weights, groups, class_names)
+        return cls._trusted(logits, labels, weights, groups, class_names, counts)
 
     def __len__(self) -> int:
         return len(self.logits)
 
     def __repr__(self) -> str:
-        extras = [name for name in ("weights", "groups", "class_names") if getattr(self, name) is not None]
+        extras = [name for name in ("weights", "counts", "groups", "class_names") if getattr(self, name) is not None]
         facts = [f"{len(self):,} rows", f"{self.n_classes:,} classes", str(self.logits.dtype), *extras]
         return f"Predictions({', '.join(facts)})"
 
@@ -170,10 +207,6 @@ class Predictions(_Rows):
         """
         return np.bincount(self.labels, minlength=self.n_classes)
 
-    def take(self, rows: Array) -> Self:
-        """Return the given rows, by index or by mask."""
-        return self._trusted(**self._taken(rows))
-
     def with_logits(self, logits: Array) -> Self:
         """Return the same rows with other logits, such as the output of a map."""
         return self._trusted(**(vars(self) | {"logits": logits}))
@@ -194,9 +227,11 @@ class Confidences(_Rows):
     correct
         Array (n,) of True and False, or of 1 and 0.
     weights
-        Array (n,) of non-negative row weights.
+        Array (n,) of importance weights, not negative; a common factor changes nothing.
     groups
         Array (n,) of numbers or names: rows of the same group depend on each other.
+    counts
+        As for `Predictions`.
 
     Raises
     ------
@@ -212,26 +247,23 @@ class Confidences(_Rows):
     confidence: Floats
     correct: Bools
 
-    def __init__(self, confidence: object, correct: object, weights: object = None, groups: object = None) -> None:
+    def __init__(
+        self,
+        confidence: object,
+        correct: object,
+        weights: object = None,
+        groups: object = None,
+        counts: object = None,
+    ) -> None:
         given = _check_confidence(confidence)
-        self._set(len(given), weights, groups, confidence=given, correct=_check_correct(correct, len(given)))
+        self._set(len(given), weights, groups, counts, confidence=given, correct=_check_correct(correct, len(given)))
 
     def __len__(self) -> int:
         return len(self.confidence)
 
     def __repr__(self) -> str:
-        extras = [name for name in ("weights", "groups") if getattr(self, name) is not None]
+        extras = [name for name in ("weights", "counts", "groups") if getattr(self, name) is not None]
         return f"Confidences({', '.join([f'{len(self):,} rows', *extras])})"
-
-    def take(self, rows: Array) -> Self:
-        """Return the given rows, by index or by mask.
-
-        Examples
-        --------
-        >>> Confidences([0.9, 0.6, 0.8], [1, 0, 1]).take(np.array([2, 0])).confidence.tolist()
-        [0.8, 0.9]
-        """
-        return type(self)(**self._taken(rows))
 
 
 def _check_confidence(values: object) -> Floats:

@@ -25,7 +25,7 @@ _KEYS = {f"logit{_EACH_CLASS}": (WHOLE_FILE, "logits")}
 _KEYS |= {f"{prefix}{_EACH_CLASS}": (WHOLE_FILE, "probabilities") for prefix in ("probability", "prob", "p")}
 _KEYS |= {
     word: (WHOLE_FILE, field)
-    for field in ("confidence", "correct", "labels", "weights", "groups")
+    for field in ("confidence", "correct", "labels", "weights", "counts", "groups")
     for word in FIELD_WORDS[field]
 }
 _DELIMITERS = {".csv": (",", "commas"), ".tsv": ("\t", "tabs")}
@@ -165,7 +165,8 @@ def _key(column: str) -> str:
 
 def _read_fields(table: Columns, key_of: dict[str, str]) -> dict[str, Any]:
     """Read scores, labels, weights and groups by the names of the columns."""
-    readers = {"confidence": table.numbers, "correct": table.correct, "weights": table.numbers, "groups": table.groups}
+    readers = dict.fromkeys(("confidence", "weights", "counts"), table.numbers)
+    readers |= {"correct": table.correct, "groups": table.groups}
     values: dict[str, Any] = {field: readers[field](key) for field, key in key_of.items() if field in readers}
     for field in key_of.keys() & {"logits", "probabilities"}:
         columns, classes = _score_columns(table.names, key_of[field])
