@@ -154,8 +154,7 @@ def score(
         cards[name] = scorecard(each, event=chosen)
         whole = None if chosen == top else chosen
         answers[name] = calibration_test(each, event=whole, random_state=seed, progress=shown)
-        # Rows of one group depend on each other, which only resampling can follow.
-        tests[name] = ks_test(each, event=chosen, method="asymptotic" if each.groups is None else "resampling")
+        tests[name] = ks_test(each, event=chosen)
         if intervals:
             found[name] = intervals_of(each, event=chosen, n_resamples=resamples, random_state=seed, progress=shown)
     if as_json:

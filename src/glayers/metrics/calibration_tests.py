@@ -19,16 +19,18 @@ from glayers.arrays import Bools, Floats
 from glayers.checks import check_choice
 from glayers.errors import BadPredictions
 from glayers.metrics.binned import Binning, bin_edges
+from glayers.metrics.dependence import too_few_groups
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, check_rows, top
 from glayers.metrics.ks import N_BINS
 from glayers.metrics.metric import score
+from glayers.metrics.null_distribution import KSNullDistribution
 from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_labels, rows_to_redraw
 from glayers.metrics.registry import METRICS
 from glayers.progress import progress_bar
 
 __all__ = ["CalibrationTest", "consistency_test", "ece_test", "ks_test"]
 
-TestMethod: TypeAlias = Literal["asymptotic", "resampling"]
+TestMethod: TypeAlias = Literal["auto", "asymptotic", "resampling"]
 _RELATIVE_ROUNDING = 1e-9
 
 
@@ -48,6 +50,9 @@ class CalibrationTest:
         The mean error of a calibrated model.
     level
         The level of the test.
+    too_few_groups
+        Whether groups are too few, or too uneven, to tell: fewer than 8 by Kish's effective number. The p-value, the
+        bound and the expected error are then nan, and nothing is rejected.
 
     Examples
     --------
@@ -60,6 +65,7 @@ class CalibrationTest:
     bound: float
     expected: float
     level: float
+    too_few_groups: bool = False
 
     @property
     def rejected(self) -> bool:
@@ -67,6 +73,8 @@ class CalibrationTest:
         return rejects(self.p_value, self.level)
 
     def __str__(self) -> str:
+        if self.too_few_groups:
+            return f"{self.value:.4g}: too few groups to tell whether a calibrated model shows as much"
         return (
             f"{self.value:.4g}, p = {self.p_value:.2g}: a calibrated model shows {self.expected:.4g} on average "
             f"and at most {self.bound:.4g} in {100 * self.level:g} % of cases"
@@ -80,7 +88,7 @@ def ks_test(
     sample_weight: object = None,
     groups: object = None,
     event: Event = top,
-    method: TestMethod = "asymptotic",
+    method: TestMethod = "auto",
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -92,12 +100,13 @@ def ks_test(
     probabilities, labels, sample_weight, event
         As in `ks`.
     groups
-        Group of each row (n,), where rows of a group depend on each other; needs `method="resampling"`.
+        Group of each row (n,), where rows of a group depend on each other.
     method
         "asymptotic" takes the p-value from Brownian motion with finite-sample corrections and draws nothing; rows must
-        be independent. "resampling" draws outcomes from the scores, or with groups flips the signs of whole groups.
+        be independent. "resampling" draws outcomes from the scores, with the dependence that groups seem to have.
+        "auto" is asymptotic, unless there are groups or fewer than about 20 expected hits or misses.
     n_resamples, random_state
-        The number of draws and their seed, for `method="resampling"`.
+        The number of draws and their seed, for resampling.
     level
         The level of the bound and of `rejected`.
 
@@ -136,7 +145,7 @@ def ece_test(
     probabilities, labels, sample_weight, event, n_bins, binning
         As in `ece`.
     groups
-        Group of each row (n,), where rows of a group depend on each other: whole groups flip their sign.
+        Group of each row (n,), where rows of a group depend on each other.
     n_resamples, random_state
         The number of draws and their seed.
     level
@@ -209,7 +218,7 @@ def consistency_test(
     if given.groups is not None:
         raise BadPredictions(
             "consistency_test redraws row by row and needs independent rows; with groups use ece_test, skce_test or "
-            "ks_test(method='resampling')"
+            "ks_test"
         )
     rows = rows_to_redraw(given)
     value = value_of(rows)
@@ -250,17 +259,32 @@ def compare_with_draws(value: float, drawn: Floats, level: float) -> Calibration
 
 def largest_gap_test(running: RunningSum, method: TestMethod, draws: Draws) -> CalibrationTest:
     """Test the largest size of a running sum: the KS error."""
-    check_choice(method, get_args(TestMethod), "method")
-    if method == "resampling":
+    null = running.null_distribution()
+    if needs_draws(running, method, null):
         return _resampling_test(running, _largest, draws)
-    if running.event.groups is not None:
-        raise BadPredictions("the asymptotic test needs independent rows; with groups pass method='resampling'")
-    value, null = float(_largest(running.observed())[0]), running.null_distribution()
+    value = float(_largest(running.observed())[0])
     return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - draws.level), null.mean(), draws.level)
 
 
+def needs_draws(running: RunningSum, method: TestMethod, null: KSNullDistribution) -> bool:
+    """Whether the p-value comes from resampling."""
+    check_choice(method, get_args(TestMethod), "method")
+    grouped = running.event.groups is not None
+    if method == "asymptotic" and grouped:
+        raise BadPredictions("the asymptotic test needs independent rows; with groups pass method='resampling'")
+    return method == "resampling" or (method == "auto" and (grouped or null.few_surprises))
+
+
 def _resampling_test(running: RunningSum, statistic: Callable[[Floats], Floats], draws: Draws) -> CalibrationTest:
-    return compare_with_draws(float(statistic(running.observed())[0]), running.redrawn(statistic, draws), draws.level)
+    value = float(statistic(running.observed())[0])
+    if too_few_groups(running.event.groups, running.event.weights):
+        return undecided(value, draws.level)
+    return compare_with_draws(value, running.redrawn(statistic, draws), draws.level)
+
+
+def undecided(value: float, level: float) -> CalibrationTest:
+    """Return the test of an error where groups are too few to tell."""
+    return CalibrationTest(value, math.nan, math.nan, math.nan, level, too_few_groups=True)
 
 
 def _largest(sums: Floats) -> Floats:

@@ -5,21 +5,28 @@ class, so n places decide a resample, not n * k: what the scores add up to at ea
 labels only choose among it.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
 from glayers.metrics import calibration_tests, redrawing
-from glayers.metrics.calibration_tests import CalibrationTest, TestMethod, compare_with_draws, largest_gap_test
+from glayers.metrics.calibration_tests import (
+    CalibrationTest,
+    TestMethod,
+    compare_with_draws,
+    largest_gap_test,
+    needs_draws,
+)
+from glayers.metrics.dependence import too_few_groups
 from glayers.metrics.events import Rows, check_rows, distinct_scores, label
-from glayers.metrics.redrawing import Draws, RunningSum, too_few_for_signs
+from glayers.metrics.redrawing import Draws, RunningSum
 from glayers.progress import progress_bar
 
 __all__ = ["ClasswiseTest", "classwise_ks_test", "ks_test_per_class"]
 
-_ENTRIES = 1 << 20  # of a batch of resamples: 8 MB
 _ROUNDING = 1e-9  # errors below this are rounding
 _CERTAIN = 1e300  # an error relative to a bound of 0: more than any drawn error
 
@@ -64,7 +71,7 @@ def ks_test_per_class(
     *,
     sample_weight: object = None,
     groups: object = None,
-    method: TestMethod = "asymptotic",
+    method: TestMethod = "auto",
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -101,18 +108,20 @@ def ks_test_per_class(
     rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
     draws = Draws(n_resamples, level, random_state)
     draws.generator()  # refuses too few draws
-    classes, bounds = [], np.empty(rows.n_classes)
+    asymptotic, bounds = {}, np.empty(rows.n_classes)
     for c in range(len(bounds)):  # before the draws, which take longer: a wrong setting is named at the first class
         running = RunningSum.of(label(c).of(rows))
-        bounds[c] = running.null_distribution().quantile_above((1 - level) / len(bounds))
-        if method != "resampling":
-            classes.append(largest_gap_test(running, method, draws))
+        null = running.null_distribution()
+        bounds[c] = null.quantile_above((1 - level) / len(bounds))
+        if not needs_draws(running, method, null):
+            asymptotic[c] = largest_gap_test(running, "asymptotic", draws)
     drawn = _Drawn.of(rows, draws, progress)
-    if method == "resampling":
-        classes = [compare_with_draws(value, drawn.each[:, c], level) for c, value in enumerate(drawn.values.tolist())]
+    classes = tuple(asymptotic.get(c) or drawn.test(level, c) for c in range(len(bounds)))
     bounds = np.where(bounds > 0, bounds, drawn.each.max(axis=0))
     adjusted = step_down(_relative(drawn.values, bounds), _relative(drawn.each, bounds))
-    return ClasswiseTest(drawn.test_of_mean(level), tuple(classes), tuple(adjusted.tolist()), level)
+    if drawn.undecided:
+        adjusted = np.full(len(bounds), np.nan)
+    return ClasswiseTest(drawn.test(level), classes, tuple(adjusted.tolist()), level)
 
 
 def classwise_ks_test(
@@ -126,7 +135,7 @@ def classwise_ks_test(
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> CalibrationTest:
-    """Test `classwise_ks`, the mean KS error over classes, by redrawing labels or flipping signs of whole groups.
+    """Test `classwise_ks`, the mean KS error over classes, by redrawing labels.
 
     It asks whether the classes are calibrated; `ks_test_per_class` also asks which of them are not. Small errors of
     many classes add up here and may be missed there.
@@ -149,7 +158,7 @@ def classwise_ks_test(
     (0.1, True)
     """
     rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
-    return _Drawn.of(rows, Draws(n_resamples, level, random_state), progress).test_of_mean(level)
+    return _Drawn.of(rows, Draws(n_resamples, level, random_state), progress).test(level)
 
 
 def step_down(values: Floats, drawn: Floats) -> Floats:
@@ -169,11 +178,11 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
 
 
 class _Drawn(NamedTuple):
-    """Class errors as found (k,), and those of calibrated models: `each` class (resamples, k), and the `mean`."""
+    """Class errors as found (k,), and those of calibrated models (resamples, k), unless groups are too few to tell."""
 
     values: Floats
     each: Floats
-    mean: Floats
+    undecided: bool
 
     @classmethod
     def of(cls, given: Rows, draws: Draws, progress: bool | None) -> "_Drawn":
@@ -181,32 +190,25 @@ class _Drawn(NamedTuple):
         steps = ClassSteps.of(rows)
         values = steps.ks(rows.labels)
 
-        def redrawn(groups: Ints | None) -> Floats:
-            drawn = np.empty((draws.n_resamples, len(values)))
-            resamples = redrawing.redrawn_labels(rows.probabilities, draws.n_resamples, draws.generator(), groups)
-            with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
-                for to, labels in zip(drawn, resamples, strict=True):
-                    to[:] = steps.ks(labels)
-                    advance()
-            return drawn
+        drawn = np.full((draws.n_resamples, len(values)), np.nan)
+        undecided = too_few_groups(rows.groups, rows.weights)
+        p, n_resamples, rng = rows.probabilities, draws.n_resamples, draws.generator()
+        resamples: Iterator[tuple[Ints, float]] = ((y, 1.0) for y in redrawing.redrawn_labels(p, n_resamples, rng))
+        if rows.groups is not None:
+            arrays = (p.astype(np.float64), rows.labels, rows.weights, rows.groups)
+            resamples = redrawing.redrawn_group_labels(*arrays, n_resamples, rng)
+        with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
+            for to, (labels, factor) in zip(drawn, () if undecided else resamples, strict=not undecided):
+                to[:] = factor * steps.ks(labels)
+                advance()
+        return cls(values, drawn, undecided)
 
-        numbers = rows.groups
-        expected = rows.probabilities.astype(np.float64) if numbers is not None else np.empty((0, 1))
-        if numbers is None or too_few_for_signs(float((1 - expected.max(axis=1)).sum()), numbers):
-            drawn = redrawn(numbers)
-            return cls(values, drawn, drawn.mean(axis=1))
-        # Sign flips keep the hits as they are, so classes with few hits vary too little, and a mean over many classes
-        # shows it. Flipping single rows lacks the same amount against redrawing them, so groups are corrected by that.
-        signs, alone = (_with_signs_flipped(rows, own, draws) for own in (numbers, np.arange(len(numbers))))
-        mean = signs.mean(axis=1) + (redrawn(None).mean() - alone.mean())
-        hits = expected.sum(axis=0)
-        rare = np.array([too_few_for_signs(min(n, len(expected) - n), numbers) for n in hits.tolist()])
-        each = np.where(rare, redrawn(numbers), signs) if rare.any() else signs
-        return cls(values, each, mean)
-
-    def test_of_mean(self, level: float) -> CalibrationTest:
-        """Return the test of the mean over classes."""
-        return compare_with_draws(float(self.values.mean()), self.mean, level)
+    def test(self, level: float, c: int | None = None) -> CalibrationTest:
+        """Return the test of one class, or of the mean over classes."""
+        value = float(self.values.mean() if c is None else self.values[c])
+        if self.undecided:
+            return calibration_tests.undecided(value, level)
+        return compare_with_draws(value, self.each.mean(axis=1) if c is None else self.each[:, c], level)
 
 
 def _relative(errors: Floats, bounds: Floats) -> Floats:
@@ -268,18 +270,3 @@ class ClassSteps(NamedTuple):
         largest = np.abs(at_end)
         largest[label[first]] = np.maximum(largest[label[first]], np.maximum.reduceat(gaps, np.flatnonzero(first)))
         return largest
-
-
-def _with_signs_flipped(rows: Rows, groups: Ints, draws: Draws) -> Floats:
-    """`ks_per_class` where every group's residuals, of all classes together, keep or change their sign."""
-    signs = redrawing.random_signs(draws.generator(), draws.n_resamples, int(groups.max()) + 1)
-    grouped = replace(rows, groups=groups)
-    return np.column_stack([_largest_with(signs, grouped, c) for c in range(rows.n_classes)])
-
-
-def _largest_with(signs: Array, rows: Rows, c: int) -> Floats:
-    event, ends = RunningSum.of(label(c).of(rows))
-    residuals = event.weights * (event.hits - event.scores)
-    step = max(1, _ENTRIES // len(residuals))
-    batches = (signs[first : first + step, event.groups] for first in range(0, len(signs), step))
-    return np.concatenate([np.abs(np.cumsum(residuals * batch, axis=1)[:, ends]).max(axis=1) for batch in batches])

@@ -140,7 +140,7 @@ def corp_band(
     probabilities, labels, sample_weight, event
         As in `corp`.
     groups
-        Group of each row (n,): residuals of whole groups flip their sign instead of outcomes being drawn.
+        Group of each row (n,), where rows of a group depend on each other.
     n_resamples, random_state
         The number of draws and their seed.
     level

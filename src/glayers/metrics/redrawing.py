@@ -1,11 +1,7 @@
 """Predictions -> what a calibrated model would have shown on the same rows: outcomes drawn from its own probabilities.
 
-Weights go along with their rows. Rows of one group may depend on each other in a way no model states. So with groups
-nothing is drawn: the residuals (hit - score) of a whole group keep or change their sign together. Their mean is 0 under
-calibration and stays 0, and the dependence within a group stays as it was. Liu, Annals of Statistics 1988. But signs
-carry no information about outcomes that were never seen: a confident model that never missed would be rejected. Where
-few hits or misses are expected, groups are redrawn after all, as if their rows were copies of each other: the worst
-case of dependence.
+Weights go along with their rows. Rows of one group are drawn with the dependence that they seem to have
+(`dependence.py`).
 """
 
 import math
@@ -18,13 +14,14 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
+from glayers.metrics.dependence import Dependence
 from glayers.metrics.events import Rows, Scored, bin_of, last_of_ties
 from glayers.metrics.null_distribution import KSNullDistribution
 
 _Kind = TypeVar("_Kind", bound=Rows | Scored)
 _ENTRIES = 131_072  # of one batch: 1 MB in float64, so that what is made of it stays in the cache
 _LABELS = 1 << 24  # drawn at a time: 64 MB
-_FEW = 20  # groups with an expected surprise: with 10, sign flips reject 7 of 100 calibrated models instead of 5
+_FEATURES = 16  # of a label: as many random signs tell which pairs of labels are equal
 ROUNDING = 1e-12  # two sums that are equal on paper may differ by this much
 
 
@@ -111,48 +108,62 @@ class RunningSum(NamedTuple):
 
 def redrawn_residuals(event: Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
     """Yield weight * (hit - score) of each row under calibration, (resamples, n), one batch at a time."""
-    n_rows, groups = len(event.scores), event.groups
-    residuals = event.weights * (event.hits - event.scores)
-    step = max(1, _ENTRIES // n_rows)
-    hits = float(event.scores.sum())
-    by_signs = groups is not None and not too_few_for_signs(min(hits, n_rows - hits), groups)
-    n_units = n_rows if groups is None else int(groups.max()) + 1
-    for first in range(0, n_resamples, step):
-        shape = (min(step, n_resamples - first), n_units)
-        drawn = random_signs(rng, *shape) if by_signs else rng.random(shape)
-        of_rows = drawn if groups is None else drawn[:, groups]
-        yield residuals * of_rows if by_signs else event.weights * ((of_rows < event.scores) - event.scores)
+    weights, scores, n_rows = event.weights, event.scores, len(event.scores)
+    if event.groups is None:
+        step = max(1, _ENTRIES // n_rows)
+        for first in range(0, n_resamples, step):
+            yield weights * ((rng.random((min(step, n_resamples - first), n_rows)) < scores) - scores)
+        return
+    within = np.clip(scores, 0.0, 1.0)
+    dependence = Dependence(
+        event.groups,
+        weights,
+        scores,
+        variances=within * (1 - within),
+        outcomes=lambda uniform: uniform < scores,
+        residuals=lambda hits: (hits - scores)[:, :, None],
+        observed=event.hits,
+        rng=rng,
+    )
+    for hits, factors in dependence.draw(n_resamples):
+        yield factors[:, None] * weights * (hits - scores)
 
 
-def too_few_for_signs(expected: float, groups: Ints) -> bool:
-    """Whether so few expected hits, or misses, leave sign flips of groups too little information.
-
-    >>> too_few_for_signs(30.0, np.arange(1000)), too_few_for_signs(30.0, np.arange(1000) // 2)
-    (False, True)
-    """
-    return expected * (int(groups.max()) + 1) / len(groups) < _FEW
-
-
-def random_signs(rng: np.random.Generator, *shape: int) -> Array:
-    """Return -1 and 1 at random, one byte each."""
-    return 2 * rng.integers(0, 2, shape, dtype=np.int8) - 1
-
-
-def redrawn_labels(
-    probabilities: Array, n_resamples: int, rng: np.random.Generator, groups: Ints | None = None
-) -> Iterator[Ints]:
-    """Yield labels (n,) drawn from probabilities (n, k), one resample after the other; one draw per group if given."""
+def redrawn_labels(probabilities: Array, n_resamples: int, rng: np.random.Generator) -> Iterator[Ints]:
+    """Yield labels (n,) drawn from probabilities (n, k), one resample after the other."""
     n_rows = len(probabilities)
     step = max(1, _LABELS // n_rows)
     for first in range(0, n_resamples, step):
         labels = np.empty((min(step, n_resamples - first), n_rows), dtype=np.int32)
-        of_group = np.empty(0) if groups is None else rng.random((int(groups.max()) + 1, len(labels)))
         for rows in row_blocks(n_rows, max(probabilities.shape[1], len(labels))):
-            size = (rows.stop - rows.start, len(labels))
-            uniform = rng.random(size) if groups is None else of_group[groups[rows]]
-            labels[:, rows] = _draw(probabilities[rows], uniform).T
+            labels[:, rows] = _draw(probabilities[rows], rng.random((rows.stop - rows.start, len(labels)))).T
         for drawn in labels:
             yield drawn.astype(np.int64)
+
+
+def redrawn_group_labels(
+    p: Floats, labels: Ints, weights: Floats, groups: Ints, n_resamples: int, rng: np.random.Generator
+) -> Iterator[tuple[Ints, float]]:
+    """Yield labels drawn with the dependence that groups seem to have, and a factor for their error (`Dependence`)."""
+    n_rows, n_classes = p.shape
+    # What a label says: its class, or random signs instead of many classes; and whether the top class is right.
+    few = n_classes <= _FEATURES
+    features = np.eye(n_classes) if few else rng.choice([-1.0, 1.0], (n_classes, _FEATURES)) / math.sqrt(_FEATURES)
+    best, expected = p.argmax(axis=1), p @ features
+    confidence = p[np.arange(n_rows), best]
+
+    def outcomes(uniform: Floats) -> Ints:
+        blocks = row_blocks(n_rows, max(n_classes, len(uniform)))
+        return np.concatenate([_draw(p[some], uniform[:, some].T).T for some in blocks], axis=1)
+
+    def residuals(labels: Ints) -> Floats:
+        right = (labels == best) - confidence
+        return np.concatenate([features[labels] - expected, right[:, :, None]], axis=2)
+
+    variances = p @ (features**2).sum(axis=1) - (expected**2).sum(axis=1) + confidence * (1 - confidence)
+    dependence = Dependence(groups, weights, confidence, variances, outcomes, residuals, labels, rng)
+    for drawn, factors in dependence.draw(n_resamples, features.shape[1]):
+        yield from zip(drawn, factors.tolist(), strict=True)
 
 
 def _draw(block: Array, uniform: Floats) -> Ints:

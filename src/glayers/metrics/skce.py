@@ -17,9 +17,10 @@ from glayers.arrays import Array, Floats, Ints
 from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics import redrawing
-from glayers.metrics.calibration_tests import CalibrationTest, compare_with_draws
+from glayers.metrics.calibration_tests import CalibrationTest, compare_with_draws, undecided
+from glayers.metrics.dependence import too_few_groups
 from glayers.metrics.events import Rows, check_rows
-from glayers.metrics.redrawing import Draws, check_seed, too_few_for_signs
+from glayers.metrics.redrawing import Draws, check_seed
 from glayers.progress import progress_bar
 
 __all__ = ["skce", "skce_test"]
@@ -88,11 +89,7 @@ def skce(
     rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
     pairs = _Pairs.of(rows, kernel, bandwidth, rng)
     blocks = pairs.blocks(estimator, block_size, rng)
-    total = 0.0
-    for block in blocks:
-        for left, right, times in _tiles(len(block)):
-            total += times * float(pairs.products(block[left], block[right]).sum())
-    return total / pairs.mass(blocks)
+    return pairs.mean(blocks)
 
 
 def skce_test(
@@ -112,8 +109,7 @@ def skce_test(
 ) -> CalibrationTest:
     """Test calibration in all classes at once.
 
-    Labels are redrawn from the probabilities. With groups the residuals of whole groups flip their sign instead, which
-    keeps the size of each h (`redrawing.py` says when not).
+    Labels are redrawn from the probabilities, with the dependence that groups seem to have.
 
     Parameters
     ----------
@@ -129,8 +125,7 @@ def skce_test(
     Returns
     -------
     CalibrationTest
-        Widmann et al., NeurIPS 2019; with groups the wild bootstrap of Dehling and Mikosch, Journal of Multivariate
-        Analysis 1994.
+        Widmann et al., NeurIPS 2019.
 
     Examples
     --------
@@ -142,16 +137,23 @@ def skce_test(
     rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
     pairs = _Pairs.of(rows, kernel, bandwidth, rng)
     blocks = pairs.blocks(estimator, block_size, rng)
+    if too_few_groups(pairs.groups, pairs.weights):
+        return undecided(pairs.mean(blocks), level)
+    drawn, factors = None, np.ones(n_resamples)
+    if pairs.groups is not None:
+        arrays = (pairs.probabilities_at(np.arange(len(pairs.rows))), pairs.labels, pairs.weights, pairs.groups)
+        resamples = list(redrawing.redrawn_group_labels(*arrays, n_resamples, rng))
+        drawn, factors = np.stack([labels for labels, _ in resamples]), np.array([factor for _, factor in resamples])
     tiles = [list(_tiles(len(block))) for block in blocks]
     sums = np.zeros(1 + n_resamples)
     with progress_bar(progress, "pairs of rows", sum(map(len, tiles))) as advance:
-        for resampled, its_tiles in zip(_resampled(pairs, blocks, n_resamples, rng), tiles, strict=True):
+        for resampled, its_tiles in zip(_resampled(pairs, blocks, drawn, n_resamples, rng), tiles, strict=True):
             for left, right, times in its_tiles:
                 sums += times * resampled.of_tile(left, right, times)
                 advance()
             sums += resampled.rest()
     means = sums / pairs.mass(blocks)
-    return compare_with_draws(float(means[0]), means[1:], level)
+    return compare_with_draws(float(means[0]), factors**2 * means[1:], level)
 
 
 class _Pairs(NamedTuple):
@@ -184,10 +186,6 @@ class _Pairs(NamedTuple):
         """Return the probabilities of rows."""
         return self.probabilities[self.rows[places]].astype(np.float64)
 
-    def expected_misses(self) -> float:
-        """Return how often the top class is expected to be wrong."""
-        return float((1 - self.probabilities.max(axis=1).astype(np.float64))[self.rows].sum())
-
     def similarity(self, left: Ints, right: Ints) -> Floats:
         """Return w w' k(p, p') of each pair of two lists of places, 0 within a group."""
         units = (left, right) if self.groups is None else (self.groups[left], self.groups[right])
@@ -201,6 +199,14 @@ class _Pairs(NamedTuple):
         mine, theirs = self.labels[left], self.labels[right]
         return self.similarity(left, right) * (p @ q.T - p[:, theirs] - q[:, mine].T + (mine[:, None] == theirs))
 
+    def mean(self, blocks: list[Ints]) -> float:
+        """Return the mean of h over the pairs compared."""
+        total = 0.0
+        for block in blocks:
+            for left, right, times in _tiles(len(block)):
+                total += times * float(self.products(block[left], block[right]).sum())
+        return total / self.mass(blocks)
+
     def mass(self, blocks: list[Ints]) -> float:
         """Return the sum of w w' over the pairs compared: all pairs of a block less those within its groups."""
         total = 0.0
@@ -211,21 +217,6 @@ class _Pairs(NamedTuple):
         if total <= 0:
             raise BadPredictions("no block holds rows of two different groups; pass a larger block_size")
         return total
-
-
-class _Signs(NamedTuple):
-    """The sum of w w' h over a block, as it is and where the residuals of groups flip their sign."""
-
-    pairs: _Pairs
-    block: Ints
-    signs: Array  # (rows, 1 + resamples)
-
-    def of_tile(self, left: slice, right: slice, _times: int) -> Floats:
-        products = self.pairs.products(self.block[left], self.block[right])
-        return (products @ self.signs[right].astype(np.float64) * self.signs[left]).sum(axis=0)
-
-    def rest(self) -> float:
-        return 0.0
 
 
 class _Redrawn(NamedTuple):
@@ -257,22 +248,17 @@ class _Redrawn(NamedTuple):
         return float(np.einsum("ij,ij->", self.expected, self.pairs.probabilities_at(self.block))) - 2 * of_labels
 
 
-def _resampled(pairs: _Pairs, blocks: list[Ints], n_resamples: int, rng: Generator) -> Iterator[_Signs | _Redrawn]:
-    """Yield each block as observed and resampled; a group has the same sign, or the same draw, in every block."""
-    groups, kind = pairs.groups, np.min_scalar_type(pairs.probabilities.shape[1])
-    if groups is not None and not too_few_for_signs(pairs.expected_misses(), groups):
-        signs = redrawing.random_signs(rng, int(groups.max()) + 1, n_resamples)
-        for block in blocks:
-            yield _Signs(pairs, block, np.column_stack([np.ones(len(block), dtype=np.int8), signs[groups[block]]]))
-        return
-
-    def redrawn(places: Ints) -> Array:
-        resamples = redrawing.redrawn_labels(pairs.probabilities_at(places), n_resamples, rng, groups)
-        return np.stack([labels.astype(kind) for labels in resamples])
-
-    all_rows = None if groups is None else redrawn(np.arange(len(groups)))
-    for block in blocks:  # without groups a block at a time: all rows at once would need n * resamples
-        labels = redrawn(block) if all_rows is None else all_rows[:, block]
+def _resampled(
+    pairs: _Pairs, blocks: list[Ints], drawn: Array | None, n_resamples: int, rng: Generator
+) -> Iterator[_Redrawn]:
+    """Yield each block with labels as observed and as drawn: for all rows before, or a block at a time."""
+    kind = np.min_scalar_type(pairs.probabilities.shape[1])
+    for block in blocks:
+        if drawn is None:
+            resamples = redrawing.redrawn_labels(pairs.probabilities_at(block), n_resamples, rng)
+            labels = np.stack([labels.astype(kind) for labels in resamples])
+        else:
+            labels = drawn[:, block].astype(kind)
         expected = np.zeros((len(block), pairs.probabilities.shape[1]))
         yield _Redrawn(pairs, block, np.vstack([pairs.labels[block].astype(kind), labels]), expected)
 

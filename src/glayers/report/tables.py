@@ -71,6 +71,8 @@ def ks_test_sentence(test: CalibrationTest) -> str:
     'KS 2.00 % is significant (p = 0.004; 95 % of calibrated models stay below 1.50 %)'
     """
     value, bound = METRICS["ks"].format(test.value), METRICS["ks"].format(test.bound)
+    if test.too_few_groups:
+        return f"KS {value}: too few groups to tell whether this is sampling error"
     found = "significant" if test.rejected else "within sampling error"
     others = f"{100 * test.level:g} % of calibrated models stay below {bound}"
     return f"KS {value} is {found} ({p_text(test.p_value)}; {others})"

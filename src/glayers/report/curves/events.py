@@ -13,7 +13,6 @@ and the probability of a hit. Gupta et al., "Calibration of Neural Networks usin
 import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 
@@ -261,8 +260,7 @@ def ks_curves(
     """
     whole_number(points, "points", least=2)
     scored = check_event(probabilities, labels, sample_weight, event=event)
-    method: Literal["asymptotic", "resampling"] = "asymptotic" if scored.groups is None else "resampling"
-    test = ks_test(scored, method=method, level=level, random_state=random_state)
+    test = ks_test(scored, level=level, random_state=random_state)
     running = RunningSum.of(scored)
     rows = running.event
     fractile, score_sum, hit_sum = (

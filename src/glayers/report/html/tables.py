@@ -123,6 +123,8 @@ def _metric_cell(method: Measured, name: str) -> Cell:
 
 
 def _test_cell(method: Measured) -> Cell:
+    if method.test.too_few_groups:
+        return Cell("", "", "too few groups to tell")
     p = p_text(method.test.p_value)
     return Cell(p, "", "rejected", "bad") if method.test.rejected else Cell(p, "", "not rejected", "good")
 

@@ -231,6 +231,7 @@ def _write_ks(axes: Axes, found: KsCurves, palette: Palette, *, low: bool = Fals
     """Write KS and its bound into the upper left corner, or into the lower right where curves take the other."""
     x, y, side, edge = (0.97, 0.04, "right", "bottom") if low else (0.04, 0.96, "left", "top")
     value, bound = (METRICS["ks"].format(number) for number in (found.test.value, found.test.bound))
-    text = axes.text(x, y, f"KS {value}\ncalibrated ≤ {bound}", ha=side, va=edge, transform=axes.transAxes)
+    below = "too few groups to tell" if found.test.too_few_groups else f"calibrated ≤ {bound}"
+    text = axes.text(x, y, f"KS {value}\n{below}", ha=side, va=edge, transform=axes.transAxes)
     text.set(fontsize=SMALL, color=palette.ink)
     text.set_bbox({"facecolor": palette.background, "edgecolor": "none", "alpha": 0.75, "pad": 1.5})

@@ -15,7 +15,9 @@ FIGURES.density = {
 };
 
 const ksSummary = ({ test }) =>
-  `KS ${percent(test.value)}, ${pText(test.p_value)}; a calibrated model stays below ${percent(test.bound)} in ${levelText} of samples.`;
+  test.too_few_groups
+    ? `KS ${percent(test.value)}: too few groups to tell whether this is sampling error.`
+    : `KS ${percent(test.value)}, ${pText(test.p_value)}; a calibrated model stays below ${percent(test.bound)} in ${levelText} of samples.`;
 
 function cumulativeSpec(method, event, view) {
   const { ks } = data.curves[method][event.key];

@@ -1,0 +1,138 @@
+"""Groups and outcomes -> how strongly rows of a group depend on each other, and draws that depend as strongly.
+
+Rows of one group, such as the pixels of an image, may depend on each other in a way no model states. Drawing them
+independently would make the sampling error too small, and drawing them as copies of each other too large. So the
+strength of the dependence, rho, is estimated from the rows: 0 for independent rows, 1 for copies. It is the correlation
+of residuals (outcome - expectation) of two rows of a group, as in an analysis of variance: Donner, International
+Statistical Review 1986. Three precautions keep the level of tests:
+
+- Residuals are centred, and compared only with those of similar score. So a model that is wrong everywhere does not
+  look as if its rows depend on each other, and groups that are overconfident for some scores and underconfident for
+  others do.
+- The estimate counts one unseen row that is a copy of its group. Where no error was seen, rows may well be copies.
+- With few groups the estimate is uncertain. So it is made again for every draw, and errors are compared relative to the
+  spread that goes with the estimate, as in Student's t-test.
+
+Fewer than 8 groups of equal size tell too little about any of this.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from glayers.arrays import Array, Floats, Ints
+
+_LEAST_GROUPS = 8  # of equal size; with fewer, the spread between groups is too uncertain to judge an error by
+_PIECES = 4  # of the range of scores, of equal variance, within which residuals are compared
+_COPIES = 100  # draws that show how strongly copies seem to depend
+_ENTRIES = 1 << 18  # of a batch of residuals: 2 MB
+_SINGLE = 1 + 1e-9  # a group of this many rows or fewer has no pairs
+
+
+def too_few_groups(groups: Ints | None, weights: Floats) -> bool:
+    """Whether groups are so few, or so uneven, that they cannot tell dependence from error.
+
+    >>> too_few_groups(np.arange(100) % 8, np.ones(100)), too_few_groups(np.arange(100) % 7, np.ones(100))
+    (False, True)
+    """
+    if groups is None:
+        return False
+    shares = np.bincount(groups, weights) / weights.sum()
+    return bool(shares @ shares > 1 / (_LEAST_GROUPS - 0.02))  # 100 rows in 8 groups are not quite even
+
+
+def _effective_rows(sums: Array, squares: Array) -> Floats:
+    """Kish's effective number of rows, of each group with this sum of weights and of squared weights."""
+    return np.where(squares > 0, sums**2 / np.where(squares > 0, squares, 1.0), 1.0)
+
+
+class Dependence:
+    """What is needed to draw outcomes that depend on each other within groups as the observed ones seem to.
+
+    `outcomes` turns uniform numbers (b, n) into outcomes (b, n), and `residuals` outcomes into residuals (b, n, d).
+    """
+
+    def __init__(
+        self,
+        groups: Ints,
+        weights: Floats,
+        scores: Floats,
+        variances: Floats,
+        outcomes: Callable[[Floats], Array],
+        residuals: Callable[[Array], Floats],
+        observed: Array,
+        rng: np.random.Generator,
+    ) -> None:
+        self._groups, self._weights, self._n_groups = groups, weights, int(groups.max()) + 1
+        self._outcomes, self._residuals, self._rng = outcomes, residuals, rng
+        variance = np.bincount(groups, weights**2 * variances)
+        others = _effective_rows(np.bincount(groups, weights), np.bincount(groups, weights**2)) - 1
+        self._variance, self._shared_variance = float(variance.sum()), float(variance @ others)
+        self._compare_similar(scores, variances)
+        start = self._residuals(observed[None])
+        rho = 1.0
+        for _ in range(4):  # the best weights depend on the estimate
+            self._weigh(rho)
+            rho = float(self._rho(start)[0])
+        self._spread = float(self._spreads(start)[0])
+        batch = max(1, _ENTRIES // start.size)
+        copies = (rng.random((min(batch, _COPIES - i), self._n_groups)) for i in range(0, _COPIES, batch))
+        as_copies = np.concatenate([self._rho(self._residuals(outcomes(u[:, groups]))) for u in copies])
+        # Two rows follow the number of their group together with the square of this probability.
+        self._follow = math.sqrt(min(1.0, rho / max(float(as_copies.mean()), 1e-12)))
+
+    def draw(self, n_resamples: int, width: int = 1) -> Iterator[tuple[Array, Floats]]:
+        """Yield outcomes (b, n) in batches of about n * width * b numbers, and a factor for each of their errors (b,).
+
+        The factor is the spread that the observed rows seem to have, over the one that the drawn rows seem to have.
+        """
+        n_rows = len(self._groups)
+        batch = max(1, _ENTRIES // (n_rows * width))
+        for first in range(0, n_resamples, batch):
+            own = self._rng.random((min(batch, n_resamples - first), n_rows))
+            shared = self._rng.random((len(own), self._n_groups))[:, self._groups]
+            follows = own < self._follow
+            uniform = np.where(follows, shared, (own - self._follow) / (1 - self._follow or 1.0))
+            drawn = self._outcomes(uniform)
+            yield drawn, self._spread / self._spreads(self._residuals(drawn))
+
+    def _compare_similar(self, scores: Floats, variances: Floats) -> None:
+        """Divide each group into pieces of similar score, and sort rows by piece."""
+        ascending = np.argsort(scores, kind="stable")
+        reached = np.cumsum((self._weights**2 * variances)[ascending])
+        piece = np.empty(len(scores), dtype=np.int64)
+        piece[ascending] = np.minimum(_PIECES * reached / (reached[-1] or 1.0), _PIECES - 1).astype(np.int64)
+        _, part, size = np.unique(self._groups * _PIECES + piece, return_inverse=True, return_counts=True)
+        self._order = np.argsort(part, kind="stable")
+        self._first = np.append(0, np.cumsum(size)[:-1])
+        piece, weights = piece[self._order], self._weights[self._order]
+        self._in_piece = np.arange(_PIECES)[:, None] == piece[self._first]  # (pieces, parts)
+        self._share = (weights / np.bincount(piece, weights)[piece])[:, None]  # of a row in the weight of its piece
+        self._row_piece = piece
+        self._left = 1 - np.add.reduceat(self._share[:, 0], self._first)  # the share of all other groups
+        self._squares, self._size = np.add.reduceat(weights**2, self._first), size
+        self._rows = _effective_rows(np.add.reduceat(weights, self._first), self._squares)
+
+    def _weigh(self, rho: float) -> None:
+        """Set the weight of each part of a group in the estimate, and the weight of an unseen copy."""
+        counts = (self._rows > _SINGLE) & (self._left > 1e-9)
+        mean_square = np.where(counts, self._squares / self._size, 1.0)
+        self._part_weights = counts / (1 + (self._rows - 1) * rho) ** 2 / mean_square
+        self._unseen = float(self._part_weights @ ((self._rows - 1) * self._squares)) / len(self._groups)
+
+    def _rho(self, residuals: Floats) -> Floats:
+        """Estimate the dependence shown by residuals (b, n, d), (b,)."""
+        if self._unseen == 0:  # no two rows can be compared: independent, unless groups have several rows
+            return np.full(len(residuals), float(self._shared_variance > 1e-9 * self._variance))
+        weighted = residuals[:, self._order] * self._weights[self._order, None]
+        sums = self._in_piece @ np.add.reduceat(weighted, self._first, axis=1)  # (b, pieces, d)
+        centred = weighted - sums[:, self._row_piece] * self._share
+        together = (np.add.reduceat(centred, self._first, axis=1) ** 2).sum(axis=2) / np.maximum(self._left, 1e-9)
+        alone = np.add.reduceat((centred**2).sum(axis=2), self._first, axis=1)
+        pairs = (together - alone) @ self._part_weights + self._unseen
+        return np.clip(pairs / ((alone * (self._rows - 1)) @ self._part_weights + self._unseen), 0.0, 1.0)
+
+    def _spreads(self, residuals: Floats) -> Floats:
+        """The standard deviation of the sum of all residuals under the dependence that they show, (b,)."""
+        return np.sqrt(self._variance + self._rho(residuals) * self._shared_variance)
