@@ -155,16 +155,6 @@ def test_float32_says_the_same(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", TUNED)
-@pytest.mark.parametrize("loss", ["log", "brier"])
-def test_weights_are_repeated_rows(make: Any, loss: str) -> None:
-    z, y = sample(rows=300)
-    times = np.random.default_rng(0).integers(0, 4, len(z))
-    weighted = make(strength=0.5, loss=loss).fit(z, y, sample_weight=times)
-    repeated = make(strength=0.5, loss=loss).fit(np.repeat(z, times, axis=0), np.repeat(y, times))
-    assert weighted.predict_proba(z) == pytest.approx(repeated.predict_proba(z), abs=1e-5)
-
-
-@pytest.mark.parametrize("make", TUNED)
 def test_where_temperature_is_all_there_is_it_comes_back_or_next_to_it(make: Any) -> None:
     z, y = sample(rows=120, classes=6, bend=False, seed=5)
     with warnings.catch_warnings(record=True) as seen:

@@ -81,15 +81,6 @@ def test_a_calibrated_model_stays_nearly_unchanged(name: str) -> None:
 
 
 @every_method
-def test_a_weight_of_two_is_a_row_repeated(name: str) -> None:
-    z, labels = calibrated(500, 4)
-    weights = np.random.default_rng(1).integers(0, 4, len(z))
-    weighted = METHODS[name]().fit(z, labels, sample_weight=weights).predict_proba(z)
-    repeated = METHODS[name]().fit(z.repeat(weights, axis=0), labels.repeat(weights)).predict_proba(z)
-    np.testing.assert_allclose(weighted, repeated, atol=1e-7)
-
-
-@every_method
 def test_the_order_of_rows_and_constants_added_to_them_change_nothing(name: str) -> None:
     z, labels = calibrated(500, 4)
     order = np.random.default_rng(1).permutation(len(z))

@@ -96,6 +96,6 @@ def test_the_default_stays_unless_another_is_clearly_better() -> None:
 
 
 def test_rows_counted_by_weights() -> None:
-    assert counted_rows(np.full(10, 3.0)) == pytest.approx(30)  # every row three times
-    assert counted_rows(np.full(10, 0.1)) == pytest.approx(10)  # shares: still ten rows
+    assert counted_rows(np.full(10, 3.0)) == pytest.approx(10)  # a common factor changes nothing
+    assert counted_rows(np.array([1.0, 1.0, 4.0])) == pytest.approx(2)  # 6^2 / 18
     assert counted_rows(np.array([1e-3, 0, 0])) == pytest.approx(1)

@@ -41,8 +41,8 @@ def test_a_bin_without_rows_has_no_entry_and_a_row_on_an_edge_is_in_the_bin_belo
     assert found.count.tolist() == [1, 1, 1, 1]
 
 
-def test_a_row_of_weight_two_is_the_row_twice() -> None:
-    once = reliability(Confidences([0.9, 0.3, 0.35], [1, 0, 1], [2, 1, 1]), n_bins=5)
+def test_a_row_of_count_two_is_the_row_twice() -> None:
+    once = reliability(Confidences([0.9, 0.3, 0.35], [1, 0, 1], counts=[2, 1, 1]), n_bins=5)
     twice = reliability(Confidences([0.9, 0.9, 0.3, 0.35], [1, 1, 0, 1]), n_bins=5)
     assert once.count.tolist() == twice.count.tolist() == [2, 2]
     assert np.array_equal(once.band_low, twice.band_low)

@@ -58,11 +58,12 @@ def test_rows_repeated_within_their_group_tell_nothing_more() -> None:
     assert "class frequencies" not in once  # Pearson's test counts rows, which groups make too many of
 
 
-def test_a_weight_of_two_is_the_row_twice_among_the_classes() -> None:
+def test_a_count_of_two_is_the_row_twice_among_the_classes() -> None:
     rows = sampled_rows(50, 1)
-    weights = np.where(rows.labels == 2, 2, 1)
-    expected = np.bincount(np.repeat(rows.labels, weights), minlength=4)
-    np.testing.assert_allclose(class_counts(check_rows(Predictions(rows.logits, rows.labels, weights))), expected)
+    counts = np.where(rows.labels == 2, 2, 1)
+    expected = np.bincount(np.repeat(rows.labels, counts), minlength=4)
+    counted = Predictions(rows.logits, rows.labels, counts=counts)
+    np.testing.assert_allclose(class_counts(check_rows(counted)), expected)
 
 
 def test_only_the_same_logits_with_the_same_label_are_the_same_row() -> None:
