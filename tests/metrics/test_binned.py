@@ -10,10 +10,10 @@ from tests.strategies import Case, Numbers, cases, make_case
 
 
 def slow_bins(scores: Numbers, hits: Numbers, weights: Numbers, bins: int) -> list[tuple[float, float]]:
-    """(share of the weight, confidence minus accuracy) of each right-closed bin that holds a row."""
+    """(share of the weight, confidence minus accuracy) of each right-closed bin that holds a row, up to rounding."""
     found = []
     for b in range(bins):
-        inside = [(b / bins < s or b == 0) and s <= (b + 1) / bins for s in scores]
+        inside = [(b / bins < s - 1e-12 or b == 0) and s - 1e-12 <= (b + 1) / bins for s in scores]
         if any(inside):
             w = weights[inside]
             gap = (w * (scores[inside] - hits[inside])).sum() / w.sum()

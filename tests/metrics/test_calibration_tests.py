@@ -387,7 +387,9 @@ def test_settings_out_of_range_are_refused() -> None:
     p, y, _ = make_case(0, 20, 3)
     with pytest.raises(BadPredictions, match=r"for level 0\.95, n_resamples must be at least 19, .*; got 18"):
         metrics.ks_test(p, y, method="resampling", n_resamples=18)
-    assert metrics.ks_test(p, y, n_resamples=1, level=0.999).level == 0.999  # Brownian motion needs no draws
+    assert (
+        metrics.ks_test(p, y, method="asymptotic", n_resamples=1, level=0.999).level == 0.999
+    )  # Brownian motion needs no draws
     with pytest.raises(BadPredictions, match="level must be a number between 0 and 1; got 1"):
         metrics.ks_test(p, y, level=1)
     with pytest.raises(BadPredictions, match="random_state must be at least 0"):
@@ -443,7 +445,7 @@ def test_confidences_are_tested_by_name_and_drawn_row_by_row() -> None:
 def test_bad_groups_are_refused() -> None:
     p, y, _ = make_case(0, 20, 3)
     with pytest.raises(BadPredictions, match=r"needs independent rows; with groups pass method='resampling'"):
-        metrics.ks_test(p, y, groups=np.arange(20))
+        metrics.ks_test(p, y, groups=np.arange(20), method="asymptotic")
     how: dict[str, Any] = {"method": "resampling"}
     with pytest.raises(BadPredictions, match=r"groups must have shape \(20,\)"):
         metrics.ks_test(p, y, groups=np.arange(19), **how)

@@ -158,7 +158,7 @@ def test_groups_keep_the_chance_that_any_class_is_named() -> None:
     ("wrong", "named"),
     [
         ({"method": "asymtotic"}, "method"),
-        ({"groups": np.arange(200) // 2}, "method"),
+        ({"groups": np.arange(200) // 2, "method": "asymptotic"}, "method"),
         ({"n_resamples": 3}, "n_resamples must be at least 19"),
         ({"probabilities": np.full((200, 3), 0.3)}, "sum to"),
     ],

@@ -72,9 +72,10 @@ def test_sixteen_images_show_that_their_pixels_are_off(off: float) -> None:
 
 def test_independent_rows_lose_little_by_groups() -> None:
     p, y = sample(0, 4_000, 5, sharpness=1.3)
-    groups = np.arange(4_000) // 100
+    none: dict[str, Any] = {}
+    some: dict[str, Any] = {"groups": np.arange(4_000) // 100}
     for test in (metrics.ks_test, metrics.ece_test, metrics.classwise_ks_test, metrics.skce_test):
-        alone, grouped = (test(p, y, n_resamples=99, **how) for how in ({}, {"groups": groups}))
+        alone, grouped = (test(p, y, n_resamples=99, **how) for how in (none, some))
         assert grouped.p_value == 0.01
         assert grouped.bound < 1.7 * alone.bound
 
