@@ -79,21 +79,6 @@ PLANS = {
     ANY_CLASS: Plan(
         lambda s: min(ks_test_per_class(s.p, s.y, method="resampling", **s.draws).adjusted), SLOWER, {10_000: 100}
     ),
-    "KS of every class, mean, groups": Plan(
-        lambda s: classwise_ks_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 1000}, {}, grouped=True
-    ),
-    "KS, groups": Plan(
-        lambda s: ks_test(s.p, s.y, groups=s.groups, method="resampling", **s.draws).p_value,
-        {2_000: 1000},
-        {},
-        grouped=True,
-    ),
-    "ECE, groups": Plan(
-        lambda s: ece_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 1000}, {}, grouped=True
-    ),
-    "SKCE, groups": Plan(
-        lambda s: skce_test(s.p, s.y, groups=s.groups, **s.draws).p_value, {2_000: 1000}, {}, grouped=True
-    ),
     "KS, asymptotic, groups ignored": Plan(lambda s: ks_test(s.p, s.y).p_value, {2_000: 400}, {}, grouped=True),
 }
 

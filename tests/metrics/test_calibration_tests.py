@@ -395,7 +395,7 @@ def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(BadPredictions, match="random_state must be at least 0"):
         metrics.ece_test(p, y, random_state=-1)
     unknown: Any = "exact"
-    with pytest.raises(BadPredictions, match="method must be one of 'asymptotic', 'resampling'; got 'exact'"):
+    with pytest.raises(BadPredictions, match="method must be one of 'auto', 'asymptotic', 'resampling'; got 'exact'"):
         metrics.ks_test(p, y, method=unknown)
     with pytest.raises(BadPredictions, match="binning must be one of 'equal_width', 'equal_mass'"):
         metrics.ece_test(p, y, binning=unknown)

@@ -78,7 +78,7 @@ class Dependence:
         # The fewer groups carry the variance, the less the unknown form of the dependence averages out.
         carried = variance * (1 + rho * others)
         carrying = float(carried.sum()) ** 2 / (float(carried @ carried) or 1.0)
-        self._spread = float(self._spreads(start)[0]) * math.sqrt(1 + 1 / (2 * max(carrying, 1.0)))
+        self._spread = float(self._spreads(start)[0]) * math.sqrt(1 + 2 / max(carrying, 1.0))
         batch = max(1, _ENTRIES // start.size)
         copies = (rng.random((min(batch, _COPIES - i), self._n_groups)) for i in range(0, _COPIES, batch))
         as_copies = np.concatenate([self._rho(self._residuals(outcomes(u[:, groups]))) for u in copies])
