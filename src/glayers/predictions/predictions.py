@@ -25,7 +25,7 @@ class _Rows:
     groups: Array | None
     counts: Ints | None
 
-    def _set(self, n_rows: int, weights: object, groups: object, counts: object, **others: object) -> None:
+    def _set(self, n_rows: int, weights: object, groups: object, counts: object = None, **others: object) -> None:
         """Set all fields, after checking the optional ones; the caller's own arrays stay writable."""
         if weights is not None and counts is not None:
             raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
