@@ -1,5 +1,7 @@
 """Errors and warnings by name: each message says what was expected, what was given, and what to do."""
 
+import reprlib
+
 
 class GlayersError(ValueError):
     """Base class of all errors that this library raises about its input."""
@@ -15,3 +17,15 @@ class BadFile(GlayersError):
 
 class GlayersWarning(UserWarning):
     """Something the user should know, although the result is valid."""
+
+
+def shown(value: object) -> str:
+    """Return a short `repr` for a message, whatever the value: that of nested tuples could take minutes.
+
+    >>> shown("a"), shown(list(range(100))), shown(10**5000)
+    ("'a'", '[0, 1, 2, 3, 4, 5, ...]', 'a value of type int')
+    """
+    try:
+        return " ".join(reprlib.repr(value).split())
+    except Exception:  # ints of many digits and objects of the user may have no repr
+        return f"a value of type {type(value).__name__}"

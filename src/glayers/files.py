@@ -7,9 +7,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from glayers.errors import BadFile, BadPredictions
+from glayers.checks import whole_number
+from glayers.errors import BadFile, BadPredictions, GlayersError
 
 DAMAGED = "the file is cut short or damaged: fetch it or write it again"
+MAX_BYTES = 2**33  # 8 GiB, about a million rows of a thousand classes
+LIMIT = "GLAYERS_MAX_BYTES"  # the environment variable that changes it
+
+
+class Room:
+    """The bytes of memory that the contents of a file may still take; a reader asks before it unpacks them."""
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        given = os.environ.get(LIMIT, "")
+        if max_bytes is None and given and not given.isdecimal():
+            raise GlayersError(f"the variable {LIMIT} must be a number of bytes; got {given[:40]!r}")
+        default = int(given[:30] or MAX_BYTES)
+        self.most = self.left = default if max_bytes is None else whole_number(max_bytes, "max_bytes", least=1)
+
+    def take(self, n_bytes: int) -> None:
+        """Count bytes that are about to be unpacked, or raise an error if they are too many."""
+        self.left -= n_bytes
+        if self.left < 0:
+            raise BadFile(
+                f"is too large: its contents would take more than {self.most:,} bytes of memory. "
+                f"If you trust the file, raise the limit by max_bytes= or by the environment variable {LIMIT}"
+            )
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -65,6 +88,8 @@ def errors_as_bad_file(name: object) -> Iterator[None]:
         yield
     except (BadFile, BadPredictions) as error:
         raise BadFile(f"{name}: {_one_line(error)}") from error
+    except MemoryError as error:
+        raise BadFile(f"{name}: is too large for the memory of this machine; read fewer rows at a time") from error
     except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow, pickle and JSON raise almost anything
         raise BadFile(f"{name}: cannot be read ({type(error).__name__}: {_one_line(error)}); {DAMAGED}") from error
 

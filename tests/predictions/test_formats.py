@@ -137,9 +137,7 @@ def test_an_error_in_predictions_names_the_file_and_the_part(tmp_path: Path) -> 
     assert message.startswith(f"{path}, part test: labels must have shape (7,)")
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), RecursionError("deep"), OverflowError("wide"), SystemError("c"), struct.error("s")]
-)
+@pytest.mark.parametrize("error", [RecursionError("deep"), OverflowError("wide"), SystemError("c"), struct.error("s")])
 def test_any_error_in_parsing_becomes_a_bad_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -149,6 +147,15 @@ def test_any_error_in_parsing_becomes_a_bad_file(
     path = npz(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
     monkeypatch.setattr(zipfile, "ZipFile", fail)
     assert f"cannot be read ({type(error).__name__}: " in bad(path)
+
+
+def test_a_file_that_memory_cannot_hold_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    path = npz(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
+    monkeypatch.setattr(zipfile, "ZipFile", fail)
+    assert "is too large for the memory of this machine" in bad(path)
 
 
 def test_a_part_may_have_its_own_class_names_beside_shared_ones(tmp_path: Path) -> None:

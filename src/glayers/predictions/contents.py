@@ -6,6 +6,7 @@ Nothing is unpickled, and every size is checked before the data are read.
 import io
 import json
 import math
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from typing import IO, Any
 import numpy as np
 
 from glayers.arrays import Array
-from glayers.errors import BadFile
-from glayers.files import DAMAGED
+from glayers.errors import BadFile, shown
+from glayers.files import DAMAGED, Room
 from glayers.predictions.predictions import Confidences, Predictions
 
 # The first word is the field's own name; the reader accepts the others too.
@@ -45,9 +46,16 @@ _ARCHIVE_KEYS |= {
     for key in (f"{mark}_{word}", f"{word}_{mark}")
 }
 _HEADER_LIMIT = 65_536  # NumPy itself refuses headers past 10,000 characters
-_HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# A header is a dict as Python prints it. NumPy's own reader changes the warning filters of the whole process.
+_HEADER = {
+    "descr": re.compile(r"['\"]descr['\"]: *['\"]([<>=|]?[?biufcmMOSUV][0-9]*(?:\[[0-9]*\w+\])?)['\"]"),
+    "fortran_order": re.compile(r"['\"]fortran_order['\"]: *(True|False)"),
+    "shape": re.compile(r"['\"]shape['\"]: *\(((?:-?[0-9]{1,30}L?,? *)*)\)"),
+}
 _DEFLATE_LIMIT = 1032  # two bits of a DEFLATE stream give at most 258 bytes
 _LAST_CHARACTER = 0x10FFFF  # of Unicode; NumPy accepts any four bytes until the text is used
+_JSON_VALUE = 72  # bytes: more than a float in a list takes, or an empty list
+_PADDING = 64  # an array of text holds every name at the length of the longest; longer than this many times is refused
 
 _SCORES = ("logits", "probabilities")  # of every class; logits are read if both are there
 
@@ -175,25 +183,30 @@ def listed(names: Iterable[str], at_most: int = 12) -> str:
     return text if len(given) <= at_most else f"{text} and {len(given) - at_most} more"
 
 
-def read_npz(path: Path) -> dict[str, Contents]:
+def read_npz(path: Path, room: Room) -> dict[str, Contents]:
     """Read every part of a NumPy archive."""
     with zipfile.ZipFile(path) as archive:
         keys = [member.filename.removesuffix(".npy") for member in archive.infolist()]
         members = dict(zip(keys, archive.infolist(), strict=True))
-        return _read_archive(keys, lambda key: _read_member(archive, members[key]))
+        return _read_archive(keys, lambda key: _read_member(archive, members[key], room))
 
 
-def read_npy(path: Path) -> dict[str, Contents]:
+def read_npy(path: Path, room: Room) -> dict[str, Contents]:
     """Read the one array of a `.npy` file as logits."""
     no_labels = "a .npy file holds logits alone; give labels too: labels=, on the command line --labels labels.npy"
     with path.open("rb") as stream:
-        return {WHOLE_FILE: Contents(logits=_read_array(stream, path.stat().st_size), no_labels=no_labels)}
+        return {WHOLE_FILE: Contents(logits=_read_array(stream, path.stat().st_size, room), no_labels=no_labels)}
 
 
-def read_json(path: Path) -> dict[str, Contents]:
+def read_json(path: Path, room: Room) -> dict[str, Contents]:
     """Read every part of a JSON object with the keys of an `.npz` and lists as arrays."""
+    room.take(path.stat().st_size)
+    data = path.read_bytes()
+    room.take(_JSON_VALUE * sum(map(data.count, (b",", b"[", b"{"))))
     try:
-        stored = json.loads(path.read_bytes(), object_pairs_hook=_without_repeats)
+        stored = json.loads(data, object_pairs_hook=_without_repeats)
+    except BadFile:
+        raise
     except ValueError as error:
         raise BadFile(f"is not JSON ({error}); {DAMAGED}") from error
     if not isinstance(stored, dict):
@@ -204,7 +217,7 @@ def read_json(path: Path) -> dict[str, Contents]:
 def npz_bytes(parts: Mapping[str, Contents]) -> bytes:
     """Return a NumPy archive."""
     stream = io.BytesIO()
-    np.savez_compressed(stream, **_arrays_by_key(parts))
+    np.savez_compressed(stream, **{key: _plain_text(key, array) for key, array in _arrays_by_key(parts).items()})
     return stream.getvalue()
 
 
@@ -242,32 +255,42 @@ def check_size(dtype: np.dtype[Any], shape: tuple[int, ...], n_bytes: int) -> No
 
 def _read_archive(keys: Iterable[str], stored: Callable[[str], Any]) -> dict[str, Contents]:
     def read(key_of: dict[str, str]) -> dict[str, Any]:
-        return {f: (_class_names if f == "class_names" else _array)(key, stored(key)) for f, key in key_of.items()}
+        readers = {"class_names": _class_names, "groups": _groups}
+        return {field: readers.get(field, _array)(key, stored(key)) for field, key in key_of.items()}
 
     return contents_by_part(sorted(keys), _ARCHIVE_KEYS, read)
 
 
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, room: Room) -> Array:
     most = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATE_LIMIT}.get(member.compress_type)
     if most is None:
         raise BadFile(f"{member.filename} is compressed in a way NumPy does not write; save with np.savez_compressed")
     if member.file_size > most * member.compress_size:
         raise BadFile(f"{member.filename} claims {member.file_size} bytes, more than it can unpack to; {DAMAGED}")
     with archive.open(member) as stream:
-        return _read_array(stream, member.file_size)
+        return _read_array(stream, member.file_size, room)
 
 
-def _read_array(stream: IO[bytes], size: int) -> Array:
+def _read_array(stream: IO[bytes], size: int, room: Room) -> Array:
     """Read an array from a stream of `size` bytes, checking the size before reading the data."""
+    room.take(size)
     start = stream.read(_HEADER_LIMIT)
     header = io.BytesIO(start)
     version = np.lib.format.read_magic(header)
-    if version not in _HEADER_READERS:
+    if version not in ((1, 0), (2, 0)):
         raise BadFile(f"holds an array in .npy version {version}; save plain numbers with np.save")
-    shape, is_fortran, dtype = _HEADER_READERS[version](header)
+    length = int.from_bytes(header.read(2 * version[0]), "little")
+    text = header.read(length).decode("latin-1")
+    found = {name: pattern.search(text) for name, pattern in _HEADER.items()}
+    if not found["descr"] and re.search(r"descr.: *\[", text):
+        raise BadFile("holds an array of records; save plain numbers, or text for names and groups")
+    if not all(found.values()) or length > _HEADER_LIMIT:
+        raise BadFile(f"holds an array with a header that NumPy does not write; {DAMAGED}")
+    descr, order, sides = (match[1] for match in found.values() if match)
+    shape, dtype = tuple(map(int, re.findall("-?[0-9]+", sides))), np.dtype(descr)
     check_size(dtype, shape, size - header.tell())
     data = start[header.tell() :] + stream.read()
-    return array_from_bytes(data, dtype, shape, "F" if is_fortran else "C")
+    return array_from_bytes(data, dtype, shape, "F" if order == "True" else "C")
 
 
 def _class_names(key: str, values: object) -> tuple[str, ...]:
@@ -275,16 +298,17 @@ def _class_names(key: str, values: object) -> tuple[str, ...]:
     if isinstance(names, list):
         names = [name.decode() if isinstance(name, bytes) else name for name in names]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BadFile(f"{key} must be a list of text, one name per class; got {names!r:.40}")
+        raise BadFile(f"{key} must be a list of text, one name per class; got {shown(names)}")
     return tuple(names)
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return a JSON object as a dict, refusing a repeated key, of which json would keep only the last value."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
-        raise BadFile(f"holds the key {twice!r:.40} twice; remove one of them")
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise BadFile(f"holds the key {shown(key)} twice; remove one of them")
+        found[key] = value
     return found
 
 
@@ -292,11 +316,58 @@ def _array(key: str, values: object) -> Array:
     if isinstance(values, np.ndarray):
         return values
     if not isinstance(values, list):
-        raise BadFile(f"{key} must be a list; got {values!r:.40}")
+        raise BadFile(f"{key} must be a list; got {shown(values)}")
+    _refuse_text(key, values)
     try:
         return np.array(values)
     except ValueError as error:
         raise BadFile(f"{key} must have rows of equal length, all of them numbers ({error})") from error
+
+
+def _refuse_text(key: str, values: list[Any]) -> None:
+    """Refuse text in lists of numbers: NumPy would store every number at the length of the longest text."""
+    for value in values:
+        if isinstance(value, list):
+            _refuse_text(key, value)
+        elif isinstance(value, str):
+            raise BadFile(f"{key} must be real numbers; got the text {shown(value)}")
+
+
+def _groups(key: str, values: object) -> Array:
+    """Return groups as every format can hold them: bytes and very long whole numbers as text, floats as float64."""
+    if isinstance(values, np.ndarray) and values.dtype.kind != "S":
+        narrow = values.astype(np.float64) if values.dtype == np.longdouble else values
+        if (narrow != values).any():
+            raise BadFile(f"{key} holds numbers with more digits than float64 has; save them as text")
+        return narrow
+    listed_values = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(listed_values, list) or any(isinstance(value, list | dict | None) for value in listed_values):
+        raise BadFile(f"{key} must be a list of numbers or text; got {shown(values)}")
+    return group_ids(listed_values)
+
+
+def group_ids(values: list[Any]) -> Array:
+    """Return numbers as an array of numbers; text as objects, as an array of text has every row as long as the longest.
+
+    >>> group_ids(["a", "bc"]).dtype, group_ids([2, 3]).dtype, group_ids([b"a"])[0], group_ids([-1, 2**63])[1]
+    (dtype('O'), dtype('int64'), 'a', '9223372036854775808')
+    """
+    if not any(isinstance(value, str | bytes) for value in values):
+        numbers = np.array(values)
+        if numbers.dtype.kind in "biu" or any(isinstance(value, float) for value in values):
+            return numbers
+    found = np.empty(len(values), object)
+    found[:] = _decoded(values) if any(isinstance(value, bytes) for value in values) else list(map(str, values))
+    return found
+
+
+def _decoded(values: list[Any]) -> list[str]:
+    """Return bytes as text, all of them by UTF-8 or else by Latin-1, so that no two become the same."""
+    raw = [value if isinstance(value, bytes) else str(value).encode() for value in values]
+    try:
+        return [value.decode() for value in raw]
+    except UnicodeDecodeError:
+        return [value.decode("latin-1") for value in raw]
 
 
 def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Any]:
@@ -304,10 +375,20 @@ def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     for part, contents in parts.items():
         names = contents.class_names
-        fields = vars(contents) | {"class_names": None if names is None else np.array(names, dtype=str)}
+        fields = vars(contents) | {"class_names": None if names is None else np.array(names, dtype=object)}
         ending = "" if part == WHOLE_FILE else f"_{part}"
         arrays |= {f"{key}{ending}": array for key, array in fields.items() if isinstance(array, np.ndarray)}
     return arrays
+
+
+def _plain_text(key: str, array: Array) -> Array:
+    """Return text as an array of text, which `.npz` can hold, unless one long name would make all of them long."""
+    if array.dtype != object:
+        return array
+    lengths = [len(str(value)) for value in array]
+    if max(lengths) * len(lengths) > _PADDING * (sum(lengths) + 2**20):
+        raise BadFile(f"{key} holds a name of {max(lengths)} characters, and .npz would store all as long; write .json")
+    return array.astype(str)
 
 
 ARCHIVE_READERS = {".npz": read_npz, ".npy": read_npy, ".json": read_json}

@@ -5,9 +5,7 @@ and columns. Written numbers keep every digit: the reader returns the same value
 """
 
 import os
-import shutil
 import tempfile
-import warnings
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
@@ -17,7 +15,7 @@ from typing import IO, TypeAlias, TypeVar
 import numpy as np
 
 from glayers.errors import BadFile
-from glayers.files import DAMAGED, errors_as_bad_file, open_regular
+from glayers.files import DAMAGED, Room, errors_as_bad_file, open_regular
 from glayers.predictions.contents import ARCHIVE_READERS, ARCHIVE_WRITERS, WHOLE_FILE, Contents, listed
 from glayers.predictions.legacy_pickle import read_legacy_pickle
 from glayers.predictions.predictions import Confidences, Predictions
@@ -27,7 +25,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = PathLike | IO[bytes]
 _Record = TypeVar("_Record")
 
-_READERS: Mapping[str, Callable[[Path], dict[str, Contents]]] = {
+_READERS: Mapping[str, Callable[[Path, Room], dict[str, Contents]]] = {
     **ARCHIVE_READERS,
     **TABLE_READERS,
     **dict.fromkeys((".p", ".pkl", ".pickle"), read_legacy_pickle),
@@ -42,7 +40,9 @@ _LOOKED_AT = 65_536  # enough for a header of a thousand long class names
 _LFS_POINTER = b"version https://git-lfs"
 
 
-def read_predictions(path: Source, part: str | None = None, labels: PathLike | None = None) -> Predictions:
+def read_predictions(
+    path: Source, part: str | None = None, labels: PathLike | None = None, max_bytes: int | None = None
+) -> Predictions:
     """Read one part of a file of logits or probabilities.
 
     Parameters
@@ -53,6 +53,8 @@ def read_predictions(path: Source, part: str | None = None, labels: PathLike | N
         "calibration" or "test" for a file with two parts; not needed for a file with one part.
     labels
         The second file of a pair of `.npy` files.
+    max_bytes
+        The most memory that the contents may take; by default the environment variable GLAYERS_MAX_BYTES, or 8 GiB.
 
     Returns
     -------
@@ -63,10 +65,10 @@ def read_predictions(path: Source, part: str | None = None, labels: PathLike | N
     BadFile
         If the file cannot be read, or if there are several parts and `part` names none of them.
     """
-    return _one_part(read_parts(path, labels), part, path)
+    return _one_part(read_parts(path, labels, max_bytes), part, path)
 
 
-def read_parts(path: Source, labels: PathLike | None = None) -> dict[str, Predictions]:
+def read_parts(path: Source, labels: PathLike | None = None, max_bytes: int | None = None) -> dict[str, Predictions]:
     """Read every part of a file of logits or probabilities.
 
     Parameters
@@ -75,6 +77,8 @@ def read_parts(path: Source, labels: PathLike | None = None) -> dict[str, Predic
         A file name, or a binary stream such as `sys.stdin.buffer`, which is read to its end.
     labels
         The second file of a pair of `.npy` files.
+    max_bytes
+        As for `read_predictions`.
 
     Returns
     -------
@@ -86,10 +90,10 @@ def read_parts(path: Source, labels: PathLike | None = None) -> dict[str, Predic
     BadFile
         If the file cannot be read.
     """
-    return _each_part(path, labels, Contents.predictions)
+    return _each_part(path, labels, Contents.predictions, max_bytes)
 
 
-def read_confidences(path: Source, part: str | None = None) -> Confidences:
+def read_confidences(path: Source, part: str | None = None, max_bytes: int | None = None) -> Confidences:
     """Read one part of a file with the two arrays or columns `confidence` and `correct`.
 
     Parameters
@@ -98,6 +102,8 @@ def read_confidences(path: Source, part: str | None = None) -> Confidences:
         A file name, or a binary stream such as `sys.stdin.buffer`, which is read to its end.
     part
         "calibration" or "test" for a file with two parts; not needed for a file with one part.
+    max_bytes
+        As for `read_predictions`.
 
     Returns
     -------
@@ -108,7 +114,7 @@ def read_confidences(path: Source, part: str | None = None) -> Confidences:
     BadFile
         If the file cannot be read, or if there are several parts and `part` names none of them.
     """
-    return _one_part(_each_part(path, None, Contents.confidences), part, path)
+    return _one_part(_each_part(path, None, Contents.confidences, max_bytes), part, path)
 
 
 def read_any(path: Source, labels: PathLike | None = None) -> dict[str, Predictions | Confidences]:
@@ -155,14 +161,17 @@ def _one_part(parts: dict[str, _Record], part: str | None, path: Source) -> _Rec
     return parts[part or next(iter(parts))]
 
 
-def _each_part(path: Source, labels: PathLike | None, check: Callable[[Contents], _Record]) -> dict[str, _Record]:
+def _each_part(
+    path: Source, labels: PathLike | None, check: Callable[[Contents], _Record], max_bytes: int | None = None
+) -> dict[str, _Record]:
+    room = Room(max_bytes)
     if isinstance(path, str | os.PathLike):
         name = str(Path(path))
-        parts = _read_contents(Path(path), labels, name)
+        parts = _read_contents(Path(path), labels, name, room)
     else:
         name = "standard input"
         with tempfile.TemporaryDirectory(prefix="glayers-") as folder:
-            parts = _read_contents(_copied(path, Path(folder)), labels, name)
+            parts = _read_contents(_copied(path, Path(folder), room.most), labels, name, room)
     found = {}
     for part, contents in parts.items():
         with errors_as_bad_file(f"{name}, part {part}"), np.errstate(all="ignore"):
@@ -170,14 +179,19 @@ def _each_part(path: Source, labels: PathLike | None, check: Callable[[Contents]
     return found
 
 
-def _copied(stream: IO[bytes], folder: Path) -> Path:
-    """Copy a stream to a file with the ending that its first bytes ask for."""
+def _copied(stream: IO[bytes], folder: Path, max_bytes: int) -> Path:
+    """Copy a stream to a file with the ending that its first bytes ask for; a stream may have no end."""
+    room = Room(max_bytes)
     try:
         beginning = stream.read(_LOOKED_AT)
         path = folder / f"stream{ending_of(beginning)}"
         with path.open("wb") as copy:
-            copy.write(beginning)
-            shutil.copyfileobj(stream, copy)
+            while beginning:
+                room.take(len(beginning))
+                copy.write(beginning)
+                beginning = stream.read(_LOOKED_AT)
+    except BadFile as error:
+        raise BadFile(f"standard input: {error}") from error
     except OSError as error:
         raise BadFile(
             f"standard input: cannot be kept for reading ({error.strerror or error}); "
@@ -193,19 +207,18 @@ def _unzipped(beginning: bytes) -> bytes:
         return b""
 
 
-def _read_contents(path: Path, labels: PathLike | None, name: str) -> dict[str, Contents]:
+def _read_contents(path: Path, labels: PathLike | None, name: str, room: Room) -> dict[str, Contents]:
     """Read a file by its ending, after checking that it can be of that kind."""
-    # NumPy warns of headers and odd numbers, but the file is either read or a `BadFile`.
-    with errors_as_bad_file(name), warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+    with errors_as_bad_file(name), np.errstate(all="ignore"):
         ending = _checked_ending(path)
         if ending != ".npy" and labels is not None:
             raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
-        parts = _READERS[ending](path)
+        parts = _READERS[ending](path, room)
     if labels is None:
         return parts
     if Path(labels).suffix.lower() != ".npy":
         raise BadFile(f"{labels}: labels= must be a .npy file; save the labels with np.save")
-    read = _read_contents(Path(labels), None, str(labels))
+    read = _read_contents(Path(labels), None, str(labels), room)
     return {WHOLE_FILE: Contents(logits=parts[WHOLE_FILE].logits, labels=read[WHOLE_FILE].logits)}
 
 

@@ -14,8 +14,8 @@ from typing import Any, final
 import numpy as np
 
 from glayers.arrays import Array
-from glayers.errors import BadFile
-from glayers.files import DAMAGED
+from glayers.errors import BadFile, shown
+from glayers.files import DAMAGED, Room
 from glayers.predictions.contents import PART_WORDS, Contents, array_from_bytes
 
 _EXPECTED = "((logits_val, y_val), (logits_test, y_test)) of NumPy arrays of numbers"
@@ -36,8 +36,9 @@ _ALLOWED = frozenset((
 _INSTRUCTIONS = {info.code.encode("latin-1"): info for info in pickletools.opcodes}
 
 
-def read_legacy_pickle(path: Path) -> dict[str, Contents]:
+def read_legacy_pickle(path: Path, room: Room) -> dict[str, Contents]:
     """Read both parts of a file of the published collection."""
+    room.take(path.stat().st_size)
     data = path.read_bytes()
     check_instructions(data)
     pairs = _Unpickler(io.BytesIO(data), encoding="latin-1").load()
@@ -90,7 +91,7 @@ class _PickledDtype:
 
     def __init__(self, text: object, *_align_and_copy: object) -> None:
         if not isinstance(text, str) or not re.fullmatch("[biuf][0-9]{1,2}", text):
-            raise BadFile(f"holds an array of {str(text)[:20]!r}; only plain numbers are read. {_WAY_OUT}")
+            raise BadFile(f"holds an array of {shown(text)}; only plain numbers are read. {_WAY_OUT}")
         self.dtype: np.dtype[Any] = np.dtype(text)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -143,7 +144,7 @@ def _reconstruct(kind: object, _shape: object, _typecode: object) -> _PickledArr
 def _encode(text: str, encoding: str) -> bytes:
     """Replace `_codecs.encode`, which Python 3 uses to write bytes for Python 2."""
     if encoding not in ("latin1", "latin-1"):
-        raise BadFile(f"encodes text as {encoding[:20]!r}, which arrays never need; {DAMAGED}")
+        raise BadFile(f"encodes text as {shown(encoding)}, which arrays never need; {DAMAGED}")
     return text.encode("latin-1")
 
 

@@ -6,19 +6,20 @@ A table has one part, the whole file.
 import csv
 import gzip
 import io
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.files import DAMAGED
-from glayers.predictions.contents import FIELD_WORDS, WHOLE_FILE, Contents, contents_by_part, listed
+from glayers.files import DAMAGED, Room
+from glayers.predictions.contents import FIELD_WORDS, WHOLE_FILE, Contents, contents_by_part, group_ids, listed
 
 _EACH_CLASS = "_<class>"
 _KEYS = {f"logit{_EACH_CLASS}": (WHOLE_FILE, "logits")}
@@ -29,6 +30,8 @@ _KEYS |= {
     for word in FIELD_WORDS[field]
 }
 _DELIMITERS = {".csv": (",", "commas"), ".tsv": ("\t", "tabs")}
+_CELL = 64  # bytes of memory that a cell of text takes besides its characters
+_FORMULA = re.compile("'*[=+@-]")  # how a cell begins that spreadsheets would execute, or that we have escaped
 _TRUE_OR_FALSE = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
@@ -58,10 +61,7 @@ class Columns:
     def groups(self, column: str) -> Array:
         """Return a column as numbers or text, as the file has it."""
         cells = self.cells(column)
-        groups = np.array(list(cells)) if isinstance(cells, list) or cells.dtype == object else cells
-        if groups.dtype.kind not in "biufUS":
-            raise BadFile(f"column {column!r} holds {_kind(cells)}; expected numbers or text: cast it")
-        return groups
+        return group_ids(list(cells)) if isinstance(cells, list) or cells.dtype == object else cells
 
     def labels(self, column: str, classes: tuple[str, ...] | None) -> Array:
         """Return class numbers, looked up by name if the labels are names."""
@@ -90,14 +90,14 @@ class Columns:
         return BadFile(f"{where} has {cell[:40]!r}; expected {expected}: fix or remove that row")
 
 
-def read_text(path: Path) -> dict[str, Contents]:
+def read_text(path: Path, room: Room) -> dict[str, Contents]:
     """Read a comma- or tab-separated file, perhaps compressed by gzip."""
     name = path.name.lower()
     delimiter, delimiters = _DELIMITERS[Path(name.removesuffix(".gz")).suffix]
     opened = gzip.open if name.endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, delimiter=delimiter, strict=True)
+            reader = csv.reader(_lines(stream, room), delimiter=delimiter, strict=True)
             names = [name.strip() for name in next(reader, [])]
             rows, lines = [], []
             for row in reader:
@@ -105,6 +105,7 @@ def read_text(path: Path) -> dict[str, Contents]:
                     place = f"line {reader.line_num}"
                     raise BadFile(f"{place} has {len(row)} cells, but the header has {len(names)}; fix that line")
                 if row:
+                    room.take(_CELL * len(row))
                     rows.append(row)
                     lines.append(reader.line_num)
     except UnicodeDecodeError as error:
@@ -113,20 +114,66 @@ def read_text(path: Path) -> dict[str, Contents]:
         raise BadFile(f"has no rows under its header: {listed(names)}; write one line per row of predictions")
     if len(names) == 1:
         raise BadFile(f"has one column, {names[0][:80]!r}; put {delimiters} between the columns")
-    table = Columns(names, lambda column: [row[names.index(column)] for row in rows], lambda row: f"line {lines[row]}")
-    return _contents(table)
+
+    def cells(column: str) -> list[str]:
+        place = names.index(column)
+        return [_unescaped(row[place]) for row in rows]
+
+    return _contents(Columns(names, cells, lambda row: f"line {lines[row]}"))
 
 
-def read_parquet(path: Path) -> dict[str, Contents]:
+def _lines(stream: IO[str], room: Room) -> Iterator[str]:
+    """Yield lines, and count their characters; a line may have no end."""
+    while line := stream.readline(room.left + 1):
+        room.take(len(line))
+        yield line
+
+
+def read_parquet(path: Path, room: Room) -> dict[str, Contents]:
     """Read a Parquet file, loading only the columns that have a meaning here."""
     pyarrow, parquet = _pyarrow("reading")
     try:
         with parquet.ParquetFile(path) as file:
             names = list(file.schema_arrow.names)
-            table = file.read(columns=[name for name in names if _key(name) in _KEYS])
-            return _contents(Columns(names, partial(_without_gaps, table), "row {}".format))
+            wanted = [name for name in names if _key(name) in _KEYS]
+            text = [name for name in wanted if _is_text(pyarrow, file.schema_arrow.field(name))]
+            _check_parquet_size(file.metadata, {*wanted}, {*text}, room)
+        # Text is read as numbers and a list of different names, so that a long name is in memory once.
+        with parquet.ParquetFile(path, read_dictionary=text) as file:
+            table = file.read(columns=wanted, use_threads=False)
+        return _contents(Columns(names, partial(_without_gaps, table), "row {}".format))
     except pyarrow.ArrowException as error:
+        if isinstance(error, MemoryError):
+            raise
         raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
+
+
+def _is_text(pyarrow: Any, field: Any) -> bool:
+    """Return whether a column holds text; refuse columns that hold neither text nor numbers, before reading them."""
+    kind = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
+    checks = pyarrow.types
+    if any(
+        is_text(kind)
+        for is_text in (checks.is_string, checks.is_large_string, checks.is_binary, checks.is_large_binary)
+    ):
+        return True
+    if not any(fits(kind) for fits in (checks.is_boolean, checks.is_integer, checks.is_floating, checks.is_null)):
+        raise BadFile(f"column {field.name[:80]!r} holds {str(kind)[:80]}; expected numbers or text: cast it")
+    return False
+
+
+def _check_parquet_size(metadata: Any, wanted: set[str], text: set[str], room: Room) -> None:
+    """Count the memory that columns will take, before anything is unpacked: a few bytes may stand for many rows."""
+    room.take(2 * 8 * metadata.num_rows * len(wanted))  # the columns, and the array made of them
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in text:
+                room.take(column.total_uncompressed_size)
+                if "DELTA_BYTE_ARRAY" in column.encodings:  # each name may repeat the one before it
+                    raise BadFile(
+                        f"column {column.path_in_schema[:80]!r} has the encoding DELTA_BYTE_ARRAY, which is not read "
+                        f"here; write the file again with the default encoding"
+                    )
 
 
 def text_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
@@ -138,15 +185,34 @@ def text_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    writer.writerows(zip(*(map(_escaped, cells) for cells in columns.values()), strict=True))
     return stream.getvalue().encode()
+
+
+def _escaped(cell: Any) -> Any:
+    """Put an apostrophe before text that a spreadsheet would execute as a formula; numbers stay numbers.
+
+    >>> _escaped("=1+1"), _escaped("-2"), _escaped(-2), _escaped("cat")
+    ("'=1+1", '-2', -2, 'cat')
+    """
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) and _number(cell) is None else cell
+
+
+def _unescaped(cell: str) -> str:
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
 def parquet_bytes(parts: Mapping[str, Contents]) -> bytes:
     """Return the columns as Parquet."""
     pyarrow, parquet = _pyarrow("writing")
-    stream = io.BytesIO()
-    parquet.write_table(pyarrow.table(_columns(parts)), stream)
+    stream, columns = io.BytesIO(), _columns(parts)
+    groups = next(iter(parts.values())).groups
+    if groups is not None and groups.dtype.kind == "u":
+        columns["group"] = groups  # pyarrow takes a list of whole numbers for signed ones
+    try:
+        parquet.write_table(pyarrow.table(columns), stream)
+    except UnicodeEncodeError as error:
+        raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error
     return stream.getvalue()
 
 
@@ -219,7 +285,12 @@ def _without_gaps(table: Any, column: str) -> Array:
     if values.null_count:
         row = values.is_null().to_pylist().index(True)
         raise BadFile(f"row {row}, column {column!r} is missing; fill in or remove that row")
-    return np.asarray(values.to_numpy())
+    if not hasattr(values.type, "value_type"):
+        return np.asarray(values.to_numpy())
+    whole = values.unify_dictionaries().combine_chunks()
+    names = np.empty(len(whole.dictionary), object)
+    names[:] = whole.dictionary.to_pylist()
+    return names[whole.indices.to_numpy(zero_copy_only=False)]
 
 
 def _kind(cells: list[str] | Array) -> str:
@@ -240,12 +311,12 @@ def _is_whole(cell: str) -> bool:
     return number is not None and number.is_integer()
 
 
-def _columns(parts: Mapping[str, Contents]) -> dict[str, list[Any]]:
+def _columns(parts: Mapping[str, Contents]) -> dict[str, Any]:
     """Return the columns that the reader expects; labels are class names if the columns carry them."""
     if len(parts) != 1:
         raise BadFile(f"a table holds one part, not {listed(parts)}; choose one of them, or write .npz or .json")
     contents = next(iter(parts.values()))
-    columns: dict[str, list[Any]] = {}
+    columns: dict[str, Any] = {}
     names: Sequence[str | int] = ()
     for field, values in vars(contents).items():
         name = "probability" if field == "probabilities" else field.removesuffix("s")

@@ -1,0 +1,96 @@
+"""Odd command lines on good and bad files: each ends with a documented status, and with one line for an error."""
+
+import contextlib
+import io
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glayers import TemperatureScaling
+from tests.cli.conftest import overconfident
+from tests.cli.running import run
+from tests.fuzz.mutations import ODD_CELLS, Random, damaged, pick
+from tests.fuzz.readers import GOOD_FILES
+
+VERBS = ["fit", "apply", "score", "compare", "plot", "methods", "nothing", "score", "apply", "fit"]
+METHODS = ["temperature", "vector,none", "isotonic", "platt", "histogram", "all ", ",", "temperature,temperature", "x"]
+FIGURES = ["reliability", "ks", "classes", "map", "no figure"]
+OPTIONS = [
+    *("--json", "--quiet", "--force", "--debug", "--logits", "--intervals", "--dark", "--help", "--none", "-x", "--"),
+    *("--part", "--labels", "--event", "--seed", "--method", "--methods", "--format", "--bins", "--resamples", "-o"),
+]
+VALUES = [
+    *(
+        "calibration",
+        "test",
+        "labels.npy",
+        "top",
+        "rank:2",
+        "rank:0",
+        "within-top:99",
+        "label:a",
+        "one-of:1,2",
+        "one-of:",
+    ),
+    *("0", "-1", "7", "99999999999999999999", "1e3", "npz", "csv", "json", "parquet", "exe", "out.csv", "out.npz", "-"),
+    *("no/such/folder/x.csv", "a.csv", "\x1b[31m", "\ud800", *ODD_CELLS[:12], *METHODS),
+]
+
+
+@cache
+def model() -> bytes:
+    """Return a fitted calibrator's file, of four classes."""
+    path = Path("model.safetensors")
+    TemperatureScaling().fit(*overconfident(60, 0)).save(path)
+    return path.read_bytes()
+
+
+def check_command(random: Random, folder: Path) -> str:
+    """Run one command line in a folder of good and damaged files."""
+    with contextlib.chdir(folder):
+        Path("model.safetensors").write_bytes(model())
+        logits, labels = overconfident(20, 1)
+        np.savez("both.npz", z_val=logits, y_val=labels, z_test=logits + 1, y_test=labels)
+        np.save("labels.npy", labels[:6])
+        names = [str(pick(list(GOOD_FILES), random)) for _ in range(2)]
+        for name in names:
+            good = random.random() < 0.5
+            Path(name).write_bytes(GOOD_FILES[name] if good else damaged(GOOD_FILES[name], model(), random))
+        words = command(names, random)
+        piped = GOOD_FILES[names[0]] if "-" in words else None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OMP_NUM_THREADS", "1")
+            with contextlib.redirect_stderr(io.StringIO()):
+                done = run(*words, piped=piped)
+        if done.exit_code not in (0, 1, 2) or isinstance(done.exception, Exception):
+            raise AssertionError(f"{words}: {done.exit_code}, {done.stderr}") from done.exception
+        if done.exit_code == 1 and "--debug" not in words:
+            problems = [line for line in done.stderr.splitlines() if line.startswith("glayers: ")]
+            assert len(problems) == 1, (words, done.stderr)
+        for path in Path().glob(".*.unfinished"):
+            raise AssertionError(f"{words} left {path}")
+        for path in list(Path().iterdir()):
+            path.unlink()
+    return f"status {done.exit_code}"
+
+
+def command(names: list[str], random: Random) -> list[str]:
+    """Return the words of one command: a sensible beginning, then options and values at random."""
+    verb, (first, second) = pick(VERBS, random), names
+    files = [first, "both.npz", second, "-", "model.safetensors", "missing.npz", "."]
+    output = pick(["out.csv", "out.npz", "out.json", "out.parquet", "out.png", "out.svg", "out", "-", first], random)
+    words = {
+        "fit": [pick(files, random), "-o", output, "-m", pick(METHODS, random)],
+        "apply": [pick(["model.safetensors", first], random), pick(files, random), "-o", output],
+        "score": [pick(files, random)],
+        "compare": [pick(files, random), pick(files, random), "--methods", pick(METHODS, random)],
+        "plot": [pick(FIGURES, random), pick(files, random), "-o", output],
+    }.get(verb, [])
+    for _ in range(random.integers(0, 4)):
+        place = int(random.integers(len(words) + 1))
+        words[place:place] = (
+            [pick(OPTIONS, random)] if random.random() < 0.4 else [pick(OPTIONS, random), pick(VALUES, random)]
+        )
+    return [verb, *words]
