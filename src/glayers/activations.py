@@ -3,7 +3,7 @@
 Written against the array API, so the same lines serve NumPy in prediction and torch in fitting.
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -58,6 +58,7 @@ def probabilities_of(logits: Array) -> Array:
     return result
 
 
+@runtime_checkable
 class Activation(Protocol):
     """A function q from logits to probabilities that is a submersion, so that g can reach every distribution."""
 

@@ -6,19 +6,20 @@ The tolerance for rounding in probabilities is decided here, for everything that
 import math
 import operator
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from numbers import Real
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats, to_numbers, to_numpy
-from glayers.errors import BadPredictions, GlayersWarning
+from glayers.errors import BadPredictions, GlayersWarning, shown
 
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
 LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
 HIGHEST = 1 + _SUM_ROUNDING
 _MOST_ROWS = 10**8
+_LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
 _IF_LOGITS = (
     "If these are logits, pass Predictions(logits=..., labels=...) or apply softmax first; "
     "in a file, name the array `logits`"
@@ -177,7 +178,7 @@ def check_groups(values: object, n_rows: int) -> Array:
 
 
 def whole_number(value: SupportsIndex, name: str, least: int, most: int | None = None) -> int:
-    """Return a setting as an int within its limits.
+    """Return a setting as an int within its limits; without a limit of its own, up to a billion.
 
     >>> whole_number(3, "n_bins", least=1)
     3
@@ -185,11 +186,13 @@ def whole_number(value: SupportsIndex, name: str, least: int, most: int | None =
     limits = f"at least {least}" if most is None else f"in {least}..{most}"
     expected = f"{name} must be {limits}, a whole number"
     try:
-        number = operator.index(value)
+        number = int(operator.index(None if isinstance(value, bool | np.bool_) else value))  # type: ignore[arg-type]
     except TypeError:
-        raise BadPredictions(f"{expected}; got {value!r}") from None
-    if number < least or (most is not None and number > most):
-        raise BadPredictions(f"{expected}; got {number}" + ("" if number < least else f": pass {name}={most}"))
+        raise BadPredictions(f"{expected}; got {shown(value)}") from None
+    highest = _LARGEST if most is None else most
+    if not least <= number <= highest:
+        way_out = "" if number < least else f": pass {name}={highest}" if most else f", more than {highest:,}"
+        raise BadPredictions(f"{expected}; got {shown(number)}{way_out}")
     return number
 
 
@@ -200,19 +203,27 @@ def class_numbers(values: Iterable[SupportsIndex], name: str, n_classes: int) ->
     [0, 2]
     """
     try:
-        numbers = sorted({operator.index(value) for value in values})
+        numbers = sorted({int(operator.index(value)) for value in values})
     except TypeError:
         numbers = []
     if not numbers or numbers[0] < 0 or numbers[-1] >= n_classes:
-        raise BadPredictions(f"{name} must hold class numbers in 0..{n_classes - 1}, such as [0, 1]; got {values!r}")
+        expected = f"{name} must hold class numbers in 0..{n_classes - 1}, such as [0, 1]"
+        raise BadPredictions(f"{expected}; got {shown(values)}")
     return numbers
 
 
 def check_choice(choice: object, known: Iterable[str], name: str) -> None:
     """Refuse a setting that is not one of the known words."""
     words = tuple(known)
-    if choice not in words:
-        raise BadPredictions(f"{name} must be one of {', '.join(map(repr, words))}; got {choice!r}")
+    if not isinstance(choice, str) or choice not in words:
+        raise BadPredictions(f"{name} must be one of {', '.join(map(repr, words))}; got {shown(choice)}")
+
+
+def check_switch(value: object, name: str) -> bool:
+    """Return a setting that is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise BadPredictions(f"{name} must be True or False; got {shown(value)}")
+    return bool(value)
 
 
 def number_between(value: object, name: str, low: float, high: float) -> float:
@@ -221,7 +232,40 @@ def number_between(value: object, name: str, low: float, high: float) -> float:
     >>> number_between(0.1, "floor", 0, 0.5)
     0.1
     """
-    number = float(value) if isinstance(value, Real) else math.nan
+    number = to_float(value)
     if not low < number < high:
-        raise BadPredictions(f"{name} must be a number between {low:g} and {high:g}; got {value!r}")
+        raise BadPredictions(f"{name} must be a number between {low:g} and {high:g}; got {shown(value)}")
     return number
+
+
+def to_float(value: object) -> float:
+    """Return a real number as a float, and NaN for anything else.
+
+    >>> to_float(3), to_float("3")
+    (3.0, nan)
+    """
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return math.inf
+
+
+def one_or_several(values: object) -> tuple[float, ...]:
+    """Return a number, or each of several, as floats; NaN stands for what is no number.
+
+    >>> one_or_several(2), one_or_several([1, "a"])
+    ((2.0,), (1.0, nan))
+    """
+    several = items_of(values)
+    return tuple(map(to_float, (values,) if several is None else several))
+
+
+def items_of(values: object) -> list[Any] | None:
+    """Return the items of a list, tuple, set or array, and None for a single value, text or an iterator.
+
+    >>> items_of((1, 2)), items_of("ab"), items_of(3)
+    ([1, 2], None, None)
+    """
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Iterator):
+        return None
+    return None if isinstance(values, np.ndarray) and values.ndim == 0 else list(values)

@@ -56,7 +56,7 @@ class Comparison:
     @property
     def seconds(self) -> dict[str, float]:
         """The duration of each fit."""
-        return {name: fitted.diagnostics_.seconds for name, fitted in self.calibrators.items()}
+        return {name: fitted.diagnostics_.seconds or 0.0 for name, fitted in self.calibrators.items()}
 
     @property
     def notes(self) -> dict[str, list[str]]:

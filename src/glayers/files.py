@@ -23,7 +23,7 @@ class Room:
         if max_bytes is None and given and not given.isdecimal():
             raise GlayersError(f"the variable {LIMIT} must be a number of bytes; got {given[:40]!r}")
         default = int(given[:30] or MAX_BYTES)
-        self.most = self.left = default if max_bytes is None else whole_number(max_bytes, "max_bytes", least=1)
+        self.most = self.left = default if max_bytes is None else whole_number(max_bytes, "max_bytes", 1, 2**62)
 
     def take(self, n_bytes: int) -> None:
         """Count bytes that are about to be unpacked, or raise an error if they are too many."""

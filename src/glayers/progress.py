@@ -4,11 +4,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from glayers.checks import check_switch
+
 
 @contextmanager
 def progress_bar(shown: bool | None, what: str, total: int) -> Iterator[Callable[[], None]]:
     """Yield a function to call after each of `total` pieces of work; `shown=None` shows the bar at a terminal only."""
-    if not (sys.stderr.isatty() if shown is None else shown):
+    if not (sys.stderr.isatty() if shown is None else check_switch(shown, "progress")):
         yield lambda: None
         return
     from rich.console import Console  # imported only when shown: it takes as long to import as all of glayers

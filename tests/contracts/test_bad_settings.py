@@ -90,7 +90,9 @@ def of_metrics() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 CALLS: dict[str, Callable[..., Any]] = {
     **dict(of_metrics()),
-    "consistency_test of any metric": lambda metric: metrics.consistency_test(metric, TEST, n_resamples=9),
+    "consistency_test of any metric": lambda metric: (
+        callable(metric) or metrics.consistency_test(metric, TEST, n_resamples=9)
+    ),
     "Predictions": lambda weights=None, groups=None, class_names=None: Predictions(
         LOGITS, LABELS, weights, groups, class_names
     ),
@@ -99,7 +101,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "compare": partial(glayers.compare, TEST, TEST, ["temperature"]),
     "compare methods": lambda methods: glayers.compare(TEST, TEST, methods),
     "calibration_gap": partial(glayers.calibration_gap, TEST, TEST),
-    **{f"figure {name}": partial(figure, METHODS) for name, figure in FIGURES.items()},
+    # Each figure once: the names of the others set one of its settings.
+    **{f"figure {name}": partial(FIGURES[name], METHODS) for name in FIGURES if inspect.isfunction(FIGURES[name])},
 }
 
 

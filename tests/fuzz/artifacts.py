@@ -53,7 +53,7 @@ def changed_arrays(arrays: Arrays, random: Random) -> Arrays:
         case 4:
             changed[pick(["0.factor", "9.shift", "", "a", "0.branch.0.share"], random)] = array
         case _:
-            changed[name] = np.ascontiguousarray(np.flip(array)) if array.ndim else array * pick(values[:6], random)
+            changed[name] = np.ascontiguousarray(np.flip(array)) if array.ndim else np.array(-float(array))
     return changed
 
 

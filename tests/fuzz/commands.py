@@ -88,7 +88,7 @@ def command(names: list[str], random: Random) -> list[str]:
         "compare": [pick(files, random), pick(files, random), "--methods", pick(METHODS, random)],
         "plot": [pick(FIGURES, random), pick(files, random), "-o", output],
     }.get(verb, [])
-    for _ in range(random.integers(0, 4)):
+    for _ in range(random.choice([0, 0, 0, 1, 2, 3])):
         place = int(random.integers(len(words) + 1))
         words[place:place] = (
             [pick(OPTIONS, random)] if random.random() < 0.4 else [pick(OPTIONS, random), pick(VALUES, random)]

@@ -85,7 +85,7 @@ def restructured(name: str, random: Random) -> bytes | None:
     if ending == ".npz":
         arrays = dict(pick([ARRAYS, PARTS, PAIR], random))
         for _ in range(random.integers(1, 3)):
-            key = pick(list(arrays), random)
+            key = "groups" if random.random() < 0.3 else pick(list(arrays), random)
             if random.random() < 0.7:
                 arrays[key] = pick(ODD_ARRAYS, random)
             else:
@@ -148,6 +148,7 @@ def check_writing(parts: dict[str, Any], folder: Path, random: Random) -> None:
     """What was read can be written in any format, or our own error says why not; written rows read back the same."""
     ending = pick(list(WRITERS), random)
     part, record = next(iter(parts.items()))
+    rows: Any
     rows, labelled = record if isinstance(record, tuple) else (record, True)
     fields = {key: value for key, value in vars(rows).items() if labelled or key != "labels"}
     try:
@@ -156,7 +157,7 @@ def check_writing(parts: dict[str, Any], folder: Path, random: Random) -> None:
         return
     path = folder / f"written{ending}"
     path.write_bytes(data)
-    again = next(iter(read_rows(path).values()))[0] if isinstance(rows, Predictions) else read_confidences(path)
+    again: Any = next(iter(read_rows(path).values()))[0] if isinstance(rows, Predictions) else read_confidences(path)
     assert np.array_equal(again.weights, rows.weights) if rows.weights is not None else again.weights is None
     if isinstance(rows, Confidences):
         assert np.array_equal(again.confidence, rows.confidence)

@@ -277,7 +277,7 @@ def test_lines_and_letters_stand_out_from_the_ground(palette: plots.Palette) -> 
             "classes",
             {"uncalibrated": [[0.5, 0.5]]},
             {"names": ("a", "b", "c")},
-            "names must be one per class; got 3 for 2",
+            "names must be one per class, 2 of them; got 3",
         ),
     ],
 )

@@ -6,7 +6,9 @@ would end the process. `docs/artifact.md` describes the format.
 """
 
 import hashlib
+import inspect
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -20,7 +22,7 @@ from safetensors.numpy import save
 from glayers import calibrators
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, Diagnostics
-from glayers.errors import BadFile, GlayersError
+from glayers.errors import BadFile, GlayersError, shown
 from glayers.files import DAMAGED, errors_as_bad_file, open_regular, write_whole
 from glayers.maps.layouts import chain_of, structure_of
 
@@ -28,10 +30,13 @@ FORMAT = 1
 METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several
 LONGEST_HEADER = 2**24  # 16 MB: enough for names and label counts of some hundred thousand classes
 LARGEST_FILE = 2**32  # 4 GB: ten times the g-layers of 1,000 classes with ten members
+_CLOCK = "seconds"  # never saved: it differs between runs of the same fit
 _FACTS = "format calibrator settings structure n_logits n_classes class_names diagnostics kept versions"
 # The JSON type of each diagnostic: a tuple is a list there.
 _DIAGNOSTICS: dict[str, Any] = {
-    each.name: list if get_origin(each.type) is tuple else each.type for each in fields(Diagnostics)
+    each.name: list if get_origin(each.type) is tuple else each.type
+    for each in fields(Diagnostics)
+    if each.name != _CLOCK
 }
 # Checks names, types and sizes against each other; safetensors ships without types.
 _tensors_in: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
@@ -93,14 +98,14 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
         arrays = {}
         for name, tensor in _tensors_in(data):
             if tensor["dtype"] != "F64":
-                raise BadFile(f"the array {name!r:.60} must be of type F64; it is {tensor['dtype']}")
+                raise BadFile(f"the array {shown(name)} must be of type F64; it is {tensor['dtype']}")
             arrays[name] = np.frombuffer(tensor["data"], "<f8").reshape(tensor["shape"]).astype(np.float64)
         facts = json.loads(text)
         if type(facts) is not dict:
-            raise BadFile(f"its facts must be a JSON object; got {facts!r:.60}")
+            raise BadFile(f"its facts must be a JSON object; got {shown(facts)}")
         number = facts.get("format")
         if type(number) is not int or number < 1:
-            raise BadFile(f"its format must be a whole number from 1; got {number!r:.60}")
+            raise BadFile(f"its format must be a whole number from 1; got {shown(number)}")
         if number > FORMAT:
             raise BadFile(f"has format {number}, and this glayers reads up to {FORMAT}: pip install --upgrade glayers")
         if facts.pop("sha256", None) != checksum(facts, arrays):
@@ -149,12 +154,12 @@ def _calibrator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Cal
     diagnostics = _diagnostics(_of_type(facts, "diagnostics", dict), n_classes)
     versions = _of_type(facts, "versions", dict)
     if versions.keys() != {"glayers", "numpy"} or not all(type(value) is str for value in versions.values()):
-        raise BadFile(f"versions must be those of glayers and numpy; got {versions!r:.60}")
+        raise BadFile(f"versions must be those of glayers and numpy; got {shown(versions)}")
     name, settings = _of_type(facts, "calibrator", str), _of_type(facts, "settings", dict)
     chain = chain_of(facts["structure"], arrays, n_logits)
     class_names, kept = _class_names(facts["class_names"], n_classes), _of_type(facts, "kept", dict)
     if name not in calibrators.CLASSES:
-        raise BadFile(f"unknown calibrator {name!r:.60}; known are {', '.join(sorted(calibrators.CLASSES))}")
+        raise BadFile(f"unknown calibrator {shown(name)}; known are {', '.join(sorted(calibrators.CLASSES))}")
     _check_names(settings, set(calibrators.CLASSES[name]._get_param_names()), f"setting of {name}")
     _check_names(kept, set(calibrators.CLASSES[name]._kept), f"kept attribute of {name}")
     kept |= {each: record.from_dict(kept[each]) for each, record in calibrators.CLASSES[name]._records.items()}
@@ -162,7 +167,19 @@ def _calibrator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Cal
     for attribute, value in {"map_": chain, "diagnostics_": diagnostics, **kept}.items():
         setattr(new, attribute, value)
     new._set_facts(n_logits, class_names, versions)
+    _check_derived(new)
     return new
+
+
+def _check_derived(calibrator: Calibrator) -> None:
+    """Refuse a map without what the attributes of its class are computed from, such as a temperature."""
+    for attribute in dir(type(calibrator)):
+        if attribute.endswith("_") and isinstance(inspect.getattr_static(type(calibrator), attribute), property):
+            try:
+                getattr(calibrator, attribute)
+            except (ArithmeticError, LookupError, TypeError) as error:
+                name = type(calibrator).__name__
+                raise BadFile(f"its map is not one of {name}, which has the attribute {attribute}") from error
 
 
 def _plain(value: object, name: str) -> Any:
@@ -178,7 +195,7 @@ def _plain(value: object, name: str) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each, name) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(each, f"{name}, {key}") for key, each in value.items()}
+        return {key: _plain(each, f"{name}, {key}") for key, each in value.items() if key != _CLOCK}
     raise GlayersError(
         f"{name} is a {type(value).__name__}, and a file holds only numbers, text and lists of them. "
         f"If only the fit needed it, set it to None with set_params and save again"
@@ -195,7 +212,7 @@ def _check_names(given: Mapping[str, Any], expected: set[str], what: str) -> Non
 
 def _of_type(facts: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     if type(facts[name]) is not kind:
-        raise BadFile(f"{name} must be of type {kind.__name__}; got {facts[name]!r:.60}")
+        raise BadFile(f"{name} must be of type {kind.__name__}; got {shown(facts[name])}")
     return facts[name]
 
 
@@ -203,7 +220,7 @@ def _class_names(names: object, n_classes: int) -> tuple[str, ...] | None:
     if names is None:
         return None
     if type(names) is not list or not all(type(name) is str for name in names):
-        raise BadFile(f"class_names must be a list of text; got {names!r:.60}")
+        raise BadFile(f"class_names must be a list of text; got {shown(names)}")
     if len(names) != n_classes or len(set(names)) != n_classes:
         raise BadFile(f"class_names must be {n_classes} different names; got {len(names)}, {len(set(names))} different")
     return tuple(names)
@@ -214,12 +231,16 @@ def _diagnostics(facts: dict[str, Any], n_classes: int) -> Diagnostics:
     values: dict[str, Any] = {name: _of_type(facts, name, kind) for name, kind in _DIAGNOSTICS.items()}
     counts = values["labels_per_class"]
     if len(counts) != n_classes or not all(type(count) is int and count >= 0 for count in counts):
-        raise BadFile(f"labels_per_class must be {n_classes} counts; got {counts!r:.60}")
+        raise BadFile(f"labels_per_class must be {n_classes} counts; got {shown(counts)}")
+    if any(type(value) is int and value < 0 for value in values.values()) or values["rows"] < sum(counts):
+        raise BadFile(f"the numbers of rows, iterations and parameters do not fit: {shown(facts)}")
+    if math.isnan(values["loss_before"]) or math.isnan(values["loss_after"]):
+        raise BadFile("loss_before and loss_after must be numbers")
     unseen = [number for number, count in enumerate(counts) if count == 0]
     if values["classes_never_seen"] != unseen:
-        raise BadFile(f"classes_never_seen must be those without a label; got {values['classes_never_seen']!r:.60}")
+        raise BadFile(f"classes_never_seen must be those without a label; got {shown(values['classes_never_seen'])}")
     if not all(type(note) is str for note in values["notes"]):
-        raise BadFile(f"notes must be a list of text; got {values['notes']!r:.60}")
+        raise BadFile(f"notes must be a list of text; got {shown(values['notes'])}")
     return Diagnostics(**values | {name: tuple(values[name]) for name, kind in _DIAGNOSTICS.items() if kind is list})
 
 

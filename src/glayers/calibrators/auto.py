@@ -8,20 +8,18 @@ temperature scaling, or over no calibration, the simpler one is kept.
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import compress
-from numbers import Real
 from typing import ClassVar, Literal
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, row_blocks
 from glayers.calibrators.auto_families import affordable, fit_families
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult, LastCorrection
-from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map
+from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map, drawn_seed
 from glayers.calibrators.shared_g_layers import Task, shared_correction
-from glayers.checks import whole_number
-from glayers.errors import GlayersError
+from glayers.checks import check_switch, to_float, whole_number
+from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import format_gain, paired_gain
 from glayers.fitting.simplex import fit_mixture_weights
@@ -153,16 +151,14 @@ class AutoCalibrator(Calibrator):
     def _task(self, given: Predictions) -> Task:
         units = len(given) if given.groups is None else len(np.unique(given.groups))
         n_folds = min(whole_number(self.n_folds, "n_folds", least=2), max(2, units))
-        if not isinstance(self.keep_accuracy, bool | np.bool_):
-            raise GlayersError(f"keep_accuracy must be True or False; got {self.keep_accuracy!r}")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 10))
-        return Task(given, self.loss, bool(self.keep_accuracy), n_folds, seed)
+        seed = drawn_seed(self.random_state)
+        return Task(given, self.loss, check_switch(self.keep_accuracy, "keep_accuracy"), n_folds, seed)
 
 
 def _seconds(given: object) -> float:
-    if not isinstance(given, Real) or not float(given) >= 0:
-        raise GlayersError(f"time_budget must be a number of seconds, 0 or more; got {given!r}")
-    return float(given)
+    if not to_float(given) >= 0:
+        raise GlayersError(f"time_budget must be a number of seconds, 0 or more; got {shown(given)}")
+    return to_float(given)
 
 
 def mixture_of(families: Mapping[str, Fitted], task: Task) -> tuple[Fitted, dict[str, float], LastCorrection | None]:

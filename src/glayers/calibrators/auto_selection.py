@@ -27,7 +27,7 @@ class FamilyResult:
     gain_error: float | None
     weight: float
     n_parameters: int
-    seconds: float
+    seconds: float | None = None  # None after loading: a file does not keep it
     note: str = ""
 
 
@@ -105,7 +105,7 @@ class AutoSelection:
                 _signed_gain(family),
                 f"{family.weight:.2f}",
                 f"{family.n_parameters:,}",
-                f"{family.seconds:.1f}",
+                "-" if family.seconds is None else f"{family.seconds:.1f}",
             ]
             for family in self.families
         ]

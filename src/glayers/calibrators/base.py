@@ -17,13 +17,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import ClassifierTags, Tags, TransformerTags
+from sklearn.utils import ClassifierTags, Tags, TransformerTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
 from glayers.checks import finite_logits
-from glayers.errors import BadPredictions, GlayersWarning
+from glayers.errors import BadPredictions, GlayersWarning, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.maps import Chain
 from glayers.predictions import Predictions
@@ -79,7 +79,7 @@ class Diagnostics:
     labels_per_class: tuple[int, ...]
     classes_never_seen: tuple[int, ...]
     n_parameters: int
-    seconds: float
+    seconds: float | None = None  # not in a file: the same fit gives the same bytes
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,7 +157,14 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         given = finite_logits(logits)
         if given.shape[1] != self.n_features_in_:
             raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
-        return apply_map(self.map_, given, len(self.classes_))
+        result = apply_map(self.map_, given, len(self.classes_))
+        bad = np.isnan(result).any(axis=1)
+        if bad.any():
+            raise BadPredictions(
+                f"the map has no result for row {bad.argmax()}: its logits are too large, or the calibrator was loaded "
+                f"from a forged file"
+            )
+        return result
 
     def predict(self, logits: Any) -> Array:
         """Return the most probable class of each row."""
@@ -274,6 +281,16 @@ def mean_loss(loss: SmoothLoss, chain: Chain, given: Predictions) -> float:
         losses[rows] = loss.rows(apply_map(chain, given.logits[rows], given.n_classes), given.labels[rows])
     counted = slice(None) if given.weights is None else given.weights > 0  # a row of weight 0 may have an infinite loss
     return float(np.average(losses[counted], weights=None if given.weights is None else given.weights[counted]))
+
+
+def drawn_seed(random_state: Any) -> int:
+    """Return a seed drawn from a setting of scikit-learn's kind: a whole number, a RandomState, or None."""
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 10))  # a fit may add a small number to it
+    except (TypeError, ValueError) as error:
+        raise BadPredictions(
+            f"random_state must be a whole number in 0..{2**32 - 1}, a RandomState or None; got {shown(random_state)}"
+        ) from error
 
 
 @contextmanager

@@ -5,19 +5,17 @@ torch.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from glayers.activations import Activation, check_submersion
 from glayers.arrays import Array, Floats
-from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
-from glayers.checks import check_labels, finite_logits, whole_number
-from glayers.errors import GlayersError
+from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, needs_torch
+from glayers.checks import check_choice, check_labels, finite_logits, one_or_several, to_float, whole_number
+from glayers.errors import GlayersError, shown
 from glayers.maps import Activate, Chain, Dropout, Relu, Step, dense_layers
 from glayers.maps.steps import layer_shapes
 from glayers.predictions import Predictions
@@ -161,10 +159,13 @@ class GLayers(Calibrator):
         return fit_paper(plan, given, [n for n in ("learning_rate", "weight_decay") if getattr(self, n) is None])
 
     def _check_settings(self) -> None:
-        starts, decays = ["glorot", "transparent"], [None, "start", "zero"]
-        for name, allowed in (("recipe", ["default", "paper"]), ("start", starts), ("decay_to", decays)):
-            if getattr(self, name) not in allowed:
-                raise GlayersError(f"{name} must be one of {allowed}; got {getattr(self, name)!r}")
+        check_choice(self.recipe, ("default", "paper"), "recipe")
+        check_choice(self.start, ("glorot", "transparent"), "start")
+        if self.decay_to is not None:
+            check_choice(self.decay_to, ("start", "zero"), "decay_to")
+        for name, kind in (("activation", Activation), ("initial_layers", Chain)):
+            if not isinstance(getattr(self, name), kind | None):
+                raise GlayersError(f"{name} must be a {kind.__name__} or None; got {shown(getattr(self, name))}")
         for name in ("dropout", "label_smoothing"):
             if not _within(getattr(self, name), 1.0):
                 raise GlayersError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
@@ -195,7 +196,7 @@ class GLayers(Calibrator):
         usual |= {"n_repeats": 1, "batch_size": min(250, max(16, len(given) // 20))}
         filled: dict[str, Any] = {name: usual.get(name) if value is None else value for name, value in settings.items()}
         several = {name: _several(filled[name]) for name in ("learning_rate", "weight_decay")}
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = drawn_seed(self.random_state)
         return GLayers(**filled | several | {"random_state": seed})
 
     def _layers(self, n_logits: int) -> Chain:
@@ -252,11 +253,11 @@ def _check_size(layers: Chain, n_logits: int) -> None:
 
 
 def _within(value: object, end: float) -> bool:
-    return isinstance(value, Real) and 0 <= float(value) < end
+    return 0 <= to_float(value) < end
 
 
 def _several(given: Any) -> tuple[float, ...]:
-    values = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Iterator) else (given,)
-    if not all(isinstance(value, Real) for value in values):
-        raise GlayersError(f"settings to try must be a number or a list of numbers; got {given!r}")
-    return tuple(float(value) for value in values)
+    values = one_or_several(given)
+    if any(map(math.isnan, values)):
+        raise GlayersError(f"settings to try must be a number or a list of numbers; got {shown(given)}")
+    return values

@@ -28,7 +28,7 @@ from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, Ints
 from glayers.calibrators.base import Fitted, mean_loss
 from glayers.calibrators.temperature import tempered
-from glayers.errors import GlayersError
+from glayers.errors import GlayersError, shown
 from glayers.fitting.adam import Measure, OnEpoch, Schedule, descend
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
@@ -265,8 +265,8 @@ class _Training:
         try:
             device = torch.device(plan.device)
             logits = torch.as_tensor(self.inputs, dtype=torch.float64 if small else torch.float32).to(device)
-        except (RuntimeError, AssertionError) as error:
-            raise GlayersError(f"device {plan.device!r} cannot be used here: {error}") from error
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+            raise GlayersError(f"device {shown(plan.device)} cannot be used here: {error}") from error
 
         def like(values: Any) -> torch.Tensor:
             return torch.as_tensor(np.asarray(values)).to(logits)

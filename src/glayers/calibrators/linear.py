@@ -6,18 +6,17 @@ in NumPy; none needs torch.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax
 from glayers.arrays import Array, Floats
-from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed
 from glayers.calibrators.temperature import tempered
-from glayers.errors import GlayersError
+from glayers.checks import check_choice, one_or_several
+from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights
 from glayers.fitting.newton import LinearProblem
@@ -142,7 +141,7 @@ class LinearScaling(Calibrator):
         self, given: Predictions, family: LinearFamily, path: Path
     ) -> tuple[Trial, float, Floats, dict[str, Array]]:
         """Return the best trial of cross-validation, its loss, its out-of-fold log-probabilities and all results."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = drawn_seed(self.random_state)
         usual = 5 if len(given) * path.start.size <= _SMALL else 3
         folds = assign_folds(len(given), given.groups, usual if self.n_folds is None else self.n_folds, seed)
         chosen, trials = path.search(folds, fold_weights(folds, given.weights)[0])
@@ -243,8 +242,7 @@ class MatrixScaling(LinearScaling):
     penalty: Literal["structured", "odir"] = "structured"
 
     def _families(self, n_classes: int, n_rows: float, factor: float) -> tuple[LinearFamily, ...]:
-        if self.penalty not in ("structured", "odir"):
-            raise GlayersError(f"penalty must be 'structured' or 'odir'; got {self.penalty!r}")
+        check_choice(self.penalty, ("structured", "odir"), "penalty")
         prefix, name = tempered(factor), f"matrix scaling, {self.penalty}"
         if self.penalty == "odir":
             return (_odir_family(name, prefix, n_classes, n_rows, 1.0),)
@@ -296,13 +294,13 @@ def _multiples(strength: Any, units: tuple[float, ...]) -> tuple[float, ...]:
     >>> _multiples((0.5, 2.0), (1.0, 4.0)), _multiples(3.0, (1.0,))
     ((0.5, 0.5), (3.0,))
     """
-    pair = tuple(strength) if len(units) == 2 and isinstance(strength, Iterable) else (strength,) * len(units)
+    given = one_or_several(strength)
+    pair = given * len(units) if len(given) == 1 else given
     if len(pair) != len(units):
-        raise GlayersError(f"strength must be one number or (lambda, mu); got {strength!r}")
-    for value in pair:
-        if not isinstance(value, int | float | np.number) or not float(value) >= 0:
-            raise GlayersError(f"strength must be a number, 0 or more, or None to have it chosen; got {value!r}")
-    return tuple(float(value) / unit for value, unit in zip(pair, units, strict=True))
+        raise GlayersError(f"strength must be one number{' or (lambda, mu)' * (len(units) > 1)}; got {shown(strength)}")
+    if not all(value >= 0 for value in pair):
+        raise GlayersError(f"strength must be a number, 0 or more, or None to have it chosen; got {shown(strength)}")
+    return tuple(value / unit for value, unit in zip(pair, units, strict=True))
 
 
 def _identity(n_classes: int, factor: float) -> Floats:

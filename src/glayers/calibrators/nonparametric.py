@@ -15,8 +15,8 @@ from glayers.activations import softmax
 from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.binary import rows_against_rest
-from glayers.checks import whole_number
-from glayers.errors import GlayersError
+from glayers.checks import check_choice, to_float, whole_number
+from glayers.errors import GlayersError, shown
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference, Scale
 from glayers.maps.tables import EachClass, Table, TopClass
@@ -92,11 +92,12 @@ class HistogramBinning(TableCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
-        if not 0 <= self.smoothing < np.inf:
-            raise GlayersError(f"smoothing must be a number of pseudo-rows, at least 0; got {self.smoothing!r}")
+        smoothing = to_float(self.smoothing)
+        if not 0 <= smoothing < np.inf:
+            raise GlayersError(f"smoothing must be a number of pseudo-rows, at least 0; got {shown(self.smoothing)}")
         columns, n_outcomes = _columns(given, self.target)
         tables = [
-            Table.of_bins(bins.edges, (bins.hits + self.smoothing / n_outcomes) / (bins.rows + self.smoothing))
+            Table.of_bins(bins.edges, (bins.hits + smoothing / n_outcomes) / (bins.rows + smoothing))
             for bins in (equal_mass_bins(groups, n_bins) for groups in columns)
         ]
         return _fitted("histogram binning", tables, self.target)
@@ -292,8 +293,7 @@ def _spread_points(scores: Floats, fractiles: Floats, each: int = 256) -> Ints:
 
 def _columns(given: Predictions, target: Target, factor: float = 1.0) -> tuple[list[Groups], int]:
     """Return the columns to calibrate, one for the top class or one per class, and the number of outcomes of each."""
-    if target not in ("top", "classes"):
-        raise GlayersError(f"target must be 'top' or 'classes'; got {target!r}")
+    check_choice(target, ("top", "classes"), "target")
     log_p, _, labels, weights = rows_against_rest(given, factor)
     scores = np.exp(log_p)  # the very probabilities that the tables will be applied to
     if target == "top":

@@ -9,13 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
-from sklearn.utils import check_random_state
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats
-from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
-from glayers.checks import whole_number
-from glayers.errors import GlayersError
+from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, needs_torch
+from glayers.checks import check_choice, whole_number
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference
@@ -85,9 +83,8 @@ class OrderPreserving(Calibrator):
     random_state: int | None = 0
 
     def _fit(self, given: Predictions) -> Fitted:
-        if self.variant not in ("diagonal", "general", "invariant"):
-            raise GlayersError(f"variant must be one of ['diagonal', 'general', 'invariant']; got {self.variant!r}")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        check_choice(self.variant, ("diagonal", "general", "invariant"), "variant")
+        seed = drawn_seed(self.random_state)
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
         start = self._start(given, factor, seed)
         most = max(2, _MOST_ENTRIES // given.n_classes)
@@ -133,7 +130,7 @@ class OrderPreserving(Calibrator):
             fixed={name: torch.as_tensor(value)[None] for name, value in fixed.items() if value is not None},
         )
         selection = EpochSelection(1, fold_fractions(folds, given.weights), _PATIENCE)
-        _minimise(objective, self.max_iterations, selection)
+        _minimise(objective, whole_number(self.max_iterations, "max_iterations", least=0), selection)
         best, first = float(selection.best[0]), float(selection.trace[0][0])
         if not best < first:
             return start, 0, best, first

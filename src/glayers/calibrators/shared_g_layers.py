@@ -13,16 +13,15 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, Ints, row_blocks
-from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map
+from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map, drawn_seed
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.linear import MatrixScaling, VectorScaling
 from glayers.calibrators.temperature import TemperatureScaling, tempered
-from glayers.checks import whole_number
+from glayers.checks import check_switch, whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
@@ -107,8 +106,9 @@ class SharedGLayers(Calibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         n_folds, settings = whole_number(self.n_folds, "n_folds", least=2), self._part_settings()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        task = Task(given, "log", self.keep_order, n_folds, seed, {"n_folds": n_folds} | settings)
+        seed = drawn_seed(self.random_state)
+        keep_order = check_switch(self.keep_order, "keep_order")
+        task = Task(given, "log", keep_order, n_folds, seed, {"n_folds": n_folds} | settings)
         part = CLASS_PARTS[self.class_part](task)
         fitted, correction = corrected(task, part)
         return replace(

@@ -7,8 +7,10 @@ Exit status: 0 for success, 1 for input that cannot be used or output that canno
 cannot be parsed, 70 for a bug, 130 when interrupted, 141 when the reader of the output is gone, 143 when terminated.
 """
 
+import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -47,6 +49,9 @@ def options(version: Annotated[bool, _VERSION] = False) -> None:
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGTERM, _terminated)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell, as in `glayers score test.npz >&-`
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # open until the program ends
     try:
         with one_line_per_error():  # verbs handle their own errors; help and version do not
             app()

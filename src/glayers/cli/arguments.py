@@ -179,6 +179,8 @@ class Output:
 
 def write_to_pipe(data: bytes, *, text: bool) -> None:
     """Write to standard output: unchanged bytes to a program, text without escape sequences to a terminal."""
+    if getattr(sys.stdout, "name", "") == os.devnull:  # put there by the program
+        raise BadFile("standard output is closed; give the name of a file, or pipe the output to a program")
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(data)
     elif text:

@@ -13,7 +13,7 @@ import numpy as np
 
 from glayers.activations import with_reference_class
 from glayers.arrays import Array
-from glayers.errors import BadFile, GlayersError
+from glayers.errors import BadFile, GlayersError, shown
 from glayers.maps import mixtures, order, steps, tables
 from glayers.maps.steps import Activate, Chain, Numbers, Step, arrays_of, branch_field, holding
 
@@ -25,6 +25,7 @@ STEPS: dict[str, type[Step]] = {
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Step) and not isabstract(kind) and kind not in _NOT_IN_FILES
 }
+_TRIED = np.array([0.0, 1.0, -1.0, 1e4, -1e4])  # factors of the rows that a loaded map must handle
 _DEEPEST = 8  # branches within branches: fits make four, KeepOrder and Stack twice
 _MOST_ENTRIES = 10_000_000  # members x logits: fits make thousands, and a small file must not ask for gigabytes
 
@@ -50,8 +51,8 @@ def chain_of(structure: object, arrays: Mapping[str, Array], n_logits: int) -> C
     if extra:
         raise BadFile(f"no step has an array {extra[0]!r}")
     with np.errstate(all="ignore"):
-        tried = with_reference_class(chain(np.linspace(-1.0, 1.0, n_logits)[None, :]))
-    if tried.shape != (1, max(2, n_logits)):
+        tried = with_reference_class(chain(np.linspace(-1.0, 1.0, n_logits) * _TRIED[:, None]))
+    if tried.shape != (len(_TRIED), max(2, n_logits)):
         raise BadFile(f"the map turns {n_logits} logits into an array of shape {tried.shape[1:]}")
     if not np.isfinite(tried).all():
         raise BadFile("the map turns finite logits into numbers that are not finite")
@@ -94,7 +95,7 @@ def _build(
 ) -> tuple[Chain, int]:
     """Return the chain whose arrays have this prefix, and the number of logits that it returns."""
     if type(structure) is not list:
-        raise BadFile(f"a structure must be a list of steps; got {structure!r:.60}")
+        raise BadFile(f"a structure must be a list of steps; got {shown(structure)}")
     if depth > _DEEPEST:
         raise BadFile(f"branches are nested more than {_DEEPEST} deep")
     built: list[Step] = []
@@ -127,7 +128,7 @@ def _step_and_branches(entry: object) -> tuple[type[Step], dict[str, object]]:
     """Return the class of a step and the structures of its branches, if it has any."""
     name, held = next(iter(entry.items())) if type(entry) is dict and len(entry) == 1 else (entry, None)
     if type(name) is not str or name not in STEPS:
-        raise BadFile(f"unknown step {name!r:.60}; known are {', '.join(sorted(STEPS))}")
+        raise BadFile(f"unknown step {shown(name)}; known are {', '.join(sorted(STEPS))}")
     inner = branch_field(STEPS[name])
     if bool(inner) != isinstance(held, list):
         raise BadFile(f"{name} must come {'with' if inner else 'without'} a list of its branches' steps")

@@ -17,6 +17,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from glayers.activations import Activation, log_softmax, with_reference_class
+from glayers.errors import GlayersError
 
 __all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "LogSoftmax", "Reference", "Relu", "Scale"]
 __all__ += ["Step", "SymmetricLayers", "dense_layers"]
@@ -294,7 +295,7 @@ def dense_layers(
         if start == "transparent":
             first, last = place == 0, place == n_layers - 1
             if not last and n_out < 2 * n_logits:
-                raise ValueError(
+                raise GlayersError(
                     f"a transparent layer on {n_logits} logits needs at least {2 * n_logits} units to carry both "
                     f"signs; got {n_out}. Use units_per_class >= 2 or a larger width"
                 )
@@ -309,6 +310,6 @@ def dense_layers(
 def layer_shapes(n_logits: int, n_layers: int, units_per_class: int, width: int | None) -> list[tuple[int, int]]:
     """Return the inputs and outputs of each layer; hidden ones have the paper's hC + 2 units, or `width`."""
     if n_layers < 1:
-        raise ValueError(f"n_layers counts the last layer and must be at least 1; got {n_layers}")
+        raise GlayersError(f"n_layers counts the last layer and must be at least 1; got {n_layers}")
     hidden = units_per_class * n_logits + 2 if width is None else width
     return list(pairwise([n_logits, *[hidden] * (n_layers - 1), n_logits]))

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from glayers.arrays import Array, Floats
-from glayers.checks import check_choice, number_between, whole_number
+from glayers.checks import check_choice, check_switch, number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block, Metric
@@ -70,6 +70,7 @@ class Bootstrap:
         whole_number(self.n_resamples, "n_resamples", least=2)
         number_between(self.level, "level", 0, 1)
         check_choice(self.method, get_args(Method), "method")
+        check_switch(self.stratify, "stratify")
         check_seed(self.random_state)
 
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:

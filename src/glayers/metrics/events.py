@@ -21,8 +21,8 @@ import numpy as np
 
 from glayers import checks
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats
-from glayers.checks import refuse_outside_unit_interval, whole_number
-from glayers.errors import BadPredictions
+from glayers.checks import items_of, refuse_outside_unit_interval, whole_number
+from glayers.errors import BadPredictions, shown
 from glayers.metrics.metric import Memoized
 from glayers.predictions.predictions import Confidences, Predictions
 
@@ -155,9 +155,10 @@ def one_of(classes: Iterable[int | str]) -> Event:
     >>> one_of([0, 2, 5]).name
     'one of 3 classes'
     """
-    if isinstance(classes, str) or not isinstance(classes, Iterable):
-        raise BadPredictions(f"one_of needs several class numbers or names, such as [0, 1]; got {classes!r}")
-    return Event("one of", tuple(classes))
+    several = items_of(classes)
+    if several is None:
+        raise BadPredictions(f"one_of needs several class numbers or names, such as [0, 1]; got {shown(classes)}")
+    return Event("one of", tuple(several))
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +334,9 @@ def check_event(
     """Check what was passed and return one event of it."""
     rows = check_any(given, labels, sample_weight, groups)
     if not isinstance(event, Event):
-        raise BadPredictions(f"event must be top, rank(r), within_top(r), label(c) or one_of(classes); got {event!r}")
+        raise BadPredictions(
+            f"event must be top, rank(r), within_top(r), label(c) or one_of(classes); got {shown(event)}"
+        )
     if isinstance(rows, Rows):
         return event.of(rows)
     if event != top:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from glayers.arrays import Floats, to_floats
-from glayers.checks import number_between
+from glayers.checks import check_switch, number_between
 from glayers.errors import BadPredictions
 from glayers.text_tables import markdown_table
 
@@ -102,7 +102,7 @@ def rank_methods(
 
     number_between(level, "level", 0, 1)
     methods, table = _table(scores)
-    ranks = rankdata(table if lower_is_better else -table, axis=1)
+    ranks = rankdata(table if check_switch(lower_is_better, "lower_is_better") else -table, axis=1)
     averages = ranks.mean(axis=0)
     order = [int(i) for i in np.argsort(averages, kind="stable")]
     quantile = float(studentized_range.ppf(level, len(methods), math.inf))

@@ -47,7 +47,7 @@ class Draws:
 
 def check_seed(random_state: int | None) -> int | None:
     """Return a seed that is a whole number, or None for other draws each time."""
-    return None if random_state is None else whole_number(random_state, "random_state", least=0)
+    return None if random_state is None else whole_number(random_state, "random_state", 0, 2**128)
 
 
 def rows_to_redraw(rows: _Kind) -> _Kind:

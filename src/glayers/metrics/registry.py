@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.errors import BadPredictions
+from glayers.checks import items_of
+from glayers.errors import BadPredictions, shown
 from glayers.metrics import binned, ks, scores, smooth
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block, Metric
@@ -28,9 +29,9 @@ def chosen_metrics(rows: Rows | Scored, names: Iterable[str] | None = None) -> l
     possible = {name: m for name, m in METRICS.items() if m.about == "event" or isinstance(rows, Rows)}
     if names is None:
         return list(possible.values())
-    listed = list(names) if not isinstance(names, str) and isinstance(names, Iterable) else []
-    if not listed or any(name not in METRICS for name in listed):
-        raise BadPredictions(f"metrics must be a list of some of {', '.join(METRICS)}; got {names!r}")
+    listed = items_of(names)
+    if not listed or not all(isinstance(name, str) and name in METRICS for name in listed):
+        raise BadPredictions(f"metrics must be a list of some of {', '.join(METRICS)}; got {shown(names)}")
     impossible = [name for name in listed if name not in possible]
     if impossible:
         names = ", ".join(impossible)

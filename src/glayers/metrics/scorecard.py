@@ -226,7 +226,7 @@ def intervals(
 def rows_to_score(given: object, labels: object, sample_weight: object, groups: object, event: Event) -> Rows | Scored:
     """Check predictions that all metrics will read, and keep only one event of them if that is not the top class."""
     rows = check_any(given, labels, sample_weight, groups, strict=True)
-    return rows if event == top else check_event(rows, event=event)
+    return rows if event is top else check_event(rows, event=event)
 
 
 def card_of(rows: Rows | Scored, values: dict[str, float]) -> Scorecard:

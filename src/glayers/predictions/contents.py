@@ -381,7 +381,7 @@ def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Any]:
     return arrays
 
 
-def _plain_text(key: str, array: Array) -> Array:
+def _plain_text(key: str, array: Array) -> Any:
     """Return text as an array of text, which `.npz` can hold, unless one long name would make all of them long."""
     if array.dtype != object:
         return array

@@ -311,7 +311,7 @@ def _warn_of_certainty(probabilities: Floats, floor: float) -> None:
 def _check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    result = tuple(str(name) for name in names)
+    result = tuple(str(name) for name in (names if isinstance(names, str) else checks.items_of(names) or ()))
     given, different = len(result), len(set(result))
     if not given == different == n_classes:
         raise BadPredictions(f"class_names must be {n_classes} different names; got {given}, {different} different")

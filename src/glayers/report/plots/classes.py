@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from glayers.arrays import Floats
+from glayers.checks import items_of
 from glayers.errors import BadPredictions
 from glayers.metrics import Event
 from glayers.report import shortened
@@ -204,8 +205,8 @@ def draw_class_matrix(
     'predicted class'
     """
     n_classes = len(found.predicted)
-    if names is not None and len(names) != n_classes:
-        raise BadPredictions(f"names must be one per class; got {len(names)} for {n_classes} classes")
+    if names is not None and len(items_of(names) or ()) != n_classes:
+        raise BadPredictions(f"names must be one per class, {n_classes} of them; got {len(items_of(names) or ())}")
     shown = _beyond_chance(found)
     colours: Colormap = LinearSegmentedColormap.from_list("gap", [palette.under, palette.even, palette.over])
     colours = colours.with_extremes(bad=palette.background)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from glayers.checks import check_choice
+from glayers.checks import check_choice, whole_number
 from glayers.metrics import METRICS, Event, ks_per_class, label, rank, top, within_top
 from glayers.metrics.events import check_rows
 from glayers.report.curves import KsCurves, ks_curves
@@ -99,7 +99,7 @@ def ks_panels(
     check_methods(methods)
     check_choice(by, _EVENTS, "by")
     first = check_rows(next(iter(methods.values())), labels, sample_weight)
-    r = min(r, first.n_classes)
+    r = min(whole_number(r, "r", least=1), first.n_classes)
     chosen: list[int | str] = list(range(1, r + 1))
     if by == "label":
         worst = np.argsort(-ks_per_class(first), kind="stable")[:r].tolist()

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
+from glayers.checks import check_switch
 from glayers.errors import BadPredictions
 from glayers.metrics import Event, top
 from glayers.report import shortened
@@ -92,7 +93,7 @@ def style(dark: bool = False) -> Iterator[Palette]:
     ...     palette is DARK
     True
     """
-    palette = DARK if dark else LIGHT
+    palette = DARK if check_switch(dark, "dark") else LIGHT
     settings: dict[Any, Any] = {  # matplotlib's own type lists the names of all its settings
         "font.family": _FONT,
         "font.size": TEXT,
@@ -219,6 +220,8 @@ def side_by_side(
     """
     check_methods(methods)
     events = event if isinstance(event, list) else [event]
+    if not events:
+        raise BadPredictions("event must be one event or a list of events; the list is empty")
     columns = len(events) if len(events) > 1 else 4
     shown = [(name, given, each) for name, given in methods.items() for each in events]
     with style(dark) as palette:
