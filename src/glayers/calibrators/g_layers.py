@@ -14,7 +14,15 @@ import numpy as np
 from glayers.activations import Activation, check_submersion
 from glayers.arrays import Array, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, needs_torch
-from glayers.checks import check_choice, check_labels, finite_logits, one_or_several, to_float, whole_number
+from glayers.checks import (
+    check_choice,
+    check_labels,
+    check_switch,
+    finite_logits,
+    one_or_several,
+    to_float,
+    whole_number,
+)
 from glayers.errors import GlayersError, shown
 from glayers.maps import Activate, Chain, Dropout, Relu, Step, dense_layers
 from glayers.maps.steps import layer_shapes
@@ -134,6 +142,7 @@ class GLayers(Calibrator):
 
     def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
         """Return the checked input of `fit`; with q from m features to n classes, the labels are those of q."""
+        self._check_settings()
         if self.activation is not None:
             features = finite_logits(logits)
             n_classes = self.activation.log_probabilities(np.zeros((1, features.shape[1]))).shape[-1]
@@ -161,6 +170,7 @@ class GLayers(Calibrator):
     def _check_settings(self) -> None:
         check_choice(self.recipe, ("default", "paper"), "recipe")
         check_choice(self.start, ("glorot", "transparent"), "start")
+        check_switch(self.correct_confidence, "correct_confidence")
         if self.decay_to is not None:
             check_choice(self.decay_to, ("start", "zero"), "decay_to")
         for name, kind in (("activation", Activation), ("initial_layers", Chain)):
