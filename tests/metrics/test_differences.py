@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
 from glayers import BadPredictions, Predictions, metrics
-from glayers.metrics import Difference, Interval, PairedDifferences, paired_differences
+from glayers.metrics import METRICS, Difference, Interval, PairedDifferences, paired_differences
+from glayers.metrics.bootstrap import Bootstrapped, Evidence
 from glayers.metrics.differences import normal_p_value
 from tests.strategies import Numbers, make_case
 
@@ -76,7 +78,8 @@ def test_a_difference_that_is_the_same_in_every_row_is_certain() -> None:
     d = paired_differences({"a": p, "b": p[:, [1, 0, 2]]}, [0] * 50, metrics=["nll"], n_resamples=30).differences[0]
     assert d.interval.value == pytest.approx(np.log(0.5 / 0.3))
     assert (d.interval.standard_error, d.p_value, d.significant) == (0.0, 0.0, True)
-    assert d.sentence() == "b raises NLL by 0.5108 (95 % interval 0.5108 to 0.5108) against a"
+    sure = "b raises NLL by 0.5108 (95 % interval 0.5108 to 0.5108) against a"
+    assert d.sentence() == f"{sure} (unreliable: too few hits seen: 0)"  # of b, whose top class is never the label
 
 
 def test_equally_good_methods_are_rejected_at_the_level() -> None:
@@ -109,14 +112,46 @@ def test_holm_corrects_over_the_pairs_of_a_metric() -> None:
         assert after.significant == (after.p_value <= 0.05 + 1e-12)
 
 
-def test_p_values_are_those_of_a_normal_and_do_not_end_at_the_number_of_resamples() -> None:
+def test_p_values_are_students_and_do_not_end_at_the_number_of_resamples() -> None:
     logits, y = models(4, 400, 3, good=1, bad=6)
-    found = compare_logits(logits, y, metrics=["nll"], n_resamples=50, correction=None).differences[0]
-    z = abs(found.interval.value) / found.interval.standard_error
-    assert z > 5
+    settings = {"metrics": ["nll"], "n_resamples": 50, "method": "percentile", "correction": None}
+    found = compare_logits(logits, y, **settings).differences[0]
+    t = abs(found.interval.value) / found.interval.standard_error * np.sqrt(399 / 400)
+    assert t > 5
     assert 0 < found.p_value < 1e-6
-    # 2 Phi(-z) = phi(z) * 2 / z * (1 - 1 / z^2 + ...)
-    assert found.p_value == pytest.approx(2 * np.exp(-z * z / 2) / z / np.sqrt(2 * np.pi), rel=1.5 / z**2)
+    assert found.p_value == pytest.approx(2 * scipy.stats.t.sf(t, 399), rel=1e-9)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    level=st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.99, 0.9999]),
+    n_resamples=st.integers(2, 300),
+    bca=st.booleans(),
+)
+def test_an_interval_excludes_zero_exactly_where_the_p_value_says_so(
+    seed: int, level: float, n_resamples: int, bca: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    value, left_out = rng.normal(0, 2), rng.standard_t(2, 12 if bca else 0)
+    drawn = np.round(rng.normal(value + rng.normal(0, 0.5), 1, n_resamples), rng.integers(0, 3))
+    evidence = Evidence(12, rng.uniform(3, 40))
+    found = Bootstrapped(value, left_out, drawn, METRICS["nll"], evidence, is_difference=True)
+    interval = found.interval(level)
+    assert (found.p_value() <= 1 - level) == (interval.low > 0 or interval.high < 0)
+
+
+def test_equal_ks_errors_of_calibrated_models_are_seldom_called_different() -> None:
+    # Two models with the same small noise in their logits. Intervals without 0 came from BCa in 7.6 percent of samples.
+    excluded = significant = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        z = 3 * rng.normal(size=(200, 5))
+        y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+        logits = {name: z + 0.3 * rng.normal(size=z.shape) for name in "ab"}
+        d = compare_logits(logits, y, metrics=["ks"], n_resamples=200).differences[0]
+        excluded += d.interval.low > 0 or d.interval.high < 0
+        significant += d.significant
+    assert excluded == significant <= 2
 
 
 def test_sentences_say_who_lowers_what() -> None:

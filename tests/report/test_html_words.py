@@ -95,9 +95,9 @@ def test_intervals_are_those_of_the_metrics_module(given: Compared, measured: Me
     after = given.test.with_logits(given.found.logits("vector"))
     expected = metrics.intervals(after, n_resamples=200)
     for metric in SHOWN_METRICS:
-        np.testing.assert_allclose(
-            measured.methods["vector"].intervals[metric], expected[metric], rtol=1e-9, atol=1e-12
-        )
+        found = measured.methods["vector"].intervals[metric]
+        np.testing.assert_allclose(found[:5], expected[metric][:5], rtol=1e-9, atol=1e-12)
+        assert found.unreliable == expected[metric].unreliable
 
 
 def test_lines_of_the_table_say_the_scorecards_numbers(given: Compared, measured: Measurements) -> None:

@@ -6,6 +6,11 @@ whole group where groups are given. Weights go along with their rows.
 A percentile interval is the middle of what the resamples gave. A BCa interval ("bias-corrected and accelerated") moves
 both ends, because the statistic may be off on average and its spread may change with its value. Efron, "Better
 Bootstrap Confidence Intervals", Journal of the American Statistical Association, 1987.
+
+Both are too narrow for few units, and where few rows or groups cause most of the variance. So they reach as far as
+Student's t, with the degrees of freedom of the variance. Hesterberg, "What Teachers Should Know About the Bootstrap",
+American Statistician, 2015. A share of rows needs no resamples: its interval is exact (Clopper and Pearson, Biometrika
+1934), with an effective number of rows where rows have weights or groups (Korn and Graubard, Survey Methodology 1998).
 """
 
 import math
@@ -33,14 +38,18 @@ _ENTRIES = 400_000  # of the weights of one block: 3 MB, so that a block and wha
 _MOST_BLOCKS = 100  # left out: the noise of an acceleration, 0.4 / blocks, moves an end by 1/60 of a standard error
 _NORMAL = NormalDist()
 _BELOW_1 = math.nextafter(1.0, 0.0)  # 1 itself has no normal quantile
+_NORMAL_FROM = 1e6  # degrees of freedom
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
+_FEW_GROUPS = 8  # below, no interval is tested
+# These two and `Metric.trusted_from` were chosen on simulated models and checked on others: docs/intervals.md.
+_FEW_ERRORS = 5
+_MOST_BIAS = 1 / 5  # of a standard error
 
 
 class Interval(NamedTuple):
     """A value, its confidence interval, its standard error, and the mean of the resamples minus the value.
 
-    An interval is `unreliable` if the bias exceeds a quarter of the standard error. Efron and Tibshirani, "An
-    Introduction to the Bootstrap", 1993, section 10.3.
+    `unreliable` says in a few words why the interval should not be trusted; it is empty if nothing speaks against it.
     """
 
     value: float
@@ -48,11 +57,32 @@ class Interval(NamedTuple):
     high: float
     standard_error: float
     bias: float
+    unreliable: str = ""
 
-    @property
-    def unreliable(self) -> bool:
-        """Whether the interval should not be trusted."""
-        return abs(self.bias) > max(self.standard_error / 4, _SAME)
+
+class Evidence(NamedTuple):
+    """Effective numbers of rows, of units (rows or groups), and of units with the rarer outcome of the event.
+
+    Weights count as Kish's effective number, (sum w)^2 / sum w^2.
+    """
+
+    n_rows: float = math.inf
+    n_units: float = math.inf
+    n_rarer: float = math.inf
+    rarer: str = "errors"
+    grouped: bool = False
+    even: bool = True  # independent rows of equal weight
+
+    @classmethod
+    def of(cls, rows: Rows | Scored) -> "Evidence":
+        """Count the rows, and the units that hold errors and hits."""
+        event = rows.top if isinstance(rows, Rows) else rows
+        units = np.arange(len(rows.weights)) if rows.groups is None else group_numbers(rows.groups)
+        held = [np.bincount(units, weights=rows.weights * part) for part in (1.0, 1 - event.hits, event.hits)]
+        sizes = [float(w.sum()) ** 2 / float(w @ w) if w.any() else 0.0 for w in held]
+        rarer = "errors" if sizes[1] <= sizes[2] else "hits"
+        even = math.isclose(sizes[0], np.count_nonzero(rows.weights))
+        return cls(rows.total, sizes[0], min(sizes[1:]), rarer, rows.groups is not None, even)
 
 
 @dataclass(frozen=True)
@@ -78,7 +108,10 @@ class Bootstrap:
         plan = Resampling(rows, self)
         with progress_bar(self.progress, what, len(class_ranges(rows, metrics)) * plan.n_batches) as advance:
             found = evaluate(rows, metrics, plan.blocks, advance)
-        return {name: Bootstrapped.of(columns, plan.n_left_out) for name, columns in found.items()}
+        evidence = Evidence.of(rows)
+        return {
+            metric.name: Bootstrapped.of(found[metric.name], plan.n_left_out, metric, evidence) for metric in metrics
+        }
 
 
 class Bootstrapped(NamedTuple):
@@ -87,52 +120,156 @@ class Bootstrapped(NamedTuple):
     value: float
     left_out: Floats
     drawn: Floats
+    metric: Metric
+    evidence: Evidence = Evidence()
+    is_difference: bool = False
 
     @classmethod
-    def of(cls, columns: Floats, n_left_out: int) -> "Bootstrapped":
+    def of(cls, columns: Floats, n_left_out: int, metric: Metric, evidence: Evidence) -> "Bootstrapped":
         """Take apart the columns of a resampling."""
-        return cls(float(columns[0]), *np.split(columns[1:], [n_left_out]))
+        return cls(float(columns[0]), columns[1 : 1 + n_left_out], columns[1 + n_left_out :], metric, evidence)
 
     def minus(self, other: "Bootstrapped") -> "Bootstrapped":
         """Return the difference of two statistics on the same resamples."""
-        return Bootstrapped(self.value - other.value, self.left_out - other.left_out, self.drawn - other.drawn)
+        evidence = min(self.evidence, other.evidence, key=lambda found: found.n_rarer)
+        drawn = self.drawn - other.drawn
+        drawn = np.where(np.abs(drawn) > _SAME, drawn, 0.0)
+        left_out = self.left_out - other.left_out
+        if self.metric.kind == "error":  # noise raises both errors: BCa rejects equal ones in 7 to 10 of 100 samples
+            left_out = left_out[:0]
+        return Bootstrapped(self.value - other.value, left_out, drawn, self.metric, evidence, is_difference=True)
 
     def interval(self, level: float) -> Interval:
-        """Return the percentile interval, or BCa where blocks were left out and every resample is finite."""
+        """Return the exact interval of a share, else BCa where blocks were left out, else the percentile interval."""
+        finite, error = self._standard_error()
+        bias = float(self.drawn.mean()) - self.value if finite else 0.0
+        exact = self.metric.kind == "share" and not self.is_difference
+        low, high = self._exact(level, error) if exact else self._ends(level, error)
+        return Interval(self.value, low, high, error, bias, self._doubt(error, bias))
+
+    def p_value(self) -> float:
+        """Return the smallest 1 - level whose interval excludes 0."""
+        _, error = self._standard_error()
+        n_places = len(self.drawn) + 1
+        below, above = np.count_nonzero(self.drawn <= 0), np.count_nonzero(self.drawn >= 0)
+        bias, acceleration = self._correction()
+        reaches = [-math.inf]
+        for count, sign in ((below, 1), (above, -1)):
+            share = min((count + 1) / n_places, _BELOW_1)
+            moved = sign * _NORMAL.inv_cdf(share) - bias
+            reaches.append(sign * (bias - moved / max(1 + acceleration * moved, 1e-3)))
+            if count == 0 and sign * self.value > 0:  # past the last resample, as in `_ends`
+                reaches.append(abs(self.value) / error if error else math.inf)
+        return min(1.0, 2 * _upper_tail(max(reaches), self._freedom()))
+
+    def _standard_error(self) -> tuple[bool, float]:
+        """Return whether every resample is finite, and the standard error."""
         finite = bool(np.isfinite(self.drawn).all())
         with np.errstate(over="ignore"):  # losses of 1e300 have a spread that float64 cannot hold
             error = float(self.drawn.std(ddof=1)) if finite else math.inf
-        quantiles = [(1 - level) / 2, min((1 + level) / 2, _BELOW_1)]
-        if len(self.left_out) and finite:
-            quantiles = [self._bca_quantile(q) for q in quantiles]
-        ordered = np.sort(self.drawn)
-        # The j-th of R ordered resamples is the j / (R + 1) quantile; round outwards.
-        low, high = ((len(ordered) + 1) * q for q in quantiles)
-        ends = np.clip([math.floor(low + 1e-9), math.ceil(high - 1e-9)], 1, len(ordered)) - 1
-        bias = float(self.drawn.mean()) - self.value if finite else 0.0
-        low, high = ordered[ends].tolist()
-        return Interval(self.value, low, high, error if error > _SAME else 0.0, bias)
+        return finite, error if error > _SAME else 0.0
 
-    def _bca_quantile(self, quantile: float) -> float:
-        """Phi(z0 + (z0 + z) / (1 - a (z0 + z))) for the quantile Phi(z), with the bias z0 and the acceleration a."""
+    def _ends(self, level: float, error: float) -> tuple[float, float]:
+        """Return the ends of the BCa interval, or of the percentile interval."""
+        reach = _reach(level, self._freedom())
+        ordered = np.sort(self.drawn)
+        last = len(ordered)
+        # The j-th of R ordered resamples is the j / (R + 1) quantile; round outwards.
+        first, final = ((last + 1) * self._quantile(sign * reach) for sign in (-1, 1))
+        low, high = ordered[np.clip([math.floor(first + 1e-9), math.ceil(final - 1e-9)], 1, last) - 1].tolist()
+        if error < math.inf:  # beyond the last resample a normal distribution goes on
+            low = low if first + 1e-9 >= 1 else min(low, self.value - reach * error)
+            high = high if final - 1e-9 <= last else max(high, self.value + reach * error)
+        if self.is_difference:
+            return low, high
+        return max(low, 0.0), high if self.metric.kind == "loss" else min(high, 1.0)
+
+    def _exact(self, level: float, error: float) -> tuple[float, float]:
+        """Return the Clopper-Pearson interval of a share, by the rows it counts as."""
+        from scipy.special import betaincinv  # on first use: importing it takes longer than glayers
+
+        share, evidence = min(max(self.value, 0.0), 1.0), self.evidence
+        n_rows = evidence.n_rows if evidence.even else evidence.n_units
+        if not evidence.even and error:
+            few = _reach(level, math.inf) / _reach(level, max(evidence.n_units - 1, 1.0))
+            n_rows = min(evidence.n_rows, share * (1 - share) / error**2) * few**2
+        hits, misses = share * n_rows, (1 - share) * n_rows
+        low = float(betaincinv(hits, misses + 1, (1 - level) / 2)) if hits > _SAME else 0.0
+        high = float(betaincinv(hits + 1, misses, (1 + level) / 2)) if misses > _SAME else 1.0
+        return min(low, self.value), max(high, self.value)
+
+    def _quantile(self, z: float) -> float:
+        """Phi(z0 + (z0 + z) / (1 - a (z0 + z))) with the bias z0 and the acceleration a, both 0 without BCa."""
+        bias, acceleration = self._correction()
+        # Past the pole of the formula lies the far end of the distribution.
+        return _NORMAL.cdf(bias + (bias + z) / max(1 - acceleration * (bias + z), 1e-3))
+
+    def _correction(self) -> tuple[float, float]:
+        """Return the bias z0 and the acceleration a of BCa."""
+        if len(self.left_out) == 0 or not np.isfinite(self.drawn).all():
+            return 0.0, 0.0
         n_resamples = len(self.drawn)
         below = np.count_nonzero(self.drawn < self.value - _SAME)
         above = np.count_nonzero(self.drawn > self.value + _SAME)
         # Ties count half. If all resamples lie on one side, the other side has a probability below 1 / 2R.
         rate_below = (n_resamples + below - above) / (2 * n_resamples)
         bias = _NORMAL.inv_cdf(min(max(rate_below, 0.5 / n_resamples), 1 - 0.5 / n_resamples))
-        z = bias + _NORMAL.inv_cdf(quantile)
-        # Past the pole of the formula lies the far end of the distribution.
-        return _NORMAL.cdf(bias + z / max(1 - self._acceleration() * z, 1e-3))
+        # A sixth of the skewness of the jackknife's values, over the root of their number.
+        pulls = self._pulls()
+        return bias, float((pulls**3).sum()) / (6 * max(float((pulls**2).sum()), 1.0) ** 1.5)
 
-    def _acceleration(self) -> float:
-        """A sixth of the skewness of the jackknife's values, over the root of their number."""
+    def _freedom(self) -> float:
+        """Return the degrees of freedom of the variance: few if there are few units, or few cause most of it.
+
+        With n units and kurtosis k a variance has a relative variance of 2 / n + (k - 3) / n. Blocks of units have the
+        same second term.
+        """
+        pulls = self._pulls()
+        squares = float((pulls**2).sum())
+        excess = max(0.0, float((pulls**4).sum()) / squares**2 - 3 / len(pulls)) if squares else 0.0
+        spread = 2 / self.evidence.n_units + excess
+        return max(1.0, min(self.evidence.n_units - 1, 2 / spread)) if spread else math.inf
+
+    def _pulls(self) -> Floats:
+        """Return how far each block moves the statistic, over the largest, so that no power leaves float64."""
+        if len(self.left_out) == 0 or not np.isfinite(self.left_out).all():
+            return np.zeros(0)
         pulls = self.left_out.mean() - self.left_out
         largest = float(np.abs(pulls).max())
-        if not _SAME < largest < math.inf:
-            return 0.0
-        pulls = pulls / largest  # so that no cube leaves what float64 can hold
-        return float((pulls**3).sum()) / (6 * float((pulls**2).sum()) ** 1.5)
+        return pulls / largest if _SAME < largest < math.inf else np.zeros(0)
+
+    def _doubt(self, error: float, bias: float) -> str:
+        """Return why not to trust the interval, or nothing."""
+        kind, evidence = self.metric.kind, self.evidence
+        if evidence.grouped and evidence.n_units < _FEW_GROUPS:
+            return f"too few groups: they count as {evidence.n_units:.1f}"
+        if kind in ("loss", "error") and evidence.n_rarer < _FEW_ERRORS:
+            return f"too few {evidence.rarer} seen: {evidence.n_rarer:.2g}"
+        if kind == "error" and abs(bias) > max(error * _MOST_BIAS, _SAME):
+            return "the resamples are biased"
+        if kind == "error" and not self.is_difference and self.value < self.metric.trusted_from * error:
+            return f"less than {self.metric.trusted_from:g} standard errors from 0"
+        return ""
+
+
+def _reach(level: float, freedom: float) -> float:
+    """Return how many standard errors an interval extends to each side, with this many degrees of freedom."""
+    quantile = min((1 + level) / 2, _BELOW_1)
+    if freedom > _NORMAL_FROM:
+        return _NORMAL.inv_cdf(quantile)
+    from scipy.special import stdtrit  # on first use: importing it takes longer than glayers
+
+    # The bootstrap's variance is that of a sample, too small by n / (n - 1).
+    return float(stdtrit(freedom, quantile)) * math.sqrt(1 + 1 / freedom)
+
+
+def _upper_tail(reach: float, freedom: float) -> float:
+    """Return the probability beyond a reach: the inverse of `_reach`."""
+    if freedom > _NORMAL_FROM:
+        return math.erfc(reach / math.sqrt(2)) / 2
+    from scipy.special import stdtr
+
+    return float(stdtr(freedom, -reach / math.sqrt(1 + 1 / freedom)))
 
 
 class Resampling:

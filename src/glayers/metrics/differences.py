@@ -62,17 +62,18 @@ class Difference:
         'shared g-layers lower NLL by 0.105 (95 % interval 0.093 to 0.117) against temperature scaling'
         """
         metric, name = METRICS[self.metric], METRICS[self.metric].short_label
-        value, low, high, error, _ = self.interval
+        value, low, high, error, _, unreliable = self.interval
+        doubt = f" (unreliable: {unreliable})" if unreliable else ""
         if error == 0 and self.p_value == 1:
-            return f"{self.method} and {self.against} have the same {name}"
+            return f"{self.method} and {self.against} have the same {name}{doubt}"
         if not self.significant:
             by = metric.format_change(value, low, high, error, self.level)
-            return f"{name} of {self.method} differs by {by} from {self.against}: no significant difference"
+            return f"{name} of {self.method} differs by {by} from {self.against}: no significant difference{doubt}"
         ends = (-high, -low) if value < 0 else (low, high)
         by = metric.format_change(abs(value), *ends, error, self.level)
         verb = "lower" if value < 0 else "raise"
         ending = "" if self.method.endswith("s") else "s"  # g-layers lower, temperature scaling lowers
-        return f"{self.method} {verb}{ending} {name} by {by} against {self.against}"
+        return f"{self.method} {verb}{ending} {name} by {by} against {self.against}{doubt}"
 
     def to_dict(self) -> dict[str, object]:
         """Return one flat record, ready for JSON or a data frame."""
@@ -83,8 +84,8 @@ class Difference:
 
     def reversed(self) -> "Difference":
         """Return the same difference seen from the other method."""
-        value, low, high, error, bias = self.interval
-        turned = Interval(-value, -high, -low, error, -bias)
+        value, low, high, error, bias, unreliable = self.interval
+        turned = Interval(-value, -high, -low, error, -bias, unreliable)
         return replace(self, method=self.against, against=self.method, interval=turned)
 
 
@@ -118,7 +119,7 @@ class PairedDifferences:
         p_value = "p-value" if self.correction is None else f"p-value, {self.correction.replace('_', '-')}"
         lines = [["metric", "method", "against", "difference", f"{100 * self.level:g} % interval", p_value]]
         for found in self.differences:
-            value, low, high, error, _ = found.interval
+            value, low, high, error, *_ = found.interval
             by = f"{value:.4g} ± {error:.2g}" + (" *" if found.significant else "")
             numbers = (by, f"{low:.4g} to {high:.4g}", f"{found.p_value:.2g}")
             lines.append([found.metric, found.method, found.against, *numbers])
@@ -165,8 +166,9 @@ def paired_differences(
     Returns
     -------
     PairedDifferences
-        A difference is significant where its p-value, 2 Phi(-|difference| / standard error), after correction is at
-        most 1 - level. Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
+        A difference is significant where its p-value after correction is at most 1 - level. Before correction, the
+        p-value is the smallest 1 - level whose interval excludes 0. Beyond the last resample it is that of a normal
+        distribution. Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
 
     Examples
     --------
@@ -243,8 +245,9 @@ def _compare(
     metric: Metric, columns: dict[str, dict[str, Bootstrapped]], correction: Correction | None, level: float
 ) -> list[Difference]:
     pairs = list(combinations(columns, 2))
-    intervals = [columns[b][metric.name].minus(columns[a][metric.name]).interval(level) for a, b in pairs]
-    p_values = np.array([normal_p_value(found.value, found.standard_error) for found in intervals])
+    found = [columns[b][metric.name].minus(columns[a][metric.name]) for a, b in pairs]
+    intervals = [difference.interval(level) for difference in found]
+    p_values = np.array([difference.p_value() for difference in found])
     adjusted = p_values if correction is None else adjust(p_values, correction)
     return [
         Difference(metric.name, b, a, interval, float(p), bool(p <= 1 - level), level)

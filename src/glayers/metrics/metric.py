@@ -80,6 +80,11 @@ class Metric:
         Where the metric was defined.
     at_most
         The number of ranks or classes it looks at, fewer where there are fewer classes.
+    kind
+        What decides about its interval: a calibration "error", a "loss", a "share" of rows, or a mean of "scores" that
+        does not depend on labels.
+    trusted_from
+        How many standard errors above 0 an error must be for its interval to be trusted.
     """
 
     name: str
@@ -91,6 +96,8 @@ class Metric:
     digits: int = 2
     better: Literal["lower", "higher"] | None = "lower"
     at_most: int = 0
+    kind: Literal["error", "loss", "share", "scores"] = "error"
+    trusted_from: float = 3.0
 
     @property
     def label(self) -> str:

@@ -15,8 +15,6 @@ from glayers.text_tables import aligned_table, markdown_table
 
 __all__ = ["Intervals", "Scorecard", "intervals", "scorecard"]
 
-_FOOTNOTE = "* unreliable: the MCE always, others where the bootstrap's bias exceeds a quarter of a standard error"
-
 
 @dataclass(frozen=True)
 class Scorecard(Mapping[str, float]):
@@ -100,14 +98,26 @@ class Intervals(Mapping[str, Interval]):
         return len(self.intervals)
 
     @property
-    def unreliable(self) -> tuple[str, ...]:
-        """The metrics whose intervals should not be trusted: those `Interval.unreliable` names, and always the MCE."""
-        # The MCE is the largest of many noisy bins: even without bias, two intervals in ten cover the truth.
-        return tuple(metric for metric, interval in self.items() if metric == "mce" or interval.unreliable)
+    def unreliable(self) -> dict[str, str]:
+        """The metrics whose intervals should not be trusted, and why."""
+        return {metric: interval.unreliable for metric, interval in self.items() if interval.unreliable}
 
-    def to_dict(self) -> dict[str, dict[str, float]]:
-        """Return value, low, high, standard error and bias by metric, ready for JSON."""
+    def to_dict(self) -> dict[str, dict[str, float | str]]:
+        """Return value, low, high, standard error, bias and why the interval is unreliable, ready for JSON."""
         return {metric: interval._asdict() for metric, interval in self.items()}
+
+    def footnote(self) -> str:
+        """Say which intervals are unreliable and why; empty if none is.
+
+        >>> p, y = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]] * 30, [0, 1] * 30
+        >>> intervals(p, y, metrics=["accuracy", "nll", "ks"]).footnote()
+        '* unreliable: NLL, KS (too few errors seen: 0)'
+        """
+        by_reason: dict[str, list[str]] = {}
+        for metric, reason in self.unreliable.items():
+            by_reason.setdefault(reason, []).append(METRICS[metric].short_label)
+        listed = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in by_reason.items())
+        return f"* unreliable: {listed}" if listed else ""
 
     def printed(self) -> list[tuple[str, str, str, str]]:
         """Return label, value, interval and standard error of each metric as people read them."""
@@ -122,11 +132,11 @@ class Intervals(Mapping[str, Interval]):
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per metric; a star marks unreliable intervals."""
         heading = ("metric", "value", f"{100 * self.level:g} % interval", "standard error")
-        return "\n".join([markdown_table([heading, *self.printed()]), "", _FOOTNOTE.replace("*", r"\*")])
+        return "\n".join([markdown_table([heading, *self.printed()]), "", self.footnote().replace("*", r"\*")]).rstrip()
 
     def __str__(self) -> str:
         lines = [("", "", f"{100 * self.level:g} % interval", "std. error"), *self.printed()]
-        return f"{aligned_table(lines)}\n{_FOOTNOTE}"
+        return f"{aligned_table(lines)}\n{self.footnote()}".rstrip()
 
 
 def scorecard(
@@ -204,8 +214,8 @@ def intervals(
     Returns
     -------
     Intervals
-        A mapping from metric names to `Interval`. Equal-mass bins keep the sample's edges. Efron, Journal of the
-        American Statistical Association, 1987.
+        A mapping from metric names to `Interval`. Those of accuracies are exact and need no resamples. Equal-mass bins
+        keep the sample's edges. Efron, Journal of the American Statistical Association, 1987.
 
     Examples
     --------
@@ -219,6 +229,8 @@ def intervals(
     settings = Bootstrap(n_resamples, level, method, stratify, random_state, progress)
     found = settings.columns(rows, chosen, "resampling")
     ends = {metric.name: found[metric.name].interval(level) for metric in chosen}
+    if "mce" in ends:  # even where nothing else speaks against them, two intervals in ten cover the truth
+        ends["mce"] = ends["mce"]._replace(unreliable=ends["mce"].unreliable or "the largest of many bins")
     card = card_of(rows, {name: interval.value for name, interval in ends.items()})
     return Intervals(ends, card, level, method, n_resamples)
 

@@ -192,17 +192,17 @@ def log_losses(logits: Array, labels: Ints) -> Floats:
 
 
 def _accuracy(event: Scored, block: Block) -> Floats:
-    return mean(event.hits, block)
+    return np.minimum(mean(event.hits, block), 1.0)  # weights sum to 1 only up to rounding
 
 
 def _confidence(event: Scored, block: Block) -> Floats:
-    return mean(event.scores, block)
+    return np.minimum(mean(event.scores, block), 1.0)
 
 
 def _top_k(rows: Rows, block: Block, k: int = _TOP_K) -> Floats:
     if rows.logits is None:
         _ = rows.top  # refuses values that are not probabilities
-    return mean((rows.label_ranks < min(k, rows.n_classes)).astype(np.float64), block)
+    return np.minimum(mean((rows.label_ranks < min(k, rows.n_classes)).astype(np.float64), block), 1.0)
 
 
 def _nll(rows: Rows, block: Block) -> Floats:
@@ -240,10 +240,19 @@ def _sums_of_squares(rows: Rows) -> Floats:
 
 _BRIER, _IMAGENET = "Brier, Monthly Weather Review 1950", "Russakovsky et al., IJCV 2015"
 METRICS = (
-    Metric("accuracy", "accuracy", _accuracy, "standard", better="higher"),
-    Metric("top_5_accuracy", "accuracy, top {}", _top_k, _IMAGENET, "classes", better="higher", at_most=_TOP_K),
-    Metric("confidence", "mean confidence", _confidence, "standard", better=None),
-    Metric("nll", "NLL", _nll, "Good, J. Royal Statistical Society B 1952", "classes", "plain", 4),
-    Metric("brier", "Brier, mean over classes", _brier, _BRIER, "classes", "plain", 5),
-    Metric("brier_sum", "Brier, sum over classes", _brier_sum, _BRIER, "classes", "plain", 4),
+    Metric("accuracy", "accuracy", _accuracy, "standard", better="higher", kind="share"),
+    Metric(
+        "top_5_accuracy",
+        "accuracy, top {}",
+        _top_k,
+        _IMAGENET,
+        "classes",
+        better="higher",
+        at_most=_TOP_K,
+        kind="share",
+    ),
+    Metric("confidence", "mean confidence", _confidence, "standard", better=None, kind="scores"),
+    Metric("nll", "NLL", _nll, "Good, J. Royal Statistical Society B 1952", "classes", "plain", 4, kind="loss"),
+    Metric("brier", "Brier, mean over classes", _brier, _BRIER, "classes", "plain", 5, kind="loss"),
+    Metric("brier_sum", "Brier, sum over classes", _brier_sum, _BRIER, "classes", "plain", 4, kind="loss"),
 )

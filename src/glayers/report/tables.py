@@ -26,7 +26,7 @@ def interval_table(found: Intervals, name: str) -> Table:
     table = _plain_table(name, f"{100 * found.level:g} % interval")
     for label, value, ends, _ in found.printed():
         table.add_row(label, value, ends)
-    table.caption = "* unreliable: the MCE always, others where the bootstrap is biased"
+    table.caption = found.footnote()
     return table
 
 
