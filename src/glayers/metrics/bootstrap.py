@@ -40,7 +40,7 @@ _NORMAL = NormalDist()
 _BELOW_1 = math.nextafter(1.0, 0.0)  # 1 itself has no normal quantile
 _NORMAL_FROM = 1e6  # degrees of freedom
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
-_FEW_GROUPS = 8  # below, no interval is tested
+_FEW_GROUPS = 7.9  # effective number; 8 groups whose sizes differ by a row are enough
 # These two and `Metric.trusted_from` were chosen on simulated models and checked on others: docs/intervals.md.
 _FEW_ERRORS = 5
 _MOST_BIAS = 1 / 5  # of a standard error
