@@ -1,6 +1,7 @@
 """Seeded inputs -> whether each was handled: `make fuzz` runs 10,000 of them in processes that may hang or die.
 
-Each input follows from the seed and its number alone: `python -m tests.fuzz.run --only 1234` repeats one. A worker
+Each input follows from the seed and its number alone: `python -m tests.fuzz.run --only 1234` repeats one. The
+hand-made files of `bombs.py` have the numbers -1, -2 and so on. A worker
 fails an input that raises anything but our own errors, that takes more than 5 s of processor time or 60 s by the
 clock, or that needs more memory than `MEMORY` beyond the libraries themselves.
 """
@@ -20,6 +21,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.fuzz.bombs import BOMBS
+
 SECONDS = 5  # of processor time, which a busy machine does not spend
 SECONDS_BY_THE_CLOCK = 60  # for a wait that would never end
 MEMORY = 2**30  # bytes that one input may take
@@ -31,7 +34,7 @@ def work(seed: int, numbers: range) -> None:
     """Run inputs and print a line before and after each; whoever reads them knows which input a process died of."""
     import numpy as np
 
-    from tests.fuzz import artifacts, commands, fits, readers
+    from tests.fuzz import artifacts, bombs, commands, fits, readers
 
     checks = {
         "reader": readers.check_reader,
@@ -47,12 +50,15 @@ def work(seed: int, numbers: range) -> None:
     faulthandler.register(signal.SIGPROF, chain=True)  # print where it hangs, then die of the signal
     with tempfile.TemporaryDirectory(prefix="glayers-fuzz-") as folder:
         for number in numbers:
-            kind = KINDS[number % len(KINDS)]
+            kind = KINDS[number % len(KINDS)] if number >= 0 else "bomb"
             print("begin", number, kind, flush=True)
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             faulthandler.dump_traceback_later(SECONDS_BY_THE_CLOCK, exit=True)
             try:
-                outcome = checks[kind](np.random.default_rng([seed, number]), Path(folder))
+                if number < 0:
+                    outcome = bombs.check_bomb(-1 - number, Path(folder))
+                else:
+                    outcome = checks[kind](np.random.default_rng([seed, number]), Path(folder))
             except BaseException as error:
                 outcome = f"FAILED {type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 traceback.print_exc()
@@ -116,7 +122,7 @@ def main() -> int:
         work(given.seed, range(*given.worker) if given.worker else range(given.only, given.only + 1))
         return 0
     began = time.perf_counter()
-    shares = [range(job, given.inputs, given.jobs) for job in range(given.jobs)]
+    shares = [range(job - len(BOMBS), given.inputs, given.jobs) for job in range(given.jobs)]
     with ThreadPoolExecutor(given.jobs) as pool:
         found = sum(pool.map(lambda numbers: supervise(given.seed, numbers), shares), Counter[str]())
     for outcome, count in sorted(found.items()):

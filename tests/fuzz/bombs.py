@@ -1,0 +1,158 @@
+"""Small files made by hand to take minutes or gigabytes: each is refused at once, or read within the limits."""
+
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from glayers import BadFile, read_parts
+from glayers.predictions.contents import Contents
+from glayers.predictions.formats import to_bytes
+
+LONG = "x" * 130_000
+TOO_LARGE = "is too large"
+ROWS = b"0.5,1.5,0\n" * 1_000
+
+
+def nested_tuples(before: bytes, after: bytes) -> bytes:
+    """Return a pickle of a tuple of two equal tuples, and so on 45 deep: its text would have 2**45 brackets."""
+    return b"\x80\x04" + before + b")\x94" + b"".join(b"h%c\x86\x94" % depth for depth in range(45)) + after + b"R."
+
+
+def long_group_in_text() -> bytes:
+    return b"logit_a,logit_b,label,group\n1,2,0," + LONG.encode() + b"\n" + b"1,2,0,b\n" * 16_000
+
+
+def repeated_keys() -> bytes:
+    keys = [f'"k{number}": 0' for number in range(60_000)]
+    return ("{" + ", ".join([*keys, '"k59999": 1']) + "}").encode()
+
+
+def packed_zeros() -> bytes:
+    """Return an archive of 30 kB with 400 MB of logits in it."""
+    rows, stream = 25_000_000, io.BytesIO()
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({rows}, 2), }}".encode().ljust(117) + b"\n"
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("logits.npy", "w") as member:
+        member.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+        for _ in range(rows * 16 // 2**20):
+            member.write(bytes(2**20))
+        member.write(bytes(rows * 16 % 2**20))
+    return stream.getvalue()
+
+
+def packed_text(end: bytes = b"") -> bytes:
+    stream = io.BytesIO()
+    with gzip.open(stream, "wb", compresslevel=1) as packed:
+        packed.write(b"logit_a,logit_b,label\n")
+        for _ in range(10_000):
+            packed.write(end or ROWS)
+    return stream.getvalue()
+
+
+def many_equal_rows() -> bytes:
+    """Return a Parquet file of some kB with 20 million equal rows: 160 MB per column."""
+    block = {"logit_a": np.ones(10**6), "logit_b": np.zeros(10**6), "label": np.zeros(10**6, np.int64)}
+    table, stream = pyarrow.table(block), io.BytesIO()
+    with pyarrow.parquet.ParquetWriter(stream, table.schema) as writer:
+        for _ in range(20):
+            writer.write_table(table)
+    return stream.getvalue()
+
+
+def one_long_name(rows: int = 50_000) -> bytes:
+    """Return a Parquet file in which all rows belong to one group with a name of 130 kB: 6.5 GB if every row had it."""
+    names = pyarrow.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [LONG])
+    columns: dict[str, Any] = {
+        "logit_a": np.full(rows, 2.0),
+        "logit_b": np.zeros(rows),
+        "label": np.zeros(rows, np.int64),
+    }
+    stream = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns | {"group": names}), stream)
+    return stream.getvalue()
+
+
+# The name of a file, its bytes, and what the error says; None if the file is read.
+FILES: dict[str, tuple[str, Callable[[], bytes], str | None]] = {
+    "tuples as a dtype": ("a.p", lambda: nested_tuples(b"cnumpy\ndtype\n", b"\x85"), "holds an array of ((("),
+    "tuples as an encoding": (
+        "a.p",
+        lambda: nested_tuples(b"c_codecs\nencode\nS'a'\n", b"\x86"),
+        "encodes text as (((",
+    ),
+    "one long group": ("a.csv", long_group_in_text, None),
+    "repeated keys": ("a.json", repeated_keys, "holds the key 'k59999' twice"),
+    "empty lists": ("a.json", lambda: b'{"logits": [' + b"[]," * 2_000_000 + b"[]]}", TOO_LARGE),
+    "text among numbers": (
+        "a.json",
+        lambda: json.dumps({"logits": [[0.0, 1.0]] * 20_000, "labels": [0] * 19_999 + [LONG]}).encode(),
+        "labels must be real numbers; got the text",
+    ),
+    "zeros in an archive": ("a.npz", packed_zeros, TOO_LARGE),
+    "rows in a compressed table": ("a.csv.gz", packed_text, TOO_LARGE),
+    "one line without an end": ("a.csv.gz", lambda: packed_text(b" " * 20_000), TOO_LARGE),
+    "equal rows in Parquet": ("a.parquet", many_equal_rows, TOO_LARGE),
+    "one long name in Parquet": ("a.parquet", one_long_name, None),
+}
+
+
+class Endless(io.RawIOBase):
+    """A stream of rows that never ends."""
+
+    def read(self, size: int = -1) -> bytes:
+        assert size > 0
+        return (ROWS * (size // len(ROWS) + 1))[:size]
+
+
+def check_endless_stream(folder: Path) -> None:
+    check_refused(lambda: read_parts(Endless()), f"standard input: {TOO_LARGE}")  # type: ignore[arg-type]
+
+
+def check_padded_groups(folder: Path) -> None:
+    groups = np.array([LONG] + ["b"] * 16_000, dtype=object)
+    contents = Contents(logits=np.zeros((16_001, 2)), groups=groups)
+    check_refused(lambda: to_bytes({"all": contents}, ".npz"), "holds a name of 130000 characters")
+    assert len(to_bytes({"all": contents}, ".parquet")) < 10**6
+
+
+def check_file(name: str, folder: Path) -> None:
+    """Read one file of `FILES`."""
+    ending, make, said = FILES[name]
+    path = folder / ending
+    path.write_bytes(make())
+    assert path.stat().st_size < 10**7
+    if said is None:
+        assert len(read_parts(path)["all"]) > 10**4
+    else:
+        check_refused(lambda: read_parts(path), said)
+
+
+def check_refused(call: Callable[[], Any], said: str) -> None:
+    try:
+        call()
+    except BadFile as error:
+        if said not in str(error) or len(str(error)) > 1_000:
+            raise AssertionError(f"expected {said!r}") from error
+        return
+    raise AssertionError("was not refused")
+
+
+BOMBS = [*FILES, "endless stream", "padded groups"]
+
+
+def check_bomb(number: int, folder: Path) -> str:
+    """Set off one of `BOMBS`."""
+    others = {"endless stream": check_endless_stream, "padded groups": check_padded_groups}
+    name = BOMBS[number]
+    if name in others:
+        others[name](folder)
+    else:
+        check_file(name, folder)
+    return "handled"

@@ -1,0 +1,11 @@
+"""The short version of `make fuzz`: every hand-made bomb, and some of the inputs."""
+
+import subprocess
+import sys
+
+
+def test_some_hundred_inputs_and_every_bomb_are_handled() -> None:
+    command = [sys.executable, "-m", "tests.fuzz.run", "--inputs", "300", "--jobs", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-1_000:]
+    assert ": 0 failed" in done.stdout
