@@ -6,17 +6,17 @@ Written against the array API, so the same lines serve NumPy in prediction and t
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from glayers.arrays import Array, row_blocks
 from glayers.errors import GlayersError
 
 
 def log_softmax(logits: Any) -> Any:
-    """Log-probabilities along the last axis, finite for any finite logits.
+    """Log-probabilities along the last axis, finite for any finite logits; -inf stays -inf.
 
-    >>> log_softmax(np.array([[0.0, 1e4]])).tolist()
-    [[-10000.0, 0.0]]
+    >>> log_softmax(np.array([[0.0, 1e4, -np.inf]])).tolist()
+    [[-10000.0, 0.0, -inf]]
     """
     xp = array_namespace(logits)
     shifted = logits - xp.max(logits, axis=-1, keepdims=True)
@@ -32,6 +32,22 @@ def softmax(logits: Any) -> Any:
     xp = array_namespace(logits)
     powers = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
     return powers / xp.sum(powers, axis=-1, keepdims=True)
+
+
+def is_top(logits: Any) -> Any:
+    """Mark the first of the highest logits of each row, as argmax does."""
+    xp = array_namespace(logits)
+    return xp.arange(logits.shape[-1], device=device(logits)) == xp.argmax(logits, axis=-1, keepdims=True)
+
+
+def keep_impossible(results: Any, logits: Any) -> Any:
+    """Return the results with -inf wherever a logit is -inf: the class is impossible in that row.
+
+    >>> keep_impossible(np.array([[1.0, 2.0]]), np.array([[0.0, -np.inf]])).tolist()
+    [[1.0, -inf]]
+    """
+    xp = array_namespace(logits)
+    return xp.where(logits == -xp.inf, xp.full_like(logits, -xp.inf), results)
 
 
 def with_reference_class(logits: Any) -> Any:

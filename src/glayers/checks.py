@@ -32,7 +32,7 @@ _IF_PROBABILITIES = (
 
 def check_logits(values: object) -> Array:
     """Return the logits (n, m) that a user passed; refuse them if all rows together look like probabilities."""
-    logits = finite_logits(values)
+    logits = possible_logits(values)
     if logits.shape[1] > 1 and _look_like_probabilities(logits):
         raise BadPredictions(
             "these logits are non-negative and every row sums to 1: they look like probabilities. "
@@ -48,18 +48,44 @@ def check_logits(values: object) -> Array:
     return logits
 
 
-def finite_logits(values: object) -> Array:
-    """Return logits (n, m) after checking that they are finite, and nothing else: any finite row can be predicted."""
+def possible_logits(values: object) -> Array:
+    """Return logits (n, m) of which every row can be predicted: finite, or -inf for a class that is impossible."""
     logits = two_dimensional(to_floats(values, "logits"), "logits")
     for rows in row_blocks(*logits.shape):
-        finite = np.isfinite(logits[rows])
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
+        bad = np.argwhere(~(logits[rows] < np.inf))
+        if len(bad):
+            row, column = bad[0]
             raise BadPredictions(
                 f"logits must be finite; row {rows.start + row}, column {column} has {logits[rows][row, column]}. "
-                f"Remove those rows, or clip masked classes to a finite value such as -1e4"
+                f"Remove those rows; only -inf is allowed, for a class that is impossible in that row"
+            )
+        impossible = np.flatnonzero(np.isneginf(logits[rows]).all(axis=1))
+        if impossible.size and logits.shape[1] > 1:
+            raise BadPredictions(
+                f"row {rows.start + impossible[0]} of the logits is -inf for every class; leave one class possible"
             )
     return logits
+
+
+def finite_features(features: Array) -> Array:
+    """Return features that are no logits, after checking that none is -inf, which would mean an impossible class."""
+    bad = np.argwhere(~np.isfinite(features))
+    if len(bad):
+        raise BadPredictions(
+            f"features must be finite; row {bad[0][0]}, column {bad[0][1]} has {features[tuple(bad[0])]}"
+        )
+    return features
+
+
+def refuse_impossible_labels(logits: Array, labels: Ints) -> None:
+    """Refuse a label whose class has a logit of -inf. One logit of -inf makes class 1 of two impossible."""
+    own = logits[np.arange(len(labels)), labels] if logits.shape[1] > 1 else np.where(labels == 1, logits[:, 0], 0.0)
+    bad = np.flatnonzero(np.isneginf(own))
+    if bad.size:
+        raise BadPredictions(
+            f"the label of row {bad[0]} is class {labels[bad[0]]}, whose logit is -inf: that class was impossible. "
+            f"Correct the label or the mask, or remove the row"
+        )
 
 
 def check_probability_rows(probabilities: Array) -> None:

@@ -88,13 +88,18 @@ def test_dirichlet_without_penalty_is_multinomial_regression_on_log_probabilitie
     assert brier_sum(found, y) <= brier_sum(peer, y) + (1e-6 if loss == "log" else 0.0)
 
 
+def last_step(fitted: Any) -> Any:
+    """Return the coefficients, which are behind the floor."""
+    return fitted.map_.steps[-1].branch.steps[-1]
+
+
 @pytest.mark.parametrize("strength", [0.3, 10.0])
 def test_the_structured_penalty_has_its_stationary_point(strength: float) -> None:
     """Slope of the summed loss / k = -2 strength (distance from the start), times k - 1 off the diagonal."""
     z, y = sample()
     k = z.shape[1]
     fitted = MatrixScaling(strength=strength).fit(z, y)
-    step: Any = fitted.map_.steps[-1]
+    step = last_step(fitted)
     x = log_softmax(z / TemperatureScaling().fit(z, y).temperature_)
     slope = softmax(x @ step.weight + step.bias) - np.eye(k)[y]
     factor = np.where(np.eye(k, dtype=bool), 1, k - 1)
@@ -105,7 +110,7 @@ def test_the_structured_penalty_has_its_stationary_point(strength: float) -> Non
 def test_odir_penalises_the_mean_square_off_the_diagonal_and_of_the_intercept() -> None:
     z, y = sample()
     n, k = z.shape
-    step: Any = DirichletCalibration((0.02, 0.05)).fit(z, y).map_.steps[-1]
+    step = last_step(DirichletCalibration((0.02, 0.05)).fit(z, y))
     slope = (softmax(log_softmax(z) @ step.weight + step.bias) - np.eye(k)[y]) / n
     expected = -2 * 0.02 * step.weight * (1 - np.eye(k)) / (k * (k - 1))
     assert log_softmax(z).T @ slope == pytest.approx(expected, abs=1e-6)

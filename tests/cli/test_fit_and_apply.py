@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,3 +154,13 @@ def test_same_seed_same_bytes(folder: Path) -> None:
         run("plot", "ks", "test.npz", "-o", f"{name}.svg")
     assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes()
     assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
+
+
+def test_apply_keeps_impossible_classes_with_and_without_labels(folder: Path) -> None:
+    run("fit", "calibration.npz", "-o", "t.safetensors", "--method", "temperature")
+    logits = np.array([[-np.inf, 1.0, 2.0, 0.0], [0.0, 1.0, -np.inf, -np.inf]])
+    arrays: dict[str, Any] = {"logits": logits}
+    for more in ({}, {"labels": [1, 1]}):
+        np.savez("masked.npz", **arrays | more)
+        assert run("apply", "t.safetensors", "masked.npz", "-o", "out.npz", "--force").exit_code == 0
+        assert np.array_equal(np.load("out.npz")["probabilities"] == 0, np.isneginf(logits))

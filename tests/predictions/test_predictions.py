@@ -115,7 +115,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no rows": ({"logits": LOGITS[:0]}, "empty"),
     "no columns": ({"logits": LOGITS[:, :0]}, "empty"),
     "NaN": ({"logits": np.where(LOGITS == 3, np.nan, LOGITS)}, "row 2, column 1 has nan"),
-    "infinity": ({"logits": np.where(LOGITS == 3, -np.inf, LOGITS)}, "clip masked classes"),
+    "infinity": ({"logits": np.where(LOGITS == 3, np.inf, LOGITS)}, "only -inf is allowed"),
     "text as logits": ({"logits": [["a", "b"]]}, "real numbers"),
     "complex logits": ({"logits": LOGITS + 1j}, "real numbers"),
     "ragged lists": ({"logits": [[1.0, 2.0], [1.0]]}, "cannot be converted to"),
@@ -234,7 +234,7 @@ class TestFromProbabilities:
 
     def test_the_floor_must_be_small_and_positive(self) -> None:
         with pytest.raises(BadPredictions, match="floor"):
-            Predictions.from_probabilities([[0.5, 0.5]], [0], floor=0)
+            Predictions.from_probabilities([[0.5, 0.5]], [0], floor=0.6)
         wrong: list[Any] = ["x", None, np.nan]
         for floor in wrong:
             with pytest.raises(BadPredictions, match=r"floor must be a number between 0 and 0\.5; got"):

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from glayers.errors import BadFile
 from glayers.predictions.contents import Contents
-from glayers.predictions.formats import WRITERS, read_any, read_confidences, read_parts, read_rows, to_bytes
+from glayers.predictions.formats import (
+    WRITERS,
+    read_any,
+    read_confidences,
+    read_parts,
+    read_predictions,
+    read_rows,
+    to_bytes,
+)
 
 TABLES = [".csv", ".tsv", ".parquet"]
 every_format = pytest.mark.parametrize("ending", WRITERS)
@@ -190,3 +198,20 @@ def test_confidences_come_back_as_they_were(tmp_path: Path, ending: str) -> None
         assert getattr(found, name).tolist() == getattr(made, name).tolist()
     assert repr(read_any(path)) == "{'all': Confidences(3 rows, weights, groups)}"
     assert repr(read_any(io.BytesIO(path.read_bytes()))["all"]) == repr(found)
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_impossible_classes_come_back(ending: str, tmp_path: Path) -> None:
+    logits = np.array([[1.0, -np.inf, 0.5], [0.25, -2.0, -np.inf]])
+    path = tmp_path / f"rows{ending}"
+    path.write_bytes(to_bytes({"all": Contents(logits=logits, labels=np.array([0, 1]))}, ending))
+    assert np.array_equal(read_predictions(path).logits, logits)
+
+
+@pytest.mark.parametrize(
+    ("cells", "complaint"), [("inf,0,0,1", "'logit_0' has 'inf'.*or -inf"), ("1,0,-inf,1", "'label' has '-inf'")]
+)
+def test_other_infinities_are_refused(cells: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(f"logit_0,logit_1,label,weight\n{cells}\n")
+    with pytest.raises(BadFile, match=complaint):
+        read_predictions(tmp_path / "rows.csv")

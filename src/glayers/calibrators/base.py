@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.checks import finite_logits
+from glayers.checks import finite_features, possible_logits
 from glayers.errors import BadPredictions, GlayersWarning, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.maps import Chain
@@ -154,9 +154,11 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
     def transform(self, logits: Any) -> Floats:
         """Return calibrated logits (n_rows, n_classes) in float64. Their softmax is `predict_proba`."""
         check_is_fitted(self)
-        given = finite_logits(logits)
+        given = possible_logits(logits)
         if given.shape[1] != self.n_features_in_:
             raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
+        if len(self.classes_) != max(2, given.shape[1]):
+            finite_features(given)
         result = apply_map(self.map_, given, len(self.classes_))
         bad = np.isnan(result).any(axis=1)
         if bad.any():

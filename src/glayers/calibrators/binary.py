@@ -11,7 +11,9 @@ from scipy.special import expit
 from glayers.activations import with_reference_class
 from glayers.arrays import Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.fitting.floor import fit_floor
 from glayers.fitting.newton import Optimum, newton
+from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference
 from glayers.maps.tables import OneVersusRest, one_versus_rest
 from glayers.predictions import Predictions
@@ -86,8 +88,10 @@ def fit_logistic(features: Floats, targets: Floats, weights: Floats) -> Optimum:
     weights = weights / weights.sum()
     mean = weights @ features
     spread = np.sqrt(weights @ (features - mean) ** 2)
-    spread[spread == 0] = 1.0  # the slope of a constant feature stays 0
-    x = np.column_stack([(features - mean) / spread, np.ones(len(features))])
+    # The slope of a constant feature stays 0. Its spread is no more than the rounding of its mean.
+    constant = spread <= 1e-13 * np.abs(features).max(axis=0)
+    spread[constant] = 1.0
+    x = np.column_stack([np.where(constant, 0.0, features - mean) / spread, np.ones(len(features))])
 
     def loss(point: Floats) -> float:
         scores = x @ point
@@ -109,22 +113,32 @@ def fit_logistic(features: Floats, targets: Floats, weights: Floats) -> Optimum:
 def rows_against_rest(given: Predictions, factor: float = 1.0) -> tuple[Floats, Floats, Ints, Floats]:
     """Return log p, log(1 - p), labels and weights of the rows with a positive weight.
 
-    Weights sum to Kish's effective number of rows, so that a common factor changes no prior.
+    Log p is -inf where a class is impossible, or so far below the others that it must be masked: one such row would
+    decide the curve of the class. Rows with one possible class say nothing, and are left out. Weights sum to Kish's
+    effective number of rows, so that a common factor changes no prior.
     """
     weights = np.ones(len(given)) if given.weights is None else given.weights / given.weights.max()
     weights = weights * (weights.sum() / (weights @ weights))
-    counted = weights > 0
-    logits = with_reference_class(given.logits[counted].astype(np.float64) * factor)
-    return *one_versus_rest(logits), given.labels[counted], weights[counted]
+    logits = with_reference_class(given.logits.astype(np.float64))
+    nats = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+    masked = fit_floor(logits, nats, given.weights).split(logits)[1] < 0
+    masked[np.arange(len(given)), given.labels] = False
+    counted = (weights > 0) & ((~masked).sum(axis=1) > 1)
+    log_p, log_rest = one_versus_rest(np.where(masked, -np.inf, logits)[counted] * factor)
+    return log_p, log_rest, given.labels[counted], weights[counted]
 
 
 def _fit_each_class(
     given: Predictions, method: str, curve: Callable[[Floats, Floats, Floats, Floats], Optimum]
 ) -> Fitted:
     log_p, log_rest, labels, weights = rows_against_rest(given)
-    fits = [
-        curve(log_p[:, c], log_rest[:, c], platt_targets(labels == c, weights), weights) for c in range(given.n_classes)
-    ]
+    fits = []
+    for c in range(given.n_classes):
+        rows = np.isfinite(log_p[:, c])
+        targets = platt_targets(labels[rows] == c, weights[rows])
+        unchanged = Optimum(np.array([1.0, 1.0, 0.0]), 0.0, 0, True)  # of a class that is impossible in every row
+        found = curve(log_p[rows, c], log_rest[rows, c], targets, weights[rows]) if rows.any() else unchanged
+        fits.append(found)
     failed = [c for c, fit in enumerate(fits) if not fit.converged]
     return Fitted(
         Chain((Reference(), OneVersusRest(*np.stack([fit.point for fit in fits]).T))),

@@ -18,8 +18,9 @@ from glayers.checks import (
     check_choice,
     check_labels,
     check_switch,
-    finite_logits,
+    finite_features,
     one_or_several,
+    possible_logits,
     to_float,
     whole_number,
 )
@@ -144,10 +145,10 @@ class GLayers(Calibrator):
         """Return the checked input of `fit`; with q from m features to n classes, the labels are those of q."""
         self._check_settings()
         if self.activation is not None:
-            features = finite_logits(logits)
+            features = possible_logits(logits)
             n_classes = self.activation.log_probabilities(np.zeros((1, features.shape[1]))).shape[-1]
             if n_classes != max(2, features.shape[1]):
-                return _Features(features, labels, weights, groups, n_classes)
+                return _Features(finite_features(features), labels, weights, groups, n_classes)
         return super()._given(logits, labels, weights, groups)
 
     def _fit(self, given: Predictions) -> Fitted:

@@ -16,7 +16,7 @@ search here moves on as long as the best setting lies on the edge of what was tr
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,12 +31,13 @@ from glayers.calibrators.temperature import tempered
 from glayers.errors import GlayersError, shown
 from glayers.fitting.adam import Measure, OnEpoch, Schedule, descend
 from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
 from glayers.fitting.objective import Objective, Penalty, row_loss
 from glayers.fitting.selection import EpochSelection
 from glayers.fitting.symmetric import fit_symmetric
 from glayers.fitting.temperature import fit_inverse_temperature
-from glayers.maps import Blend, Centre, Chain
+from glayers.maps import Blend, Centre, Chain, Floor
 from glayers.maps.layouts import n_learned
 from glayers.predictions import Predictions
 
@@ -58,7 +59,7 @@ def fit_default(plan: Any, given: Predictions) -> Fitted:
     inputs = prefix(given.logits.astype(np.float64))
     body = Chain((Centre(np.zeros(())), *plan._layers(given.n_classes).steps))
     settings = list(itertools.product(plan.learning_rate, plan.weight_decay, (0.0, 1.0)))
-    training = _Training(plan, body, inputs, given)
+    training = _Training(plan, body, inputs, given, fit_floor(inputs, 1.0, given.weights))
     runs = [training.cross_validate(settings, plan.random_state)]
     selection, winner = runs[0][0], runs[0][0].winner
     for seed in np.random.default_rng(plan.random_state).integers(2**31, size=plan.n_repeats - 1).tolist():
@@ -97,7 +98,7 @@ def fit_default(plan: Any, given: Predictions) -> Fitted:
     chain = fallback
     if weight:
         sharper = _sharper(alone, inputs, weight, given, selection.n_folds)
-        chain = prefix + Chain((Blend(np.asarray(weight), branch),)) + sharper
+        chain = prefix + Chain((Blend(np.asarray(weight), training.behind_floor(branch)),)) + sharper
     return Fitted(
         chain + last,
         "g-layers, default recipe",
@@ -144,7 +145,13 @@ def _last_layers(plan: Any, given: Predictions, before: Floats, behind_layers: b
 def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitted:
     """Choose settings by cross-validation, then fit once on all rows; `searched` names those without given values."""
     layers = plan._layers(given.logits.shape[1])
-    training = _Training(plan, layers, given.logits.astype(np.float64), given)
+    inputs, floor = given.logits.astype(np.float64), None
+    # Features are no logits: q alone is where the loss starts, and none of them is far below the others.
+    features = given.n_classes != max(2, given.logits.shape[1])
+    if not features:
+        factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+        floor = fit_floor(inputs, factor, given.weights)
+    training = _Training(plan, layers, inputs, given, floor)
     losses: dict[Setting, float] = {}
     new = list(itertools.product(plan.learning_rate, plan.weight_decay))
     best, held_out = new[0], None
@@ -158,7 +165,7 @@ def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitte
             if models is not None:
                 best, held_out = (
                     now[int(np.argmin(found))],
-                    _out_of_fold(models, training.inputs, folds, given.n_classes),
+                    training.out_of_fold(models, folds),
                 )
             if not new and len(losses) < _MOST_SETTINGS:
                 new = [each for each in _neighbours(best, searched) if each not in losses]
@@ -167,15 +174,16 @@ def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitte
     stopping = EpochSelection(1, np.ones(1), plan.patience, by_training_loss=True)
     final = training.run([best], whole, whole, stopping, Objective.losses, plan.random_state, averaging=0)
     stopped = int(stopping.best_epoch[0])
-    fitted = _in_numpy(layers, {name: value[0] for name, value in final.unflatten(stopping.parameters[0]).items()})
-    # Features are no logits: q alone is where the loss starts.
-    before = Chain(()) if given.n_classes == max(2, given.logits.shape[1]) else Chain(layers.steps[-1:])
+    learned = {name: value[0] for name, value in final.unflatten(stopping.parameters[0]).items()}
+    fitted = training.behind_floor(_in_numpy(layers, learned))
+    before = Chain(layers.steps[-1:]) if features else Chain(())
     return Fitted(
         fitted,
         "g-layers, paper recipe",
         converged=stopped < plan.max_epochs,
         reason=f"lowest training loss at epoch {stopped} of at most {plan.max_epochs}",
         iterations=len(stopping.trace) - 1,
+        n_parameters=layers.n_parameters,
         out_of_fold=held_out,
         notes=tuple(_edge_notes(best, list(losses))),
         losses=(mean_loss(smooth_loss(plan.loss), before, given), mean_loss(smooth_loss(plan.loss), fitted, given)),
@@ -212,12 +220,29 @@ def _edge_notes(best: Setting, tried: list[Setting]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Training:
-    """What to train on: the settings of `GLayers` with everything filled in, the layers, their inputs, and the rows."""
+    """What to train on: the settings of `GLayers` with everything filled in, the layers, their inputs, and the rows.
+
+    The inputs have -inf for impossible classes; the floor keeps these from the layers.
+    """
 
     plan: Any
     layers: Chain
     inputs: Floats
     given: Predictions
+    floor: Floor | None
+
+    def behind_floor(self, layers: Chain) -> Chain:
+        """Return the layers as they see rows: behind the floor, if there is one."""
+        return layers if self.floor is None else Chain((replace(self.floor, branch=layers),))
+
+    def out_of_fold(self, models: Chain, folds: Ints) -> Floats:
+        """Return log-probabilities of every row by the model that was trained without its fold."""
+        result = np.empty((len(self.inputs), self.given.n_classes))
+        for fold in range(int(folds.max()) + 1):
+            own = folds == fold
+            outputs = self.behind_floor(models.member(fold))(self.inputs[own])
+            result[own] = log_softmax(with_reference_class(outputs))
+        return result
 
     def cross_validate(self, settings: list[Any], seed: int) -> tuple[EpochSelection, Chain, Floats]:
         """Train every setting without each fold; return the losses, the best setting's models, and their held-out rows.
@@ -232,7 +257,7 @@ class _Training:
         own = slice(selection.winner * selection.n_folds, (selection.winner + 1) * selection.n_folds)
         learned = objective.unflatten(selection.parameters[selection.winner])
         models = _in_numpy(self.layers, learned | {name: value[own] for name, value in objective.fixed.items()})
-        return selection, models, _out_of_fold(models, self.inputs, folds, self.given.n_classes)
+        return selection, models, self.out_of_fold(models, folds)
 
     def search(self, settings: list[Setting], folds: Ints, best: float) -> tuple[Floats, Chain | None]:
         """Return the held-out loss of every setting, and the fold models of the best one if it beats `best`."""
@@ -261,10 +286,11 @@ class _Training:
         A setting is a learning rate, a weight decay and, in the default recipe, whether the centring step is on.
         """
         plan, parameters = self.plan, self.layers.parameters()
+        raised, lowered = (self.inputs, np.zeros(0)) if self.floor is None else self.floor.split(self.inputs)
         small = len(self.given) * self.layers.n_parameters <= _SMALL and plan.device != "mps"
         try:
             device = torch.device(plan.device)
-            logits = torch.as_tensor(self.inputs, dtype=torch.float64 if small else torch.float32).to(device)
+            logits = torch.as_tensor(raised, dtype=torch.float64 if small else torch.float32).to(device)
         except (AssertionError, RuntimeError, TypeError, ValueError) as error:
             raise GlayersError(f"device {shown(plan.device)} cannot be used here: {error}") from error
 
@@ -287,6 +313,7 @@ class _Training:
                 if name.endswith("weight") and decays.any()
             },
             fixed=dict(zip(("0.share",), map(like, centred), strict=False)),
+            lowered=like(lowered) if lowered.any() else None,
         )
         schedule = Schedule(plan.max_epochs, plan.batch_size, averaging, plan.dropout, plan.mixup, plan.progress)
         descend(objective, like(rates), schedule, on_epoch, measure, seed)
@@ -325,15 +352,6 @@ def _in_numpy(chain: Chain, parameters: dict[str, torch.Tensor]) -> Chain:
     return chain.with_parameters({name: v.detach().cpu().double().numpy() for name, v in parameters.items()})
 
 
-def _out_of_fold(models: Chain, inputs: Floats, folds: Ints, n_classes: int) -> Floats:
-    """Return log-probabilities of every row by the model that was trained without its fold."""
-    result = np.empty((len(inputs), n_classes))
-    for fold in range(int(folds.max()) + 1):
-        own = folds == fold
-        result[own] = log_softmax(with_reference_class(models.member(fold)(inputs[own])))
-    return result
-
-
 def _sharper(alone: Sequence[Floats], inputs: Floats, weight: float, given: Predictions, n_folds: int) -> Chain:
     """Return the temperature that restores the confidence of an average of all models; no step for one draw of folds.
 
@@ -360,7 +378,8 @@ def _mean(log_probabilities: Sequence[Floats]) -> Floats:
 def _start_factor(factor: float, given: Predictions) -> float:
     """Return the inverse temperature to start from, unless it flattens the logits so that nothing can be learned."""
     logits = with_reference_class(given.logits.astype(np.float64))
-    spread = float((logits - logits.mean(axis=1, keepdims=True)).std())
+    possible = np.isfinite(logits)
+    spread = float((logits - logits.mean(axis=1, keepdims=True, where=possible)).std(where=possible))
     return factor if factor * spread > 1e-3 or spread == 0 else 1 / spread
 
 

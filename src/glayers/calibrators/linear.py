@@ -6,7 +6,7 @@ in NumPy; none needs torch.
 """
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -18,11 +18,12 @@ from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, one_or_several
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, fold_weights
 from glayers.fitting.newton import LinearProblem
 from glayers.fitting.penalty_path import Path, Prior, Trial, counted_rows
 from glayers.fitting.temperature import fit_inverse_temperature
-from glayers.maps import Centre, Chain, Dense, Diagonal, LogSoftmax, Reference, Scale
+from glayers.maps import Centre, Chain, Dense, Diagonal, Floor, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
 # With more classes, matrix products in float64 take minutes.
@@ -35,25 +36,29 @@ _KULL = "Kull et al., NeurIPS 2019"
 
 
 class LinearFamily(NamedTuple):
-    """A linear family: its name, the steps before its coefficients, and the penalty on these.
+    """A linear family: its name, the steps to log-probabilities, and the penalty on its coefficients.
 
-    `units` are the strengths of the prior itself, in the units of the setting `strength`.
+    `units` are the strengths of the prior itself, in the units of the setting `strength`. `between` are steps between
+    the floor and the coefficients. `factor` turns differences of its log-probabilities into calibrated ones.
     """
 
     name: str
     prefix: Chain
     prior: Prior
     units: tuple[float, ...] = (1.0,)
+    between: Chain = Chain(())
+    factor: float = 1.0
 
     def setting(self, multiples: tuple[float, ...]) -> float | tuple[float, ...]:
         """Return multiples of the prior in the units of the setting."""
         strengths = tuple(multiple * unit for multiple, unit in zip(multiples, self.units, strict=True))
         return strengths[0] if len(strengths) == 1 else strengths
 
-    def map(self, coefficients: Array) -> Chain:
+    def map(self, coefficients: Array, floor: Floor) -> Chain:
         """Return the map with these coefficients."""
         weight, bias = coefficients[:-1].astype(np.float64), coefficients[-1].astype(np.float64)
-        return self.prefix + Chain((Diagonal(weight[0], bias) if len(weight) == 1 else Dense(weight, bias),))
+        last = Chain((Diagonal(weight[0], bias) if len(weight) == 1 else Dense(weight, bias),))
+        return self.prefix + Chain((replace(floor, branch=self.between + last),))
 
 
 @dataclass(eq=False, repr=False)
@@ -89,7 +94,11 @@ class LinearScaling(Calibrator):
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         families = self._families(given.n_classes, counted_rows(weights), found.factor)
-        paths = [self._path(given, weights, each) for each in families[: 1 if self.strength is not None else None]]
+        families = families[: 1 if self.strength is not None else None]
+        floors = [
+            fit_floor(each.prefix(given.logits.astype(np.float64)), each.factor, given.weights) for each in families
+        ]
+        paths = [self._path(given, weights, *each) for each in zip(families, floors, strict=True)]
         if self.strength is not None:
             best, falls_back, out_of_fold, cv_results = 0, False, None, None
             multiples, start = _multiples(self.strength, families[0].units), paths[0].start
@@ -113,8 +122,9 @@ class LinearScaling(Calibrator):
         notes = [f"{family.name}: {reason}"] if falls_back or not fitted.converged else []
         if found.reason:
             notes.append(f"{family.name}, starting from temperature scaling: {found.reason}")
+        fallback = Chain((Reference(), Scale(np.asarray(found.factor))))
         return Fitted(
-            Chain((Reference(), Scale(np.asarray(found.factor)))) if falls_back else family.map(fitted.point),
+            fallback if falls_back else family.map(fitted.point, floors[best]),
             family.name,
             converged=fitted.converged or falls_back,
             reason=reason,
@@ -125,16 +135,18 @@ class LinearScaling(Calibrator):
             attributes={"strength_": family.setting(multiples), "cv_results_": cv_results},
         )
 
-    def _path(self, given: Predictions, weights: Floats, family: LinearFamily) -> Path:
+    def _path(self, given: Predictions, weights: Floats, family: LinearFamily, floor: Floor) -> Path:
         dtype = np.float32 if given.n_classes >= _SINGLE_PRECISION_CLASSES else np.float64
-        inputs = family.prefix(given.logits.astype(np.float64)).astype(dtype)
+        raised, lowered = floor.split(family.prefix(given.logits.astype(np.float64)))
+        inputs = family.between(raised).astype(dtype)
         # Classes without a label are held at their start at any strength: the loss alone would send them to 0.
         anchor, held = family.prior.anchor, np.zeros_like(family.prior.anchor)
         held[:, given.label_counts() == 0] = 2.0 * given.n_classes
         if len(anchor) > 2:  # a matrix: the column of ones belongs to the intercept
             inputs = np.concatenate([inputs, np.ones((len(inputs), 1), dtype=dtype)], axis=1)
         normalised, loss = weights / weights.sum(), smooth_loss(self.loss)
-        problem = LinearProblem(inputs, given.labels, normalised, loss, np.zeros_like(anchor), anchor)
+        lowered = lowered.astype(dtype) if lowered.any() else None
+        problem = LinearProblem(inputs, given.labels, normalised, loss, np.zeros_like(anchor), anchor, lowered)
         return Path(problem, family.prior._replace(held=held), weights, given.groups)
 
     def _search(
@@ -146,7 +158,7 @@ class LinearScaling(Calibrator):
         folds = assign_folds(len(given), given.groups, usual if self.n_folds is None else self.n_folds, seed)
         chosen, trials = path.search(folds, fold_weights(folds, given.weights)[0])
         # Every fold starts from the same temperature, so the comparison shows only what the family adds to it.
-        at_start = path.problem.forward(path.start)
+        at_start = path.problem.logits(path.start)
         plain = path.problem.loss.rows(at_start, given.labels)
         temperature_loss = path.mean(plain)
         if not path.mean(chosen.losses) < temperature_loss:  # the trial near the prior is no better: take the best one
@@ -155,7 +167,7 @@ class LinearScaling(Calibrator):
         if chosen_loss < temperature_loss:
             for fold, coefficients in enumerate(chosen.folds):
                 mine = folds == fold
-                out_of_fold[mine] = log_softmax(path.problem.take(mine).forward(coefficients))
+                out_of_fold[mine] = log_softmax(path.problem.take(mine).logits(coefficients))
         cv_results = {
             "strength": np.array([family.setting(trial.multiples) for trial in trials]),
             "held_out_loss": np.array([path.mean(trial.losses) for trial in trials]),
@@ -187,7 +199,7 @@ class VectorScaling(LinearScaling):
     >>> rng = np.random.default_rng(0)
     >>> z = rng.normal(size=(20_000, 3)) * 2
     >>> labels = (z + [1.0, 0.0, -1.0] + rng.gumbel(size=z.shape)).argmax(axis=1)  # the first class is underrated
-    >>> shift = VectorScaling().fit(z, labels).map_.steps[-1].shift
+    >>> shift = VectorScaling().fit(z, labels).map_.steps[-1].branch.steps[-1].shift
     >>> round(float(shift[0] - shift[2]), 1)
     2.0
     """
@@ -198,9 +210,9 @@ class VectorScaling(LinearScaling):
         start = np.stack([np.ones(n_classes), np.zeros(n_classes)])
         prior = Prior((np.full_like(start, 2.0 * n_classes),), start)
         plain = tempered(factor)
-        centred = LinearFamily("vector scaling", plain + Chain((Centre(np.ones(())),)), prior)
+        centred = LinearFamily("vector scaling", plain, prior, between=Chain((Centre(np.ones(())),)))
         # For two classes the centred form is Platt scaling. For more, either may be better: centred often for few.
-        return (centred,) if n_classes == 2 else (centred, centred._replace(prefix=plain))
+        return (centred,) if n_classes == 2 else (centred, centred._replace(between=Chain(())))
 
 
 @dataclass(eq=False, repr=False)
@@ -229,7 +241,7 @@ class MatrixScaling(LinearScaling):
     >>> rng = np.random.default_rng(0)
     >>> z = rng.normal(size=(5_000, 3)) * 2
     >>> labels = (z[:, [0, 1, 1]] + rng.gumbel(size=z.shape)).argmax(axis=1)  # class 2 looks like class 1
-    >>> MatrixScaling().fit(z, labels).map_.steps[-1].weight.shape
+    >>> MatrixScaling().fit(z, labels).map_.steps[-1].branch.steps[-1].weight.shape
     (3, 3)
     """
 
@@ -273,7 +285,7 @@ class DirichletCalibration(LinearScaling):
 
     def _families(self, n_classes: int, n_rows: float, factor: float) -> tuple[LinearFamily, ...]:
         prefix = Chain((Reference(), LogSoftmax()))
-        return (_odir_family("Dirichlet calibration", prefix, n_classes, n_rows, factor),)
+        return (_odir_family("Dirichlet calibration", prefix, n_classes, n_rows, factor)._replace(factor=factor),)
 
 
 def _odir_family(name: str, prefix: Chain, n_classes: int, n_rows: float, factor: float) -> LinearFamily:

@@ -3,6 +3,7 @@
 Every method here groups rows by score: equal scores stay together, so a weight of 2 equals the row written twice.
 """
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, NamedTuple
 
@@ -23,6 +24,7 @@ from glayers.maps.tables import EachClass, Table, TopClass
 from glayers.predictions import Predictions
 
 Target = Literal["top", "classes"]
+_UNCHANGED = Table(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
 
 
 class TableCalibrator(Calibrator):
@@ -51,11 +53,14 @@ class IsotonicCalibration(TableCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         log_p, _, labels, weights = rows_against_rest(given)
-        fits = [
-            IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(column, labels == c, weights)
-            for c, column in enumerate(np.exp(log_p).T)
-        ]
-        return _fitted("isotonic calibration", [Table(fit.X_thresholds_, fit.y_thresholds_) for fit in fits], "classes")
+        tables = []
+        for c, column in enumerate(log_p.T):
+            rows = column > -np.inf
+            fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+            if rows.any():
+                fit.fit(np.exp(column[rows]), labels[rows] == c, weights[rows])
+            tables.append(Table(fit.X_thresholds_, fit.y_thresholds_) if rows.any() else _UNCHANGED)
+        return _fitted("isotonic calibration", tables, "classes")
 
 
 @dataclass(eq=False, repr=False)
@@ -96,11 +101,12 @@ class HistogramBinning(TableCalibrator):
         if not 0 <= smoothing < np.inf:
             raise GlayersError(f"smoothing must be a number of pseudo-rows, at least 0; got {shown(self.smoothing)}")
         columns, n_outcomes = _columns(given, self.target)
-        tables = [
-            Table.of_bins(bins.edges, (bins.hits + smoothing / n_outcomes) / (bins.rows + smoothing))
-            for bins in (equal_mass_bins(groups, n_bins) for groups in columns)
-        ]
-        return _fitted("histogram binning", tables, self.target)
+
+        def table(groups: Groups) -> Table:
+            bins = equal_mass_bins(groups, n_bins)
+            return Table.of_bins(bins.edges, (bins.hits + smoothing / n_outcomes) / (bins.rows + smoothing))
+
+        return _fitted("histogram binning", _tables(columns, table), self.target)
 
 
 class BayesianBinning(TableCalibrator):
@@ -199,7 +205,7 @@ class SplineCalibration(TableCalibrator):
     def _fit(self, given: Predictions) -> Fitted:
         n_knots = whole_number(self.n_knots, "n_knots", least=3)
         columns, _ = _columns(given, self.target)
-        return _fitted("spline calibration", [_spline_table(groups, n_knots) for groups in columns], self.target)
+        return _fitted("spline calibration", _tables(columns, lambda each: _spline_table(each, n_knots)), self.target)
 
 
 class Groups(NamedTuple):
@@ -298,7 +304,14 @@ def _columns(given: Predictions, target: Target, factor: float = 1.0) -> tuple[l
     scores = np.exp(log_p)  # the very probabilities that the tables will be applied to
     if target == "top":
         return [grouped(scores.max(axis=1), scores.argmax(axis=1) == labels, weights)], 2
-    return [grouped(column, labels == c, weights) for c, column in enumerate(scores.T)], scores.shape[1]
+    rows = log_p > -np.inf
+    columns = (grouped(scores[each, c], labels[each] == c, weights[each]) for c, each in enumerate(rows.T))
+    return list(columns), scores.shape[1]
+
+
+def _tables(columns: list[Groups], table: Callable[[Groups], Table]) -> list[Table]:
+    """Return the table of each column, and one that changes nothing for a class that is impossible in every row."""
+    return [table(groups) if len(groups.scores) else _UNCHANGED for groups in columns]
 
 
 def _fitted(method: str, tables: list[Table], target: Target) -> Fitted:

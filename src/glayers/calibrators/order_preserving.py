@@ -156,7 +156,7 @@ def _deepest(given: Predictions, factor: float) -> float:
     rows = slice(None, None, max(1, len(given) // 5000))
     log_p = log_softmax(with_reference_class(given.logits[rows].astype(np.float64)) * factor)
     highest = -np.sort(-log_p, axis=1)[:, :5]
-    return float(np.clip(np.quantile(highest, 0.05), -30.0, -3.0))
+    return float(np.clip(np.quantile(highest[np.isfinite(highest)], 0.05), -30.0, -3.0))
 
 
 def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Any:

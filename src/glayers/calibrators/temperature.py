@@ -104,7 +104,9 @@ class EnsembleTemperatureScaling(Calibrator):
         own, products = np.empty((3, len(given))), np.zeros((3, 3))
         for rows in row_blocks(len(given), given.n_classes):
             plain = with_reference_class(given.logits[rows].astype(np.float64))
-            parts = [softmax(plain * temperature.factor), softmax(plain), np.full_like(plain, 1 / given.n_classes)]
+            possible = plain > -np.inf
+            uniform = possible / possible.sum(axis=1, keepdims=True)
+            parts = [softmax(plain * temperature.factor), softmax(plain), uniform]
             own[:, rows] = [part[np.arange(len(plain)), given.labels[rows]] for part in parts]
             products += np.einsum("ink,jnk,n->ij", parts, parts, weights[rows], optimize=True)
         # Start at temperature scaling with a little of the other two parts.

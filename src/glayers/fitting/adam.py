@@ -16,6 +16,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from glayers.activations import with_reference_class
 from glayers.fitting.objective import Objective
 from glayers.maps import Chain, Dense, Dropout
 from glayers.progress import progress_bar
@@ -97,7 +98,8 @@ def descend(
 def _epoch(objective: Objective, state: _State, schedule: Schedule, generator: torch.Generator, step: int) -> int:
     n_rows = len(objective.labels)
     order = torch.randperm(n_rows, generator=generator).to(objective.labels.device)
-    shuffled = replace(objective, logits=objective.logits[order], labels=objective.labels[order])
+    lowered = None if objective.lowered is None else objective.lowered[order]
+    shuffled = replace(objective, logits=objective.logits[order], labels=objective.labels[order], lowered=lowered)
     weights = objective.train[:, order]
     for rows in _batches(n_rows, schedule.batch_size):
         point = state.point.detach().requires_grad_()
@@ -125,10 +127,13 @@ def _batch_losses(
     if schedule.dropout:
         chain = _dropped(chain, len(labels), schedule.dropout, logits, generator)
     if not schedule.mixup:
-        return objective.loss(chain(logits), labels), weights
+        return objective.loss(objective.outputs(chain, rows), labels), weights
     first = _beta(schedule.mixup, generator)  # weight of the first row in each mixed pair
     partner = torch.randperm(len(labels), generator=generator).to(labels.device)
     outputs = chain(first * logits + (1 - first) * logits[partner])
+    if objective.lowered is not None:  # what is possible in one of the two is possible in the pair
+        lowered = objective.lowered[rows]
+        outputs = with_reference_class(outputs) + torch.maximum(lowered, lowered[partner])
     losses = first * objective.loss(outputs, labels) + (1 - first) * objective.loss(outputs, labels[partner])
     # A held-out row must not be trained on as a partner either.
     return losses, weights * (weights[:, partner] > 0)

@@ -63,7 +63,8 @@ class LinearProblem(NamedTuple):
     """Mean loss of a linear map, plus half of strengths times squared distances from the anchor.
 
     Coefficients (2, k) are one scale and one shift per class, for inputs (n, k). Coefficients (k + 1, k) are a full
-    matrix and, last, the intercept, for inputs (n, k + 1) that end in a column of ones. Weights sum to 1.
+    matrix and, last, the intercept, for inputs (n, k + 1) that end in a column of ones. Weights sum to 1. `lowered`
+    (n, k), if there is any, is added to the result: -inf for impossible classes.
     """
 
     inputs: Array
@@ -72,18 +73,25 @@ class LinearProblem(NamedTuple):
     loss: SmoothLoss
     strengths: Floats
     anchor: Floats
+    lowered: Array | None = None
 
     def take(self, rows: Bools | slice) -> Self:
         """Return the problem of some of the rows."""
-        return self._replace(inputs=self.inputs[rows], labels=self.labels[rows], weights=self.weights[rows])
+        lowered = None if self.lowered is None else self.lowered[rows]
+        inputs, labels, weights = self.inputs[rows], self.labels[rows], self.weights[rows]
+        return self._replace(inputs=inputs, labels=labels, weights=weights, lowered=lowered)
 
     def value(self, coefficients: Array) -> float:
         """Return the objective."""
-        losses = self.loss.rows(self.forward(coefficients), self.labels)
+        losses = self.loss.rows(self.logits(coefficients), self.labels)
         return float(losses @ self.weights + (self.strengths * (coefficients - self.anchor) ** 2).sum() / 2)
 
-    def forward(self, coefficients: Array) -> Array:
+    def logits(self, coefficients: Array) -> Array:
         """Return logits (n, k)."""
+        return self.forward(coefficients) if self.lowered is None else self.forward(coefficients) + self.lowered
+
+    def forward(self, coefficients: Array) -> Array:
+        """Return the linear map of the inputs, (n, k)."""
         if len(self.anchor) == 2:
             return self.inputs * coefficients[0] + coefficients[1]
         return self.inputs @ coefficients
@@ -113,7 +121,7 @@ class Preconditioner:
         stride = max(1, len(problem.labels) // _PRECONDITION_ROWS)
         some = problem.take(slice(None, None, stride))
         weights = some.weights / (some.weights.sum() or 1.0)
-        curvature = problem.loss.curve_diagonal(softmax(some.forward(at))) * weights[:, None]
+        curvature = problem.loss.curve_diagonal(softmax(some.logits(at))) * weights[:, None]
         self.blocks = some.blocks(curvature.astype(at.dtype))
 
     def inverse(self, strengths: Floats) -> Array:
@@ -140,7 +148,7 @@ def newton_cg(
     for iteration in range(max_iterations):
         if value < _NOTHING_LEFT:
             return Optimum(here, value, iteration, False)
-        probabilities = softmax(problem.forward(here))
+        probabilities = softmax(problem.logits(here))
         slope = problem.adjoint(weights * problem.loss.slope(probabilities, problem.labels))
         slope = (slope + problem.strengths * (here - problem.anchor)).astype(start.dtype)
         step = _solve(problem, probabilities, weights, slope, inverse)

@@ -37,7 +37,8 @@ class Objective:
 
     `loss` is minimised and `measured` is reported; `measured=None` reports `loss`. `train` and `held_out` are row
     weights (members, n) that sum to 1 per member. `fixed` holds parameters of the chain that are not learned, with a
-    members axis.
+    members axis. `lowered` (n, classes), if there is any, is added to what the chain returns: -inf for impossible
+    classes.
     """
 
     chain: Chain
@@ -49,6 +50,7 @@ class Objective:
     penalties: Mapping[str, Penalty] = field(default_factory=dict)
     fixed: Mapping[str, Tensor] = field(default_factory=dict)
     measured: RowLoss | None = None
+    lowered: Tensor | None = None
 
     def of(self, members: Tensor) -> "Objective":
         """Return the same objective for some of the members only."""
@@ -115,13 +117,18 @@ class Objective:
         step = max(1, _BLOCK_ENTRIES // (len(rows) * self._widest()))
         for first in range(0, rows.shape[1], step):
             some = rows[:, first : first + step]
-            losses = (self.measured or self.loss)(chain(self.logits[some]), self.labels[some])
+            losses = (self.measured or self.loss)(self.outputs(chain, some), self.labels[some])
             held_out += (losses * self.held_out.gather(1, some)).sum(dim=1, dtype=self._wide)
         return torch.full_like(held_out, torch.nan), held_out
 
     def row_losses(self, loss: RowLoss, flat: Tensor, rows: slice) -> Tensor:
         """Return a loss of some rows under every member, (members, rows)."""
-        return loss(self.chain_at(flat)(self.logits[rows]), self.labels[rows])
+        return loss(self.outputs(self.chain_at(flat), rows), self.labels[rows])
+
+    def outputs(self, chain: Chain, rows: slice | Tensor) -> Tensor:
+        """Return what a chain makes of some rows, lowered where a class is far below the others or impossible."""
+        result = with_reference_class(chain(self.logits[rows]))
+        return result if self.lowered is None else result + self.lowered[rows]
 
     def penalty(self, flat: Tensor) -> Tensor:
         """Return the penalty of each member: half of strength times its squared distance from the anchors."""
@@ -168,17 +175,17 @@ def brier_loss(log_probabilities: Tensor, labels: Tensor) -> Tensor:
 LOSSES: dict[str, RowLoss] = {"log": log_loss, "brier": brier_loss}
 
 
-# The mean of each loss over labels drawn uniformly.
+# The mean of each loss over labels drawn uniformly from the possible classes.
 _MEAN_OVER_LABELS: dict[str, Callable[[Tensor], Tensor]] = {
-    "log": lambda log_p: -log_p.mean(dim=-1),
-    "brier": lambda log_p: (log_p.exp() ** 2).sum(dim=-1) - 2 / log_p.shape[-1] + 1,
+    "log": lambda log_p: -log_p.nan_to_num(neginf=0.0).sum(dim=-1) / (log_p > -torch.inf).sum(dim=-1),
+    "brier": lambda log_p: (log_p.exp() ** 2).sum(dim=-1) - 2 / (log_p > -torch.inf).sum(dim=-1) + 1,
 }
 
 
 def row_loss(name: str, label_smoothing: float = 0.0) -> RowLoss:
     """Return the loss of that name as a function of logits and labels.
 
-    With label smoothing s, the target puts weight 1 - s on the label and spreads s evenly over all classes.
+    With label smoothing s, the target puts weight 1 - s on the label and spreads s evenly over all possible classes.
     """
     if not isinstance(name, str) or name not in LOSSES:
         raise GlayersError(f"loss must be one of {sorted(LOSSES)}; got {name!r}")

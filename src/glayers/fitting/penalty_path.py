@@ -108,7 +108,7 @@ class Path:
             problem = self.problem._replace(weights=weights, strengths=strengths).take(rows)
             fitted.append(newton_cg(problem, from_here, self.preconditioner, _PATH_TOLERANCE).point)
             held_out = self.problem.take(mine)
-            losses[mine] = self.problem.loss.rows(held_out.forward(fitted[-1]), held_out.labels)
+            losses[mine] = self.problem.loss.rows(held_out.logits(fitted[-1]), held_out.labels)
         return Trial(multiples, tuple(fitted), losses)
 
 

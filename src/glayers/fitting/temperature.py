@@ -23,6 +23,9 @@ _NOTHING: dict[type, float] = {np.float32: -150.0, np.float64: -800.0}
 # A mean loss this small means that all rows are right: a single wrong one costs log 2.
 _NOTHING_LEFT = 1e-9
 
+# Logits this close cannot be spread by any factor that float64 holds.
+_SMALLEST_SPREAD = 1e-290
+
 _Rows: TypeAlias = tuple[Array, Ints, Floats]  # logits, labels and weights that sum to 1
 
 
@@ -42,17 +45,18 @@ def fit_inverse_temperature(
     """Minimise the log loss of softmax(b * logits) over b > 0, from a close guess if there is one."""
     rows = logits, labels, _normalised(weights, len(labels))
     spread = max(map_row_blocks(lambda block: _largest_spread(logits[block]), *logits.shape))
-    if spread == 0.0:
+    if spread <= _SMALLEST_SPREAD:
         reason = "all logits of each row are equal: no temperature matters"
         return InverseTemperature(1.0, 0, True, reason, math.log(max(2, logits.shape[1])))
     stride = max(1, len(labels) // _SAMPLE)
     # Below the bracket, softmax of the widest row is uniform. Above it, softmax of a row with the typical lead is 0 and
     # 1 to the last digit. The widest row must not set the upper end: one masked class makes a row wide.
     leads = np.concatenate(map_row_blocks(lambda block: _leads(logits[::stride][block]), *logits[::stride].shape))
-    bracket = 1e-9 / spread, 1e4 / (float(np.median(leads[leads > 0])) if (leads > 0).any() else spread)
+    leads = leads[(leads > 0) & (leads < np.inf)]
+    bracket = 1e-9 / spread, 1e4 / (max(float(np.median(leads)), _SMALLEST_SPREAD) if leads.size else spread)
     rough = np.float32 if 1e-15 < spread < 1e15 else np.float64  # float32 must hold factors and their products
     if start is None:
-        start = 1.0 if bracket[0] < 1.0 < bracket[1] else math.sqrt(math.prod(bracket))
+        start = 1.0 if bracket[0] < 1.0 < bracket[1] else _between(*bracket)
         sample = logits[::stride], labels[::stride], rows[2][::stride]
         if stride > 1 and sample[2].sum() > 0:
             guess = _search((*sample[:2], sample[2] / sample[2].sum()), start, bracket, rough)
@@ -102,7 +106,7 @@ def _search(rows: _Rows, start: float, bracket: tuple[float, float], dtype: type
         if step == _MOST_STEPS:
             return InverseTemperature(b, step, False, f"no optimum in {step} steps", value)
         # Outside the bracket, or without curvature: halve on the log scale, as both ends may be far.
-        b = b * (1 + d) if low < b * (1 + d) < high else math.sqrt(low * high)
+        b = b * (1 + d) if low < b * (1 + d) < high else _between(low, high)
 
 
 def _loss_and_derivatives(rows: _Rows, b: float, dtype: type) -> list[float]:
@@ -149,14 +153,22 @@ class _Scratch(threading.local):
         return np.maximum(x, _NOTHING[self.dtype], out=x), own
 
 
+def _between(low: float, high: float) -> float:
+    """Return the geometric mean; the product could overflow."""
+    return math.sqrt(low) * math.sqrt(high)
+
+
 def _normalised(weights: Floats | None, n_rows: int) -> Floats:
     return np.full(n_rows, 1 / n_rows) if weights is None else weights / weights.sum()
 
 
 def _largest_spread(logits: Array) -> float:
-    """Return the largest difference between two logits of one row."""
+    """Return the largest difference between two possible logits of one row."""
     z = with_reference_class(logits)
-    return float((z.max(axis=1).astype(np.float64) - z.min(axis=1)).max())
+    least = z.min(axis=1)
+    if np.isneginf(least).any():
+        least = np.where(np.isneginf(z), np.inf, z).min(axis=1)
+    return float((z.max(axis=1).astype(np.float64) - least).max())
 
 
 def _leads(logits: Array) -> Floats:

@@ -1,6 +1,5 @@
 """Logits -> the logarithm of mixtures of probabilities."""
 
-import math
 from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Annotated, Any, ClassVar
@@ -8,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
-from glayers.activations import log_softmax, with_reference_class
+from glayers.activations import keep_impossible, log_softmax, with_reference_class
 from glayers.arrays import Floats, row_blocks
 from glayers.maps.steps import Chain, Numbers, Step
 
@@ -29,13 +28,18 @@ class Blend(Step):
         xp = array_namespace(logits)
         plain, members = log_softmax(logits), log_softmax(self.branch(logits))
         if members.ndim > plain.ndim:
-            highest = xp.max(members, axis=0)
-            members = xp.log(xp.mean(xp.exp(members - highest[None, ...]), axis=0)) + highest
+            limits, highest = xp.finfo(members.dtype), xp.max(members, axis=0)
+            # An impossible class has no mean; both limits leave all others unchanged.
+            mean = xp.mean(xp.exp(members - xp.clip(highest, min=float(limits.min))[None, ...]), axis=0)
+            members = xp.log(xp.clip(mean, min=float(limits.smallest_normal))) + highest
         return xp.logaddexp(_log(1 - self.share) + plain, _log(self.share) + members)
 
 
 class TemperedMixture(Step):
-    """log(w0 softmax(factor z) + w1 softmax(z) + w2 / k), for shares w (..., 3) that sum to 1. Keeps every ranking."""
+    """log(w0 softmax(factor z) + w1 softmax(z) + w2 / k), for shares w (..., 3) that sum to 1. Keeps every ranking.
+
+    k counts the classes that are possible in the row.
+    """
 
     shares: Annotated[Any, _share("3", learned="all but one")]  # they sum to 1
     factor: Annotated[Any, Numbers()]
@@ -45,7 +49,8 @@ class TemperedMixture(Step):
         xp = array_namespace(logits)
         tempered, plain, uniform = (_log(self.shares)[..., part, None, None] for part in range(3))
         mixed = xp.logaddexp(tempered + log_softmax(logits * self.factor[..., None, None]), plain + log_softmax(logits))
-        return xp.logaddexp(mixed, uniform - math.log(logits.shape[-1]))
+        possible = xp.sum(xp.astype(logits > -xp.inf, logits.dtype), axis=-1, keepdims=True)
+        return keep_impossible(xp.logaddexp(mixed, uniform - xp.log(possible)), logits)
 
 
 class Stack(Step):

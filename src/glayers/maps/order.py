@@ -16,8 +16,8 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 from array_api_compat import array_namespace
 
-from glayers.activations import log_softmax, with_reference_class
-from glayers.maps.steps import SMALLEST, Chain, Numbers, Step
+from glayers.activations import keep_impossible, log_softmax, with_reference_class
+from glayers.maps.steps import SMALLEST, Chain, Numbers, Step, at_mean_of_others
 
 __all__ = ["KeepOrder"]
 
@@ -36,17 +36,21 @@ class OrderPreservingStep(Step):
         xp = array_namespace(logits)
         order = xp.argsort(logits, axis=-1, descending=True, stable=True)
         ordered = xp.take_along_axis(logits, order, axis=-1)
-        differ = xp.astype(ordered[..., :-1] > ordered[..., 1:], logits.dtype)
+        # No gap leads down to an impossible class: it would be infinite.
+        differ = (ordered[..., :-1] > ordered[..., 1:]) & (ordered[..., 1:] > -xp.inf)
+        differ, given = xp.astype(differ, logits.dtype), logits
         # Differences of larger numbers would overflow.
         widest = float(xp.finfo(logits.dtype).max) / 4
-        ordered, logits = (xp.clip(each, min=-widest, max=widest) for each in (ordered, logits))
+        ordered, logits = (
+            at_mean_of_others(xp.clip(each, min=-widest, max=widest), each == -xp.inf) for each in (ordered, logits)
+        )
         heights = _added_up(self._gaps(ordered, logits) * differ)
         # Sums round, so each level is raised by a few rounding errors of the highest: no two levels can coincide.
         limits = xp.finfo(logits.dtype)
         step = 8 * float(limits.eps) * heights[..., :1] + float(limits.smallest_normal) / float(limits.eps)
         heights = heights + step * _added_up(differ)
         back = xp.argsort(order, axis=-1, stable=True)
-        return xp.take_along_axis(heights, xp.broadcast_to(back, heights.shape), axis=-1)
+        return keep_impossible(xp.take_along_axis(heights, xp.broadcast_to(back, heights.shape), axis=-1), given)
 
     @abstractmethod
     def _gaps(self, ordered: Any, logits: Any) -> Any:
@@ -160,7 +164,7 @@ def in_order_of(reference: Any, outputs: Any, slope: Any) -> Any:
     [[0.5, 0.5, 0.1]]
     """
     xp = array_namespace(outputs)
-    reference = log_softmax(with_reference_class(reference))
+    reference = xp.clip(log_softmax(with_reference_class(reference)), min=-_wide(outputs))
     order = xp.argsort(reference, axis=-1, descending=True, stable=True)
     least = slope * xp.take_along_axis(reference, order, axis=-1)
     lowest = xp.take_along_axis(outputs, order, axis=-1) - least

@@ -16,11 +16,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 import numpy as np
 from array_api_compat import array_namespace
 
-from glayers.activations import Activation, log_softmax, with_reference_class
+from glayers.activations import Activation, is_top, log_softmax, with_reference_class
 from glayers.errors import GlayersError
 
-__all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "LogSoftmax", "Reference", "Relu", "Scale"]
-__all__ += ["Step", "SymmetricLayers", "dense_layers"]
+__all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "Floor", "LogSoftmax", "Reference", "Relu"]
+__all__ += ["Scale", "Step", "SymmetricLayers", "dense_layers"]
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
 
@@ -238,6 +238,53 @@ class SymmetricLayers(Step):
             bend = xp.clip(plain - self.knots[..., i, None, None], min=0)
             result = result + self.weight[..., i, None, None] * bend
         return log_softmax(result)
+
+
+class Floor(Step):
+    """Keep classes far below the highest one, and impossible ones, from the steps of a branch.
+
+    A class is far if it lies more than `depth` below the highest, or more than `reach` plus twice the lead of the
+    highest over the second. It enters the branch at the mean of the row's other classes, without the highest. Its
+    result is then lowered by the difference, so -inf stays -inf. All other rows pass unchanged.
+
+    >>> floor = Floor(np.asarray(30.0), np.asarray(20.0), Chain((Centre(np.asarray(1.0)),)))
+    >>> floor(np.array([[5.0, 3.0, -1.0, -np.inf], [5.0, 3.0, -1.0, 1.0]])).tolist()  # 1 is the mean of 3 and -1
+    [[3.0, 1.0, -3.0, -inf], [3.0, 1.0, -3.0, -1.0]]
+    """
+
+    depth: Annotated[Any, Numbers(low=0.0, learned="none")]
+    reach: Annotated[Any, Numbers(low=0.0, learned="none")]
+    branch: Chain
+    completes: ClassVar[bool] = True
+
+    def __call__(self, logits: Any) -> Any:
+        """Apply the branch to the raised logits, and lower the result again."""
+        raised, lowered = self.split(logits)
+        return with_reference_class(self.branch(raised)) + lowered
+
+    def split(self, logits: Any) -> tuple[Any, Any]:
+        """Return logits (n, m) with far classes raised, and how far (n, classes) to lower the result: 0 for most."""
+        xp = array_namespace(logits)
+        each = with_reference_class(logits)
+        top = xp.max(each, axis=-1, keepdims=True)
+        second = xp.max(xp.where(is_top(each), xp.full_like(each, -xp.inf), each), axis=-1, keepdims=True)
+        far = each < top - xp.minimum(self.depth, self.reach + 2 * (top - second))
+        raised = at_mean_of_others(each, far)
+        lowered = xp.where(far, each - raised, xp.zeros_like(each))
+        return raised if each is logits else raised[..., 1:] - raised[..., :1], lowered
+
+
+def at_mean_of_others(logits: Any, far: Any) -> Any:
+    """Put marked classes at the mean of the row's other classes, without the highest.
+
+    >>> at_mean_of_others(np.array([[5.0, 3.0, -1.0, -9.0]]), np.array([[False, False, False, True]])).tolist()
+    [[5.0, 3.0, -1.0, 1.0]]
+    """
+    xp = array_namespace(logits)
+    top = xp.max(logits, axis=-1, keepdims=True)
+    n_others = xp.clip(xp.sum(xp.astype(~far, logits.dtype), axis=-1, keepdims=True) - 1, min=1)
+    mean = xp.sum(xp.where(far, xp.zeros_like(logits), logits - top), axis=-1, keepdims=True) / n_others
+    return xp.where(far, top + mean, logits)
 
 
 class Activate(Step):

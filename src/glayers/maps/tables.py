@@ -15,13 +15,14 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from glayers.activations import log_softmax
+from glayers.activations import is_top, keep_impossible, log_softmax
 from glayers.arrays import Floats
 from glayers.maps.steps import SMALLEST, Numbers, Step
 
 # Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
 FLOOR = 1e-6
 
+_NOTHING = -800.0  # exp is exactly 0 below
 N_SHAPES = 6
 N_HIGHEST = 3
 N_CONTEXT = 1 + N_HIGHEST + 1  # a constant, the highest log-probabilities, the entropy
@@ -58,9 +59,11 @@ class OneVersusRest(Step):
     def __call__(self, logits: Any) -> Any:
         """Return log-probabilities that softmax makes sum to 1."""
         xp = array_namespace(logits)
-        log_p, log_rest = one_versus_rest(logits)
+        # Infinite log-odds times a power of 0 would be no number.
+        lowest = -(float(xp.finfo(logits.dtype).max) ** 0.5)
+        log_p, log_rest = (xp.clip(each, min=lowest) for each in one_versus_rest(logits))
         score = self.power * log_p - self.rest_power * log_rest + self.shift
-        return xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score)))
+        return keep_impossible(xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score))), logits)
 
 
 class EachClass(Step):
@@ -72,7 +75,7 @@ class EachClass(Step):
     def __call__(self, logits: Any) -> Any:
         """Return the logarithm of each table's value."""
         xp = array_namespace(logits)
-        return xp.log(look_up(self.knots, self.values, xp.exp(one_versus_rest(logits)[0])))
+        return keep_impossible(xp.log(look_up(self.knots, self.values, xp.exp(one_versus_rest(logits)[0]))), logits)
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> Self:
@@ -99,12 +102,13 @@ class TopClass(Step):
         """Return log-probabilities with the new probability of the top class."""
         xp = array_namespace(logits)
         log_p, log_rest = one_versus_rest(logits)
-        top = _is_top(logits)
+        top = is_top(logits)
         lowest = xp.full_like(log_p, -xp.inf)
         confidence = xp.exp(xp.max(log_p, axis=-1, keepdims=True))
         new = look_up(self.knots[None, :], self.values[None, :], confidence)
         old_rest = xp.max(xp.where(top, log_rest, lowest), axis=-1, keepdims=True)
-        others = log_p - old_rest + xp.log1p(-new)
+        # If no other class is possible, the rest is -inf, and so are all others.
+        others = log_p - xp.clip(old_rest, min=float(xp.finfo(log_p.dtype).min)) + xp.log1p(-new)
         runner_up = xp.max(xp.where(top, lowest, others), axis=-1, keepdims=True)
         # A thousand rounding errors: enough to survive softmax, too few to matter.
         least = runner_up + 1e3 * float(xp.finfo(log_p.dtype).eps)
@@ -140,6 +144,8 @@ class Shared(Step):
 def one_versus_rest(logits: Any) -> tuple[Any, Any]:
     """Return log p and log(1 - p) of every class, both to full precision however close p is to 0 or 1.
 
+    Log p of an impossible class is -inf, and so is log(1 - p) of the only possible one.
+
     >>> log_p, log_rest = one_versus_rest(np.array([[0.0, 1e4]]))
     >>> log_p.tolist(), abs(log_rest).tolist()
     ([[-10000.0, 0.0]], [[0.0, 10000.0]])
@@ -148,11 +154,14 @@ def one_versus_rest(logits: Any) -> tuple[Any, Any]:
     shifted = logits - xp.max(logits, axis=-1, keepdims=True)
     log_total = xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
     log_p = shifted - log_total
-    top = _is_top(logits)
+    top = is_top(logits)
     others = xp.where(top, xp.full_like(shifted, -xp.inf), shifted)
     highest = xp.max(others, axis=-1, keepdims=True)
-    # For the top class 1 - p would lose digits, so sum the others. Every other class has p <= 1/2.
-    log_others = highest + xp.log(xp.sum(xp.exp(others - highest), axis=-1, keepdims=True))
+    # For the top class 1 - p would lose digits, so sum the others. Every other class has p <= 1/2. The limits keep
+    # -inf - -inf and log 0 away if no other class is possible; otherwise the sum is at least 1.
+    limits = xp.finfo(logits.dtype)
+    total = xp.sum(xp.exp(others - xp.clip(highest, min=float(limits.min))), axis=-1, keepdims=True)
+    log_others = highest + xp.log(xp.clip(total, min=float(limits.smallest_normal)))
     half = xp.where(top, xp.zeros_like(log_p), xp.exp(log_p))
     return log_p, xp.where(top, log_others - log_total, xp.log1p(-half))
 
@@ -187,25 +196,22 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
     return before + xp.clip(share, min=0.0, max=1.0) * (after - before)
 
 
-def _is_top(logits: Any) -> Any:
-    """Mark the first of the highest logits of each row, as argmax does."""
-    xp = array_namespace(logits)
-    return xp.arange(logits.shape[-1], device=device(logits)) == xp.argmax(logits, axis=-1, keepdims=True)
-
-
 def shapes(l: Any) -> list[Any]:  # noqa: E741 (the l of the formulas)
     """Return six functions of a log-probability, on the scale of logits, on that of probabilities, and in between."""
     xp = array_namespace(l)
     miss = xp.log(-xp.expm1(xp.clip(l, max=-1e-9)))  # log(1 - p)
-    return [l, xp.exp(l), xp.exp(l / 2), xp.clip(miss, min=-15) / 5, xp.tanh(l + 2.3), xp.tanh((l + 5) / 2)]
+    bends = [xp.exp(l), xp.exp(l / 2), xp.clip(miss, min=-15) / 5, xp.tanh(l + 2.3), xp.tanh((l + 5) / 2)]
+    return [xp.clip(l, min=_NOTHING), *bends]
 
 
 def raw_context(plain: Any, ordered: Any) -> Any:
     """Return the three highest log-probabilities of each row and its entropy, (n, 4); two classes repeat the second."""
     xp = array_namespace(plain)
     last = plain.shape[-1] - 1
-    entropy = -xp.sum(xp.exp(plain) * plain, axis=-1, keepdims=True)
+    entropy = -xp.sum(xp.exp(plain) * xp.clip(plain, min=_NOTHING), axis=-1, keepdims=True)
     highest = [ordered[..., min(i, last) : min(i, last) + 1] for i in range(N_HIGHEST)]
+    for i in range(1, N_HIGHEST):
+        highest[i] = xp.where(highest[i] > -xp.inf, highest[i], highest[i - 1])
     return xp.concat([*highest, entropy], axis=-1)
 
 

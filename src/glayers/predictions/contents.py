@@ -96,14 +96,17 @@ class Contents:
         return self.rows_to_calibrate()[0]
 
     def rows_to_calibrate(self) -> tuple[Predictions, bool]:
-        """Return checked predictions, and whether they have labels; if not, their labels are all 0."""
+        """Return checked predictions, and whether they have labels; if not, each label is a possible class."""
         if self.confidence is not None:
             raise BadFile(
                 "holds `confidence` and `correct`, but logits or probabilities of every class are needed here; "
                 "read_confidences reads such a file for metrics, tests and figures"
             )
         scores = np.asarray(self.probabilities if self.logits is None else self.logits)
-        labels = np.zeros(scores.shape[:1], np.int64) if self.labels is None else self.labels
+        labels = self.labels
+        if labels is None:
+            several = scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype.kind == "f"
+            labels = scores.argmax(axis=1) if several else np.zeros(scores.shape[:1], np.int64)
         make = Predictions.from_probabilities if self.logits is None else Predictions
         given = make(scores, labels, self.weights, self.groups, self.class_names, counts=self.counts)
         return given, self.labels is not None

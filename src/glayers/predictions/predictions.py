@@ -79,6 +79,7 @@ class Predictions(_Rows):
     ----------
     logits
         Array (n, m). m is the number of classes, or 1 for a binary model with one logit, whose classes are 0 and 1.
+        -inf means that the class is impossible in that row: its probability is exactly 0.
     labels
         Array (n,) of class numbers in 0..classes-1.
     weights
@@ -120,7 +121,7 @@ class Predictions(_Rows):
     def _trusted(cls, logits: Array, *others: Any, **more: Any) -> Self:
         """Return a record of logits that were made or checked here: a few of their rows may look like probabilities."""
         new = cls.__new__(cls)
-        new._check(checks.finite_logits(logits), *others, **more)
+        new._check(checks.possible_logits(logits), *others, **more)
         return new
 
     def _check(
@@ -128,6 +129,7 @@ class Predictions(_Rows):
     ) -> None:
         n_rows, n_classes = len(logits), max(2, logits.shape[1])
         labels, names = checks.check_labels(labels, n_rows, n_classes), _check_class_names(class_names, n_classes)
+        checks.refuse_impossible_labels(logits, labels)
         self._set(n_rows, weights, groups, counts, logits=logits, labels=labels, class_names=names)
 
     @classmethod
@@ -143,7 +145,7 @@ class Predictions(_Rows):
     ) -> Self:
         """Return predictions whose logits are the logarithms of probabilities.
 
-        Probabilities below `floor` are raised to it first. A warning counts exact zeros, which have no logit.
+        Probabilities below `floor` are raised to it first. A warning counts exact zeros, which have no finite logit.
 
         Parameters
         ----------
@@ -152,7 +154,8 @@ class Predictions(_Rows):
         labels, weights, groups, class_names, counts
             As for `Predictions`.
         floor
-            The smallest probability, between 0 and 0.5.
+            The smallest probability, between 0 and 0.5. With 0, a probability of exactly 0 means that the class is
+            impossible in that row, and stays 0.
 
         Returns
         -------
@@ -165,12 +168,16 @@ class Predictions(_Rows):
         """
         given = checks.two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
         checks.check_probability_rows(given)
-        floor = checks.number_between(floor, "floor", 0.0, 0.5)
         wide = np.clip(given.astype(np.float64), 0.0, 1.0)
-        _warn_of_certainty(wide, floor)
-        logits = np.log(np.maximum(wide, floor))
-        if given.shape[1] == 1:
-            logits -= np.log(np.maximum(1.0 - wide, floor))
+        if floor != 0:
+            floor = checks.number_between(floor, "floor", 0.0, 0.5)
+            _warn_of_certainty(wide, floor)
+        elif given.shape[1] == 1 and (wide == 1).any():
+            raise BadPredictions("class 0 cannot be impossible in one column; pass the probabilities of both classes")
+        with np.errstate(divide="ignore"):  # log 0 = -inf
+            logits = np.log(np.maximum(wide, floor))
+            if given.shape[1] == 1:
+                logits -= np.log(np.maximum(1.0 - wide, floor))
         logits = logits if given.dtype == np.float64 else logits.astype(np.float32)
         return cls._trusted(logits, labels, weights, groups, class_names, counts)
 
@@ -302,7 +309,7 @@ def _warn_of_certainty(probabilities: Floats, floor: float) -> None:
         how = "0 or 1 and were moved inside by" if one_column else "0 and were raised to"
         warnings.warn(
             f"{certain} of {probabilities.size} probabilities are exactly {how} {floor:g}; "
-            f"pass the logits instead if you have them",
+            f"pass the logits instead if you have them, or floor=0 if these classes are impossible",
             GlayersWarning,
             stacklevel=3,  # the caller of from_probabilities
         )

@@ -46,16 +46,16 @@ class Columns:
     cells: Callable[[str], list[str] | Array]
     place: Callable[[int], str]
 
-    def numbers(self, column: str) -> Array:
-        """Return a column as finite numbers, or raise an error that names the first cell that is not one."""
+    def numbers(self, column: str, logits: bool = False) -> Array:
+        """Return a column as finite numbers, or -inf in logits, or raise an error that names the first bad cell."""
         cells = self.cells(column)
         values = np.array([_number(cell) for cell in cells], np.float64) if isinstance(cells, list) else cells
         if values.dtype.kind not in "biuf":
             raise BadFile(f"column {column!r} holds {_kind(cells)}; expected numbers: cast it")
-        bad = np.flatnonzero(~np.isfinite(values))
+        bad = np.flatnonzero(~(np.isfinite(values) | (logits & np.isneginf(values))))
         if bad.size:
-            cell = str(cells[bad[0]])
-            raise self.bad_cell(column, bad[0], cell, "a number" if _number(cell) is None else "a finite number")
+            cell, finite = str(cells[bad[0]]), f"a finite number{' or -inf' if logits else ''}"
+            raise self.bad_cell(column, bad[0], cell, "a number" if _number(cell) is None else finite)
         return values
 
     def groups(self, column: str) -> Array:
@@ -236,7 +236,7 @@ def _read_fields(table: Columns, key_of: dict[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {field: readers[field](key) for field, key in key_of.items() if field in readers}
     for field in key_of.keys() & {"logits", "probabilities"}:
         columns, classes = _score_columns(table.names, key_of[field])
-        values[field] = np.stack([table.numbers(column) for column in columns], axis=1)
+        values[field] = np.stack([table.numbers(column, field == "logits") for column in columns], axis=1)
         values["class_names"] = classes
         if "labels" in key_of:
             values["labels"] = table.labels(key_of["labels"], classes)

@@ -1,0 +1,176 @@
+"""Laws of impossible classes: a logit of -inf means probability 0, in fits, predictions, files, torch and metrics."""
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from array_api_compat import array_namespace
+
+from glayers import CALIBRATORS, BadPredictions, GLayers, GlayersWarning, Predictions, load, metrics
+from glayers.activations import log_softmax, softmax
+from glayers.bridges.torch import to_module
+from glayers.calibrators import Calibrator
+from glayers.calibrators.nonparametric import TableCalibrator
+from tests.contracts.calibrators import CLASSES, ROWS, every_calibrator, fitted, make, tilted
+from tests.contracts.test_every_metric import every_metric
+from tests.strategies import Numbers
+
+
+def masked(value: float = -np.inf, columns: int = CLASSES) -> tuple[Numbers, Numbers, Numbers]:
+    """Rows of which two in three lack one class that is not the label; the first row has only its label."""
+    z, labels = tilted(columns)
+    rng = np.random.default_rng(3)
+    missing = np.zeros(z.shape, dtype=bool)
+    missing[np.arange(ROWS), (labels + rng.integers(1, columns, ROWS)) % columns] = rng.random(ROWS) < 2 / 3
+    missing[0] = np.arange(columns) != labels[0]
+    return np.where(missing, value, z), labels, missing
+
+
+def fit(name: str, z: Numbers, labels: Numbers) -> Calibrator:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GlayersWarning)  # so few rows may not show a gain, and fits say so
+        return make(name).fit(z, labels)
+
+
+@cache
+def fitted_to_masked(name: str) -> Calibrator:
+    return fit(name, *masked()[:2])
+
+
+@every_calibrator
+@pytest.mark.parametrize("fitted_to", [fitted_to_masked, fitted], ids=["masked", "plain"])
+def test_an_impossible_class_has_probability_0_and_other_rows_do_not_change(
+    name: str, fitted_to: Callable[[str], Calibrator], tmp_path: Path
+) -> None:
+    z, labels, missing = masked()
+    calibrator = fitted_to(name)
+    p = calibrator.predict_proba(z)
+    assert (p[missing] == 0).all()
+    assert (p[~missing] > 0).all()
+    assert p.sum(axis=1) == pytest.approx(1, abs=1e-12)
+    assert p[0, labels[0]] == 1
+    assert np.array_equal(np.isneginf(calibrator.transform(z)), missing)
+    whole = ~missing.any(axis=1)
+    assert np.array_equal(p[whole], calibrator.predict_proba(tilted()[0])[whole])
+    calibrator.save(tmp_path / "saved.safetensors")
+    assert np.array_equal(load(tmp_path / "saved.safetensors").predict_proba(z), p)
+    by_torch = torch.softmax(to_module(calibrator)(torch.tensor(z)), dim=1).numpy()
+    assert by_torch == pytest.approx(p, abs=1e-3)  # its parameters are float32
+    assert (by_torch[missing] == 0).all()
+
+
+# Tables give every probability a positive rate, that of 0 too.
+@pytest.mark.parametrize("name", [name for name in CALIBRATORS if not isinstance(make(name), TableCalibrator)])
+@pytest.mark.parametrize("far", [-1e3, -1e8])
+def test_a_class_far_below_counts_as_impossible(name: str, far: float) -> None:
+    for calibrator in (fitted(name), fit(name, *masked(far)[:2])):
+        p = calibrator.predict_proba(masked(far)[0])
+        assert p == pytest.approx(calibrator.predict_proba(masked()[0]), abs=0.02)
+
+
+@every_calibrator
+def test_a_class_that_is_impossible_in_every_row_breaks_no_fit(name: str) -> None:
+    z, labels, _ = masked()
+    rows = labels != 2
+    z[:, 2] = -np.inf
+    never = fit(name, z[rows], labels[rows])
+    assert (never.predict_proba(z)[:, 2] == 0).all()
+    assert np.isfinite(never.predict_proba(tilted()[0])).all()
+
+
+@every_calibrator
+def test_one_logit_may_exclude_class_1(name: str) -> None:
+    z, labels = tilted(1)
+    z[labels == 0] = np.where(np.arange((labels == 0).sum()) % 3 == 0, -np.inf, z[labels == 0].T).T
+    p = fit(name, z, labels).predict_proba(z)
+    assert (p[np.isneginf(z[:, 0])] == [1, 0]).all()
+    assert np.isfinite(p).all()
+
+
+# Log loss and Brier score are minimised; the others, which estimate rates, may raise the loss a little.
+@pytest.mark.parametrize("name", ["temperature", "ensemble-temperature", "vector", "matrix", "platt", "beta", "auto"])
+def test_masks_do_not_keep_a_fit_from_lowering_the_loss(name: str) -> None:
+    z, labels, _ = masked()
+    facts = fitted_to_masked(name).diagnostics_
+    assert facts.loss_before == pytest.approx(metrics.nll(Predictions(z, labels)))
+    assert facts.loss_after < facts.loss_before
+
+
+@pytest.mark.parametrize("name", ["vector", "matrix", "dirichlet", "g-layers", "g-layers-paper", "platt", "isotonic"])
+def test_plain_fits_predict_masked_rows_about_as_well_as_a_masked_temperature(name: str) -> None:
+    z, labels, _ = masked()
+    temperature = metrics.nll(softmax(fitted("temperature").transform(z)), labels)
+    assert metrics.nll(fitted(name).predict_proba(z), labels) < temperature + 0.02
+
+
+@pytest.mark.parametrize("setting", [{"mixup": 0.4}, {"label_smoothing": 0.1}, {"dropout": 0.2}, {"loss": "brier"}])
+def test_regularised_layers_learn_from_masked_rows(setting: dict[str, Any]) -> None:
+    z, labels, missing = masked()
+    settings: dict[str, Any] = {"learning_rate": 1e-2, "weight_decay": 1e-2, "max_epochs": 5}
+    g = GLayers(recipe="paper", **settings, **setting).fit(z, labels)
+    assert np.isfinite(g.diagnostics_.loss_after)
+    assert g.diagnostics_.moved
+    assert (g.predict_proba(z)[missing] == 0).all()
+
+
+@every_metric
+def test_metrics_of_masked_predictions_are_those_of_probabilities_with_zeros(metric: Callable[..., float]) -> None:
+    z, labels, missing = masked()
+    given = Predictions(z, labels)
+    p = given.probabilities()
+    assert (p[missing] == 0).all()
+    assert metric(given, None) == pytest.approx(metric(p, labels), abs=1e-12)
+    assert np.isfinite(metric(p, labels))
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        ([[0.0, 1.0, 2.0], [0.0, -np.inf, 1.0]], "label of row 1 is class 1, whose logit is -inf.*Correct the label"),
+        ([[0.0, 1.0, 2.0], [-np.inf, -np.inf, -np.inf]], "row 1 of the logits is -inf for every class"),
+        ([[0.0, 1.0, 2.0], [0.0, 1.0, np.inf]], "row 1, column 2 has inf.*only -inf is allowed"),
+        ([[1.0], [-np.inf]], "label of row 1 is class 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(logits: Any, message: str) -> None:
+    with pytest.raises(BadPredictions, match=message):
+        Predictions(logits, [0, 1])
+
+
+def test_exact_zeros_stay_zeros_if_asked() -> None:
+    p = np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]])
+    kept = Predictions.from_probabilities(p, [0, 1], floor=0).probabilities()
+    assert kept == pytest.approx(p, abs=1e-15)
+    assert np.array_equal(kept == 0, p == 0)
+    with pytest.warns(GlayersWarning, match="2 of 6 probabilities are exactly 0.*floor=0 if these classes are imposs"):
+        raised = Predictions.from_probabilities(p, [0, 1]).probabilities()
+    assert raised[0, 2] == pytest.approx(1e-12)
+    with pytest.raises(BadPredictions, match="label of row 1 is class 0"):
+        Predictions.from_probabilities(p, [0, 0], floor=0)
+    assert np.isneginf(Predictions.from_probabilities([[0.0], [0.5]], [0, 1], floor=0).logits[0, 0])
+    with pytest.raises(BadPredictions, match="pass the probabilities of both classes"):
+        Predictions.from_probabilities([[1.0], [0.5]], [1, 0], floor=0)
+
+
+def test_features_that_are_no_logits_must_be_finite() -> None:
+    class Pairs:
+        """Two features for three classes."""
+
+        def log_probabilities(self, features: Any) -> Any:
+            xp = array_namespace(features)
+            return log_softmax(xp.concat([features, -features[..., :1] - features[..., 1:]], axis=-1))
+
+    z, labels = tilted(2)
+    settings: dict[str, Any] = {"activation": Pairs(), "learning_rate": 1e-2, "weight_decay": 1e-2, "max_epochs": 2}
+    g = GLayers(recipe="paper", **settings)
+    hidden = np.where(np.arange(len(z)) == 7, -np.inf, z.T).T
+    hidden[:, 1] = z[:, 1]
+    with pytest.raises(BadPredictions, match="features must be finite; row 7, column 0 has -inf"):
+        g.fit(hidden, labels)
+    with pytest.raises(BadPredictions, match="features must be finite; row 7, column 0 has -inf"):
+        g.fit(z, labels).predict_proba(hidden)
