@@ -163,10 +163,7 @@ def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitte
             found, models = training.search(now, folds, min(losses.values(), default=np.inf))
             losses |= dict(zip(now, found, strict=True))
             if models is not None:
-                best, held_out = (
-                    now[int(np.argmin(found))],
-                    training.out_of_fold(models, folds),
-                )
+                best, held_out = now[int(np.argmin(found))], training.out_of_fold(models, folds)
             if not new and len(losses) < _MOST_SETTINGS:
                 new = [each for each in _neighbours(best, searched) if each not in losses]
     whole = np.ones((1, len(given))) if given.weights is None else given.weights[None, :]
@@ -220,10 +217,7 @@ def _edge_notes(best: Setting, tried: list[Setting]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Training:
-    """What to train on: the settings of `GLayers` with everything filled in, the layers, their inputs, and the rows.
-
-    The inputs have -inf for impossible classes; the floor keeps these from the layers.
-    """
+    """What to train on: `GLayers` with all settings, its layers, their inputs, the rows, and what keeps -inf away."""
 
     plan: Any
     layers: Chain
@@ -240,8 +234,7 @@ class _Training:
         result = np.empty((len(self.inputs), self.given.n_classes))
         for fold in range(int(folds.max()) + 1):
             own = folds == fold
-            outputs = self.behind_floor(models.member(fold))(self.inputs[own])
-            result[own] = log_softmax(with_reference_class(outputs))
+            result[own] = log_softmax(with_reference_class(self.behind_floor(models.member(fold))(self.inputs[own])))
         return result
 
     def cross_validate(self, settings: list[Any], seed: int) -> tuple[EpochSelection, Chain, Floats]:
