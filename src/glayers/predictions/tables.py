@@ -231,8 +231,8 @@ def _key(column: str) -> str:
 
 def _read_fields(table: Columns, key_of: dict[str, str]) -> dict[str, Any]:
     """Read scores, labels, weights and groups by the names of the columns."""
-    readers = dict.fromkeys(("confidence", "weights", "counts"), table.numbers)
-    readers |= {"correct": table.correct, "groups": table.groups}
+    readers: dict[str, Callable[[str], Array]] = {"correct": table.correct, "groups": table.groups}
+    readers |= dict.fromkeys(("confidence", "weights", "counts"), table.numbers)
     values: dict[str, Any] = {field: readers[field](key) for field, key in key_of.items() if field in readers}
     for field in key_of.keys() & {"logits", "probabilities"}:
         columns, classes = _score_columns(table.names, key_of[field])
