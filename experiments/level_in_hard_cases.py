@@ -33,7 +33,7 @@ FAST: dict[str, Callable[..., Any]] = {
 }
 SLOW: dict[str, Callable[..., Any]] = {"KS of every class, mean": classwise_ks_test, "SKCE": skce_test}
 TESTS = FAST | SLOW
-OFTEN, SELDOM = 400, 100  # repetitions of fast and slow tests: a rate of 5 percent is known to 1.1 and to 2.2
+OFTEN, SELDOM = 300, 60  # repetitions of fast and slow tests: a rate of 5 percent is known to 1.3 and to 2.8
 
 
 class Case(NamedTuple):

@@ -105,6 +105,20 @@ def test_fewer_than_eight_groups_are_too_few_to_tell() -> None:
     assert not metrics.ks_test(p, y, groups=np.arange(420) % 8).too_few_groups
 
 
+def test_groups_of_sure_rows_and_rows_of_no_weight_are_no_trouble() -> None:
+    groups, hits = np.arange(40) // 2, np.arange(40) % 5 > 0
+    sure = metrics.ks_test(Confidences(hits.astype(float), hits, groups=groups))
+    assert (sure.value, sure.p_value, sure.bound) == (0.0, 1.0, 0.0)
+    p, y = sample(5, 40, 3)
+    weights = np.where(p.max(axis=1) < np.median(p.max(axis=1)), 0.0, 1.0)  # the lowest scores have no weight
+    counted = weights > 0
+    for test in (metrics.ks_test, metrics.classwise_ks_test, metrics.skce_test):
+        all_rows = test(p, y, sample_weight=weights, groups=groups, n_resamples=99)
+        alone = test(p[counted], y[counted], groups=groups[counted], n_resamples=99)
+        assert all_rows.value == pytest.approx(alone.value, abs=1e-12)
+        assert all_rows.p_value == pytest.approx(alone.p_value, abs=0.2)
+
+
 def test_groups_need_no_second_setting() -> None:
     p, y = sample(2, 300, 3)
     given = Predictions.from_probabilities(p, y, groups=np.arange(300) // 3)

@@ -23,7 +23,7 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
 
-_LEAST_GROUPS = 8  # of equal size; with fewer, the spread between groups is too uncertain to judge an error by
+_LEAST_GROUPS = 7.5  # 8 of nearly equal size; with fewer, the spread between groups is too uncertain
 _PIECES = 4  # of the range of scores, of equal variance, within which residuals are compared
 _COPIES = 100  # draws that show how strongly copies seem to depend
 _ENTRIES = 1 << 18  # of a batch of residuals: 2 MB
@@ -39,7 +39,7 @@ def too_few_groups(groups: Ints | None, weights: Floats) -> bool:
     if groups is None:
         return False
     shares = np.bincount(groups, weights) / weights.sum()
-    return bool(shares @ shares > 1 / (_LEAST_GROUPS - 0.02))  # 100 rows in 8 groups are not quite even
+    return bool(1 / (shares @ shares) < _LEAST_GROUPS)  # Kish's effective number
 
 
 def _effective_rows(sums: Array, squares: Array) -> Floats:
@@ -68,7 +68,8 @@ class Dependence:
         self._outcomes, self._residuals, self._rng = outcomes, residuals, rng
         variance = np.bincount(groups, weights**2 * variances)
         others = _effective_rows(np.bincount(groups, weights), np.bincount(groups, weights**2)) - 1
-        self._variance, self._shared_variance = float(variance.sum()), float(variance @ others)
+        self._shared_variance = float(variance @ others)
+        self._variance = float(variance.sum()) or 1.0  # where no outcome is uncertain, any number will do
         self._compare_similar(scores, variances)
         start = self._residuals(observed[None])
         rho = 1.0
@@ -78,7 +79,7 @@ class Dependence:
         # The fewer groups carry the variance, the less the unknown form of the dependence averages out.
         carried = variance * (1 + rho * others)
         carrying = float(carried.sum()) ** 2 / (float(carried @ carried) or 1.0)
-        self._spread = float(self._spreads(start)[0]) * math.sqrt(1 + 2 / max(carrying, 1.0))
+        self._spread = float(self._spreads(start)[0]) * math.sqrt(1 + 1 / max(carrying, 1.0))
         batch = max(1, _ENTRIES // start.size)
         copies = (rng.random((min(batch, _COPIES - i), self._n_groups)) for i in range(0, _COPIES, batch))
         as_copies = np.concatenate([self._rho(self._residuals(outcomes(u[:, groups]))) for u in copies])
@@ -111,7 +112,8 @@ class Dependence:
         self._first = np.append(0, np.cumsum(size)[:-1])
         piece, weights = piece[self._order], self._weights[self._order]
         self._in_piece = np.arange(_PIECES)[:, None] == piece[self._first]  # (pieces, parts)
-        self._share = (weights / np.bincount(piece, weights)[piece])[:, None]  # of a row in the weight of its piece
+        in_all = np.bincount(piece, weights)[piece]
+        self._share = (weights / np.where(in_all > 0, in_all, 1.0))[:, None]  # of a row in the weight of its piece
         self._row_piece = piece
         self._left = 1 - np.add.reduceat(self._share[:, 0], self._first)  # the share of all other groups
         self._squares, self._size = np.add.reduceat(weights**2, self._first), size
