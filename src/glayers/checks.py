@@ -209,7 +209,7 @@ def whole_number(value: SupportsIndex, name: str, least: int, most: int | None =
     >>> whole_number(3, "n_bins", least=1)
     3
     """
-    limits = f"at least {least}" if most is None else f"in {least}..{most}"
+    limits = f"at least {least}" if most is None or most > _LARGEST**2 else f"in {least}..{most}"
     expected = f"{name} must be {limits}, a whole number"
     try:
         number = int(operator.index(None if isinstance(value, bool | np.bool_) else value))  # type: ignore[arg-type]

@@ -306,7 +306,7 @@ def test_a_spline_follows_a_distortion_of_three_classes() -> None:
 
 def test_settings_are_checked() -> None:
     z, labels = calibrated(50)
-    with pytest.raises(GlayersError, match="target must be 'top' or 'classes'"):
+    with pytest.raises(GlayersError, match="target must be one of 'top', 'classes'"):
         HistogramBinning().set_params(target="all").fit(z, labels)
     with pytest.raises(GlayersError, match="smoothing must be a number of pseudo-rows"):
         HistogramBinning(smoothing=-1.0).fit(z, labels)

@@ -24,7 +24,6 @@ EXCLUDED = {
     "check_dtype_object": _WORDS,
     "check_estimators_empty_data_messages": _WORDS,
     "check_estimators_fit_returns_self": _COLUMNS,
-    "check_estimators_nan_inf": _WORDS,
     "check_estimators_overwrite_params": _COLUMNS,
     "check_fit2d_1feature": "has labels up to 2 on one column, which is the logit of two classes",
     "check_fit2d_predict1d": _WORDS,

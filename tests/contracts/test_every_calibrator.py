@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -291,8 +291,10 @@ def test_a_loaded_calibrator_is_the_saved_one(name: str, columns: int, tmp_path:
     assert loaded.get_params() == saved.get_params()
     for method in ("predict_proba", "transform", "predict"):
         assert getattr(loaded, method)(z).tobytes() == getattr(saved, method)(z).tobytes()
-    for learned in ("diagnostics_", "n_parameters_", "n_features_in_", "class_names_", "versions_", *saved._kept):
-        assert getattr(loaded, learned) == getattr(saved, learned)
+    assert loaded.diagnostics_ == replace(saved.diagnostics_, seconds=None)  # files hold no times
+    for learned in ("n_parameters_", "n_features_in_", "class_names_", "versions_", *saved._kept):
+        if learned != "selection_":  # test_auto.py compares it
+            assert getattr(loaded, learned) == getattr(saved, learned)
     assert np.array_equal(loaded.classes_, saved.classes_)
     loaded.save(tmp_path / "b.safetensors")
     assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()

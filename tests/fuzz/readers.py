@@ -85,7 +85,7 @@ def restructured(name: str, random: Random) -> bytes | None:
     if ending == ".npz":
         arrays = dict(pick([ARRAYS, PARTS, PAIR], random))
         for _ in range(random.integers(1, 3)):
-            key = "groups" if random.random() < 0.3 else pick(list(arrays), random)
+            key = "groups" if "groups" in arrays and random.random() < 0.3 else pick(list(arrays), random)
             if random.random() < 0.7:
                 arrays[key] = pick(ODD_ARRAYS, random)
             else:

@@ -12,7 +12,7 @@ as Kish's effective size (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965. Row
 counts instead (`Predictions`), and are repeated here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -155,7 +155,7 @@ def one_of(classes: Iterable[int | str]) -> Event:
     >>> one_of([0, 2, 5]).name
     'one of 3 classes'
     """
-    several = items_of(classes)
+    several = items_of(list(classes) if isinstance(classes, Generator) else classes)
     if several is None:
         raise BadPredictions(f"one_of needs several class numbers or names, such as [0, 1]; got {shown(classes)}")
     return Event("one of", tuple(several))

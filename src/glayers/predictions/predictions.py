@@ -169,7 +169,7 @@ class Predictions(_Rows):
         given = checks.two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
         checks.check_probability_rows(given)
         wide = np.clip(given.astype(np.float64), 0.0, 1.0)
-        if floor != 0:
+        if not (isinstance(floor, int | float) and floor == 0):
             floor = checks.number_between(floor, "floor", 0.0, 0.5)
             _warn_of_certainty(wide, floor)
         elif given.shape[1] == 1 and (wide == 1).any():
