@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests test-experiments format bench-metrics bench-intervals bench-fit bench-families \
+.PHONY: demo test lint types tests test-experiments fuzz format bench-metrics bench-intervals bench-fit bench-families \
 	table-g-layers table-methods base-networks reproduce clean
 
 demo: .venv/package
@@ -34,6 +34,11 @@ tests: .venv/package .venv/browser
 
 test-experiments: .venv/package
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -p no:cacheprovider tests/experiments
+
+# 10,000 damaged files, forged calibrators, odd command lines and unlucky fits, in some minutes. INPUTS=N and SEED=N
+# change how many and which.
+fuzz: .venv/package
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),10000) --seed $(or $(SEED),0)
 
 format: .venv/package
 	$(BIN)/ruff check --fix .

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from glayers import (
     CALIBRATORS,
+    AutoCalibrator,
     BadFile,
     GLayers,
     GlayersError,
@@ -29,7 +31,7 @@ from glayers.calibrators.artifact import LONGEST_HEADER
 from glayers.calibrators.base import Fitted
 from glayers.maps import Chain, Scale, dense_layers
 from tests.calibrators.artifact_files import Facts, contents
-from tests.contracts.calibrators import fitted, tilted
+from tests.contracts.calibrators import fitted, make, tilted
 
 
 @pytest.fixture
@@ -251,3 +253,15 @@ def test_a_full_disk_and_an_interrupt_leave_the_old_file(
             fitted("temperature").save(saved)
         assert [file.name for file in tmp_path.iterdir()] == [saved.name]
         assert saved.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["temperature", "auto"])
+def test_the_same_fit_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
+    for path in (tmp_path / "one", tmp_path / "two"):
+        with warnings.catch_warnings(action="ignore"):
+            make(name).fit(*tilted()).save(path)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    loaded = load(tmp_path / "one")
+    assert loaded.diagnostics_.seconds is None  # it differs between runs, so a file does not keep it
+    if isinstance(loaded, AutoCalibrator):
+        assert {row[-1] for row in loaded.selection_.table()[1:]} == {"-"}

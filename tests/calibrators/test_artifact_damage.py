@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from glayers import BadFile, load
+from glayers import BadFile, GlayersError, load
 from glayers.calibrators.artifact import LARGEST_FILE, LONGEST_HEADER, METADATA
 from tests.calibrators.artifact_files import Arrays, Facts, contents, write
 from tests.contracts.calibrators import fitted, tilted
@@ -337,3 +337,22 @@ def test_any_structure_on_any_arrays_loads_or_is_a_bad_file(
     except BadFile:
         return
     assert np.isfinite(loaded.predict_proba(tilted()[0])).all()
+
+
+def test_a_map_of_another_class_is_refused(tmp_path: Path) -> None:
+    fitted("vector").save(tmp_path / "vector")
+    fitted("temperature").save(tmp_path / "temperature")
+    (others, arrays), (facts, _) = contents(tmp_path / "vector"), contents(tmp_path / "temperature")
+    forged = write(tmp_path / "forged", facts | {"structure": others["structure"]}, arrays)
+    with pytest.raises(BadFile, match="its map is not one of TemperatureScaling, which has the attribute temperature_"):
+        load(forged)
+
+
+def test_a_map_without_results_is_refused_when_loaded_or_when_it_predicts(tmp_path: Path) -> None:
+    fitted("matrix").save(tmp_path / "matrix")
+    facts, arrays = contents(tmp_path / "matrix")
+    weight = next(name for name in arrays if name.endswith("weight"))
+    for size, logits, refused in ((1e305, 1.0, "not finite"), (1e299, 1e10, "the map has no result for row 1")):
+        path = write(tmp_path / "forged", facts, arrays | {weight: np.where(np.eye(4) > 0, size, -size)})
+        with pytest.raises(GlayersError, match=refused):
+            load(path).predict_proba(np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2.0, 3.0]]) * logits)

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 
-def test_some_hundred_inputs_and_every_bomb_are_handled() -> None:
-    command = [sys.executable, "-m", "tests.fuzz.run", "--inputs", "300", "--jobs", "1"]
+def test_five_hundred_inputs_and_every_bomb_are_handled() -> None:
+    command = [sys.executable, "-m", "tests.fuzz.run", "--inputs", "500", "--jobs", "1"]
     # Measuring coverage multiplies the processor time of each input, which is limited.
     untraced = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=untraced)
