@@ -349,10 +349,9 @@ def test_a_map_of_another_class_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_map_without_results_is_refused_when_loaded_or_when_it_predicts(tmp_path: Path) -> None:
-    fitted("matrix").save(tmp_path / "matrix")
-    facts, arrays = contents(tmp_path / "matrix")
-    weight = next(name for name in arrays if name.endswith("weight"))
-    for size, logits, refused in ((1e305, 1.0, "not finite"), (1e299, 1e10, "the map has no result for row 1")):
-        path = write(tmp_path / "forged", facts, arrays | {weight: np.where(np.eye(4) > 0, size, -size)})
+    fitted("temperature").save(tmp_path / "temperature")
+    facts, arrays = contents(tmp_path / "temperature")
+    for factor, refused in ((1e305, "not finite"), (1e300, "the map has no result for row 1")):
+        path = write(tmp_path / "forged", facts, arrays | {"0.factor": np.array(factor)})
         with pytest.raises(GlayersError, match=refused):
-            load(path).predict_proba(np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2.0, 3.0]]) * logits)
+            load(path).predict_proba(np.array([[0.0, 0.0, 0.0, 0.0], [0.0, 1e10, 2e10, 3e10]]))

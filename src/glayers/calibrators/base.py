@@ -159,8 +159,9 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
             raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
         if len(self.classes_) != max(2, given.shape[1]):
             finite_features(given)
-        result = apply_map(self.map_, given, len(self.classes_))
-        bad = np.isnan(result).any(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # the check below names the row
+            result = apply_map(self.map_, given, len(self.classes_))
+        bad = ~np.isfinite(result.max(axis=1))  # NaN or infinity; -inf below a finite maximum is a masked class
         if bad.any():
             raise BadPredictions(
                 f"the map has no result for row {bad.argmax()}: its logits are too large, or the calibrator was loaded "
