@@ -14,6 +14,7 @@ from glayers import (
     VectorScaling,
     calibration_gap,
 )
+from glayers.activations import log_softmax, softmax
 from glayers.calibrators import SharedGLayers
 from glayers.metrics import brier_sum, nll
 from tests.calibrators.simulation import by_class, sample
@@ -154,3 +155,60 @@ def test_wrong_settings_are_refused_by_name() -> None:
         calibration_gap(z, labels, np.r_[1.0, np.zeros(59)])
     with pytest.raises(GlayersError, match="at least 2 rows"):
         calibration_gap(z[:1], labels[:1])
+
+
+def trusted_by_level(rows: int, seed: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Return logits whose level tells how far they can be trusted, labels, and the true log-probabilities."""
+    rng = np.random.default_rng(seed)
+    z, level = 2 * rng.normal(size=(rows, 3)), rng.normal(size=(rows, 1))
+    truth = log_softmax(z * (1 + 0.9 * np.tanh(2 * level)))
+    return z + 3 * level, (truth + rng.gumbel(size=z.shape)).argmax(axis=1), truth
+
+
+def test_g_may_depend_on_the_level_of_the_logits() -> None:
+    z, labels, truth = trusted_by_level(3_000, 0)
+    gap = nll(softmax(z), labels) - nll(np.exp(truth), labels)
+    assert gap > 0.15
+    logits = calibration_gap(z, labels, calibrator=TemperatureScaling())
+    probabilities = calibration_gap(z, labels, calibrator=TemperatureScaling(), of="probabilities")
+    assert probabilities.log.calibration < 0.3 * gap
+    assert 0.85 * gap < logits.log.calibration < gap + 2 * logits.log.standard_error
+    assert 0.75 < logits.brier.calibration / (brier_sum(softmax(z), labels) - brier_sum(np.exp(truth), labels)) < 1.05
+    assert set(logits.methods) == {"temperature scaling, by level"}
+    assert set(probabilities.methods) == {"temperature scaling"}
+
+
+def test_shifts_of_classes_may_depend_on_the_level_too() -> None:
+    rng = np.random.default_rng(0)
+    z, level = rng.normal(size=(3_000, 3)), rng.normal(size=(3_000, 1))
+    labels = (z + level * [1.5, 0.0, -1.5] + rng.gumbel(size=z.shape)).argmax(axis=1)
+    gaps = [
+        calibration_gap(z + 5 * level, labels, calibrator=TemperatureScaling(), of=of).log.calibration
+        for of in ("logits", "probabilities")
+    ]
+    assert gaps[0] > gaps[1] + 0.2
+
+
+def test_a_level_that_tells_nothing_is_left_out() -> None:
+    used = 0
+    for seed in range(20):
+        z, labels = softened(300, 2.0, seed)
+        shifted = z + np.random.default_rng(seed).normal(size=(300, 1))
+        found = calibration_gap(shifted, labels, calibrator=TemperatureScaling(), n_folds=2)
+        used += sum("by level" in method for method in found.methods)
+    assert used <= 5  # of 40 fits, 2 of which are expected for each of two corrections
+
+
+def test_masked_classes_and_one_logit_have_a_gap() -> None:
+    z, labels = softened(300, 2.0)
+    z[np.arange(300), (labels + 1) % 3] = -np.inf
+    assert np.isfinite([*calibration_gap(z, labels, calibrator=TemperatureScaling()).log]).all()
+    one = calibration_gap(z[:, :1].clip(-9), labels.clip(max=1), calibrator=TemperatureScaling())
+    assert np.isfinite([*one.log]).all()
+
+
+def test_what_g_depends_on_is_checked() -> None:
+    z, labels = softened(300, 2.0)
+    wrong: Any = "odds"
+    with pytest.raises(GlayersError, match="of must be one of 'logits', 'probabilities'; got 'odds'"):
+        calibration_gap(z, labels, of=wrong)

@@ -1,26 +1,28 @@
 """Logits and labels -> how much better calibration would lower the loss, with its uncertainty.
 
-The paper's definition as a measurement: a network is calibrated exactly when no g lowers its expected proper loss. So
-fit the best g we have on some folds, measure how much it lowers the loss of the others, and repeat until every row was
-held out once. The loss that remains after g is the refinement loss: no calibration can lower it.
+The paper's definition as a measurement: a network is calibrated exactly when no function g of its logits lowers its
+expected proper loss. So fit the best g we have on some folds, measure how much it lowers the loss of the others, and
+repeat until every row was held out once. The loss that remains after g is the refinement loss: no calibration can lower
+it. Most calibrators ignore a constant added to a row of logits; a correction behind g therefore reads the level.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
 from glayers.activations import log_softmax
-from glayers.arrays import Floats, Ints, row_blocks
+from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.calibrators import AutoCalibrator, Calibrator
 from glayers.calibrators.base import Fitted, apply_map
-from glayers.checks import whole_number
+from glayers.checks import check_choice, whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
+from glayers.fitting.level import LevelCorrection, fit_level, level_of
 from glayers.maps import Chain
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
@@ -68,6 +70,7 @@ def calibration_gap(
     groups: object = None,
     *,
     calibrator: Calibrator | None = None,
+    of: Literal["logits", "probabilities"] = "logits",
     n_folds: int = 5,
     random_state: int = 0,
     progress: bool = False,
@@ -84,6 +87,10 @@ def calibration_gap(
         Row weights, and groups of dependent rows; a group is never split between folds.
     calibrator : Calibrator, optional
         The g to fit; `AutoCalibrator` by default. A simpler one is faster and may miss part of the gap.
+    of : {"logits", "probabilities"}
+        What g may depend on. "logits" is the paper's definition: behind the calibrator, a temperature and shifts depend
+        on the level log sum exp(z) of the row, where that lowers the cross-validated loss significantly.
+        "probabilities" is the usual definition of calibration: g depends on softmax(z) alone.
     n_folds : int
         Number of folds.
     random_state : int
@@ -111,6 +118,7 @@ def calibration_gap(
     (True, True)
     """
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
+    check_choice(of, ("logits", "probabilities"), "of")
     g = AutoCalibrator(random_state=seed, progress=False) if calibrator is None else calibrator
     if not isinstance(g, Calibrator):
         raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {calibrator!r:.60}")
@@ -121,23 +129,41 @@ def calibration_gap(
     folds = assign_folds(len(given), given.groups, whole_number(n_folds, "n_folds", least=2), seed)
     fold_weights(folds, given.weights)  # raises if a fold has no weight to train on
     fits: list[Fitted] = []
+    levels: list[LevelCorrection | None] = []
     with progress_bar(progress, "measuring the gap", int(folds.max()) + 1) as advance:
         for fold in range(int(folds.max()) + 1):
             try:
-                fits.append(g._fit(given.take(folds != fold)))
+                rows = given.take(folds != fold)
+                fits.append(g._fit(rows))
+                levels.append(_level(fits[-1].map, rows, seed) if of == "logits" else None)
             except GlayersError as problem:
                 raise GlayersError(f"g cannot be fitted to the rows outside a fold: {problem}") from problem
             advance()
-    log, brier = (_gap(rows, given) for rows in _row_losses([fitted.map for fitted in fits], folds, given).values())
-    return CalibrationGap(log, brier, len(given), len(fits), tuple(each.method for each in fits))
+    maps = [(fitted.map, level) for fitted, level in zip(fits, levels, strict=True)]
+    log, brier = (_gap(rows, given) for rows in _row_losses(maps, folds, given).values())
+    methods = tuple(each.method + (", by level" if level else "") for each, level in zip(fits, levels, strict=True))
+    return CalibrationGap(log, brier, len(given), len(fits), methods)
 
 
-def _row_losses(chains: list[Chain], folds: Ints, given: Predictions) -> dict[str, Floats]:
+def _level(chain: Chain, rows: Predictions, seed: int) -> LevelCorrection | None:
+    log_p = log_softmax(apply_map(chain, rows.logits))
+    return fit_level(log_p, level_of(rows.logits), rows.labels, rows.weights, rows.groups, seed)
+
+
+def _outputs(chain: Chain, level: LevelCorrection | None, logits: Array) -> Floats:
+    """Return log-probabilities by one g."""
+    log_p: Floats = log_softmax(apply_map(chain, logits))
+    return log_p if level is None else level(log_p, level_of(logits))
+
+
+def _row_losses(
+    maps: list[tuple[Chain, LevelCorrection | None]], folds: Ints, given: Predictions
+) -> dict[str, Floats]:
     """Return by loss, for each row: its loss, its loss by the g that had not seen it, and the cost of learning g."""
     found = {name: np.empty((3, len(given))) for name in _COSTS}
-    for rows in row_blocks(len(given), len(chains) * given.n_classes):
+    for rows in row_blocks(len(given), len(maps) * given.n_classes):
         raw, labels = apply_map(Chain(()), given.logits[rows]), given.labels[rows]
-        outputs = np.array([log_softmax(apply_map(chain, given.logits[rows])) for chain in chains])
+        outputs = np.array([_outputs(*each, given.logits[rows]) for each in maps])
         calibrated = outputs[folds[rows], np.arange(len(labels))]
         for name, (before, after, costs) in found.items():
             loss = smooth_loss(name)
@@ -169,7 +195,8 @@ def _resolution(given: Predictions) -> float:
 
 def _log_cost(outputs: Floats) -> Floats:
     """Sum over folds of p (log p - mean log p), per row."""
-    return (np.exp(outputs) * (outputs - outputs.mean(axis=0))).sum(axis=(0, 2))
+    finite = np.maximum(outputs, -800.0)  # impossible classes: 0 times a finite number
+    return (np.exp(outputs) * (finite - finite.mean(axis=0))).sum(axis=(0, 2))
 
 
 def _brier_cost(outputs: Floats) -> Floats:
