@@ -42,10 +42,10 @@ def test_the_gap_is_that_of_the_truth() -> None:
 
 def test_calibrated_models_are_rarely_called_anything_else() -> None:
     p_values = [
-        calibration_gap(*softened(400, 1.0, seed), calibrator=TemperatureScaling()).log.p_value for seed in range(60)
+        calibration_gap(*softened(400, 1.0, seed), calibrator=TemperatureScaling()).log.p_value for seed in range(40)
     ]
-    # One parameter learned from 320 rows costs a little, so fewer than 5 in 100; 8 of 60 would be a 1 percent chance.
-    assert sum(p < 0.05 for p in p_values) < 8
+    # One parameter learned from 320 rows costs a little, so fewer than 5 in 100; 7 of 40 would be a 1 percent chance.
+    assert sum(p < 0.05 for p in p_values) < 7
 
 
 def test_loss_is_calibration_and_refinement() -> None:
@@ -86,7 +86,7 @@ def test_the_calibrator_given_stays_unfitted_and_groups_stay_whole() -> None:
 
 def test_the_cost_is_twice_the_jackknifes_estimate_of_what_noise_takes() -> None:
     # One parameter learned from 800 rows costs 1 / 1,600 on average; 60 seeds know the mean of estimates to a tenth.
-    gaps = [calibration_gap(*softened(1_000, 1.5, seed), calibrator=TemperatureScaling()).log for seed in range(60)]
+    gaps = [calibration_gap(*softened(1_000, 1.5, seed), calibrator=TemperatureScaling()).log for seed in range(40)]
     assert np.mean([gap.cost for gap in gaps]) / 2 == pytest.approx(1 / 1_600, rel=0.3)
 
 
@@ -161,6 +161,7 @@ def trusted_by_level(rows: int, seed: int) -> tuple[Numbers, Numbers, Numbers]:
     """Return logits whose level tells how far they can be trusted, labels, and the true log-probabilities."""
     rng = np.random.default_rng(seed)
     z, level = 2 * rng.normal(size=(rows, 3)), rng.normal(size=(rows, 1))
+    z -= z.mean(axis=1, keepdims=True)  # the logits then determine the level, and so the truth
     truth = log_softmax(z * (1 + 0.9 * np.tanh(2 * level)))
     return z + 3 * level, (truth + rng.gumbel(size=z.shape)).argmax(axis=1), truth
 
@@ -171,9 +172,9 @@ def test_g_may_depend_on_the_level_of_the_logits() -> None:
     assert gap > 0.15
     logits = calibration_gap(z, labels, calibrator=TemperatureScaling())
     probabilities = calibration_gap(z, labels, calibrator=TemperatureScaling(), of="probabilities")
-    assert probabilities.log.calibration < 0.3 * gap
-    assert 0.85 * gap < logits.log.calibration < gap + 2 * logits.log.standard_error
-    assert 0.75 < logits.brier.calibration / (brier_sum(softmax(z), labels) - brier_sum(np.exp(truth), labels)) < 1.05
+    assert probabilities.log.calibration < 0.5 * gap
+    assert 0.9 * gap < logits.log.calibration < gap + 2 * logits.log.standard_error
+    assert 0.9 < logits.brier.calibration / (brier_sum(softmax(z), labels) - brier_sum(np.exp(truth), labels)) < 1.05
     assert set(logits.methods) == {"temperature scaling, by level"}
     assert set(probabilities.methods) == {"temperature scaling"}
 
@@ -196,7 +197,7 @@ def test_a_level_that_tells_nothing_is_left_out() -> None:
         shifted = z + np.random.default_rng(seed).normal(size=(300, 1))
         found = calibration_gap(shifted, labels, calibrator=TemperatureScaling(), n_folds=2)
         used += sum("by level" in method for method in found.methods)
-    assert used <= 5  # of 40 fits, 2 of which are expected for each of two corrections
+    assert used <= 5  # of 40 fits, about 1 of which is expected for each of four corrections
 
 
 def test_masked_classes_and_one_logit_have_a_gap() -> None:

@@ -22,7 +22,7 @@ from glayers.checks import check_choice, whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
-from glayers.fitting.level import LevelCorrection, fit_level, level_of
+from glayers.fitting.level import LevelCorrection, fit_level
 from glayers.maps import Chain
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
@@ -89,7 +89,7 @@ def calibration_gap(
         The g to fit; `AutoCalibrator` by default. A simpler one is faster and may miss part of the gap.
     of : {"logits", "probabilities"}
         What g may depend on. "logits" is the paper's definition: behind the calibrator, a temperature and shifts depend
-        on the level log sum exp(z) of the row, where that lowers the cross-validated loss significantly.
+        on the level of the row, log sum exp(z) or the mean of z, where that lowers the held-out loss significantly.
         "probabilities" is the usual definition of calibration: g depends on softmax(z) alone.
     n_folds : int
         Number of folds.
@@ -135,7 +135,8 @@ def calibration_gap(
             try:
                 rows = given.take(folds != fold)
                 fits.append(g._fit(rows))
-                levels.append(_level(fits[-1].map, rows, seed) if of == "logits" else None)
+                log_p = log_softmax(apply_map(fits[-1].map, rows.logits))
+                levels.append(fit_level(log_p, rows, seed) if of == "logits" else None)
             except GlayersError as problem:
                 raise GlayersError(f"g cannot be fitted to the rows outside a fold: {problem}") from problem
             advance()
@@ -145,20 +146,13 @@ def calibration_gap(
     return CalibrationGap(log, brier, len(given), len(fits), methods)
 
 
-def _level(chain: Chain, rows: Predictions, seed: int) -> LevelCorrection | None:
-    log_p = log_softmax(apply_map(chain, rows.logits))
-    return fit_level(log_p, level_of(rows.logits), rows.labels, rows.weights, rows.groups, seed)
-
-
 def _outputs(chain: Chain, level: LevelCorrection | None, logits: Array) -> Floats:
     """Return log-probabilities by one g."""
     log_p: Floats = log_softmax(apply_map(chain, logits))
-    return log_p if level is None else level(log_p, level_of(logits))
+    return log_p if level is None else level(log_p, logits)
 
 
-def _row_losses(
-    maps: list[tuple[Chain, LevelCorrection | None]], folds: Ints, given: Predictions
-) -> dict[str, Floats]:
+def _row_losses(maps: list[tuple[Chain, LevelCorrection | None]], folds: Ints, given: Predictions) -> dict[str, Floats]:
     """Return by loss, for each row: its loss, its loss by the g that had not seen it, and the cost of learning g."""
     found = {name: np.empty((3, len(given))) for name in _COSTS}
     for rows in row_blocks(len(given), len(maps) * given.n_classes):

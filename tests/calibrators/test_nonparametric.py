@@ -324,3 +324,26 @@ def test_few_rows_and_equal_rows_are_no_obstacle(name: str) -> None:
             p = METHODS[name]().fit(z, labels).predict_proba(z)
             np.testing.assert_allclose(p.sum(axis=1), 1)
             assert (p > 0).all()
+
+
+@pytest.mark.filterwarnings("ignore:no row is labelled")
+@pytest.mark.parametrize("make", [PlattScaling, BetaCalibration])
+@pytest.mark.parametrize("row", [[0.0, 0.0, 0.0], [0.3, -1.7, 2.2], [1 / 3, 0.1, 5e-9]])
+def test_logits_that_are_the_same_in_every_row_give_the_frequencies(make: type[Calibrator], row: list[float]) -> None:
+    labels = np.arange(90) % 3 % 2  # twice as many of class 0 as of class 1, none of class 2
+    found = make().fit(np.tile(row, (90, 1)), labels)
+    assert found.diagnostics_.converged
+    assert max(np.abs(value).max() for value in found.map_.parameters().values()) < 10
+    assert found.predict_proba([row])[0] == pytest.approx([2 / 3, 1 / 3, 0], abs=0.02)
+
+
+@pytest.mark.parametrize("make", [PlattScaling, BetaCalibration])
+def test_masked_rows_do_not_decide_the_curve_of_a_class(make: type[Calibrator]) -> None:
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(600, 3))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    masked = np.where((np.arange(3) == (labels + 1)[:, None] % 3) & (rng.random((600, 1)) < 0.5), -1e4, 3 * z)
+    found = make().fit(masked, labels)
+    assert found.diagnostics_.loss_after < found.diagnostics_.loss_before
+    as_impossible = make().fit(np.where(masked == -1e4, -np.inf, masked), labels)
+    assert found.predict_proba(3 * z) == pytest.approx(as_impossible.predict_proba(3 * z), abs=1e-6)

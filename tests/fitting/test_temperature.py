@@ -226,3 +226,19 @@ def test_a_search_cut_short_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     found = fit_inverse_temperature(*informative(0, size=20.0), None)
     assert not found.converged
     assert found.reason == "no optimum in 1 steps"
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e-310, 1e-300])
+def test_logits_too_close_for_any_factor_stay_as_they_are(size: float) -> None:
+    z, labels = informative(0)
+    with pytest.warns(GlayersWarning, match="all logits of each row are equal"):
+        found = TemperatureScaling().fit(z * size, labels)
+    assert found.predict_proba(z * size) == pytest.approx(0.25, abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-120, 1e150])
+def test_tiny_and_huge_logits_have_the_temperature_of_ordinary_ones(size: float) -> None:
+    z, labels = informative(0)
+    plain, scaled = (TemperatureScaling().fit(each, labels) for each in (z, z * size))
+    assert scaled.temperature_ / size == pytest.approx(plain.temperature_, rel=1e-9)
+    assert scaled.predict_proba(z * size) == pytest.approx(plain.predict_proba(z), abs=1e-9)

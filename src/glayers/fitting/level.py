@@ -1,11 +1,15 @@
 """Log-probabilities and the level of the logits -> a temperature and one shift per class that depend on the level.
 
 Logits say more than their probabilities: a constant that is added to a row changes no probability, but it may tell how
-far the row can be trusted. The level is log sum exp(z), and z = log softmax(z) + level, so that a function of both is a
-function of z. The correction is piecewise linear in the level.
+far the row can be trusted. Its level is log sum exp(z) or the mean of z, whichever lowers the held-out loss more. With
+either one, z = log softmax(z) + constant of the row is known, so a function of both is a function of z. The correction
+is piecewise linear in the level.
 """
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -16,67 +20,83 @@ from glayers.arrays import Array, Floats, Ints
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, paired_gain
 from glayers.fitting.penalty_path import counted_rows
+from glayers.predictions import Predictions
 
 _QUANTILES = (0.05, 0.35, 0.65, 0.95)  # of the levels, where the knots lie
 _DEEPEST = -800.0  # exp is exactly 0 below
-# A gain of this many standard errors is needed: a level that tells nothing gains as much once in 44 times.
-_ERRORS = 2.0
+_ERRORS = 2.0  # a gain of more standard errors is needed
 
 
 @dataclass(frozen=True, eq=False)
 class LevelCorrection:
     """At each knot of the level: by how much log-probabilities are scaled, and what is added to each class."""
 
+    level: Callable[[Array], Floats]
     knots: Floats
     scale: Floats  # (knots,)
     shift: Floats  # (knots, classes)
 
-    def __call__(self, log_p: Floats, level: Floats) -> Floats:
+    def __call__(self, log_p: Floats, logits: Array) -> Floats:
         """Return corrected log-probabilities."""
-        near = _hats(level, self.knots)
+        near = _hats(self.level(logits), self.knots)
         moved = np.maximum(log_p, _DEEPEST) * (1 + near @ self.scale)[:, None] + near @ self.shift
         return np.asarray(log_softmax(keep_impossible(moved, log_p)))
 
 
-def level_of(logits: Array) -> Floats:
-    """Return log sum exp(z) of each row, or 0 for one logit, which has no level.
+def highest_level(logits: Array) -> Floats:
+    """Return log sum exp(z) of each row, which is close to its highest logit.
 
-    >>> level_of(np.log([[1.0, 2.0, 5.0], [0.1, 0.2, 0.7]])).round(3).tolist()
+    >>> highest_level(np.log([[1.0, 2.0, 5.0], [0.1, 0.2, 0.7]])).round(3).tolist()
     [2.079, 0.0]
     """
-    if logits.shape[1] == 1:
-        return np.zeros(len(logits))
     return np.asarray(logsumexp(logits.astype(np.float64), axis=1))
 
 
-def fit_level(
-    log_p: Floats, level: Floats, labels: Ints, weights: Floats | None, groups: Array | None, seed: int
-) -> LevelCorrection | None:
-    """Return the correction of least cross-validated log loss, or None if the level does not lower it significantly."""
-    knots = np.quantile(level, _QUANTILES)
-    if not (np.diff(knots) > 1e-9 * np.abs(knots).max()).all():
+def mean_level(logits: Array) -> Floats:
+    """Return the mean of the possible logits of each row.
+
+    >>> mean_level(np.array([[1.0, 2.0, 6.0], [1.0, 2.0, -np.inf]])).tolist()
+    [3.0, 1.5]
+    """
+    return np.asarray(logits.astype(np.float64).mean(axis=1, where=logits > -np.inf))
+
+
+def fit_level(log_p: Floats, given: Predictions, seed: int) -> LevelCorrection | None:
+    """Return the correction of least cross-validated log loss, or None if the level does not lower it significantly.
+
+    `log_p` are the log-probabilities to correct. One logit has no level.
+    """
+    if given.logits.shape[1] == 1:
         return None
-    given = np.ones(len(labels)) if weights is None else weights
-    folds, loss = assign_folds(len(labels), groups, 5, seed), smooth_loss("log")
-    before = loss.rows(log_p, labels)
+    weights = np.ones(len(given)) if given.weights is None else given.weights
+    folds, loss = assign_folds(len(given), given.groups, 3, seed), smooth_loss("log")
+    before = loss.rows(log_p, given.labels)
     best, most = None, 0.0
-    for with_shifts in (False, True):
+    for level, with_shifts in itertools.product((highest_level, mean_level), (False, True)):
+        knots = np.quantile(level(given.logits), _QUANTILES)
+        if not (np.diff(knots) > 1e-9 * np.abs(knots).max()).all():
+            continue
+
+        def fit(weights: Floats, level: Any = level, knots: Any = knots, with_shifts: Any = with_shifts) -> Any:
+            return LevelCorrection(
+                level, knots, *_coefficients(log_p, level(given.logits), given.labels, weights, knots, with_shifts)
+            )
+
         after = before.copy()
         for fold in range(int(folds.max()) + 1):
             own = folds == fold
-            if given[~own].any():
-                found = _fit(log_p, level, labels, given * ~own, knots, with_shifts)
-                after[own] = loss.rows(found(log_p[own], level[own]), labels[own])
-        gain, error = paired_gain(before, after, weights, groups)
+            if weights[~own].any():
+                after[own] = loss.rows(fit(weights * ~own)(log_p[own], given.logits[own]), given.labels[own])
+        gain, error = paired_gain(before, after, given.weights, given.groups)
         if gain > max(most, _ERRORS * error):
-            best, most = with_shifts, gain
-    return None if best is None else _fit(log_p, level, labels, given, knots, best)
+            best, most = fit, gain
+    return None if best is None else best(weights)
 
 
-def _fit(
+def _coefficients(
     log_p: Floats, level: Floats, labels: Ints, weights: Floats, knots: Floats, with_shifts: bool
-) -> LevelCorrection:
-    """Minimise the mean log loss under a standard normal prior on every coefficient."""
+) -> tuple[Floats, Floats]:
+    """Return scales and shifts of least mean log loss, under a standard normal prior on every coefficient."""
     used = weights > 0
     plain, labels, weights = np.maximum(log_p[used], _DEEPEST), labels[used], weights[used]
     possible, near = log_p[used] > -np.inf, _hats(level[used], knots)
@@ -95,7 +115,7 @@ def _fit(
 
     found = minimize(value_and_slope, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B").x.reshape(shape)
     shift = found[:, 1:] if with_shifts else np.zeros((len(knots), log_p.shape[1]))
-    return LevelCorrection(knots, found[:, 0], shift)
+    return found[:, 0], shift
 
 
 def _hats(level: Floats, knots: Floats) -> Floats:
