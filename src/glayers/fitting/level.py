@@ -9,18 +9,20 @@ is piecewise linear in the level.
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from glayers.activations import keep_impossible, log_softmax
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Array, Floats
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, paired_gain
 from glayers.fitting.penalty_path import counted_rows
 from glayers.predictions import Predictions
+
+Level = Callable[[Array], Floats]
 
 _QUANTILES = (0.05, 0.35, 0.65, 0.95)  # of the levels, where the knots lie
 _DEEPEST = -800.0  # exp is exactly 0 below
@@ -31,7 +33,7 @@ _ERRORS = 2.0  # a gain of more standard errors is needed
 class LevelCorrection:
     """At each knot of the level: by how much log-probabilities are scaled, and what is added to each class."""
 
-    level: Callable[[Array], Floats]
+    level: Level
     knots: Floats
     scale: Floats  # (knots,)
     shift: Floats  # (knots, classes)
@@ -71,17 +73,13 @@ def fit_level(log_p: Floats, given: Predictions, seed: int) -> LevelCorrection |
     weights = np.ones(len(given)) if given.weights is None else given.weights
     folds, loss = assign_folds(len(given), given.groups, 3, seed), smooth_loss("log")
     before = loss.rows(log_p, given.labels)
+    rounding = 1e-9 * np.abs(given.logits[given.logits > -np.inf]).max()
     best, most = None, 0.0
     for level, with_shifts in itertools.product((highest_level, mean_level), (False, True)):
         knots = np.quantile(level(given.logits), _QUANTILES)
-        if not (np.diff(knots) > 1e-9 * np.abs(knots).max()).all():
-            continue
-
-        def fit(weights: Floats, level: Any = level, knots: Any = knots, with_shifts: Any = with_shifts) -> Any:
-            return LevelCorrection(
-                level, knots, *_coefficients(log_p, level(given.logits), given.labels, weights, knots, with_shifts)
-            )
-
+        if not (np.diff(knots) > rounding).all():
+            continue  # the same level in many rows
+        fit = partial(_fit, log_p, given, level, knots, with_shifts)
         after = before.copy()
         for fold in range(int(folds.max()) + 1):
             own = folds == fold
@@ -93,13 +91,13 @@ def fit_level(log_p: Floats, given: Predictions, seed: int) -> LevelCorrection |
     return None if best is None else best(weights)
 
 
-def _coefficients(
-    log_p: Floats, level: Floats, labels: Ints, weights: Floats, knots: Floats, with_shifts: bool
-) -> tuple[Floats, Floats]:
-    """Return scales and shifts of least mean log loss, under a standard normal prior on every coefficient."""
+def _fit(
+    log_p: Floats, given: Predictions, level: Level, knots: Floats, with_shifts: bool, weights: Floats
+) -> LevelCorrection:
+    """Return the correction of least mean log loss, under a standard normal prior on every coefficient."""
     used = weights > 0
-    plain, labels, weights = np.maximum(log_p[used], _DEEPEST), labels[used], weights[used]
-    possible, near = log_p[used] > -np.inf, _hats(level[used], knots)
+    plain, labels, weights = np.maximum(log_p[used], _DEEPEST), given.labels[used], weights[used]
+    possible, near = log_p[used] > -np.inf, _hats(level(given.logits[used]), knots)
     fractions, prior = weights / weights.sum(), 1 / counted_rows(weights)
     rows, shape = np.arange(len(labels)), (len(knots), 1 + log_p.shape[1] * with_shifts)
 
@@ -115,7 +113,7 @@ def _coefficients(
 
     found = minimize(value_and_slope, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B").x.reshape(shape)
     shift = found[:, 1:] if with_shifts else np.zeros((len(knots), log_p.shape[1]))
-    return found[:, 0], shift
+    return LevelCorrection(level, knots, found[:, 0], shift)
 
 
 def _hats(level: Floats, knots: Floats) -> Floats:

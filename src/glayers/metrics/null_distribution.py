@@ -48,9 +48,9 @@ class KSNullDistribution(NamedTuple):
     def of(cls, scores: Floats, weights: Floats, step_variances: Floats) -> "KSNullDistribution":
         """Take rows, and the variance of each step of the sum: rows of equal score are one step."""
         flips = scores * (1 - scores)
-        if flips.sum() < _NEVER:
-            return cls(scores[:0], weights[:0], 0.0, 0.0)
         variances = weights**2 * flips
+        if flips.sum() < _NEVER or not variances.any():  # the square of a weight may be 0
+            return cls(scores[:0], weights[:0], 0.0, 0.0)
         deviation = math.sqrt(float(variances.sum()))
         matter = variances > _NEGLIGIBLE * variances.mean()
         return cls(scores[matter], weights[matter] / deviation, deviation, mean_overshoot(step_variances))
