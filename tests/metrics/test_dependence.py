@@ -65,9 +65,43 @@ def test_sixteen_images_show_that_their_pixels_are_off(off: float) -> None:
     images = np.repeat(np.arange(16), 1000)
     scores = rng.uniform(0.2, 0.8, len(images))
     rate = scores + off + rng.normal(0, 0.018, 16)[images]
-    found = metrics.ks_test(Confidences(scores, rng.random(len(images)) < rate, groups=images))
+    rows = Confidences(scores, rng.random(len(images)) < rate, groups=images)
+    found = metrics.ks_test(rows)
     assert found.p_value < 0.01
-    assert found.bound < found.value / 4
+    assert found.bound < found.value / 2
+    assert metrics.calibration_test(rows, n_resamples=99).rejected
+
+
+def test_few_groups_that_may_fail_as_a_whole_keep_the_level() -> None:
+    rejected = 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        groups, scores = np.repeat(np.arange(16), 50), rng.uniform(0.4, 0.85, 800)
+        fails = (rng.random(16) < 0.1)[groups]
+        hits = rng.random(800) < np.where(fails, 0.0, scores / 0.9)
+        rejected += metrics.ks_test(
+            Confidences(scores, hits, groups=groups), n_resamples=39, random_state=seed
+        ).rejected
+    assert rejected <= 15  # 11 are; 24 if failures that no group showed were left out
+
+
+def test_a_failure_that_no_group_happened_to_show_may_explain_that_all_are_better() -> None:
+    """Each group has 92 hits of 100 at a score of 0.84; a group with fewer would make up for all of them."""
+    for n_groups, explained in ((16, True), (40, False)):
+        groups = np.repeat(np.arange(n_groups), 100)
+        hits, scores = np.arange(100 * n_groups) % 100 >= 8, np.full(100 * n_groups, 0.84)
+        alone = metrics.ks_test(Confidences(scores, hits))
+        found = metrics.ks_test(Confidences(scores, hits, groups=groups))
+        assert alone.p_value < 1e-6
+        assert found.rejected is not explained
+        assert (found.value > found.bound) is found.rejected
+        # A group that fails lacks 0.6 of its expected hits.
+        assert found.p_value == pytest.approx((0.6 * 0.84 / (0.6 * 0.84 + 0.08)) ** n_groups)
+        # Rows of their own prove the error without the groups.
+        more = Confidences(np.tile(scores, 2), np.tile(hits, 2), groups=np.append(groups, 1_000 + np.arange(len(hits))))
+        assert metrics.ks_test(more).rejected
+        # Claims that are too high need no unseen group of misses: the scores leave little room for more hits.
+        assert metrics.ks_test(Confidences(np.full(len(hits), 0.98), hits, groups=groups)).rejected
 
 
 def test_independent_rows_lose_little_by_groups() -> None:

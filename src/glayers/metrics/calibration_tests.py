@@ -15,11 +15,11 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from glayers.arrays import Bools, Floats
+from glayers.arrays import Bools, Floats, Ints
 from glayers.checks import check_choice
 from glayers.errors import BadPredictions
 from glayers.metrics.binned import Binning, bin_edges
-from glayers.metrics.dependence import too_few_groups
+from glayers.metrics.dependence import too_few_groups, unseen_failures
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, check_rows, top
 from glayers.metrics.ks import N_BINS
 from glayers.metrics.metric import score
@@ -279,10 +279,19 @@ def needs_draws(running: RunningSum, method: TestMethod, null: KSNullDistributio
 
 
 def _resampling_test(running: RunningSum, statistic: Callable[[Floats], Floats], draws: Draws) -> CalibrationTest:
-    value = float(statistic(running.observed())[0])
-    if too_few_groups(running.event.groups, running.event.weights):
+    sums, event = running.observed(), running.event
+    value = float(statistic(sums)[0])
+    if too_few_groups(event.groups, event.weights):
         return undecided(value, draws.level)
-    return compare_with_draws(value, running.redrawn(statistic, draws), draws.level)
+    found = compare_with_draws(value, running.redrawn(statistic, draws), draws.level)
+    if event.groups is None:
+        return found
+    signs = np.repeat(_SIGNS[statistic](sums[0]), np.diff(running.ends, prepend=-1))
+    unseen = unseen_failures(event.groups, event.weights, event.scores, event.hits, signs)
+    if value - unseen.shown > found.bound:  # the rows outside such groups suffice to reject
+        return found
+    bound = value - unseen.shown + unseen.largest(1 - draws.level)
+    return replace(found, p_value=max(found.p_value, unseen.probability), bound=max(found.bound, bound))
 
 
 def undecided(value: float, level: float) -> CalibrationTest:
@@ -296,6 +305,22 @@ def _largest(sums: Floats) -> Floats:
 
 def _summed(sums: Floats) -> Floats:
     return np.abs(np.diff(sums, axis=1, prepend=0.0)).sum(axis=1)
+
+
+def _signs_of_largest(sums: Floats) -> Ints:
+    """Return with which sign each step of a running sum enters its largest size."""
+    largest = int(np.abs(sums).argmax())
+    return np.where(np.arange(len(sums)) <= largest, np.sign(sums[largest]), 0.0).astype(np.int64)
+
+
+def _signs_of_steps(sums: Floats) -> Ints:
+    return np.sign(np.diff(sums, prepend=0.0)).astype(np.int64)
+
+
+_SIGNS: dict[Callable[[Floats], Floats], Callable[[Floats], Ints]] = {
+    _largest: _signs_of_largest,
+    _summed: _signs_of_steps,
+}
 
 
 def _redrawn(rows: Rows | Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[Rows | Scored]:
