@@ -8,8 +8,11 @@ from glayers.checks import check_switch
 
 
 @contextmanager
-def progress_bar(shown: bool | None, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each of `total` pieces of work; `shown=None` shows the bar at a terminal only."""
+def progress_bar(shown: bool | None, what: str, total: int | None) -> Iterator[Callable[[], None]]:
+    """Yield a function to call after each of `total` pieces of work; `shown=None` shows the bar at a terminal only.
+
+    A total of None is unknown.
+    """
     if not (sys.stderr.isatty() if shown is None else check_switch(shown, "progress")):
         yield lambda: None
         return

@@ -1,6 +1,8 @@
 """The bridge to torch: strip, collect, fit, and put g behind f, with the same numbers as NumPy's."""
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from glayers import BadPredictions, GLayers, GlayersWarning, TemperatureScaling
-from glayers.bridges.torch import calibrate, collect_logits, strip_softmax, to_module
+import glayers
+from glayers import (
+    AutoCalibrator,
+    BadPredictions,
+    GLayers,
+    GlayersWarning,
+    IsotonicCalibration,
+    TemperatureScaling,
+)
+from glayers.bridges.torch import CalibratedNetwork, calibrate, strip_softmax, to_module
 from glayers.calibrators import Calibrator
+from glayers.errors import GlayersError
+from tests.contracts.calibrators import fitted, tilted
 
 ROWS, FEATURES, CLASSES = 300, 6, 4
 
@@ -175,14 +187,6 @@ def test_a_network_is_left_in_its_mode_after_an_error(training: bool) -> None:
     assert modes_of(network) == [training] * 2
 
 
-def test_logits_are_collected_in_order_without_dropout_or_gradient() -> None:
-    network, loader = make_network().train(), make_loader()
-    logits, labels = collect_logits(network, loader)
-    assert not logits.requires_grad
-    assert torch.equal(labels, torch.cat([y for _, y in loader]))
-    assert logits.numpy() == pytest.approx(network.eval()(inputs_of(loader)).detach().numpy(), abs=1e-5)
-
-
 def test_a_calibrated_network_survives_its_state_dict(tmp_path: Path) -> None:
     loader, x = make_loader(), inputs_of(make_loader())
     calibrated = calibrate(make_network(), loader, quick()).eval()
@@ -194,67 +198,122 @@ def test_a_calibrated_network_survives_its_state_dict(tmp_path: Path) -> None:
     assert not torch.equal(second(x), calibrated(x))
     second.load_state_dict(torch.load(tmp_path / "network.pt", weights_only=True))
     assert torch.equal(second(x), calibrated(x))
+    with pytest.raises(GlayersError, match="load_state_dict replaced g"):
+        second.save(tmp_path / "g.safetensors")
 
 
-def test_g_moves_and_casts_with_its_network() -> None:
+def test_the_state_dict_has_the_names_of_the_arrays_in_a_file() -> None:
+    calibrated = calibrate(make_network(), make_loader(), quick())
+    names = {name.removeprefix("steps.") for name in calibrated.calibration.state_dict()}
+    assert names == set(calibrated.calibrator.map_.parameters())
+
+
+@pytest.mark.parametrize("calibrator", [quick(), IsotonicCalibration()], ids=["dense", "tables"])
+def test_g_is_saved_without_its_network_and_loaded_behind_it(calibrator: Calibrator, tmp_path: Path) -> None:
+    network, x = make_network(), inputs_of(make_loader())
+    calibrated = calibrate(network, make_loader(), calibrator).eval()
+    calibrated.save(tmp_path / "g.safetensors")
+    assert torch.equal(CalibratedNetwork.load(network, tmp_path / "g.safetensors").eval()(x), calibrated(x))
+    assert glayers.load(tmp_path / "g.safetensors").map_.parameters().keys() == calibrator.map_.parameters().keys()
+
+
+def test_a_loaded_g_never_follows_a_softmax(tmp_path: Path) -> None:
+    calibrate(make_network(), make_loader(), quick()).save(tmp_path / "g.safetensors")
+    with pytest.warns(GlayersWarning, match="removed the final Softmax"):
+        loaded = CalibratedNetwork.load(nn.Sequential(*parts(), nn.Softmax(dim=1)), tmp_path / "g.safetensors")
+    assert not any(isinstance(part, nn.Softmax) for part in loaded.modules())
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_a_calibrated_network_can_be_copied_and_pickled(copied: Callable[[nn.Module], nn.Module]) -> None:
+    calibrated, x = calibrate(make_network(), make_loader(), quick()).eval(), inputs_of(make_loader())
+    assert torch.equal(copied(calibrated)(x), calibrated(x))
+
+
+def test_g_follows_its_network_to_a_device_but_not_to_half_precision() -> None:
     calibrated = calibrate(make_network(), make_loader(), quick()).eval()
-    assert {buffer.dtype for buffer in calibrated.calibration.double().buffers()} == {torch.float64}
+    before = deepcopy(calibrated.calibration.state_dict())
+    calibrated.half()
+    assert {parameter.dtype for parameter in calibrated.network.parameters()} == {torch.float16}
+    after = calibrated.calibration.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before)
     assert not list(calibrated.calibration.parameters()), "g is calibrated, not trained on"
+    calibrated.to("meta")
+    assert {buffer.device.type for buffer in calibrated.calibration.buffers()} == {"meta"}
 
 
-def test_an_empty_loader_is_refused() -> None:
-    with pytest.raises(BadPredictions, match="gave no batch"):
-        calibrate(make_network(), [], quick())
+def test_a_gradient_passes_through_g_to_the_network() -> None:
+    calibrated = calibrate(make_network(), make_loader(), quick())
+    calibrated(inputs_of(make_loader())).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in calibrated.network.parameters())
 
 
-def test_a_loader_without_length_and_a_progress_bar_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
-    def batches() -> Iterator[Any]:
-        yield from make_loader()
-
-    calibrated = calibrate(make_network(), batches(), quick(), progress=True)
-    assert calibrated.calibrator.diagnostics_.rows == ROWS
-    assert capsys.readouterr().out == ""
-
-
-def test_without_a_calibrator_g_layers_are_fitted() -> None:
+def test_without_a_calibrator_the_recommended_one_is_fitted() -> None:
     rng = torch.Generator().manual_seed(0)
-    z = torch.randn(2_000, 3, generator=rng) * 4
+    z = torch.randn(90, 3, generator=rng) * 4  # so few rows that auto is quick
     labels = (torch.tanh(z) * 2).softmax(dim=1).multinomial(1, generator=rng)[:, 0]
-    calibrated = calibrate(nn.Identity(), [(z[:800], labels[:800]), (z[800:], labels[800:])])
-    assert isinstance(calibrated.calibrator, GLayers)
+    calibrated = calibrate(nn.Identity(), [(z[:40], labels[:40]), (z[40:], labels[40:])], class_names="abc")
+    assert isinstance(calibrated.calibrator, AutoCalibrator)
     assert calibrated.calibrator.diagnostics_.loss_after < calibrated.calibrator.diagnostics_.loss_before
+    assert calibrated.calibrator.class_names_ == ("a", "b", "c")
 
 
-class Pair(nn.Module):
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        return inputs, inputs
-
-
-@pytest.mark.parametrize(
-    ("network", "batch", "complaint"),
-    [
-        (nn.Identity(), torch.zeros(4, 3), r"batch 0 .* must be \(inputs, labels\); got a tensor of shape \(4, 3\)"),
-        (nn.Identity(), {"x": 1}, r"batch 0 .* got a dict of 1"),
-        (nn.Identity(), (1, 2, 3), r"got a tuple of 3"),
-        (Pair(), (torch.zeros(4, 3), torch.zeros(4)), "returned a tuple of 2"),
-        (nn.Identity(), (torch.zeros(4, 3), torch.zeros(5)), r"5 labels of batch 0 .* shape \(4, 3\)"),
-        (nn.Flatten(0), (torch.zeros(4, 3), torch.zeros(4)), r"shape \(12,\)"),
-    ],
-    ids=["no labels", "dict", "three", "tuple", "counts", "flat"],
-)
-def test_the_error_names_the_batch_or_output_that_is_wrong(network: nn.Module, batch: Any, complaint: str) -> None:
-    with pytest.raises(BadPredictions, match=complaint):
-        calibrate(network, [batch], TemperatureScaling())
+def temperature(columns: int = 4) -> TemperatureScaling:
+    return TemperatureScaling().fit(*tilted(columns))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_used_for_input_and_output_only(dtype: torch.dtype) -> None:
-    rng = np.random.default_rng(0)
-    z = rng.normal(size=(300, 50)) * 3
-    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
-    module = to_module(TemperatureScaling().fit(2 * z, labels))
-    narrow = torch.as_tensor(2 * z).to(dtype)
-    exact = module(narrow.double())
-    assert module(narrow).dtype == dtype
-    expected = exact.to(dtype).float().numpy()
-    np.testing.assert_allclose(module(narrow).float().numpy(), expected, rtol=1e-2, atol=1e-2)
+    narrow = torch.as_tensor(tilted()[0]).to(dtype)
+    module = to_module(fitted("matrix"))
+    assert torch.equal(module(narrow), module(narrow.double()).to(dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(module(narrow.float()), module(narrow.double()).float())
+
+
+def test_a_module_may_compute_in_float32() -> None:
+    z = torch.as_tensor(tilted()[0])
+    module = to_module(fitted("matrix"), dtype=torch.float32)
+    assert {buffer.dtype for buffer in module.buffers()} == {torch.float32}
+    error = (module(z) - to_module(fitted("matrix"))(z)).abs().max()
+    assert 0 < error < 1e-4
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(module(z.float()).double(), module(z))
+    with pytest.raises(GlayersError, match="dtype must be"):
+        to_module(temperature(), dtype=torch.float16)
+
+
+@pytest.mark.parametrize("name", ["auto", "isotonic", "matrix", "order-invariant"])
+@pytest.mark.parametrize(("shape", "axis"), [((5, 7, 4), -1), ((1, 7, 4), 2), ((3, 4, 5, 2), 1), ((4, 4, 4), 1)])
+@pytest.mark.parametrize("columns", [4, 1])
+def test_the_classes_may_lie_on_any_axis(name: str, shape: tuple[int, ...], axis: int, columns: int) -> None:
+    calibrator = fitted(name, columns)
+    z = np.random.default_rng(0).normal(size=shape) * 5
+    z = z if columns == 4 else z.take([0], axis=axis)
+    out = to_module(calibrator, class_axis=axis)(torch.tensor(z)).numpy()
+    by_row = np.moveaxis(z, axis, -1)
+    expected = calibrator.transform(by_row.reshape(-1, columns)).reshape(*by_row.shape[:-1], -1)
+    np.testing.assert_allclose(np.moveaxis(out, axis, -1), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("z", "axis", "complaint"),
+    [
+        (torch.zeros(5, 7, 4), None, r"which axis of logits of shape \(5, 7, 4\) holds the classes.*pass 1 for"),
+        (torch.zeros(4), None, r"which axis of logits of shape \(4,\)"),
+        (torch.zeros(5, 7, 4), 1, r"fitted on 4 logits per row; got float32 of shape \(5, 7, 4\) .* axis 1"),
+        (torch.zeros(5, 3), None, "fitted on 4 logits per row"),
+        (torch.zeros(5, 7, 4), 3, r"class_axis must be in -3\.\.2"),
+        (torch.zeros(5, 4, dtype=torch.int64), None, "got int64"),
+    ],
+)
+def test_logits_of_another_shape_are_refused(z: Tensor, axis: int | None, complaint: str) -> None:
+    with pytest.raises(BadPredictions, match=complaint):
+        to_module(temperature(), class_axis=axis)(z)
+
+
+def test_probabilities_sum_to_one_along_the_axis_of_the_classes() -> None:
+    network = CalibratedNetwork(nn.Identity(), temperature(), class_axis=1)
+    p = network.predict_proba(torch.randn(2, 4, 3, 5).half())
+    assert p.dtype == torch.float16
+    assert p.float().sum(dim=1).numpy() == pytest.approx(1, abs=1e-2)

@@ -3,101 +3,225 @@
 `calibrate` performs the steps of the paper: remove the softmax, collect logits and labels, fit g, and apply it after f.
 """
 
+import os
 import warnings
-from collections.abc import Iterable, Sized
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from torch.jit._trace import TracerWarning, is_tracing
 
 from glayers.activations import with_reference_class
-from glayers.calibrators import Calibrator, GLayers
-from glayers.errors import BadPredictions, GlayersWarning
-from glayers.progress import progress_bar
+from glayers.bridges.torch_loaders import IGNORED, MAX_ROWS, axis_of, collect_logits, logits_of
+from glayers.bridges.torch_steps import chain_module
+from glayers.calibrators import AutoCalibrator, Calibrator, load
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+
+__all__ = ["CalibratedMap", "CalibratedNetwork", "calibrate", "collect_logits", "strip_softmax", "to_module"]
 
 
 class CalibratedMap(nn.Module):
-    """A fitted calibrator as a module: logits in, calibrated logits out. Its parameters are buffers."""
+    """A fitted calibrator as a module: logits in, calibrated logits out. Its parameters are buffers.
 
-    def __init__(self, calibrator: Calibrator) -> None:
+    Parameters
+    ----------
+    calibrator
+        Any fitted calibrator.
+    class_axis
+        The axis of the classes, needed for logits of more than two axes: 1 for (images, classes, height, width), -1 for
+        (texts, tokens, classes).
+    dtype
+        The type of the computation, whatever the type of the logits and of the result. float64 gives the numbers of
+        NumPy; float32 is for devices without float64. `half()` of a network does not change it.
+    """
+
+    def __init__(
+        self, calibrator: Calibrator, class_axis: int | None = None, dtype: torch.dtype = torch.float64
+    ) -> None:
         super().__init__()
         check_is_fitted(calibrator)
-        self.chain = calibrator.map_
-        for name, value in self.chain.parameters().items():
-            self.register_buffer(_buffer(name), torch.tensor(np.asarray(value), dtype=torch.float32))
+        if dtype not in (torch.float32, torch.float64):
+            raise GlayersError(f"dtype must be torch.float64 or torch.float32; got {shown(dtype)}")
+        self.n_logits, self.class_axis, self.dtype = int(calibrator.n_features_in_), class_axis, dtype
+        self.steps = chain_module(calibrator.map_, dtype)
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits (n, classes)."""
-        # Half precision is too coarse for the computation; only the result is converted back to it.
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        held = {name: self.get_buffer(_buffer(name)).to(wide.dtype) for name in self.chain.parameters()}
-        return with_reference_class(self.chain.with_parameters(held)(wide)).to(logits.dtype)
+        """Return calibrated logits, of the same shape except for a single logit, which becomes two classes."""
+        with _without_trace_warnings():
+            axis = axis_of(logits, self.class_axis)
+            if logits.shape[axis] != self.n_logits or not logits.is_floating_point():
+                kind, shape = str(logits.dtype).removeprefix("torch."), tuple(logits.shape)
+                raise BadPredictions(
+                    f"fitted on {self.n_logits} logits per row; got {kind} of shape {shape} with classes on axis {axis}"
+                )
+            by_row = logits.movedim(axis, -1)
+            with _without_autocast(logits.device.type):
+                result = with_reference_class(self.steps(by_row.reshape(-1, self.n_logits).to(self.dtype)))
+            return result.reshape(*by_row.shape[:-1], result.shape[-1]).movedim(-1, axis).to(logits.dtype)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow the network to its device, but not to half precision."""
+
+        def moved(buffer: Tensor) -> Tensor:
+            return buffer.to(fn(buffer.float()).device, self.dtype)
+
+        device = fn(torch.zeros(0)).device
+        self.dtype = torch.float32 if device.type == "mps" else self.dtype  # Apple's has no float64
+        return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
 
 
 class CalibratedNetwork(nn.Module):
-    """A network followed by its calibration."""
+    """A network followed by its calibration.
 
-    def __init__(self, network: nn.Module, calibrator: Calibrator) -> None:
+    Parameters
+    ----------
+    network
+        A module that returns logits. A softmax at the end of an `nn.Sequential` is removed with a warning.
+    calibrator
+        A calibrator that was fitted on logits of this network.
+    class_axis
+        As for `calibrate`.
+    """
+
+    def __init__(self, network: nn.Module, calibrator: Calibrator, class_axis: int | None = None) -> None:
         super().__init__()
-        self.network = network
-        self.calibration = CalibratedMap(calibrator)
+        self.network = strip_softmax(network)
+        self.calibration = CalibratedMap(calibrator, class_axis)
         self.calibrator = calibrator
+        self.training = network.training
 
-    def forward(self, inputs: Any) -> Tensor:
-        """Return calibrated logits (n, classes) in place of the network's own."""
-        return self.calibration(self.network(inputs))
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return calibrated logits in place of the network's own, always as a tensor."""
+        return self.calibration(logits_of(self.network(*inputs, **named)))
 
     logits = forward
 
-    def predict_proba(self, inputs: Any) -> Tensor:
-        """Return calibrated probabilities (n, classes)."""
-        return torch.softmax(self.logits(inputs), dim=-1)
+    def predict_proba(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return calibrated probabilities, which sum to 1 along the axis of the classes."""
+        logits = self.logits(*inputs, **named)
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        return torch.softmax(wide, dim=axis_of(logits, self.calibration.class_axis)).to(logits.dtype)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write g, without the network, to one `.safetensors` file that `load` and `glayers.load` read.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from glayers import TemperatureScaling
+        >>> z, labels = torch.tensor([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]]), torch.tensor([0, 1, 2])
+        >>> calibrated = calibrate(nn.Identity(), [(z, labels)], TemperatureScaling())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     calibrated.save(f"{folder}/g.safetensors")
+        ...     again = CalibratedNetwork.load(nn.Identity(), f"{folder}/g.safetensors")
+        >>> torch.equal(again(z), calibrated(z))
+        True
+        """
+        for name, value in self.calibrator.map_.parameters().items():
+            held = self.calibration.steps.get_buffer(name).cpu()
+            if not torch.equal(held, torch.tensor(np.asarray(value), dtype=held.dtype)):
+                raise GlayersError(
+                    "load_state_dict replaced g, so that this module no longer is what its `calibrator` says. Save the "
+                    "state_dict, or save the network that it came from"
+                )
+        self.calibrator.save(path)
+
+    @classmethod
+    def load(cls, network: nn.Module, path: str | os.PathLike[str], class_axis: int | None = None) -> Self:
+        """Return a network followed by the g of a file that `save` or any fitted calibrator wrote."""
+        return cls(network, load(path), class_axis)
 
 
-def to_module(calibrator: Calibrator) -> CalibratedMap:
+def to_module(
+    calibrator: Calibrator, class_axis: int | None = None, dtype: torch.dtype = torch.float64
+) -> CalibratedMap:
     """Return a fitted calibrator as a torch module: logits in, calibrated logits out.
 
     Parameters
     ----------
     calibrator
         Any fitted calibrator.
+    class_axis
+        The axis of the classes, needed for logits of more than two axes: 1 for (images, classes, height, width), -1 for
+        (texts, tokens, classes).
+    dtype
+        The type of the computation, whatever the type of the logits and of the result. float64 gives the numbers of
+        NumPy; float32 is for devices without float64.
 
     Returns
     -------
     CalibratedMap
+        `torch.export`, `torch.compile` and `torch.jit.trace` accept it.
+
+    Examples
+    --------
+    >>> from glayers import TemperatureScaling
+    >>> fitted = TemperatureScaling().fit([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]], [0, 1, 2])
+    >>> pixels = torch.zeros(5, 3, 32, 32)
+    >>> to_module(fitted, class_axis=1)(pixels).shape
+    torch.Size([5, 3, 32, 32])
     """
-    return CalibratedMap(calibrator)
+    return CalibratedMap(calibrator, class_axis, dtype)
 
 
 def calibrate(
     network: nn.Module,
     loader: Iterable[Any],
     calibrator: Calibrator | None = None,
-    progress: bool = False,
+    *,
+    class_axis: int | None = None,
+    ignore_label: int | None = IGNORED,
+    label_key: str | None = None,
+    max_rows: int | None = MAX_ROWS,
+    random_state: int = 0,
+    class_names: Iterable[str] | None = None,
+    progress: bool | None = None,
 ) -> CalibratedNetwork:
     """Calibrate a network on held-out data.
 
     Parameters
     ----------
     network
-        A module that returns logits (rows, classes). A softmax at the end of an `nn.Sequential` is removed.
+        A module that returns logits: as a tensor, or in the field `logits` of a Hugging Face output. A softmax at the
+        end of an `nn.Sequential` is removed with a warning.
     loader
-        Batches of (inputs, labels) that the network was not trained on.
+        Batches (inputs, labels) that the network was not trained on, or dictionaries with `labels`.
     calibrator
-        The calibrator to fit; by default `GLayers()`.
-    progress
-        Whether to show a progress bar.
+        The calibrator to fit; by default `AutoCalibrator()`.
+    class_axis, ignore_label, label_key, max_rows, random_state, class_names, progress
+        As for `collect_logits`.
 
     Returns
     -------
     CalibratedNetwork
+        The same network, not a copy, followed by g. It is in the training or evaluation mode that the network was in.
+
+    Examples
+    --------
+    >>> from glayers import TemperatureScaling
+    >>> z, labels = torch.tensor([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]]), torch.tensor([0, 1, 2])
+    >>> calibrated = calibrate(nn.Identity(), [(z, labels)], TemperatureScaling())
+    >>> calibrated.predict_proba(z[:1]).shape
+    torch.Size([1, 3])
     """
     stripped = strip_softmax(network)
-    logits, labels = collect_logits(stripped, loader, progress)
-    fitted = (GLayers() if calibrator is None else calibrator).fit(logits, labels)
-    return CalibratedNetwork(stripped, fitted)
+    given = collect_logits(
+        stripped,
+        loader,
+        class_axis=class_axis,
+        ignore_label=ignore_label,
+        label_key=label_key,
+        max_rows=max_rows,
+        random_state=random_state,
+        class_names=class_names,
+        progress=progress,
+    )
+    fitted = (AutoCalibrator(progress=progress) if calibrator is None else calibrator).fit_predictions(given)
+    return CalibratedNetwork(stripped, fitted, class_axis)
 
 
 def strip_softmax(network: nn.Module) -> nn.Module:
@@ -116,50 +240,22 @@ def strip_softmax(network: nn.Module) -> nn.Module:
     return network if inner is last else nn.Sequential(*list(network)[:-1], inner)
 
 
-def collect_logits(network: nn.Module, loader: Iterable[Any], progress: bool = False) -> tuple[Tensor, Tensor]:
-    """Run the network over a loader in inference mode, and restore its training or evaluation mode afterwards."""
-    # Restored for each part, so that a frozen part of a network in training stays frozen.
-    modes = [(part, part.training) for part in network.modules()]
-    device = next((p.device for p in network.parameters()), torch.device("cpu"))
-    logits, labels = [], []
-    n_batches = len(loader) if isinstance(loader, Sized) else 0
-    network.eval()
-    try:
-        with torch.inference_mode(), progress_bar(progress, "collecting logits", n_batches) as advance:
-            for number, batch in enumerate(loader):
-                outputs, targets = _run(network, batch, number, device)
-                logits.append(outputs)
-                labels.append(targets)
-                advance()
-    finally:
-        for part, training in modes:
-            part.training = training
-    if not logits:
-        raise BadPredictions("the loader gave no batch; it must yield (inputs, labels)")
-    return torch.cat(logits), torch.cat(labels)
+@contextmanager
+def _without_autocast(device: str) -> Iterator[None]:
+    """Leave autocast, if it is on: matrix products in half precision would be too coarse."""
+    if not torch.is_autocast_enabled(device):
+        yield
+        return
+    with torch.autocast(device, enabled=False):
+        yield
 
 
-def _run(network: nn.Module, batch: Any, number: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Run one batch, checking the batch and the output of the network."""
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise BadPredictions(f"batch {number} of the loader must be (inputs, labels); got {_kind(batch)}")
-    inputs, targets = batch
-    labels = torch.as_tensor(targets).cpu()
-    labels = labels if labels.ndim else labels[None]
-    outputs = network(torch.as_tensor(inputs).to(device))
-    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(labels):
-        raise BadPredictions(
-            f"the network must return one tensor of logits (rows, classes); for the {len(labels)} labels of batch "
-            f"{number} it returned {_kind(outputs)}. Wrap it in a module whose forward returns the logits"
-        )
-    return outputs.float().cpu(), labels
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
-    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, Sized) else "")
-
-
-def _buffer(name: str) -> str:
-    return name.replace(".", "_")
+@contextmanager
+def _without_trace_warnings() -> Iterator[None]:
+    """Silence the warning of torch.jit.trace about shapes: the number of classes is the same in every call."""
+    if not is_tracing():  # type: ignore[no-untyped-call]
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TracerWarning)
+        yield

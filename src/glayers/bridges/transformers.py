@@ -1,0 +1,76 @@
+"""A training run of Hugging Face's Trainer -> its model, calibrated on the evaluation set when the training ends."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from glayers.bridges.torch import CalibratedNetwork, calibrate
+from glayers.calibrators import Calibrator
+from glayers.errors import GlayersError
+
+
+class CalibrationCallback(TrainerCallback):  # type: ignore[misc]  # its types would take minutes to check
+    """Calibrate the model on the evaluation set when `Trainer.train` ends.
+
+    With `load_best_model_at_end=True`, it calibrates the best model, otherwise that of the last step. Of several
+    evaluation sets, it uses the last one.
+
+    Parameters
+    ----------
+    calibrator
+        The calibrator to fit; by default `AutoCalibrator()`.
+    path
+        Where to save g, as a `.safetensors` file.
+    loader
+        Held-out batches to use in place of the evaluation set.
+    **settings
+        Further settings of `calibrate`, such as `class_axis=-1` for token classification.
+
+    Attributes
+    ----------
+    calibrated : CalibratedNetwork or None
+        The model followed by g, after the training.
+    """
+
+    def __init__(
+        self,
+        calibrator: Calibrator | None = None,
+        path: str | os.PathLike[str] | None = None,
+        loader: Iterable[Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.calibrator, self.path, self.loader, self.settings = calibrator, path, loader, settings
+        self.calibrated: CalibratedNetwork | None = None
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,  # noqa: ARG002  # the names of TrainerCallback
+        control: TrainerControl,  # noqa: ARG002
+        **others: Any,  # noqa: ARG002
+    ) -> None:
+        """Refuse what could not be calibrated before the training takes its time."""
+        if args.world_size > 1:
+            raise GlayersError(
+                f"each of the {args.world_size} processes sees only a part of the evaluation set: leave this callback "
+                f"out, and call glayers.bridges.torch.calibrate after the training"
+            )
+        if self.loader is None and args.eval_strategy == "no":
+            raise GlayersError('the trainer never evaluates: set eval_strategy="epoch", or pass loader=...')
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,  # noqa: ARG002
+        control: TrainerControl,  # noqa: ARG002
+        **others: Any,
+    ) -> None:
+        """Fit g after the best model, if asked for, is loaded again."""
+        loader = others.get("eval_dataloader") if self.loader is None else self.loader
+        if loader is None:
+            raise GlayersError("the training ended before its first evaluation: pass the batches to use, loader=...")
+        self.calibrated = calibrate(others["model"], loader, self.calibrator, **self.settings)
+        if self.path is not None:
+            self.calibrated.save(self.path)
