@@ -6,9 +6,9 @@ Written against the array API, so the same lines serve NumPy in prediction and t
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
-from glayers.arrays import Array, row_blocks
+from glayers.arrays import Array, array_namespace, row_blocks
 from glayers.errors import GlayersError
 
 
@@ -47,7 +47,7 @@ def keep_impossible(results: Any, logits: Any) -> Any:
     [[1.0, -inf]]
     """
     xp = array_namespace(logits)
-    return xp.where(logits == -xp.inf, xp.full_like(logits, -xp.inf), results)
+    return xp.where(logits == -xp.inf, -xp.inf, results)
 
 
 def with_reference_class(logits: Any) -> Any:

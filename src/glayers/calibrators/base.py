@@ -184,6 +184,37 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         check_is_fitted(self)
         write_calibrator(self, path)
 
+    def to_onnx(
+        self,
+        path: str | os.PathLike[str],
+        dtype: Literal["float32", "float64"] = "float32",
+        compute_dtype: Literal["float64", "float32"] = "float64",
+    ) -> None:
+        """Write the fitted calibrator to an ONNX file, after comparing its results with those of NumPy.
+
+        The input `uncalibrated_logits` has shape (rows, n_logits), and the outputs `logits` and `probabilities` have
+        shape (rows, n_classes), for any number of rows. A logit of -inf marks an impossible class. A row with NaN or
+        +inf gives NaN. The opset is 18, and the metadata hold the class names as JSON.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Where to write. The file appears complete or not at all.
+        dtype : {"float32", "float64"}, default "float32"
+            The type of input and outputs.
+        compute_dtype : {"float64", "float32"}, default "float64"
+            The precision of the computation. Choose "float32" only for hardware without float64.
+
+        Raises
+        ------
+        GlayersError
+            If the results differ from those of NumPy, for logits up to 1e4. Nothing is written.
+        """
+        check_is_fitted(self)
+        with needs_onnx():
+            from glayers.serving import onnx
+        onnx.export(self, path, dtype, compute_dtype)
+
     @property
     def n_parameters_(self) -> int:
         """The number of learned parameters."""
@@ -294,6 +325,15 @@ def drawn_seed(random_state: Any) -> int:
         raise BadPredictions(
             f"random_state must be a whole number in 0..{2**32 - 1}, a RandomState or None; got {shown(random_state)}"
         ) from error
+
+
+@contextmanager
+def needs_onnx() -> Iterator[None]:
+    """Name the extra to install if an import inside finds no library for ONNX."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f'{error.name} is missing: pip install "glayers[onnx]"', name=error.name) from error
 
 
 @contextmanager

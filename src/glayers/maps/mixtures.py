@@ -5,10 +5,9 @@ from functools import partial, reduce
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from glayers.activations import keep_impossible, log_softmax, with_reference_class
-from glayers.arrays import Floats, row_blocks
+from glayers.arrays import Floats, array_namespace, row_blocks
 from glayers.maps.steps import Chain, Numbers, Step
 
 __all__ = ["Blend", "Stack", "TemperedMixture"]

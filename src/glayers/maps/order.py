@@ -14,9 +14,10 @@ from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import is_torch_array
 
 from glayers.activations import keep_impossible, log_softmax, with_reference_class
+from glayers.arrays import array_namespace
 from glayers.maps.steps import SMALLEST, Chain, Numbers, Step, at_mean_of_others
 
 __all__ = ["KeepOrder"]
@@ -35,7 +36,7 @@ class OrderPreservingStep(Step):
         """Return logits in exactly the same order: equal logits stay equal, different ones stay different."""
         xp = array_namespace(logits)
         order = xp.argsort(logits, axis=-1, descending=True, stable=True)
-        ordered = xp.take_along_axis(logits, order, axis=-1)
+        ordered = _gathered(logits, order)
         # No gap leads down to an impossible class: it would be infinite.
         differ = (ordered[..., :-1] > ordered[..., 1:]) & (ordered[..., 1:] > -xp.inf)
         differ, given = xp.astype(differ, logits.dtype), logits
@@ -49,8 +50,8 @@ class OrderPreservingStep(Step):
         limits = xp.finfo(logits.dtype)
         step = 8 * float(limits.eps) * heights[..., :1] + float(limits.smallest_normal) / float(limits.eps)
         heights = heights + step * _added_up(differ)
-        back = xp.argsort(order, axis=-1, stable=True)
-        return keep_impossible(xp.take_along_axis(heights, xp.broadcast_to(back, heights.shape), axis=-1), given)
+        back = xp.argsort(order, axis=-1, stable=True) + xp.zeros_like(heights, dtype=order.dtype)  # also for members
+        return keep_impossible(_gathered(heights, back), given)
 
     @abstractmethod
     def _gaps(self, ordered: Any, logits: Any) -> Any:
@@ -166,13 +167,20 @@ def in_order_of(reference: Any, outputs: Any, slope: Any) -> Any:
     xp = array_namespace(outputs)
     reference = xp.clip(log_softmax(with_reference_class(reference)), min=-_wide(outputs))
     order = xp.argsort(reference, axis=-1, descending=True, stable=True)
-    least = slope * xp.take_along_axis(reference, order, axis=-1)
-    lowest = xp.take_along_axis(outputs, order, axis=-1) - least
+    least = slope * _gathered(reference, order)
+    lowest = _gathered(outputs, order) - least
     shift = 1
     while shift < lowest.shape[-1]:  # each round doubles the number of classes above that the minimum covers
         lowest = xp.concat([lowest[..., :shift], xp.minimum(lowest[..., shift:], lowest[..., :-shift])], axis=-1)
         shift *= 2
-    return xp.take_along_axis(lowest + least, xp.argsort(order, axis=-1, stable=True), axis=-1)
+    return _gathered(lowest + least, xp.argsort(order, axis=-1, stable=True))
+
+
+def _gathered(values: Any, places: Any) -> Any:
+    """Return take_along_axis of the last axis; that of torch would fix the number of rows in an exported program."""
+    if is_torch_array(values):
+        return values.gather(-1, places)
+    return array_namespace(values).take_along_axis(values, places, axis=-1)
 
 
 def _added_up(gaps: Any) -> Any:

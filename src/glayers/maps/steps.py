@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from glayers.activations import Activation, is_top, log_softmax, with_reference_class
+from glayers.arrays import array_namespace
 from glayers.errors import GlayersError
 
 __all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "Floor", "LogSoftmax", "Reference", "Relu"]
@@ -267,10 +267,10 @@ class Floor(Step):
         xp = array_namespace(logits)
         each = with_reference_class(logits)
         top = xp.max(each, axis=-1, keepdims=True)
-        second = xp.max(xp.where(is_top(each), xp.full_like(each, -xp.inf), each), axis=-1, keepdims=True)
+        second = xp.max(xp.where(is_top(each), -xp.inf, each), axis=-1, keepdims=True)
         far = each < top - xp.minimum(self.depth, self.reach + 2 * (top - second))
         raised = at_mean_of_others(each, far)
-        lowered = xp.where(far, each - raised, xp.zeros_like(each))
+        lowered = xp.where(far, each - raised, 0.0)
         return raised if each is logits else raised[..., 1:] - raised[..., :1], lowered
 
 
@@ -283,7 +283,7 @@ def at_mean_of_others(logits: Any, far: Any) -> Any:
     xp = array_namespace(logits)
     top = xp.max(logits, axis=-1, keepdims=True)
     n_others = xp.clip(xp.sum(xp.astype(~far, logits.dtype), axis=-1, keepdims=True) - 1, min=1)
-    mean = xp.sum(xp.where(far, xp.zeros_like(logits), logits - top), axis=-1, keepdims=True) / n_others
+    mean = xp.sum(xp.where(far, 0.0, logits - top), axis=-1, keepdims=True) / n_others
     return xp.where(far, top + mean, logits)
 
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from glayers.activations import is_top, keep_impossible, log_softmax
-from glayers.arrays import Floats
+from glayers.arrays import Floats, array_namespace
 from glayers.maps.steps import SMALLEST, Numbers, Step
 
 # Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
@@ -103,13 +103,12 @@ class TopClass(Step):
         xp = array_namespace(logits)
         log_p, log_rest = one_versus_rest(logits)
         top = is_top(logits)
-        lowest = xp.full_like(log_p, -xp.inf)
         confidence = xp.exp(xp.max(log_p, axis=-1, keepdims=True))
         new = look_up(self.knots[None, :], self.values[None, :], confidence)
-        old_rest = xp.max(xp.where(top, log_rest, lowest), axis=-1, keepdims=True)
+        old_rest = xp.max(xp.where(top, log_rest, -xp.inf), axis=-1, keepdims=True)
         # If no other class is possible, the rest is -inf, and so are all others.
         others = log_p - xp.clip(old_rest, min=float(xp.finfo(log_p.dtype).min)) + xp.log1p(-new)
-        runner_up = xp.max(xp.where(top, lowest, others), axis=-1, keepdims=True)
+        runner_up = xp.max(xp.where(top, -xp.inf, others), axis=-1, keepdims=True)
         # A thousand rounding errors: enough to survive softmax, too few to matter.
         least = runner_up + 1e3 * float(xp.finfo(log_p.dtype).eps)
         return xp.where(top, xp.maximum(xp.log(new), least), others)
@@ -132,11 +131,13 @@ class Shared(Step):
         """Return corrected log-probabilities."""
         xp = array_namespace(logits)
         plain = log_softmax(logits)
-        ordered = xp.flip(xp.sort(plain, axis=-1), axis=-1)
-        last = min(int(self.depth), plain.shape[-1]) - 1
+        ordered = xp.sort(plain, axis=-1, descending=True, stable=False)
+        # The lowest of the `depth` highest. A mask, as an index taken from an array could not be traced.
+        within = xp.arange(plain.shape[-1], dtype=plain.dtype, device=device(plain)) < self.depth
+        lowest = xp.min(xp.where(within, ordered, xp.inf), axis=-1, keepdims=True)
         seen = context(raw_context(plain, ordered), self.centre, self.spread)
         sizes = xp.matmul(seen, xp.matrix_transpose(self.weight))
-        reached = xp.maximum(plain, ordered[..., last : last + 1])
+        reached = xp.maximum(plain, lowest)
         parts = [sizes[..., i : i + 1] * shape for i, shape in enumerate(shapes(reached))]
         return log_softmax(plain + sum(parts))
 
@@ -155,14 +156,14 @@ def one_versus_rest(logits: Any) -> tuple[Any, Any]:
     log_total = xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
     log_p = shifted - log_total
     top = is_top(logits)
-    others = xp.where(top, xp.full_like(shifted, -xp.inf), shifted)
+    others = xp.where(top, -xp.inf, shifted)
     highest = xp.max(others, axis=-1, keepdims=True)
     # For the top class 1 - p would lose digits, so sum the others. Every other class has p <= 1/2. The limits keep
     # -inf - -inf and log 0 away if no other class is possible; otherwise the sum is at least 1.
     limits = xp.finfo(logits.dtype)
     total = xp.sum(xp.exp(others - xp.clip(highest, min=float(limits.min))), axis=-1, keepdims=True)
     log_others = highest + xp.log(xp.clip(total, min=float(limits.smallest_normal)))
-    half = xp.where(top, xp.zeros_like(log_p), xp.exp(log_p))
+    half = xp.where(top, 0.0, xp.exp(log_p))
     return log_p, xp.where(top, log_others - log_total, xp.log1p(-half))
 
 
@@ -176,23 +177,24 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
     n_tables, length = knots.shape
     first = xp.arange(n_tables, device=device(at)) * length
 
-    def read(table: Any, place: Any) -> Any:
+    def entries(table: Any, place: Any) -> Any:
         place = xp.clip(place, min=0, max=length - 1)
-        return xp.reshape(xp.take(xp.reshape(table, (-1,)), xp.reshape(first + place, (-1,))), at.shape)
+        read = xp.take(xp.reshape(table, (-1,)), xp.reshape(first + place, (-1,)))
+        return xp.reshape(read, (*at.shape[:-2], -1, n_tables))  # not at.shape: a traced number of rows is unknown
 
     # Bisection for the number of knots at or below the number, in all columns at once.
     low = xp.zeros_like(at, dtype=first.dtype)
     high = low + length
-    for _ in range(length.bit_length()):
+    for _ in range(int(length).bit_length()):
         middle = (low + high) // 2
-        below = read(knots, middle) <= at
+        below = entries(knots, middle) <= at
         searching = low < high
         low = xp.where(searching & below, middle + 1, low)
         high = xp.where(searching & ~below, middle, high)
-    left, right, before, after = read(knots, low - 1), read(knots, low), read(values, low - 1), read(values, low)
+    left, right, before, after = (entries(table, place) for table in (knots, values) for place in (low - 1, low))
     width = right - left
     inside = width > 0
-    share = xp.where(inside, (at - left) / xp.where(inside, width, xp.ones_like(width)), xp.zeros_like(width))
+    share = xp.where(inside, (at - left) / xp.where(inside, width, 1.0), 0.0)
     return before + xp.clip(share, min=0.0, max=1.0) * (after - before)
 
 

@@ -1,0 +1,1 @@
+"""Fitted maps at work: loading, predicting with arrays of any library, ONNX. Needs NumPy and safetensors only."""

@@ -1,0 +1,236 @@
+"""A fitted calibrator -> an ONNX file, alone or behind a network, compared with NumPy before it is written.
+
+The graph is recorded from the same steps that NumPy and torch run (`recorder.py`). A file whose results differ from
+those of NumPy is never written.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import ModelProto, ValueInfoProto, compose, helper, version_converter
+
+from glayers.activations import softmax
+from glayers.arrays import Array, to_numpy
+from glayers.checks import check_choice
+from glayers.errors import BadPredictions, GlayersError, shown
+from glayers.files import errors_as_bad_file, write_whole
+from glayers.serving.predictor import calibrated_logits
+from glayers.serving.recorder import NAMESPACE, Graph, Recorded
+
+if TYPE_CHECKING:
+    from glayers.calibrators import Calibrator
+
+OPSET = 18  # onnxruntime 1.14 and newer
+IR_VERSION = 8
+INPUT, LOGITS, PROBABILITIES = "uncalibrated_logits", "logits", "probabilities"
+# How far probabilities may differ from those of NumPy. Logits may differ by 100 times that, relative to the largest of
+# the row: where one class is nearly certain, the logits of the others amplify rounding errors.
+TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
+_NETWORK = "network/"  # put before the names of the network's nodes, so that they differ from ours
+
+
+def export(
+    calibrator: "Calibrator", path: str | os.PathLike[str], dtype: str = "float32", compute_dtype: str = "float64"
+) -> None:
+    """Write a calibrator to an ONNX file; `Calibrator.to_onnx` describes it."""
+    check_choice(dtype, TOLERANCE, "dtype")
+    graph = Graph()
+    given = graph.input(INPUT, (None, calibrator.n_features_in_), dtype)
+    found = _outputs(calibrator, given, np.dtype(dtype), compute_dtype)
+    made = graph.finish([given], found)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    data = _with_facts(model, calibrator)
+    run, rows = _runner(data), _sampled_rows(calibrator).astype(dtype)
+    for block in (rows, rows[:1], rows[:0]):
+        _compare(calibrator, block, run([LOGITS, PROBABILITIES], {INPUT: block}), compute_dtype)
+    write_whole(Path(path), data)
+
+
+def append(
+    network: str | os.PathLike[str] | ModelProto,
+    calibrator: "Calibrator",
+    path: str | os.PathLike[str],
+    inputs: Any,
+    output: str | None = None,
+    class_axis: int = 1,
+    compute_dtype: str = "float64",
+) -> None:
+    """Write one ONNX file with a network and its calibration: inputs of the network in, calibrated probabilities out.
+
+    The new file has the inputs of the network and three outputs: `logits` and `probabilities`, both calibrated, and
+    `uncalibrated_logits`. Other outputs of the network are left out.
+
+    Parameters
+    ----------
+    network
+        An ONNX file, or a model in memory, that returns logits. Of more than one logit per row, none may be a softmax.
+    calibrator
+        A calibrator, fitted on logits of this network.
+    path
+        Where to write the new file.
+    inputs
+        Example inputs: an array, or arrays by name for a network with several inputs. The new file is run on them,
+        and must give what the calibrator gives for the network's logits.
+    output
+        The name of the network's output with the logits; not needed if there is one output.
+    class_axis
+        The axis of the classes: 1 for (rows, classes) and for images (rows, classes, height, width).
+    compute_dtype : {"float64", "float32"}
+        The precision of the calibration, as for `Calibrator.to_onnx`.
+
+    Raises
+    ------
+    GlayersError
+        If the network does not fit the calibrator, or if the results differ from those of NumPy. Nothing is written.
+    """
+    model = _network_of(network)
+    end = _logits_output(model, output)
+    joined = compose.add_prefix(model, _NETWORK, rename_inputs=False)
+    sizes: list[int | str | None] = [
+        each.dim_value or each.dim_param or None for each in end.type.tensor_type.shape.dim
+    ]
+    axis = class_axis % max(1, len(sizes))
+    if len(sizes) < 2 or (isinstance(sizes[axis], int) and sizes[axis] != calibrator.n_features_in_):
+        raise BadPredictions(
+            f"the output {end.name!r} has shape {tuple(sizes)}, but the calibrator needs {calibrator.n_features_in_} "
+            f"logits per row along class_axis={class_axis}"
+        )
+    given = np.dtype(helper.tensor_dtype_to_np_dtype(end.type.tensor_type.elem_type))
+    dtype = np.dtype(np.float64 if given == np.float64 else np.float32)
+    graph = Graph()
+    raw = graph.input(_NETWORK + end.name, (None,) * len(sizes), given)
+    rows, restore = _as_rows(raw, axis, calibrator.n_features_in_)
+    found = {name: restore(array) for name, array in _outputs(calibrator, rows, dtype, compute_dtype).items()}
+    made = graph.finish([raw], {**found, INPUT: raw})
+    if {value.name for value in model.graph.input} & {value.name for value in made.output}:
+        raise BadPredictions(f"an input of the network is called {INPUT}, {LOGITS} or {PROBABILITIES}; rename it")
+    joined.graph.node.extend(made.node)
+    joined.graph.initializer.extend(made.initializer)
+    del joined.graph.output[:]
+    for name, kind in ((LOGITS, dtype), (PROBABILITIES, dtype), (INPUT, given)):
+        width = sizes[axis] if name == INPUT else len(calibrator.classes_)
+        shape = [*sizes[:axis], width, *sizes[axis + 1 :]]
+        joined.graph.output.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape))
+    data = _with_facts(joined, calibrator)
+    results = _runner(data)([INPUT, LOGITS, PROBABILITIES], _named(inputs, model))
+    flat = [np.moveaxis(each, axis, -1).reshape(-1, each.shape[axis]) for each in results]
+    _compare(calibrator, flat[0], flat[1:], compute_dtype)
+    write_whole(Path(path), data)
+
+
+def _outputs(calibrator: "Calibrator", given: Recorded, dtype: Any, compute_dtype: str) -> dict[str, Recorded]:
+    """Record the calibration of rows (n, m); the outputs have the type `dtype`."""
+    check_choice(compute_dtype, TOLERANCE, "compute_dtype")
+    try:
+        logits = calibrated_logits(calibrator.map_, NAMESPACE.astype(given, np.dtype(compute_dtype)))
+        found = {LOGITS: logits, PROBABILITIES: softmax(logits)}
+    except (AttributeError, NotImplementedError, TypeError) as error:
+        raise GlayersError(
+            f"this map cannot be written as ONNX: {error}. Only an activation of your own can cause this; write it "
+            f"with functions of the array API that `glayers.serving.recorder` has"
+        ) from error
+    return {name: NAMESPACE.astype(array, dtype) for name, array in found.items()}
+
+
+def _as_rows(array: Recorded, axis: int, size: int) -> tuple[Recorded, Callable[[Recorded], Recorded]]:
+    """Return an array as rows (n, size), and the function that gives rows the shape of the array again."""
+    if array.ndim == 2 and axis == 1:
+        return Recorded(array.graph, array.name, (None, size), array.dtype), lambda rows: rows
+    graph, unknown = array.graph, (None,) * array.ndim
+    last = [*(each for each in range(array.ndim) if each != axis), axis]
+    moved = graph.add("Transpose", [array], unknown, array.dtype, perm=last)
+    before = graph.add("Shape", [moved], (array.ndim - 1,), np.int64, start=0, end=-1)
+
+    def restore(rows: Recorded) -> Recorded:
+        whole = graph.add("Concat", [before, np.array([rows.shape[1]])], (array.ndim,), np.int64, axis=0)
+        wide = graph.add("Reshape", [rows, whole], unknown, rows.dtype)
+        return graph.add("Transpose", [wide], unknown, rows.dtype, perm=np.argsort(last).tolist())
+
+    return NAMESPACE.reshape(moved, (-1, size)), restore
+
+
+def _with_facts(model: ModelProto, calibrator: "Calibrator") -> bytes:
+    """Return the file: the model with the class names and the version of glayers, after a check of its form."""
+    model.producer_name, model.producer_version = "glayers", version("glayers")
+    facts = {"calibrator": calibrator.diagnostics_.method, "class_names": json.dumps(calibrator.class_names_)}
+    for name, value in facts.items():
+        model.metadata_props.add(key=name, value=value)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def _runner(data: bytes) -> Callable[[list[str], dict[str, Array]], list[Array]]:
+    """Return the function that runs a file in onnxruntime, given the names of outputs, and inputs by name."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors only, and these are raised
+    run: Callable[[list[str], dict[str, Array]], list[Array]]
+    run = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run
+    return run
+
+
+def _compare(calibrator: "Calibrator", rows: Array, found: Sequence[Array], compute_dtype: str) -> None:
+    """Raise an error unless the logits and probabilities of onnxruntime are those of NumPy."""
+    logits, probabilities = found
+    wide = rows.astype(np.float64)
+    expected = calibrator.transform(wide) if len(rows) else np.empty((0, len(calibrator.classes_)))
+    tolerance = max(TOLERANCE[compute_dtype], TOLERANCE[logits.dtype.name])
+    largest = np.abs(np.where(np.isfinite(wide), wide, 1.0)).max(axis=1, keepdims=True, initial=1.0)
+    same = logits == expected  # -inf too
+    with np.errstate(invalid="ignore"):
+        gaps = np.abs(probabilities - softmax(expected)), np.where(same, 0.0, np.abs(logits - expected)) / largest / 100
+    if not all(each.shape == expected.shape and (each <= tolerance).all() for each in gaps):
+        way_out = '; use compute_dtype="float64"' if compute_dtype == "float32" else ""
+        raise GlayersError(
+            f"not written: onnxruntime differs from NumPy by {np.max(gaps[0]):.2g} in probability and "
+            f"{100 * np.max(gaps[1]):.2g} in logits, relative to the largest; allowed are {tolerance:g} and "
+            f"{100 * tolerance:g}{way_out}"
+        )
+
+
+def _sampled_rows(calibrator: "Calibrator") -> Array:
+    """Return inputs to compare: small and extreme logits, ties, and masked classes where they may occur."""
+    size, rng = calibrator.n_features_in_, np.random.default_rng(0)
+    parts = [rng.normal(size=(16, size)) * scale for scale in (0.1, 3.0, 30.0, 1e3, 1e4)]
+    ties = [rng.choice([-1e4, 0.0, 1.0, 1e4], size=(16, size)), np.zeros((1, size)), np.full((1, size), 1e4)]
+    rows = np.concatenate([*parts, *ties])
+    if size > 1 and len(calibrator.classes_) == size:
+        hidden = np.where(rng.random((len(rows), size)) < 0.3, -np.inf, rows)
+        hidden[:, 0] = rows[:, 0]  # one class stays possible
+        rows = np.concatenate([rows, hidden])
+    return rows
+
+
+def _network_of(network: str | os.PathLike[str] | ModelProto) -> ModelProto:
+    """Return the network in memory, with at least the operators of our opset."""
+    if isinstance(network, ModelProto):
+        model = network
+    else:
+        with errors_as_bad_file(network):
+            model = onnx.load(network)
+    opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), OPSET)
+    return version_converter.convert_version(model, OPSET) if opset < OPSET else model
+
+
+def _logits_output(model: ModelProto, output: str | None) -> ValueInfoProto:
+    known = {value.name: value for value in model.graph.output}
+    name = next(iter(known)) if output is None and len(known) == 1 else output
+    if name not in known:
+        raise BadPredictions(f"output must be one of {', '.join(map(repr, known))}; got {shown(output)}")
+    return known[name]
+
+
+def _named(inputs: Any, model: ModelProto) -> dict[str, Array]:
+    """Return example inputs by name."""
+    constants = {value.name for value in model.graph.initializer}
+    names = [value.name for value in model.graph.input if value.name not in constants]
+    given = dict(inputs) if isinstance(inputs, Mapping) else {names[0]: inputs}
+    if given.keys() != set(names):
+        raise BadPredictions(f"the network has the inputs {', '.join(map(repr, names))}; got {shown(list(given))}")
+    return {name: to_numpy(array, name) for name, array in given.items()}

@@ -1,0 +1,78 @@
+"""Every map in other array libraries and file formats: the results are those of NumPy."""
+
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import array_api_strict
+import numpy as np
+import onnxruntime
+import pytest
+
+from glayers.activations import softmax
+from tests.contracts.calibrators import CLASSES, every_calibrator, fitted
+from tests.strategies import Numbers
+
+COLUMNS = pytest.mark.parametrize("columns", [1, CLASSES])
+
+# Tables are read at a probability, and a steep table amplifies its rounding errors.
+TABLES = {"spline": 1e-11}
+
+
+@cache
+def rows(columns: int) -> Numbers:
+    """Return small and extreme logits, ties, masked classes, and one row with a single possible class."""
+    rng = np.random.default_rng(4)
+    z = np.concatenate([rng.normal(size=(12, columns)) * size for size in (0.1, 3.0, 30.0, 1e3, 1e4)])
+    ties = np.concatenate([rng.choice([-1e4, 0.0, 1.0, 1e4], size=(20, columns)), np.zeros((1, columns))])
+    z = np.concatenate([z, ties])
+    if columns == 1:
+        return z
+    hidden = np.where(rng.random(z.shape) < 0.4, -np.inf, z)
+    hidden[:, 2] = z[:, 2]
+    hidden[0, [0, 1, 3]] = -np.inf
+    return np.concatenate([z, hidden])
+
+
+def differ(found: Any, expected: Numbers) -> float:
+    """Return the largest difference; infinities of the same sign differ by 0."""
+    assert found.shape == expected.shape
+    with np.errstate(invalid="ignore"):
+        return float(np.where(found == expected, 0.0, np.abs(found - expected)).max(initial=0.0))
+
+
+@every_calibrator
+@COLUMNS
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_every_step_keeps_to_the_array_api(name: str, columns: int, dtype: str) -> None:
+    kind = getattr(array_api_strict, dtype)
+    chain = fitted(name, columns).map_.map_parameters(lambda value: array_api_strict.asarray(value, dtype=kind))
+    z = rows(columns).astype(dtype)
+    found = chain(array_api_strict.asarray(z))
+    assert found.dtype == kind
+    if dtype == "float64":
+        assert differ(np.asarray(found), fitted(name, columns).map_(z)) < 1e-9
+
+
+@every_calibrator
+@COLUMNS
+def test_an_onnx_file_predicts_what_numpy_does(name: str, columns: int, tmp_path: Path) -> None:
+    calibrator = fitted(name, columns)
+    allowed: float
+    dtype: Literal["float64", "float32"]
+    for dtype, allowed in (("float64", TABLES.get(name, 1e-12)), ("float32", 1e-5)):
+        calibrator.to_onnx(tmp_path / "g.onnx", dtype)
+        session = onnxruntime.InferenceSession(tmp_path / "g.onnx", providers=["CPUExecutionProvider"])
+        run = partial(session.run, ["logits", "probabilities"])
+        z = rows(columns).astype(dtype)
+        expected, largest = calibrator.transform(z), np.abs(z, where=np.isfinite(z), out=np.ones_like(z)).max(axis=1)
+        for some in (slice(None), slice(1), slice(0)):
+            logits, probabilities = run({"uncalibrated_logits": z[some]})
+            assert probabilities.dtype == logits.dtype == dtype
+            assert differ(probabilities, softmax(expected[some])) < allowed
+            by_row = np.maximum(1.0, largest[some, None])
+            assert differ(logits / by_row, expected[some] / by_row) < 100 * allowed
+        z[3, 0], z[5, -1] = np.nan, np.inf
+        broken = np.isnan(run({"uncalibrated_logits": z})[1])
+        assert broken[[3, 5]].all()
+        assert broken.sum() == 2 * broken.shape[1]
