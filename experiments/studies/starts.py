@@ -11,7 +11,7 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from experiments.studies.lines import Line, different, markdown, numbers, page, where
-from experiments.studies.scoring import METRICS, printed
+from experiments.studies.scoring import METRICS, noted, printed
 from experiments.studies.sets import PLACE, RowSet, trained
 from experiments.studies.sizes import NO_UNITS, chosen
 from experiments.studies.study import Done, Job, Study
@@ -45,7 +45,7 @@ class Starts(Study):
         "hidden units."
     )
     keys: ClassVar[tuple[str, ...]] = (*PLACE, "start", "depth", "units", "seed")
-    columns: ClassVar[tuple[str, ...]] = ("learning_rate", "weight_decay", "set", "epochs", "percent", *SHOWN)
+    columns: ClassVar[tuple[str, ...]] = ("learning_rate", "weight_decay", "set", "epochs", "percent", *SHOWN, "note")
 
     def jobs(self, sets: list[RowSet]) -> Iterator[Job]:
         """Return one job per start, size and seed, with all its epochs."""
@@ -63,7 +63,9 @@ class Starts(Study):
     def _lines(self, rows: RowSet, start: Start, depth: str, units: str, seed: str, done: Done) -> list[Line]:
         if (depth, units, seed) == SEARCHED:
             search = GLayers(3, 3, recipe="paper", start=start, max_epochs=self.search_epochs, random_state=0)
-            found = chosen(search.fit(rows.calibration.logits, rows.calibration.labels))
+            given = rows.calibration
+            searching = noted(lambda: search.fit(given.logits, given.labels).predict_proba(rows.test.logits))
+            found = chosen(search) | {"note": searching.note}
         else:
             searched = done[(*rows.place, start, *SEARCHED)][0]
             found = {name: searched[name] for name in ("learning_rate", "weight_decay")}

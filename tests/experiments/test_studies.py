@@ -17,13 +17,14 @@ from experiments.studies.networks import Networks
 from experiments.studies.ranks import Ranks
 from experiments.studies.regularisation import DEFAULT, FOLDS, PLAIN, Regularisation
 from experiments.studies.scoring import MAIN, METHODS, calibrated, noted, scored
+from experiments.studies.searches import searches_table
 from experiments.studies.set_size import SetSize
 from experiments.studies.sets import RowSet, drawn, every_checkpoint, fingerprint, trained
 from experiments.studies.sizes import Sizes, n_weights
 from experiments.studies.starts import Starts
 from experiments.studies.study import Study, run, write_tables
 
-from glayers import CALIBRATORS, BadPredictions, Predictions, TemperatureScaling, metrics
+from glayers import CALIBRATORS, BadPredictions, GLayers, Predictions, TemperatureScaling, metrics
 from glayers.datasets import CalibrationAndTest
 from tests.strategies import Numbers
 
@@ -300,6 +301,19 @@ def test_the_field_names_the_published_methods_ahead_of_auto() -> None:
     ]
     ours = [{"method": "auto", "seed": "0", "nll": "0.2", "ks_top1_percent": "1", "ece_top1_percent": "1"}]
     assert "than `auto` (1.000) on these rows: better (0.900)." in field_table(ours, published)
+
+
+def test_a_search_that_ends_at_an_edge_is_not_counted_as_interior(sets: list[RowSet], tmp_path: Path) -> None:
+    given = sets[0].calibration
+    ends = GLayers(1, recipe="paper", learning_rate=1e-3, weight_decay=[0.1, 1.0], max_epochs=1)
+    at_the_edge = noted(lambda: ends.fit(given.logits, given.labels).predict_proba(given.logits)).note
+    lines = [
+        {"method": method, "rank": rank, "note": note}
+        for method, note in (("g-layers-paper", at_the_edge), ("g-layers-paper", ""), ("auto", ""))
+        for rank in ("1", "2")
+    ]
+    write_lines(tmp_path / "ranks.csv", ("method", "rank", "note"), lines)
+    assert searches_table(tmp_path).splitlines()[2:] == ["| ranks | 2 | 1 |", "| all | 2 | 1 |"]
 
 
 def test_the_same_tables_are_identical(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from glayers.fitting import objective as objective_module
 from glayers.fitting.objective import Objective
-from glayers.maps import Centre, Chain, dense_layers
+from glayers.maps import Centre, Chain, Relu, dense_layers
 from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, optimum, penalised
 
 
@@ -29,6 +29,16 @@ def test_the_gradient_is_the_slope(loss: str, smoothing: float, toward_start: bo
         move[:, place] = width
         slope = (objective(point + move)[0] - objective(point - move)[0]) / (2 * width)
         assert gradient[:, place].numpy() == pytest.approx(slope.numpy(), abs=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_training_uses_the_values_and_the_gradient_of_relu_also_at_zero(dtype: torch.dtype) -> None:
+    at = torch.tensor([-torch.inf, -2.0, -1e-30, -0.0, 0.0, 1e-30, 3.0, torch.inf], dtype=dtype, requires_grad=True)
+    in_training = replace(make_objective(members=1), chain=Chain((Relu(),))).chain_at(torch.zeros(1, 0))
+    fast, plain = in_training(at), Relu()(at)
+    assert torch.equal(fast, plain)
+    assert torch.equal(*(torch.autograd.grad(each.sum(), at)[0] for each in (fast, plain)))
+    assert in_training(torch.tensor([torch.nan])).isnan().all(), "a fit that diverged must not look finite"
 
 
 def test_the_value_is_the_weighted_mean_loss_and_half_the_squared_distance() -> None:

@@ -106,10 +106,10 @@ def _epoch(objective: Objective, state: _State, schedule: Schedule, generator: t
         losses, counted = _batch_losses(shuffled, point, weights[:, rows], rows, schedule, generator)
         # Scaled so that each batch is an unbiased estimate of the whole objective.
         cost = (losses * counted).sum() * (n_rows / (rows.stop - rows.start))
-        if objective.penalties:
-            cost = cost + objective.penalty(point).sum()
+        (gradient,) = torch.autograd.grad(cost, point)
+        objective.add_penalty_slope(point.detach(), gradient)
         step += 1
-        state.update(torch.autograd.grad(cost, point)[0], step, schedule.averaging)
+        state.update(gradient, step, schedule.averaging)
     return step
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from glayers.activations import with_reference_class
 from glayers.errors import GlayersError
-from glayers.maps import Chain
+from glayers.maps import Chain, Relu, Step
 
 # Entries of the widest tensor in one block: about 8 MB in float32.
 _BLOCK_ENTRIES = 2_000_000
@@ -69,16 +69,14 @@ class Objective:
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Return learned parameters by name, each (members, *shape), as views of flat ones."""
-        named, first = {}, 0
-        for name, value in self._learned().items():
-            size = value.size
-            named[name] = flat[:, first : first + size].reshape(len(flat), *value.shape)
-            first += size
-        return named
+        learned = self._learned()
+        parts = torch.split(flat, [value.size for value in learned.values()], dim=1)
+        return {n: part.view(len(flat), *v.shape) for (n, v), part in zip(learned.items(), parts, strict=True)}
 
     def chain_at(self, flat: Tensor) -> Chain:
         """Return the chain with these learned parameters and the fixed ones, all with a members axis."""
-        return self.chain.with_parameters(self.unflatten(flat) | dict(self.fixed))
+        chain = self.chain.with_parameters(self.unflatten(flat) | dict(self.fixed))
+        return Chain(tuple(_FastRelu() if isinstance(step, Relu) else step for step in chain.steps))
 
     def __call__(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """Return the objective (members,) and its gradient (members, size), each member at its own parameters."""
@@ -89,9 +87,8 @@ class Objective:
             gradient += torch.autograd.grad(part.sum(), flat)[0]
             value += part.detach()
         if self.penalties:
-            cost = self.penalty(flat)
-            gradient += torch.autograd.grad(cost.sum(), flat)[0]
-            value += cost.detach()
+            value += self.penalty(flat.detach())
+            self.add_penalty_slope(flat.detach(), gradient)
         return value, gradient
 
     @torch.no_grad()
@@ -139,6 +136,12 @@ class Objective:
         ]
         return torch.stack(costs).sum(dim=0) / 2
 
+    def add_penalty_slope(self, flat: Tensor, gradient: Tensor) -> None:
+        """Add the gradient of the penalties to one of the loss, in place."""
+        named, slopes = self.unflatten(flat), self.unflatten(gradient)
+        for name, p in self.penalties.items():
+            slopes[name] += p.strength * (named[name] - p.anchor)
+
     def blocks(self) -> Iterator[slice]:
         """Yield slices of rows whose widest tensor stays small."""
         step = max(1, _BLOCK_ENTRIES // (len(self.train) * self._widest()))
@@ -159,6 +162,13 @@ class Objective:
 
     def _zeros(self) -> Tensor:
         return torch.zeros(len(self.train), dtype=self._wide, device=self.logits.device)
+
+
+class _FastRelu(Step):
+    """The positive part, with the gradient of `Relu`, which is 1 at zero, in a fifth of its time."""
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return torch.nn.functional.threshold(logits, -2e-38, 0.0)  # just below zero, so that zero passes
 
 
 def log_loss(log_probabilities: Tensor, labels: Tensor) -> Tensor:
