@@ -41,7 +41,7 @@ _BELOW_1 = math.nextafter(1.0, 0.0)  # 1 itself has no normal quantile
 _NORMAL_FROM = 1e6  # degrees of freedom
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
 _FEW_GROUPS = 7.9  # effective number; 8 groups whose sizes differ by a row are enough
-# These two and `Metric.trusted_from` were chosen on simulated models and checked on others: docs/intervals.md.
+# These two and `Metric.trusted_from` were made from simulated models and checked on others: docs/intervals.md.
 _FEW_ERRORS = 5
 _MOST_BIAS = 1 / 5  # of a standard error
 
@@ -135,7 +135,7 @@ class Bootstrapped(NamedTuple):
         drawn = self.drawn - other.drawn
         drawn = np.where(np.abs(drawn) > _SAME, drawn, 0.0)
         left_out = self.left_out - other.left_out
-        if self.metric.kind == "error":  # noise raises both errors: BCa rejects equal ones in 7 to 10 of 100 samples
+        if self.metric.kind == "error":  # noise raises both errors, and BCa excludes 0 too often: docs/intervals.md
             left_out = left_out[:0]
         return Bootstrapped(self.value - other.value, left_out, drawn, self.metric, evidence, is_difference=True)
 
