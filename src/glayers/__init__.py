@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from glayers.calibrators import *
     from glayers.comparison import compare
     from glayers.gap import calibration_gap
+    from glayers.shift import shift_test
 
 __version__ = version("glayers")
 
-__all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics"]
+__all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics", "shift_test"]
 __all__ += ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"]
 __all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
 # The calibrators, which are those of `glayers.calibrators`.
@@ -24,7 +25,7 @@ __all__ += ["EnsembleTemperatureScaling", "GLayers", "HistogramBinning", "Isoton
 __all__ += ["OrderPreserving", "PlattScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration"]
 __all__ += ["TemperatureScaling", "VectorScaling"]
 
-_LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap"}
+_LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ from safetensors.numpy import save
 from glayers import calibrators
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, Diagnostics
+from glayers.calibrators.row_summary import RowSummary
 from glayers.errors import BadFile, GlayersError, shown
 from glayers.files import DAMAGED, errors_as_bad_file, open_regular, write_whole
 from glayers.maps.layouts import chain_of, structure_of
@@ -31,7 +32,9 @@ METADATA = "glayers"  # one entry for all facts: safetensors does not keep the o
 LONGEST_HEADER = 2**24  # 16 MB: enough for names and label counts of some hundred thousand classes
 LARGEST_FILE = 2**32  # 4 GB: ten times the g-layers of 1,000 classes with ten members
 _CLOCK = "seconds"  # never saved: it differs between runs of the same fit
-_FACTS = "format calibrator settings structure n_logits n_classes class_names diagnostics kept versions"
+_FACTS = (
+    "format calibrator settings structure n_logits n_classes class_names diagnostics calibration_rows kept versions"
+)
 # The JSON type of each diagnostic: a tuple is a list there.
 _DIAGNOSTICS: dict[str, Any] = {
     each.name: list if get_origin(each.type) is tuple else each.type
@@ -135,6 +138,7 @@ def _facts_of(calibrator: Calibrator) -> dict[str, Any]:
         "n_classes": len(calibrator.classes_),
         "class_names": _plain(calibrator.class_names_, "class_names_"),
         "diagnostics": {name: kind(getattr(calibrator.diagnostics_, name)) for name, kind in _DIAGNOSTICS.items()},
+        "calibration_rows": calibrator.calibration_rows_.to_dict(),
         "kept": {
             name: _plain(value.to_dict() if name in calibrator._records else value, name)
             for name in calibrator._kept
@@ -164,7 +168,9 @@ def _calibrator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Cal
     _check_names(kept, set(calibrators.CLASSES[name]._kept), f"kept attribute of {name}")
     kept |= {each: record.from_dict(kept[each]) for each, record in calibrators.CLASSES[name]._records.items()}
     new = calibrators.CLASSES[name](**settings)
-    for attribute, value in {"map_": chain, "diagnostics_": diagnostics, **kept}.items():
+    summary = RowSummary.from_dict(facts["calibration_rows"], n_classes)
+    learned = {"map_": chain, "diagnostics_": diagnostics, "calibration_rows_": summary, **kept}
+    for attribute, value in learned.items():
         setattr(new, attribute, value)
     new._set_facts(n_logits, class_names, versions)
     _check_derived(new)

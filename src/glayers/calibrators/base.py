@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
+from glayers.calibrators.row_summary import RowSummary, count_rows, independent_rows, summarise
 from glayers.checks import finite_features, possible_logits
 from glayers.errors import BadPredictions, GlayersWarning, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
@@ -102,6 +103,8 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         The names in the `Predictions` that the calibrator was fitted on.
     out_of_fold_ : ndarray of shape (n_rows, n_classes) or None
         Log-probabilities of every row by fits that had not seen it, where the method makes them. Not saved.
+    calibration_rows_ : RowSummary
+        Counts of the calibration rows, with which `glayers.shift_test` compares new rows.
     versions_ : dict
         The versions of glayers and NumPy at the time of the fit.
     """
@@ -110,6 +113,7 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
     diagnostics_: Diagnostics
     class_names_: tuple[str, ...] | None
     out_of_fold_: Any  # Floats or None
+    calibration_rows_: RowSummary
     versions_: dict[str, str]
     methods: ClassVar[tuple[Method, ...]] = ()
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
@@ -256,6 +260,9 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
             n_parameters=self.map_.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
             seconds=time.perf_counter() - began,
         )
+        rows = independent_rows(given)
+        calibrated = apply_map(self.map_, given.logits[rows], given.n_classes)
+        self.calibration_rows_ = summarise(given, count_rows(given, rows, calibrated))
         self.diagnostics_ = replace(facts, notes=(*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes))))
         self._set_facts(
             given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__}

@@ -4,7 +4,8 @@
 that `glayers --help` answers at once.
 
 Exit status: 0 for success, 1 for input that cannot be used or output that cannot be written, 2 for a command line that
-cannot be parsed, 70 for a bug, 130 when interrupted, 141 when the reader of the output is gone, 143 when terminated.
+cannot be parsed, 3 where a condition of `score` fails, 70 for a bug, 130 when interrupted, 141 when the reader of the
+output is gone, 143 when terminated.
 """
 
 import os
@@ -17,6 +18,7 @@ import typer
 
 from glayers import __version__
 from glayers.cli import plot
+from glayers.cli.monitoring import info
 from glayers.cli.runtime import flag, one_line_per_error, show
 from glayers.cli.verbs import apply, compare, demo, fit, methods, report, score
 
@@ -28,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (fit, apply, score, compare, report, plot.plot, methods, demo):
+for _verb in (fit, apply, score, compare, report, plot.plot, info, methods, demo):
     app.command(epilog=_verb.epilog)(_verb.run)
 
 

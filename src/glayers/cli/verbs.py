@@ -6,13 +6,14 @@ uncertainty. `compare`, `report` and `demo` put methods side by side, in a table
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from glayers.cli import arguments as arg
+from glayers.cli import monitoring
 from glayers.cli.runtime import flag, show, show_json, show_note, suitable_threads, title, verb, waiting_for
 from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadPredictions, GlayersError
@@ -25,9 +26,11 @@ from glayers.report import tables
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
+    from glayers.shift import ShiftTest
 
 _FORMAT = "npz, csv, tsv, parquet or json; by default the ending of OUT decides, and a pipe gets csv."
 _FORMATS = [ending[1:] for ending in WRITERS]
+_UNCALIBRATED = "uncalibrated"
 _DEMO = "Fashion-MNIST sample (glayers demo)"
 
 
@@ -125,18 +128,25 @@ def apply(
 @verb
 def score(
     file: Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)],
+    model: monitoring.Model = None,
     labels: arg.Labels = None,
     part: arg.Part = None,
     event: arg.EventName = "top",
     intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
     resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
+    level: monitoring.Level = 0.95,
+    fail_if: monitoring.FailIf = None,
+    fail_if_miscalibrated: monitoring.FailIfMiscalibrated = False,
+    fail_if_shifted: monitoring.FailIfShifted = False,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
     quiet: arg.Quiet = False,
 ) -> None:
     """Print accuracy, proper scores and calibration errors of saved predictions, and test them for calibration.
 
-    Instead of predictions and labels, a file may have the columns confidence and correct.
+    Instead of predictions and labels, a file may have the columns confidence and correct. With --model, scores are
+    shown before and after calibration, and the rows are compared with those that the model was fitted on; for that
+    comparison labels may be missing. The conditions of --fail-if are about the calibrated predictions then.
 
     Examples
     --------
@@ -144,30 +154,46 @@ def score(
     $ glayers score logits.npy --labels labels.npy --json
     $ glayers score test.csv --intervals
     $ glayers score test.npz --event within-top:2
+    $ glayers score new.npz --model model.safetensors --fail-if "ks > 0.02" --fail-if-shifted
     $ cat test.csv | glayers score -
     """
-    chosen = arg.event_of(event)
-    parts = arg.read_wanted(read_any, file, labels, part)
+    chosen, shown = arg.event_of(event), False if quiet else None
+    conditions = [monitoring.Condition.of(each) for each in fail_if or ()]
+    scored, shifts = _rows_to_score(file, model, labels, part, level)
+    if fail_if_shifted and model is None:
+        raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
+    if not scored and (conditions or fail_if_miscalibrated or intervals):
+        raise BadPredictions("these rows have no labels, so they cannot be scored; only their shift can be tested")
     cards, answers, tests, found = {}, {}, {}, {}
-    for name, each in parts.items():
-        shown = False if quiet else None
+    for name, each in scored.items():
         cards[name] = scorecard(each, event=chosen)
         whole = None if chosen == top else chosen
-        answers[name] = calibration_test(each, event=whole, random_state=seed, progress=shown)
-        tests[name] = ks_test(each, event=chosen)
+        answers[name] = calibration_test(each, event=whole, level=level, random_state=seed, progress=shown)
+        tests[name] = ks_test(each, event=chosen, level=level)
         if intervals:
             found[name] = intervals_of(each, event=chosen, n_resamples=resamples, random_state=seed, progress=shown)
     if as_json:
         ends = {name: {"intervals": each.to_dict()} for name, each in found.items()}
         tested = {n: {"calibration_test": each.to_dict(), "ks_test": vars(tests[n])} for n, each in answers.items()}
-        show_json({n: {**card.to_dict(), **tested[n], **ends.get(n, {})} for n, card in cards.items()})
-        return
-    show(title(arg.name_of(file)))
-    show(*([tables.interval_table(each, name) for name, each in found.items()] or [tables.score_table(cards)]), "")
-    for name, card in cards.items():
-        who = "" if name == WHOLE_FILE else f"{name}: "
-        sentences = (str(answers[name]), tables.confidence_sentence(card), tables.ks_test_sentence(tests[name]))
-        show(*(f"{who}{sentence}" for sentence in sentences))
+        all_found = {n: {**card.to_dict(), **tested[n], **ends.get(n, {})} for n, card in cards.items()}
+        show_json(all_found | {_joined(name, "shift"): each.to_dict() for name, each in shifts.items()})
+    else:
+        show(title(arg.name_of(file)))
+        if cards:
+            shown_cards = [tables.interval_table(each, name) for name, each in found.items()]
+            show(*(shown_cards or [tables.score_table(cards)]), "")
+        for name, card in cards.items():
+            sentences = (str(answers[name]), tables.confidence_sentence(card), tables.ks_test_sentence(tests[name]))
+            show(*(f"{_before(name)}{sentence}" for sentence in sentences))
+        for name, each in shifts.items():
+            show(f"{_before(name)}{each}")
+    judged = [name for name in cards if not name.endswith(_UNCALIBRATED)]
+    failures = [(name, each.failure(cards[name])) for name in judged for each in conditions]
+    if fail_if_miscalibrated:
+        failures += [(name, monitoring.test_failure(answers[name])) for name in judged]
+    if fail_if_shifted:
+        failures += [(name, monitoring.shift_failure(each)) for name, each in shifts.items()]
+    monitoring.end_with(f"{_before(name)}{why}" for name, why in failures if why is not None)
 
 
 @verb
@@ -286,12 +312,43 @@ def _compare(
             show("", f"wrote {page.path}: open it in a browser")
 
 
-def _calibrated(calibrator: "Calibrator", given: Predictions, labelled: bool, logits: bool) -> Contents:
-    if None not in (given.class_names, calibrator.class_names_) and given.class_names != calibrator.class_names_:
-        raise BadPredictions(
-            f"the model was fitted on the classes {listed(calibrator.class_names_ or ())}, but these rows have "
-            f"{listed(given.class_names or ())}; give the columns in the model's order"
+def _rows_to_score(
+    file: Path, model: Path | None, labels: Path | None, part: str | None, level: float
+) -> tuple[dict[str, Any], dict[str, "ShiftTest"]]:
+    """Return the rows to score by name, and for a model how each part differs from its calibration rows."""
+    if model is None:
+        return arg.read_wanted(read_any, file, labels, part), {}
+    from glayers.calibrators import load
+    from glayers.shift import shift_test
+
+    calibrator = load(model)
+    scored: dict[str, Predictions] = {}
+    shifts = {}
+    for name, (given, labelled) in arg.read_wanted(read_rows, file, labels, part).items():
+        monitoring.refuse_other_classes(calibrator, given)
+        calibrated = calibrator.transform(given.logits)
+        if labelled:
+            scored[_joined(name, _UNCALIBRATED)] = given
+            scored[_joined(name, "calibrated")] = given.with_logits(calibrated)
+        shifts[name] = shift_test(
+            calibrator,
+            *((given,) if labelled else (given.logits,)),
+            groups=None if labelled else given.groups,
+            level=level,
         )
+    return scored, shifts
+
+
+def _joined(part: str, name: str) -> str:
+    return name if part == WHOLE_FILE else f"{part}, {name}"
+
+
+def _before(name: str) -> str:
+    return "" if name == WHOLE_FILE else f"{name}: "
+
+
+def _calibrated(calibrator: "Calibrator", given: Predictions, labelled: bool, logits: bool) -> Contents:
+    monitoring.refuse_other_classes(calibrator, given)
     return Contents(
         logits=calibrator.transform(given.logits) if logits else None,
         probabilities=None if logits else calibrator.predict_proba(given.logits),

@@ -1,0 +1,223 @@
+"""A fitted calibrator and new rows -> whether these rows look like the calibration rows. Labels are not needed.
+
+Calibrated probabilities hold for rows like those of the fit. Each feature that the calibrator remembers (predicted
+classes, confidence, logits, and labels where there are any) is compared by Pearson's chi-square test of two samples;
+Holm's correction combines the tests.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glayers.arrays import Floats
+from glayers.calibrators import Calibrator
+from glayers.calibrators.base import apply_map
+from glayers.calibrators.row_summary import Histogram, count_rows, independent_rows
+from glayers.checks import check_groups, number_between, possible_logits
+from glayers.errors import BadPredictions, GlayersError
+from glayers.metrics.differences import adjust
+from glayers.predictions import Predictions
+
+__all__ = ["FeatureShift", "ShiftTest", "shift_test"]
+
+_LEAST_EXPECTED = 5.0  # rows per bin and sample; bins with fewer are merged, as the chi-square approximation needs
+
+
+@dataclass(frozen=True)
+class FeatureShift:
+    """How one feature of the new rows differs from the calibration rows.
+
+    Attributes
+    ----------
+    p_value, adjusted
+        The p-value of this feature alone, and corrected for the number of features; nan for too few rows.
+    change
+        The largest change in words.
+    outside
+        How many of the new rows are outside the range of the calibration rows.
+    """
+
+    p_value: float
+    adjusted: float
+    change: str
+    outside: int = 0
+
+
+@dataclass(frozen=True)
+class ShiftTest:
+    """Whether new rows look like the calibration rows, feature by feature; it prints as a sentence.
+
+    Attributes
+    ----------
+    features
+        The result of each feature by name.
+    rows, calibration_rows
+        The effective numbers of independent rows that were compared: one per group.
+    level
+        The level of all features together: rows like the calibration rows pass with this probability.
+    """
+
+    features: dict[str, FeatureShift]
+    rows: float
+    calibration_rows: float
+    level: float
+
+    @property
+    def p_value(self) -> float:
+        """The smallest adjusted p-value; nan if there are too few rows to tell."""
+        found = [each.adjusted for each in self.features.values() if not math.isnan(each.adjusted)]
+        return min(found, default=math.nan)
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the rows differ significantly."""
+        return self.p_value <= 1 - self.level
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers, ready for JSON."""
+        return {**asdict(self), "p_value": self.p_value, "shifted": self.shifted}
+
+    def __str__(self) -> str:
+        if math.isnan(self.p_value):
+            return f"too few rows ({self.rows:.0f}) to tell whether they look like the calibration rows"
+        if not self.shifted:
+            return f"no significant shift: these rows look like the calibration rows (p = {self.p_value:.2g})"
+        found = sorted(self.features.items(), key=lambda each: each[1].adjusted)
+        parts = [f"{name} (p = {f.adjusted:.2g}; {f.change})" for name, f in found if f.adjusted <= 1 - self.level]
+        return f"shift: these rows differ from the calibration rows in {', '.join(parts)}"
+
+
+class _Compared(NamedTuple):
+    before: Floats
+    now: Floats
+    change: str
+    outside: int = 0
+
+
+def shift_test(
+    calibrator: Calibrator, logits: Any, labels: Any = None, *, groups: Any = None, level: float = 0.95
+) -> ShiftTest:
+    """Test whether new rows look like the rows that a calibrator was fitted on.
+
+    Parameters
+    ----------
+    calibrator
+        A fitted or loaded calibrator.
+    logits
+        Logits (n, m) of the new rows, or `Predictions`.
+    labels
+        Class numbers (n,), if they are known.
+    groups
+        Group of each row (n,): rows of a group depend on each other, so that one of them counts.
+    level
+        The probability with which rows like the calibration rows pass. A scheduler that tests many batches needs a
+        higher level: of 1,000 such batches, 50 fail at 0.95, and 1 at 0.999.
+
+    Returns
+    -------
+    ShiftTest
+        The result by feature: "predicted classes", "confidence" and the logits, and "labels" if they are given.
+
+    Examples
+    --------
+    >>> from glayers import TemperatureScaling
+    >>> from glayers.datasets import load_fashion_mnist
+    >>> calibration, test = load_fashion_mnist()
+    >>> fitted = TemperatureScaling().fit_predictions(calibration)
+    >>> shift_test(fitted, test.logits[:1000]).shifted, shift_test(fitted, 1.5 * test.logits[:1000]).shifted
+    (False, True)
+    """
+    number_between(level, "level", 0, 1)
+    given, labelled = _checked(calibrator, logits, labels, groups)
+    rows, summary = independent_rows(given), calibrator.calibration_rows_
+    counted = count_rows(given, rows, apply_map(calibrator.map_, given.logits[rows], given.n_classes))
+    names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
+    predicted = counted.classes(counted.predicted, given.n_classes)
+    compared = {"predicted classes": _classes(np.array(summary.predicted), predicted, names)}
+    for name, histogram in summary.histograms.items():
+        values = counted.features[name]
+        now = histogram.count(values, counted.weights)
+        compared[name] = _Compared(
+            np.array(histogram.counts), now, _largest_step(histogram, now), histogram.outside(values)
+        )
+    if labelled:
+        now = counted.classes(given.labels[rows], given.n_classes)
+        compared["labels"] = _classes(np.array(summary.labels), now, names)
+    p_values = {name: _p_value(each.before, each.now) for name, each in compared.items()}
+    tested = [name for name, p in p_values.items() if not math.isnan(p)]
+    adjusted = dict(zip(tested, adjust([p_values[name] for name in tested]).tolist(), strict=True)) if tested else {}
+    features = {
+        name: FeatureShift(p_values[name], adjusted.get(name, math.nan), each.change, each.outside)
+        for name, each in compared.items()
+    }
+    return ShiftTest(features, float(counted.weights.sum()), float(sum(summary.predicted)), level)
+
+
+def _checked(calibrator: Any, logits: Any, labels: Any, groups: Any) -> tuple[Predictions, bool]:
+    """Return the new rows as predictions, and whether they have labels."""
+    if not hasattr(calibrator, "calibration_rows_"):
+        raise GlayersError("the calibrator must be fitted first: call fit, or load one with glayers.load")
+    if isinstance(logits, Predictions):
+        if labels is not None or groups is not None:
+            raise BadPredictions("Predictions have their own labels and groups; leave labels= and groups= out")
+        given, labelled = logits.repeated(), True
+    else:
+        rows, labelled = possible_logits(logits), labels is not None
+        given = Predictions._trusted(
+            rows, rows.argmax(axis=1) if labels is None else labels, None,
+            None if groups is None else check_groups(groups, len(rows)), None, None,
+        )  # fmt: skip
+    if given.logits.shape[1] != calibrator.n_features_in_:
+        raise BadPredictions(f"fitted on {calibrator.n_features_in_} logits per row; got {given.logits.shape[1]}")
+    return given, labelled
+
+
+def _p_value(before: Floats, now: Floats) -> float:
+    """Return the p-value of Pearson's chi-square test of two samples; nan if fewer than two bins hold enough rows.
+
+    Neighbouring bins are merged until both samples can be expected to have enough rows in each.
+    """
+    from scipy.stats import chi2  # on first use: importing it takes longer than glayers
+
+    totals = np.array([before.sum(), now.sum()])
+    if not totals.all():
+        return math.nan
+    if ((before + now) > 0).sum() == 1:
+        return 1.0
+    needed = _LEAST_EXPECTED * totals.sum() / totals.min()
+    bins, held = [], np.zeros(2)
+    for pair in zip(before, now, strict=True):
+        held = held + pair
+        if held.sum() >= needed:
+            bins, held = [*bins, held], np.zeros(2)
+    if len(bins) < 2:
+        return math.nan
+    bins[-1] = bins[-1] + held
+    table = np.stack(bins, axis=1)
+    expected = table.sum(axis=0) * totals[:, None] / totals.sum()
+    return float(chi2.sf(((table - expected) ** 2 / expected).sum(), len(bins) - 1))
+
+
+def _classes(before: Floats, now: Floats, names: tuple[str, ...]) -> _Compared:
+    shares = [each / max(each.sum(), 1) for each in (before, now)]
+    worst = int(np.abs(shares[1] - shares[0]).argmax())
+    change = f"{names[worst]}: {_percent(shares[0][worst])} before, {_percent(shares[1][worst])} now"
+    order = np.argsort(before + now)  # rare classes are merged with rare ones
+    return _Compared(before[order], now[order], change)
+
+
+def _largest_step(histogram: Histogram, now: Floats) -> str:
+    """Say where the two distribution functions differ most."""
+    before = np.array(histogram.counts)
+    below = [np.cumsum(each)[:-1] / max(each.sum(), 1) for each in (before, now)]
+    if not len(below[0]):
+        return f"always {histogram.edges[0]:.4g} before"
+    worst = int(np.abs(below[1] - below[0]).argmax())
+    edge = histogram.edges[worst + 1]
+    return f"below {edge:.4g}: {_percent(below[0][worst])} before, {_percent(below[1][worst])} now"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,84 @@
+"""`score --model` compares new rows with the model's own; conditions end with status 3; `info` describes a model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glayers import TemperatureScaling, metrics
+from glayers.cli.monitoring import Condition
+from tests.cli.conftest import overconfident
+from tests.cli.running import complaint, run, usage_error
+
+
+@pytest.fixture
+def model(folder: Path) -> TemperatureScaling:
+    fitted = TemperatureScaling().fit(*overconfident(900, 5))
+    fitted.save("model.safetensors")
+    return fitted
+
+
+def write(name: str, rows: int, seed: int, scale: float = 1.0, *, labelled: bool = True) -> None:
+    logits, labels = overconfident(rows, seed)
+    np.savez(name, logits=scale * logits, **({"labels": labels} if labelled else {}))
+
+
+def failure(*words: str) -> str:
+    done = run(*words)
+    assert done.exit_code == 3
+    return done.stderr
+
+
+def test_scores_before_and_after_the_model(model: TemperatureScaling) -> None:
+    write("new.npz", 400, 6)
+    lines = run("score", "new.npz", "--model", "model.safetensors").stdout.splitlines()
+    assert lines[1].split() == ["uncalibrated", "calibrated"]
+    assert any(line.startswith("uncalibrated: not calibrated") for line in lines)
+    assert any(line.startswith("calibrated: calibrated, as far as 400 rows can tell") for line in lines)
+    assert lines[-1].startswith("no significant shift: these rows look like the calibration rows (p = ")
+    found = json.loads(run("score", "new.npz", "--model", "model.safetensors", "--json").stdout)
+    logits, labels = overconfident(400, 6)
+    assert found["calibrated"]["ks"] == pytest.approx(metrics.ks(model.predict_proba(logits), labels))
+    assert found["shift"]["shifted"] is False
+
+
+def test_the_status_says_whether_a_condition_holds(model: TemperatureScaling) -> None:
+    write("new.npz", 400, 6)
+    scored = ("score", "new.npz", "--quiet")
+    calibrated = (*scored, "--model", "model.safetensors")
+    fine = run(*calibrated, "--fail-if", "ks > 10 %", "--fail-if", "accuracy < 0.3", "--fail-if-miscalibrated")
+    assert fine.exit_code == 0
+    assert "failed: ks = " in failure(*scored, "--fail-if", "ks > 0.05")
+    assert "failed: not calibrated" in failure(*scored, "--fail-if-miscalibrated")
+    assert "failed: calibrated: nll = " in failure(*calibrated, "--fail-if", "nll >= 0.01")
+
+
+def test_shift_is_named_with_and_without_labels(model: TemperatureScaling) -> None:
+    write("new.npz", 300, 7, 0.5, labelled=False)
+    words = ("score", "new.npz", "--model", "model.safetensors")
+    assert "shift: these rows differ from the calibration rows in " in run(*words).stdout
+    assert "failed: shift: " in failure(*words, "--fail-if-shifted")
+    assert "these rows have no labels" in complaint(run(*words, "--fail-if", "ks > 0.1"))
+    write("few.npz", 3, 8)
+    assert "too few rows" in failure("score", "few.npz", "--model", "model.safetensors", "--fail-if-shifted")
+
+
+def test_wrong_conditions_are_usage_errors(folder: Path) -> None:
+    assert "cannot read the condition 'ks'" in usage_error(run("score", "test.npz", "--fail-if", "ks"))
+    assert "did you mean 'ks'?" in usage_error(run("score", "test.npz", "--fail-if", "kss > 1"))
+    assert "needs --model" in usage_error(run("score", "test.npz", "--fail-if-shifted"))
+
+
+def test_a_score_that_is_no_number_fails() -> None:
+    assert Condition("ks", ">", 0.1).failure({"ks": float("nan")}) == "ks is not a number"
+
+
+def test_info_describes_the_model(model: TemperatureScaling) -> None:
+    printed = run("info", "model.safetensors").stdout
+    assert "temperature" in printed
+    assert "fitted on    900 rows" in printed
+    found = json.loads(run("info", "model.safetensors", "--json").stdout)
+    assert found["calibrator"] == "TemperatureScaling"
+    assert found["diagnostics"]["rows"] == 900
+    assert sum(found["calibration_rows"]["labels"]) == 900

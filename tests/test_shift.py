@@ -1,0 +1,145 @@
+"""New rows are compared with what a calibrator remembers of its calibration rows."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glayers import (
+    BadFile,
+    BadPredictions,
+    GlayersError,
+    Predictions,
+    TemperatureScaling,
+    VectorScaling,
+    load,
+    shift_test,
+)
+from glayers.calibrators.row_summary import RowSummary
+from tests.strategies import Numbers
+
+
+def drawn(rows: int, seed: int, size: float = 3.0, bias: float = 0.0) -> tuple[Numbers, Numbers]:
+    rng = np.random.default_rng(seed)
+    logits = size * rng.normal(size=(rows, 4)) + bias * np.arange(4)
+    return logits, (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+def test_rows_like_the_calibration_rows_pass_at_the_level() -> None:
+    fitted = [TemperatureScaling().fit(*drawn(600, seed)) for seed in range(60)]
+    p = [shift_test(each, *drawn(n, 1_000 + s)).p_value for s, each in enumerate(fitted) for n in (60, 250)]
+    assert sum(value <= 0.05 for value in p) <= 13  # of 120; 14 would be a chance of 1 in 300
+    assert min(p) < 0.2  # and it is a test: some p-values are small
+
+
+@pytest.mark.parametrize(
+    ("change", "feature"),
+    [
+        ({"size": 2.0}, "confidence"),
+        ({"size": 2.0}, "highest logit"),
+        ({"bias": 1.0}, "predicted classes"),
+        ({"bias": 1.0}, "labels"),
+    ],
+)
+def test_each_kind_of_shift_is_named(change: dict[str, float], feature: str) -> None:
+    found = shift_test(TemperatureScaling().fit(*drawn(2_000, 0)), *drawn(500, 1, **change))
+    assert found.shifted
+    assert found.features[feature].adjusted < 0.001
+    assert feature in str(found)
+
+
+def test_a_level_of_all_logits_is_seen_although_no_probability_changes() -> None:
+    z, labels = drawn(2_000, 0)
+    fitted = TemperatureScaling().fit(z, labels)
+    found = shift_test(fitted, drawn(500, 1)[0] + 30)
+    assert found.features["highest logit"].p_value < 1e-9
+    assert found.features["highest logit"].outside > 400
+    assert found.features["confidence"].p_value > 0.001
+
+
+def test_few_rows_are_not_called_fine() -> None:
+    found = shift_test(TemperatureScaling().fit(*drawn(500, 0)), drawn(4, 1)[0])
+    assert math.isnan(found.p_value)
+    assert not found.shifted
+    assert str(found) == "too few rows (4) to tell whether they look like the calibration rows"
+
+
+def test_copies_in_a_group_count_once() -> None:
+    fitted = TemperatureScaling().fit(*drawn(1_000, 0))
+    rejected = 0
+    for seed in range(20):
+        z, labels = (np.repeat(each, 30, axis=0) for each in drawn(40, 100 + seed))
+        rejected += shift_test(fitted, z, labels, groups=np.repeat(np.arange(40), 30)).shifted
+    assert rejected <= 4
+
+
+def test_calibration_rows_in_groups_count_once_too() -> None:
+    z, labels = (np.repeat(each, 30, axis=0) for each in drawn(40, 0))
+    fitted = TemperatureScaling().fit(z, labels, groups=np.repeat(np.arange(40), 30))
+    assert sum(fitted.calibration_rows_.predicted) == 40
+
+
+def test_importance_weights_count_as_their_effective_number() -> None:
+    z, labels = drawn(400, 0)
+    weights = np.where(np.arange(400) < 100, 1.0, 0.0)
+    fitted = TemperatureScaling().fit(z, labels, sample_weight=weights)
+    alone = TemperatureScaling().fit(z[:100], labels[:100])
+    assert sum(fitted.calibration_rows_.labels) == pytest.approx(100)
+    assert fitted.calibration_rows_.labels == pytest.approx(alone.calibration_rows_.labels)
+
+
+def test_masked_classes_and_tied_confidences_are_counted() -> None:
+    z, labels = drawn(600, 0)
+    z[np.arange(600), (labels + 1) % 4] = -np.inf
+    fitted = TemperatureScaling().fit(z, labels)
+    assert not shift_test(fitted, z, labels).shifted
+    sure = 1e4 * np.eye(4)[labels]
+    with pytest.warns(UserWarning, match="temperature"):
+        certain = TemperatureScaling().fit(sure, labels)
+    assert shift_test(certain, sure[:100]).p_value > 0.5
+
+
+def test_a_file_keeps_the_counts(tmp_path: Path) -> None:
+    fitted = VectorScaling().fit_predictions(Predictions(*drawn(300, 0), class_names=list("abcd")))
+    fitted.save(tmp_path / "v.safetensors")
+    new = drawn(200, 1, bias=3.0)
+    assert shift_test(load(tmp_path / "v.safetensors"), *new) == shift_test(fitted, *new)
+    assert shift_test(fitted, *new).features["labels"].change[:3] in ("a: ", "d: ")
+
+
+def test_many_rows_give_the_counts_of_a_part() -> None:
+    z, labels = drawn(30_000, 0)
+    assert sum(TemperatureScaling().fit(z, labels).calibration_rows_.predicted) == 20_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": [1.0]},
+        {"labels": [-1.0, 1.0, 1.0, 1.0]},
+        {"labels": [float("nan")] * 4},
+        {"predicted": "1234"},
+        {"histograms": {}},
+        {"histograms": {"confidence": {"edges": [1.0, 0.0], "counts": [1.0]}}},
+        {"more": 1},
+    ],
+)
+def test_a_forged_summary_is_refused(change: dict[str, object]) -> None:
+    facts = TemperatureScaling().fit(*drawn(50, 0)).calibration_rows_.to_dict()
+    assert RowSummary.from_dict(facts, 4).to_dict() == facts
+    with pytest.raises(BadFile, match="summary of the calibration rows"):
+        RowSummary.from_dict(facts | change, 4)
+
+
+def test_wrong_input_is_refused() -> None:
+    z, labels = drawn(50, 0)
+    fitted = TemperatureScaling().fit(z, labels)
+    with pytest.raises(GlayersError, match="must be fitted first"):
+        shift_test(TemperatureScaling(), z)
+    with pytest.raises(BadPredictions, match="fitted on 4 logits per row; got 3"):
+        shift_test(fitted, z[:, :3])
+    with pytest.raises(BadPredictions, match="leave labels= and groups= out"):
+        shift_test(fitted, Predictions(z, labels), labels)
+    with pytest.raises(GlayersError, match="level"):
+        shift_test(fitted, z, level=1.5)
