@@ -24,11 +24,11 @@ LEVELS = (0.95, 0.999)
 Rows = tuple[np.ndarray, np.ndarray]
 # What happens to the rows of a batch: logits and the probability to keep each row.
 SHIFTS: dict[str, Callable[[np.ndarray, np.ndarray, np.random.Generator], Rows]] = {
-    "none": lambda z, y, rng: (z, np.ones(len(y))),
-    "three classes become half as frequent": lambda z, y, rng: (z, np.where(y < 3, 0.5, 1.0)),
-    "three classes become a fifth as frequent": lambda z, y, rng: (z, np.where(y < 3, 0.2, 1.0)),
+    "none": lambda z, y, _: (z, np.ones(len(y))),
+    "three classes become half as frequent": lambda z, y, _: (z, np.where(y < 3, 0.5, 1.0)),
+    "three classes become a fifth as frequent": lambda z, y, _: (z, np.where(y < 3, 0.2, 1.0)),
     "noise of 3 on every logit": lambda z, y, rng: (z + 3 * rng.normal(size=z.shape), np.ones(len(y))),
-    "logits shrink by 20 %": lambda z, y, rng: (0.8 * z, np.ones(len(y))),
+    "logits shrink by 20 %": lambda z, y, _: (0.8 * z, np.ones(len(y))),
 }
 
 

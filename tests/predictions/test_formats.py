@@ -118,7 +118,7 @@ def test_a_file_that_begins_like_nothing_we_know_is_damaged(tmp_path: Path, endi
 def test_an_unknown_ending_lists_the_known_ones(tmp_path: Path, name: str) -> None:
     message = bad(write(tmp_path / name, "x"))
     assert "unknown ending" in message
-    assert ".csv, .csv.gz, .json, .npy, .npz, .p, .parquet" in message
+    assert ".csv, .csv.gz, .json, .jsonl, .npy, .npz, .p, .parquet" in message
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.parquet", "a.csv.gz"])

@@ -86,7 +86,9 @@ def output_option(name: str, text: str) -> Any:
     return typer.Option("--output", "-o", metavar=name, help=text)
 
 
-PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or pickled logits; - is standard input."
+PREDICTIONS = (
+    "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json, .jsonl or pickled logits; - is standard input."
+)
 _METHOD = "The method to fit; `glayers methods` lists them."
 _METHODS = "Names from `glayers methods`, separated by commas, or all; default: seven common methods."
 _EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"

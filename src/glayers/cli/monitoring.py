@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from glayers.shift import ShiftTest
 
 _FAILED = 3  # exit status
+_USUAL_LEVEL = 0.95
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt
 }  # fmt: skip
@@ -46,7 +47,7 @@ FailIfShifted = Annotated[
     bool, flag("--fail-if-shifted", text="Exit with 3 unless the rows look like MODEL's calibration rows.")
 ]
 Level = Annotated[
-    float, typer.Option(metavar="P", min=0.5, max=1.0, help="Level of the tests: 0.95 fails 1 of 20 good batches.")
+    float, typer.Option(metavar="P", min=0.5, max=0.9999, help="Level of the tests: 0.95 fails 1 of 20 good batches.")
 ]
 
 
@@ -96,6 +97,15 @@ def test_failure(answer: OmnibusTest) -> str | None:
 def shift_failure(found: "ShiftTest") -> str | None:
     """Return why the rows do not pass as rows like the calibration rows, or None."""
     return str(found) if found.shifted or math.isnan(found.p_value) else None
+
+
+def draws_for(level: float) -> int | None:
+    """Return how many draws the calibration test needs for a level; None leaves the choice to it.
+
+    >>> draws_for(0.95), draws_for(0.999)
+    (None, 3999)
+    """
+    return None if level <= _USUAL_LEVEL else math.ceil(round(4 / (1 - level), 6)) - 1
 
 
 def end_with(failures: Iterable[str]) -> None:
@@ -156,7 +166,7 @@ def info(
         "class names": listed(calibrator.class_names_ or ()) or "none",
         "fitted on": f"{facts.rows:,} rows",
         "mean loss": f"{facts.loss_before:.4f} before, {facts.loss_after:.4f} after, on the rows of the fit",
-        "converged": ("yes" if facts.converged else "no") + f" ({facts.reason})",
+        "fit ended": facts.reason if facts.converged else f"not converged: {facts.reason}",
         "parameters": f"{facts.n_parameters:,}",
         "versions": ", ".join(f"{name} {number}" for name, number in calibrator.versions_.items()),
     }

@@ -154,7 +154,7 @@ def score(
     $ glayers score logits.npy --labels labels.npy --json
     $ glayers score test.csv --intervals
     $ glayers score test.npz --event within-top:2
-    $ glayers score new.npz --model model.safetensors --fail-if "ks > 0.02" --fail-if-shifted
+    $ glayers score test.npz --model model.safetensors --fail-if "ks > 0.1"
     $ cat test.csv | glayers score -
     """
     chosen, shown = arg.event_of(event), False if quiet else None
@@ -165,10 +165,12 @@ def score(
     if not scored and (conditions or fail_if_miscalibrated or intervals):
         raise BadPredictions("these rows have no labels, so they cannot be scored; only their shift can be tested")
     cards, answers, tests, found = {}, {}, {}, {}
+    draws = monitoring.draws_for(level)
     for name, each in scored.items():
         cards[name] = scorecard(each, event=chosen)
         whole = None if chosen == top else chosen
-        answers[name] = calibration_test(each, event=whole, level=level, random_state=seed, progress=shown)
+        settings = {"level": level, "n_resamples": draws, "random_state": seed, "progress": shown}
+        answers[name] = calibration_test(each, event=whole, **settings)
         tests[name] = ks_test(each, event=chosen, level=level)
         if intervals:
             found[name] = intervals_of(each, event=chosen, n_resamples=resamples, random_state=seed, progress=shown)

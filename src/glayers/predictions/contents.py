@@ -54,7 +54,7 @@ _HEADER = {
 }
 _DEFLATE_LIMIT = 1032  # two bits of a DEFLATE stream give at most 258 bytes
 _LAST_CHARACTER = 0x10FFFF  # of Unicode; NumPy accepts any four bytes until the text is used
-_JSON_VALUE = 72  # bytes: more than a float in a list takes, or an empty list
+JSON_VALUE = 72  # bytes: more than a float in a list takes, or an empty list
 _PADDING = 64  # an array of text holds every name at the length of the longest; longer than this many times is refused
 
 _SCORES = ("logits", "probabilities")  # of every class; logits are read if both are there
@@ -205,9 +205,9 @@ def read_json(path: Path, room: Room) -> dict[str, Contents]:
     """Read every part of a JSON object with the keys of an `.npz` and lists as arrays."""
     room.take(path.stat().st_size)
     data = path.read_bytes()
-    room.take(_JSON_VALUE * sum(map(data.count, (b",", b"[", b"{"))))
+    room.take(JSON_VALUE * sum(map(data.count, (b",", b"[", b"{"))))
     try:
-        stored = json.loads(data, object_pairs_hook=_without_repeats)
+        stored = json.loads(data, object_pairs_hook=without_repeats)
     except BadFile:
         raise
     except ValueError as error:
@@ -305,7 +305,7 @@ def _class_names(key: str, values: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return a JSON object as a dict, refusing a repeated key, of which json would keep only the last value."""
     found: dict[str, object] = {}
     for key, value in pairs:

@@ -4,7 +4,9 @@ The ending of its name says what a file holds; for a pipe, the first bytes do. d
 and columns. Written numbers keep every digit: the reader returns the same values, bit by bit.
 """
 
+import json
 import os
+import re
 import tempfile
 import zlib
 from codecs import BOM_UTF8
@@ -17,6 +19,7 @@ import numpy as np
 from glayers.errors import BadFile
 from glayers.files import DAMAGED, Room, errors_as_bad_file, open_regular
 from glayers.predictions.contents import ARCHIVE_READERS, ARCHIVE_WRITERS, WHOLE_FILE, Contents, listed
+from glayers.predictions.json_lines import LINE_READERS
 from glayers.predictions.legacy_pickle import read_legacy_pickle
 from glayers.predictions.predictions import Confidences, Predictions
 from glayers.predictions.tables import TABLE_READERS, TABLE_WRITERS
@@ -28,6 +31,7 @@ _Record = TypeVar("_Record")
 _READERS: Mapping[str, Callable[[Path, Room], dict[str, Contents]]] = {
     **ARCHIVE_READERS,
     **TABLE_READERS,
+    **LINE_READERS,
     **dict.fromkeys((".p", ".pkl", ".pickle"), read_legacy_pickle),
 }
 WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {**ARCHIVE_WRITERS, **TABLE_WRITERS}
@@ -149,8 +153,17 @@ def ending_of(beginning: bytes) -> str:
     ending = next((ending for magic, ending in _PIPE_BEGINNINGS.items() if text.startswith(magic)), None)
     if ending == ".gz":
         return f"{ending_of(_unzipped(beginning))}.gz"
+    if ending == ".json" and re.search(rb"\n\s*\{", text):
+        return ".jsonl" if _is_json(text.split(b"\n", 1)[0]) else ending
     header = beginning.split(b"\n", 1)[0]
     return ending or (".tsv" if b"\t" in header else ".csv")
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _one_part(parts: dict[str, _Record], part: str | None, path: Source) -> _Record:

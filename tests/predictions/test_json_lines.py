@@ -1,0 +1,117 @@
+"""Logs of language models are read line by line: choices, the correct one, and documents as groups."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glayers import BadFile, read_confidences, read_predictions
+
+
+def write(path: Path, *records: object) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def sample(number: int, scores: list[Any], target: object, **more: Any) -> dict[str, Any]:
+    """A line of lm-evaluation-harness, as its version 0.4 writes it."""
+    requests = {f"gen_args_{i}": {"arg_0": "Question?", "arg_1": f" choice {i}"} for i in range(len(scores))}
+    answers = [[str(score), "False"] for score in scores]
+    fixed = {"doc_id": number, "doc": {"question": "Question?"}, "target": target, "arguments": requests}
+    return {**fixed, "resps": [[each] for each in answers], "filtered_resps": answers, "doc_hash": f"h{number}", **more}
+
+
+def test_a_sample_log_of_the_harness(tmp_path: Path) -> None:
+    log = write(
+        tmp_path / "samples_arc.jsonl",
+        sample(0, [-1.5, -0.5, -2.0], 1, acc=1.0),
+        sample(1, [-1.0, -3.0, -2.0, -9.0], "2", acc=0.0),
+        sample(2, [-4.0, -3.0], " choice 0", acc=0.0),
+        sample(3, [-4.0, -3.0, -7.5], "C"),
+        sample(4, [-4.0, -4.0], 1, acc=0.0),  # a tie, which the harness decides in its own way
+    )
+    read = read_predictions(log)
+    assert read.labels.tolist() == [1, 2, 0, 2, 1]
+    assert read.logits[0].tolist() == [-1.5, -0.5, -2.0, -np.inf]
+    assert read.logits[2].tolist() == [-4.0, -3.0, -np.inf, -np.inf]
+    assert read.groups is not None
+    assert read.groups.tolist() == ["h0", "h1", "h2", "h3", "h4"]
+
+
+def test_older_logs_have_lists_of_arguments_and_choices_in_the_document(tmp_path: Path) -> None:
+    older = sample(0, [-1.0, -2.0], "no") | {"arguments": [["Q?", " yes"], ["Q?", " no"]], "doc_hash": None}
+    named = sample(1, [-1.0, -2.0], "blue", doc={"choices": {"text": ["red", "blue"]}}, doc_hash=None)
+    read = read_predictions(write(tmp_path / "s.jsonl", older, named))
+    assert read.labels.tolist() == [1, 1]
+    assert read.groups is not None
+    assert read.groups.tolist() == [0, 1]
+
+
+def test_a_question_is_read_once_although_every_filter_writes_it(tmp_path: Path) -> None:
+    lines = [sample(i, [-1.0, -2.0], 0, filter=name) for name in ("none", "strict") for i in range(3)]
+    assert len(read_predictions(write(tmp_path / "s.jsonl", *lines))) == 3
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (
+            sample(0, [-1.0, -2.0], 1, acc=1.0),
+            "acc is 1, but choice 0 has the highest log-likelihood and the target is 1",
+        ),
+        (sample(0, [-1.0, -2.0], 2), "the answer 2 is not one of the 2 choices"),
+        (sample(0, [-1.0, -2.0], [0, 1]), "the answer .* is not one of the 2 choices"),
+        (sample(0, [-1.0, -2.0], "choice"), "the answer 'choice' is not one of the 2 choices"),
+        (sample(0, ["much", -2.0], 1), "must be a list of numbers"),
+        (sample(0, [-1.0, -2.0], 1) | {"filtered_resps": ["42"]}, "holds generated text"),
+        ({"logprobs": [-1.0, -2.0], "logits": [1, 2], "label": 0}, "both logits"),
+        ({"logprobs": [-1.0, True], "label": 0}, "must be a list of numbers"),
+        ({"question": "Why?"}, "found question; expected logprobs and label"),
+        ([1, 2], "must be a JSON object"),
+    ],
+)
+def test_lines_that_cannot_be_understood_are_named(tmp_path: Path, record: object, message: str) -> None:
+    good = {"logprobs": [-1.0, -2.0], "label": 0}
+    with pytest.raises(BadFile, match=f"line 1:? .*{message}"):
+        read_predictions(write(tmp_path / "s.jsonl", record, good))
+
+
+def test_plain_lines(tmp_path: Path) -> None:
+    lines = write(
+        tmp_path / "a.jsonl",
+        {"choices": ["yes", "no"], "logprobs": [-0.2, -1.7], "answer": "no", "group": "a", "model": "m"},
+        {"choices": ["red", "blue", "both"], "logprobs": [-2, -0.3, -4], "answer": "A", "group": "b", "model": "m"},
+    )
+    read = read_predictions(lines)
+    assert read.labels.tolist() == [1, 0]
+    assert read.logits.tolist() == [[-0.2, -1.7, -np.inf], [-2, -0.3, -4]]
+    piped = read_predictions(io.BytesIO(lines.read_bytes()))
+    assert piped.logits.tolist() == read.logits.tolist()
+
+
+def test_confidence_and_correct(tmp_path: Path) -> None:
+    lines = write(tmp_path / "c.jsonl", {"confidence": 0.9, "correct": True}, {"confidence": 0.4, "correct": False})
+    assert read_confidences(lines).correct.tolist() == [True, False]
+
+
+def test_lines_must_agree_and_parse(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="line 2: has groups, labels, logits, but earlier lines have labels, logits"):
+        read_predictions(
+            write(tmp_path / "s.jsonl", {"logits": [1, 2], "label": 0}, {"logits": [1, 2], "label": 0, "group": 1})
+        )
+    (tmp_path / "s.jsonl").write_text('{"logits": [1, 2], "label": 0}\n{"logits": [1,\n')
+    with pytest.raises(BadFile, match="line 2 is not JSON"):
+        read_predictions(tmp_path / "s.jsonl")
+    (tmp_path / "s.jsonl").write_text("\n\n")
+    with pytest.raises(BadFile, match="holds no line"):
+        read_predictions(tmp_path / "s.jsonl")
+
+
+def test_one_long_line_does_not_make_all_rows_long(tmp_path: Path) -> None:
+    short = [{"logits": [1.0, 2.0], "label": 0}] * 2_000
+    log = write(tmp_path / "s.jsonl", {"logits": [0.0] * 50_000, "label": 0}, *short)
+    with pytest.raises(BadFile, match="is too large"):
+        read_predictions(log, max_bytes=2**26)
