@@ -187,7 +187,8 @@ def _p_value(before: Floats, now: Floats) -> float:
     if ((before + now) > 0).sum() == 1:
         return 1.0
     needed = _LEAST_EXPECTED * totals.sum() / totals.min()
-    bins, held = [], np.zeros(2)
+    bins: list[Floats] = []
+    held = np.zeros(2)
     for pair in zip(before, now, strict=True):
         held = held + pair
         if held.sum() >= needed:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ def model(folder: Path) -> TemperatureScaling:
 
 def write(name: str, rows: int, seed: int, scale: float = 1.0, *, labelled: bool = True) -> None:
     logits, labels = overconfident(rows, seed)
-    np.savez(name, logits=scale * logits, **({"labels": labels} if labelled else {}))
+    arrays: dict[str, Any] = {"logits": scale * logits} | ({"labels": labels} if labelled else {})
+    np.savez(name, **arrays)
 
 
 def failure(*words: str) -> str:

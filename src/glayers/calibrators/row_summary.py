@@ -32,7 +32,7 @@ class Histogram:
     def count(self, values: Floats, weights: Floats) -> Floats:
         """Return the weight of the values in each bin; the outer bins have no end."""
         places = np.searchsorted(self.edges[1:-1], values, side="right")
-        return np.bincount(places, weights, len(self.counts))
+        return np.bincount(places, weights, len(self.counts)).astype(np.float64)
 
     def outside(self, values: Floats) -> int:
         """Return how many values are lower or higher than any that was counted."""
@@ -94,7 +94,7 @@ class Counted:
 
     def classes(self, numbers: Ints, n_classes: int) -> Floats:
         """Return the weight of each class."""
-        return np.bincount(numbers, self.weights, n_classes)
+        return np.bincount(numbers, self.weights, n_classes).astype(np.float64)
 
 
 def independent_rows(given: Predictions, most: int = _MOST_ROWS) -> Ints:

@@ -169,7 +169,7 @@ def score(
     for name, each in scored.items():
         cards[name] = scorecard(each, event=chosen)
         whole = None if chosen == top else chosen
-        settings = {"level": level, "n_resamples": draws, "random_state": seed, "progress": shown}
+        settings: dict[str, Any] = {"level": level, "n_resamples": draws, "random_state": seed, "progress": shown}
         answers[name] = calibration_test(each, event=whole, **settings)
         tests[name] = ks_test(each, event=chosen, level=level)
         if intervals:

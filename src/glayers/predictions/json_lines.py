@@ -53,7 +53,7 @@ def read_json_lines(path: Path, room: Room) -> dict[str, Contents]:
             fields.setdefault(field, []).append(value)
     if not fields:
         raise BadFile(f"holds no line with {_EXPECTED}")
-    arrays = {field: _array(field, values, room) for field, values in fields.items()}
+    arrays: dict[str, Any] = {field: _array(field, values, room) for field, values in fields.items()}
     return {WHOLE_FILE: Contents(**arrays, no_labels=f"no labels: expected one of the keys {listed(_WORDS['labels'])}")}
 
 
