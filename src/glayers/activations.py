@@ -6,9 +6,8 @@ Written against the array API, so the same lines serve NumPy in prediction and t
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from array_api_compat import device
 
-from glayers.arrays import Array, array_namespace, row_blocks
+from glayers.arrays import Array, array_namespace, device_of, row_blocks
 from glayers.errors import GlayersError
 
 
@@ -37,7 +36,7 @@ def softmax(logits: Any) -> Any:
 def is_top(logits: Any) -> Any:
     """Mark the first of the highest logits of each row, as argmax does."""
     xp = array_namespace(logits)
-    return xp.arange(logits.shape[-1], device=device(logits)) == xp.argmax(logits, axis=-1, keepdims=True)
+    return xp.arange(logits.shape[-1], device=device_of(logits)) == xp.argmax(logits, axis=-1, keepdims=True)
 
 
 def keep_impossible(results: Any, logits: Any) -> Any:

@@ -56,7 +56,23 @@ def array_namespace(array: Any) -> Any:
     >>> array_namespace(np.ones(3)).clip(np.array([-1.0, 0.5, 2.0]), min=0.0, max=1.0).tolist()
     [0.0, 0.5, 1.0]
     """
-    return _NUMPY if type(array) is np.ndarray else array_api_compat.array_namespace(array)
+    if type(array) is np.ndarray:
+        return _NUMPY
+    if is_torch(array):
+        import array_api_compat.torch as torch_namespace
+
+        return torch_namespace
+    return array_api_compat.array_namespace(array)
+
+
+def device_of(array: Any) -> Any:
+    """Return the device of an array of any library."""
+    return array.device if is_torch(array) else array_api_compat.device(array)
+
+
+def is_torch(array: Any) -> bool:
+    """Return whether an array is a torch tensor: torch.compile traces this, but not the cached checks of others."""
+    return type(array).__module__.partition(".")[0] == "torch"
 
 
 def to_numpy(values: object, name: str) -> Array:

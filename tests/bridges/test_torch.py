@@ -273,14 +273,14 @@ def test_half_precision_is_used_for_input_and_output_only(dtype: torch.dtype) ->
 
 def test_a_module_may_compute_in_float32() -> None:
     z = torch.as_tensor(tilted()[0])
-    module = to_module(fitted("matrix"), dtype=torch.float32)
+    module = to_module(fitted("matrix"), compute_dtype=torch.float32)
     assert {buffer.dtype for buffer in module.buffers()} == {torch.float32}
     error = (module(z) - to_module(fitted("matrix"))(z)).abs().max()
     assert 0 < error < 1e-4
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(module(z.float()).double(), module(z))
-    with pytest.raises(GlayersError, match="dtype must be"):
-        to_module(temperature(), dtype=torch.float16)
+    with pytest.raises(GlayersError, match="compute_dtype must be"):
+        to_module(temperature(), compute_dtype=torch.float16)
 
 
 @pytest.mark.parametrize("name", ["auto", "isotonic", "matrix", "order-invariant"])

@@ -34,20 +34,20 @@ class CalibratedMap(nn.Module):
     class_axis
         The axis of the classes, needed for logits of more than two axes: 1 for (images, classes, height, width), -1 for
         (texts, tokens, classes).
-    dtype
+    compute_dtype
         The type of the computation, whatever the type of the logits and of the result. float64 gives the numbers of
         NumPy; float32 is for devices without float64. `half()` of a network does not change it.
     """
 
     def __init__(
-        self, calibrator: Calibrator, class_axis: int | None = None, dtype: torch.dtype = torch.float64
+        self, calibrator: Calibrator, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
     ) -> None:
         super().__init__()
         check_is_fitted(calibrator)
-        if dtype not in (torch.float32, torch.float64):
-            raise GlayersError(f"dtype must be torch.float64 or torch.float32; got {shown(dtype)}")
-        self.n_logits, self.class_axis, self.dtype = int(calibrator.n_features_in_), class_axis, dtype
-        self.steps = chain_module(calibrator.map_, dtype)
+        if compute_dtype not in (torch.float32, torch.float64):
+            raise GlayersError(f"compute_dtype must be torch.float64 or torch.float32; got {shown(compute_dtype)}")
+        self.n_logits, self.class_axis, self.compute_dtype = int(calibrator.n_features_in_), class_axis, compute_dtype
+        self.steps = chain_module(calibrator.map_, compute_dtype)
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits, of the same shape except for a single logit, which becomes two classes."""
@@ -60,17 +60,17 @@ class CalibratedMap(nn.Module):
                 )
             by_row = logits.movedim(axis, -1)
             with _without_autocast(logits.device.type):
-                result = with_reference_class(self.steps(by_row.reshape(-1, self.n_logits).to(self.dtype)))
+                result = with_reference_class(self.steps(by_row.reshape(-1, self.n_logits).to(self.compute_dtype)))
             return result.reshape(*by_row.shape[:-1], result.shape[-1]).movedim(-1, axis).to(logits.dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow the network to its device, but not to half precision."""
 
         def moved(buffer: Tensor) -> Tensor:
-            return buffer.to(fn(buffer.float()).device, self.dtype)
+            return buffer.to(fn(buffer.float()).device, self.compute_dtype)
 
         device = fn(torch.zeros(0)).device
-        self.dtype = torch.float32 if device.type == "mps" else self.dtype  # Apple's has no float64
+        self.compute_dtype = torch.float32 if device.type == "mps" else self.compute_dtype  # Apple's has no float64
         return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
 
 
@@ -137,7 +137,7 @@ class CalibratedNetwork(nn.Module):
 
 
 def to_module(
-    calibrator: Calibrator, class_axis: int | None = None, dtype: torch.dtype = torch.float64
+    calibrator: Calibrator, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
 ) -> CalibratedMap:
     """Return a fitted calibrator as a torch module: logits in, calibrated logits out.
 
@@ -148,7 +148,7 @@ def to_module(
     class_axis
         The axis of the classes, needed for logits of more than two axes: 1 for (images, classes, height, width), -1 for
         (texts, tokens, classes).
-    dtype
+    compute_dtype
         The type of the computation, whatever the type of the logits and of the result. float64 gives the numbers of
         NumPy; float32 is for devices without float64.
 
@@ -165,7 +165,7 @@ def to_module(
     >>> to_module(fitted, class_axis=1)(pixels).shape
     torch.Size([5, 3, 32, 32])
     """
-    return CalibratedMap(calibrator, class_axis, dtype)
+    return CalibratedMap(calibrator, class_axis, compute_dtype)
 
 
 def calibrate(

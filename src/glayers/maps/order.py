@@ -14,10 +14,9 @@ from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from array_api_compat import is_torch_array
 
 from glayers.activations import keep_impossible, log_softmax, with_reference_class
-from glayers.arrays import array_namespace
+from glayers.arrays import array_namespace, is_torch
 from glayers.maps.steps import SMALLEST, Chain, Numbers, Step, at_mean_of_others
 
 __all__ = ["KeepOrder"]
@@ -178,7 +177,7 @@ def in_order_of(reference: Any, outputs: Any, slope: Any) -> Any:
 
 def _gathered(values: Any, places: Any) -> Any:
     """Return take_along_axis of the last axis; that of torch would fix the number of rows in an exported program."""
-    if is_torch_array(values):
+    if is_torch(values):
         return values.gather(-1, places)
     return array_namespace(values).take_along_axis(values, places, axis=-1)
 

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from array_api_compat import device
 
 from glayers.activations import is_top, keep_impossible, log_softmax
-from glayers.arrays import Floats, array_namespace
+from glayers.arrays import Floats, array_namespace, device_of
 from glayers.maps.steps import SMALLEST, Numbers, Step
 
 # Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
@@ -133,7 +132,7 @@ class Shared(Step):
         plain = log_softmax(logits)
         ordered = xp.sort(plain, axis=-1, descending=True, stable=False)
         # The lowest of the `depth` highest. A mask, as an index taken from an array could not be traced.
-        within = xp.arange(plain.shape[-1], dtype=plain.dtype, device=device(plain)) < self.depth
+        within = xp.arange(plain.shape[-1], dtype=plain.dtype, device=device_of(plain)) < self.depth
         lowest = xp.min(xp.where(within, ordered, xp.inf), axis=-1, keepdims=True)
         seen = context(raw_context(plain, ordered), self.centre, self.spread)
         sizes = xp.matmul(seen, xp.matrix_transpose(self.weight))
@@ -175,7 +174,7 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
     """
     xp = array_namespace(at)
     n_tables, length = knots.shape
-    first = xp.arange(n_tables, device=device(at)) * length
+    first = xp.arange(n_tables, device=device_of(at)) * length
 
     def entries(table: Any, place: Any) -> Any:
         place = xp.clip(place, min=0, max=length - 1)

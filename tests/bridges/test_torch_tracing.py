@@ -1,0 +1,113 @@
+"""torch.export, torch.compile and torch.jit.trace accept every calibrator and give the numbers of NumPy."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from glayers import CALIBRATORS, TemperatureScaling
+from glayers.bridges.torch import CalibratedNetwork, to_module
+from glayers.calibrators import Calibrator
+from glayers.maps import Chain
+from tests.contracts.calibrators import CLASSES, every_calibrator, fitted, tilted
+from tests.strategies import Numbers
+
+Traced = Callable[[torch.Tensor], torch.Tensor]
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
+
+
+def hard_rows(columns: int = CLASSES) -> Numbers:
+    """Random logits up to 1e4, ties and integers."""
+    rng = np.random.default_rng(0)
+    random = [rng.normal(size=(20, columns)) * scale for scale in (0.1, 3, 100, 3e3)]
+    return np.clip(np.concatenate([*random, rng.integers(-1, 2, (20, columns)), np.zeros((1, columns))]), -1e4, 1e4)
+
+
+def check(calibrator: Calibrator, module: Traced, dtype: torch.dtype) -> None:
+    """Compare with NumPy, and on one row and none."""
+    z = torch.tensor(hard_rows(calibrator.n_features_in_), dtype=dtype)
+    expected = calibrator.transform(z.double().numpy())
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-6
+    for rows in (slice(None), slice(1), slice(0)):
+        found = module(z[rows])
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.numpy(), expected[rows], rtol=tolerance, atol=tolerance)
+
+
+def traced(module: nn.Module, example: torch.Tensor) -> Traced:
+    made: Traced = torch.jit.trace(module, example)  # type: ignore[no-untyped-call]
+    return made
+
+
+@every_calibrator
+@pytest.mark.parametrize("columns", [CLASSES, 1])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_modules_and_traces_give_the_numbers_of_numpy(name: str, columns: int, dtype: torch.dtype) -> None:
+    module = to_module(fitted(name, columns))
+    check(fitted(name, columns), module, dtype)
+    check(fitted(name, columns), traced(module, torch.zeros(3, columns, dtype=dtype)), dtype)
+
+
+def exported(module: nn.Module, columns: int, dtype: torch.dtype = torch.float64) -> Traced:
+    program = torch.export.export(
+        module, (torch.zeros(3, columns, dtype=dtype),), dynamic_shapes=({0: torch.export.Dim("rows")},)
+    )
+    return program.module()
+
+
+@every_calibrator
+def test_exported_programs_give_the_numbers_of_numpy_for_any_number_of_rows(name: str) -> None:
+    check(fitted(name), exported(to_module(fitted(name)), CLASSES), torch.float64)
+
+
+@pytest.mark.parametrize("columns", [1, CLASSES])
+def test_exported_programs_take_narrow_types_and_one_logit(columns: int) -> None:
+    calibrator = fitted("shared-g-layers", columns)
+    check(calibrator, exported(to_module(calibrator), columns, torch.float32), torch.float32)
+
+
+def kinds(chain: Chain) -> Iterator[str]:
+    """The names of all steps of a chain."""
+    for step in chain.steps:
+        yield type(step).__name__
+        for branch in step.chains().values():
+            yield from kinds(branch)
+
+
+# Compiling takes seconds. These few contain every step of every calibrator.
+COMPILED = ["auto", "g-layers", "ensemble-temperature", "order-general", "order-invariant", "order-diagonal", "platt"]
+COMPILED += ["isotonic", "histogram-top"]
+
+
+def test_the_compiled_calibrators_contain_every_step() -> None:
+    seen = {kind for name in COMPILED for kind in kinds(fitted(name).map_)}
+    assert {kind for name in CALIBRATORS for kind in kinds(fitted(name).map_)} <= seen
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a .functools.lru_cache:UserWarning")  # cumulative sums
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_modules_give_the_numbers_of_numpy(name: str) -> None:
+    torch.compiler.reset()
+    module = to_module(fitted(name))
+    # One graph without a break; the default backend would need a C++ compiler.
+    check(fitted(name), torch.compile(module, backend="eager", fullgraph=True), torch.float64)
+
+
+def test_a_whole_network_is_exported_compiled_and_traced_with_its_g() -> None:
+    torch.manual_seed(0)
+    torch.compiler.reset()
+    network = nn.Sequential(nn.Conv2d(2, CLASSES, 3, padding=1))
+    calibrated = CalibratedNetwork(network, TemperatureScaling().fit(*tilted()), class_axis=1).eval()
+    images: Any = torch.randn(2, 2, 5, 6)
+    dynamic = ({0: torch.export.Dim("images"), 2: torch.export.Dim("height", min=3)},)
+    program = torch.export.export(calibrated, (images,), dynamic_shapes={"inputs": dynamic})
+    other = torch.randn(3, 2, 7, 6)
+    for traced in (
+        program.module(),
+        traced(calibrated, images),
+        torch.compile(calibrated, backend="aot_eager"),
+    ):
+        torch.testing.assert_close(made(other), calibrated(other))
