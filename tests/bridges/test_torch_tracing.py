@@ -105,7 +105,7 @@ def test_a_whole_network_is_exported_compiled_and_traced_with_its_g() -> None:
     dynamic = ({0: torch.export.Dim("images"), 2: torch.export.Dim("height", min=3)},)
     program = torch.export.export(calibrated, (images,), dynamic_shapes={"inputs": dynamic})
     other = torch.randn(3, 2, 7, 6)
-    for traced in (
+    for made in (
         program.module(),
         traced(calibrated, images),
         torch.compile(calibrated, backend="aot_eager"),
