@@ -7,7 +7,7 @@ BIN := .venv/bin
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
 .PHONY: demo test lint types tests test-experiments fuzz format bench-metrics bench-intervals bench-fit bench-families \
-	table-g-layers table-methods base-networks reproduce clean
+	table-g-layers table-methods table-sklearn base-networks reproduce clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
@@ -64,6 +64,10 @@ table-g-layers: .venv/package
 # Every method beside the strongest peers; LOGITS=DIR as above
 table-methods: .venv/bench
 	$(BIN)/python experiments/methods_table.py --logits $(LOGITS)
+
+# `CalibratedClassifier` beside scikit-learn's own; the data come with scikit-learn or are generated
+table-sklearn: .venv/package
+	OMP_NUM_THREADS=1 $(BIN)/python experiments/sklearn_table.py
 
 # Images -> four base networks and their logits, two at a time, each on one thread. Resumes. The committed ones, which
 # `make reproduce` reads, are experiments/data/base_networks.

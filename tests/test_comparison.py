@@ -134,7 +134,6 @@ ONE = TemperatureScaling()
         ([TemperatureScaling()], "unknown method TemperatureScaling TemperatureScaling.*'mine'"),
         ([TemperatureScaling], "unknown method the class TemperatureScaling"),
         ([["temperature"]], "unknown method list"),
-        (None, "methods must be a list of names or a dict of calibrators; got NoneType None"),
         (3, "methods must be a list of names or a dict of calibrators; got int 3"),
         (TemperatureScaling(), "a list of names or a dict of calibrators; got TemperatureScaling"),
     ],

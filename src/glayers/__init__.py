@@ -9,6 +9,7 @@ from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
 from glayers.predictions import Confidences, Predictions, read_confidences, read_parts, read_predictions
 
 if TYPE_CHECKING:
+    from glayers.bridges.sklearn import CalibratedClassifier
     from glayers.calibrators import *
     from glayers.comparison import compare
     from glayers.gap import calibration_gap
@@ -24,8 +25,10 @@ __all__ += ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration
 __all__ += ["EnsembleTemperatureScaling", "GLayers", "HistogramBinning", "IsotonicCalibration", "MatrixScaling"]
 __all__ += ["OrderPreserving", "PlattScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration"]
 __all__ += ["TemperatureScaling", "VectorScaling"]
+__all__ += ["CalibratedClassifier"]
 
 _LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
+_LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn"}
 
 
 def __getattr__(name: str) -> Any:

@@ -131,6 +131,17 @@ def to_floats(values: object, name: str) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def column_names(values: object) -> tuple[str, ...] | None:
+    """Return the columns of a data frame, of any library, if all of them are text.
+
+    >>> column_names([[1.0, 2.0]]) is None
+    True
+    """
+    names = getattr(values, "columns", None)
+    found = tuple(names) if names is not None and not callable(names) else ()
+    return tuple(map(str, found)) if found and all(isinstance(name, str) for name in found) else None
+
+
 def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
     """Yield slices of rows that fit into the cache as float64.
 

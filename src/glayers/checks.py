@@ -88,6 +88,27 @@ def refuse_impossible_labels(logits: Array, labels: Ints) -> None:
         )
 
 
+def check_probabilities(values: object) -> Array:
+    """Return the probabilities (n, k) that a user passed: rows that sum to 1, or one column with those of class 1."""
+    probabilities = two_dimensional(to_floats(values, "probabilities"), "probabilities")
+    check_probability_rows(probabilities)
+    return probabilities
+
+
+def check_confidence(values: object) -> Floats:
+    """Return the confidence (n,) of each row, between 0 and 1."""
+    confidence = to_floats(values, "confidence").astype(np.float64)
+    if confidence.ndim != 1:
+        raise BadPredictions(
+            f"confidence must have shape (rows,), one number per row; got {confidence.shape}. "
+            f"For probabilities of every class, use Predictions.from_probabilities"
+        )
+    if confidence.size == 0:
+        raise BadPredictions("confidence is empty; give at least one row")
+    refuse_outside_unit_interval(confidence, "confidence", way_out="Divide percentages by 100; apply sigmoid to logits")
+    return confidence
+
+
 def check_probability_rows(probabilities: Array) -> None:
     """Refuse rows (n, k) outside [0, 1] and, for more than one column, rows that do not sum to 1."""
     for rows in row_blocks(*probabilities.shape):

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
+from glayers.calibrators.inputs import two_classes
 from glayers.checks import whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.metrics import (
@@ -23,12 +24,14 @@ from glayers.metrics import (
     paired_differences,
     scorecard,
 )
-from glayers.predictions import Predictions
+from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
 from glayers.text_tables import aligned_table, markdown_table
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
+# Of a confidence: those that calibrate a single probability, however low it is.
+CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "spline", "auto")
 _COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
 
 
@@ -48,7 +51,7 @@ class Comparison:
         The methods that could not be fitted, with the reason.
     """
 
-    test: Predictions
+    test: Predictions | Confidences
     calibrators: dict[str, Calibrator]
     scorecards: dict[str, Scorecard]
     failed: dict[str, str]
@@ -66,39 +69,55 @@ class Comparison:
 
     @property
     def recommended(self) -> str:
-        """`auto` if it was fitted, else the fitted method with the lowest NLL on the test rows, if any."""
+        """`auto` if it was fitted, else the fitted method with the lowest NLL on the test rows, if any.
+
+        Confidences have no NLL, and the Brier score of the confidence decides.
+        """
         autos = [name for name, fitted in self.calibrators.items() if isinstance(fitted, AutoCalibrator)]
-        by_nll = sorted(self.calibrators, key=lambda name: self.scorecards[name]["nll"])
-        return [*autos, *by_nll, UNCALIBRATED][0]
+        best_first = sorted(self.calibrators, key=self._loss)
+        return [*autos, *best_first, UNCALIBRATED][0]
+
+    def _loss(self, method: str) -> float:
+        rows = self.predictions(method)
+        if isinstance(rows, Predictions):
+            return self.scorecards[method]["nll"]
+        return float(np.average((rows.confidence - rows.correct) ** 2, weights=rows.weights))
 
     @cached_property
     def calibration_tests(self) -> dict[str, OmnibusTest]:
         """Whether the model is calibrated on the test rows, before and after the recommended method."""
         names = dict.fromkeys([UNCALIBRATED, self.recommended])
-        return {name: calibration_test(self.test.with_logits(self.logits(name)), progress=False) for name in names}
+        return {name: calibration_test(self.predictions(name), progress=False) for name in names}
 
-    def logits(self, method: str) -> Array:
-        """Return the test logits as calibrated by a method, or unchanged for "uncalibrated"."""
+    def predictions(self, method: str) -> Predictions | Confidences:
+        """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
         if method == UNCALIBRATED:
-            return self.test.logits
+            return self.test
         if method in self.failed:
             raise GlayersError(f"{method} could not be fitted: {self.failed[method]}")
         if method not in self.calibrators:
             raise GlayersError(f"no method {method!r} here; there are {', '.join(self.scorecards)}")
-        return self.calibrators[method].transform(self.test.logits)
+        return self.calibrators[method].apply(self.test)
+
+    def logits(self, method: str) -> Array:
+        """Return the test logits as calibrated by a method, or unchanged for "uncalibrated"."""
+        rows = self.predictions(method)
+        if isinstance(rows, Confidences):
+            raise GlayersError("confidences have no logits; use predictions(method)")
+        return rows.logits
 
     def differences(
         self, metrics: Sequence[str] | None = None, *, n_resamples: int = 1000, random_state: int = 0
     ) -> PairedDifferences:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
-        methods = {name: self.test.with_logits(self.logits(name)) for name in self.scorecards}
+        methods = {name: self.predictions(name) for name in self.scorecards}
         return paired_differences(methods, metrics=metrics, n_resamples=n_resamples, random_state=random_state)
 
     def to_html(
         self,
         path: str | os.PathLike[str],
         *,
-        calibration: Predictions | None = None,
+        calibration: Predictions | Confidences | None = None,
         n_resamples: int = 1000,
         random_state: int = 0,
         title: str | None = None,
@@ -142,19 +161,21 @@ class Comparison:
         return notes + [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
 
     def _cells(self, corner: str) -> list[list[str]]:
+        columns = [column for column in _COLUMNS if column in self.scorecards[UNCALIBRATED]]
         seconds = {UNCALIBRATED: "-"} | {name: f"{value:.2f}" for name, value in self.seconds.items()}
         lines = [
-            [name, *(METRICS[column].format(card[column]) for column in _COLUMNS), seconds[name]]
+            [name, *(METRICS[column].format(card[column]) for column in columns), seconds[name]]
             for name, card in self.scorecards.items()
         ]
-        return [[corner, *(METRICS[column].short_label for column in _COLUMNS), "seconds"], *lines]
+        return [[corner, *(METRICS[column].short_label for column in columns), "seconds"], *lines]
 
 
 def compare(
-    calibration: Predictions,
-    test: Predictions,
-    methods: Iterable[str] | Mapping[str, Calibrator] = DEFAULT_METHODS,
+    calibration: Predictions | Confidences,
+    test: Predictions | Confidences,
+    methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
     *,
+    inputs: str = "logits",
     random_state: int = 0,
     progress: bool | None = None,
 ) -> Comparison:
@@ -163,9 +184,12 @@ def compare(
     Parameters
     ----------
     calibration, test
-        The rows to fit on and the rows to score, with the same classes.
+        The rows to fit on and the rows to score, with the same classes; or the confidences of both.
     methods
-        Names from `CALIBRATORS`, or calibrators by names of your own; copies of them are fitted.
+        Names from `CALIBRATORS`, or calibrators by names of your own; copies of them are fitted. By default
+        `DEFAULT_METHODS`, or `CONFIDENCE_METHODS` for confidences.
+    inputs
+        The setting of the methods given by name; that of confidences is always "confidence".
     random_state
         The seed of the methods given by name.
     progress
@@ -185,16 +209,21 @@ def compare(
     """
     _check_parts(calibration, test)
     calibration, test = calibration.repeated(), test.repeated()
-    chosen = _calibrators(methods, whole_number(random_state, "random_state", least=0, most=2**32 - 1))
+    has_confidences = isinstance(test, Confidences)
+    seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
+    kind = "confidence" if has_confidences else inputs
+    settings = {"inputs": kind, "random_state": seed, "progress": False}
+    usual = CONFIDENCE_METHODS if has_confidences else DEFAULT_METHODS
+    chosen = _calibrators(usual if methods is None else methods, settings)
     result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {})
     with progress_bar(progress, "comparing methods", len(chosen)) as advance:
         for name, calibrator in chosen.items():
             try:
-                result.calibrators[name] = calibrator._learn(calibration)
+                result.calibrators[name] = calibrator._learn(two_classes(calibrator.inputs, calibration))
             except (GlayersError, ModuleNotFoundError) as problem:
                 result.failed[name] = str(problem)
             else:
-                result.scorecards[name] = scorecard(test.with_logits(result.logits(name)))
+                result.scorecards[name] = scorecard(result.predictions(name))
             advance()
     return result
 
@@ -209,7 +238,7 @@ def unfitted(name: str, **settings: Any) -> Calibrator:
     return made.set_params(**{key: value for key, value in settings.items() if key in made.get_params()})
 
 
-def _calibrators(methods: Any, random_state: int) -> dict[str, Calibrator]:
+def _calibrators(methods: Any, settings: Mapping[str, Any]) -> dict[str, Calibrator]:
     """Return new calibrators by name."""
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {_described(methods)}")
@@ -221,7 +250,7 @@ def _calibrators(methods: Any, random_state: int) -> dict[str, Calibrator]:
                     f"unknown method {_described(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
                     f"own into a dict: {{'mine': TemperatureScaling()}}"
                 )
-        return {name: unfitted(name, random_state=random_state, progress=False) for name in names}
+        return {name: unfitted(name, **settings) for name in names}
     for name, calibrator in methods.items():
         if not isinstance(name, str) or name == UNCALIBRATED:
             raise GlayersError(f"the name of a method must be text other than {UNCALIBRATED!r}; got {_described(name)}")
@@ -238,11 +267,22 @@ def _described(value: object) -> str:
 
 def _check_parts(calibration: Any, test: Any) -> None:
     for name, part in (("calibration", calibration), ("test", test)):
-        if not isinstance(part, Predictions):
+        if not isinstance(part, Predictions | Confidences):
             raise BadPredictions(
-                f"{name} must be Predictions, from Predictions(logits, labels) or read_predictions(path); got "
-                f"{_described(part)}"
+                f"{name} must be Predictions, from Predictions(logits, labels) or read_predictions(path), or "
+                f"Confidences; got {_described(part)}"
             )
+    if type(calibration) is not type(test):
+        raise BadPredictions(
+            f"calibration and test rows must be of one kind; got {_described(calibration)} and {_described(test)}"
+        )
+    message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
+    if isinstance(test, Confidences):
+        if np.array_equal(calibration.confidence, test.confidence) and np.array_equal(
+            calibration.correct, test.correct
+        ):
+            warnings.warn(message, GlayersWarning, stacklevel=3)
+        return
     widths = calibration.logits.shape[1], test.logits.shape[1]
     if widths[0] != widths[1]:
         raise BadPredictions(
@@ -252,5 +292,4 @@ def _check_parts(calibration: Any, test: Any) -> None:
         raise BadPredictions("calibration and test rows have different class names, or the same in another order")
     same = np.array_equal(calibration.logits, test.logits) and np.array_equal(calibration.labels, test.labels)
     if same or np.shares_memory(calibration.logits, test.logits):
-        message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
         warnings.warn(message, GlayersWarning, stacklevel=3)

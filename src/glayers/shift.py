@@ -14,11 +14,12 @@ import numpy as np
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
 from glayers.calibrators.base import apply_map
+from glayers.calibrators.inputs import new_rows, two_classes
 from glayers.calibrators.row_summary import Histogram, count_rows, independent_rows
-from glayers.checks import check_groups, number_between, possible_logits
+from glayers.checks import number_between
 from glayers.errors import BadPredictions, GlayersError
 from glayers.metrics.differences import adjust
-from glayers.predictions import Predictions
+from glayers.predictions import Confidences, Predictions
 
 __all__ = ["FeatureShift", "ShiftTest", "shift_test"]
 
@@ -131,8 +132,9 @@ def shift_test(
     """
     number_between(level, "level", 0, 1)
     given, labelled = _checked(calibrator, logits, labels, groups)
+    given, chain = calibrator._seen(given)
     rows, summary = independent_rows(given), calibrator.calibration_rows_
-    counted = count_rows(given, rows, apply_map(calibrator.map_, given.logits[rows], given.n_classes))
+    counted = count_rows(given, rows, apply_map(chain, given.logits[rows], given.n_classes))
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
     predicted = counted.classes(counted.predicted, given.n_classes)
     compared = {"predicted classes": _classes(np.array(summary.predicted), predicted, names)}
@@ -159,16 +161,12 @@ def _checked(calibrator: Any, logits: Any, labels: Any, groups: Any) -> tuple[Pr
     """Return the new rows as predictions, and whether they have labels."""
     if not hasattr(calibrator, "calibration_rows_"):
         raise GlayersError("the calibrator must be fitted first: call fit, or load one with glayers.load")
-    if isinstance(logits, Predictions):
+    if isinstance(logits, Predictions | Confidences):
         if labels is not None or groups is not None:
             raise BadPredictions("Predictions have their own labels and groups; leave labels= and groups= out")
-        given, labelled = logits.repeated(), True
+        given, labelled = two_classes(calibrator.inputs, logits).repeated(), True
     else:
-        rows, labelled = possible_logits(logits), labels is not None
-        given = Predictions._trusted(
-            rows, rows.argmax(axis=1) if labels is None else labels, None,
-            None if groups is None else check_groups(groups, len(rows)), None, None,
-        )  # fmt: skip
+        given, labelled = new_rows(calibrator.inputs, logits, labels, groups), labels is not None
     if given.logits.shape[1] != calibrator.n_features_in_:
         raise BadPredictions(f"fitted on {calibrator.n_features_in_} logits per row; got {given.logits.shape[1]}")
     return given, labelled

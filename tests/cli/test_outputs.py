@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 
-import glayers
 from glayers import Predictions, TemperatureScaling
 from glayers.cli.arguments import PIPE, read_wanted, write_to_pipe
 from glayers.cli.runtime import waiting_for
 from glayers.errors import BadFile
+from glayers.predictions.formats import read_any
 from tests.cli.running import PROGRAM, complaint, leftovers, run, usage_error
 
 VERBS = {
@@ -133,7 +133,7 @@ def test_the_spinner_shows_only_at_a_terminal_and_not_with_quiet(
 def test_a_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(BadFile, match="standard input is closed"):
-        read_wanted(glayers.read_parts, PIPE)
+        read_wanted(read_any, PIPE)
 
 
 def test_a_closed_standard_output_is_no_bug(folder: Path) -> None:

@@ -67,7 +67,7 @@ def test_figures_of_the_top_class_need_confidence_and_correct_only(folder: Path,
     for name in ("one", "two"):
         np.savez(f"{name}.npz", confidence=rng.uniform(size=80), correct=rng.integers(0, 2, 80))
     assert run("plot", kind, "one.npz", "two.npz", "-o", "x.svg").stdout == "drew one, two; wrote x.svg\n"
-    assert "--model needs logits" in complaint(
+    assert "fit one with inputs='confidence'" in complaint(
         run("plot", kind, "one.npz", "--model", "model.safetensors", "-o", "y.svg")
     )
 

@@ -19,7 +19,7 @@ from hypothesis.extra.numpy import arrays
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.predictions import Predictions
+from glayers.predictions import Confidences, Predictions
 from glayers.predictions.formats import read_any, read_confidences, read_parts, read_predictions, read_rows
 
 LOGITS = np.random.default_rng(11).normal(size=(7, 4))
@@ -248,7 +248,7 @@ def test_a_table_may_spell_correct_in_several_ways(tmp_path: Path, cells: list[s
         ("confidence,correct\nnan,1\n", "column 'confidence' has 'nan'; expected a finite number"),
         ("confidence,correct\n90,1\n", "part all: confidence must be finite and lie between 0 and 1; row 0 has 90"),
         ("confidence,logit_a\n0.5,1\n", "no labels"),
-        ("confidence,answer\n0.5,1\n", "or both confidence and correct"),
+        ("confidence,answer\n0.5,1\n", "holds `confidence` without `correct`"),
         (
             "logit_a,logit_b,confidence,correct\n1,2,0.5,1\n",
             "has logits as well as confidence and correct; keep logits",
@@ -266,13 +266,16 @@ def test_a_table_that_holds_no_confidences_is_refused(tmp_path: Path, text: str,
 def test_predictions_and_confidences_point_to_each_others_reader(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", confidence=CONFIDENCE, correct=CORRECT)
     assert "read_confidences reads such a file" in bad(path)
-    with pytest.raises(BadFile, match="logits or probabilities of every class are needed here"):
-        read_rows(path)
     with pytest.raises(BadFile, match=r"not `confidence` and `correct`; read it with read_predictions"):
         read_confidences(npz(path, z=LOGITS, y=LABELS))
     mixed = npz(path, z=LOGITS, y=LABELS, confidence=CONFIDENCE, correct=CORRECT)
     assert "has logits as well as confidence and correct; keep logits and labels" in bad(mixed)
-    assert "or both confidence and correct" in bad(npz(path, confidence=CONFIDENCE))
+    alone = npz(path, confidence=CONFIDENCE)
+    with pytest.raises(BadFile, match="holds `confidence` without `correct`; add whether"):
+        read_confidences(alone)
+    [(rows, labelled)] = read_rows(alone).values()  # new rows need no answers
+    assert isinstance(rows, Confidences)
+    assert (rows.confidence.tolist(), labelled) == (np.asarray(CONFIDENCE).tolist(), False)
 
 
 def test_confidence_without_correct_next_to_logits_is_ignored(tmp_path: Path) -> None:

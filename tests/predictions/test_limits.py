@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import BadFile, GlayersError, read_confidences, read_parts, read_predictions
+from glayers import BadFile, GlayersError, Predictions, read_confidences, read_parts, read_predictions
 from glayers.predictions.contents import Contents
 from glayers.predictions.formats import read_rows, to_bytes
 
@@ -107,4 +107,6 @@ def test_an_archive_of_another_writer_is_read() -> None:
     """Other libraries write the header in another order, with other spaces."""
     header = b'{"shape": (1,2), "descr": "<f8", "fortran_order": False}'.ljust(117) + b"\n"
     data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + np.array([2.0, 1.0]).tobytes()
-    assert read_rows(io.BytesIO(data))["all"][0].logits.tolist() == [[2.0, 1.0]]
+    (rows, _) = read_rows(io.BytesIO(data))["all"]
+    assert isinstance(rows, Predictions)
+    assert rows.logits.tolist() == [[2.0, 1.0]]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -22,12 +22,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
+from glayers.calibrators.inputs import CHECKS, Inputs, checked_rows, class_names_of, map_inputs, two_classes
 from glayers.calibrators.row_summary import RowSummary, count_rows, independent_rows, summarise
-from glayers.checks import finite_features, possible_logits
+from glayers.checks import finite_features
 from glayers.errors import BadPredictions, GlayersWarning, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
+from glayers.fitting.floor import fit_log_probabilities
 from glayers.maps import Chain
-from glayers.predictions import Predictions
+from glayers.predictions import Confidences, Predictions
+from glayers.predictions.contents import listed
+
+_Record = TypeVar("_Record", bound=Predictions | Confidences)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,19 +93,27 @@ class Diagnostics:
         return asdict(self)
 
 
-class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
+class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
     """Base class of all calibrators: a map on logits, fitted by a proper loss.
+
+    Parameters
+    ----------
+    inputs : {"logits", "probabilities", "confidence"}, default "logits"
+        What `fit`, `transform` and `predict_proba` take. With "probabilities", rows must sum to 1, and zeros are raised
+        to half the smallest other probability of the calibration rows; `diagnostics_.notes` counts them. With
+        "confidence", each row is one number, and its label is whether the answer was correct; the second column of
+        `predict_proba` is the calibrated confidence.
 
     Attributes
     ----------
     map_ : Chain
-        The learned map from logits to calibrated logits.
+        The learned map from logits, or from probabilities, to calibrated logits.
     diagnostics_ : Diagnostics
         How the fit went: losses before and after, convergence, label counts, seconds.
     classes_ : ndarray of shape (n_classes,)
         The class numbers 0..n_classes-1.
     class_names_ : tuple of str or None
-        The names in the `Predictions` that the calibrator was fitted on.
+        The names in the `Predictions`, or the columns of the data frame, that the calibrator was fitted on.
     out_of_fold_ : ndarray of shape (n_rows, n_classes) or None
         Log-probabilities of every row by fits that had not seen it, where the method makes them. Not saved.
     calibration_rows_ : RowSummary
@@ -131,7 +144,8 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         Parameters
         ----------
         logits : array-like of shape (n_rows, n_logits)
-            Outputs of the network before the softmax. One column is the logit of class 1 of two.
+            Outputs of the network before the softmax. One column is the logit of class 1 of two. With
+            `inputs="probabilities"`, probabilities instead.
         labels : array-like of shape (n_rows,)
             Class numbers from 0.
         sample_weight : array-like of shape (n_rows,), optional
@@ -147,9 +161,20 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         """
         return self._learn(self._given(logits, labels, sample_weight, groups))._warned()
 
-    def fit_predictions(self, predictions: Predictions) -> Self:
-        """Fit the calibrator on `Predictions`, and keep their class names."""
-        return self._learn(predictions)._warned()
+    def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
+        """Fit the calibrator on `Predictions`, and keep their class names; on `Confidences` if those are its inputs."""
+        return self._learn(two_classes(self.inputs, predictions))._warned()
+
+    def apply(self, predictions: _Record) -> _Record:
+        """Return `Predictions` or `Confidences` with calibrated logits or a calibrated confidence.
+
+        Other than `transform`, it takes `Predictions` whether the calibrator's `inputs` are logits or probabilities.
+        """
+        given = two_classes(self.inputs, predictions)
+        if isinstance(predictions, Confidences):
+            return predictions.with_confidence(self.predict_proba(predictions.confidence)[:, 1])
+        self._check_names(given.class_names)
+        return predictions.with_logits(self.transform(map_inputs(self.inputs, given)))
 
     def predict_proba(self, logits: Any) -> Array:
         """Return calibrated probabilities (n_rows, n_classes), each row summing to 1."""
@@ -158,7 +183,8 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
     def transform(self, logits: Any) -> Floats:
         """Return calibrated logits (n_rows, n_classes) in float64. Their softmax is `predict_proba`."""
         check_is_fitted(self)
-        given = possible_logits(logits)
+        self._check_names(class_names_of(logits))
+        given = CHECKS[self.inputs](logits)
         if given.shape[1] != self.n_features_in_:
             raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
         if len(self.classes_) != max(2, given.shape[1]):
@@ -224,9 +250,23 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
         """The number of learned parameters."""
         return self.diagnostics_.n_parameters
 
+    def _seen(self, given: Predictions) -> tuple[Predictions, Chain]:
+        """Return rows with logits as the fit saw them, those of raised probabilities, and the map that follows."""
+        if self.inputs == "logits":
+            return given, self.map_
+        values = CHECKS[self.inputs](map_inputs(self.inputs, given)).astype(np.float64)
+        return given.with_logits(self.map_.steps[0](values)), Chain(self.map_.steps[1:])
+
+    def _check_names(self, names: tuple[str, ...] | None) -> None:
+        if None not in (names, self.class_names_) and names != self.class_names_:
+            raise BadPredictions(
+                f"the model was fitted on the classes {listed(self.class_names_ or ())}, but these rows have "
+                f"{listed(names or ())}; give the columns in the model's order, or an array without names"
+            )
+
     def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
         """Return the checked input of `fit`."""
-        return Predictions(logits, labels, weights=weights, groups=groups)
+        return checked_rows(self.inputs, logits, labels, weights, groups)
 
     @abstractmethod
     def _fit(self, given: Predictions) -> Fitted:
@@ -235,15 +275,20 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
     def _learn(self, given: Predictions) -> Self:
         """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
-        given = given.repeated()
+        given, first, raised = given.repeated(), Chain(()), ""
+        if self.inputs != "logits":
+            probabilities = CHECKS[self.inputs](map_inputs(self.inputs, given)).astype(np.float64)
+            step, raised = fit_log_probabilities(probabilities, given.weights)
+            given, first = given.with_logits(step(probabilities)), Chain((step,))
         fitted = self._fit(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
-        self.map_ = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
+        found = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
+        self.map_ = first + found
         self.out_of_fold_ = fitted.out_of_fold
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
         loss = smooth_loss(getattr(self, "loss", "log"))
-        before, after = fitted.losses or (mean_loss(loss, chain, given) for chain in (Chain(()), self.map_))
+        before, after = fitted.losses or (mean_loss(loss, chain, given) for chain in (Chain(()), found))
         # Rows of weight 0 do not count.
         counts = np.bincount(given.labels, None if given.weights is None else given.weights > 0, given.n_classes)
         facts = Diagnostics(
@@ -257,13 +302,14 @@ class Calibrator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ship
             rows=int(counts.sum()),
             labels_per_class=tuple(counts.astype(int).tolist()),
             classes_never_seen=tuple(np.flatnonzero(counts == 0).tolist()),
-            n_parameters=self.map_.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
+            n_parameters=found.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
             seconds=time.perf_counter() - began,
         )
         rows = independent_rows(given)
-        calibrated = apply_map(self.map_, given.logits[rows], given.n_classes)
+        calibrated = apply_map(found, given.logits[rows], given.n_classes)
         self.calibration_rows_ = summarise(given, count_rows(given, rows, calibrated))
-        self.diagnostics_ = replace(facts, notes=(*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes))))
+        notes = (*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes)), *([raised] if raised else []))
+        self.diagnostics_ = replace(facts, notes=notes)
         self._set_facts(
             given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__}
         )

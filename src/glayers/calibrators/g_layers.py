@@ -144,7 +144,7 @@ class GLayers(Calibrator):
     def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
         """Return the checked input of `fit`; with q from m features to n classes, the labels are those of q."""
         self._check_settings()
-        if self.activation is not None:
+        if self.activation is not None and self.inputs == "logits":
             features = possible_logits(logits)
             n_classes = self.activation.log_probabilities(np.zeros((1, features.shape[1]))).shape[-1]
             if n_classes != max(2, features.shape[1]):

@@ -32,6 +32,21 @@ class TableCalibrator(Calibrator):
 
     _warns_if_loss_rises = False
 
+    def _columns(self, given: Predictions, target: Target) -> tuple[Target, "list[Groups]", int]:
+        """Return the target, the columns to calibrate, and the number of outcomes of each.
+
+        A confidence is the probability of one class, "correct", however low it is; the top class could be the other.
+        """
+        chosen: Target = "classes" if self.inputs == "confidence" else target
+        return chosen, *_columns(given, chosen)
+
+    def _refuse_confidence(self, name: str) -> None:
+        if self.inputs == "confidence":
+            raise GlayersError(
+                f"{name} calibrates the top class of each row, and a confidence may be that of the other; use "
+                f"IsotonicCalibration, HistogramBinning, SplineCalibration, PlattScaling or BetaCalibration"
+            )
+
 
 class IsotonicCalibration(TableCalibrator):
     """Fit a non-decreasing function of each class's probability. Zadrozny and Elkan, KDD 2002.
@@ -100,13 +115,13 @@ class HistogramBinning(TableCalibrator):
         smoothing = to_float(self.smoothing)
         if not 0 <= smoothing < np.inf:
             raise GlayersError(f"smoothing must be a number of pseudo-rows, at least 0; got {shown(self.smoothing)}")
-        columns, n_outcomes = _columns(given, self.target)
+        target, columns, n_outcomes = self._columns(given, self.target)
 
         def table(groups: Groups) -> Table:
             bins = equal_mass_bins(groups, n_bins)
             return Table.of_bins(bins.edges, (bins.hits + smoothing / n_outcomes) / (bins.rows + smoothing))
 
-        return _fitted("histogram binning", _tables(columns, table), self.target)
+        return _fitted("histogram binning", _tables(columns, table), target)
 
 
 class BayesianBinning(TableCalibrator):
@@ -120,6 +135,7 @@ class BayesianBinning(TableCalibrator):
     methods = (Method("bbq", "Bayesian average of top-class binnings", "predicted class", "Naeini et al., AAAI 2015"),)
 
     def _fit(self, given: Predictions) -> Fitted:
+        self._refuse_confidence("Bayesian binning")
         (groups,), _ = _columns(given, "top")
         size = np.cbrt(groups.rows.sum())
         # The paper's code stops at 5 rows per bin; more bins than scores would only repeat themselves.
@@ -161,6 +177,7 @@ class ScalingBinning(TableCalibrator):
     n_bins: int = 15
 
     def _fit(self, given: Predictions) -> Fitted:
+        self._refuse_confidence("scaling-binning")
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
         (groups,), _ = _columns(given, "top", found.factor)
@@ -204,8 +221,8 @@ class SplineCalibration(TableCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         n_knots = whole_number(self.n_knots, "n_knots", least=3)
-        columns, _ = _columns(given, self.target)
-        return _fitted("spline calibration", _tables(columns, lambda each: _spline_table(each, n_knots)), self.target)
+        target, columns, _ = self._columns(given, self.target)
+        return _fitted("spline calibration", _tables(columns, lambda each: _spline_table(each, n_knots)), target)
 
 
 class Groups(NamedTuple):

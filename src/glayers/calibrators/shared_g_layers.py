@@ -127,7 +127,7 @@ class SharedGLayers(Calibrator):
         own = {} if self.settings is None else self.settings
         if not isinstance(own, dict):
             raise GlayersError(f"settings must be a dict, such as {{'max_epochs': 20}}; got {own!r:.60}")
-        known = sorted(GLayers().get_params()) if self.class_part == "g-layers" else []
+        known = sorted(GLayers().get_params().keys() - {"inputs"}) if self.class_part == "g-layers" else []
         unknown = [name for name in own if name not in known]
         if unknown:
             raise GlayersError(

@@ -14,13 +14,13 @@ from glayers.cli.runtime import flag, one_line
 from glayers.errors import BadFile
 from glayers.files import write_whole
 from glayers.metrics import Event, label, one_of, rank, top, within_top
-from glayers.predictions import Predictions, read_parts
+from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import listed
-from glayers.predictions.formats import Source
+from glayers.predictions.formats import Inputs, Source, read_any, read_to_fit
 
 _Part = TypeVar("_Part")
-_Reader: TypeAlias = Callable[[Source, Path | None], dict[str, _Part]]
-TwoParts: TypeAlias = tuple[Predictions, Predictions]
+_Reader: TypeAlias = Callable[[Source, Path | None, Inputs], dict[str, _Part]]
+TwoParts: TypeAlias = tuple[Predictions | Confidences, Predictions | Confidences]
 PIPE = Path("-")
 
 
@@ -33,17 +33,16 @@ def known_name(name: str, known: Collection[str], what: str, listed_where: str) 
     raise typer.BadParameter(f"unknown {what} {name!r}; {hint}")
 
 
-def method_names(names: str | None) -> list[str]:
+def method_names(names: str | None) -> list[str] | None:
     """Return the names in a list with commas; "all" stands for every method, None for the default ones.
 
     >>> method_names("temperature, vector")
     ['temperature', 'vector']
     """
-    from glayers import comparison  # imported late, so that --help stays fast
-    from glayers.calibrators import METHODS
+    from glayers.calibrators import METHODS  # imported late, so that --help stays fast
 
     if names is None:
-        return list(comparison.DEFAULT_METHODS)
+        return None
     wanted = list(METHODS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
         raise typer.BadParameter("no method is named; see `glayers methods`")
@@ -90,11 +89,13 @@ PREDICTIONS = (
     "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json, .jsonl or pickled logits; - is standard input."
 )
 _METHOD = "The method to fit; `glayers methods` lists them."
-_METHODS = "Names from `glayers methods`, separated by commas, or all; default: seven common methods."
+_METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."
 _EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"
 Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
 Test = Annotated[Path | None, file_argument("TEST", "Rows to score; not needed if CAL has both parts.")]
 Labels = Annotated[Path | None, typer.Option(metavar="FILE", readable=False, help="Labels (.npy) of .npy predictions.")]
+_PROBABILITIES = "FILE holds probabilities, whatever their name says; a .npy file has no name for them."
+Probabilities = Annotated[bool, flag("--probabilities", text=_PROBABILITIES)]
 Part = Annotated[str | None, typer.Option(metavar="NAME", help="Only this part of a file: calibration or test.")]
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
@@ -113,12 +114,16 @@ def name_of(path: Path) -> str:
 
 
 def read_wanted(
-    read: _Reader[_Part], path: Path, labels: Path | None = None, part: str | None = None
+    read: _Reader[_Part],
+    path: Path,
+    labels: Path | None = None,
+    part: str | None = None,
+    probabilities: bool = False,
 ) -> dict[str, _Part]:
     """Read a file, or standard input for -, and return the part asked for, or all."""
     if path == PIPE and (sys.stdin is None or sys.stdin.closed):
         raise BadFile("standard input is closed; give a file, or pipe predictions in")
-    parts = read(sys.stdin.buffer if path == PIPE else path, labels)
+    parts = read(sys.stdin.buffer if path == PIPE else path, labels, "probabilities" if probabilities else None)
     if part is not None and part not in parts:
         raise BadFile(f"{name_of(path)}: has no part {part!r}; its parts are {listed(parts)}")
     return parts if part is None else {part: parts[part]}
@@ -129,19 +134,21 @@ def only_or(preferred: str, parts: dict[str, _Part]) -> _Part:
     return parts[preferred] if len(parts) > 1 else next(iter(parts.values()))
 
 
-def read_calibration_and_test(calibration: Path, test: Path | None) -> TwoParts:
-    """Read the rows to fit on and the rows to score, from two files or from one file with both parts."""
+def read_calibration_and_test(calibration: Path, test: Path | None, probabilities: bool) -> tuple[TwoParts, str]:
+    """Read the rows to fit on and those to score, from two files or one with both parts, and what the first hold."""
     if calibration == test == PIPE:
         raise typer.BadParameter("only one of two files can come from a pipe; pipe one file with both parts instead")
-    parts = read_wanted(read_parts, calibration)
+    parts = read_wanted(read_to_fit, calibration, probabilities=probabilities)
     if test is not None:
-        return only_or("calibration", parts), only_or("test", read_wanted(read_parts, test))
+        scored = only_or("test", read_wanted(read_any, test, probabilities=probabilities))
+        rows, inputs = only_or("calibration", parts)
+        return (rows, scored), inputs
     if set(parts) != {"calibration", "test"}:
         raise BadFile(
             f"{name_of(calibration)}: has no parts calibration and test, but {listed(parts)}; "
             f"give the test rows as a second file"
         )
-    return parts["calibration"], parts["test"]
+    return (parts["calibration"][0], parts["test"][0]), parts["calibration"][1]
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,9 @@ from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, show_json, show_note, title, verb
 from glayers.errors import BadPredictions
 from glayers.metrics import METRICS, OmnibusTest
-from glayers.predictions import Predictions
 from glayers.predictions.contents import listed
 
 if TYPE_CHECKING:
-    from glayers.calibrators import Calibrator
     from glayers.shift import ShiftTest
 
 _FAILED = 3  # exit status
@@ -115,15 +113,6 @@ def end_with(failures: Iterable[str]) -> None:
         show_note(f"failed: {each}")
     if found:
         raise typer.Exit(_FAILED)
-
-
-def refuse_other_classes(calibrator: "Calibrator", given: Predictions) -> None:
-    """Refuse rows with other class names than those of the fit, or in another order."""
-    if None not in (given.class_names, calibrator.class_names_) and given.class_names != calibrator.class_names_:
-        raise BadPredictions(
-            f"the model was fitted on the classes {listed(calibrator.class_names_ or ())}, but these rows have "
-            f"{listed(given.class_names or ())}; give the columns in the model's order"
-        )
 
 
 @verb

@@ -50,6 +50,7 @@ def plot(
     dark: Annotated[bool, flag("--dark", text="Light lines on a dark background.")] = False,
     labels: arg.Labels = None,
     part: arg.Part = None,
+    probabilities: arg.Probabilities = False,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     quiet: arg.Quiet = False,
@@ -72,7 +73,7 @@ def plot(
     if ending not in _DATED:
         raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
     target = arg.Output(output, force, (*files, *models, labels))
-    rows = [arg.only_or("test", arg.read_wanted(read_any, file, labels, part)) for file in files]
+    rows = [arg.only_or("test", arg.read_wanted(read_any, file, labels, part, probabilities)) for file in files]
     for file, other in zip(files, rows, strict=True):
         if not _same_rows(rows[0], other):
             raise BadPredictions(f"{arg.name_of(file)} and {arg.name_of(files[0])} hold different rows or labels")
@@ -101,12 +102,10 @@ def _names(files: list[Path], models: list[Path]) -> list[str]:
     return [f"{place}: {one_line(stem)}" for place, stem in enumerate(stems, start=1)]
 
 
-def _calibrated(model: Path, rows: Predictions | Confidences) -> Predictions:
+def _calibrated(model: Path, rows: Predictions | Confidences) -> Predictions | Confidences:
     from glayers.calibrators import load
 
-    if isinstance(rows, Confidences):
-        raise BadPredictions("--model needs logits or probabilities; this file has confidence and correct")
-    return rows.with_logits(load(model).transform(rows.logits))
+    return load(model).apply(rows)
 
 
 def _image(

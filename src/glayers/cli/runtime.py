@@ -24,7 +24,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from glayers.errors import GlayersError, GlayersWarning
-from glayers.predictions import Predictions
+from glayers.predictions import Confidences, Predictions
 
 _MANY_LOGITS = 1_000_000  # with fewer, threads cost more than they gain, and most on a busy machine
 
@@ -112,13 +112,14 @@ def _notes(quiet: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def suitable_threads(methods: Iterable[str], *parts: Predictions) -> Iterator[None]:
+def suitable_threads(methods: Iterable[str], *parts: Predictions | Confidences) -> Iterator[None]:
     """Use one thread for few logits, and otherwise as many as the libraries choose."""
     from threadpoolctl import threadpool_limits
 
     from glayers.calibrators import METHODS
 
-    few = max(part.logits.size for part in parts) < _MANY_LOGITS
+    sizes = [part.logits.size if isinstance(part, Predictions) else len(part) for part in parts]
+    few = max(sizes) < _MANY_LOGITS
     if few and any(METHODS[name].torch != "no" for name in methods):
         with contextlib.suppress(ModuleNotFoundError):
             import_module("torch")  # only the thread pools of loaded libraries can be limited

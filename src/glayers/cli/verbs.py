@@ -19,9 +19,9 @@ from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadPredictions, GlayersError
 from glayers.metrics import calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
-from glayers.predictions import Predictions, read_parts
+from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import WHOLE_FILE, Contents, listed
-from glayers.predictions.formats import WRITERS, read_any, read_rows, to_bytes
+from glayers.predictions.formats import WRITERS, read_any, read_rows, read_to_fit, to_bytes
 from glayers.report import tables
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def fit(
     method: arg.Method = "auto",
     labels: arg.Labels = None,
     part: arg.Part = None,
+    probabilities: arg.Probabilities = False,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
@@ -61,21 +62,23 @@ def fit(
 
     arg.known_name(method, METHODS, "method", "glayers methods")
     target = arg.Output(output, force, (calibration, labels))
-    rows = arg.only_or("calibration", arg.read_wanted(read_parts, calibration, labels, part))
-    calibrator = unfitted(method, random_state=seed, progress=False if quiet else None)
+    read = arg.read_wanted(read_to_fit, calibration, labels, part, probabilities)
+    rows, inputs = arg.only_or("calibration", read)
+    calibrator = unfitted(method, random_state=seed, progress=False if quiet else None, inputs=inputs)
     has_a_bar = "progress" in calibrator.get_params()
     with suitable_threads([method], rows), waiting_for(f"fitting {method} on {len(rows):,} rows", quiet or has_a_bar):
         calibrator.fit_predictions(rows)
     target.check()
     calibrator.save(output)
     selection = calibrator.selection_ if isinstance(calibrator, AutoCalibrator) else None
-    facts, name = calibrator.diagnostics_, arg.name_of(calibration)
+    facts, name, n_classes = calibrator.diagnostics_, arg.name_of(calibration), len(calibrator.classes_)
     if as_json:
-        found = {"method": method, "seed": seed, "output": str(output), "classes": rows.n_classes}
+        found = {"method": method, "seed": seed, "output": str(output), "inputs": inputs, "classes": n_classes}
         show_json({**found, "diagnostics": facts.to_dict(), "selection": selection and selection.to_dict()})
     elif not quiet:
+        by = "" if inputs == "logits" else f", by {inputs}"
         show(
-            title(f"{method}, fitted on {facts.rows:,} rows of {rows.n_classes:,} classes from {name}"),
+            title(f"{method}, fitted on {facts.rows:,} rows of {n_classes:,} classes from {name}{by}"),
             f"learned {facts.n_parameters:,} parameter{'s'[: facts.n_parameters != 1]} in {facts.seconds:.2g} s; "
             f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
             *([] if selection is None else [Text(str(selection))]),
@@ -94,6 +97,7 @@ def apply(
     logits: Annotated[bool, flag("--logits", text="Write calibrated logits instead of probabilities.")] = False,
     labels: arg.Labels = None,
     part: arg.Part = None,
+    probabilities: arg.Probabilities = False,
     force: arg.Force = False,
     quiet: arg.Quiet = False,
 ) -> None:
@@ -114,7 +118,9 @@ def apply(
         raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}, or --format")
     target = None if output == arg.PIPE else arg.Output(output, force, (model, file, labels))
     calibrator = load(model)
-    parts = arg.read_wanted(read_rows, file, labels, part)
+    # A .npy file does not say what it holds, but the model does.
+    told = probabilities or (calibrator.inputs == "probabilities" and file.suffix.lower() == ".npy")
+    parts = arg.read_wanted(read_rows, file, labels, part, told)
     data = to_bytes({name: _calibrated(calibrator, *rows, logits) for name, rows in parts.items()}, ending)
     if target is None:
         arg.write_to_pipe(data, text=ending not in (".npz", ".parquet"))
@@ -131,6 +137,7 @@ def score(
     model: monitoring.Model = None,
     labels: arg.Labels = None,
     part: arg.Part = None,
+    probabilities: arg.Probabilities = False,
     event: arg.EventName = "top",
     intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
     resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
@@ -159,7 +166,7 @@ def score(
     """
     chosen, shown = arg.event_of(event), False if quiet else None
     conditions = [monitoring.Condition.of(each) for each in fail_if or ()]
-    scored, shifts = _rows_to_score(file, model, labels, part, level)
+    scored, shifts = _rows_to_score(file, model, labels, part, probabilities, level)
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
     if not scored and (conditions or fail_if_miscalibrated or intervals):
@@ -224,6 +231,7 @@ def compare(
     calibration: arg.Calibration,
     test: arg.Test = None,
     methods: arg.Methods = None,
+    probabilities: arg.Probabilities = False,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML report.")] = None,
     seed: arg.Seed = 0,
     force: arg.Force = False,
@@ -240,8 +248,8 @@ def compare(
     """
     wanted = arg.method_names(methods)
     target = None if report is None else arg.Output(report, force, (calibration, test))
-    rows = arg.read_calibration_and_test(calibration, test)
-    _compare(rows, arg.name_of(test or calibration), wanted, target, seed, quiet, as_json)
+    rows, inputs = arg.read_calibration_and_test(calibration, test, probabilities)
+    _compare(rows, arg.name_of(test or calibration), wanted, target, seed, quiet, as_json, inputs)
 
 
 @verb
@@ -250,6 +258,7 @@ def report(
     test: arg.Test = None,
     output: arg.Page = Path("report.html"),
     methods: arg.Methods = None,
+    probabilities: arg.Probabilities = False,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     quiet: arg.Quiet = False,
@@ -262,6 +271,7 @@ def report(
     $ glayers report both.npz -o both.html --methods temperature,vector
     """
     options = {"methods": methods, "report": output, "seed": seed, "force": force, "quiet": quiet}
+    options["probabilities"] = probabilities
     compare.run(calibration=calibration, test=test, **options)
 
 
@@ -280,17 +290,25 @@ def demo(
     """
     own = output.is_file() and f"<title>{_DEMO}".encode() in output.read_bytes()[:4_096]
     target = arg.Output(output.resolve(), force or own)
-    _compare(load_fashion_mnist(), _DEMO, arg.method_names(None), target, seed, quiet, as_json=False)
+    _compare(load_fashion_mnist(), _DEMO, None, target, seed, quiet, as_json=False)
 
 
 def _compare(
-    rows: arg.TwoParts, name: str, methods: list[str], page: arg.Output | None, seed: int, quiet: bool, as_json: bool
+    rows: arg.TwoParts,
+    name: str,
+    methods: list[str] | None,
+    page: arg.Output | None,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+    inputs: str = "logits",
 ) -> None:
     """Fit and score the methods, print a table or JSON, and write the page if one is asked for."""
     from glayers import comparison
 
-    with suitable_threads(methods, *rows):
-        found = comparison.compare(*rows, methods, random_state=seed, progress=False if quiet else None)
+    shown = False if quiet else None
+    with suitable_threads(methods or comparison.DEFAULT_METHODS, *rows):
+        found = comparison.compare(*rows, methods, inputs=inputs, random_state=seed, progress=shown)
     if not found.calibrators:
         raise GlayersError(f"no method could be fitted; {'; '.join(f'{n}: {why}' for n, why in found.failed.items())}")
     if as_json:
@@ -315,29 +333,27 @@ def _compare(
 
 
 def _rows_to_score(
-    file: Path, model: Path | None, labels: Path | None, part: str | None, level: float
+    file: Path, model: Path | None, labels: Path | None, part: str | None, probabilities: bool, level: float
 ) -> tuple[dict[str, Any], dict[str, "ShiftTest"]]:
     """Return the rows to score by name, and for a model how each part differs from its calibration rows."""
     if model is None:
-        return arg.read_wanted(read_any, file, labels, part), {}
+        return arg.read_wanted(read_any, file, labels, part, probabilities), {}
     from glayers.calibrators import load
+    from glayers.calibrators.inputs import map_inputs, two_classes
     from glayers.shift import shift_test
 
     calibrator = load(model)
-    scored: dict[str, Predictions] = {}
+    scored: dict[str, Predictions | Confidences] = {}
     shifts = {}
-    for name, (given, labelled) in arg.read_wanted(read_rows, file, labels, part).items():
-        monitoring.refuse_other_classes(calibrator, given)
-        calibrated = calibrator.transform(given.logits)
+    for name, (given, labelled) in arg.read_wanted(read_rows, file, labels, part, probabilities).items():
+        calibrated = calibrator.apply(given)
+        rows = two_classes(calibrator.inputs, given)
         if labelled:
             scored[_joined(name, _UNCALIBRATED)] = given
-            scored[_joined(name, "calibrated")] = given.with_logits(calibrated)
-        shifts[name] = shift_test(
-            calibrator,
-            *((given,) if labelled else (given.logits,)),
-            groups=None if labelled else given.groups,
-            level=level,
-        )
+            scored[_joined(name, "calibrated")] = calibrated
+            shifts[name] = shift_test(calibrator, rows, level=level)
+        else:
+            shifts[name] = shift_test(calibrator, map_inputs(calibrator.inputs, rows), groups=rows.groups, level=level)
     return scored, shifts
 
 
@@ -349,14 +365,17 @@ def _before(name: str) -> str:
     return "" if name == WHOLE_FILE else f"{name}: "
 
 
-def _calibrated(calibrator: "Calibrator", given: Predictions, labelled: bool, logits: bool) -> Contents:
-    monitoring.refuse_other_classes(calibrator, given)
+def _calibrated(calibrator: "Calibrator", given: Predictions | Confidences, labelled: bool, logits: bool) -> Contents:
+    after = calibrator.apply(given)
+    extras: dict[str, Any] = {name: getattr(given, name) for name in ("weights", "counts", "groups")}
+    if isinstance(after, Confidences):
+        if logits:
+            raise BadPredictions("--logits is for predictions of classes; this file has a confidence per row")
+        return Contents(confidence=after.confidence, correct=after.correct if labelled else None, **extras)
     return Contents(
-        logits=calibrator.transform(given.logits) if logits else None,
-        probabilities=None if logits else calibrator.predict_proba(given.logits),
-        labels=given.labels if labelled else None,
-        weights=given.weights,
-        counts=given.counts,
-        groups=given.groups,
-        class_names=given.class_names or calibrator.class_names_,
+        logits=after.logits if logits else None,
+        probabilities=None if logits else after.probabilities(),
+        labels=after.labels if labelled else None,
+        class_names=after.class_names or calibrator.class_names_,
+        **extras,
     )

@@ -1,5 +1,7 @@
 """Logits of held-out rows -> how far below the highest class an ordinary class lies: the `Floor` before dense layers.
 
+Also probabilities of held-out rows -> what stands for a probability of 0, which has no finite logit.
+
 A dense layer reads every class, so one class of -1e4, or an impossible one, would decide the result of all others. What
 counts as far depends on the data: distances are measured in nats, after temperature scaling, and compared with those of
 the other rows.
@@ -9,11 +11,32 @@ import numpy as np
 
 from glayers.activations import with_reference_class
 from glayers.arrays import Array, Floats
-from glayers.maps import Chain, Floor
+from glayers.maps import Chain, Floor, LogProbabilities
 
 _LIKELY = 20.0  # nats below the highest class: up to here a class may be the label of one row in many millions
 _GAP = 3.0  # a distance this many times the next smaller one is that of a masked class
 _MARGIN = 5.0  # nats, on top of a quarter: new rows may have larger distances than these
+_ZERO = 1.0001e-12  # probabilities up to here count as 0: `Predictions.from_probabilities` raises zeros to 1e-12
+
+
+def fit_log_probabilities(probabilities: Floats, weights: Floats | None = None) -> tuple[LogProbabilities, str]:
+    """Return the step from probabilities to logits, and a note for the user that counts the probabilities it raises.
+
+    Zeros are raised to half the smallest other probability: a forest of 100 trees that says 0 means less than 1 %, and
+    not 1e-12. Where that is more than half of 1 / classes, as for a single tree that says 0 or 1, the latter is used.
+
+    >>> fit_log_probabilities(np.array([[0.9, 0.1, 0.0], [0.02, 0.98, 0.0]]))[1]
+    '2 of 6 probabilities are 0 and were raised to 0.01, half the smallest other one'
+    """
+    probabilities = probabilities if weights is None else probabilities[weights > 0]
+    one_column = probabilities.shape[1] == 1
+    both = np.concatenate([1.0 - probabilities, probabilities], axis=1) if one_column else probabilities
+    zeros = both <= _ZERO
+    floor = min(both[~zeros].min() / 2, 0.5 / both.shape[1])
+    note = (
+        f"{zeros.sum()} of {both.size} probabilities are 0 and were raised to {floor:.3g}, half the smallest other one"
+    )
+    return LogProbabilities(np.asarray(floor)), note if zeros.any() else ""
 
 
 def fit_floor(logits: Array, factor: float, weights: Floats | None) -> Floor:

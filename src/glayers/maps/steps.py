@@ -19,8 +19,8 @@ from glayers.activations import Activation, is_top, log_softmax, with_reference_
 from glayers.arrays import array_namespace
 from glayers.errors import GlayersError
 
-__all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "Floor", "LogSoftmax", "Reference", "Relu"]
-__all__ += ["Scale", "Step", "SymmetricLayers", "dense_layers"]
+__all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "Floor", "LogProbabilities", "LogSoftmax"]
+__all__ += ["Reference", "Relu", "Scale", "Step", "SymmetricLayers", "dense_layers"]
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
 
@@ -200,6 +200,23 @@ class LogSoftmax(Step):
     def __call__(self, logits: Any) -> Any:
         """Normalise each row."""
         return log_softmax(logits)
+
+
+class LogProbabilities(Step):
+    """Turn probabilities, raised to a floor, into logits: their logarithms, or the log-odds of class 1 for one column.
+
+    >>> LogProbabilities(np.asarray(0.01))(np.array([[1.0, 0.0]])).round(2).tolist()
+    [[0.0, -4.61]]
+    """
+
+    floor: Annotated[Any, Numbers(low=SMALLEST, high=0.5, learned="none")]
+
+    def __call__(self, logits: Any) -> Any:
+        """Return the logits of probabilities (..., n, m)."""
+        xp = array_namespace(logits)
+        logs = xp.log(xp.where(logits > self.floor, logits, self.floor))
+        rest = 1.0 - logits
+        return logs - xp.log(xp.where(rest > self.floor, rest, self.floor)) if logits.shape[-1] == 1 else logs
 
 
 class Centre(Step):

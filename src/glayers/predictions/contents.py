@@ -18,7 +18,6 @@ import numpy as np
 from glayers.arrays import Array
 from glayers.errors import BadFile, shown
 from glayers.files import DAMAGED, Room
-from glayers.predictions.predictions import Confidences, Predictions
 
 # The first word is the field's own name; the reader accepts the others too.
 FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
@@ -65,7 +64,8 @@ class Contents:
     """The fields of one part of a file: read but not yet checked, or about to be written.
 
     A part has logits, or probabilities, or confidence and correct; readers drop probabilities beside logits.
-    `no_labels` is the message for a caller who needs labels that the file does not have.
+    `no_labels` is the message for a caller who needs labels that the file does not have. Only new rows, which a
+    calibrator is applied to, need neither labels nor correct.
     """
 
     logits: Array | None = None
@@ -78,38 +78,6 @@ class Contents:
     counts: Array | None = None
     class_names: tuple[str, ...] | None = None
     no_labels: str = ""
-
-    def either(self) -> Predictions | Confidences:
-        """Return checked confidences if the part holds them, otherwise checked predictions."""
-        return self.predictions() if self.confidence is None else self.confidences()
-
-    def confidences(self) -> Confidences:
-        """Return checked confidences."""
-        if self.confidence is None:
-            raise BadFile("holds scores of every class, not `confidence` and `correct`; read it with read_predictions")
-        return Confidences(self.confidence, self.correct, self.weights, self.groups, self.counts)
-
-    def predictions(self) -> Predictions:
-        """Return checked predictions, which need labels."""
-        if self.labels is None and self.confidence is None:
-            raise BadFile(self.no_labels)
-        return self.rows_to_calibrate()[0]
-
-    def rows_to_calibrate(self) -> tuple[Predictions, bool]:
-        """Return checked predictions, and whether they have labels; if not, each label is a possible class."""
-        if self.confidence is not None:
-            raise BadFile(
-                "holds `confidence` and `correct`, but logits or probabilities of every class are needed here; "
-                "read_confidences reads such a file for metrics, tests and figures"
-            )
-        scores = np.asarray(self.probabilities if self.logits is None else self.logits)
-        labels = self.labels
-        if labels is None:
-            several = scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype.kind == "f"
-            labels = scores.argmax(axis=1) if several else np.zeros(scores.shape[:1], np.int64)
-        make = Predictions.from_probabilities if self.logits is None else Predictions
-        given = make(scores, labels, self.weights, self.groups, self.class_names, counts=self.counts)
-        return given, self.labels is not None
 
 
 def contents_by_part(
@@ -162,12 +130,12 @@ def _chosen_keys(fields: dict[str, list[str]], no_scores: str) -> dict[str, str]
     """Return the key of each field to read: logits rather than probabilities, or else confidence and correct."""
     scores = next((field for field in _SCORES if field in fields), None)
     has_pair = "confidence" in fields and "correct" in fields
-    if scores is None and not has_pair:
+    if scores is None and "confidence" not in fields:
         raise BadFile(f"{no_scores}, and labels; or both confidence and correct")
     if scores is not None and has_pair:  # they could describe different predictions
         pair = f"{fields['confidence'][0]} and {fields['correct'][0]}"
         raise BadFile(f"has {scores} as well as {pair}; keep {scores} and labels to use all classes, or keep {pair}")
-    unread = {"labels", "class_names"} if has_pair else {*_SCORES, "confidence", "correct"} - {scores}
+    unread = {"labels", "class_names"} if scores is None else {*_SCORES, "confidence", "correct"} - {scores}
     chosen = {field: keys for field, keys in fields.items() if field not in unread}
     for field, keys in chosen.items():
         if len(keys) > 1:

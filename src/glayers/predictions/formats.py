@@ -11,11 +11,13 @@ import tempfile
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, TypeAlias, TypeVar
+from typing import IO, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from glayers.checks import check_choice, check_probabilities
 from glayers.errors import BadFile
 from glayers.files import DAMAGED, Room, errors_as_bad_file, open_regular
 from glayers.predictions.contents import ARCHIVE_READERS, ARCHIVE_WRITERS, WHOLE_FILE, Contents, listed
@@ -26,7 +28,9 @@ from glayers.predictions.tables import TABLE_READERS, TABLE_WRITERS
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = PathLike | IO[bytes]
+Inputs: TypeAlias = Literal["logits", "probabilities"] | None
 _Record = TypeVar("_Record")
+_SCORES = ("logits", "probabilities")
 
 _READERS: Mapping[str, Callable[[Path, Room], dict[str, Contents]]] = {
     **ARCHIVE_READERS,
@@ -45,7 +49,11 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def read_predictions(
-    path: Source, part: str | None = None, labels: PathLike | None = None, max_bytes: int | None = None
+    path: Source,
+    part: str | None = None,
+    labels: PathLike | None = None,
+    max_bytes: int | None = None,
+    inputs: Inputs = None,
 ) -> Predictions:
     """Read one part of a file of logits or probabilities.
 
@@ -59,6 +67,9 @@ def read_predictions(
         The second file of a pair of `.npy` files.
     max_bytes
         The most memory that the contents may take; by default the environment variable GLAYERS_MAX_BYTES, or 8 GiB.
+    inputs
+        "probabilities" if the file holds those under another name, or without one as `.npy` does. By default the name
+        decides, and `.npy` holds logits.
 
     Returns
     -------
@@ -69,10 +80,12 @@ def read_predictions(
     BadFile
         If the file cannot be read, or if there are several parts and `part` names none of them.
     """
-    return _one_part(read_parts(path, labels, max_bytes), part, path)
+    return _one_part(read_parts(path, labels, max_bytes, inputs), part, path)
 
 
-def read_parts(path: Source, labels: PathLike | None = None, max_bytes: int | None = None) -> dict[str, Predictions]:
+def read_parts(
+    path: Source, labels: PathLike | None = None, max_bytes: int | None = None, inputs: Inputs = None
+) -> dict[str, Predictions]:
     """Read every part of a file of logits or probabilities.
 
     Parameters
@@ -81,7 +94,7 @@ def read_parts(path: Source, labels: PathLike | None = None, max_bytes: int | No
         A file name, or a binary stream such as `sys.stdin.buffer`, which is read to its end.
     labels
         The second file of a pair of `.npy` files.
-    max_bytes
+    max_bytes, inputs
         As for `read_predictions`.
 
     Returns
@@ -94,7 +107,7 @@ def read_parts(path: Source, labels: PathLike | None = None, max_bytes: int | No
     BadFile
         If the file cannot be read.
     """
-    return _each_part(path, labels, Contents.predictions, max_bytes)
+    return _each_part(path, labels, lambda contents: _predictions(_told(contents, inputs)), max_bytes)
 
 
 def read_confidences(path: Source, part: str | None = None, max_bytes: int | None = None) -> Confidences:
@@ -118,17 +131,34 @@ def read_confidences(path: Source, part: str | None = None, max_bytes: int | Non
     BadFile
         If the file cannot be read, or if there are several parts and `part` names none of them.
     """
-    return _one_part(_each_part(path, None, Contents.confidences, max_bytes), part, path)
+    return _one_part(_each_part(path, None, _confidences, max_bytes), part, path)
 
 
-def read_any(path: Source, labels: PathLike | None = None) -> dict[str, Predictions | Confidences]:
+def read_any(
+    path: Source, labels: PathLike | None = None, inputs: Inputs = None
+) -> dict[str, Predictions | Confidences]:
     """Read every part of a file as `Confidences` if it holds those, otherwise as `Predictions`."""
-    return _each_part(path, labels, Contents.either)
+    return _each_part(path, labels, lambda contents: _either(_told(contents, inputs)))
 
 
-def read_rows(path: Source, labels: PathLike | None = None) -> dict[str, tuple[Predictions, bool]]:
-    """Read every part of a file as predictions, and whether they have labels: new rows to calibrate may have none."""
-    return _each_part(path, labels, Contents.rows_to_calibrate)
+def read_to_fit(
+    path: Source, labels: PathLike | None = None, inputs: Inputs = None
+) -> dict[str, tuple[Predictions | Confidences, str]]:
+    """Read every part of a file, and what it holds: the `inputs` of a calibrator that is fitted on it."""
+
+    def check(contents: Contents) -> tuple[Predictions | Confidences, str]:
+        told = _told(contents, inputs)
+        kind = "confidence" if told.confidence is not None else "logits" if told.logits is not None else "probabilities"
+        return _either(told, warned=False), kind  # a calibrator counts the zeros itself
+
+    return _each_part(path, labels, check)
+
+
+def read_rows(
+    path: Source, labels: PathLike | None = None, inputs: Inputs = None
+) -> dict[str, tuple[Predictions | Confidences, bool]]:
+    """Read every part of a file, and whether it has labels: new rows to calibrate may have none."""
+    return _each_part(path, labels, lambda contents: _rows_to_calibrate(_told(contents, inputs)))
 
 
 def to_bytes(parts: Mapping[str, Contents], ending: str) -> bytes:
@@ -164,6 +194,59 @@ def _is_json(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
+
+
+def _told(contents: Contents, inputs: Inputs) -> Contents:
+    """Return the contents with their scores under the name that the caller gave them."""
+    if inputs is None or contents.confidence is not None:
+        return contents
+    check_choice(inputs, _SCORES, "inputs")
+    scores = contents.probabilities if contents.logits is None else contents.logits
+    return replace(
+        contents, logits=scores if inputs == "logits" else None, probabilities=None if inputs == "logits" else scores
+    )
+
+
+def _either(contents: Contents, warned: bool = True) -> Predictions | Confidences:
+    return _predictions(contents, warned) if contents.confidence is None else _confidences(contents)
+
+
+def _confidences(contents: Contents) -> Confidences:
+    if contents.confidence is None:
+        raise BadFile("holds scores of every class, not `confidence` and `correct`; read it with read_predictions")
+    if contents.correct is None:
+        raise BadFile("holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0")
+    return Confidences(contents.confidence, contents.correct, contents.weights, contents.groups, contents.counts)
+
+
+def _predictions(contents: Contents, warned: bool = True) -> Predictions:
+    if contents.confidence is not None:
+        raise BadFile(
+            "holds `confidence` and `correct`, but logits or probabilities of every class are needed here; "
+            "read_confidences reads such a file for metrics, tests, figures and calibrators of a confidence"
+        )
+    if contents.labels is None:
+        raise BadFile(contents.no_labels)
+    scores = np.asarray(contents.probabilities if contents.logits is None else contents.logits)
+    extras = contents.labels, contents.weights, contents.groups, contents.class_names
+    if contents.logits is not None:
+        return Predictions(scores, *extras, counts=contents.counts)
+    if warned:
+        return Predictions.from_probabilities(scores, *extras, counts=contents.counts)
+    return Predictions._of_probabilities(check_probabilities(scores), *extras, counts=contents.counts)
+
+
+def _rows_to_calibrate(contents: Contents) -> tuple[Predictions | Confidences, bool]:
+    """Return rows, and whether they have labels; if not, each label is a possible class."""
+    if contents.confidence is not None:
+        none = np.zeros(np.shape(contents.confidence), bool)
+        correct = none if contents.correct is None else contents.correct
+        return _confidences(replace(contents, correct=correct)), contents.correct is not None
+    scores = np.asarray(contents.probabilities if contents.logits is None else contents.logits)
+    several = scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype.kind == "f"
+    possible = scores.argmax(axis=1) if several else np.zeros(scores.shape[:1], np.int64)
+    labels = possible if contents.labels is None else contents.labels
+    return _predictions(replace(contents, labels=labels)), contents.labels is not None
 
 
 def _one_part(parts: dict[str, _Record], part: str | None, path: Source) -> _Record:

@@ -13,7 +13,7 @@ import numpy as np
 
 from glayers import checks
 from glayers.activations import probabilities_of
-from glayers.arrays import Array, Bools, Floats, Ints, to_floats, to_numbers
+from glayers.arrays import Array, Bools, Floats, Ints, to_numbers
 from glayers.errors import BadPredictions, GlayersWarning
 
 
@@ -166,14 +166,27 @@ class Predictions(_Rows):
         >>> Predictions.from_probabilities([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], [0, 2]).logits.round(2).tolist()
         [[-0.36, -1.61, -2.3], [-2.3, -2.3, -0.22]]
         """
-        given = checks.two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
-        checks.check_probability_rows(given)
-        wide = np.clip(given.astype(np.float64), 0.0, 1.0)
+        given = checks.check_probabilities(probabilities)
         if not (isinstance(floor, int | float) and floor == 0):
             floor = checks.number_between(floor, "floor", 0.0, 0.5)
-            _warn_of_certainty(wide, floor)
-        elif given.shape[1] == 1 and (wide == 1).any():
+            _warn_of_certainty(given, floor)
+        elif given.shape[1] == 1 and (given >= 1).any():
             raise BadPredictions("class 0 cannot be impossible in one column; pass the probabilities of both classes")
+        return cls._of_probabilities(given, labels, weights, groups, class_names, counts, floor)
+
+    @classmethod
+    def _of_probabilities(
+        cls,
+        given: Array,
+        labels: object,
+        weights: object = None,
+        groups: object = None,
+        class_names: Any = None,
+        counts: object = None,
+        floor: float = 1e-12,
+    ) -> Self:
+        """Return predictions from checked probabilities, without a warning."""
+        wide = np.clip(given.astype(np.float64), 0.0, 1.0)
         with np.errstate(divide="ignore"):  # log 0 = -inf
             logits = np.log(np.maximum(wide, floor))
             if given.shape[1] == 1:
@@ -224,8 +237,8 @@ class Confidences(_Rows):
     """The confidence of each answer and whether it was correct, when nothing else is known.
 
     Use it where the model gives no probability for every class, as with language models. It takes the place of
-    probabilities and labels in every metric, test, interval and figure for the top class. Calibrators need logits,
-    so they take `Predictions` only.
+    probabilities and labels in every metric, test, interval and figure for the top class. Calibrators with
+    `inputs="confidence"` are fitted on it and applied to it.
 
     Parameters
     ----------
@@ -262,8 +275,12 @@ class Confidences(_Rows):
         groups: object = None,
         counts: object = None,
     ) -> None:
-        given = _check_confidence(confidence)
+        given = checks.check_confidence(confidence)
         self._set(len(given), weights, groups, counts, confidence=given, correct=_check_correct(correct, len(given)))
+
+    def with_confidence(self, confidence: Array) -> Self:
+        """Return the same rows with another confidence, such as a calibrated one."""
+        return type(self)(**(vars(self) | {"confidence": confidence}))
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -271,21 +288,6 @@ class Confidences(_Rows):
     def __repr__(self) -> str:
         extras = [name for name in ("weights", "counts", "groups") if getattr(self, name) is not None]
         return f"Confidences({', '.join([f'{len(self):,} rows', *extras])})"
-
-
-def _check_confidence(values: object) -> Floats:
-    confidence = to_floats(values, "confidence").astype(np.float64)
-    if confidence.ndim != 1:
-        raise BadPredictions(
-            f"confidence must have shape (rows,), one number per row; got {confidence.shape}. "
-            f"For probabilities of every class, use Predictions.from_probabilities"
-        )
-    if confidence.size == 0:
-        raise BadPredictions("confidence is empty; give at least one row")
-    checks.refuse_outside_unit_interval(
-        confidence, "confidence", way_out="Divide percentages by 100; apply sigmoid to logits"
-    )
-    return confidence
 
 
 def _check_correct(values: object, n_rows: int) -> Bools:
@@ -301,10 +303,10 @@ def _check_correct(values: object, n_rows: int) -> Bools:
     return correct.astype(np.bool_)
 
 
-def _warn_of_certainty(probabilities: Floats, floor: float) -> None:
+def _warn_of_certainty(probabilities: Array, floor: float) -> None:
     """Count the probabilities that have no logit: 0 and, if one column stands for two classes, also 1."""
     one_column = probabilities.shape[1] == 1
-    certain = int(np.isin(probabilities, (0, 1) if one_column else (0,)).sum())
+    certain = int(((probabilities <= 0) | (one_column & (probabilities >= 1))).sum())
     if certain:
         how = "0 or 1 and were moved inside by" if one_column else "0 and were raised to"
         warnings.warn(

@@ -32,17 +32,18 @@ def interval_table(found: Intervals, name: str) -> Table:
 
 def comparison_table(cards: Mapping[str, Scorecard], seconds: Mapping[str, float]) -> Table:
     """Return a table with one line per method; the best number of each column is highlighted."""
-    table = _plain_table(*(METRICS[name].short_label for name in _COMPARED), "seconds")
+    compared = [name for name in _COMPARED if all(name in card for card in cards.values())]
+    table = _plain_table(*(METRICS[name].short_label for name in compared), "seconds")
     ends = {"higher": max, "lower": min}
     best = {
         name: ends[better](card[name] for card in cards.values())
-        for name in _COMPARED
+        for name in compared
         if (better := METRICS[name].better) is not None
     }
     for method, card in cards.items():
         cells = [
             Text(METRICS[name].format(card[name]), style="bold green" if card[name] == best.get(name) else "")
-            for name in _COMPARED
+            for name in compared
         ]
         table.add_row(Text(method), *cells, f"{seconds[method]:.1f}" if method in seconds else "")
     return table

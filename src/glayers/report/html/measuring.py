@@ -8,7 +8,7 @@ rows like those it was fitted on, so both sets are compared in class frequencies
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,8 +18,8 @@ from glayers import metrics
 from glayers.arrays import Array, Floats, Ints
 from glayers.metrics import METRICS
 from glayers.metrics.differences import normal_p_value
-from glayers.metrics.events import Rows, Scored, check_rows
-from glayers.predictions import Predictions
+from glayers.metrics.events import Rows, Scored, check_any, check_event
+from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import listed
 from glayers.report import curves, p_text, shortened
 
@@ -44,14 +44,17 @@ _TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One method on the test rows; `test` is the KS test of the top class, `events` and `maps` are by name of event."""
+    """One method on the test rows; `test` is the KS test of the top class, `events` and `maps` are by name of event.
+
+    Confidences have no classes, so no gaps and no matrix.
+    """
 
     name: str
     card: metrics.Scorecard
     intervals: metrics.Intervals
     test: metrics.CalibrationTest
-    gaps: curves.ClassGaps
-    matrix: curves.ClassMatrix
+    gaps: curves.ClassGaps | None
+    matrix: curves.ClassMatrix | None
     events: dict[str, dict[str, Any]]
     maps: dict[str, curves.CalibrationMap]
 
@@ -99,30 +102,53 @@ class Measurements:
         """The uncalibrated."""
         return next(iter(self.methods.values()))
 
+    @property
+    def shown_metrics(self) -> list[str]:
+        """The metrics of the table of methods: those of an event, and of all classes where they are known."""
+        return [name for name in SHOWN_METRICS if name in self.before.intervals]
+
+    @property
+    def difference_metrics(self) -> list[str]:
+        """The metrics that methods are compared by; calibrating a confidence changes no answer, so no accuracy."""
+        return [
+            name for name in DIFFERENCE_METRICS if name in self.shown_metrics and (self.names or name != "accuracy")
+        ]
+
 
 def measure(
-    compared: "Comparison", n_resamples: int, random_state: int, calibration: Predictions | None = None
+    compared: "Comparison", n_resamples: int, random_state: int, calibration: Predictions | Confidences | None = None
 ) -> Measurements:
     """Measure every method of a comparison, and check the data."""
-    rows, names, n_methods = compared.test, class_names(compared.test), len(compared.scorecards)
+    rows, n_methods = compared.test, len(compared.scorecards)
+    names = class_names(rows) if isinstance(rows, Predictions) else []
     draws: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
-    before = rows.probabilities()
-    ranks = [metrics.rank(r) for r in range(1, min(_RANKS, len(names)) + 1)]
+    ranks = [metrics.rank(r) for r in range(2, min(_RANKS, len(names)) + 1)]
     ranks += [metrics.within_top(r) for r in _WITHIN if r < len(names)]
-    classes = _classes_to_show(curves.class_gaps(rows), _CURVES // n_methods - len(ranks))
-    labels = {event: event.name for event in ranks} | {metrics.label(c): shortened(names[c]) for c in classes.tolist()}
+    labels = {metrics.top: metrics.top.name if names else "the answer is correct"}
+    labels |= {event: event.name for event in ranks}
+    classes = _classes_to_show(curves.class_gaps(rows), _CURVES // n_methods - len(labels)) if names else np.arange(0)
+    labels |= {metrics.label(c): shortened(names[c]) for c in classes.tolist()}
     methods: dict[str, Measured] = {}
     for name, card in compared.scorecards.items():
-        predictions = rows.with_logits(compared.logits(name))
-        after = check_rows(predictions)
-        found = metrics.intervals(predictions, metrics=SHOWN_METRICS, level=LEVEL, progress=False, **draws)
-        events = {event.name: _curves(event, after, random_state) for event in labels}
-        maps = _maps(before, after.probabilities, classes) if methods else {}
-        test, gaps, matrix = events[metrics.top.name]["ks"].test, curves.class_gaps(after), curves.class_matrix(after)
+        predictions = compared.predictions(name)
+        after = check_any(predictions)
+        shown = [metric for metric in SHOWN_METRICS if metric in card]
+        found = metrics.intervals(predictions, metrics=shown, level=LEVEL, progress=False, **draws)
+        events = {event.name: _curves(event, check_event(after, event=event), random_state) for event in labels}
+        maps = _maps(_columns(rows), _columns(predictions), classes) if methods else {}
+        gaps, matrix = (curves.class_gaps(after), curves.class_matrix(after)) if names else (None, None)
+        test = events[metrics.top.name]["ks"].test
         methods[name] = Measured(name, card, found, test, gaps, matrix, events, maps)
-    differences = compared.differences(DIFFERENCE_METRICS, **draws) if n_methods > 1 else None
     counts, checks = calibration_counts(compared, calibration), data_checks(compared, calibration)
-    return Measurements(compared, methods, differences, labels, classes, names, counts, checks)
+    found_all = Measurements(compared, methods, None, labels, classes, names, counts, checks)
+    if n_methods == 1:
+        return found_all
+    return replace(found_all, differences=compared.differences(found_all.difference_metrics, **draws))
+
+
+def _columns(rows: Predictions | Confidences) -> Array:
+    """Return the probabilities of all classes; of a confidence, itself as the only column."""
+    return rows.probabilities() if isinstance(rows, Predictions) else rows.confidence[:, None]
 
 
 def class_names(test: Predictions) -> list[str]:
@@ -147,9 +173,9 @@ def _classes_to_show(gaps: curves.ClassGaps, room: int) -> Ints:
     return np.sort(np.concatenate([frequent, others]))
 
 
-def _curves(event: metrics.Event, rows: Rows, random_state: int) -> dict[str, Any]:
+def _curves(event: metrics.Event, scored: Scored, random_state: int) -> dict[str, Any]:
     """Return the KS curves and, for the top class, all reliability diagrams; only quick ones for many other events."""
-    scored, is_top = event.of(rows), event == metrics.top
+    is_top = event == metrics.top
     draws: dict[str, Any] = {"level": LEVEL, "random_state": random_state}
     bins = partial(curves.reliability, scored, n_resamples=_BAND_DRAWS, **draws)
     diagrams: dict[str, Any] = {"equal_width": bins()}
@@ -171,20 +197,23 @@ def _maps(before: Array, after: Array, classes: Ints) -> dict[str, curves.Calibr
     return {metrics.top.name: curves.calibration_map(before, after)} | maps
 
 
-def data_checks(compared: "Comparison", calibration: Predictions | None) -> list[Check]:
+def data_checks(compared: "Comparison", calibration: Predictions | Confidences | None) -> list[Check]:
     """Look for missing and rare classes, rows in both sets, shift between the sets, groups and weights."""
-    test, names = compared.test, class_names(compared.test)
-    counts = calibration_counts(compared, calibration)
-    checks = [] if counts is None else _class_checks("calibration", counts, names)
-    checks += _class_checks("test", test.label_counts(), names)
+    test, checks = compared.test, []
+    names = class_names(test) if isinstance(test, Predictions) else []
+    if isinstance(test, Predictions):
+        counts = calibration_counts(compared, calibration)
+        checks = [] if counts is None else _class_checks("calibration", counts, names)
+        checks += _class_checks("test", test.label_counts(), names)
     if calibration is None:
         found = "not tested, because the report was written without the calibration rows"
         checks.append(Check(_SHIFT, found, "not tested"))
     else:
-        same = rows_in_both(calibration, test)
-        found = f"{same:,} of {len(test):,} test rows are also calibration rows: scores on them are too optimistic"
-        found = found if same else "no test row is a calibration row"
-        checks.append(Check("Rows in both sets", found, "attention" if same else "fine"))
+        if isinstance(test, Predictions) and isinstance(calibration, Predictions):
+            same = rows_in_both(calibration, test)
+            found = f"{same:,} of {len(test):,} test rows are also calibration rows: scores on them are too optimistic"
+            found = found if same else "no test row is a calibration row"
+            checks.append(Check("Rows in both sets", found, "attention" if same else "fine"))
         checks += shifts(calibration, test, names)
     if test.groups is not None:
         found = (
@@ -197,28 +226,30 @@ def data_checks(compared: "Comparison", calibration: Predictions | None) -> list
     return sorted(checks, key=lambda check: check.status == "fine")
 
 
-def calibration_counts(compared: "Comparison", calibration: Predictions | None) -> Ints | None:
+def calibration_counts(compared: "Comparison", calibration: Predictions | Confidences | None) -> Ints | None:
     """Return how many calibration rows each class has: from the rows or, without them, from a fit's diagnostics."""
-    if calibration is not None:
+    if isinstance(calibration, Predictions):
         return calibration.label_counts()
     fitted = list(compared.calibrators.values())
     return np.array(fitted[0].diagnostics_.labels_per_class) if fitted else None
 
 
-def shifts(calibration: Predictions, test: Predictions, names: list[str]) -> list[Check]:
+def shifts(calibration: Predictions | Confidences, test: Predictions | Confidences, names: list[str]) -> list[Check]:
     """Compare two sets of rows in mean confidence, accuracy and class frequencies, with Holm's correction.
 
     Rows of a group count as one unit. Pearson's test of the frequencies needs independent rows, so groups exclude it.
     """
-    parts = [check_rows(rows) for rows in (calibration, test)]
+    parts = [check_any(rows) for rows in (calibration, test)]
+    scored = [check_event(rows) for rows in parts]
     asked = []
     for subject, values in (("mean confidence", "scores"), ("accuracy", "hits")):
-        means, variances = zip(*(mean_and_variance(rows.top, getattr(rows.top, values)) for rows in parts), strict=True)
+        means, variances = zip(*(mean_and_variance(each, getattr(each, values)) for each in scored), strict=True)
         first, second = map(METRICS["accuracy"].format, means)
         p_value = normal_p_value(means[0] - means[1], math.sqrt(sum(variances)))
         asked.append((subject, f"{first} on calibration rows, {second} on test rows", p_value))
-    if calibration.groups is None and test.groups is None:
-        counts = np.array([class_counts(rows) for rows in parts])
+    by_class = [rows for rows in parts if isinstance(rows, Rows)]
+    if by_class and calibration.groups is None and test.groups is None:
+        counts = np.array([class_counts(rows) for rows in by_class])
         asked.append(("class frequencies", _most_changed(counts, names), two_frequencies(counts)))
     adjusted = metrics.adjust([p for _, _, p in asked], "holm").tolist()
     checks = []

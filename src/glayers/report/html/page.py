@@ -25,9 +25,9 @@ from glayers.calibrators import AutoCalibrator
 from glayers.errors import BadFile
 from glayers.files import write_whole
 from glayers.metrics import METRICS
-from glayers.predictions import Predictions
+from glayers.predictions import Confidences, Predictions
 from glayers.report import shortened
-from glayers.report.html.measuring import DIFFERENCE_METRICS, LEVEL, MENU, SHOWN_METRICS, Measurements, measure
+from glayers.report.html.measuring import LEVEL, MENU, Measurements, measure
 from glayers.report.html.tables import class_lines, difference_tables, method_lines, summarise
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def write_report(
     comparison: "Comparison",
     path: str | os.PathLike[str],
     *,
-    calibration: Predictions | None = None,
+    calibration: Predictions | Confidences | None = None,
     n_resamples: int = 1000,
     random_state: int = 0,
     title: str | None = None,
@@ -98,9 +98,9 @@ def write_report(
         n_classes=len(found.names),
         summary=summary,
         level=LEVEL,
-        headings=[METRICS[metric].short_label for metric in SHOWN_METRICS],
+        headings=[METRICS[metric].short_label for metric in found.shown_metrics],
         methods=method_lines(found),
-        difference_headings=[METRICS[metric].short_label for metric in DIFFERENCE_METRICS],
+        difference_headings=[METRICS[metric].short_label for metric in found.difference_metrics],
         difference_tables=difference_tables(found),
         class_methods=[method.name for method in shown],
         class_lines=class_lines(found, shown),
@@ -127,10 +127,8 @@ def _refuse_early(target: Path, force: bool) -> None:
 
 
 def _data(found: Measurements, chosen: str) -> dict[str, Any]:
-    """Return what the figures are drawn from; the class matrices are of the classes that are predicted most."""
+    """Return what the figures are drawn from."""
     pairs = [] if found.differences is None else found.differences.differences
-    predicted = found.before.matrix.predicted[found.classes]
-    largest = np.sort(found.classes[np.argsort(-predicted, kind="stable")[:_MATRIX]])
     return {
         "methods": list(found.methods),
         "chosen": chosen,
@@ -141,13 +139,22 @@ def _data(found: Measurements, chosen: str) -> dict[str, Any]:
         "differences": [way.to_dict() for pair in pairs for way in (pair, pair.reversed())],
         "metrics": {
             name: {"label": m.short_label, "percent": m.unit == "percent", "digits": m.digits}
-            for name, m in ((name, METRICS[name]) for name in DIFFERENCE_METRICS)
+            for name, m in ((name, METRICS[name]) for name in found.difference_metrics)
         },
-        "matrix": {
-            "names": [shortened(found.names[c], most=24) for c in largest.tolist()],
-            "of": len(found.names),
-            "methods": {name: method.matrix.part(largest) for name, method in found.methods.items()},
-        },
+        "matrix": _matrices(found),
+    }
+
+
+def _matrices(found: Measurements) -> dict[str, Any] | None:
+    """Return the class matrices of the classes that are predicted most; None for confidences."""
+    if found.before.matrix is None:
+        return None
+    predicted = found.before.matrix.predicted[found.classes]
+    largest = np.sort(found.classes[np.argsort(-predicted, kind="stable")[:_MATRIX]])
+    return {
+        "names": [shortened(found.names[c], most=24) for c in largest.tolist()],
+        "of": len(found.names),
+        "methods": {name: m.matrix.part(largest) for name, m in found.methods.items() if m.matrix is not None},
     }
 
 

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from glayers.calibrators import AutoCalibrator
 from glayers.metrics import METRICS, Difference, OmnibusTest
 from glayers.report import p_text
-from glayers.report.html.measuring import DIFFERENCE_METRICS, LEVEL, SHOWN_METRICS, Measured, Measurements
+from glayers.report.html.measuring import LEVEL, Measured, Measurements
 from glayers.report.tables import ks_test_sentence, mean_sentence
 
 
@@ -43,7 +43,8 @@ def summarise(found: Measurements) -> Summary:
     if result == _direction(after):
         result = f"{'still' if ahead == result else 'now'} {result}"
     support += [f"After {name}: {tests[name]}.", f"After {name}, {ks_test_sentence(after.test)}."]
-    changes = [found.differences.between(metric, name, before.name) for metric in ("nll", "accuracy")]
+    shown = ("nll", "accuracy") if found.names else ("ks",)
+    changes = [found.differences.between(metric, name, before.name) for metric in shown]
     support += [*(f"{_capital(change.sentence())}." for change in changes), _reason(found)]
     return Summary(f"{sentence} After calibration with {name}: {mean_sentence(after.card)}; {result}.", support, name)
 
@@ -51,7 +52,9 @@ def summarise(found: Measurements) -> Summary:
 def method_lines(found: Measurements) -> Lines:
     """Return one line per method: the calibration test, and metrics with intervals."""
     methods = found.methods.items()
-    return [(name, [_test_cell(m), *(_metric_cell(m, metric) for metric in SHOWN_METRICS)]) for name, m in methods]
+    return [
+        (name, [_test_cell(m), *(_metric_cell(m, metric) for metric in found.shown_metrics)]) for name, m in methods
+    ]
 
 
 def difference_tables(found: Measurements) -> dict[str, Lines]:
@@ -63,23 +66,26 @@ def difference_tables(found: Measurements) -> dict[str, Lines]:
     baselines = [first] + [name for name in others if name == "temperature" and len(others) > 1]
 
     def cells(name: str, against: str) -> list[Cell]:
-        return [_difference_cell(differences.between(metric, name, against)) for metric in DIFFERENCE_METRICS]
+        return [_difference_cell(differences.between(metric, name, against)) for metric in found.difference_metrics]
 
     return {base: [(name, cells(name, base)) for name in found.methods if name != base] for base in baselines}
 
 
 def class_lines(found: Measurements, shown: list[Measured]) -> Lines:
     """Return one line per class: rows, frequency, and for each method shown its mean probability and its KS."""
-    frequency = found.before.gaps.frequency
+    gaps = {method.name: method.gaps for method in shown if method.gaps is not None}
+    if not gaps:
+        return []
+    before = gaps[found.before.name]
 
     def cells(c: int) -> list[Cell]:
-        rows = [counts[c] for counts in (found.before.gaps.counts, found.calibration_counts) if counts is not None]
-        made = [Cell(f"{n:,.0f}") for n in rows] + [Cell(METRICS["confidence"].format(frequency[c]))]
+        rows = [counts[c] for counts in (before.counts, found.calibration_counts) if counts is not None]
+        made = [Cell(f"{n:,.0f}") for n in rows] + [Cell(METRICS["confidence"].format(before.frequency[c]))]
         for method in shown:
             test = method.events[f"class {c}"]["ks"].test
             # Bonferroni's correction, which also counts the classes that are not shown.
             significant = test.p_value * len(found.names) <= 1 - LEVEL
-            made.append(Cell(METRICS["confidence"].format(method.gaps.confidence[c])))
+            made.append(Cell(METRICS["confidence"].format(gaps[method.name].confidence[c])))
             made.append(Cell(METRICS["ks"].format(test.value), "", *(("significant", "bad") if significant else ())))
         return made
 
@@ -93,7 +99,10 @@ def _reason(found: Measurements) -> str:
         return f"This summary describes {name}, which chose its families on the calibration rows alone."
     if len(fitted) == 1:
         return f"This summary describes {name}, the only method that was fitted."
-    among = f"which has the lowest NLL of {len(fitted)} methods on these test rows; its scores are slightly optimistic"
+    score = "NLL" if found.names else "Brier score"
+    among = (
+        f"which has the lowest {score} of {len(fitted)} methods on these test rows; its scores are slightly optimistic"
+    )
     return f"This summary describes {name}, {among}."
 
 

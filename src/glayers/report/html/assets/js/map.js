@@ -7,7 +7,7 @@ function mapsShown() {
   const known = data.events.filter(({ key }) => data.maps[method][key]);
   const top = data.events[0];
   const other = known.includes(eventShown()) && eventShown() !== top ? eventShown() : known.find((event) => event !== top);
-  return [top, other].map((event) => mapSpec(method, event));
+  return [top, other].filter(Boolean).map((event) => mapSpec(method, event));
 }
 
 function mapSpec(method, event) {

@@ -1,0 +1,266 @@
+"""A scikit-learn classifier and rows -> the same classifier with calibrated probabilities, itself a classifier.
+
+`CalibratedClassifier` takes the place of scikit-learn's CalibratedClassifierCV, with any calibrator of this library. A
+classifier with `decision_function` is calibrated on those values as logits, any other on its probabilities.
+"""
+
+import inspect
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import StratifiedGroupKFold, check_cv
+from sklearn.utils import Tags, _safe_indexing, get_tags, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d
+
+from glayers.arrays import Array, Floats, Ints
+from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers
+from glayers.checks import check_weights
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+
+
+class CalibratedPair(NamedTuple):
+    """A fitted classifier and the calibrator of its outputs."""
+
+    estimator: Any
+    calibrator: Calibrator
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return calibrated probabilities (n_rows, n_classes)."""
+        return self.calibrator.predict_proba(_outputs(self.estimator, X))
+
+
+@dataclass(eq=False, repr=False)
+class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """A scikit-learn classifier with calibrated probabilities, in the place of CalibratedClassifierCV.
+
+    Parameters
+    ----------
+    estimator : classifier
+        With `decision_function`, whose values are used as logits, or else with `predict_proba`, whose zeros are raised
+        to half the smallest other probability of the calibration rows. A `FrozenEstimator` is not fitted again, and all
+        rows calibrate it.
+    calibrator : Calibrator or str, optional
+        The method or its name; copies of it are fitted. By default `SharedGLayers("vector")`: one scale and one shift
+        per class, then a correction that all classes share. Each falls back to less where it does not help.
+    cv : int, splitter or iterable, default 5
+        How rows are split into those that fit the classifier and those that calibrate it. A number means stratified
+        folds, which keep groups together if there are any.
+    ensemble : "auto", True or False
+        "auto" averages the classifiers of all folds; they share one calibrator, fitted on the out-of-fold predictions
+        of all rows. True gives each of them a calibrator of its own, fitted on one fold. False uses one classifier,
+        fitted on all rows, with the shared calibrator.
+    n_jobs : int, optional
+        How many folds to fit at once.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    calibrated_classifiers_ : list
+        Pairs of a fitted `estimator` and its `calibrator`. `calibrator.diagnostics_` says how the fit went.
+    n_features_in_, feature_names_in_
+        Those of the classifier, if it has them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_iris(return_X_y=True)
+    >>> CalibratedClassifier(GaussianNB()).fit(X, y).predict_proba(X[:1]).round(1).tolist()
+    [[1.0, 0.0, 0.0]]
+    """
+
+    estimator: Any
+    calibrator: Any = None
+    cv: Any = 5
+    ensemble: bool | Literal["auto"] = "auto"
+    n_jobs: int | None = None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **fit_params: Any) -> Any:
+        """Fit the classifier and its calibration.
+
+        Parameters
+        ----------
+        X, y
+            Features as the classifier accepts them, and labels: numbers or text.
+        sample_weight
+            Importance weights of the rows, for the classifier if it accepts them, and for the calibrator.
+        groups
+            Rows of one group are never split, neither by `cv` nor by the calibrator.
+        **fit_params
+            Passed to `fit` of the classifier; what has one entry per row is split as the rows are.
+
+        Returns
+        -------
+        CalibratedClassifier
+        """
+        X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)  # noqa: N806  # scikit-learn's name
+        check_classification_targets(y)
+        y, frozen = column_or_1d(y, warn=True), isinstance(self.estimator, FrozenEstimator)
+        self.classes_, labels = _numbered(y, self.estimator.classes_ if frozen else None)
+        weights = None if sample_weight is None else check_weights(sample_weight, len(y), "sample_weight")
+        rows = _Extras(labels, weights, None if groups is None else np.asarray(groups))
+        for_estimator, for_splitter = self._routed(weights, groups, fit_params)
+        if self.ensemble not in (True, False, "auto"):
+            raise GlayersError(f'ensemble must be True, False or "auto"; got {shown(self.ensemble)}')
+        parallel = Parallel(n_jobs=self.n_jobs)
+        if frozen:
+            fits = [(self.estimator, _outputs(self.estimator, X), np.arange(len(y)))]
+        else:
+            splits = self._splitter(labels, groups).split(X, y, **for_splitter)
+            fits = parallel(
+                delayed(_fit_fold)(clone(self.estimator), X, y, *split, for_estimator, self.classes_)
+                for split in splits
+            )
+        estimators, outputs, folds = zip(*fits, strict=True)
+        if self.ensemble not in ("auto", False):
+            calibrators = parallel(delayed(_fitted)(self._calibrator(), *each, rows) for each in fits)
+        else:
+            whole = _fitted(self._calibrator(), estimators[0], np.concatenate(outputs), np.concatenate(folds), rows)
+            if not (self.ensemble or frozen):
+                estimators = (clone(self.estimator).fit(X, y, **for_estimator),)
+            calibrators = [whole] * len(estimators)
+        self.calibrated_classifiers_ = [CalibratedPair(*each) for each in zip(estimators, calibrators, strict=True)]
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(estimators[0], name):
+                setattr(self, name, getattr(estimators[0], name))
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return calibrated probabilities (n_rows, n_classes): the mean over the calibrated classifiers."""
+        check_is_fitted(self)
+        return np.mean([pair.predict_proba(X) for pair in self.calibrated_classifiers_], axis=0)
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable label of each row."""
+        places = self.predict_proba(X).argmax(axis=1)  # first, as it raises if nothing is fitted
+        return self.classes_[places]
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return which metadata goes where: scikit-learn calls it."""
+        fit_to_fit, fit_to_split = (MethodMapping().add(caller="fit", callee=each) for each in ("fit", "split"))
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        return router.add(estimator=self.estimator, method_mapping=fit_to_fit).add(
+            splitter=self.cv, method_mapping=fit_to_split
+        )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
+        return tags
+
+    def _calibrator(self) -> Calibrator:
+        """Return a new calibrator, of the kind that the setting names."""
+        if self.calibrator is None:
+            return SharedGLayers("vector")
+        if isinstance(self.calibrator, str) and self.calibrator in CALIBRATORS:
+            return CALIBRATORS[self.calibrator]()
+        if not isinstance(self.calibrator, Calibrator):
+            raise GlayersError(
+                f"calibrator must be a calibrator, such as VectorScaling(), or one of the names "
+                f"{', '.join(CALIBRATORS)}; got {shown(self.calibrator)}"
+            )
+        return clone(self.calibrator)
+
+    def _splitter(self, labels: Ints, groups: Any) -> Any:
+        if isinstance(self.cv, int):
+            counts = np.bincount(labels)
+            if counts.min() < self.cv:
+                raise BadPredictions(
+                    f"class {_label(self.classes_, counts.argmin())} has {counts.min()} rows, fewer than the {self.cv} "
+                    f"folds; pass cv={max(2, counts.min())}, or more rows of this class"
+                )
+            if groups is not None:
+                return StratifiedGroupKFold(self.cv)
+        return check_cv(self.cv, labels, classifier=True)
+
+    def _routed(self, weights: Any, groups: Any, fit_params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what `fit` of the classifier and `split` of the splitter get."""
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", sample_weight=weights, groups=groups, **fit_params)
+            return routed.estimator.fit, {"groups": groups} | routed.splitter.split
+        if weights is not None and "sample_weight" in inspect.signature(self.estimator.fit).parameters:
+            fit_params = fit_params | {"sample_weight": weights}
+        elif weights is not None and not isinstance(self.estimator, FrozenEstimator):
+            warnings.warn(
+                f"{type(self.estimator).__name__} takes no sample_weight, so only the calibrator uses them; name "
+                f"the step that takes them, such as logisticregression__sample_weight=, or enable metadata routing",
+                GlayersWarning,
+                stacklevel=3,
+            )
+        return fit_params, {"groups": groups}
+
+
+class _Extras(NamedTuple):
+    """What calibrators need of all rows besides the outputs of a classifier."""
+
+    labels: Ints
+    weights: Floats | None
+    groups: Array | None
+
+
+def _numbered(y: Array, classes: Array | None) -> tuple[Array, Ints]:
+    """Return the classes, and the number of the class of each row."""
+    found, numbers = np.unique(y, return_inverse=True)
+    if classes is not None:
+        unknown = np.setdiff1d(found, classes)
+        if unknown.size:
+            raise BadPredictions(f"the classifier does not know the label {_label(unknown, 0)}; remove those rows")
+        return classes, np.searchsorted(classes, found)[numbers]
+    if len(found) < 2:
+        raise BadPredictions(f"y must hold several classes, and not only one class; got {shown(found.tolist())}")
+    return found, numbers
+
+
+def _label(labels: Array, place: Any) -> str:
+    return shown(labels.tolist()[place])  # as Python prints it, without the type of NumPy
+
+
+def _fit_fold(
+    estimator: Any, X: Any, y: Array, train: Ints, test: Ints, params: dict[str, Any], classes: Array
+) -> tuple[Any, Array, Ints]:
+    """Fit a classifier on some rows, and return it with its outputs on others."""
+    own = _check_method_params(X, params, indices=train)
+    fitted = estimator.fit(_safe_indexing(X, train), y[train], **own)
+    if not np.array_equal(fitted.classes_, classes):
+        raise BadPredictions(
+            f"a fold has no row of class {_label(np.setdiff1d(classes, fitted.classes_), 0)} to fit the classifier on; "
+            f"use a stratified `cv`, fewer folds, or more rows of this class"
+        )
+    return fitted, _outputs(fitted, _safe_indexing(X, test)), test
+
+
+def _has_decisions(estimator: Any) -> bool:
+    return hasattr(estimator, "decision_function")
+
+
+def _outputs(estimator: Any, X: Any) -> Array:
+    """Return decision values or else probabilities, (n, classes), or (n, 1) for two classes."""
+    if _has_decisions(estimator):
+        values = np.asarray(estimator.decision_function(X))
+        values = values[:, None] if values.ndim == 1 else values
+    else:
+        values = np.asarray(estimator.predict_proba(X))
+        values = values[:, 1:] if values.shape[1] == 2 else values
+    n_classes = len(estimator.classes_)
+    if values.shape[1] != (1 if n_classes == 2 else n_classes):
+        raise BadPredictions(
+            f"{type(estimator).__name__} gives {values.shape[1]} decision values for {n_classes} classes; set "
+            f'decision_function_shape="ovr", or use a classifier with one value per class'
+        )
+    return values
+
+
+def _fitted(calibrator: Calibrator, estimator: Any, outputs: Array, fold: Ints, rows: _Extras) -> Calibrator:
+    """Return the calibrator, fitted on a classifier's outputs for the rows of a fold."""
+    calibrator.inputs = "logits" if _has_decisions(estimator) else "probabilities"
+    own = (None if each is None else each[fold] for each in rows)
+    return calibrator._learn(calibrator._given(outputs, *own))

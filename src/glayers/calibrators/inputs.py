@@ -1,0 +1,82 @@
+"""What a caller passes, logits, probabilities or a confidence -> `Predictions` to fit on, and numbers for the map.
+
+A calibrator is told once what its inputs are, in the setting `inputs`, and a file keeps it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from glayers.arrays import Array, column_names
+from glayers.checks import check_choice, check_confidence, check_probabilities, possible_logits
+from glayers.errors import BadPredictions
+from glayers.predictions import Confidences, Predictions
+
+# How `transform` checks each kind of input, and makes an array (n, m) of it.
+CHECKS: Mapping[str, Callable[[object], Array]] = {
+    "logits": possible_logits,
+    "probabilities": check_probabilities,
+    "confidence": lambda values: check_confidence(values)[:, None],
+}
+
+
+@dataclass(eq=False, repr=False)
+class Inputs:
+    """The setting of every calibrator: what the numbers are that it is fitted on and applied to."""
+
+    _: KW_ONLY
+    inputs: Literal["logits", "probabilities", "confidence"] = "logits"
+
+
+def checked_rows(inputs: str, values: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
+    """Return the checked input of `fit`."""
+    check_choice(inputs, CHECKS, "inputs")
+    if inputs == "confidence":
+        return two_classes(inputs, Confidences(values, labels, weights, groups))
+    names = class_names_of(values)
+    if inputs == "probabilities":
+        return Predictions._of_probabilities(check_probabilities(values), labels, weights, groups, names)
+    return Predictions(values, labels, weights, groups, names)
+
+
+def new_rows(inputs: str, values: Any, labels: Any, groups: Any) -> Predictions:
+    """Return new rows as predictions; without labels, each label is a possible class."""
+    rows = CHECKS[inputs](values)
+    truth = rows.argmax(axis=1) if labels is None else labels
+    if inputs == "logits":
+        return Predictions._trusted(rows, truth, None, groups, None, None)
+    return Predictions._of_probabilities(rows, truth, None, groups)
+
+
+def two_classes(inputs: str, given: Predictions | Confidences) -> Predictions:
+    """Return predictions as they are, and confidences as predictions of the classes wrong and correct."""
+    check_choice(inputs, CHECKS, "inputs")
+    if isinstance(given, Confidences) != (inputs == "confidence"):
+        wanted = "confidence" if isinstance(given, Confidences) else "logits"
+        raise BadPredictions(
+            f"{type(given).__name__} do not fit a calibrator with inputs={inputs!r}; fit one with inputs={wanted!r}"
+        )
+    if isinstance(given, Predictions):
+        return given
+    extras = given.weights, given.groups, ("wrong", "correct"), given.counts
+    return Predictions._of_probabilities(given.confidence[:, None], given.correct, *extras)
+
+
+def map_inputs(inputs: str, given: Predictions) -> Array:
+    """Return what `transform` takes: logits, probabilities, or the probability of class 1 of two."""
+    if inputs == "logits":
+        return given.logits
+    if np.isneginf(given.logits).any():
+        raise BadPredictions('a class is impossible in some rows, which probabilities cannot say: use inputs="logits"')
+    probabilities = given.probabilities()
+    if inputs == "confidence":
+        return probabilities[:, 1]
+    return probabilities[:, 1:] if given.logits.shape[1] == 1 else probabilities
+
+
+def class_names_of(scores: object) -> tuple[str, ...] | None:
+    """Return the columns of a data frame with one column per class; a single column names class 1 of two only."""
+    names = column_names(scores)
+    return names if names is not None and len(names) > 1 else None
