@@ -67,6 +67,25 @@ def possible_logits(values: object) -> Array:
     return logits
 
 
+def isolated_lowest(logits: Array) -> float | None:
+    """Return the lowest logit if it seems to mark masked classes, but is too close to the others to be sure of it.
+
+    Several entries share it, all others lie well above, these are many different numbers, and none shares the highest.
+
+    >>> isolated_lowest(np.where(np.eye(30) > 0, -100.0, 2.0 * np.arange(30)))
+    -100.0
+    """
+    lowest = logits.min(where=logits > -np.inf, initial=np.inf)
+    if np.count_nonzero(logits == lowest) < 2:
+        return None
+    others = logits[logits > lowest].astype(np.float64)
+    if len(np.unique(others[:10_000])) < 20 or np.count_nonzero(others == others.max()) > 1:
+        return None
+    top, span = float(others.max()), float(np.ptp(others))
+    # Three times as far as the others, a class is recognised by the fits themselves (`fitting/floor.py`).
+    return float(lowest) if 1.1 * span < top - float(lowest) <= 3 * span else None
+
+
 def finite_features(features: Array) -> Array:
     """Return features that are no logits, after checking that none is -inf, which would mean an impossible class."""
     bad = np.argwhere(~np.isfinite(features))

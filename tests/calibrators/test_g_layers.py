@@ -1,8 +1,11 @@
 """GLayers: what its recipes promise, what it keeps, what it refuses, and that the same seed gives the same bytes."""
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 import torch
 from array_api_compat import array_namespace
 
-from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling, metrics
+from glayers import GLayers, GlayersError, GlayersWarning, TemperatureScaling, load, metrics
 from glayers.activations import log_softmax, softmax
 from glayers.datasets import load_fashion_mnist
 from glayers.fitting.temperature import fit_inverse_temperature
@@ -49,7 +52,7 @@ def test_the_search_of_the_papers_recipe_ends_inside_what_it_tried(flaw: str) ->
         tried = g.cv_results_[name]
         assert min(tried) < tried[best] < max(tried)
     assert max(g.cv_results_["weight_decay"]) <= 1e4, "very large decays act alike"
-    assert not g.diagnostics_.notes
+    assert not [note for note in g.diagnostics_.notes if "of the search" in note]
 
 
 @pytest.mark.parametrize(("tried", "end"), [([1e-9, 1e-8], "largest"), ([0.5, 1.0, 2.0], "smallest")])
@@ -102,6 +105,18 @@ def test_folds_drawn_twice_give_each_row_two_models_that_had_not_seen_it() -> No
     assert twice.transform(z).tobytes() == two.transform(z).tobytes()
 
 
+def test_two_draws_of_the_folds_with_the_default_layers_are_saved_and_described(tmp_path: Path) -> None:
+    z, labels = bent(600)
+    once, twice = (GLayers(n_repeats=n, random_state=0).fit(z, labels) for n in (1, 2))
+    assert twice.diagnostics_.iterations > once.diagnostics_.iterations, "epochs of both draws"
+    assert re.match(r"lowest cross-validated loss at epoch \d+;", once.diagnostics_.reason)
+    assert re.match(r"lowest cross-validated loss at epoch \d+ and \d+;", twice.diagnostics_.reason)
+    twice.save(tmp_path / "twice.safetensors")
+    loaded = load(tmp_path / "twice.safetensors")
+    assert loaded.predict_proba(z).tobytes() == twice.predict_proba(z).tobytes()
+    assert loaded.diagnostics_ == replace(twice.diagnostics_, seconds=None)
+
+
 def test_an_average_of_many_is_made_surer_than_what_two_a_row_ask_for() -> None:
     # Thirty classes that all lean on each other, from few rows: members differ, and their average is too modest.
     rng = np.random.default_rng(0)
@@ -145,6 +160,13 @@ def test_a_draw_of_the_folds_that_leaves_one_without_weight_is_left_out() -> Non
         GLayers(n_repeats=8, **settings).fit(z, labels, weights)
         fitted += 1
     assert fitted > 0
+
+
+@pytest.mark.parametrize("settings", [{"learning_rate": 0.03}, PAPER], ids=["default", "paper"])
+def test_training_that_ends_at_the_last_epoch_allowed_says_so(settings: dict[str, Any]) -> None:
+    with pytest.warns(GlayersWarning, match=r"loss at epoch 2, the last one allowed: raise max_epochs to train longer"):
+        found = GLayers(**settings, max_epochs=2).fit(*bent())
+    assert not found.diagnostics_.converged
 
 
 def test_the_papers_recipe_with_one_setting_skips_the_search() -> None:
@@ -192,7 +214,7 @@ def test_the_papers_recipe_keeps_the_epoch_of_least_training_loss() -> None:
     g = GLayers(max_epochs=12, **(PAPER | {"learning_rate": 0.05})).fit(z, labels)
     history = g.history_["train_loss"]
     assert g.diagnostics_.loss_after == pytest.approx(float(history.min()), rel=1e-5)
-    assert f"epoch {history.argmin()} " in g.diagnostics_.reason
+    assert g.diagnostics_.reason == f"lowest training loss at epoch {history.argmin()}"
 
 
 def test_shapes_of_what_the_default_recipe_keeps() -> None:

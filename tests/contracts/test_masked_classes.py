@@ -66,11 +66,25 @@ def test_an_impossible_class_has_probability_0_and_other_rows_do_not_change(
 
 # Tables give every probability a positive rate, that of 0 too.
 @pytest.mark.parametrize("name", [name for name in CALIBRATORS if not isinstance(make(name), TableCalibrator)])
-@pytest.mark.parametrize("far", [-1e3, -1e8])
+@pytest.mark.parametrize("far", [-1e3, -1e8, -1e30])
 def test_a_class_far_below_counts_as_impossible(name: str, far: float) -> None:
     for calibrator in (fitted(name), fit(name, *masked(far)[:2])):
         p = calibrator.predict_proba(masked(far)[0])
         assert p == pytest.approx(calibrator.predict_proba(masked()[0]), abs=0.02)
+
+
+def test_a_finite_mask_that_might_be_an_ordinary_logit_is_pointed_out() -> None:
+    z = tilted()[0]
+    plain, shared = fitted("matrix"), "the lowest logit, .* occurs several times, well below all others"
+    unclear = z.min() - 0.3 * np.ptp(z)
+    with pytest.warns(GlayersWarning, match=f"{shared}. If it marks impossible classes, use -inf instead"):
+        found = plain.predict_proba(masked(unclear)[0])
+    assert np.abs(found - plain.predict_proba(masked()[0])).max() > 0.02  # the finite value does matter
+    with pytest.warns(GlayersWarning, match=shared):
+        assert "the lowest logit" in make("histogram").fit(*masked(unclear)[:2]).diagnostics_.notes[-1]
+    rounded = np.round(z / 30)
+    for harmless in (z, np.maximum(z, np.median(z)), masked(1e3 * z.min())[0], masked()[0], rounded, 0 * z):
+        plain.transform(harmless)
 
 
 @every_calibrator
@@ -81,6 +95,15 @@ def test_a_class_that_is_impossible_in_every_row_breaks_no_fit(name: str) -> Non
     never = fit(name, z[rows], labels[rows])
     assert (never.predict_proba(z)[:, 2] == 0).all()
     assert np.isfinite(never.predict_proba(tilted()[0])).all()
+
+
+@every_calibrator
+def test_rows_with_one_possible_class_each_break_no_fit(name: str) -> None:
+    labels = np.arange(24) % 3
+    z = np.where(np.arange(3) == labels[:, None], 1.0, -np.inf)
+    alone = fit(name, z, labels)
+    assert np.array_equal(alone.predict_proba(z), np.eye(3)[labels])
+    assert np.isfinite(alone.predict_proba(np.eye(3))).all()
 
 
 @every_calibrator

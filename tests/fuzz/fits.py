@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import CALIBRATORS, GlayersError, Predictions, metrics
+from glayers import CALIBRATORS, GlayersError, GlayersWarning, Predictions, metrics
 from glayers.arrays import Array
+from glayers.calibrators.nonparametric import TableCalibrator
 from tests.contracts.calibrators import FAST
 from tests.fuzz.mutations import Random, pick
 
@@ -19,7 +20,7 @@ SETTINGS = FAST | {"auto": {"time_budget": 0.0, "n_folds": 2}}
 def nasty_logits(random: Random) -> Array:
     rows, columns = int(pick([1, 2, 3, 5, 12, 40], random)), int(pick([1, 2, 3, 4, 7], random))
     z = random.normal(size=(rows, columns))
-    match random.integers(12):
+    match random.integers(14):
         case 0:
             z[:] = pick([0.0, 1.0, -3.0], random)
         case 1:
@@ -40,20 +41,26 @@ def nasty_logits(random: Random) -> Array:
             z += pick([1e6, 1e15, -1e15], random)
         case 9:
             z = np.where(z > 0, 50.0, -50.0)
+        case 10:
+            z = np.repeat(z, 2, axis=0)[:rows]
+        case 11 if columns > 1:  # one class remains possible in each row
+            z[random.random(z.shape) < 0.5] = pick([-np.inf, -100.0, -1e4], random)
+            z[:, int(random.integers(columns))] = 0.0
     return z
 
 
 def nasty_labels(logits: Array, random: Random) -> Array:
     rows, classes = len(logits), max(2, logits.shape[1])
     wide = logits if logits.shape[1] > 1 else np.hstack([0 * logits, logits])
+    possible = wide > -np.inf
     match random.integers(5):
-        case 0:
+        case 0 if possible.all():
             return np.full(rows, random.integers(classes))
         case 1:
             return wide.argmax(axis=1)
         case 2:
-            return wide.argmin(axis=1)
-    return random.integers(0, classes, rows)
+            return np.where(possible, wide, np.inf).argmin(axis=1)
+    return np.where(possible, random.random(wide.shape), -1.0).argmax(axis=1)
 
 
 def nasty_weights(rows: int, random: Random) -> Array | None:
@@ -72,15 +79,27 @@ def check_fit(random: Random, folder: Path) -> str:
     name = pick(list(CALIBRATORS), random)
     if name in TORCH and random.random() < 0.7:  # they take far longer than the others
         name = pick([each for each in CALIBRATORS if each not in TORCH], random)
+    return check_calibrator(name, random)
+
+
+def check_calibrator(name: str, random: Random) -> str:
+    """Fit a calibrator on nasty rows: whatever went wrong was said, and what it predicts can be scored."""
     logits = nasty_logits(random)
     labels, weights = nasty_labels(logits, random), nasty_weights(len(logits), random)
     groups = random.integers(0, 3, len(logits)) if random.random() < 0.2 else None
     about = f"{name}, {logits.dtype} {logits.shape}, weights {weights is not None}, groups {groups is not None}"
-    with warnings.catch_warnings(action="ignore"):
-        try:
+    try:
+        with warnings.catch_warnings(record=True, action="always") as issued:
             fitted = CALIBRATORS[name](**SETTINGS.get(name, {})).fit(logits, labels, weights, groups)
-        except GlayersError:
-            return "refused"
+    except GlayersError:
+        return "refused"
+    facts = fitted.diagnostics_
+    said = [str(each.message) for each in issued if each.category is GlayersWarning]
+    assert facts.converged or said, (about, facts.reason)
+    rises = facts.loss_after > facts.loss_before * (1 + 1e-12) + 1e-12
+    assert said or not rises or isinstance(fitted, TableCalibrator), (about, facts)
+    assert facts.converged or name not in ("platt", "beta"), (about, facts)  # they always have an optimum
+    with warnings.catch_warnings(action="ignore"):
         try:
             probabilities = fitted.predict_proba(logits)
             assert np.isfinite(probabilities).all(), about

@@ -82,7 +82,6 @@ class AutoCalibrator(Calibrator):
     methods = (Method("auto", "Cross-validated mixture of methods", "nothing", "glayers", torch="optional"),)
     _kept: ClassVar[tuple[str, ...]] = ("selection_",)
     _records: ClassVar = {"selection_": AutoSelection}
-    _warns_if_not_converged: ClassVar = False
 
     selection_: ClassVar[AutoSelection]
 
@@ -116,6 +115,7 @@ class AutoCalibrator(Calibrator):
         kept, reason = choose(losses, temperature, mixture_losses, weights, given)
         used = weights if kept == "mixture" else {kept: 1.0}
         fitted = tried.get(kept, mixture)
+        failed = tuple(f"auto: {name}: {tried[name].reason}" for name in used if not tried[name].converged)
         results = []
         for name, values in losses.items():
             gain, error = (None, None) if name == "temperature" else _gain(temperature, values, given)
@@ -139,12 +139,12 @@ class AutoCalibrator(Calibrator):
         return Fitted(
             fitted.map,
             f"auto: {' + '.join(used)}",
-            converged=all(tried[name].converged for name in used),
+            converged=not failed,
             reason=reason,
             iterations=len(families),
             n_parameters=n_learned(fitted.map),
             out_of_fold=fitted.out_of_fold,
-            notes=(f"auto: {reason}",) if kept == "uncalibrated" else (),
+            notes=((f"auto: {reason}",) if kept == "uncalibrated" else ()) + failed,
             attributes={"selection_": selection},
         )
 

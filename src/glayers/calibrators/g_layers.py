@@ -111,7 +111,6 @@ class GLayers(Calibrator):
             torch="required",
         ),
     )
-    _warns_if_not_converged = False
 
     cv_results_: ClassVar[dict[str, Array]]
     history_: ClassVar[dict[str, Floats]]
@@ -165,7 +164,7 @@ class GLayers(Calibrator):
             from glayers.calibrators.g_layers_recipes import fit_default, fit_paper
         plan = self._filled(given)
         if self.recipe == "default":
-            return fit_default(plan, given)
+            return fit_default(plan, given, own_epochs=self.max_epochs is not None)
         return fit_paper(plan, given, [n for n in ("learning_rate", "weight_decay") if getattr(self, n) is None])
 
     def _check_settings(self) -> None:

@@ -46,12 +46,13 @@ _ROUNDING = 1e-12  # difference between mean losses of equal predictions
 _SETTINGS = ("learning_rate", "weight_decay")  # what the paper's recipe chooses by cross-validation
 # The search moves on for a larger gain only: very large weight decays act alike, and would lead it ever further.
 _TIE = 1e-4
+_LAST_EPOCH = ", the last one allowed: raise max_epochs to train longer"
 _MOST_SETTINGS = 60  # where its search ends; 15 to 30 are usual
 _MOST_PARAMETERS = 40_000_000  # fitted together in its search
 Setting: TypeAlias = tuple[float, float]
 
 
-def fit_default(plan: Any, given: Predictions) -> Fitted:
+def fit_default(plan: Any, given: Predictions, own_epochs: bool) -> Fitted:  # the recipe's own limit is one of time
     """Fit by cross-validated early stopping, from temperature scaling; `plan` is `GLayers` with all settings given."""
     temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
     fallback = tempered(temperature.factor)
@@ -67,7 +68,7 @@ def fit_default(plan: Any, given: Predictions) -> Fitted:
         # Skip a draw that leaves a fold without weight.
         if given.weights is None or (np.bincount(folds, given.weights) > 0).all():
             runs.append(training.cross_validate([settings[winner]], seed))
-    _, models, alone = zip(*runs, strict=True)
+    selections, models, alone = zip(*runs, strict=True)
     branch = body.with_parameters(
         {name: np.concatenate([each.parameters()[name] for each in models]) for name in models[0].parameters()}
     )
@@ -79,10 +80,9 @@ def fit_default(plan: Any, given: Predictions) -> Fitted:
     if abs(gain) < _ROUNDING:  # the layers never left their start
         gain = error = 0.0
     notes = [f"g-layers start from temperature scaling: {temperature.reason}"] if temperature.reason else []
-    stopped = int(selection.best_epoch[winner])
-    reason = f"lowest cross-validated loss at epoch {stopped}"
-    if stopped == plan.max_epochs:
-        reason += ", the last one allowed: raise max_epochs to train longer"
+    stops = [int(each.best_epoch[each.winner]) for each in selections]  # one for each draw of the folds
+    reason = f"lowest cross-validated loss at epoch {' and '.join(map(str, stops))}"
+    reason += _LAST_EPOCH * (max(stops) == plan.max_epochs)
     if gain <= error:
         weight, reason = 0.0, "no significant gain of class-wise layers over temperature scaling in cross-validation"
     held_out = _mixed(inputs if weight else plain, layers, weight)
@@ -102,9 +102,9 @@ def fit_default(plan: Any, given: Predictions) -> Fitted:
     return Fitted(
         chain + last,
         "g-layers, default recipe",
-        converged=stopped < plan.max_epochs and temperature.converged,
+        converged=(max(stops) < plan.max_epochs or not own_epochs or not weight) and temperature.converged,
         reason=reason + change,
-        iterations=len(selection.trace) - 1,
+        iterations=sum(len(each.trace) - 1 for each in selections),
         n_parameters=(body.n_parameters - 1 if weight else 1) + n_learned(last),
         out_of_fold=held_out,
         notes=tuple(notes),
@@ -178,7 +178,7 @@ def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitte
         fitted,
         "g-layers, paper recipe",
         converged=stopped < plan.max_epochs,
-        reason=f"lowest training loss at epoch {stopped} of at most {plan.max_epochs}",
+        reason=f"lowest training loss at epoch {stopped}" + _LAST_EPOCH * (stopped == plan.max_epochs),
         iterations=len(stopping.trace) - 1,
         n_parameters=layers.n_parameters,
         out_of_fold=held_out,

@@ -11,7 +11,7 @@ import numpy as np
 
 from glayers.arrays import Array, column_names
 from glayers.checks import check_choice, check_confidence, check_probabilities, possible_logits
-from glayers.errors import BadPredictions
+from glayers.errors import BadPredictions, shown
 from glayers.predictions import Confidences, Predictions
 
 # How `transform` checks each kind of input, and makes an array (n, m) of it.
@@ -53,6 +53,8 @@ def new_rows(inputs: str, values: Any, labels: Any, groups: Any) -> Predictions:
 def two_classes(inputs: str, given: Predictions | Confidences) -> Predictions:
     """Return predictions as they are, and confidences as predictions of the classes wrong and correct."""
     check_choice(inputs, CHECKS, "inputs")
+    if not isinstance(given, Predictions | Confidences):
+        raise BadPredictions(f"needs Predictions or Confidences; got {shown(given)}. Pass arrays to fit and transform")
     if isinstance(given, Confidences) != (inputs == "confidence"):
         wanted = "confidence" if isinstance(given, Confidences) else "logits"
         raise BadPredictions(

@@ -20,7 +20,7 @@ from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, fold_weights
-from glayers.fitting.newton import LinearProblem
+from glayers.fitting.newton import NOTHING_LEFT, LinearProblem
 from glayers.fitting.penalty_path import Path, Prior, Trial, counted_rows
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Centre, Chain, Dense, Diagonal, Floor, LogSoftmax, Reference, Scale
@@ -117,6 +117,8 @@ class LinearScaling(Calibrator):
         reason = f"strength {' and '.join(f'{each:.3g}' for each in np.atleast_1d(family.setting(multiples)))}, {how}"
         if falls_back:
             reason = f"falls back to temperature scaling: held-out loss {loss:.6g} against {of_temperature:.6g}"
+        elif not fitted.converged and fitted.value < NOTHING_LEFT:
+            reason = f"every row is fitted perfectly: the map would grow without end, increase the strength; {reason}"
         elif not fitted.converged:
             reason = f"no convergence in {fitted.iterations} Newton steps, increase the strength; {reason}"
         notes = [f"{family.name}: {reason}"] if falls_back or not fitted.converged else []

@@ -137,6 +137,8 @@ class BayesianBinning(TableCalibrator):
     def _fit(self, given: Predictions) -> Fitted:
         self._refuse_confidence("Bayesian binning")
         (groups,), _ = _columns(given, "top")
+        if not len(groups.scores):  # every row has only one possible class
+            return _fitted("Bayesian binning", [_UNCHANGED], "top")
         size = np.cbrt(groups.rows.sum())
         # The paper's code stops at 5 rows per bin; more bins than scores would only repeat themselves.
         most = int(min(np.ceil(10 * size), np.ceil(groups.rows.sum() / 5), len(groups.scores)))
@@ -180,9 +182,13 @@ class ScalingBinning(TableCalibrator):
         self._refuse_confidence("scaling-binning")
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
-        (groups,), _ = _columns(given, "top", found.factor)
-        bins = equal_mass_bins(groups, n_bins)
-        step = TopClass.of(Table.of_bins(bins.edges, bins.scores / bins.rows))
+        columns, _ = _columns(given, "top", found.factor)
+
+        def table(groups: Groups) -> Table:
+            bins = equal_mass_bins(groups, n_bins)
+            return Table.of_bins(bins.edges, bins.scores / bins.rows)
+
+        step = TopClass.of(_tables(columns, table)[0])
         return Fitted(
             Chain((Scale(np.asarray(found.factor)), Reference(), step)),
             "scaling-binning",

@@ -92,7 +92,6 @@ class SharedGLayers(Calibrator):
 
     methods = (Method("shared-g-layers", "G-layers, then a shared correction", "nothing", "glayers", torch="required"),)
     _kept: ClassVar[tuple[str, ...]] = ("gain_", "gain_error_")
-    _warns_if_not_converged = False
 
     gain_: ClassVar[float]
     gain_error_: ClassVar[float]

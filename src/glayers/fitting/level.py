@@ -27,6 +27,8 @@ Level = Callable[[Array], Floats]
 _QUANTILES = (0.05, 0.35, 0.65, 0.95)  # of the levels, where the knots lie
 _DEEPEST = -800.0  # exp is exactly 0 below
 _ERRORS = 2.0  # a gain of more standard errors is needed
+_ROWS_PER_SHIFT = 5  # with fewer rows for each of its numbers, a shift per class costs more than it gains
+_MOST_ENTRIES = 5_000_000  # rows x classes to learn four numbers from: more would only take longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +72,16 @@ def fit_level(log_p: Floats, given: Predictions, seed: int) -> LevelCorrection |
     """
     if given.logits.shape[1] == 1:
         return None
+    if len(given) * log_p.shape[1] > _MOST_ENTRIES:
+        some = np.random.default_rng(seed).permutation(len(given))[: _MOST_ENTRIES // log_p.shape[1]]
+        log_p, given = log_p[some], given.take(some)
     weights = np.ones(len(given)) if given.weights is None else given.weights
     folds, loss = assign_folds(len(given), given.groups, 3, seed), smooth_loss("log")
     before = loss.rows(log_p, given.labels)
     rounding = 1e-9 * np.abs(given.logits[given.logits > -np.inf]).max()
     best, most = None, 0.0
-    for level, with_shifts in itertools.product((highest_level, mean_level), (False, True)):
+    enough = counted_rows(weights) >= _ROWS_PER_SHIFT * len(_QUANTILES) * log_p.shape[1]
+    for level, with_shifts in itertools.product((highest_level, mean_level), (False, True)[: 1 + enough]):
         knots = np.quantile(level(given.logits), _QUANTILES)
         if not (np.diff(knots) > rounding).all():
             continue  # the same level in many rows

@@ -17,7 +17,7 @@ from glayers.fitting.curvature import SmoothLoss
 
 _SUFFICIENT = 1e-4  # Armijo's constant
 # A loss this small means that all rows are right: coefficients grow without end, and there is no optimum.
-_NOTHING_LEFT = 1e-9
+NOTHING_LEFT = 1e-9
 _MOST_PRODUCTS = 60  # of the curvature with a direction, in one Newton step
 _PRECONDITION_ROWS = 2_000
 _PRECONDITION_CLASSES = 128  # beyond, one block per class would cost more than it saves
@@ -56,7 +56,8 @@ def newton(
         length, here, now = _line_search(value, here, now, step, promised, slack=1e-13)
         if length == 0.0 or promised < 2 * tolerance:
             return Optimum(here, now, iteration, length > 0.0 or _is_rounding(promised, now, here.dtype))
-    return Optimum(here, now, max_iterations, False)
+    # Where features are nearly collinear, rounding keeps the promise just above the tolerance.
+    return Optimum(here, now, max_iterations, _is_rounding(promised, now, here.dtype))
 
 
 class LinearProblem(NamedTuple):
@@ -146,7 +147,7 @@ def newton_cg(
     weights = problem.weights.astype(start.dtype)[:, None]
     here, value = start, problem.value(start)
     for iteration in range(max_iterations):
-        if value < _NOTHING_LEFT:
+        if value < NOTHING_LEFT:
             return Optimum(here, value, iteration, False)
         probabilities = softmax(problem.logits(here))
         slope = problem.adjoint(weights * problem.loss.slope(probabilities, problem.labels))

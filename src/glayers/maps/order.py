@@ -1,7 +1,7 @@
 """Logits -> logits in the same order of classes.
 
 `OrderPreservingStep` preserves it by construction: f(x) = S(x)^-1 U w(x), Rahimi et al. 2020. S(x) sorts a row, w holds
-the gaps between neighbours, positive wherever the logits differ, and U adds them up from the lowest class. Subclasses
+the gaps between neighbours, positive wherever the logits differ, and U adds them up from the highest class. Subclasses
 differ only in the gaps. The order is exact, to the last bit: the temperature is part of the step, because multiplying
 first could round two different logits to the same number.
 
@@ -44,13 +44,14 @@ class OrderPreservingStep(Step):
         ordered, logits = (
             at_mean_of_others(xp.clip(each, min=-widest, max=widest), each == -xp.inf) for each in (ordered, logits)
         )
-        heights = _added_up(self._gaps(ordered, logits) * differ)
-        # Sums round, so each level is raised by a few rounding errors of the highest: no two levels can coincide.
+        # From the highest class down: a sum from a class of -1e30 up would lose all other gaps.
+        depths = _added_up(self._gaps(ordered, logits) * differ)
+        # Sums round, so each level is lowered by a few rounding errors more than the one above: no two can coincide.
         limits = xp.finfo(logits.dtype)
-        step = 8 * float(limits.eps) * heights[..., :1] + float(limits.smallest_normal) / float(limits.eps)
-        heights = heights + step * _added_up(differ)
-        back = xp.argsort(order, axis=-1, stable=True) + xp.zeros_like(heights, dtype=order.dtype)  # also for members
-        return keep_impossible(_gathered(heights, back), given)
+        step = 8 * float(limits.eps) * depths + float(limits.smallest_normal) / float(limits.eps)
+        depths = depths + step * _added_up(differ)
+        back = xp.argsort(order, axis=-1, stable=True) + xp.zeros_like(depths, dtype=order.dtype)  # also for members
+        return keep_impossible(-_gathered(depths, back), given)
 
     @abstractmethod
     def _gaps(self, ordered: Any, logits: Any) -> Any:
@@ -183,10 +184,9 @@ def _gathered(values: Any, places: Any) -> Any:
 
 
 def _added_up(gaps: Any) -> Any:
-    """Sum gaps (..., k - 1) from the last one upwards into heights (..., k), the last of which is 0."""
+    """Sum gaps (..., k - 1) from the first one on into depths (..., k), the first of which is 0."""
     xp = array_namespace(gaps)
-    rising = xp.cumulative_sum(xp.flip(gaps, axis=-1), axis=-1)
-    return xp.flip(xp.concat([xp.zeros_like(gaps[..., :1]), rising], axis=-1), axis=-1)
+    return xp.concat([xp.zeros_like(gaps[..., :1]), xp.cumulative_sum(gaps, axis=-1)], axis=-1)
 
 
 def _softplus(values: Any) -> Any:
