@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from glayers.checks import whole_number
-from glayers.errors import BadFile, BadPredictions, GlayersError
+from glayers.errors import BadFile, BadPredictions, GlayersError, shown
 
 DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 MAX_BYTES = 2**33  # 8 GiB, about a million rows of a thousand classes
@@ -33,6 +33,18 @@ class Room:
                 f"is too large: its contents would take more than {self.most:,} bytes of memory. "
                 f"If you trust the file, raise the limit by max_bytes= or by the environment variable {LIMIT}"
             )
+
+
+def file_path(name: object) -> Path:
+    """Return the path of a file, or raise an error if this is no name.
+
+    >>> file_path("a.npz").suffix
+    '.npz'
+    """
+    path = os.fspath(name) if isinstance(name, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise BadFile(f"the name of a file must be text or a path; got {shown(name)}")
+    return Path(path)
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -255,13 +255,21 @@ def test_a_full_disk_and_an_interrupt_leave_the_old_file(
         assert saved.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["temperature", "auto"])
-def test_the_same_fit_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
-    for path in (tmp_path / "one", tmp_path / "two"):
+def test_the_same_fit_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from tests.contracts.calibrators import fitted\n"
+        "for name in sys.argv[2:]:\n"
+        "    fitted(name).save(f'{sys.argv[1]}/{name}')\n"
+    )
+    names = ["temperature", "matrix", "g-layers", "auto"]
+    environment = os.environ | {"PYTHONHASHSEED": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, tmp_path, *names], check=True, env=environment)
+    for name in names:
         with warnings.catch_warnings(action="ignore"):
-            make(name).fit(*tilted()).save(path)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    loaded = load(tmp_path / "one")
+            make(name).fit(*tilted()).save(tmp_path / "here")
+        assert (tmp_path / "here").read_bytes() == (tmp_path / name).read_bytes(), name
+    loaded = load(tmp_path / "auto")
     assert loaded.diagnostics_.seconds is None  # it differs between runs, so a file does not keep it
-    if isinstance(loaded, AutoCalibrator):
-        assert {row[-1] for row in loaded.selection_.table()[1:]} == {"-"}
+    assert isinstance(loaded, AutoCalibrator)
+    assert {row[-1] for row in loaded.selection_.table()[1:]} == {"-"}

@@ -5,7 +5,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import matplotlib as mpl
 import numpy as np
@@ -65,7 +66,7 @@ FEW: dict[str, Any] = {
     "progress": False,
     "random_state": 0,
 }
-NEVER_SETTINGS = {"probabilities", "labels", "methods"}
+NEVER_SETTINGS = {"probabilities", "labels", "methods", "calibrator"}
 
 
 def named(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
@@ -100,7 +101,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "Confidences": partial(glayers.Confidences, np.linspace(0, 1, ROWS), LABELS == 0),
     "compare": partial(glayers.compare, TEST, TEST, ["temperature"]),
     "compare methods": lambda methods: glayers.compare(TEST, TEST, methods),
-    "calibration_gap": partial(glayers.calibration_gap, TEST, TEST),
+    "calibration_gap": partial(glayers.calibration_gap, TEST, calibrator=glayers.TemperatureScaling()),
+    "calibration_gap of any calibrator": lambda g: g is None or glayers.calibration_gap(TEST, calibrator=g),
     # Each figure once: the names of the others set one of its settings.
     **{f"figure {name}": partial(FIGURES[name], METHODS) for name in FIGURES if inspect.isfunction(FIGURES[name])},
 }
@@ -146,6 +148,30 @@ def test_a_calibrator_refuses_bad_settings_by_our_own_errors(name: str) -> None:
 def test_a_function_refuses_bad_settings_by_our_own_errors(name: str) -> None:
     mpl.use("agg")
     assert foreign_errors(CALLS[name], settings_of(CALLS[name])) == []
+
+
+def test_files_and_their_settings_are_refused_by_our_own_errors(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
+    np.savez(tmp_path / "b.npz", confidence=np.linspace(0, 1, ROWS), correct=LABELS == 0)
+    calibrator = glayers.HistogramBinning().fit(LOGITS, LABELS)
+
+    def save(path: Any) -> None:
+        if not isinstance(path, str):  # a good name
+            calibrator.save(path)
+
+    calls: dict[Callable[..., Any], list[str]] = {
+        partial(glayers.read_predictions, tmp_path / "a.npz"): ["part", "labels", "max_bytes"],
+        partial(glayers.read_parts, tmp_path / "a.npz"): ["labels", "max_bytes"],
+        partial(glayers.read_confidences, tmp_path / "b.npz"): ["part", "max_bytes"],
+        glayers.read_predictions: ["path"],
+        glayers.load: ["path"],
+        save: ["path"],
+        glayers.TemperatureScaling().fit_predictions: ["predictions"],
+    }
+    for call, settings in calls.items():
+        assert foreign_errors(call, settings) == []
+    with (tmp_path / "a.csv").open("w+") as stream, pytest.raises(GlayersError, match="must be read as bytes"):
+        glayers.read_parts(cast("Any", stream))
 
 
 @pytest.mark.parametrize("event", [metrics.rank, metrics.within_top, metrics.label, metrics.one_of])

@@ -24,7 +24,7 @@ from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator, Diagnostics
 from glayers.calibrators.row_summary import RowSummary
 from glayers.errors import BadFile, GlayersError, shown
-from glayers.files import DAMAGED, errors_as_bad_file, open_regular, write_whole
+from glayers.files import DAMAGED, errors_as_bad_file, file_path, open_regular, write_whole
 from glayers.maps.layouts import chain_of, structure_of
 
 FORMAT = 1
@@ -64,7 +64,7 @@ def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> No
         raise GlayersError(f"settings and names take more than {LONGEST_HEADER} bytes: shorten the class names")
     if len(data) > LARGEST_FILE:
         raise GlayersError(f"the map takes more than {LARGEST_FILE} bytes: fit fewer members or smaller layers")
-    write_whole(Path(path), data)
+    write_whole(file_path(path), data)
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
@@ -95,7 +95,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     ...     load(Path(folder) / "t.safetensors").temperature_ == fitted.temperature_
     True
     """
-    where = Path(path)
+    where = file_path(path)
     with errors_as_bad_file(where):
         text, data = _facts_and_bytes(where)
         arrays = {}

@@ -18,8 +18,8 @@ from typing import IO, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from glayers.checks import check_choice, check_probabilities
-from glayers.errors import BadFile
-from glayers.files import DAMAGED, Room, errors_as_bad_file, open_regular
+from glayers.errors import BadFile, shown
+from glayers.files import DAMAGED, Room, errors_as_bad_file, file_path, open_regular
 from glayers.predictions.contents import ARCHIVE_READERS, ARCHIVE_WRITERS, WHOLE_FILE, Contents, listed
 from glayers.predictions.json_lines import LINE_READERS
 from glayers.predictions.legacy_pickle import read_legacy_pickle
@@ -252,8 +252,8 @@ def _rows_to_calibrate(contents: Contents) -> tuple[Predictions | Confidences, b
 def _one_part(parts: dict[str, _Record], part: str | None, path: Source) -> _Record:
     if part is None and len(parts) > 1:
         raise BadFile(f"{path}: has the parts {listed(parts)}; say which with part=, such as {next(iter(parts))!r}")
-    if part is not None and part not in parts:
-        raise BadFile(f"{path}: has no part {part!r}; its parts are {listed(parts)}")
+    if part is not None and (not isinstance(part, str) or part not in parts):
+        raise BadFile(f"{path}: has no part {shown(part)}; its parts are {listed(parts)}")
     return parts[part or next(iter(parts))]
 
 
@@ -261,9 +261,9 @@ def _each_part(
     path: Source, labels: PathLike | None, check: Callable[[Contents], _Record], max_bytes: int | None = None
 ) -> dict[str, _Record]:
     room = Room(max_bytes)
-    if isinstance(path, str | os.PathLike):
-        name = str(Path(path))
-        parts = _read_contents(Path(path), labels, name, room)
+    if isinstance(path, str | os.PathLike) or not hasattr(path, "read"):
+        name = str(file_path(path))
+        parts = _read_contents(file_path(path), labels, name, room)
     else:
         name = "standard input"
         with tempfile.TemporaryDirectory(prefix="glayers-") as folder:
@@ -280,6 +280,8 @@ def _copied(stream: IO[bytes], folder: Path, max_bytes: int) -> Path:
     room = Room(max_bytes)
     try:
         beginning = stream.read(_LOOKED_AT)
+        if not isinstance(beginning, bytes):
+            raise BadFile("must be read as bytes, such as sys.stdin.buffer or a file opened with mode 'rb'")
         path = folder / f"stream{ending_of(beginning)}"
         with path.open("wb") as copy:
             while beginning:
@@ -312,7 +314,7 @@ def _read_contents(path: Path, labels: PathLike | None, name: str, room: Room) -
         parts = _READERS[ending](path, room)
     if labels is None:
         return parts
-    if Path(labels).suffix.lower() != ".npy":
+    if file_path(labels).suffix.lower() != ".npy":
         raise BadFile(f"{labels}: labels= must be a .npy file; save the labels with np.save")
     read = _read_contents(Path(labels), None, str(labels), room)
     return {WHOLE_FILE: Contents(logits=parts[WHOLE_FILE].logits, labels=read[WHOLE_FILE].logits)}
