@@ -7,7 +7,7 @@ import pytest
 from glayers import BadPredictions, GlayersError, GlayersWarning, Predictions, TemperatureScaling
 from glayers.calibrators import CALIBRATORS, PlattScaling, VectorScaling
 from glayers.comparison import DEFAULT_METHODS, compare
-from glayers.metrics import scorecard
+from glayers.metrics import calibration_test, scorecard
 
 
 def rows(n: int, classes: int = 3, seed: int = 0, names: tuple[str, ...] | None = None) -> Predictions:
@@ -38,6 +38,15 @@ def test_the_tables_say_the_same_numbers() -> None:
         assert nll in line
         assert accuracy in line
     assert json.loads(json.dumps(found.to_dict()))["temperature"]["nll"] == found.scorecards["temperature"]["nll"]
+
+
+def test_the_seed_reaches_the_calibration_tests() -> None:
+    calibration, test = rows(300), rows(400, seed=1)
+    found = compare(calibration, test, ["temperature"], random_state=5)
+    tests = [compare(calibration, test, ["temperature"], random_state=seed).calibration_tests for seed in (5, 6)]
+    five, six = (each["temperature"].to_dict() for each in tests)
+    expected = calibration_test(found.predictions("temperature"), random_state=5)
+    assert five == expected.to_dict() != six
 
 
 def test_differences_are_paired_and_say_so_in_a_sentence() -> None:

@@ -49,12 +49,15 @@ class Comparison:
         The scores on the test rows; the first is "uncalibrated".
     failed
         The methods that could not be fitted, with the reason.
+    random_state
+        The seed of `calibration_tests`.
     """
 
     test: Predictions | Confidences
     calibrators: dict[str, Calibrator]
     scorecards: dict[str, Scorecard]
     failed: dict[str, str]
+    random_state: int = 0
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -87,7 +90,8 @@ class Comparison:
     def calibration_tests(self) -> dict[str, OmnibusTest]:
         """Whether the model is calibrated on the test rows, before and after the recommended method."""
         names = dict.fromkeys([UNCALIBRATED, self.recommended])
-        return {name: calibration_test(self.predictions(name), progress=False) for name in names}
+        how: dict[str, Any] = {"random_state": self.random_state, "progress": False}
+        return {name: calibration_test(self.predictions(name), **how) for name in names}
 
     def predictions(self, method: str) -> Predictions | Confidences:
         """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
@@ -191,7 +195,7 @@ def compare(
     inputs
         The setting of the methods given by name; that of confidences is always "confidence".
     random_state
-        The seed of the methods given by name.
+        The seed of the methods given by name, and of the tests in `calibration_tests`.
     progress
         Whether to show a progress bar; None shows it at a terminal.
 
@@ -215,7 +219,7 @@ def compare(
     settings = {"inputs": kind, "random_state": seed, "progress": False}
     usual = CONFIDENCE_METHODS if has_confidences else DEFAULT_METHODS
     chosen = _calibrators(usual if methods is None else methods, settings)
-    result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {})
+    result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {}, seed)
     with progress_bar(progress, "comparing methods", len(chosen)) as advance:
         for name, calibrator in chosen.items():
             try:

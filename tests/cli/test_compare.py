@@ -30,10 +30,12 @@ def test_two_files_or_one_with_both_parts_are_the_same(folder: Path) -> None:
 
 
 def test_the_numbers_are_those_of_compare(folder: Path) -> None:
-    found = json.loads(run("compare", "both.npz", "--methods", "temperature", "--json").stdout)["methods"]
+    found = json.loads(run("compare", "both.npz", "--methods", "temperature", "--seed", 5, "--json").stdout)
     parts = glayers.read_parts("both.npz")
-    card = glayers.compare(parts["calibration"], parts["test"], ["temperature"]).scorecards["temperature"]
-    assert found["temperature"]["nll"] == card["nll"]
+    compared = glayers.compare(parts["calibration"], parts["test"], ["temperature"], random_state=5)
+    assert found["methods"]["temperature"]["nll"] == compared.scorecards["temperature"]["nll"]
+    tests = {name: test.to_dict() for name, test in compared.calibration_tests.items()}
+    assert found["calibration_tests"] == json.loads(json.dumps(tests))
 
 
 def test_the_table_has_one_line_per_method_and_a_verdict_before_and_after(folder: Path) -> None:
