@@ -3,7 +3,8 @@
 Each input follows from the seed and its number alone: `python -m tests.fuzz.run --only 1234` repeats one. The
 hand-made files of `bombs.py` have the numbers -1, -2 and so on. A worker
 fails an input that raises anything but our own errors, that takes more than 5 s of processor time or 60 s by the
-clock, or that needs more memory than `MEMORY` beyond the libraries themselves.
+clock, or that needs more memory than `MEMORY` beyond the libraries themselves. The last lines name the slowest input,
+and the peak of the memory that the inputs of one worker took.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.fuzz.bombs import BOMBS
 
@@ -47,11 +49,13 @@ def work(seed: int, numbers: range) -> None:
     for name in artifacts.QUICK:
         artifacts.sound(name)  # fitted once, and not counted as part of an input
     limit_memory(MEMORY)
+    first = peak_memory()
     faulthandler.register(signal.SIGPROF, chain=True)  # print where it hangs, then die of the signal
     with tempfile.TemporaryDirectory(prefix="glayers-fuzz-") as folder:
         for number in numbers:
             kind = KINDS[number % len(KINDS)] if number >= 0 else "bomb"
             print("begin", number, kind, flush=True)
+            began = time.process_time()
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             faulthandler.dump_traceback_later(SECONDS_BY_THE_CLOCK, exit=True)
             try:
@@ -64,7 +68,12 @@ def work(seed: int, numbers: range) -> None:
                 traceback.print_exc()
             signal.setitimer(signal.ITIMER_PROF, 0)
             faulthandler.cancel_dump_traceback_later()
-            print("end", number, kind, outcome, flush=True)
+            print("end", number, kind, time.process_time() - began, peak_memory() - first, outcome, flush=True)
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process has had in memory."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def limit_memory(extra: int) -> None:
@@ -74,9 +83,18 @@ def limit_memory(extra: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def supervise(seed: int, numbers: range) -> Counter[str]:
+class Found(NamedTuple):
+    """How often each outcome occurred, the most seconds with their input, and the peak of memory."""
+
+    outcomes: Counter[str]
+    slowest: tuple[float, str]
+    memory: int
+
+
+def supervise(seed: int, numbers: range) -> Found:
     """Run a worker, and another one after the input that ended it; count outcomes and print failures."""
     found: Counter[str] = Counter()
+    slowest, memory = (0.0, ""), 0
     while len(numbers):
         current = None
         with tempfile.TemporaryFile("w+") as errors:
@@ -85,17 +103,19 @@ def supervise(seed: int, numbers: range) -> Counter[str]:
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as worker:
                 assert worker.stdout is not None
                 for line in worker.stdout:
-                    what, *rest = line.split(" ", 3)
+                    what, *rest = line.split(" ", 5)
                     if what == "begin":
                         current = int(rest[0]), rest[1].strip()
                     elif what == "end":
-                        outcome = rest[2].strip()
+                        outcome = rest[4].strip()
+                        slowest = max(slowest, (float(rest[2]), f"input {rest[0]}, {rest[1]}"))
+                        memory = max(memory, int(rest[3]))
                         found[f"{rest[1]} {outcome.split(' ')[0] if outcome.startswith('FAILED') else outcome}"] += 1
                         if outcome.startswith("FAILED"):
                             print(f"input {rest[0]}, {rest[1]}: {outcome}", flush=True)
                         numbers, current = numbers[1:], None
             if worker.returncode == 0:
-                return found
+                break
             errors.seek(0)
             print(errors.read()[-3_000:])
             if current is None:
@@ -106,7 +126,7 @@ def supervise(seed: int, numbers: range) -> Counter[str]:
             )
             found[f"{current[1]} FAILED"] += 1
             numbers = numbers[1:]
-    return found
+    return Found(found, slowest, memory)
 
 
 def main() -> int:
@@ -124,9 +144,13 @@ def main() -> int:
     began = time.perf_counter()
     shares = [range(job - len(BOMBS), given.inputs, given.jobs) for job in range(given.jobs)]
     with ThreadPoolExecutor(given.jobs) as pool:
-        found = sum(pool.map(lambda numbers: supervise(given.seed, numbers), shares), Counter[str]())
+        parts = list(pool.map(lambda numbers: supervise(given.seed, numbers), shares))
+    found = sum((part.outcomes for part in parts), Counter[str]())
     for outcome, count in sorted(found.items()):
         print(f"{count:>7,}  {outcome}")
+    seconds, slowest = max(part.slowest for part in parts)
+    print(f"slowest: {slowest}, {seconds:.1f} s of processor time; limit {SECONDS} s")
+    print(f"peak memory: {max(part.memory for part in parts) / 2**20:.0f} MiB; limit {MEMORY / 2**20:.0f} MiB")
     failed = sum(count for outcome, count in found.items() if outcome.endswith("FAILED"))
     print(f"{found.total():,} inputs in {time.perf_counter() - began:.0f} s, seed {given.seed}: {failed} failed")
     return min(failed, 1)
