@@ -22,9 +22,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.calibrators.inputs import CHECKS, Inputs, checked_rows, class_names_of, map_inputs, two_classes
+from glayers.calibrators.inputs import CHECKS, Inputs, checked_rows, class_names_of, map_inputs, mask_notes, two_classes
 from glayers.calibrators.row_summary import RowSummary, count_rows, independent_rows, summarise
-from glayers.checks import finite_features, isolated_lowest
+from glayers.checks import finite_features
 from glayers.errors import BadPredictions, GlayersWarning, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
@@ -176,18 +176,14 @@ class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
 
     def predict_proba(self, logits: Any) -> Array:
         """Return calibrated probabilities (n_rows, n_classes), each row summing to 1."""
-        return softmax(self._outputs(logits))
+        return softmax(self.transform(logits))
 
     def transform(self, logits: Any) -> Floats:
         """Return calibrated logits (n_rows, n_classes) in float64. Their softmax is `predict_proba`."""
-        return self._outputs(logits)
-
-    def _outputs(self, logits: Any) -> Floats:
-        """Return calibrated logits; called by public methods themselves, so `stacklevel` is right."""
         check_is_fitted(self)
         self._check_names(class_names_of(logits))
         given = CHECKS[self.inputs](logits)
-        for note in self._mask_notes(given):
+        for note in mask_notes(self.inputs, given):
             warnings.warn(note, GlayersWarning, stacklevel=3)
         if given.shape[1] != self.n_features_in_:
             raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
@@ -205,7 +201,7 @@ class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
 
     def predict(self, logits: Any) -> Array:
         """Return the most probable class of each row."""
-        places = self._outputs(logits).argmax(axis=1)  # first, as it raises if nothing is fitted
+        places = self.transform(logits).argmax(axis=1)  # first, as it raises if nothing is fitted
         return self.classes_[places]
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -312,9 +308,8 @@ class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         rows = independent_rows(given)
         calibrated = apply_map(found, given.logits[rows], given.n_classes)
         self.calibration_rows_ = summarise(given, count_rows(given, rows, calibrated))
-        remarks = self._remarks(facts, noted=bool(fitted.notes))
-        notes = (*fitted.notes, *remarks, *([raised] if raised else []), *self._mask_notes(given.logits))
-        self.diagnostics_ = replace(facts, notes=notes)
+        notes = (*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes)), *([raised] if raised else []))
+        self.diagnostics_ = replace(facts, notes=(*notes, *mask_notes(self.inputs, given.logits)))
         self._set_facts(
             given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__}
         )
@@ -341,25 +336,14 @@ class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         remarks = []
         if not noted and not facts.converged:
             remarks.append(f"{facts.method}: {facts.reason}")
-        may_rise = not self._warns_if_loss_rises or noted
-        if not may_rise and (facts.converged or facts.moved) and not facts.loss_after < facts.loss_before:
-            remarks.append(
-                f"{facts.method} did not lower the loss of the calibration rows: {facts.loss_before:.6g} before, "
-                f"{facts.loss_after:.6g} after"
-            )
+        changed = facts.converged or facts.moved
+        if changed and self._warns_if_loss_rises and not noted and not facts.loss_after < facts.loss_before:
+            losses = f"{facts.loss_before:.6g} before, {facts.loss_after:.6g} after"
+            remarks.append(f"{facts.method} did not lower the loss of the calibration rows: {losses}")
         if unseen := facts.classes_never_seen:
             names = ", ".join(map(str, unseen[:5])) + (f" and {len(unseen) - 5} others" if len(unseen) > 5 else "")
             remarks.append(f"no row is labelled {names}: their probabilities cannot be calibrated from these rows")
         return remarks
-
-    def _mask_notes(self, logits: Array) -> list[str]:
-        lowest = isolated_lowest(logits) if self.inputs == "logits" else None
-        if lowest is None:
-            return []
-        return [
-            f"the lowest logit, {lowest:.6g}, occurs several times, well below all others. If it marks impossible "
-            f"classes, use -inf instead: a finite value may change the probabilities of the other classes"
-        ]
 
     def _set_facts(self, n_logits: int, class_names: tuple[str, ...] | None, versions: dict[str, str]) -> None:
         self.n_features_in_ = n_logits

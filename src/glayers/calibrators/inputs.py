@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from glayers.arrays import Array, column_names
-from glayers.checks import check_choice, check_confidence, check_probabilities, possible_logits
+from glayers.checks import check_choice, check_confidence, check_probabilities, isolated_lowest, possible_logits
 from glayers.errors import BadPredictions, shown
 from glayers.predictions import Confidences, Predictions
 
@@ -64,6 +64,17 @@ def two_classes(inputs: str, given: Predictions | Confidences) -> Predictions:
         return given
     extras = given.weights, given.groups, ("wrong", "correct"), given.counts
     return Predictions._of_probabilities(given.confidence[:, None], given.correct, *extras)
+
+
+def mask_notes(inputs: str, logits: Array) -> list[str]:
+    """Return a warning if a finite logit seems to mark masked classes."""
+    lowest = isolated_lowest(logits) if inputs == "logits" else None
+    if lowest is None:
+        return []
+    return [
+        f"the lowest logit, {lowest:.6g}, occurs several times, well below all others. If it marks impossible classes, "
+        f"use -inf instead: a finite value may change the probabilities of the other classes"
+    ]
 
 
 def map_inputs(inputs: str, given: Predictions) -> Array:
