@@ -102,9 +102,10 @@ def inputs_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def onnx_probabilities(calibrated: CalibratedNetwork, batch: Any, path: Path) -> Any:
     """Export the network, put g behind it, and run the file."""
     args, named = inputs_of(batch)
-    model = torch.onnx.export(calibrated.network, args, kwargs=named, dynamo=True, verbose=False).model_proto
+    program = torch.onnx.export(calibrated.network, args, kwargs=named, dynamo=True, verbose=False)
+    assert program is not None
     arrays = {name: value.numpy() for name, value in named.items()} or args[0].numpy()
-    append(model, calibrated.calibrator, path, arrays)
+    append(program.model_proto, calibrated.calibrator, path, arrays)
     session = onnxruntime.InferenceSession(path)
     feed = {given.name: arrays[given.name] if named else arrays for given in session.get_inputs()}
     return session.run(["probabilities"], feed)[0]

@@ -4,14 +4,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import nn
 
 from glayers import CALIBRATORS, TemperatureScaling
 from glayers.bridges.torch import CalibratedNetwork, to_module
+from glayers.bridges.torch_steps import chain_module
 from glayers.calibrators import Calibrator
 from glayers.maps import Chain
+from glayers.maps.tables import Shared
 from tests.contracts.calibrators import CLASSES, every_calibrator, fitted, tilted
 from tests.strategies import Numbers
 
@@ -111,3 +114,21 @@ def test_a_whole_network_is_exported_compiled_and_traced_with_its_g() -> None:
         torch.compile(calibrated, backend="aot_eager"),
     ):
         torch.testing.assert_close(made(other), calibrated(other))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_the_exporter_of_torch_translates_the_sort_of_the_shared_correction_to_onnx() -> None:
+    rng = np.random.default_rng(0)
+    step = Shared(rng.normal(size=(6, 5)) / 10, np.zeros(4), np.ones(4), np.asarray(2.0))
+    program = torch.onnx.export(
+        chain_module(Chain((step,)), torch.float64),
+        (torch.zeros(3, CLASSES, dtype=torch.float64),),
+        dynamo=True,
+        verbose=False,
+        dynamic_shapes=({0: torch.export.Dim("rows")},),
+    )
+    assert program is not None
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    z = hard_rows()
+    (found,) = session.run(None, {session.get_inputs()[0].name: z})
+    np.testing.assert_allclose(found, step(z), rtol=1e-9, atol=1e-9)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 
 from glayers.activations import is_top, keep_impossible, log_softmax
-from glayers.arrays import Floats, array_namespace, device_of
+from glayers.arrays import Floats, array_namespace, device_of, is_torch
 from glayers.maps.steps import SMALLEST, Numbers, Step
 
 # Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
@@ -130,7 +130,7 @@ class Shared(Step):
         """Return corrected log-probabilities."""
         xp = array_namespace(logits)
         plain = log_softmax(logits)
-        ordered = xp.sort(plain, axis=-1, descending=True, stable=False)
+        ordered = _descending(plain)
         # The lowest of the `depth` highest. A mask, as an index taken from an array could not be traced.
         within = xp.arange(plain.shape[-1], dtype=plain.dtype, device=device_of(plain)) < self.depth
         lowest = xp.min(xp.where(within, ordered, xp.inf), axis=-1, keepdims=True)
@@ -214,6 +214,13 @@ def raw_context(plain: Any, ordered: Any) -> Any:
     for i in range(1, N_HIGHEST):
         highest[i] = xp.where(highest[i] > -xp.inf, highest[i], highest[i - 1])
     return xp.concat([*highest, entropy], axis=-1)
+
+
+def _descending(values: Any) -> Any:
+    """Sort each row from the highest down. For torch, by the only sort that its exporter to ONNX translates."""
+    if is_torch(values):
+        return values.sort(dim=-1, descending=True).values
+    return array_namespace(values).sort(values, axis=-1, descending=True, stable=False)
 
 
 def context(raw: Any, centre: Any, spread: Any) -> Any:
