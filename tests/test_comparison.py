@@ -185,3 +185,16 @@ def test_every_method_with_a_seed_gets_the_seed() -> None:
 def test_the_default_methods_are_known() -> None:
     assert set(DEFAULT_METHODS) <= set(CALIBRATORS)
     assert PlattScaling in {type(make()) for make in CALIBRATORS.values()}
+
+
+def test_the_table_for_data_frames_latex_and_csv() -> None:
+    found = compare(rows(200), rows(200, seed=1), ["temperature"])
+    frame = found.to_frame()
+    assert list(frame.index) == ["uncalibrated", "temperature"]
+    assert frame.loc["temperature", "nll"] == found.scorecards["temperature"]["nll"]
+    lines = found.to_csv().splitlines()
+    assert lines[0].startswith("method,rows,classes,accuracy,")
+    assert len(lines) == 3
+    assert found.to_latex().splitlines()[4].startswith("uncalibrated & ")
+    assert r"\% \\" not in found.to_latex().splitlines()[2]
+    assert len(found.differences(["nll"], n_resamples=20).to_frame()) == 1

@@ -26,7 +26,7 @@ from glayers.metrics import (
 )
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
-from glayers.text_tables import aligned_table, markdown_table
+from glayers.text_tables import aligned_table, csv_table, data_frame, latex_table, markdown_table
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -151,6 +151,21 @@ class Comparison:
         """Return every number by method and metric, ready for JSON."""
         seconds = {UNCALIBRATED: 0.0, **self.seconds}
         return {name: card.to_dict() | {"seconds": seconds[name]} for name, card in self.scorecards.items()}
+
+    def to_frame(self) -> Any:
+        """Return every number as a pandas data frame with one line per method."""
+        return data_frame(self._records()).set_index("method")
+
+    def to_csv(self) -> str:
+        """Return every number as CSV with one line per method."""
+        return csv_table(self._records())
+
+    def to_latex(self) -> str:
+        """Return the printed table for LaTeX, with the commands of the package booktabs."""
+        return latex_table(self._cells("method"))
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [{"method": name, **numbers} for name, numbers in self.to_dict().items()]
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per method, and the remarks below it."""

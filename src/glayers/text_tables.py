@@ -1,6 +1,11 @@
-"""Rows of cells, the first of them headings -> a table as Markdown or as aligned text."""
+"""Rows of cells, the first of them headings -> a table as Markdown, LaTeX, CSV or aligned text."""
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_LATEX = str.maketrans({c: rf"\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"})
 
 
 def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
@@ -15,6 +20,46 @@ def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
     rule = "|" + "---|" * text_columns + "---:|" * (len(heading) - text_columns)
     first, *others = (f"| {' | '.join(cells)} |" for cells in (heading, *lines))
     return "\n".join([first, rule, *others])
+
+
+def latex_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
+    r"""Return a LaTeX table for the package booktabs.
+
+    >>> print(latex_table([("method", "KS"), ("g_1", "0.5 %")]))
+    \begin{tabular}{lr}
+    \toprule
+    method & KS \\
+    \midrule
+    g\_1 & 0.5 \% \\
+    \bottomrule
+    \end{tabular}
+    """
+    heading, *lines = (" & ".join(cell.translate(_LATEX) for cell in cells) + r" \\" for cells in rows)
+    columns = "l" * text_columns + "r" * (heading.count(" & ") + 1 - text_columns)
+    begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
+    return "\n".join([begin, r"\toprule", heading, r"\midrule", *lines, r"\bottomrule", end])
+
+
+def csv_table(records: Sequence[Mapping[str, Any]]) -> str:
+    r"""Return records with the same keys as CSV.
+
+    >>> csv_table([{"method": "temperature", "nll": 0.25}])
+    'method,nll\\ntemperature,0.25\\n'
+    """
+    stream = io.StringIO(newline="")
+    writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return stream.getvalue()
+
+
+def data_frame(records: Sequence[Mapping[str, Any]]) -> Any:
+    """Return records as a pandas data frame; pandas is imported here only."""
+    try:
+        import pandas
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("to_frame needs pandas: pip install pandas", name="pandas") from error
+    return pandas.DataFrame(list(records))
 
 
 def aligned_table(rows: Sequence[Sequence[str]]) -> str:

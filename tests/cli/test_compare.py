@@ -184,3 +184,11 @@ def test_apply_gives_what_compare_judged(folder: Path) -> None:
     judged = json.loads(run("compare", "both.npz", "--methods", "vector", "--json").stdout)["methods"]["vector"]
     applied = glayers.metrics.scorecard(read_predictions("v.npz"))
     assert applied["nll"] == pytest.approx(judged["nll"], rel=1e-12)
+
+
+def test_differences_have_intervals(folder: Path) -> None:
+    words = ("compare", "both.npz", "--methods", "temperature", "--differences")
+    assert "NLL by" in run(*words).stdout
+    found = json.loads(run(*words, "--json").stdout)["differences"]
+    assert {each["method"] for each in found} == {"temperature"}
+    assert all(each["low"] <= each["difference"] <= each["high"] for each in found if each["metric"] == "nll")

@@ -164,3 +164,38 @@ def test_apply_keeps_impossible_classes_with_and_without_labels(folder: Path) ->
         np.savez("masked.npz", **arrays | more)
         assert run("apply", "t.safetensors", "masked.npz", "-o", "out.npz", "--force").exit_code == 0
         assert np.array_equal(np.load("out.npz")["probabilities"] == 0, np.isneginf(logits))
+
+
+def test_settings_of_the_method_are_given_by_name(folder: Path) -> None:
+    words = ("fit", "calibration.npz", "-o", "m.safetensors", "-m", "vector", "--force")
+    assert run(*words, "--set", "strength=0.5").exit_code == 0
+    assert glayers.load("m.safetensors").get_params()["strength"] == 0.5
+    assert "did you mean 'strength'?" in usage_error(run(*words, "--set", "strenght=1"))
+    assert "cannot read the setting 'strength'" in usage_error(run(*words, "--set", "strength"))
+    assert "strength" in complaint(run(*words, "--set", "strength=much"))
+
+
+def test_swapped_arguments_of_apply_are_named(folder: Path) -> None:
+    message = usage_error(run("apply", "test.npz", "model.safetensors", "-o", "out.npz"))
+    assert "the model comes first: glayers apply model.safetensors test.npz" in message
+
+
+def test_float32_stays_float32(folder: Path) -> None:
+    z = np.load("test.npz")["logits"]
+    for kind in (np.float32, np.float64):
+        np.savez("z.npz", logits=z.astype(kind))
+        run("apply", "model.safetensors", "z.npz", "-o", "out.npz", "--force")
+        assert np.load("out.npz")["probabilities"].dtype == kind
+
+
+def test_columns_may_have_names_of_their_own(folder: Path) -> None:
+    plain = Path("test.csv").read_text()
+    Path("own.csv").write_text(plain.replace("logit_", "c").replace("label", "y", 1))
+    words = ("--columns", "logits=c*,labels=y")
+    assert run("score", "own.csv", *words).stdout.splitlines()[1:] == run("score", "test.csv").stdout.splitlines()[1:]
+    assert run("fit", "own.csv", "-o", "m.safetensors", "-m", "temperature", *words).exit_code == 0
+    assert run("apply", "m.safetensors", "own.csv", "-o", "out.csv", *words).exit_code == 0
+    assert "cannot read the columns" in usage_error(run("score", "own.csv", "--columns", "c*"))
+    assert "0 columns match 'd*'" in complaint(run("score", "own.csv", "--columns", "logits=d*"))
+    assert "unknown field 'scores'" in complaint(run("score", "own.csv", "--columns", "scores=c*"))
+    assert "is for tables" in complaint(run("score", "test.npz", "--columns", "logits=c*"))

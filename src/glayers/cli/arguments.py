@@ -1,5 +1,6 @@
 """What verbs share: their options, the predictions that they read, and the files that they write."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Collection
@@ -19,7 +20,7 @@ from glayers.predictions.contents import listed
 from glayers.predictions.formats import Inputs, Source, read_any, read_to_fit
 
 _Part = TypeVar("_Part")
-_Reader: TypeAlias = Callable[[Source, Path | None, Inputs], dict[str, _Part]]
+_Reader: TypeAlias = Callable[[Source, Path | None, Inputs, dict[str, str]], dict[str, _Part]]
 TwoParts: TypeAlias = tuple[Predictions | Confidences, Predictions | Confidences]
 PIPE = Path("-")
 
@@ -97,6 +98,10 @@ Labels = Annotated[Path | None, typer.Option(metavar="FILE", readable=False, hel
 _PROBABILITIES = "FILE holds probabilities, whatever their name says; a .npy file has no name for them."
 Probabilities = Annotated[bool, flag("--probabilities", text=_PROBABILITIES)]
 Part = Annotated[str | None, typer.Option(metavar="NAME", help="Only this part of a file: calibration or test.")]
+_COLUMNS = "For tables with other headers: the column of each field; the star stands for the class."
+Columns = Annotated[str | None, typer.Option(metavar="logits=c*,labels=y", help=_COLUMNS)]
+_SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)]
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
 Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
@@ -119,14 +124,50 @@ def read_wanted(
     labels: Path | None = None,
     part: str | None = None,
     probabilities: bool = False,
+    columns: str | None = None,
 ) -> dict[str, _Part]:
     """Read a file, or standard input for -, and return the part asked for, or all."""
     if path == PIPE and (sys.stdin is None or sys.stdin.closed):
         raise BadFile("standard input is closed; give a file, or pipe predictions in")
-    parts = read(sys.stdin.buffer if path == PIPE else path, labels, "probabilities" if probabilities else None)
+    source = sys.stdin.buffer if path == PIPE else path
+    parts = read(source, labels, "probabilities" if probabilities else None, columns_of(columns))
     if part is not None and part not in parts:
         raise BadFile(f"{name_of(path)}: has no part {part!r}; its parts are {listed(parts)}")
     return parts if part is None else {part: parts[part]}
+
+
+def columns_of(text: str | None) -> dict[str, str]:
+    """Return the column of each field that an option names.
+
+    >>> columns_of("logits=c*,labels=y")
+    {'logits': 'c*', 'labels': 'y'}
+    """
+    pairs = [each.partition("=") for each in (text or "").split(",") if each]
+    if any(not sign or not column for _, sign, column in pairs):
+        raise typer.BadParameter(f"cannot read the columns {text!r}; write such as 'logits=c*,labels=y'")
+    return {field.strip(): column.strip() for field, _, column in pairs}
+
+
+def settings_of(given: list[str] | None, known: Collection[str]) -> dict[str, Any]:
+    """Return the settings that options name; values are JSON, or text.
+
+    >>> settings_of(["time_budget=60", "loss=brier"], {"time_budget", "loss"})
+    {'time_budget': 60, 'loss': 'brier'}
+    """
+    settings: dict[str, Any] = {}
+    for text in given or ():
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise typer.BadParameter(f"cannot read the setting {text!r}; write such as 'time_budget=60'")
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {listed(sorted(known))}"
+            raise typer.BadParameter(f"the method has no setting {name!r}; {hint}")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = {"True": True, "False": False, "None": None}.get(value, value)
+    return settings
 
 
 def only_or(preferred: str, parts: dict[str, _Part]) -> _Part:
@@ -134,13 +175,15 @@ def only_or(preferred: str, parts: dict[str, _Part]) -> _Part:
     return parts[preferred] if len(parts) > 1 else next(iter(parts.values()))
 
 
-def read_calibration_and_test(calibration: Path, test: Path | None, probabilities: bool) -> tuple[TwoParts, str]:
+def read_calibration_and_test(
+    calibration: Path, test: Path | None, probabilities: bool, columns: str | None
+) -> tuple[TwoParts, str]:
     """Read the rows to fit on and those to score, from two files or one with both parts, and what the first hold."""
     if calibration == test == PIPE:
         raise typer.BadParameter("only one of two files can come from a pipe; pipe one file with both parts instead")
-    parts = read_wanted(read_to_fit, calibration, probabilities=probabilities)
+    parts = read_wanted(read_to_fit, calibration, None, None, probabilities, columns)
     if test is not None:
-        scored = only_or("test", read_wanted(read_any, test, probabilities=probabilities))
+        scored = only_or("test", read_wanted(read_any, test, None, None, probabilities, columns))
         rows, inputs = only_or("calibration", parts)
         return (rows, scored), inputs
     if set(parts) != {"calibration", "test"}:

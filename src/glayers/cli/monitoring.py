@@ -18,12 +18,15 @@ from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, show_json, show_note, title, verb
 from glayers.errors import BadPredictions
 from glayers.metrics import METRICS, OmnibusTest
-from glayers.predictions.contents import listed
+from glayers.predictions.contents import WHOLE_FILE, listed
+from glayers.predictions.formats import read_any, read_rows
 
 if TYPE_CHECKING:
+    from glayers.predictions import Confidences, Predictions
     from glayers.shift import ShiftTest
 
 _FAILED = 3  # exit status
+UNCALIBRATED = "uncalibrated"
 _USUAL_LEVEL = 0.95
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt
@@ -113,6 +116,44 @@ def end_with(failures: Iterable[str]) -> None:
         show_note(f"failed: {each}")
     if found:
         raise typer.Exit(_FAILED)
+
+
+def rows_to_score(
+    file: Path, model: Path | None, reading: tuple[Path | None, str | None, bool, str | None], level: float
+) -> tuple[dict[str, Any], dict[str, "ShiftTest"]]:
+    """Return the rows to score by name, and for a model how each part differs from its calibration rows.
+
+    `reading` are the options labels, part, probabilities and columns.
+    """
+    if model is None:
+        return arg.read_wanted(read_any, file, *reading), {}
+    from glayers.calibrators import load
+    from glayers.calibrators.inputs import map_inputs, two_classes
+    from glayers.shift import shift_test
+
+    calibrator = load(model)
+    scored: dict[str, Predictions | Confidences] = {}
+    shifts = {}
+    for name, (given, labelled) in arg.read_wanted(read_rows, file, *reading).items():
+        calibrated = calibrator.apply(given)
+        rows = two_classes(calibrator.inputs, given)
+        if labelled:
+            scored[joined(name, UNCALIBRATED)] = given
+            scored[joined(name, "calibrated")] = calibrated
+            shifts[name] = shift_test(calibrator, rows, level=level)
+        else:
+            shifts[name] = shift_test(calibrator, map_inputs(calibrator.inputs, rows), groups=rows.groups, level=level)
+    return scored, shifts
+
+
+def joined(part: str, name: str) -> str:
+    """Return the name of a result of one part; a file without parts needs no name for it."""
+    return name if part == WHOLE_FILE else f"{part}, {name}"
+
+
+def before(name: str) -> str:
+    """Return what stands before a sentence about one part."""
+    return "" if name == WHOLE_FILE else f"{name}: "
 
 
 @verb

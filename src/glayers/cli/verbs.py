@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -20,17 +21,15 @@ from glayers.errors import BadPredictions, GlayersError
 from glayers.metrics import calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.contents import WHOLE_FILE, Contents, listed
-from glayers.predictions.formats import WRITERS, read_any, read_rows, read_to_fit, to_bytes
+from glayers.predictions.contents import Contents, listed
+from glayers.predictions.formats import WRITERS, read_rows, read_to_fit, to_bytes
 from glayers.report import tables
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
-    from glayers.shift import ShiftTest
 
 _FORMAT = "npz, csv, tsv, parquet or json; by default the ending of OUT decides, and a pipe gets csv."
 _FORMATS = [ending[1:] for ending in WRITERS]
-_UNCALIBRATED = "uncalibrated"
 _DEMO = "Fashion-MNIST sample (glayers demo)"
 
 
@@ -39,9 +38,11 @@ def fit(
     calibration: arg.Calibration,
     output: Annotated[Path, arg.output_option("MODEL", "Where to write the calibrator.")],
     method: arg.Method = "auto",
+    settings: arg.Settings = None,
     labels: arg.Labels = None,
     part: arg.Part = None,
     probabilities: arg.Probabilities = False,
+    columns: arg.Columns = None,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
@@ -56,15 +57,17 @@ def fit(
     $ glayers fit calibration.npz -o model.safetensors
     $ glayers fit calibration.csv -o model.safetensors -m temperature --force
     $ glayers fit logits.npy --labels labels.npy -o model.safetensors --json
+    $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
     """
     from glayers.calibrators import METHODS, AutoCalibrator
     from glayers.comparison import unfitted
 
     arg.known_name(method, METHODS, "method", "glayers methods")
     target = arg.Output(output, force, (calibration, labels))
-    read = arg.read_wanted(read_to_fit, calibration, labels, part, probabilities)
+    read = arg.read_wanted(read_to_fit, calibration, labels, part, probabilities, columns)
     rows, inputs = arg.only_or("calibration", read)
     calibrator = unfitted(method, random_state=seed, progress=False if quiet else None, inputs=inputs)
+    calibrator.set_params(**arg.settings_of(settings, calibrator.get_params(False)))
     has_a_bar = "progress" in calibrator.get_params()
     with suitable_threads([method], rows), waiting_for(f"fitting {method} on {len(rows):,} rows", quiet or has_a_bar):
         calibrator.fit_predictions(rows)
@@ -98,6 +101,7 @@ def apply(
     labels: arg.Labels = None,
     part: arg.Part = None,
     probabilities: arg.Probabilities = False,
+    columns: arg.Columns = None,
     force: arg.Force = False,
     quiet: arg.Quiet = False,
 ) -> None:
@@ -116,11 +120,13 @@ def apply(
     ending = f".{file_format}" if file_format else ".csv" if output == arg.PIPE else output.suffix.lower()
     if ending not in WRITERS:
         raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}, or --format")
+    if file.suffix == ".safetensors" != model.suffix:
+        raise typer.BadParameter(f"the model comes first: glayers apply {file} {model}")
     target = None if output == arg.PIPE else arg.Output(output, force, (model, file, labels))
     calibrator = load(model)
     # A .npy file does not say what it holds, but the model does.
     told = probabilities or (calibrator.inputs == "probabilities" and file.suffix.lower() == ".npy")
-    parts = arg.read_wanted(read_rows, file, labels, part, told)
+    parts = arg.read_wanted(read_rows, file, labels, part, told, columns)
     data = to_bytes({name: _calibrated(calibrator, *rows, logits) for name, rows in parts.items()}, ending)
     if target is None:
         arg.write_to_pipe(data, text=ending not in (".npz", ".parquet"))
@@ -138,6 +144,7 @@ def score(
     labels: arg.Labels = None,
     part: arg.Part = None,
     probabilities: arg.Probabilities = False,
+    columns: arg.Columns = None,
     event: arg.EventName = "top",
     intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
     resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
@@ -166,7 +173,7 @@ def score(
     """
     chosen, shown = arg.event_of(event), False if quiet else None
     conditions = [monitoring.Condition.of(each) for each in fail_if or ()]
-    scored, shifts = _rows_to_score(file, model, labels, part, probabilities, level)
+    scored, shifts = monitoring.rows_to_score(file, model, (labels, part, probabilities, columns), level)
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
     if not scored and (conditions or fail_if_miscalibrated or intervals):
@@ -185,7 +192,7 @@ def score(
         ends = {name: {"intervals": each.to_dict()} for name, each in found.items()}
         tested = {n: {"calibration_test": each.to_dict(), "ks_test": vars(tests[n])} for n, each in answers.items()}
         all_found = {n: {**card.to_dict(), **tested[n], **ends.get(n, {})} for n, card in cards.items()}
-        show_json(all_found | {_joined(name, "shift"): each.to_dict() for name, each in shifts.items()})
+        show_json(all_found | {monitoring.joined(name, "shift"): each.to_dict() for name, each in shifts.items()})
     else:
         show(title(arg.name_of(file)))
         if cards:
@@ -193,16 +200,16 @@ def score(
             show(*(shown_cards or [tables.score_table(cards)]), "")
         for name, card in cards.items():
             sentences = (str(answers[name]), tables.confidence_sentence(card), tables.ks_test_sentence(tests[name]))
-            show(*(f"{_before(name)}{sentence}" for sentence in sentences))
+            show(*(f"{monitoring.before(name)}{sentence}" for sentence in sentences))
         for name, each in shifts.items():
-            show(f"{_before(name)}{each}")
-    judged = [name for name in cards if not name.endswith(_UNCALIBRATED)]
+            show(f"{monitoring.before(name)}{each}")
+    judged = [name for name in cards if not name.endswith(monitoring.UNCALIBRATED)]
     failures = [(name, each.failure(cards[name])) for name in judged for each in conditions]
     if fail_if_miscalibrated:
         failures += [(name, monitoring.test_failure(answers[name])) for name in judged]
     if fail_if_shifted:
         failures += [(name, monitoring.shift_failure(each)) for name, each in shifts.items()]
-    monitoring.end_with(f"{_before(name)}{why}" for name, why in failures if why is not None)
+    monitoring.end_with(f"{monitoring.before(name)}{why}" for name, why in failures if why is not None)
 
 
 @verb
@@ -232,7 +239,9 @@ def compare(
     test: arg.Test = None,
     methods: arg.Methods = None,
     probabilities: arg.Probabilities = False,
+    columns: arg.Columns = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML report.")] = None,
+    differences: Annotated[bool, flag("--differences", text="Add differences of methods with intervals.")] = False,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
@@ -248,8 +257,8 @@ def compare(
     """
     wanted = arg.method_names(methods)
     target = None if report is None else arg.Output(report, force, (calibration, test))
-    rows, inputs = arg.read_calibration_and_test(calibration, test, probabilities)
-    _compare(rows, arg.name_of(test or calibration), wanted, target, seed, quiet, as_json, inputs)
+    rows, inputs = arg.read_calibration_and_test(calibration, test, probabilities, columns)
+    _compare(rows, arg.name_of(test or calibration), wanted, target, seed, quiet, as_json, inputs, differences)
 
 
 @verb
@@ -259,6 +268,7 @@ def report(
     output: arg.Page = Path("report.html"),
     methods: arg.Methods = None,
     probabilities: arg.Probabilities = False,
+    columns: arg.Columns = None,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     quiet: arg.Quiet = False,
@@ -272,7 +282,7 @@ def report(
     """
     options = {"methods": methods, "report": output, "seed": seed, "force": force, "quiet": quiet}
     options["probabilities"] = probabilities
-    compare.run(calibration=calibration, test=test, **options)
+    compare.run(calibration=calibration, test=test, columns=columns, **options)
 
 
 @verb
@@ -302,6 +312,7 @@ def _compare(
     quiet: bool,
     as_json: bool,
     inputs: str = "logits",
+    differences: bool = False,
 ) -> None:
     """Fit and score the methods, print a table or JSON, and write the page if one is asked for."""
     from glayers import comparison
@@ -311,17 +322,19 @@ def _compare(
         found = comparison.compare(*rows, methods, inputs=inputs, random_state=seed, progress=shown)
     if not found.calibrators:
         raise GlayersError(f"no method could be fitted; {'; '.join(f'{n}: {why}' for n, why in found.failed.items())}")
+    between = found.differences(random_state=seed) if differences else None
     if as_json:
         tests = {name: test.to_dict() for name, test in found.calibration_tests.items()}
-        show_json(
-            {"methods": found.to_dict(), "calibration_tests": tests, "notes": found.notes, "failed": found.failed}
-        )
+        numbers = {"methods": found.to_dict(), "calibration_tests": tests, "notes": found.notes, "failed": found.failed}
+        show_json(numbers | ({} if between is None else {"differences": between.to_dicts()}))
     else:
         show(title(f"{name}: fitted on {len(rows[0]):,} rows, scored on {len(rows[1]):,}"))
         cards = found.scorecards
         show(tables.comparison_table(cards, found.seconds), "")
         for method, answer in found.calibration_tests.items():
             show(f"{method}: {answer}", f"{method}: {tables.confidence_sentence(cards[method])}")
+        if between is not None:
+            show("", *str(between).splitlines())
         for line in () if quiet else found.remarks():
             show_note(f"note: {line}")
     if page is not None:
@@ -332,39 +345,6 @@ def _compare(
             show("", f"wrote {page.path}: open it in a browser")
 
 
-def _rows_to_score(
-    file: Path, model: Path | None, labels: Path | None, part: str | None, probabilities: bool, level: float
-) -> tuple[dict[str, Any], dict[str, "ShiftTest"]]:
-    """Return the rows to score by name, and for a model how each part differs from its calibration rows."""
-    if model is None:
-        return arg.read_wanted(read_any, file, labels, part, probabilities), {}
-    from glayers.calibrators import load
-    from glayers.calibrators.inputs import map_inputs, two_classes
-    from glayers.shift import shift_test
-
-    calibrator = load(model)
-    scored: dict[str, Predictions | Confidences] = {}
-    shifts = {}
-    for name, (given, labelled) in arg.read_wanted(read_rows, file, labels, part, probabilities).items():
-        calibrated = calibrator.apply(given)
-        rows = two_classes(calibrator.inputs, given)
-        if labelled:
-            scored[_joined(name, _UNCALIBRATED)] = given
-            scored[_joined(name, "calibrated")] = calibrated
-            shifts[name] = shift_test(calibrator, rows, level=level)
-        else:
-            shifts[name] = shift_test(calibrator, map_inputs(calibrator.inputs, rows), groups=rows.groups, level=level)
-    return scored, shifts
-
-
-def _joined(part: str, name: str) -> str:
-    return name if part == WHOLE_FILE else f"{part}, {name}"
-
-
-def _before(name: str) -> str:
-    return "" if name == WHOLE_FILE else f"{name}: "
-
-
 def _calibrated(calibrator: "Calibrator", given: Predictions | Confidences, labelled: bool, logits: bool) -> Contents:
     after = calibrator.apply(given)
     extras: dict[str, Any] = {name: getattr(given, name) for name in ("weights", "counts", "groups")}
@@ -372,9 +352,12 @@ def _calibrated(calibrator: "Calibrator", given: Predictions | Confidences, labe
         if logits:
             raise BadPredictions("--logits is for predictions of classes; this file has a confidence per row")
         return Contents(confidence=after.confidence, correct=after.correct if labelled else None, **extras)
+    made = after.logits if logits else after.probabilities()
+    if isinstance(given, Predictions) and given.logits.dtype == np.float32:
+        made = made.astype(np.float32)  # as precise as the input
     return Contents(
-        logits=after.logits if logits else None,
-        probabilities=None if logits else after.probabilities(),
+        logits=made if logits else None,
+        probabilities=None if logits else made,
         labels=after.labels if labelled else None,
         class_names=after.class_names or calibrator.class_names_,
         **extras,

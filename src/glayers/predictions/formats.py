@@ -24,7 +24,7 @@ from glayers.predictions.contents import ARCHIVE_READERS, ARCHIVE_WRITERS, WHOLE
 from glayers.predictions.json_lines import LINE_READERS
 from glayers.predictions.legacy_pickle import read_legacy_pickle
 from glayers.predictions.predictions import Confidences, Predictions
-from glayers.predictions.tables import TABLE_READERS, TABLE_WRITERS
+from glayers.predictions.tables import NO_COLUMNS, TABLE_READERS, TABLE_WRITERS, ColumnsOf
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = PathLike | IO[bytes]
@@ -54,6 +54,7 @@ def read_predictions(
     labels: PathLike | None = None,
     max_bytes: int | None = None,
     inputs: Inputs = None,
+    columns: ColumnsOf = NO_COLUMNS,
 ) -> Predictions:
     """Read one part of a file of logits or probabilities.
 
@@ -70,6 +71,9 @@ def read_predictions(
     inputs
         "probabilities" if the file holds those under another name, or without one as `.npy` does. By default the name
         decides, and `.npy` holds logits.
+    columns
+        For tables with other headers: the column of each field, such as {"logits": "c*", "labels": "y"}. The star
+        stands for the class.
 
     Returns
     -------
@@ -80,11 +84,15 @@ def read_predictions(
     BadFile
         If the file cannot be read, or if there are several parts and `part` names none of them.
     """
-    return _one_part(read_parts(path, labels, max_bytes, inputs), part, path)
+    return _one_part(read_parts(path, labels, max_bytes, inputs, columns), part, path)
 
 
 def read_parts(
-    path: Source, labels: PathLike | None = None, max_bytes: int | None = None, inputs: Inputs = None
+    path: Source,
+    labels: PathLike | None = None,
+    max_bytes: int | None = None,
+    inputs: Inputs = None,
+    columns: ColumnsOf = NO_COLUMNS,
 ) -> dict[str, Predictions]:
     """Read every part of a file of logits or probabilities.
 
@@ -94,7 +102,7 @@ def read_parts(
         A file name, or a binary stream such as `sys.stdin.buffer`, which is read to its end.
     labels
         The second file of a pair of `.npy` files.
-    max_bytes, inputs
+    max_bytes, inputs, columns
         As for `read_predictions`.
 
     Returns
@@ -107,7 +115,7 @@ def read_parts(
     BadFile
         If the file cannot be read.
     """
-    return _each_part(path, labels, lambda contents: _predictions(_told(contents, inputs)), max_bytes)
+    return _each_part(path, labels, lambda contents: _predictions(_told(contents, inputs)), max_bytes, columns)
 
 
 def read_confidences(path: Source, part: str | None = None, max_bytes: int | None = None) -> Confidences:
@@ -135,14 +143,14 @@ def read_confidences(path: Source, part: str | None = None, max_bytes: int | Non
 
 
 def read_any(
-    path: Source, labels: PathLike | None = None, inputs: Inputs = None
+    path: Source, labels: PathLike | None = None, inputs: Inputs = None, columns: ColumnsOf = NO_COLUMNS
 ) -> dict[str, Predictions | Confidences]:
     """Read every part of a file as `Confidences` if it holds those, otherwise as `Predictions`."""
-    return _each_part(path, labels, lambda contents: _either(_told(contents, inputs)))
+    return _each_part(path, labels, lambda contents: _either(_told(contents, inputs)), columns=columns)
 
 
 def read_to_fit(
-    path: Source, labels: PathLike | None = None, inputs: Inputs = None
+    path: Source, labels: PathLike | None = None, inputs: Inputs = None, columns: ColumnsOf = NO_COLUMNS
 ) -> dict[str, tuple[Predictions | Confidences, str]]:
     """Read every part of a file, and what it holds: the `inputs` of a calibrator that is fitted on it."""
 
@@ -151,14 +159,14 @@ def read_to_fit(
         kind = "confidence" if told.confidence is not None else "logits" if told.logits is not None else "probabilities"
         return _either(told, warned=False), kind  # a calibrator counts the zeros itself
 
-    return _each_part(path, labels, check)
+    return _each_part(path, labels, check, columns=columns)
 
 
 def read_rows(
-    path: Source, labels: PathLike | None = None, inputs: Inputs = None
+    path: Source, labels: PathLike | None = None, inputs: Inputs = None, columns: ColumnsOf = NO_COLUMNS
 ) -> dict[str, tuple[Predictions | Confidences, bool]]:
     """Read every part of a file, and whether it has labels: new rows to calibrate may have none."""
-    return _each_part(path, labels, lambda contents: _rows_to_calibrate(_told(contents, inputs)))
+    return _each_part(path, labels, lambda contents: _rows_to_calibrate(_told(contents, inputs)), columns=columns)
 
 
 def to_bytes(parts: Mapping[str, Contents], ending: str) -> bytes:
@@ -258,16 +266,20 @@ def _one_part(parts: dict[str, _Record], part: str | None, path: Source) -> _Rec
 
 
 def _each_part(
-    path: Source, labels: PathLike | None, check: Callable[[Contents], _Record], max_bytes: int | None = None
+    path: Source,
+    labels: PathLike | None,
+    check: Callable[[Contents], _Record],
+    max_bytes: int | None = None,
+    columns: ColumnsOf = NO_COLUMNS,
 ) -> dict[str, _Record]:
     room = Room(max_bytes)
     if isinstance(path, str | os.PathLike) or not hasattr(path, "read"):
         name = str(file_path(path))
-        parts = _read_contents(file_path(path), labels, name, room)
+        parts = _read_contents(file_path(path), labels, name, room, columns)
     else:
         name = "standard input"
         with tempfile.TemporaryDirectory(prefix="glayers-") as folder:
-            parts = _read_contents(_copied(path, Path(folder), room.most), labels, name, room)
+            parts = _read_contents(_copied(path, Path(folder), room.most), labels, name, room, columns)
     found = {}
     for part, contents in parts.items():
         with errors_as_bad_file(f"{name}, part {part}"), np.errstate(all="ignore"):
@@ -305,13 +317,17 @@ def _unzipped(beginning: bytes) -> bytes:
         return b""
 
 
-def _read_contents(path: Path, labels: PathLike | None, name: str, room: Room) -> dict[str, Contents]:
+def _read_contents(
+    path: Path, labels: PathLike | None, name: str, room: Room, columns: ColumnsOf = NO_COLUMNS
+) -> dict[str, Contents]:
     """Read a file by its ending, after checking that it can be of that kind."""
     with errors_as_bad_file(name), np.errstate(all="ignore"):
         ending = _checked_ending(path)
         if ending != ".npy" and labels is not None:
             raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
-        parts = _READERS[ending](path, room)
+        if columns and ending not in TABLE_READERS:
+            raise BadFile(f"columns= is for tables; a {ending} file has keys, so rename these instead")
+        parts = TABLE_READERS[ending](path, room, columns) if columns else _READERS[ending](path, room)
     if labels is None:
         return parts
     if file_path(labels).suffix.lower() != ".npy":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from glayers.errors import BadFile
 from glayers.files import DAMAGED, Room
 from glayers.predictions.contents import FIELD_WORDS, WHOLE_FILE, Contents, contents_by_part, group_ids, listed
 
+ColumnsOf: TypeAlias = Mapping[str, str]  # by field: the name of its column, or a pattern with a star
+NO_COLUMNS: ColumnsOf = {}
 _EACH_CLASS = "_<class>"
 _KEYS = {f"logit{_EACH_CLASS}": (WHOLE_FILE, "logits")}
 _KEYS |= {f"{prefix}{_EACH_CLASS}": (WHOLE_FILE, "probabilities") for prefix in ("probability", "prob", "p")}
@@ -45,6 +47,11 @@ class Columns:
     names: Sequence[str]
     cells: Callable[[str], list[str] | Array]
     place: Callable[[int], str]
+
+    def renamed(self, own: Mapping[str, str]) -> "Columns":
+        """Return the same columns by the names that the reader knows; `own` is the file's name of each."""
+        known = {old: new for new, old in own.items()}
+        return Columns([known.get(name, name) for name in self.names], lambda n: self.cells(own.get(n, n)), self.place)
 
     def numbers(self, column: str, logits: bool = False) -> Array:
         """Return a column as finite numbers, or -inf in logits, or raise an error that names the first bad cell."""
@@ -90,7 +97,7 @@ class Columns:
         return BadFile(f"{where} has {cell[:40]!r}; expected {expected}: fix or remove that row")
 
 
-def read_text(path: Path, room: Room) -> dict[str, Contents]:
+def read_text(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dict[str, Contents]:
     """Read a comma- or tab-separated file, perhaps compressed by gzip."""
     name = path.name.lower()
     delimiter, delimiters = _DELIMITERS[Path(name.removesuffix(".gz")).suffix]
@@ -119,7 +126,8 @@ def read_text(path: Path, room: Room) -> dict[str, Contents]:
         place = names.index(column)
         return [_unescaped(row[place]) for row in rows]
 
-    return _contents(Columns(names, cells, lambda row: f"line {lines[row]}"))
+    table = Columns(names, cells, lambda row: f"line {lines[row]}")
+    return _contents(table.renamed(own_names(names, columns)))
 
 
 def _lines(stream: IO[str], room: Room) -> Iterator[str]:
@@ -129,23 +137,48 @@ def _lines(stream: IO[str], room: Room) -> Iterator[str]:
         yield line
 
 
-def read_parquet(path: Path, room: Room) -> dict[str, Contents]:
+def read_parquet(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dict[str, Contents]:
     """Read a Parquet file, loading only the columns that have a meaning here."""
     pyarrow, parquet = _pyarrow("reading")
     try:
         with parquet.ParquetFile(path) as file:
             names = list(file.schema_arrow.names)
-            wanted = [name for name in names if _key(name) in _KEYS]
+            own = own_names(names, columns)
+            wanted = [name for name in names if _key(name) in _KEYS or name in own.values()]
             text = [name for name in wanted if _is_text(pyarrow, file.schema_arrow.field(name))]
             _check_parquet_size(file.metadata, {*wanted}, {*text}, room)
         # Text is read as numbers and a list of different names, so that a long name is in memory once.
         with parquet.ParquetFile(path, read_dictionary=text) as file:
             table = file.read(columns=wanted, use_threads=False)
-        return _contents(Columns(names, partial(_without_gaps, table), "row {}".format))
+        return _contents(Columns(names, partial(_without_gaps, table), "row {}".format).renamed(own))
     except pyarrow.ArrowException as error:
         if isinstance(error, MemoryError):
             raise
         raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
+
+
+def own_names(names: Sequence[str], columns: ColumnsOf) -> dict[str, str]:
+    """Return the file's own name of each column that the reader knows by another name.
+
+    >>> own_names(["c0", "c1", "y"], {"logits": "c*", "labels": "y"})
+    {'logit_0': 'c0', 'logit_1': 'c1', 'label': 'y'}
+    """
+    own: dict[str, str] = {}
+    for field, pattern in columns.items():
+        if field not in FIELD_WORDS or field == "class_names":
+            known = listed(word for word in FIELD_WORDS if word != "class_names")
+            raise BadFile(f"unknown field {field!r} of a column; choose from {known}")
+        several = field in ("logits", "probabilities")
+        star = re.compile(re.escape(pattern).replace(r"\*", "(.*)"))
+        found = {name: match for name in names if (match := star.fullmatch(name))}
+        if not found or (len(found) > 1 and not several) or pattern.count("*") > 1:
+            raise BadFile(
+                f"{len(found)} columns match {pattern!r}, given for {field}; the columns are {listed(names)}. "
+                f"Name one column, or for logits and probabilities all of them with one star, such as 'c*'"
+            )
+        word = "probability" if field == "probabilities" else field.removesuffix("s")
+        own |= {f"{word}_{match[1]}" if several and "*" in pattern else word: name for name, match in found.items()}
+    return own
 
 
 def _is_text(pyarrow: Any, field: Any) -> bool:
