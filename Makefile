@@ -93,7 +93,7 @@ reproduce: .venv/package
 	mkdir -p reproduced
 	printf '%s\n' $(COLLECTION) $(STUDIES:%="study.py % --results reproduced") | \
 		xargs -P 2 -I COMMAND sh -c 'OMP_NUM_THREADS=1 $(BIN)/python experiments/COMMAND'
-	$(BIN)/python experiments/study.py field --results reproduced
+	$(BIN)/python experiments/study.py field searches --results reproduced
 	$(BIN)/python experiments/same_tables.py reproduced experiments/results
 
 # Dependencies once, the package after every change to it. Built by the hatchling in .venv, so neither step needs the

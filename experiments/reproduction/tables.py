@@ -19,6 +19,7 @@ def as_markdown(cells: Cells, figures: Figures) -> str:
         f"Made by `{COMMAND}`. Fitted on calibration rows, scored on test rows.",
         "",
         "Ours is the mean over seeds ± their standard deviation, without one where a single fit was made.",
+        f"Seeds: {_seeds(methods, cells)}.",
         "`ms_odir` and `dir_odir` take the strength cross-validation chooses; they never go back to temperature.",
         "`g_layers_1` to `g_layers_5` follow the paper's recipe.",
         "The paper has no figures of " + ", ".join(f"`{name}`" for name in OURS) + ": these are ours.",
@@ -37,6 +38,11 @@ def as_markdown(cells: Cells, figures: Figures) -> str:
         if cell["note"]
     ]
     return "\n".join([*lines, "", "## What the fits said", "", *(notes or ["Nothing."])]) + "\n"
+
+
+def _seeds(methods: list[str], cells: Cells) -> str:
+    seeds = {name: len({key.seed for key in cells if key.method == name}) for name in methods}
+    return ", ".join(f"`{name}` {count}" for name, count in seeds.items())
 
 
 def _three_rows(source: Source, metric: str, methods: list[str], cells: Cells, figures: Figures) -> list[str]:

@@ -1,7 +1,8 @@
 """Sets of 100 and more classes -> the paper's recipe beside temperature scaling: fitted on calibration, scored on test.
 
-Run: python experiments/many_classes.py --logits DIR [--depths 1 3]. Writes results/many_classes.csv and the same as
-Markdown. A fit in the file is not repeated. The search of one fit takes minutes at one layer, hours at three.
+Run: python experiments/many_classes.py --logits DIR [--depths 1 3] [--sets SET ...]. Writes results/many_classes.csv
+and the same as Markdown. A fit in the file is not repeated. The search of one fit takes minutes at one layer, hours at
+three.
 """
 
 import argparse
@@ -29,20 +30,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logits", type=Path, required=True, metavar="DIR")
     parser.add_argument("--depths", type=int, nargs="+", default=[1, 3])
+    parser.add_argument("--sets", nargs="+", metavar="SET", help="all with at least 100 classes, unless given")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="CSV")
     asked = parser.parse_args(arguments)
     lines = read_lines(asked.results)
     with (HERE / "sets_of_logits.csv").open(encoding="utf-8", newline="") as file:
-        sets = [row["set"] for row in csv.DictReader(file)]
+        sets = asked.sets or [row["set"] for row in csv.DictReader(file)]
     for depth in [None, 0, *asked.depths]:
         for name in sets:
             calibration, test = read_parts(asked.logits / f"{name}.npz").values()
             method = {None: "uncalibrated", 0: "temperature"}.get(depth, f"g, {depth} layer{'s' * (depth != 1)}")
             if test.n_classes >= LEAST and not where(lines, set=name, method=method):
-                lines.append({"set": name, "method": method} | fitted(depth, calibration, test))
+                line = {"set": name, "method": method} | fitted(depth, calibration, test)
+                lines.append(line)
                 lines.sort(key=lambda line: (line["set"], line["method"] != "uncalibrated", line["method"][:2] == "g,"))
                 write_lines(asked.results, COLUMNS, lines)
-                print(" ".join(f"{column} {value}" for column, value in lines[-1].items()), flush=True)
+                print(" ".join(f"{column} {value}" for column, value in line.items()), flush=True)
     text = page(
         "Made by `python experiments/many_classes.py --logits DIR`. The paper's recipe with its search, h = 3, seed 0.",
         table(lines),

@@ -94,7 +94,8 @@ def draw_sizes(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str, palette:
         axes.errorbar(
             found.x,
             found.mean,
-            yerr=[found.mean - found.low, found.high - found.mean],
+            # Rounding may put the mean of equal seeds outside of them.
+            yerr=np.maximum(0, [found.mean - found.low, found.high - found.mean]),
             color=palette.series[place % len(palette.series)],
             marker=MARKERS[place % len(MARKERS)],
             linewidth=1.4,

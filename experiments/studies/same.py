@@ -2,7 +2,8 @@
 
 On the machine that made the committed files, the same logits give the same bytes. On another machine, rounding may
 change the result as another seed would: then means over seeds must agree within the stated number of spreads. A table
-without seeds borrows the spread that its methods show in the tables with them.
+without seeds borrows the spread that its methods show in the tables with them. Seeds that only one table has are left
+out.
 """
 
 import argparse
@@ -67,7 +68,11 @@ def compared(name: str, fresh: Path, committed: Path, borrowed: Spreads, limit: 
         return Verdict(f"{only[0]} cells are new and {only[1]} are gone: other networks, or other settings", True)
     own = spreads_in(theirs)
     largest: dict[str, float] = {}
-    for key, lines in theirs.items():
+    for key in theirs:
+        lines = of_seeds(theirs[key], ours[key])
+        ours[key] = of_seeds(ours[key], lines)
+        if not lines:
+            return Verdict(f"{' '.join(key[0])} has no seed in common", True)
         for column in (column for column in lines[0] if base(column) in COMPARED):
             after, before = numbers(ours[key], column), numbers(lines, column)
             if len(after) != len(before):
@@ -88,6 +93,16 @@ def grouped(lines: Iterable[Line], keys: Sequence[str]) -> Groups:
         places[fit] = places.get(fit, -1) + 1
         groups.setdefault((tuple(line[c] for c in keys if c not in SEEDS), places[fit]), []).append(line)
     return groups
+
+
+def of_seeds(lines: list[Line], others: list[Line]) -> list[Line]:
+    """Return the lines whose seed the others have too: a table of fewer seeds is compared on these."""
+    seeds = {_seed(line) for line in others}
+    return [line for line in lines if _seed(line) in seeds]
+
+
+def _seed(line: Line) -> tuple[str, ...]:
+    return tuple(line[column] for column in SEEDS if column in line)
 
 
 def spreads_of(folder: Path) -> Spreads:

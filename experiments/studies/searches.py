@@ -29,7 +29,9 @@ IS_SEARCH: dict[str, Callable[[Line], bool]] = {
     "networks": _paper,
     "ranks": lambda line: _paper(line) and line["rank"] == "1",
     "sizes": lambda line: line["search"] == OWN or _shape(line) == SEARCHED,
-    "starts": lambda line: _shape(line) == SEARCHED_START and line["epochs"] == "0" and line["set"] == "test",
+    "starts": lambda line: (
+        _shape(line) == SEARCHED_START and line["epochs"] == "0" and line["set"] == "test" and "note" in line
+    ),
     "reproduce": lambda line: line["method"] in ("g_layers_1", "g_layers_3"),
     "many_classes": lambda line: line["method"].startswith("g, "),
 }

@@ -59,6 +59,12 @@ def test_bars_for_seeds_reach_from_the_lowest_to_the_highest() -> None:
     assert curve.mean[0] == pytest.approx(sum(runs) / 3)
 
 
+def test_equal_seeds_have_a_bar_of_no_length() -> None:
+    same = [{"depth": 1, "weights": 100, "ks": 92.41, "accuracy": 92.41}] * 3  # their mean is above all of them
+    assert np.mean([92.41] * 3) > 92.41
+    assert len(sizes_figure(same).axes) == 2
+
+
 @pytest.mark.parametrize(
     ("records", "said"),
     [

@@ -354,6 +354,19 @@ def test_missing_cells_and_failed_fits_are_no_noise(
     assert "0 fits went well, not 1" in capsys.readouterr().out
 
 
+def test_a_table_of_fewer_seeds_is_compared_on_these(made: Path, tmp_path: Path) -> None:
+    lines = lines_of(made, "set_size")
+    write_lines(tmp_path / "set_size.csv", list(lines[0]), where(lines, draw="1"))
+    for one, other in ((tmp_path, made), (made, tmp_path)):
+        assert same.compared("set_size", one, other, {}, 1.0) == (
+            "differs, at most by so many spreads: no metric",
+            False,
+        )
+    others = [line | {"draw": "7"} for line in where(lines, draw="1")]
+    write_lines(tmp_path / "set_size.csv", list(lines[0]), others)
+    assert "has no seed in common" in same.compared("set_size", tmp_path, made, {}, 1.0).words
+
+
 def test_tables_are_made_from_the_csv_alone(made: Path, tmp_path: Path) -> None:
     for name, study in STUDIES.items():
         (tmp_path / f"{name}.csv").write_bytes((made / f"{name}.csv").read_bytes())
