@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForSequenceClassification, TrainingArgu
 from transformers import Trainer as HuggingFaceTrainer
 
 import glayers
-from glayers import TemperatureScaling
+from glayers import GlayersWarning, TemperatureScaling
 from glayers.bridges.lightning import Calibration
 from glayers.bridges.torch import calibrate
 from glayers.bridges.transformers import CalibrationCallback
@@ -84,7 +84,7 @@ def test_lightning_takes_other_batches_and_settings() -> None:
 def test_lightning_without_exactly_one_validation_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GlayersError, match="no validation set: give it one, or pass loader="):
         lightning_trainer(Calibration(TemperatureScaling()), tmp_path).fit(Counter(), loader(0))
-    with pytest.raises(GlayersError, match="not exactly one validation loader"):
+    with pytest.warns(GlayersWarning, match="trained, but g could not be calibrated: .* not exactly one validation"):
         lightning_trainer(Calibration(TemperatureScaling()), tmp_path).fit(Counter(), loader(0), [loader(1)] * 2)
 
 
@@ -97,6 +97,19 @@ def test_several_processes_are_refused_before_the_training(monkeypatch: pytest.M
     monkeypatch.setattr(TrainingArguments, "world_size", 2)
     with pytest.raises(GlayersError, match="each of the 2 processes"):
         CalibrationCallback().on_train_begin(arguments, None, None)
+
+
+@pytest.mark.parametrize("kind", [Calibration, CalibrationCallback])
+def test_a_wrong_setting_is_refused_before_the_training_and_an_error_after_it_loses_nothing(
+    kind: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(GlayersError, match="unknown setting 'class_axs'; `calibrate` knows class_axis, ignore_label"):
+        kind(class_axs=1)
+    given = kind(TemperatureScaling(), loader=loader(1), path=tmp_path / "missing" / "g.safetensors")
+    arguments: Any = ((None, Counter()), {}) if kind is Calibration else ((None, None, None), {"model": Counter()})
+    with pytest.warns(GlayersWarning, match="trained, but g could not be saved"):
+        given.on_train_end(*arguments[0], **arguments[1])
+    assert given.calibrated is not None
 
 
 def tiny_bert() -> BertForSequenceClassification:
@@ -155,7 +168,7 @@ def test_hugging_face_calibrates_the_best_model(tmp_path: Path) -> None:
 def test_hugging_face_without_an_evaluation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GlayersError, match="never evaluates"):
         hugging_face_trainer(CalibrationCallback(TemperatureScaling()), tmp_path, eval_strategy="no").train()
-    with pytest.raises(GlayersError, match="before its first evaluation"):
+    with pytest.warns(GlayersWarning, match="not exactly one validation loader"):
         CalibrationCallback(TemperatureScaling()).on_train_end(None, None, None, model=None, eval_dataloader=None)
     given = CalibrationCallback(TemperatureScaling(), loader=[{"input_ids": rows(1)[0], "labels": rows(1)[1]}])
     hugging_face_trainer(given, tmp_path, eval_strategy="no").train()

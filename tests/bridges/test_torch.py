@@ -240,6 +240,8 @@ def test_g_follows_its_network_to_a_device_but_not_to_half_precision() -> None:
     assert not list(calibrated.calibration.parameters()), "g is calibrated, not trained on"
     calibrated.to("meta")
     assert {buffer.device.type for buffer in calibrated.calibration.buffers()} == {"meta"}
+    calibrated.calibration.to_empty(device="cpu").load_state_dict(before)
+    assert all(torch.equal(value, before[name]) for name, value in calibrated.calibration.state_dict().items())
 
 
 def test_a_gradient_passes_through_g_to_the_network() -> None:

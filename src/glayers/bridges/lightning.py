@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from glayers.bridges.torch import CalibratedNetwork, calibrate
+from glayers.bridges.torch import CalibratedNetwork, calibrate_after_training, check_settings
 from glayers.calibrators import Calibrator
 from glayers.errors import GlayersError
 
@@ -33,7 +33,7 @@ class Calibration(Callback):  # type: ignore[misc]  # its types would take minut
     Attributes
     ----------
     calibrated : CalibratedNetwork or None
-        The module followed by g, after the training.
+        The module followed by g, after the training; None if that failed, which a warning explains.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Calibration(Callback):  # type: ignore[misc]  # its types would take minut
         loader: Iterable[Any] | None = None,
         **settings: Any,
     ) -> None:
+        check_settings(settings)
         self.calibrator, self.path, self.loader, self.settings = calibrator, path, loader, settings
         self.calibrated: CalibratedNetwork | None = None
 
@@ -58,11 +59,9 @@ class Calibration(Callback):  # type: ignore[misc]  # its types would take minut
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Fit g while the network is still on its device."""
-        loader = trainer.val_dataloaders if self.loader is None else self.loader
-        if isinstance(loader, list) and len(loader) == 1:
-            loader = loader[0]
-        if isinstance(loader, list | dict | None):
-            raise GlayersError("there is not exactly one validation loader: pass the one to use, loader=...")
-        self.calibrated = calibrate(pl_module, loader, self.calibrator, **self.settings)
-        if self.path is not None:
-            self.calibrated.save(self.path)
+        loader = self.loader
+        if loader is None:
+            found = trainer.val_dataloaders
+            several = list(found.values()) if isinstance(found, dict) else found if isinstance(found, list) else [found]
+            loader = several[0] if len(several) == 1 else None
+        self.calibrated = calibrate_after_training(pl_module, loader, self.calibrator, self.path, self.settings)

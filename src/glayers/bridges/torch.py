@@ -3,9 +3,10 @@
 `calibrate` performs the steps of the paper: remove the softmax, collect logits and labels, fit g, and apply it after f.
 """
 
+import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -67,7 +68,10 @@ class CalibratedMap(nn.Module):
         """Follow the network to its device, but not to half precision."""
 
         def moved(buffer: Tensor) -> Tensor:
-            return buffer.to(fn(buffer.float()).device, self.compute_dtype)
+            other = fn(buffer.float())
+            if buffer.is_meta:  # `to_empty`: there are no numbers to keep
+                return torch.empty_like(other, dtype=self.compute_dtype)
+            return buffer.to(other.device, self.compute_dtype)
 
         device = fn(torch.zeros(0)).device
         self.compute_dtype = torch.float32 if device.type == "mps" else self.compute_dtype  # Apple's has no float64
@@ -222,6 +226,39 @@ def calibrate(
     )
     fitted = (AutoCalibrator(progress=progress) if calibrator is None else calibrator).fit_predictions(given)
     return CalibratedNetwork(stripped, fitted, class_axis)
+
+
+def calibrate_after_training(
+    network: nn.Module,
+    loader: Iterable[Any] | None,
+    calibrator: Calibrator | None,
+    path: str | os.PathLike[str] | None,
+    settings: Mapping[str, Any],
+) -> CalibratedNetwork | None:
+    """Calibrate and save g, for callbacks: errors become warnings, so that no trained network is lost to them."""
+    calibrated = None
+    try:
+        if loader is None:
+            raise GlayersError("there is not exactly one validation loader; pass the one to use, loader=...")
+        calibrated = calibrate(network, loader, calibrator, **settings)
+        if path is not None:
+            calibrated.save(path)
+    except GlayersError as error:
+        what = "calibrated" if calibrated is None else "saved"
+        warnings.warn(
+            f"the network is trained, but g could not be {what}: {error}. Call `calibrate` on the network",
+            GlayersWarning,
+            stacklevel=3,
+        )
+    return calibrated
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that `calibrate` does not know, before a training and not after it."""
+    known = inspect.signature(calibrate).parameters
+    odd = [name for name in settings if name not in known]
+    if odd:
+        raise GlayersError(f"unknown setting {odd[0]!r}; `calibrate` knows {', '.join(list(known)[3:])}")
 
 
 def strip_softmax(network: nn.Module) -> nn.Module:

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from glayers.bridges.torch import CalibratedNetwork, calibrate
+from glayers.bridges.torch import CalibratedNetwork, calibrate_after_training, check_settings
 from glayers.calibrators import Calibrator
 from glayers.errors import GlayersError
 
@@ -31,7 +31,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]  # its types w
     Attributes
     ----------
     calibrated : CalibratedNetwork or None
-        The model followed by g, after the training.
+        The model followed by g, after the training; None if that failed, which a warning explains.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]  # its types w
         loader: Iterable[Any] | None = None,
         **settings: Any,
     ) -> None:
+        check_settings(settings)
         self.calibrator, self.path, self.loader, self.settings = calibrator, path, loader, settings
         self.calibrated: CalibratedNetwork | None = None
 
@@ -69,8 +70,4 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]  # its types w
     ) -> None:
         """Fit g after the best model, if asked for, is loaded again."""
         loader = others.get("eval_dataloader") if self.loader is None else self.loader
-        if loader is None:
-            raise GlayersError("the training ended before its first evaluation: pass the batches to use, loader=...")
-        self.calibrated = calibrate(others["model"], loader, self.calibrator, **self.settings)
-        if self.path is not None:
-            self.calibrated.save(self.path)
+        self.calibrated = calibrate_after_training(others["model"], loader, self.calibrator, self.path, self.settings)
