@@ -15,9 +15,9 @@ import numpy as np
 
 from glayers import GlayersWarning, Predictions, metrics, read_parts
 from glayers.activations import log_softmax
-from glayers.calibrators.base import apply_map
 from glayers.calibrators.shared_g_layers import CLASS_PARTS, Task
 from glayers.fitting.shared import STRENGTHS, SharedFit, average_shared, shared_rows, shared_step
+from glayers.serving.predictor import apply_map
 
 RESULTS = Path(__file__).parent / "results" / "context_penalty.csv"
 COLUMNS = ["set", "rows", "split", "part", "penalties", "nll", "ks"]

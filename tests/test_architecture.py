@@ -92,12 +92,13 @@ def test_leaves_import_only_leaves(leaf: str) -> None:
 
 
 def test_every_module_beside_the_folders_is_a_leaf_or_stands_above_them() -> None:
-    assert {file.stem for file in ROOT.glob("*.py")} == LEAVES | {"__init__", "comparison", "gap", "shift"}
+    above = {"__init__", "comparison", "gap", "loading", "shift"}
+    assert {file.stem for file in ROOT.glob("*.py")} == LEAVES | above
 
 
 def test_modules_are_few_and_none_is_long() -> None:
     lines = {file.relative_to(ROOT): len(file.read_text().splitlines()) for file in ROOT.rglob("*.py")}
-    assert len(lines) <= 110
+    assert len(lines) <= 120
     assert not {file: count for file, count in lines.items() if count > 400}
 
 

@@ -1,21 +1,21 @@
 """Post-hoc calibration: make the probabilities of a trained classifier match reality, and test that they do."""
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from glayers import datasets, metrics
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
-from glayers.predictions import Confidences, Predictions, read_confidences, read_parts, read_predictions
 
 if TYPE_CHECKING:
+    from glayers import datasets, metrics
     from glayers.bridges.sklearn import CalibratedClassifier
     from glayers.calibrators import *
     from glayers.comparison import compare
     from glayers.gap import calibration_gap
+    from glayers.loading import load
+    from glayers.predictions import Confidences, Predictions, read_confidences, read_parts, read_predictions
     from glayers.shift import shift_test
 
-__version__ = version("glayers")
+    __version__: str
 
 __all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics", "shift_test"]
 __all__ += ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"]
@@ -27,14 +27,24 @@ __all__ += ["OrderPreserving", "PlattScaling", "ScalingBinning", "SharedGLayers"
 __all__ += ["TemperatureScaling", "VectorScaling"]
 __all__ += ["CalibratedClassifier"]
 
+# Where the other names are defined.
 _LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
-_LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn"}
+_LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.loading"}
+_LAZY |= dict.fromkeys(
+    ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"], "glayers.predictions"
+)
 
 
 def __getattr__(name: str) -> Any:
-    # Calibrators import scikit-learn and SciPy, so they are imported on first use.
+    # Imported on first use: a server that loads a calibrator and predicts needs little of the library.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("glayers")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ("datasets", "metrics"):
+        return import_module(f"glayers.{name}")
     return getattr(import_module(_LAZY.get(name, "glayers.calibrators")), name)
 
 

@@ -6,13 +6,10 @@ Also how work is cut into blocks of rows, so that large arrays are converted and
 import os
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from numbers import Real
-from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import array_api_compat
-import array_api_compat.numpy
 import numpy as np
 import numpy.typing as npt
 
@@ -38,16 +35,47 @@ class _Tensor(Protocol):
     def float(self) -> "_Tensor": ...
 
 
-def _clip(values: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002  # the names of the array API
-    raised = values if min is None else np.maximum(values, min)
-    return raised if max is None else np.minimum(raised, max)
+class _NumPy:
+    """The array API of NumPy, without checks of arguments, which take longer than computing one row.
+
+    Other names are those of NumPy itself. `array_api_compat.numpy` would import all of NumPy, f2py included.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        setattr(self, name, getattr(np, name))  # found without this method the next time
+        return getattr(np, name)
+
+    @staticmethod
+    def max(x: Any, axis: Any = None, keepdims: Any = False) -> Any:
+        return np.maximum.reduce(x, axis=axis, keepdims=keepdims)
+
+    @staticmethod
+    def min(x: Any, axis: Any = None, keepdims: Any = False) -> Any:
+        return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
+
+    @staticmethod
+    def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Any:
+        return np.add.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    @staticmethod
+    def clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002  # the names of the array API
+        raised = x if min is None else np.maximum(x, min)
+        return raised if max is None else np.minimum(raised, max)
+
+    @staticmethod
+    def cumulative_sum(x: Any, axis: int) -> Any:
+        return np.cumsum(x, axis=axis)
+
+    @staticmethod
+    def sort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        return -np.sort(-x, axis=axis, stable=stable) if descending else np.sort(x, axis=axis, stable=stable)
+
+    @staticmethod
+    def argsort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        return np.argsort(-x if descending else x, axis=axis, stable=stable)
 
 
-# For one row, checking arguments takes longer than computing. These four give the same results, if the axis is given.
-_NUMPY = SimpleNamespace(
-    **vars(array_api_compat.numpy)
-    | {"clip": _clip, "max": np.maximum.reduce, "min": np.minimum.reduce, "sum": np.add.reduce}
-)
+NUMPY = _NumPy()
 
 
 def array_namespace(array: Any) -> Any:
@@ -57,12 +85,12 @@ def array_namespace(array: Any) -> Any:
     [0.0, 0.5, 1.0]
     """
     if type(array) is np.ndarray:
-        return _NUMPY
+        return NUMPY
     if is_torch(array):
         import array_api_compat.torch as torch_namespace
 
         return torch_namespace
-    return array_api_compat.array_namespace(array)
+    return NUMPY if isinstance(array, np.ndarray | np.generic) else array_api_compat.array_namespace(array)
 
 
 def device_of(array: Any) -> Any:
@@ -77,6 +105,8 @@ def is_torch(array: Any) -> bool:
 
 def to_numpy(values: object, name: str) -> Array:
     """Return `values` as a NumPy array, without a copy where the protocol allows it."""
+    if type(values) is np.ndarray:
+        return values
     _refuse_masked(values, name)
     try:
         return _tensor_to_numpy(values.detach().cpu()) if isinstance(values, _Tensor) else np.asarray(values)
@@ -172,6 +202,8 @@ def map_row_blocks(function: Callable[[slice], _Result], n_rows: int, n_columns:
     n_threads = min(available_threads(), len(blocks))
     if n_threads == 1:
         return [function(block) for block in blocks]
+    from concurrent.futures import ThreadPoolExecutor  # on first use: one process in many needs it
+
     with ThreadPoolExecutor(n_threads) as pool:
         return list(pool.map(function, blocks))
 

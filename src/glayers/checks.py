@@ -52,6 +52,8 @@ def possible_logits(values: object) -> Array:
     """Return logits (n, m) of which every row can be predicted: finite, or -inf for a class that is impossible."""
     logits = two_dimensional(to_floats(values, "logits"), "logits")
     for rows in row_blocks(*logits.shape):
+        if np.isfinite(logits[rows]).all():
+            continue
         bad = np.argwhere(~(logits[rows] < np.inf))
         if len(bad):
             row, column = bad[0]

@@ -1,6 +1,7 @@
 """Errors and warnings by name: each message says what was expected, what was given, and what to do."""
 
 import reprlib
+from collections.abc import Iterable
 
 
 class GlayersError(ValueError):
@@ -29,3 +30,14 @@ def shown(value: object) -> str:
         return " ".join(reprlib.repr(value).split())
     except Exception:  # ints of many digits and objects of the user may have no repr
         return f"a value of type {type(value).__name__}"
+
+
+def listed(names: Iterable[str], at_most: int = 12) -> str:
+    """Join names with commas, cut after `at_most`.
+
+    >>> listed(["a", "b", "c"], at_most=2)
+    'a, b and 1 more'
+    """
+    given = list(names)
+    text = ", ".join(given[:at_most]) or "none"
+    return text if len(given) <= at_most else f"{text} and {len(given) - at_most} more"

@@ -1,7 +1,6 @@
 """Bytes -> a file, written atomically: a reader finds the old file or the new one, never a part of it."""
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +56,7 @@ def write_whole(path: Path, data: bytes) -> None:
         raise BadFile(f"{str(path)!r}: file names cannot contain the character NUL; remove it")
     target = Path(os.path.realpath(path))
     # The name is fixed before the file exists, so that an interrupt at any time can remove it.
-    unfinished = target.parent / f".{secrets.token_hex(8)}.unfinished"
+    unfinished = target.parent / f".{os.urandom(8).hex()}.unfinished"
     try:
         if target.is_dir():
             raise BadFile(f"{path}: is a directory; give the name of a file in it")

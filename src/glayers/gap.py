@@ -9,7 +9,7 @@ it. Most calibrators ignore a constant added to a row of logits; a correction be
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
@@ -17,7 +17,6 @@ from scipy.stats import norm
 from glayers.activations import log_softmax
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.calibrators import AutoCalibrator, Calibrator
-from glayers.calibrators.base import Fitted, apply_map
 from glayers.checks import check_choice, whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
@@ -26,6 +25,10 @@ from glayers.fitting.level import LevelCorrection, fit_level
 from glayers.maps import Chain
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
+from glayers.serving.predictor import apply_map
+
+if TYPE_CHECKING:
+    from glayers.calibrators.base import Fitted
 
 _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 

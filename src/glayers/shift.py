@@ -13,13 +13,13 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
-from glayers.calibrators.base import apply_map
 from glayers.calibrators.inputs import new_rows, two_classes
 from glayers.calibrators.row_summary import Histogram, count_rows, independent_rows
 from glayers.checks import number_between
 from glayers.errors import BadPredictions, GlayersError
 from glayers.metrics.differences import adjust
 from glayers.predictions import Confidences, Predictions
+from glayers.serving.predictor import apply_map
 
 __all__ = ["FeatureShift", "ShiftTest", "shift_test"]
 

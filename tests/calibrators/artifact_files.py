@@ -7,7 +7,7 @@ from typing import Any
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from glayers.calibrators.artifact import METADATA, checksum
+from glayers.serving.artifact import METADATA, checksum
 from tests.strategies import Numbers
 
 Facts = dict[str, Any]

@@ -27,9 +27,9 @@ from glayers import (
 )
 from glayers.activations import Softmax
 from glayers.calibrators import Calibrator
-from glayers.calibrators.artifact import LONGEST_HEADER
 from glayers.calibrators.base import Fitted
 from glayers.maps import Chain, Scale, dense_layers
+from glayers.serving.artifact import LONGEST_HEADER
 from tests.calibrators.artifact_files import Facts, contents
 from tests.contracts.calibrators import fitted, make, tilted
 

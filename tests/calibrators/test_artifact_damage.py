@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from glayers import BadFile, GlayersError, load
-from glayers.calibrators.artifact import LARGEST_FILE, LONGEST_HEADER, METADATA
+from glayers.serving.artifact import LARGEST_FILE, LONGEST_HEADER, METADATA
 from tests.calibrators.artifact_files import Arrays, Facts, contents, write
 from tests.contracts.calibrators import fitted, tilted
 

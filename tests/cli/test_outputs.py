@@ -18,6 +18,7 @@ from tests.cli.running import PROGRAM, complaint, leftovers, run, usage_error
 VERBS = {
     "fit": ["fit", "calibration.npz", "-m", "temperature", "-o"],
     "apply": ["apply", "model.safetensors", "test.npz", "--format", "npz", "-o"],
+    "export": ["export", "model.safetensors", "-o"],
     "compare": ["compare", "both.npz", "--methods", "temperature", "--report"],
     "report": ["report", "both.npz", "--methods", "temperature", "-o"],
     "plot": ["plot", "reliability", "test.npz", "-o"],
@@ -40,7 +41,7 @@ def test_nothing_is_overwritten_without_force(folder: Path, words: list[str]) ->
 
 @every_writer
 def test_an_input_is_never_replaced_not_even_by_force(folder: Path, words: list[str]) -> None:
-    given = next(Path(word) for word in words if word.endswith(".npz"))
+    given = next(Path(word) for word in words if word.endswith((".npz", ".safetensors")))
     before = given.read_bytes()
     link = folder / "link.png"
     link.symlink_to(folder / given)

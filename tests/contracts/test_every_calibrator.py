@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 
 from glayers import CALIBRATORS, BadPredictions, GlayersWarning, Predictions, TemperatureScaling, load
 from glayers.activations import softmax
-from glayers.calibrators.base import Diagnostics
+from glayers.serving.predictor import Diagnostics
 from tests.contracts.calibrators import (
     BY_POSITION,
     CLASSES,
@@ -199,7 +199,7 @@ def test_lists_tensors_frames_and_files_are_as_good_as_arrays(name: str, tmp_pat
     p = weighted(name).predict_proba(z)
     for form in (z.tolist(), torch.as_tensor(z), pandas.DataFrame(z), mapped):
         # Columns of a frame are added up in another order.
-        assert mixed.predict_proba(form) == pytest.approx(p, abs=1e-12)
+        assert np.asarray(mixed.predict_proba(form)) == pytest.approx(p, abs=1e-12)
 
 
 def test_every_form_of_logits_labels_and_weights_is_fitted_alike(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_every_form_of_logits_labels_and_weights_is_fitted_alike(tmp_path: Path)
     ]
     for name in ("temperature", "vector", "isotonic"):
         for form in forms:
-            p = make(name).fit(*form).predict_proba(form[0])
+            p = np.asarray(make(name).fit(*form).predict_proba(form[0]))
             assert p == pytest.approx(weighted(name).predict_proba(z), abs=1e-12)
 
 

@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import array_api_strict
+import jax
+import jax.numpy as jnp
 import numpy as np
 import onnxruntime
 import pytest
+import torch
 
 from glayers.activations import softmax
+from glayers.bridges.torch import to_module
 from tests.contracts.calibrators import CLASSES, every_calibrator, fitted
 from tests.strategies import Numbers
 
@@ -76,3 +80,23 @@ def test_an_onnx_file_predicts_what_numpy_does(name: str, columns: int, tmp_path
         broken = np.isnan(run({"uncalibrated_logits": z})[1])
         assert broken[[3, 5]].all()
         assert broken.sum() == 2 * broken.shape[1]
+
+
+@every_calibrator
+@COLUMNS
+def test_tensors_of_torch_and_arrays_of_jax_stay_what_they_are(name: str, columns: int) -> None:
+    calibrator, z = fitted(name, columns), rows(columns)
+    expected, allowed = calibrator.predict_proba(z), TABLES.get(name, 1e-12)
+    found = calibrator.predict_proba(torch.tensor(z))
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype == torch.float64
+    assert differ(found.numpy(), expected) < allowed
+    assert differ(to_module(calibrator)(torch.tensor(z)).softmax(dim=1).numpy(), expected) < allowed
+    narrow = to_module(calibrator)(torch.tensor(z.astype(np.float32)))
+    assert differ(narrow.softmax(dim=1).numpy(), calibrator.predict_proba(z.astype(np.float32))) < 1e-3
+    for some in (slice(1), slice(0)):
+        assert differ(calibrator.predict_proba(torch.tensor(z[some])).numpy(), expected[some]) < allowed
+    with jax.enable_x64(True):
+        found = calibrator.predict_proba(jnp.asarray(z))
+        assert isinstance(found, jax.Array)
+        assert differ(np.asarray(found), expected) < allowed

@@ -18,6 +18,7 @@ from torch.jit._trace import TracerWarning, is_tracing
 
 from glayers.activations import with_reference_class
 from glayers.bridges.torch_loaders import IGNORED, MAX_ROWS, axis_of, collect_logits, logits_of
+from glayers.bridges.torch_onnx import export_network
 from glayers.bridges.torch_steps import chain_module
 from glayers.calibrators import AutoCalibrator, Calibrator, load
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
@@ -133,6 +134,25 @@ class CalibratedNetwork(nn.Module):
                     "state_dict, or save the network that it came from"
                 )
         self.calibrator.save(path)
+
+    def to_onnx(self, path: str | os.PathLike[str], *inputs: Tensor, **named: Tensor) -> None:
+        """Write network and calibration to one ONNX file, after comparing it with NumPy on example inputs.
+
+        Parameters
+        ----------
+        path
+            Where to write. The outputs are `logits`, `probabilities` and `uncalibrated_logits`.
+        *inputs, **named
+            Example inputs as for `forward`, at least two rows. The file accepts any number of rows, and other sizes,
+            such as that of images, where the network allows it.
+
+        Raises
+        ------
+        GlayersError
+            If the results differ from those of NumPy. Nothing is written.
+        """
+        axis = self.calibration.class_axis
+        export_network(self.network, self.calibrator, 1 if axis is None else axis, path, inputs, named)
 
     @classmethod
     def load(cls, network: nn.Module, path: str | os.PathLike[str], class_axis: int | None = None) -> Self:

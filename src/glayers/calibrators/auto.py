@@ -16,7 +16,7 @@ from glayers.activations import log_softmax
 from glayers.arrays import Floats, row_blocks
 from glayers.calibrators.auto_families import affordable, fit_families
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult, LastCorrection
-from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map, drawn_seed
+from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed
 from glayers.calibrators.shared_g_layers import Task, shared_correction
 from glayers.checks import check_switch, to_float, whole_number
 from glayers.errors import GlayersError, shown
@@ -29,6 +29,7 @@ from glayers.maps.mixtures import Stack, mixed
 from glayers.maps.order import KeepOrder, in_order_of
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
+from glayers.serving.predictor import apply_map
 
 _LEAST_WEIGHT = 0.01  # families with less weight in the mixture are dropped
 _ROUNDING = 1e-12  # relative difference between losses of equal predictions

@@ -2,7 +2,7 @@
 
 Settings go into the constructor, `fit` learns, and learned attributes end in `_`. A subclass writes one pure method:
 `_fit` turns predictions into a `Fitted` record. The base class does the rest once: it checks the input, times the fit,
-measures the loss before and after, fills `diagnostics_`, issues every warning, predicts and saves.
+measures the loss before and after, fills `diagnostics_`, issues every warning and saves. `Predictor` predicts.
 """
 
 import os
@@ -11,7 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -20,17 +20,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, Tags, TransformerTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Array, Floats, row_blocks
-from glayers.calibrators.inputs import CHECKS, Inputs, checked_rows, class_names_of, map_inputs, mask_notes, two_classes
+from glayers.arrays import Floats, row_blocks
+from glayers.calibrators.inputs import Inputs, checked_rows, map_inputs, two_classes
 from glayers.calibrators.row_summary import RowSummary, count_rows, independent_rows, summarise
-from glayers.checks import finite_features
 from glayers.errors import BadPredictions, GlayersWarning, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
 from glayers.maps import Chain
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.contents import listed
+from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, mask_notes
 
 _Record = TypeVar("_Record", bound=Predictions | Confidences)
 
@@ -70,30 +68,7 @@ class Method:
     torch: Literal["no", "optional", "required"] = "no"  # for fitting; predicting never needs torch
 
 
-@dataclass(frozen=True)
-class Diagnostics:
-    """The facts of one fit. Losses are means over the calibration rows; `notes` are the warnings that `fit` issues."""
-
-    method: str
-    converged: bool
-    reason: str
-    iterations: int
-    loss_before: float
-    loss_after: float
-    moved: bool
-    rows: int
-    labels_per_class: tuple[int, ...]
-    classes_never_seen: tuple[int, ...]
-    n_parameters: int
-    seconds: float | None = None  # not in a file: the same fit gives the same bytes
-    notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts by name, ready for JSON."""
-        return asdict(self)
-
-
-class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
+class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
     """Base class of all calibrators: a map on logits, fitted by a proper loss.
 
     Parameters
@@ -122,12 +97,8 @@ class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         The versions of glayers and NumPy at the time of the fit.
     """
 
-    map_: Chain
-    diagnostics_: Diagnostics
-    class_names_: tuple[str, ...] | None
     out_of_fold_: Any  # Floats or None
     calibration_rows_: RowSummary
-    versions_: dict[str, str]
     methods: ClassVar[tuple[Method, ...]] = ()
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
     _kept: ClassVar[tuple[str, ...]] = ()
@@ -174,36 +145,6 @@ class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         self._check_names(given.class_names)
         return predictions.with_logits(self.transform(map_inputs(self.inputs, given)))
 
-    def predict_proba(self, logits: Any) -> Array:
-        """Return calibrated probabilities (n_rows, n_classes), each row summing to 1."""
-        return softmax(self.transform(logits))
-
-    def transform(self, logits: Any) -> Floats:
-        """Return calibrated logits (n_rows, n_classes) in float64. Their softmax is `predict_proba`."""
-        check_is_fitted(self)
-        self._check_names(class_names_of(logits))
-        given = CHECKS[self.inputs](logits)
-        for note in mask_notes(self.inputs, given):
-            warnings.warn(note, GlayersWarning, stacklevel=3)
-        if given.shape[1] != self.n_features_in_:
-            raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
-        if len(self.classes_) != max(2, given.shape[1]):
-            finite_features(given)
-        with np.errstate(over="ignore", invalid="ignore"):  # the check below names the row
-            result = apply_map(self.map_, given, len(self.classes_))
-        bad = ~np.isfinite(result.max(axis=1))  # NaN or infinity; -inf below a finite maximum is a masked class
-        if bad.any():
-            raise BadPredictions(
-                f"the map has no result for row {bad.argmax()}: its logits are too large, or the calibrator was loaded "
-                f"from a forged file"
-            )
-        return result
-
-    def predict(self, logits: Any) -> Array:
-        """Return the most probable class of each row."""
-        places = self.transform(logits).argmax(axis=1)  # first, as it raises if nothing is fitted
-        return self.classes_[places]
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator to one `.safetensors` file that `glayers.load` reads.
 
@@ -211,44 +152,12 @@ class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         """
         from glayers.calibrators.artifact import write_calibrator  # which imports every calibrator, this one too
 
-        check_is_fitted(self)
+        self._check_fitted()
         write_calibrator(self, path)
 
-    def to_onnx(
-        self,
-        path: str | os.PathLike[str],
-        dtype: Literal["float32", "float64"] = "float32",
-        compute_dtype: Literal["float64", "float32"] = "float64",
-    ) -> None:
-        """Write the fitted calibrator to an ONNX file, after comparing its results with those of NumPy.
-
-        The input `uncalibrated_logits` has shape (rows, n_logits), and the outputs `logits` and `probabilities` have
-        shape (rows, n_classes), for any number of rows. A logit of -inf marks an impossible class. A row with NaN or
-        +inf gives NaN. The opset is 18, and the metadata hold the class names as JSON.
-
-        Parameters
-        ----------
-        path : str or path-like
-            Where to write. The file appears complete or not at all.
-        dtype : {"float32", "float64"}, default "float32"
-            The type of input and outputs.
-        compute_dtype : {"float64", "float32"}, default "float64"
-            The precision of the computation. Choose "float32" only for hardware without float64.
-
-        Raises
-        ------
-        GlayersError
-            If the results differ from those of NumPy, for logits up to 1e4. Nothing is written.
-        """
-        check_is_fitted(self)
-        with needs_onnx():
-            from glayers.serving import onnx
-        onnx.export(self, path, dtype, compute_dtype)
-
-    @property
-    def n_parameters_(self) -> int:
-        """The number of learned parameters."""
-        return self.diagnostics_.n_parameters
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "map_"):  # quick; scikit-learn's own check takes longer than predicting a row
+            check_is_fitted(self)
 
     def _seen(self, given: Predictions) -> tuple[Predictions, Chain]:
         """Return rows with logits as the fit saw them, those of raised probabilities, and the map that follows."""
@@ -256,13 +165,6 @@ class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             return given, self.map_
         values = CHECKS[self.inputs](map_inputs(self.inputs, given)).astype(np.float64)
         return given.with_logits(self.map_.steps[0](values)), Chain(self.map_.steps[1:])
-
-    def _check_names(self, names: tuple[str, ...] | None) -> None:
-        if None not in (names, self.class_names_) and names != self.class_names_:
-            raise BadPredictions(
-                f"the model was fitted on the classes {listed(self.class_names_ or ())}, but these rows have "
-                f"{listed(names or ())}; give the columns in the model's order, or an array without names"
-            )
 
     def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
         """Return the checked input of `fit`."""
@@ -352,14 +254,6 @@ class Calibrator(Inputs, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         self.versions_ = versions
 
 
-def apply_map(chain: Chain, logits: Array, n_classes: int | None = None) -> Floats:
-    """Return calibrated logits (n, classes) in float64, block by block."""
-    result = np.empty((len(logits), n_classes or max(2, logits.shape[1])))
-    for rows in row_blocks(*result.shape):
-        result[rows] = with_reference_class(chain(logits[rows].astype(np.float64)))
-    return result
-
-
 def mean_loss(loss: SmoothLoss, chain: Chain, given: Predictions) -> float:
     """Return the weighted mean loss of the logits that a map gives, block by block."""
     losses = np.empty(len(given))
@@ -377,15 +271,6 @@ def drawn_seed(random_state: Any) -> int:
         raise BadPredictions(
             f"random_state must be a whole number in 0..{2**32 - 1}, a RandomState or None; got {shown(random_state)}"
         ) from error
-
-
-@contextmanager
-def needs_onnx() -> Iterator[None]:
-    """Name the extra to install if an import inside finds no library for ONNX."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f'{error.name} is missing: pip install "glayers[onnx]"', name=error.name) from error
 
 
 @contextmanager

@@ -3,23 +3,16 @@
 A calibrator is told once what its inputs are, in the setting `inputs`, and a file keeps it.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from glayers.arrays import Array, column_names
-from glayers.checks import check_choice, check_confidence, check_probabilities, isolated_lowest, possible_logits
+from glayers.arrays import Array
+from glayers.checks import check_choice, check_probabilities
 from glayers.errors import BadPredictions, shown
 from glayers.predictions import Confidences, Predictions
-
-# How `transform` checks each kind of input, and makes an array (n, m) of it.
-CHECKS: Mapping[str, Callable[[object], Array]] = {
-    "logits": possible_logits,
-    "probabilities": check_probabilities,
-    "confidence": lambda values: check_confidence(values)[:, None],
-}
+from glayers.serving.predictor import CHECKS, class_names_of
 
 
 @dataclass(eq=False, repr=False)
@@ -66,17 +59,6 @@ def two_classes(inputs: str, given: Predictions | Confidences) -> Predictions:
     return Predictions._of_probabilities(given.confidence[:, None], given.correct, *extras)
 
 
-def mask_notes(inputs: str, logits: Array) -> list[str]:
-    """Return a warning if a finite logit seems to mark masked classes."""
-    lowest = isolated_lowest(logits) if inputs == "logits" else None
-    if lowest is None:
-        return []
-    return [
-        f"the lowest logit, {lowest:.6g}, occurs several times, well below all others. If it marks impossible classes, "
-        f"use -inf instead: a finite value may change the probabilities of the other classes"
-    ]
-
-
 def map_inputs(inputs: str, given: Predictions) -> Array:
     """Return what `transform` takes: logits, probabilities, or the probability of class 1 of two."""
     if inputs == "logits":
@@ -87,9 +69,3 @@ def map_inputs(inputs: str, given: Predictions) -> Array:
     if inputs == "confidence":
         return probabilities[:, 1]
     return probabilities[:, 1:] if given.logits.shape[1] == 1 else probabilities
-
-
-def class_names_of(scores: object) -> tuple[str, ...] | None:
-    """Return the columns of a data frame with one column per class; a single column names class 1 of two only."""
-    names = column_names(scores)
-    return names if names is not None and len(names) > 1 else None

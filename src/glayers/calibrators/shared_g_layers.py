@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, Ints, row_blocks
-from glayers.calibrators.base import Calibrator, Fitted, Method, apply_map, drawn_seed
+from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.linear import MatrixScaling, VectorScaling
 from glayers.calibrators.temperature import TemperatureScaling, tempered
@@ -31,6 +31,7 @@ from glayers.maps import Chain, LogSoftmax
 from glayers.maps.layouts import n_learned
 from glayers.maps.order import KeepOrder, in_order_of
 from glayers.predictions import Predictions
+from glayers.serving.predictor import apply_map
 
 # The correction is left out if it raises the held-out log loss by more than this, or by more than a standard error.
 _TOLERATED_LOSS = 1e-3

@@ -17,7 +17,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from glayers import __version__
-from glayers.cli import plot
+from glayers.cli import export, plot
 from glayers.cli.monitoring import info
 from glayers.cli.runtime import flag, one_line_per_error, show
 from glayers.cli.verbs import apply, compare, demo, fit, methods, report, score
@@ -30,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (fit, apply, score, compare, report, plot.plot, info, methods, demo):
+for _verb in (fit, apply, export.export, score, compare, report, plot.plot, info, methods, demo):
     app.command(epilog=_verb.epilog)(_verb.run)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile, shown
+from glayers.errors import listed as listed  # which messages about files use
 from glayers.files import DAMAGED, Room
 
 # The first word is the field's own name; the reader accepts the others too.
@@ -141,17 +142,6 @@ def _chosen_keys(fields: dict[str, list[str]], no_scores: str) -> dict[str, str]
         if len(keys) > 1:
             raise BadFile(f"both {keys[0]!r} and {keys[1]!r} are {field}; keep one of them")
     return {field: key for field, (key,) in chosen.items()}
-
-
-def listed(names: Iterable[str], at_most: int = 12) -> str:
-    """Join names with commas, cut after `at_most`.
-
-    >>> listed(["a", "b", "c"], at_most=2)
-    'a, b and 1 more'
-    """
-    given = list(names)
-    text = ", ".join(given[:at_most]) or "none"
-    return text if len(given) <= at_most else f"{text} and {len(given) - at_most} more"
 
 
 def read_npz(path: Path, room: Room) -> dict[str, Contents]:

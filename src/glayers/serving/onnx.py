@@ -8,28 +8,24 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 from onnx import ModelProto, ValueInfoProto, compose, helper, version_converter
 
-from glayers.activations import softmax
+from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, to_numpy
 from glayers.checks import check_choice
 from glayers.errors import BadPredictions, GlayersError, shown
-from glayers.files import errors_as_bad_file, write_whole
-from glayers.serving.predictor import calibrated_logits
+from glayers.files import errors_as_bad_file, file_path, write_whole
+from glayers.serving.predictor import Predictor, calibrated_logits
 from glayers.serving.recorder import NAMESPACE, Graph, Recorded
-
-if TYPE_CHECKING:
-    from glayers.calibrators import Calibrator
 
 OPSET = 18  # onnxruntime 1.14 and newer
 IR_VERSION = 8
-INPUT, LOGITS, PROBABILITIES = "uncalibrated_logits", "logits", "probabilities"
+LOGITS, PROBABILITIES = "logits", "probabilities"
 # How far probabilities may differ from those of NumPy. Logits may differ by 100 times that, relative to the largest of
 # the row: where one class is nearly certain, the logits of the others amplify rounding errors.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
@@ -37,25 +33,25 @@ _NETWORK = "network/"  # put before the names of the network's nodes, so that th
 
 
 def export(
-    calibrator: "Calibrator", path: str | os.PathLike[str], dtype: str = "float32", compute_dtype: str = "float64"
+    calibrator: Predictor, path: str | os.PathLike[str], dtype: str = "float32", compute_dtype: str = "float64"
 ) -> None:
     """Write a calibrator to an ONNX file; `Calibrator.to_onnx` describes it."""
     check_choice(dtype, TOLERANCE, "dtype")
-    graph = Graph()
-    given = graph.input(INPUT, (None, calibrator.n_features_in_), dtype)
+    graph, name = Graph(), _input_name(calibrator)
+    given = graph.input(name, (None, calibrator.n_features_in_), dtype)
     found = _outputs(calibrator, given, np.dtype(dtype), compute_dtype)
     made = graph.finish([given], found)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     data = _with_facts(model, calibrator)
     run, rows = _runner(data), _sampled_rows(calibrator).astype(dtype)
     for block in (rows, rows[:1], rows[:0]):
-        _compare(calibrator, block, run([LOGITS, PROBABILITIES], {INPUT: block}), compute_dtype)
-    write_whole(Path(path), data)
+        _compare(calibrator, block, run([LOGITS, PROBABILITIES], {name: block}), compute_dtype)
+    write_whole(file_path(path), data)
 
 
 def append(
     network: str | os.PathLike[str] | ModelProto,
-    calibrator: "Calibrator",
+    calibrator: Predictor,
     path: str | os.PathLike[str],
     inputs: Any,
     output: str | None = None,
@@ -108,24 +104,26 @@ def append(
     raw = graph.input(_NETWORK + end.name, (None,) * len(sizes), given)
     rows, restore = _as_rows(raw, axis, calibrator.n_features_in_)
     found = {name: restore(array) for name, array in _outputs(calibrator, rows, dtype, compute_dtype).items()}
-    made = graph.finish([raw], {**found, INPUT: raw})
-    if {value.name for value in model.graph.input} & {value.name for value in made.output}:
-        raise BadPredictions(f"an input of the network is called {INPUT}, {LOGITS} or {PROBABILITIES}; rename it")
+    before = _input_name(calibrator)
+    made = graph.finish([raw], {**found, before: raw})
+    taken = {value.name for value in model.graph.input} & {value.name for value in made.output}
+    if taken:
+        raise BadPredictions(f"{taken.pop()!r} is an input of the network, but an output of the new file; rename it")
     joined.graph.node.extend(made.node)
     joined.graph.initializer.extend(made.initializer)
     del joined.graph.output[:]
-    for name, kind in ((LOGITS, dtype), (PROBABILITIES, dtype), (INPUT, given)):
-        width = sizes[axis] if name == INPUT else len(calibrator.classes_)
+    for name, kind in ((LOGITS, dtype), (PROBABILITIES, dtype), (before, given)):
+        width = sizes[axis] if name == before else len(calibrator.classes_)
         shape = [*sizes[:axis], width, *sizes[axis + 1 :]]
         joined.graph.output.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape))
     data = _with_facts(joined, calibrator)
-    results = _runner(data)([INPUT, LOGITS, PROBABILITIES], _named(inputs, model))
+    results = _runner(data)([before, LOGITS, PROBABILITIES], _named(inputs, model))
     flat = [np.moveaxis(each, axis, -1).reshape(-1, each.shape[axis]) for each in results]
     _compare(calibrator, flat[0], flat[1:], compute_dtype)
-    write_whole(Path(path), data)
+    write_whole(file_path(path), data)
 
 
-def _outputs(calibrator: "Calibrator", given: Recorded, dtype: Any, compute_dtype: str) -> dict[str, Recorded]:
+def _outputs(calibrator: Predictor, given: Recorded, dtype: Any, compute_dtype: str) -> dict[str, Recorded]:
     """Record the calibration of rows (n, m); the outputs have the type `dtype`."""
     check_choice(compute_dtype, TOLERANCE, "compute_dtype")
     try:
@@ -156,7 +154,7 @@ def _as_rows(array: Recorded, axis: int, size: int) -> tuple[Recorded, Callable[
     return NAMESPACE.reshape(moved, (-1, size)), restore
 
 
-def _with_facts(model: ModelProto, calibrator: "Calibrator") -> bytes:
+def _with_facts(model: ModelProto, calibrator: Predictor) -> bytes:
     """Return the file: the model with the class names and the version of glayers, after a check of its form."""
     model.producer_name, model.producer_version = "glayers", version("glayers")
     facts = {"calibrator": calibrator.diagnostics_.method, "class_names": json.dumps(calibrator.class_names_)}
@@ -175,11 +173,12 @@ def _runner(data: bytes) -> Callable[[list[str], dict[str, Array]], list[Array]]
     return run
 
 
-def _compare(calibrator: "Calibrator", rows: Array, found: Sequence[Array], compute_dtype: str) -> None:
+def _compare(calibrator: Predictor, rows: Array, found: Sequence[Array], compute_dtype: str) -> None:
     """Raise an error unless the logits and probabilities of onnxruntime are those of NumPy."""
     logits, probabilities = found
     wide = rows.astype(np.float64)
-    expected = calibrator.transform(wide) if len(rows) else np.empty((0, len(calibrator.classes_)))
+    given = wide[:, 0] if calibrator.inputs == "confidence" else wide
+    expected = calibrator.transform(given) if len(rows) else np.empty((0, len(calibrator.classes_)))
     tolerance = max(TOLERANCE[compute_dtype], TOLERANCE[logits.dtype.name])
     largest = np.abs(np.where(np.isfinite(wide), wide, 1.0)).max(axis=1, keepdims=True, initial=1.0)
     same = logits == expected  # -inf too
@@ -194,17 +193,23 @@ def _compare(calibrator: "Calibrator", rows: Array, found: Sequence[Array], comp
         )
 
 
-def _sampled_rows(calibrator: "Calibrator") -> Array:
+def _sampled_rows(calibrator: Predictor) -> Array:
     """Return inputs to compare: small and extreme logits, ties, and masked classes where they may occur."""
     size, rng = calibrator.n_features_in_, np.random.default_rng(0)
     parts = [rng.normal(size=(16, size)) * scale for scale in (0.1, 3.0, 30.0, 1e3, 1e4)]
     ties = [rng.choice([-1e4, 0.0, 1.0, 1e4], size=(16, size)), np.zeros((1, size)), np.full((1, size), 1e4)]
     rows = np.concatenate([*parts, *ties])
+    if calibrator.inputs != "logits":
+        return softmax(with_reference_class(rows))[:, 1 if size == 1 else 0 :]
     if size > 1 and len(calibrator.classes_) == size:
         hidden = np.where(rng.random((len(rows), size)) < 0.3, -np.inf, rows)
         hidden[:, 0] = rows[:, 0]  # one class stays possible
         rows = np.concatenate([rows, hidden])
     return rows
+
+
+def _input_name(calibrator: Predictor) -> str:
+    return f"uncalibrated_{calibrator.inputs}"
 
 
 def _network_of(network: str | os.PathLike[str] | ModelProto) -> ModelProto:

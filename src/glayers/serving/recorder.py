@@ -12,11 +12,10 @@ from functools import partial, reduce
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeAlias
 
-import array_api_compat.numpy
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from glayers.arrays import Array
+from glayers.arrays import NUMPY, Array
 
 Shape: TypeAlias = tuple[int | None, ...]
 
@@ -257,7 +256,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 def _of_any(name: str) -> Callable[..., Any]:
     """Return the function that records if an argument is recorded, and otherwise computes with NumPy."""
-    compute, record = getattr(array_api_compat.numpy, name), _FUNCTIONS[name]
+    compute, record = getattr(NUMPY, name), _FUNCTIONS[name]
 
     def function(*arrays: Any, **settings: Any) -> Any:
         flat = arrays[0] if name == "concat" else arrays
@@ -266,4 +265,9 @@ def _of_any(name: str) -> Callable[..., Any]:
     return function
 
 
-NAMESPACE = SimpleNamespace(**vars(array_api_compat.numpy) | {name: _of_any(name) for name in _FUNCTIONS})
+class _Namespace(SimpleNamespace):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(NUMPY, name)  # types, constants, and functions of parameters alone
+
+
+NAMESPACE = _Namespace(**{name: _of_any(name) for name in _FUNCTIONS})

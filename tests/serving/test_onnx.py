@@ -1,0 +1,212 @@
+"""ONNX files: names and facts, what is refused, and networks with their calibration in one file."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from glayers import BadPredictions, GLayers, GlayersError, Predictions, TemperatureScaling
+from glayers.activations import softmax
+from glayers.bridges.torch import CalibratedNetwork
+from glayers.maps import Chain, Step
+from glayers.serving.onnx import append
+from tests.contracts.calibrators import CLASSES, fitted, tilted
+from tests.strategies import Numbers
+
+
+def session_of(path: Path) -> Any:
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def test_a_file_states_its_names_opset_and_classes(tmp_path: Path) -> None:
+    z, labels = tilted()
+    named = TemperatureScaling().fit_predictions(Predictions(z, labels, class_names=["owl", "élan", "wren", "jay"]))
+    named.to_onnx(tmp_path / "t.onnx")
+    session, model = session_of(tmp_path / "t.onnx"), onnx.load(tmp_path / "t.onnx")
+    (given,) = session.get_inputs()
+    assert (given.name, given.shape, given.type) == ("uncalibrated_logits", ["rows", 4], "tensor(float)")
+    assert [(each.name, each.shape) for each in session.get_outputs()] == [
+        ("logits", ["rows", 4]),
+        ("probabilities", ["rows", 4]),
+    ]
+    assert [(each.domain, each.version) for each in model.opset_import] == [("", 18)]
+    facts = session.get_modelmeta().custom_metadata_map
+    assert json.loads(facts["class_names"]) == ["owl", "élan", "wren", "jay"]
+    assert facts["calibrator"] == "temperature scaling"
+
+
+class Drifting(Step):
+    """A step that is recorded otherwise than it computes, as a wrong recorder would do."""
+
+    def __call__(self, logits: Any) -> Any:
+        return logits * (1.0 if isinstance(logits, np.ndarray) else 1.001)
+
+
+def test_a_graph_that_differs_from_numpy_is_not_written(tmp_path: Path) -> None:
+    calibrator = TemperatureScaling().fit(*tilted())
+    calibrator.map_ = Chain((Drifting(),))
+    (tmp_path / "t.onnx").write_bytes(b"old")
+    with pytest.raises(GlayersError, match=r"not written: onnxruntime differs from NumPy by .* in probability"):
+        calibrator.to_onnx(tmp_path / "t.onnx")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"t.onnx": b"old"}
+
+
+def test_float32_throughout_is_refused_where_it_is_too_coarse(tmp_path: Path) -> None:
+    fitted("temperature").to_onnx(tmp_path / "t.onnx", compute_dtype="float32")
+    kinds = {tensor.data_type for tensor in onnx.load(tmp_path / "t.onnx").graph.initializer}
+    assert onnx.TensorProto.DOUBLE not in kinds
+    with pytest.raises(GlayersError, match='use compute_dtype="float64"'):
+        fitted("spline").to_onnx(tmp_path / "s.onnx", compute_dtype="float32")
+    with pytest.raises(BadPredictions, match="dtype must be one of 'float32', 'float64'; got 'float16'"):
+        fitted("temperature").to_onnx(tmp_path / "t.onnx", "float16")  # type: ignore[arg-type]
+
+
+class Pairs:
+    """Two features for three classes, and with `Odd` a function that no recorder knows."""
+
+    def log_probabilities(self, features: Any) -> Any:
+        from array_api_compat import array_namespace
+
+        from glayers.activations import log_softmax
+
+        xp = array_namespace(features)
+        return log_softmax(xp.concat([features, -features[..., :1] - features[..., 1:]], axis=-1))
+
+
+class Odd(Pairs):
+    def log_probabilities(self, features: Any) -> Any:
+        from array_api_compat import array_namespace
+
+        return super().log_probabilities(array_namespace(features).atan(features))
+
+
+@pytest.mark.parametrize("activation", [Pairs(), Odd()])
+def test_an_activation_of_ones_own_is_recorded_if_the_recorder_has_its_functions(
+    activation: Pairs, tmp_path: Path
+) -> None:
+    z, labels = tilted(2)[0], np.arange(240) % 3
+    settings: dict[str, Any] = {"activation": activation, "learning_rate": 1e-2, "weight_decay": 1e-2, "max_epochs": 2}
+    g = GLayers(recipe="paper", **settings).fit(z, labels)
+    if isinstance(activation, Odd):
+        with pytest.raises(GlayersError, match=r"cannot be written as ONNX.*an activation of your own"):
+            g.to_onnx(tmp_path / "g.onnx")
+        return
+    g.to_onnx(tmp_path / "g.onnx", "float64")
+    found = session_of(tmp_path / "g.onnx").run(["probabilities"], {"uncalibrated_logits": z})[0]
+    assert found == pytest.approx(g.predict_proba(z), abs=1e-12)
+
+
+# Behind a network.
+
+
+class Segmenter(nn.Module):
+    """A small network with one logit per class and pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, CLASSES, 1))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return 20 * self.layers(images)
+
+
+class Classifier(Segmenter):
+    """The mean over the pixels: one row of logits per image."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(images).mean(dim=(2, 3))
+
+
+IMAGES = np.random.default_rng(0).normal(size=(5, 3, 6, 7)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both networks as ONNX files, as torch exports them."""
+    folder = tmp_path_factory.mktemp("networks")
+    for name, network in (("classifier", Classifier()), ("segmenter", Segmenter())):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of its own future
+            torch.onnx.export(
+                network.eval(),
+                (torch.tensor(IMAGES),),
+                folder / f"{name}.onnx",
+                input_names=["images"],
+                output_names=["logits"],
+                dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),
+                dynamo=True,
+                verbose=False,
+            )
+    return folder
+
+
+def by_numpy(network: nn.Module, name: str, images: Numbers) -> tuple[Numbers, Numbers]:
+    """Return logits of the network and calibrated probabilities, with the classes last."""
+    with torch.inference_mode():
+        raw = np.moveaxis(network.eval()(torch.tensor(images)).numpy(), 1, -1)
+    return raw, fitted(name).predict_proba(raw.reshape(-1, CLASSES)).reshape(raw.shape)
+
+
+@pytest.mark.parametrize("name", ["temperature", "auto"])
+@pytest.mark.parametrize(("kind", "network"), [("classifier", Classifier()), ("segmenter", Segmenter())])
+def test_a_network_and_its_calibration_make_one_file(
+    kind: str, network: nn.Module, name: str, networks: Path, tmp_path: Path
+) -> None:
+    append(networks / f"{kind}.onnx", fitted(name), tmp_path / "both.onnx", IMAGES)
+    session = session_of(tmp_path / "both.onnx")
+    assert [each.name for each in session.get_inputs()] == ["images"]
+    for images in (IMAGES, IMAGES[:1]):
+        outputs = session.run(["uncalibrated_logits", "logits", "probabilities"], {"images": images})
+        raw, logits, probabilities = (np.moveaxis(each, 1, -1) for each in outputs)
+        expected, calibrated = by_numpy(network, name, images)
+        assert raw == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        assert probabilities == pytest.approx(calibrated, abs=1e-4)  # the network itself rounds to float32
+        assert softmax(logits) == pytest.approx(probabilities, abs=1e-6)
+
+
+class Words(nn.Module):
+    """A text classifier with two inputs by name and an output that is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.last = nn.Embedding(50, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+        weights = attention_mask[..., None].float()
+        return {"logits": 9 * self.last((self.embedding(input_ids) * weights).sum(dim=1) / weights.sum(dim=1))}
+
+
+def test_a_calibrated_torch_network_becomes_one_file(tmp_path: Path) -> None:
+    ids = torch.randint(50, (6, 9), generator=torch.Generator().manual_seed(0))
+    batch = {"input_ids": ids, "attention_mask": (torch.arange(9) < 7).long().expand(6, 9).contiguous()}
+    calibrated = CalibratedNetwork(Words().train(), fitted("vector"))
+    calibrated.to_onnx(tmp_path / "words.onnx", **batch)
+    assert calibrated.network.training
+    session = session_of(tmp_path / "words.onnx")
+    few = {name: tensor[:2, :5].numpy() for name, tensor in batch.items()}
+    found = session.run(["probabilities"], few)[0]
+    with torch.inference_mode():
+        expected = calibrated.eval().predict_proba(**{name: tensor[:2, :5] for name, tensor in batch.items()})
+    assert found == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+def test_what_does_not_fit_the_network_is_refused(networks: Path, tmp_path: Path) -> None:
+    network, path = networks / "classifier.onnx", tmp_path / "both.onnx"
+    with pytest.raises(BadPredictions, match=r"the output 'logits' has shape .*4.*, but the calibrator needs 1 logits"):
+        append(network, fitted("temperature", 1), path, IMAGES)
+    with pytest.raises(BadPredictions, match="output must be one of 'logits'; got 'scores'"):
+        append(network, fitted("temperature"), path, IMAGES, output="scores")
+    with pytest.raises(BadPredictions, match=r"the network has the inputs 'images'; got \['pixels'\]"):
+        append(network, fitted("temperature"), path, {"pixels": IMAGES})
+    with pytest.raises(GlayersError, match=r"none\.onnx"):
+        append(tmp_path / "none.onnx", fitted("temperature"), path, IMAGES)
+    assert list(tmp_path.iterdir()) == []
