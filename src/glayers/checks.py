@@ -179,6 +179,13 @@ def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
+        many = np.flatnonzero((labels != 0).sum(axis=1) != 1)
+        if many.size:
+            raise BadPredictions(
+                f"labels must be one class number per row; row {many[0]} has {(labels[many[0]] != 0).sum()} labels. "
+                f"Calibrate each label by itself with MultiLabelCalibrator().fit(logits, labels), and score them with "
+                f"metrics.label_scorecards(probabilities, labels)"
+            )
         raise BadPredictions(
             f"labels must be one class number per row; got shape {labels.shape}, which looks one-hot. "
             f"Pass labels.argmax(axis=1)"

@@ -50,6 +50,10 @@ def load(path: str | os.PathLike[str]) -> "Calibrator":
     where = file_path(path)
     with errors_as_bad_file(where):
         facts, arrays = read(where)
+        if "labels" in facts:  # of a calibrator of several labels
+            from glayers.calibrators.artifact import estimator_of
+
+            return cast("Calibrator", estimator_of(facts, arrays))
         return cast("Calibrator", LoadedCalibrator(facts, arrays))
 
 

@@ -21,7 +21,8 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers
+from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers, TemperatureScaling
+from glayers.calibrators.auto_families import LEAST_ROWS
 from glayers.checks import check_weights
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 
@@ -49,14 +50,16 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         rows calibrate it.
     calibrator : Calibrator or str, optional
         The method or its name; copies of it are fitted. By default `SharedGLayers("vector")`: one scale and one shift
-        per class, then a correction that all classes share. Each falls back to less where it does not help.
+        per class, then a correction that all classes share. Each falls back to less where it does not help. With
+        fewer than 100 rows, `TemperatureScaling()`.
     cv : int, splitter or iterable, default 5
         How rows are split into those that fit the classifier and those that calibrate it. A number means stratified
         folds, which keep groups together if there are any.
     ensemble : "auto", True or False
         "auto" averages the classifiers of all folds; they share one calibrator, fitted on the out-of-fold predictions
-        of all rows. True gives each of them a calibrator of its own, fitted on one fold. False uses one classifier,
-        fitted on all rows, with the shared calibrator.
+        of all rows. True gives each of them a calibrator of its own, fitted on one fold; so does "auto" with fewer than
+        100 rows, where the mean of several is safer. False uses one classifier, fitted on all rows, with the shared
+        calibrator.
     n_jobs : int, optional
         How many folds to fit at once.
 
@@ -121,10 +124,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 for split in splits
             )
         estimators, outputs, folds = zip(*fits, strict=True)
-        if self.ensemble not in ("auto", False):
-            calibrators = parallel(delayed(_fitted)(self._calibrator(), *each, rows) for each in fits)
+        few = len(y) < LEAST_ROWS and not frozen
+        if self.ensemble is True or (self.ensemble == "auto" and few):
+            calibrators = parallel(delayed(_fitted)(self._calibrator(len(each[2])), *each, rows) for each in fits)
         else:
-            whole = _fitted(self._calibrator(), estimators[0], np.concatenate(outputs), np.concatenate(folds), rows)
+            fold = np.concatenate(folds)
+            whole = _fitted(self._calibrator(len(fold)), estimators[0], np.concatenate(outputs), fold, rows)
             if not (self.ensemble or frozen):
                 estimators = (clone(self.estimator).fit(X, y, **for_estimator),)
             calibrators = [whole] * len(estimators)
@@ -157,10 +162,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
-    def _calibrator(self) -> Calibrator:
+    def _calibrator(self, n_rows: int) -> Calibrator:
         """Return a new calibrator, of the kind that the setting names."""
         if self.calibrator is None:
-            return SharedGLayers("vector")
+            return SharedGLayers("vector") if n_rows >= LEAST_ROWS else TemperatureScaling()
         if isinstance(self.calibrator, str) and self.calibrator in CALIBRATORS:
             return CALIBRATORS[self.calibrator]()
         if not isinstance(self.calibrator, Calibrator):

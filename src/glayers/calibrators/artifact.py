@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
+from sklearn.base import clone
 
 from glayers import calibrators
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator
+from glayers.calibrators.multi_label import MultiLabelCalibrator
 from glayers.calibrators.row_summary import RowSummary
 from glayers.errors import BadFile, GlayersError, shown
 from glayers.files import errors_as_bad_file, file_path, write_whole
@@ -34,6 +36,8 @@ from glayers.serving.artifact import (
     to_json,
 )
 
+_MULTI_LABEL = MultiLabelCalibrator.__name__
+
 
 def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator in one step. Refuse what a file cannot hold before anything is written."""
@@ -43,11 +47,31 @@ def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> No
             f"{name} is not a calibrator of glayers, so `load` could not read it: keep it in memory, "
             f"or write its numbers, `map_.parameters()`, to a file of your own"
         )
-    facts = _facts_of(calibrator)
-    arrays = {key: np.asarray(value, np.float64, order="C") for key, value in calibrator.map_.parameters().items()}
+    _write(_facts_of(calibrator), arrays_of(calibrator), path)
+
+
+def write_multi_label(several: MultiLabelCalibrator, path: str | os.PathLike[str]) -> None:
+    """Write the calibrators of all labels to one file: their facts in a list, their arrays after the label's number."""
+    fits = several.calibrators_
+    facts = {
+        "format": FORMAT,
+        "calibrator": _MULTI_LABEL,
+        "label_names": _plain(several.label_names_, "label_names_"),
+        "labels": [_facts_of(each) for each in fits],
+    }
+    arrays = {f"{place}/{name}": array for place, each in enumerate(fits) for name, array in arrays_of(each).items()}
+    _write(facts, arrays, path)
+
+
+def arrays_of(calibrator: Calibrator) -> dict[str, Array]:
+    """Return the arrays of a map as a file holds them."""
+    return {name: np.asarray(value, np.float64, order="C") for name, value in calibrator.map_.parameters().items()}
+
+
+def _write(facts: dict[str, Any], arrays: dict[str, Array], path: str | os.PathLike[str]) -> None:
     data = save(arrays, {METADATA: to_json(facts | {"sha256": checksum(facts, arrays)})})
     try:
-        calibrator_of(json.loads(to_json(facts)), arrays)
+        estimator_of(json.loads(to_json(facts)), arrays)
     except BadFile as error:
         raise GlayersError(f"not saved, because it could not be loaded again: {error}") from error
     if int.from_bytes(data[:8], "little") > LONGEST_HEADER:
@@ -89,7 +113,31 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     """
     where = file_path(path)
     with errors_as_bad_file(where):
-        return calibrator_of(*read(where))
+        return estimator_of(*read(where))
+
+
+def estimator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
+    """Build the calibrator again, or that of several labels."""
+    if facts.get("calibrator") != _MULTI_LABEL:
+        return calibrator_of(facts, arrays)
+    check_names(facts, {"format", "calibrator", "label_names", "labels"}, "fact")
+    labels, names = facts["labels"], facts["label_names"]
+    if type(labels) is not list or not labels or not all(type(each) is dict for each in labels):
+        raise BadFile(f"labels must be a list of the facts of each; got {shown(labels)}")
+    if names is not None and not (type(names) is list and len(names) == len(labels) == len(set(map(str, names)))):
+        raise BadFile(f"label_names must be {len(labels)} different names; got {shown(names)}")
+    parts: list[dict[str, Array]] = [{} for _ in labels]
+    for key, array in arrays.items():
+        place, _, name = key.partition("/")
+        if not place.isdecimal() or int(place) >= len(labels):
+            raise BadFile(f"the array {shown(key)} belongs to no label")
+        parts[int(place)][name] = array
+    fits = tuple(calibrator_of(each, part) for each, part in zip(labels, parts, strict=True))
+    if any(each.n_features_in_ != 1 for each in fits):
+        raise BadFile("the calibrator of a label must take one logit")
+    new = MultiLabelCalibrator(clone(fits[0]))
+    new._set_fits(fits, None if names is None else tuple(map(str, names)))
+    return new
 
 
 def _facts_of(calibrator: Calibrator) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from glayers.calibrators.base import Fitted
 from glayers.calibrators.shared_g_layers import CLASS_PARTS, Task, corrected, n_repeats
 from glayers.errors import GlayersError
 
-_LEAST_ROWS = 100  # fewer rows cannot determine thirty shared weights, or layers
+LEAST_ROWS = 100  # fewer rows cannot determine thirty shared weights, or layers
 # With more classes a matrix has more entries than rows can determine, and takes longer than all other families.
 _MOST_MATRIX_CLASSES = 30
 
@@ -109,7 +109,7 @@ def _g_layers_seconds(rows: int, classes: int) -> float:
 
 
 def _few_rows(rows: int, classes: int) -> str:  # noqa: ARG001 (objections may depend on either)
-    return "" if rows >= _LEAST_ROWS else f"{rows} rows are too few; it needs at least {_LEAST_ROWS}"
+    return "" if rows >= LEAST_ROWS else f"{rows} rows are too few; it needs at least {LEAST_ROWS}"
 
 
 def _many_classes(rows: int, classes: int) -> str:

@@ -16,6 +16,7 @@ from glayers.metrics.events import *
 from glayers.metrics.ks import *
 from glayers.metrics.method_ranks import *
 from glayers.metrics.metric import *
+from glayers.metrics.multi_label import *
 from glayers.metrics.omnibus import *
 from glayers.metrics.registry import *
 from glayers.metrics.scorecard import *

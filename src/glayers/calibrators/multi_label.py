@@ -1,0 +1,138 @@
+"""Logits and labels of rows that may have several labels -> one calibrator per label, each present or not.
+
+Labels are not classes that exclude each other: their probabilities do not sum to 1, and a softmax would be wrong. Each
+label is a problem of its own, with one logit.
+"""
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from glayers.arrays import Array, Floats, Ints, column_names, to_floats, to_numbers
+from glayers.calibrators.base import Calibrator
+from glayers.calibrators.binary import BetaCalibration
+from glayers.checks import two_dimensional
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+
+
+@dataclass(eq=False, repr=False)
+class MultiLabelCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """Calibrate every label of rows that may have several labels, or none.
+
+    Parameters
+    ----------
+    calibrator : Calibrator, optional
+        The method; a copy of it is fitted for each label. By default `BetaCalibration()`. With
+        `inputs="probabilities"`, `fit` and the predictions take a probability per label instead of a logit.
+
+    Attributes
+    ----------
+    calibrators_ : tuple of Calibrator
+        The fitted calibrator of each label.
+    label_names_ : tuple of str or None
+        The columns of the data frame of logits that it was fitted on.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(5000, 3)) * 2
+    >>> labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(int)  # z is calibrated, so 3 z is overconfident
+    >>> fitted = MultiLabelCalibrator().fit(3 * z, labels)
+    >>> fitted.predict_proba([[3.0, 0.0, -3.0]]).round(1).tolist()
+    [[0.7, 0.5, 0.3]]
+    """
+
+    calibrator: Any = None
+
+    def fit(self, logits: Any, labels: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Fit one calibrator per label, on rows that the network was not trained on.
+
+        Parameters
+        ----------
+        logits : array-like of shape (n_rows, n_labels)
+            One logit per label, whose sigmoid is the probability that the row has the label.
+        labels : array-like of shape (n_rows, n_labels)
+            1 where the row has the label, and 0 where it does not.
+        sample_weight, groups : array-like of shape (n_rows,), optional
+            As for `Calibrator.fit`.
+
+        Returns
+        -------
+        Self
+            The fitted calibrator.
+        """
+        method = BetaCalibration() if self.calibrator is None else self.calibrator
+        if not isinstance(method, Calibrator) or method.inputs == "confidence":
+            raise GlayersError(
+                f"calibrator must be a calibrator of logits or probabilities, such as BetaCalibration(); got "
+                f"{shown(self.calibrator)}"
+            )
+        scores = two_dimensional(to_floats(logits, "logits"), "logits")
+        truth, names = check_label_matrix(labels, scores.shape), column_names(logits)
+        fits = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GlayersWarning)  # each label has its notes; they are counted below
+            for column, present in zip(scores.T, truth.T, strict=True):
+                fits.append(clone(method).fit(column[:, None], present, sample_weight, groups))
+        self._set_fits(tuple(fits), names)
+        noted = [number for number, each in enumerate(fits) if each.diagnostics_.notes]
+        if noted:
+            first = names[noted[0]] if names else noted[0]
+            warnings.warn(
+                f"{len(noted)} of {len(fits)} labels have notes in calibrators_[i].diagnostics_.notes; the first is "
+                f"label {first}: {fits[noted[0]].diagnostics_.notes[0]}",
+                GlayersWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _set_fits(self, fits: tuple[Calibrator, ...], names: tuple[str, ...] | None) -> None:
+        self.calibrators_, self.label_names_, self.n_features_in_ = fits, names, len(fits)
+
+    def predict_proba(self, logits: Any) -> Floats:
+        """Return the calibrated probability of each label (n_rows, n_labels). Rows do not sum to 1."""
+        check_is_fitted(self)
+        names = column_names(logits)
+        if None not in (names, self.label_names_) and names != self.label_names_:
+            raise BadPredictions(
+                f"fitted on the labels {shown(self.label_names_)}; got {shown(names)}. Give the columns in the order "
+                f"of `label_names_`, or an array without names"
+            )
+        scores = two_dimensional(to_floats(logits, "logits"), "logits")
+        if scores.shape[1] != len(self.calibrators_):
+            raise BadPredictions(f"fitted on {len(self.calibrators_)} labels; got {scores.shape[1]} columns")
+        each = zip(self.calibrators_, scores.T, strict=True)
+        return np.column_stack([fitted.predict_proba(column[:, None])[:, 1] for fitted, column in each])
+
+    def predict(self, logits: Any) -> Ints:
+        """Return 1 where a label is more likely than not, and 0 elsewhere (n_rows, n_labels)."""
+        return (self.predict_proba(logits) > 0.5).astype(np.int64)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the calibrators of all labels to one `.safetensors` file that `glayers.load` reads."""
+        from glayers.calibrators.artifact import write_multi_label  # which imports every calibrator, this one too
+
+        check_is_fitted(self)
+        write_multi_label(self, path)
+
+
+def check_label_matrix(values: object, shape: tuple[int, ...]) -> Ints:
+    """Return labels (n_rows, n_labels) of 0 and 1, or raise an error that names the first bad entry."""
+    labels: Array = to_numbers(values, "labels")
+    if labels.shape != shape:
+        raise BadPredictions(
+            f"labels must have the shape of the logits, {shape}, with 1 where the row has the label; got "
+            f"{labels.shape}. For one label per row, use another calibrator"
+        )
+    bad = np.argwhere((labels != 0) & (labels != 1))
+    if len(bad):
+        row, column = bad[0]
+        raise BadPredictions(
+            f"labels must be 0 or 1; row {row}, label {column} has {shown(labels[row, column].item())}"
+        )
+    return labels.astype(np.int64)

@@ -1,0 +1,103 @@
+"""Rows with several labels: each label is calibrated, saved and scored by itself."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from glayers import (
+    BadPredictions,
+    BetaCalibration,
+    GlayersError,
+    GlayersWarning,
+    MultiLabelCalibrator,
+    PlattScaling,
+    Predictions,
+    TemperatureScaling,
+    load,
+    metrics,
+)
+from tests.strategies import Numbers
+
+
+def several(n: int = 1500, seed: int = 0) -> tuple[Numbers, Numbers]:
+    """Logits of three labels that are each wrong in another way, and labels of which a row has none, one or several."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, 3)) * 2
+    labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int64)
+    return z * [3.0, 1.0, 0.5] + [0.0, 2.0, 0.0], labels
+
+
+def test_each_label_is_calibrated_by_itself() -> None:
+    (z, labels), (z_new, labels_new) = several(), several(seed=1)
+    fitted = MultiLabelCalibrator().fit(z, labels)
+    alone = BetaCalibration().fit(z[:, [1]], labels[:, 1])
+    p = fitted.predict_proba(z_new)
+    assert np.array_equal(p[:, 1], alone.predict_proba(z_new[:, [1]])[:, 1])
+    assert np.array_equal(fitted.predict(z_new), p > 0.5)
+    before, after = (metrics.label_scorecards(each, labels_new) for each in (1 / (1 + np.exp(-z_new)), p))
+    assert all(after[name]["nll"] < before[name]["nll"] for name in before)
+    assert after.mean["ks"] < 0.5 * before.mean["ks"]
+
+
+def test_scores_of_a_label_are_those_of_its_probability() -> None:
+    z, labels = several(200)
+    p = 1 / (1 + np.exp(-z))
+    frame = pd.DataFrame(p, columns=["cat", "dog", "owl"])
+    cards = metrics.label_scorecards(frame, labels)
+    rows = Predictions(z[:, [2]], labels[:, 2])
+    assert cards["owl"]["nll"] == pytest.approx(metrics.nll(rows))
+    assert cards["owl"]["ks"] == pytest.approx(metrics.ks(rows, event=metrics.label(1)))
+    assert cards.mean["ks"] == pytest.approx(np.mean([cards[name]["ks"] for name in ("cat", "dog", "owl")]))
+    assert [line.split()[0] for line in str(cards).splitlines()[1:]] == ["cat", "dog", "owl", "mean"]
+    with pytest.raises(BadPredictions, match=r"both have shape \(rows, labels\); got \(200, 3\) and \(200,\)"):
+        metrics.label_scorecards(p, labels[:, 0])
+
+
+def test_probabilities_of_labels_need_not_sum_to_one() -> None:
+    z, labels = several()
+    told = MultiLabelCalibrator(TemperatureScaling(inputs="probabilities")).fit(1 / (1 + np.exp(-z)), labels)
+    logits = MultiLabelCalibrator(TemperatureScaling()).fit(z, labels)
+    assert np.allclose(told.predict_proba(1 / (1 + np.exp(-z))), logits.predict_proba(z), atol=1e-6)
+
+
+def test_all_labels_are_saved_in_one_file(tmp_path: Path) -> None:
+    z, labels = several()
+    frame = pd.DataFrame(z, columns=["cat", "dog", "owl"])
+    fitted = MultiLabelCalibrator(PlattScaling()).fit(frame, labels)
+    fitted.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    assert isinstance(again, MultiLabelCalibrator)
+    assert np.array_equal(again.predict_proba(z), fitted.predict_proba(z))
+    assert again.label_names_ == ("cat", "dog", "owl")
+    assert [each.diagnostics_.rows for each in again.calibrators_] == [1500] * 3
+    again.save(tmp_path / "n.safetensors")
+    assert (tmp_path / "n.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+    data = bytearray((tmp_path / "m.safetensors").read_bytes())
+    data[-3] ^= 1
+    (tmp_path / "m.safetensors").write_bytes(data)
+    with pytest.raises(GlayersError, match="do not match their checksum"):
+        load(tmp_path / "m.safetensors")
+
+
+def test_errors_name_the_way_out() -> None:
+    z, labels = several()
+    with pytest.raises(BadPredictions, match=r"row \d+ has [0-3] labels\. Calibrate each label by itself with Multi"):
+        BetaCalibration().fit(z, labels)
+    with pytest.raises(BadPredictions, match=r"looks one-hot\. Pass labels.argmax"):
+        BetaCalibration().fit(z, np.eye(3)[labels[:, 0]])
+    with pytest.raises(BadPredictions, match=r"labels must have the shape of the logits, \(1500, 3\)"):
+        MultiLabelCalibrator().fit(z, labels[:, 0])
+    with pytest.raises(BadPredictions, match="labels must be 0 or 1; row 0, label 0 has 2"):
+        MultiLabelCalibrator().fit(z, labels + 2)
+    with pytest.raises(GlayersError, match="calibrator must be a calibrator of logits or probabilities"):
+        MultiLabelCalibrator("beta").fit(z, labels)
+    fitted = MultiLabelCalibrator(TemperatureScaling()).fit(pd.DataFrame(z, columns=["a", "b", "c"]), labels)
+    with pytest.raises(BadPredictions, match=r"fitted on the labels \('a', 'b', 'c'\)"):
+        fitted.predict_proba(pd.DataFrame(z, columns=["b", "a", "c"]))
+    with pytest.raises(BadPredictions, match="fitted on 3 labels; got 2 columns"):
+        fitted.predict_proba(z[:, :2])
+    never = np.where(np.arange(3) == 1, 0, labels)
+    with pytest.warns(GlayersWarning, match=r"1 of 3 labels have notes .* the first is label 1: no row is labelled 1"):
+        MultiLabelCalibrator().fit(z, never)
