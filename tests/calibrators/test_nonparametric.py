@@ -347,3 +347,12 @@ def test_masked_rows_do_not_decide_the_curve_of_a_class(make: type[Calibrator]) 
     assert found.diagnostics_.loss_after < found.diagnostics_.loss_before
     as_impossible = make().fit(np.where(masked == -1e4, -np.inf, masked), labels)
     assert found.predict_proba(3 * z) == pytest.approx(as_impossible.predict_proba(3 * z), abs=1e-6)
+
+
+@pytest.mark.parametrize("make", [PlattScaling, BetaCalibration])
+def test_huge_logits_still_tell_the_classes_apart(make: type[Calibrator]) -> None:
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(200, 1))
+    labels = (rng.random((200, 1)) < 1 / (1 + np.exp(-z)))[:, 0].astype(int)
+    huge = make().fit(1e300 * z, labels)  # only their signs are left
+    assert huge.diagnostics_.loss_after < 0.6  # without the logits, log 2 = 0.69

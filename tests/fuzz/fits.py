@@ -79,10 +79,10 @@ def check_fit(random: Random, folder: Path) -> str:
     name = pick(list(CALIBRATORS), random)
     if name in TORCH and random.random() < 0.7:  # they take far longer than the others
         name = pick([each for each in CALIBRATORS if each not in TORCH], random)
-    return check_calibrator(name, random)
+    return check_calibrator(name, random, folder)
 
 
-def check_calibrator(name: str, random: Random) -> str:
+def check_calibrator(name: str, random: Random, folder: Path) -> str:
     """Fit a calibrator on nasty rows: whatever went wrong was said, and what it predicts can be scored."""
     logits = nasty_logits(random)
     labels, weights = nasty_labels(logits, random), nasty_weights(len(logits), random)
@@ -94,6 +94,8 @@ def check_calibrator(name: str, random: Random) -> str:
     except GlayersError:
         return "refused"
     facts = fitted.diagnostics_
+    foreign = [str(each.message) for each in issued if each.category is not GlayersWarning]
+    assert not foreign, (about, foreign)
     said = [str(each.message) for each in issued if each.category is GlayersWarning]
     assert facts.converged or said, (about, facts.reason)
     rises = facts.loss_after > facts.loss_before * (1 + 1e-12) + 1e-12
@@ -104,6 +106,7 @@ def check_calibrator(name: str, random: Random) -> str:
             probabilities = fitted.predict_proba(logits)
             assert np.isfinite(probabilities).all(), about
             np.testing.assert_allclose(probabilities.sum(axis=1), 1, err_msg=about)
+            fitted.save(folder / "fitted")
         except GlayersError as error:
             raise AssertionError(f"{about}: fitted, but then: {error}") from error
         with contextlib.suppress(GlayersError):  # tests refuse few groups and some weights

@@ -18,6 +18,7 @@ from glayers.maps import Chain, Reference
 from glayers.maps.tables import OneVersusRest, one_versus_rest
 from glayers.predictions import Predictions
 
+_LOWEST = -(float(np.finfo(np.float64).max) ** 0.5)  # as in `OneVersusRest`: the map sees no lower number
 _DECREMENT = 1e-22  # Newton's estimate of what is left to gain: below it, coefficients are exact to about 1e-11
 
 
@@ -86,10 +87,13 @@ def platt_targets(hits: Bools, weights: Floats) -> Floats:
 def fit_logistic(features: Floats, targets: Floats, weights: Floats) -> Optimum:
     """Return the slopes and, last, the shift of least weighted log loss against targets within (0, 1)."""
     weights = weights / weights.sum()
+    size = np.abs(features).max(axis=0)
+    size[size == 0] = 1.0
+    features = features / size  # the square of 1e300 would overflow
     mean = weights @ features
     spread = np.sqrt(weights @ (features - mean) ** 2)
     # The slope of a constant feature stays 0. Its spread is no more than the rounding of its mean.
-    constant = spread <= 1e-13 * np.abs(features).max(axis=0)
+    constant = spread <= 1e-13
     spread[constant] = 1.0
     x = np.column_stack([np.where(constant, 0.0, features - mean) / spread, np.ones(len(features))])
 
@@ -107,7 +111,7 @@ def fit_logistic(features: Floats, targets: Floats, weights: Floats) -> Optimum:
     start = np.append(np.zeros(features.shape[1]), np.log(base / (1 - base)))
     found = newton(loss, derivatives, start, tolerance=_DECREMENT / 2)
     slopes = found.point[:-1] / spread
-    return found._replace(point=np.append(slopes, found.point[-1] - slopes @ mean))
+    return found._replace(point=np.append(slopes / size, found.point[-1] - slopes @ mean))
 
 
 def rows_against_rest(given: Predictions, factor: float = 1.0) -> tuple[Floats, Floats, Ints, Floats]:
@@ -137,7 +141,8 @@ def _fit_each_class(
         rows = np.isfinite(log_p[:, c])
         targets = platt_targets(labels[rows] == c, weights[rows])
         unchanged = Optimum(np.array([1.0, 1.0, 0.0]), 0.0, 0, True)  # of a class that is impossible in every row
-        found = curve(log_p[rows, c], log_rest[rows, c], targets, weights[rows]) if rows.any() else unchanged
+        seen = (np.maximum(each[rows, c], _LOWEST) for each in (log_p, log_rest))
+        found = curve(*seen, targets, weights[rows]) if rows.any() else unchanged
         fits.append(found)
     failed = [c for c, fit in enumerate(fits) if not fit.converged]
     return Fitted(

@@ -18,6 +18,7 @@ from glayers.predictions import Predictions
 
 CONFIDENCE, HIGHEST, SPREAD = "confidence", "highest logit", "highest logit less mean logit"
 _BINS = 10
+_NEVER = -800.0  # stands for one logit of -inf: exp is exactly 0
 _MOST_ROWS = 20_000  # the counts of more rows would hardly differ, and prediction takes time
 _DIGITS = 12  # confidences that differ by rounding alone are equal
 
@@ -111,14 +112,18 @@ def independent_rows(given: Predictions, most: int = _MOST_ROWS) -> Ints:
 def count_rows(given: Predictions, rows: Ints, calibrated: Floats) -> Counted:
     """Return the features of these rows; `calibrated` are their logits after calibration."""
     logits = given.logits[rows].astype(np.float64)
+    if logits.shape[1] == 1:
+        logits = np.where(logits > -np.inf, logits, _NEVER)
     highest = logits.max(axis=1)
     confidence = softmax(calibrated).max(axis=1).round(_DIGITS)
     with np.errstate(over="ignore", invalid="ignore"):
         spread = np.nan_to_num(highest - logits.mean(axis=1, where=logits > -np.inf))
     features = {CONFIDENCE: confidence, HIGHEST: highest, SPREAD: spread}
     weights = np.ones(len(rows)) if given.weights is None else given.weights[rows]
-    scale = weights.sum() / (weights**2).sum() if len(rows) else 1.0  # they then add up to Kish's effective number
-    return Counted(rows, features, calibrated.argmax(axis=1), weights * scale)
+    if len(rows):  # they then add up to Kish's effective number
+        weights = weights / weights.max()
+        weights = weights * (weights.sum() / (weights @ weights))
+    return Counted(rows, features, calibrated.argmax(axis=1), weights)
 
 
 def summarise(given: Predictions, counted: Counted) -> RowSummary:
