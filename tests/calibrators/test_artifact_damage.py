@@ -348,6 +348,15 @@ def test_a_map_of_another_class_is_refused(tmp_path: Path) -> None:
         load(forged)
 
 
+def test_unknown_inputs_are_refused(tmp_path: Path) -> None:
+    fitted("temperature").save(tmp_path / "temperature")
+    facts, arrays = contents(tmp_path / "temperature")
+    for bad in (0, "odds", ["logits"], None):
+        path = write(tmp_path / "forged", facts | {"settings": facts["settings"] | {"inputs": bad}}, arrays)
+        with pytest.raises(BadFile, match="the setting inputs must be one of logits, probabilities, confidence; got"):
+            load(path)
+
+
 def test_a_map_without_results_is_refused_when_loaded_or_when_it_predicts(tmp_path: Path) -> None:
     fitted("temperature").save(tmp_path / "temperature")
     facts, arrays = contents(tmp_path / "temperature")

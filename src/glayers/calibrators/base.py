@@ -182,7 +182,8 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             probabilities = CHECKS[self.inputs](map_inputs(self.inputs, given)).astype(np.float64)
             step, raised = fit_log_probabilities(probabilities, given.weights)
             given, first = given.with_logits(step(probabilities)), Chain((step,))
-        fitted = self._fit(given)
+        with np.errstate(over="ignore", invalid="ignore"):  # of logits near 1e300; `transform` checks the result
+            fitted = self._fit(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
         found = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
         self.map_ = first + found

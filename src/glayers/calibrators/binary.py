@@ -141,8 +141,8 @@ def _fit_each_class(
         rows = np.isfinite(log_p[:, c])
         targets = platt_targets(labels[rows] == c, weights[rows])
         unchanged = Optimum(np.array([1.0, 1.0, 0.0]), 0.0, 0, True)  # of a class that is impossible in every row
-        seen = (np.maximum(each[rows, c], _LOWEST) for each in (log_p, log_rest))
-        found = curve(*seen, targets, weights[rows]) if rows.any() else unchanged
+        own, rest = (np.maximum(each[rows, c], _LOWEST) for each in (log_p, log_rest))
+        found = curve(own, rest, targets, weights[rows]) if rows.any() else unchanged
         fits.append(found)
     failed = [c for c, fit in enumerate(fits) if not fit.converged]
     return Fitted(

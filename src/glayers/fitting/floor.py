@@ -13,6 +13,7 @@ from glayers.activations import with_reference_class
 from glayers.arrays import Array, Floats
 from glayers.maps import Chain, Floor, LogProbabilities
 
+_LARGEST = float(np.finfo(np.float64).max)  # of numbers that a file holds
 _LIKELY = 20.0  # nats below the highest class: up to here a class may be the label of one row in many millions
 _GAP = 3.0  # a distance this many times the next smaller one is that of a masked class
 _MARGIN = 5.0  # nats, on top of a quarter: new rows may have larger distances than these
@@ -64,4 +65,5 @@ def fit_floor(logits: Array, factor: float, weights: Floats | None) -> Floor:
     if not several.any():  # one possible class in each row, or all equal
         return Floor(np.asarray(2 * near), np.asarray(near), Chain(()))
     reach = max(0.0, float((lowest - 2 * lead)[several].max()))
-    return Floor(np.asarray(2 * lowest.max()), np.asarray(1.25 * reach + _MARGIN / factor), Chain(()))
+    depth, reach = (min(each, _LARGEST) for each in (2 * float(lowest.max()), 1.25 * reach + _MARGIN / factor))
+    return Floor(np.asarray(depth), np.asarray(reach), Chain(()))

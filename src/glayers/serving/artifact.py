@@ -78,7 +78,7 @@ def learned_attributes(facts: Mapping[str, Any], arrays: Mapping[str, Array]) ->
     class_names = _class_names(facts["class_names"], n_classes)
     of_type(facts, "kept", dict)
     inputs = facts["settings"].get("inputs")
-    if inputs not in CHECKS:
+    if not isinstance(inputs, str) or inputs not in CHECKS:
         raise BadFile(f"the setting inputs must be one of {', '.join(CHECKS)}; got {shown(inputs)}")
     return {
         "inputs": inputs,
