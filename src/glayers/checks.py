@@ -19,6 +19,7 @@ _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of pr
 LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
 HIGHEST = 1 + _SUM_ROUNDING
 _MOST_ROWS = 10**8
+_BINARY = 2
 _LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
 _IF_LOGITS = (
     "If these are logits, pass Predictions(logits=..., labels=...) or apply softmax first; "
@@ -50,7 +51,8 @@ def check_logits(values: object) -> Array:
 
 def possible_logits(values: object) -> Array:
     """Return logits (n, m) of which every row can be predicted: finite, or -inf for a class that is impossible."""
-    logits = two_dimensional(to_floats(values, "logits"), "logits")
+    logits = to_floats(values, "logits")
+    logits = two_dimensional(logits[:, None] if logits.ndim == 1 else logits, "logits")  # one logit of a binary model
     for rows in row_blocks(*logits.shape):
         if np.isfinite(logits[rows]).all():
             continue
@@ -173,9 +175,14 @@ def two_dimensional(array: Array, name: str) -> Array:
     return array
 
 
-def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
-    """Return labels as int64 in 0..n_classes-1, or raise an error that names the first bad row."""
+def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, ...] | None = None) -> Ints:
+    """Return labels as int64 in 0..n_classes-1, or raise an error that names the first bad row.
+
+    Labels may be names of the classes. Labels -1 and 1 of two classes mean 0 and 1.
+    """
     labels = to_numbers(values, "labels")
+    if names is not None and labels.ndim == 1 and labels.dtype.kind in "UO":
+        labels = _numbers_of(labels, names)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
@@ -195,8 +202,10 @@ def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
     if labels.dtype.kind not in "iubf":
         raise BadPredictions(
             f"labels must be class numbers 0..{n_classes - 1}; got an array of {labels.dtype}. "
-            f"Fill gaps, then number the names with np.unique(labels, return_inverse=True)"
+            f"Fill gaps; for names, pass Predictions(..., class_names=...) in the order of the columns"
         )
+    if n_classes == _BINARY and (labels == -1).any() and np.isin(labels, (-1, 1)).all():
+        labels = (labels + 1) // 2
     # Compare before the cast, which would wrap a huge number and truncate a fraction into the valid range.
     bad = np.flatnonzero(~((labels >= 0) & (labels < n_classes)) | (labels != np.floor(labels)))
     if bad.size:
@@ -205,6 +214,20 @@ def check_labels(values: object, n_rows: int, n_classes: int) -> Ints:
             f"labels must be whole numbers in 0..{n_classes - 1}; row {bad[0]} has {labels[bad[0]]}{hint}"
         )
     return labels.astype(np.int64)
+
+
+def _numbers_of(labels: Array, names: tuple[str, ...]) -> Array:
+    """Return class numbers of labels that are names of classes."""
+    number_of = {name: number for number, name in enumerate(names)}
+    unknown = next(
+        (row for row, label in enumerate(labels) if not isinstance(label, str) or label not in number_of), None
+    )
+    if unknown is not None:
+        raise BadPredictions(
+            f"the label of row {unknown} is {shown(labels.tolist()[unknown])}, which is not one of the class names, such as "
+            f"{shown(names[0])}"
+        )
+    return np.array([number_of[label] for label in labels])
 
 
 def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:

@@ -89,7 +89,7 @@ def test_the_error_names_objects_that_are_not_numbers(logits: Any, message: str)
 
 
 def test_the_error_for_labels_that_are_not_numbers_says_how_to_number_them() -> None:
-    with pytest.raises(BadPredictions, match="return_inverse"):
+    with pytest.raises(BadPredictions, match="in the order of the columns"):
         Predictions(LOGITS, np.array(["a", 1, 2, None], dtype=object))
 
 

@@ -109,8 +109,25 @@ def test_rows_can_be_taken_with_all_that_belongs_to_them() -> None:
     assert bare.groups is None
 
 
+def test_labels_may_be_names_of_the_classes() -> None:
+    assert Predictions(LOGITS, list("zxxy"), class_names="xyz").labels.tolist() == [2, 0, 0, 1]
+    assert Predictions(LOGITS, np.array(list("zxxy"), object), class_names="xyz").labels.tolist() == [2, 0, 0, 1]
+
+
+def test_one_logit_may_be_one_dimensional_and_its_labels_minus_one_and_one() -> None:
+    z = LOGITS[:, 0]
+    plain = Predictions(z[:, None], [0, 1, 1, 0])
+    short = Predictions(z, [-1, 1, 1, -1])
+    assert short.logits.tolist() == plain.logits.tolist()
+    assert short.labels.tolist() == plain.labels.tolist() == [0, 1, 1, 0]
+    assert Predictions(LOGITS[:, :2], [-1.0, 1.0, 1.0, 1.0]).labels.tolist() == [0, 1, 1, 1]
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "one-dimensional logits": ({"logits": LOGITS[:, 0]}, r"reshape\(-1, 1\)"),
+    "a name that is no class": ({"labels": list("xxzq"), "class_names": "xyz"}, "row 3 is .q., which is not one"),
+    "names and numbers": ({"labels": ["x", 1, "z", None], "class_names": "xyz"}, "row 1 is 1, which is not one of"),
+    "names without class names": ({"labels": list("xxyz")}, "in the order of the columns"),
+    "-1 of three classes": ({"labels": [-1, 1, 1, -1]}, "row 0 has -1"),
     "three-dimensional logits": ({"logits": LOGITS[None]}, r"\(1, 4, 3\)"),
     "no rows": ({"logits": LOGITS[:0]}, "empty"),
     "no columns": ({"logits": LOGITS[:, :0]}, "empty"),
@@ -128,7 +145,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "missing label": ({"labels": [0, np.nan, 2, 0]}, "row 1 has nan"),
     "huge label": ({"labels": [0, 1e300, 2, 0]}, "row 1 has 1e"),
     "one-hot labels": ({"labels": np.eye(3)[LABELS]}, r"argmax\(axis=1\)"),
-    "names as labels": ({"labels": list("abca")}, "return_inverse"),
+    "names as labels": ({"labels": list("abca")}, "in the order of the columns"),
     "too few labels": ({"labels": [0, 1]}, r"\(4,\)"),
     "too few weights": ({"weights": [1, 2]}, r"\(4,\)"),
     "negative weight": ({"weights": [1, 2, -1, 0]}, "row 2"),

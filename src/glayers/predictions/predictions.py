@@ -78,10 +78,12 @@ class Predictions(_Rows):
     Parameters
     ----------
     logits
-        Array (n, m). m is the number of classes, or 1 for a binary model with one logit, whose classes are 0 and 1.
+        Array (n, m). m is the number of classes, or 1 for a binary model with one logit, whose classes are 0 and 1; its
+        logits may also be an array (n,).
         -inf means that the class is impossible in that row: its probability is exactly 0.
     labels
-        Array (n,) of class numbers in 0..classes-1.
+        Array (n,) of class numbers in 0..classes-1, or of class names if `class_names` are given. For two classes, -1
+        and 1 stand for 0 and 1.
     weights
         Array (n,) of importance weights, not negative; a common factor changes nothing.
     groups
@@ -128,7 +130,8 @@ class Predictions(_Rows):
         self, logits: Array, labels: object, weights: object, groups: object, class_names: Any, counts: object
     ) -> None:
         n_rows, n_classes = len(logits), max(2, logits.shape[1])
-        labels, names = checks.check_labels(labels, n_rows, n_classes), _check_class_names(class_names, n_classes)
+        names = _check_class_names(class_names, n_classes)
+        labels = checks.check_labels(labels, n_rows, n_classes, names)
         checks.refuse_impossible_labels(logits, labels)
         self._set(n_rows, weights, groups, counts, logits=logits, labels=labels, class_names=names)
 
