@@ -227,7 +227,7 @@ BAD: dict[str, tuple[Callable[[Numbers, Numbers], tuple[Any, Any]], str]] = {
     "nan": (lambda z, y: (changed(z, np.nan), y), "finite; row 7, column 1"),
     "inf": (lambda z, y: (changed(z, np.inf), y), "finite; row 7, column 1"),
     "complex": (lambda z, y: (z + 1j, y), "real numbers"),
-    "one dimension": (lambda z, y: (z[:, 0], y), r"shape \(rows, classes\)"),
+    "one dimension": (lambda z, y: (z[:, 0], y), r"whole numbers in 0\.\.1"),
     "empty": (lambda z, y: (z[:0], y[:0]), "empty"),
     "no labels": (lambda z, _: (z, None), "labels"),
     "fewer labels": (lambda z, y: (z, y[:-1]), r"labels must have shape \(240,\)"),
