@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 import torch
 
+from glayers import BadPredictions
 from glayers.activations import softmax
 from glayers.bridges.torch import to_module
 from tests.contracts.calibrators import CLASSES, every_calibrator, fitted
@@ -84,19 +85,41 @@ def test_an_onnx_file_predicts_what_numpy_does(name: str, columns: int, tmp_path
 
 @every_calibrator
 @COLUMNS
-def test_tensors_of_torch_and_arrays_of_jax_stay_what_they_are(name: str, columns: int) -> None:
+def test_tensors_of_torch_stay_tensors_and_modules_agree(name: str, columns: int) -> None:
     calibrator, z = fitted(name, columns), rows(columns)
     expected, allowed = calibrator.predict_proba(z), TABLES.get(name, 1e-12)
-    found = calibrator.predict_proba(torch.tensor(z))
-    assert isinstance(found, torch.Tensor)
-    assert found.dtype == torch.float64
-    assert differ(found.numpy(), expected) < allowed
+    for some in (slice(None), slice(1), slice(0)):
+        found = calibrator.predict_proba(torch.tensor(z[some]))
+        assert isinstance(found, torch.Tensor)
+        assert found.dtype == torch.float64
+        assert differ(found.numpy(), expected[some]) < allowed
+    assert torch.equal(calibrator.predict(torch.tensor(z)), torch.tensor(calibrator.predict(z)))
     assert differ(to_module(calibrator)(torch.tensor(z)).softmax(dim=1).numpy(), expected) < allowed
-    narrow = to_module(calibrator)(torch.tensor(z.astype(np.float32)))
-    assert differ(narrow.softmax(dim=1).numpy(), calibrator.predict_proba(z.astype(np.float32))) < 1e-3
-    for some in (slice(1), slice(0)):
-        assert differ(calibrator.predict_proba(torch.tensor(z[some])).numpy(), expected[some]) < allowed
+    narrow = z.astype(np.float32)
+    found = to_module(calibrator)(torch.tensor(narrow)).softmax(dim=1)
+    # The logits of the result are float32, of up to 1e4.
+    assert differ(found.numpy(), calibrator.predict_proba(narrow)) < 1e-3
+
+
+# Compiling takes seconds. These three hold most steps; array-api-strict runs all of them.
+@pytest.mark.parametrize("name", ["g-layers", "histogram-top", "order-invariant"])
+def test_jax_compiles_the_prediction_and_keeps_its_arrays(name: str) -> None:
+    calibrator, z = fitted(name), rows(CLASSES)
     with jax.enable_x64(True):
-        found = calibrator.predict_proba(jnp.asarray(z))
+        found = jax.jit(calibrator.predict_proba)(jnp.asarray(z))
         assert isinstance(found, jax.Array)
-        assert differ(np.asarray(found), expected) < allowed
+        assert differ(np.asarray(found), calibrator.predict_proba(z)) < 1e-12
+    narrow = fitted("temperature").predict_proba(jnp.asarray(z, jnp.float32))
+    assert narrow.dtype == jnp.float32
+    assert differ(np.asarray(narrow), fitted("temperature").predict_proba(z.astype(np.float32))) < 1e-5
+
+
+def test_arrays_of_another_shape_are_refused_also_where_values_cannot_be_checked() -> None:
+    for wrong in (torch.zeros(2, 3), torch.zeros(4), torch.zeros(2, 3, 4)):
+        with pytest.raises(BadPredictions, match=r"logits must have shape \(rows, 4\); got"):
+            fitted("temperature").predict_proba(wrong)
+    one = fitted("platt", 1)
+    assert torch.equal(one.predict_proba(torch.zeros(3)), one.predict_proba(torch.zeros(3, 1)))
+    bad = torch.tensor([[np.nan, 0, 0, 0], [0, np.inf, 0, 0], [-np.inf] * 4, [0, -np.inf, 0, 0]], dtype=torch.float64)
+    for name in ("temperature", "isotonic", "order-general"):
+        assert fitted(name).predict_proba(bad).isnan().all(dim=1).tolist() == [True, True, True, False]

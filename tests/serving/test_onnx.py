@@ -3,7 +3,7 @@
 import json
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -15,7 +15,9 @@ from torch import nn
 from glayers import BadPredictions, GLayers, GlayersError, Predictions, TemperatureScaling
 from glayers.activations import softmax
 from glayers.bridges.torch import CalibratedNetwork
+from glayers.loading import LoadedCalibrator
 from glayers.maps import Chain, Step
+from glayers.serving.artifact import read
 from glayers.serving.onnx import append
 from tests.contracts.calibrators import CLASSES, fitted, tilted
 from tests.strategies import Numbers
@@ -101,6 +103,25 @@ def test_an_activation_of_ones_own_is_recorded_if_the_recorder_has_its_functions
     g.to_onnx(tmp_path / "g.onnx", "float64")
     found = session_of(tmp_path / "g.onnx").run(["probabilities"], {"uncalibrated_logits": z})[0]
     assert found == pytest.approx(g.predict_proba(z), abs=1e-12)
+
+
+@pytest.mark.parametrize("inputs", ["probabilities", "confidence"])
+def test_probabilities_and_confidences_are_inputs_too(
+    inputs: Literal["probabilities", "confidence"], tmp_path: Path
+) -> None:
+    z, labels = tilted()
+    p = softmax(z / 3)
+    given = p if inputs == "probabilities" else p.max(axis=1)
+    truth = labels if inputs == "probabilities" else p.argmax(axis=1) == labels
+    calibrator = TemperatureScaling(inputs=inputs).fit(given, truth)
+    calibrator.to_onnx(tmp_path / "p.onnx", "float64")
+    rows = given if given.ndim == 2 else given[:, None]
+    (found,) = session_of(tmp_path / "p.onnx").run(["probabilities"], {f"uncalibrated_{inputs}": rows})
+    assert found == pytest.approx(calibrator.predict_proba(given), abs=1e-12)
+    assert calibrator.predict_proba(torch.tensor(given)).numpy() == pytest.approx(found, abs=1e-12)
+    calibrator.save(tmp_path / "p.safetensors")
+    light = LoadedCalibrator(*read(tmp_path / "p.safetensors"))
+    assert np.array_equal(light.predict_proba(given), calibrator.predict_proba(given))
 
 
 # Behind a network.

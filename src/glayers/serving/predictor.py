@@ -82,7 +82,7 @@ class Predictor:
         """Return calibrated logits (n_rows, n_classes). Their softmax is `predict_proba`, which describes `logits`."""
         self._check_fitted()
         if is_array_api_obj(logits) and not is_numpy_array(logits):
-            rows = logits[:, None] if self.inputs == "confidence" and logits.ndim == 1 else logits
+            rows = logits[:, None] if logits.ndim == 1 == self.n_features_in_ else logits  # one number per row
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(logits.shape)}")
             return calibrated_logits(self.map_, rows)
