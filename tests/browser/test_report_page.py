@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
+from glayers import Confidences, compare
 from tests.browser.chromium import console, requests, serious_violations, show, start
 from tests.report.html_comparisons import HOSTILE, overconfident_page
 
@@ -70,6 +72,18 @@ def drawing(panel: WebElement) -> str:
 
 def background(browser: Chrome) -> str:
     return str(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+
+
+def test_a_report_of_confidences_draws_its_figures(browser: Chrome, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    said = rng.uniform(0.2, 1.0, 400)
+    rows = Confidences(said, rng.random(400) < said**2)
+    old, new = rows.take(np.arange(200)), rows.take(np.arange(200, 400))
+    compare(old, new, ["platt", "beta"]).to_html(tmp_path / "answers.html", calibration=old, n_resamples=20)
+    show(browser, tmp_path / "answers.html")
+    assert console(browser) == []
+    expected = FIGURES | {"map": 1, "matrix": 0}
+    assert {figure: len(panels(browser, figure)) for figure in FIGURES} == expected
 
 
 def test_it_is_silent_asks_for_nothing_and_hostile_names_stay_names(browser: Chrome, page: Path) -> None:

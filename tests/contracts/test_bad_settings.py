@@ -80,6 +80,9 @@ def of_metrics() -> Iterator[tuple[str, Callable[..., Any]]]:
         "paired_differences": partial(metrics.paired_differences, METHODS),
         "rank_methods": partial(metrics.rank_methods, {"a": {"x": 1.0, "y": 2.0}, "b": {"x": 1.0, "y": 3.0}}),
         "adjust": partial(metrics.adjust, [0.01, 0.2]),
+        "label_scorecards": partial(
+            metrics.label_scorecards, TEST.probabilities(), np.eye(TEST.n_classes)[TEST.labels]
+        ),
     }
     for name in metrics.__all__:
         function = getattr(metrics, name)
