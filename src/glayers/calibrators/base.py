@@ -174,6 +174,7 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
     def _fit(self, given: Predictions) -> Fitted:
         """Return what the fit found. Sets nothing and warns of nothing, so that other calibrators can build on it."""
 
+    @np.errstate(over="ignore", invalid="ignore")  # of logits near 1e300; `transform` checks the result
     def _learn(self, given: Predictions) -> Self:
         """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
@@ -182,8 +183,7 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             probabilities = CHECKS[self.inputs](map_inputs(self.inputs, given)).astype(np.float64)
             step, raised = fit_log_probabilities(probabilities, given.weights)
             given, first = given.with_logits(step(probabilities)), Chain((step,))
-        with np.errstate(over="ignore", invalid="ignore"):  # of logits near 1e300; `transform` checks the result
-            fitted = self._fit(given)
+        fitted = self._fit(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
         found = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
         self.map_ = first + found
