@@ -18,6 +18,7 @@ from glayers import (
     load,
     metrics,
 )
+from tests.cli.running import complaint, run
 from tests.strategies import Numbers
 
 
@@ -74,6 +75,12 @@ def test_all_labels_are_saved_in_one_file(tmp_path: Path) -> None:
     assert [each.diagnostics_.rows for each in again.calibrators_] == [1500] * 3
     again.save(tmp_path / "n.safetensors")
     assert (tmp_path / "n.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+    np.savez(tmp_path / "z.npz", logits=z)
+    for words in (["apply"], ["score", "--model"], ["info"], ["export"]):
+        files = [] if words[0] in ("info", "export") else [str(tmp_path / "z.npz")]
+        out = ["-o", str(tmp_path / "out.npz")] if words[0] == "apply" else []
+        out = ["-o", str(tmp_path / "out.onnx")] if words[0] == "export" else out
+        assert "calibrators of several labels" in complaint(run(*words, str(tmp_path / "m.safetensors"), *files, *out))
     data = bytearray((tmp_path / "m.safetensors").read_bytes())
     data[-3] ^= 1
     (tmp_path / "m.safetensors").write_bytes(data)

@@ -113,7 +113,10 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     """
     where = file_path(path)
     with errors_as_bad_file(where):
-        return estimator_of(*read(where))
+        facts, arrays = read(where)
+        if facts.get("calibrator") == _MULTI_LABEL:
+            raise BadFile("holds the calibrators of several labels; use glayers.load and its predict_proba in Python")
+        return calibrator_of(facts, arrays)
 
 
 def estimator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
