@@ -200,6 +200,8 @@ def test_a_calibrated_network_survives_its_state_dict(tmp_path: Path) -> None:
     assert torch.equal(second(x), calibrated(x))
     with pytest.raises(GlayersError, match="load_state_dict replaced g"):
         second.save(tmp_path / "g.safetensors")
+    with pytest.raises(GlayersError, match="load_state_dict replaced g"):
+        second.to_onnx(tmp_path / "both.onnx", x)
 
 
 def test_the_state_dict_has_the_names_of_the_arrays_in_a_file() -> None:

@@ -13,7 +13,6 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from glayers import AutoCalibrator, metrics
 from glayers.bridges.torch import CalibratedNetwork, calibrate, collect_logits
-from glayers.serving.onnx import append
 
 # The exporter of torch warns about its own dependencies.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -100,14 +99,11 @@ def inputs_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def onnx_probabilities(calibrated: CalibratedNetwork, batch: Any, path: Path) -> Any:
-    """Export the network, put g behind it, and run the file."""
+    """Export network and g to one file, and run it."""
     args, named = inputs_of(batch)
-    program = torch.onnx.export(calibrated.network, args, kwargs=named, dynamo=True, verbose=False)
-    assert program is not None
-    arrays = {name: value.numpy() for name, value in named.items()} or args[0].numpy()
-    append(program.model_proto, calibrated.calibrator, path, arrays)
+    calibrated.to_onnx(path, *args, **named)
     session = onnxruntime.InferenceSession(path)
-    feed = {given.name: arrays[given.name] if named else arrays for given in session.get_inputs()}
+    feed = {given.name: (named[given.name] if named else args[0]).numpy() for given in session.get_inputs()}
     return session.run(["probabilities"], feed)[0]
 
 

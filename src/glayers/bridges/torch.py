@@ -126,13 +126,7 @@ class CalibratedNetwork(nn.Module):
         >>> torch.equal(again(z), calibrated(z))
         True
         """
-        for name, value in self.calibrator.map_.parameters().items():
-            held = self.calibration.steps.get_buffer(name).cpu()
-            if not torch.equal(held, torch.tensor(np.asarray(value), dtype=held.dtype)):
-                raise GlayersError(
-                    "load_state_dict replaced g, so that this module no longer is what its `calibrator` says. Save the "
-                    "state_dict, or save the network that it came from"
-                )
+        self._refuse_replaced_g()
         self.calibrator.save(path)
 
     def to_onnx(self, path: str | os.PathLike[str], *inputs: Tensor, **named: Tensor) -> None:
@@ -151,6 +145,7 @@ class CalibratedNetwork(nn.Module):
         GlayersError
             If the results differ from those of NumPy. Nothing is written.
         """
+        self._refuse_replaced_g()
         axis = self.calibration.class_axis
         export_network(self.network, self.calibrator, 1 if axis is None else axis, path, inputs, named)
 
@@ -158,6 +153,16 @@ class CalibratedNetwork(nn.Module):
     def load(cls, network: nn.Module, path: str | os.PathLike[str], class_axis: int | None = None) -> Self:
         """Return a network followed by the g of a file that `save` or any fitted calibrator wrote."""
         return cls(network, load(path), class_axis)
+
+    def _refuse_replaced_g(self) -> None:
+        """Raise an error if the buffers are not those of the calibrator, which files are written from."""
+        for name, value in self.calibrator.map_.parameters().items():
+            held = self.calibration.steps.get_buffer(name).cpu()
+            if not torch.equal(held, torch.tensor(np.asarray(value), dtype=held.dtype)):
+                raise GlayersError(
+                    "load_state_dict replaced g, so that this module no longer is what its `calibrator` says. Save the "
+                    "state_dict, or save and export the network that it came from"
+                )
 
 
 def to_module(
