@@ -96,9 +96,10 @@ def test_tensors_of_torch_stay_tensors_and_modules_agree(name: str, columns: int
     assert torch.equal(calibrator.predict(torch.tensor(z)), torch.tensor(calibrator.predict(z)))
     assert differ(to_module(calibrator)(torch.tensor(z)).softmax(dim=1).numpy(), expected) < allowed
     narrow = z.astype(np.float32)
-    found = to_module(calibrator)(torch.tensor(narrow)).softmax(dim=1)
-    # The logits of the result are float32, of up to 1e4.
-    assert differ(found.numpy(), calibrator.predict_proba(narrow)) < 1e-3
+    wanted, found = calibrator.predict_proba(narrow), to_module(calibrator)(torch.tensor(narrow)).softmax(dim=1).numpy()
+    moderate = (np.abs(narrow, where=np.isfinite(narrow), out=np.zeros_like(narrow)) < 50).all(axis=1)
+    assert differ(found[moderate], wanted[moderate]) < 1e-5
+    assert differ(found, wanted) < 1e-3  # the results are float32 logits of up to 1e4
 
 
 # Compiling takes seconds. These three hold most steps; array-api-strict runs all of them.
