@@ -146,3 +146,8 @@ def test_the_installed_script_is_this_function() -> None:
     (script,) = entry_points(group="console_scripts", name="glayers")
     assert script.value == "glayers.cli:main"
     assert script.load() is main
+
+
+def test_the_module_runs_as_the_program_does() -> None:
+    done = subprocess.run([sys.executable, "-m", "glayers", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == glayers.__version__

@@ -55,7 +55,7 @@ class Task(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class SharedGLayers(Calibrator):
-    """A class-wise part, then a correction shared by all classes; the best calibrated single method here.
+    """A class-wise part, then a correction shared by all classes.
 
     Parameters
     ----------
