@@ -60,6 +60,17 @@ def test_groups_keep_the_level_where_many_classes_have_few_hits() -> None:
     assert sum(found) <= 5  # 1.5 expected, deviation 1.2
 
 
+def test_each_class_has_the_sampling_error_of_its_own_dependence() -> None:
+    """Groups share the draw between the first two of six classes, and the rows of the others are independent."""
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(40), 50)
+    p = np.full((len(groups), 6), 1 / 6)
+    y = rng.integers(0, 6, len(groups))
+    y = np.where(y < 2, rng.integers(0, 2, 40)[groups], y)
+    found = metrics.ks_test_per_class(p, y, groups=groups, n_resamples=99)
+    expected = np.array([test.expected for test in found.classes])
+    assert expected[:2].min() > 1.5 * expected[2:].max()  # with one dependence for all classes they were alike
+
+
 def test_rows_that_are_no_probabilities_are_refused() -> None:
     with pytest.raises(BadPredictions, match="must sum to 1"):
         metrics.classwise_ks_test([[0.7, 0.7], [0.2, 0.8]], [0, 1])

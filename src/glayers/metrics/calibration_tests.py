@@ -19,7 +19,7 @@ from glayers.arrays import Bools, Floats, Ints
 from glayers.checks import check_choice
 from glayers.errors import BadPredictions
 from glayers.metrics.binned import Binning, bin_edges
-from glayers.metrics.dependence import too_few_groups, unseen_failures
+from glayers.metrics.dependence import UnseenFailures, too_few_groups, unseen_failures
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, check_rows, top
 from glayers.metrics.ks import N_BINS
 from glayers.metrics.metric import score
@@ -287,10 +287,15 @@ def _resampling_test(running: RunningSum, statistic: Callable[[Floats], Floats],
     if event.groups is None:
         return found
     signs = np.repeat(_SIGNS[statistic](sums[0]), np.diff(running.ends, prepend=-1))
-    unseen = unseen_failures(event.groups, event.weights, event.scores, event.hits, signs)
-    if value - unseen.shown > found.bound:  # the rows outside such groups suffice to reject
+    return allow_for(unseen_failures(event.groups, event.weights, event.scores, event.hits, signs), found)
+
+
+def allow_for(unseen: UnseenFailures, found: CalibrationTest, power: int = 1) -> CalibrationTest:
+    """Raise the p-value and the bound to what unseen failures explain; the error is this power of theirs."""
+    rest = found.value - unseen.shown**power
+    if rest > found.bound:  # the rows outside groups of several rows suffice to reject
         return found
-    bound = value - unseen.shown + unseen.largest(1 - draws.level)
+    bound = rest + unseen.largest(1 - found.level) ** power
     return replace(found, p_value=max(found.p_value, unseen.probability), bound=max(found.bound, bound))
 
 

@@ -193,10 +193,12 @@ class _Drawn(NamedTuple):
         drawn = np.full((draws.n_resamples, len(values)), np.nan)
         undecided = too_few_groups(rows.groups, rows.weights)
         p, n_resamples, rng = rows.probabilities, draws.n_resamples, draws.generator()
-        resamples: Iterator[tuple[Ints, float]] = ((y, 1.0) for y in redrawing.redrawn_labels(p, n_resamples, rng))
+        resamples: Iterator[tuple[Ints, Floats]] = (
+            (y, np.ones(1)) for y in redrawing.redrawn_labels(p, n_resamples, rng)
+        )
         if rows.groups is not None:
             arrays = (p.astype(np.float64), rows.labels, rows.weights, rows.groups)
-            resamples = redrawing.redrawn_group_labels(*arrays, n_resamples, rng)
+            resamples = redrawing.redrawn_group_labels(*arrays, n_resamples, rng, by_class=True)
         with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
             for to, (labels, factor) in zip(drawn, () if undecided else resamples, strict=not undecided):
                 to[:] = factor * steps.ks(labels)

@@ -90,6 +90,8 @@ class Dependence:
     """What is needed to draw outcomes that depend on each other within groups as the observed ones seem to.
 
     `outcomes` turns uniform numbers (b, n) into outcomes (b, n), and `residuals` outcomes into residuals (b, n, d).
+    With `class_variances` (n, c), the first c residuals are those of classes, and each class has a factor of its own:
+    dependence may affect some classes more than others.
     """
 
     def __init__(
@@ -102,23 +104,28 @@ class Dependence:
         residuals: Callable[[Array], Floats],
         observed: Array,
         rng: np.random.Generator,
+        class_variances: Floats | None = None,
     ) -> None:
         self._groups, self._weights, self._n_groups = groups, weights, int(groups.max()) + 1
         self._outcomes, self._residuals, self._rng = outcomes, residuals, rng
         variance = np.bincount(groups, weights**2 * variances)
         others = _effective_rows(np.bincount(groups, weights), np.bincount(groups, weights**2)) - 1
-        self._shared_variance = float(variance @ others)
-        self._variance = float(variance.sum()) or 1.0  # where no outcome is uncertain, any number will do
+        self._depends = float(variance @ others) > 1e-9 * float(variance.sum())  # whether groups have several rows
+        self._apart = class_variances is not None
+        scaled = variances[:, None] if class_variances is None else class_variances
+        own = np.stack([np.bincount(groups, weights**2 * column) for column in scaled.T])  # (1 or c, groups)
+        self._shared_variances = own @ others
+        self._variances = np.where(own.any(axis=1), own.sum(axis=1), 1.0)  # where nothing is uncertain, any will do
         self._compare_similar(scores, variances)
         start = self._residuals(observed[None])
         rho = 1.0
         for _ in range(4):  # the best weights depend on the estimate
             self._weigh(rho)
-            rho = float(self._rho(start)[0])
+            rho = float(self._rho(start)[0, 0])
         # The fewer groups carry the variance, the less the unknown form of the dependence averages out.
         carried = variance * (1 + rho * others)
         carrying = float(carried.sum()) ** 2 / (float(carried @ carried) or 1.0)
-        self._spread = float(self._spreads(start)[0]) * math.sqrt(1 + 1 / max(carrying, 1.0))
+        self._spread = self._spreads(start) * math.sqrt(1 + 1 / max(carrying, 1.0))
         batch = max(1, _ENTRIES // start.size)
         copies = (rng.random((min(batch, _COPIES - i), self._n_groups)) for i in range(0, _COPIES, batch))
         as_copies = np.concatenate([self._rho(self._residuals(outcomes(u[:, groups]))) for u in copies])
@@ -126,9 +133,9 @@ class Dependence:
         self._follow = math.sqrt(min(1.0, rho / max(float(as_copies.mean()), 1e-12)))
 
     def draw(self, n_resamples: int, width: int = 1) -> Iterator[tuple[Array, Floats]]:
-        """Yield outcomes (b, n) in batches of about n * width * b numbers, and a factor for each of their errors (b,).
+        """Yield outcomes (b, n) in batches of about n * width * b numbers, and factors for their errors, (b, 1 or c).
 
-        The factor is the spread that the observed rows seem to have, over the one that the drawn rows seem to have.
+        A factor is the spread that the observed rows seem to have, over the one that the drawn rows seem to have.
         """
         n_rows = len(self._groups)
         batch = max(1, _ENTRIES // (n_rows * width))
@@ -165,18 +172,21 @@ class Dependence:
         self._part_weights = counts / (1 + (self._rows - 1) * rho) ** 2 / mean_square
         self._unseen = float(self._part_weights @ ((self._rows - 1) * self._squares)) / len(self._groups)
 
-    def _rho(self, residuals: Floats) -> Floats:
-        """Estimate the dependence shown by residuals (b, n, d), (b,)."""
+    def _rho(self, residuals: Floats, apart: bool = False) -> Floats:
+        """Estimate the dependence shown by residuals (b, n, d) together, (b, 1), or apart, (b, d)."""
         if self._unseen == 0:  # no two rows can be compared: independent, unless groups have several rows
-            return np.full(len(residuals), float(self._shared_variance > 1e-9 * self._variance))
+            return np.full((len(residuals), residuals.shape[2] if apart else 1), float(self._depends))
         weighted = residuals[:, self._order] * self._weights[self._order, None]
         sums = self._in_piece @ np.add.reduceat(weighted, self._first, axis=1)  # (b, pieces, d)
         centred = weighted - sums[:, self._row_piece] * self._share
-        together = (np.add.reduceat(centred, self._first, axis=1) ** 2).sum(axis=2) / np.maximum(self._left, 1e-9)
-        alone = np.add.reduceat((centred**2).sum(axis=2), self._first, axis=1)
-        pairs = (together - alone) @ self._part_weights + self._unseen
+        together, alone = np.add.reduceat(centred, self._first, axis=1) ** 2, centred**2
+        if not apart:
+            together, alone = together.sum(axis=2, keepdims=True), alone.sum(axis=2, keepdims=True)
+        together, alone = together.swapaxes(1, 2), np.add.reduceat(alone, self._first, axis=1).swapaxes(1, 2)
+        pairs = (together / np.maximum(self._left, 1e-9) - alone) @ self._part_weights + self._unseen
         return np.clip(pairs / ((alone * (self._rows - 1)) @ self._part_weights + self._unseen), 0.0, 1.0)
 
     def _spreads(self, residuals: Floats) -> Floats:
-        """The standard deviation of the sum of all residuals under the dependence that they show, (b,)."""
-        return np.sqrt(self._variance + self._rho(residuals) * self._shared_variance)
+        """The standard deviation of the sum of residuals under the dependence that they show, (b, 1 or c)."""
+        rho = self._rho(residuals, self._apart)[:, : len(self._variances)]
+        return np.sqrt(self._variances + rho * self._shared_variances)

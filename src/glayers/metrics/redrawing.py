@@ -126,7 +126,7 @@ def redrawn_residuals(event: Scored, n_resamples: int, rng: np.random.Generator)
         rng=rng,
     )
     for hits, factors in dependence.draw(n_resamples):
-        yield factors[:, None] * weights * (hits - scores)
+        yield factors * weights * (hits - scores)
 
 
 def redrawn_labels(probabilities: Array, n_resamples: int, rng: np.random.Generator) -> Iterator[Ints]:
@@ -142,9 +142,18 @@ def redrawn_labels(probabilities: Array, n_resamples: int, rng: np.random.Genera
 
 
 def redrawn_group_labels(
-    p: Floats, labels: Ints, weights: Floats, groups: Ints, n_resamples: int, rng: np.random.Generator
-) -> Iterator[tuple[Ints, float]]:
-    """Yield labels drawn with the dependence that groups seem to have, and a factor for their error (`Dependence`)."""
+    p: Floats,
+    labels: Ints,
+    weights: Floats,
+    groups: Ints,
+    n_resamples: int,
+    rng: np.random.Generator,
+    by_class: bool = False,
+) -> Iterator[tuple[Ints, Floats]]:
+    """Yield labels drawn with the dependence that groups seem to have, and a factor for their error (`Dependence`).
+
+    With `by_class` and up to 16 classes, there is a factor for the error of each class.
+    """
     n_rows, n_classes = p.shape
     # What a label says: its class, or random signs instead of many classes; and whether the top class is right.
     few = n_classes <= _FEATURES
@@ -161,9 +170,10 @@ def redrawn_group_labels(
         return np.concatenate([features[labels] - expected, right[:, :, None]], axis=2)
 
     variances = p @ (features**2).sum(axis=1) - (expected**2).sum(axis=1) + confidence * (1 - confidence)
-    dependence = Dependence(groups, weights, confidence, variances, outcomes, residuals, labels, rng)
+    of_classes = p * (1 - p) if by_class and few else None
+    dependence = Dependence(groups, weights, confidence, variances, outcomes, residuals, labels, rng, of_classes)
     for drawn, factors in dependence.draw(n_resamples, features.shape[1]):
-        yield from zip(drawn, factors.tolist(), strict=True)
+        yield from zip(drawn, factors, strict=True)
 
 
 def _draw(block: Array, uniform: Floats) -> Ints:

@@ -17,8 +17,8 @@ from glayers.arrays import Array, Floats, Ints
 from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics import redrawing
-from glayers.metrics.calibration_tests import CalibrationTest, compare_with_draws, undecided
-from glayers.metrics.dependence import too_few_groups
+from glayers.metrics.calibration_tests import CalibrationTest, allow_for, compare_with_draws, undecided
+from glayers.metrics.dependence import UnseenFailures, too_few_groups
 from glayers.metrics.events import Rows, check_rows
 from glayers.metrics.redrawing import Draws, check_seed
 from glayers.progress import progress_bar
@@ -143,7 +143,10 @@ def skce_test(
     if pairs.groups is not None:
         arrays = (pairs.probabilities_at(np.arange(len(pairs.rows))), pairs.labels, pairs.weights, pairs.groups)
         resamples = list(redrawing.redrawn_group_labels(*arrays, n_resamples, rng))
-        drawn, factors = np.stack([labels for labels, _ in resamples]), np.array([factor for _, factor in resamples])
+        drawn, factors = (
+            np.stack([labels for labels, _ in resamples]),
+            np.concatenate([factor for _, factor in resamples]),
+        )
     tiles = [list(_tiles(len(block))) for block in blocks]
     sums = np.zeros(1 + n_resamples)
     with progress_bar(progress, "pairs of rows", sum(map(len, tiles))) as advance:
@@ -153,7 +156,8 @@ def skce_test(
                 advance()
             sums += resampled.rest()
     means = sums / pairs.mass(blocks)
-    return compare_with_draws(float(means[0]), factors**2 * means[1:], level)
+    found = compare_with_draws(float(means[0]), factors**2 * means[1:], level)
+    return found if pairs.groups is None else allow_for(pairs.unseen_failures(blocks, pairs.groups), found, power=2)
 
 
 class _Pairs(NamedTuple):
@@ -206,6 +210,36 @@ class _Pairs(NamedTuple):
             for left, right, times in _tiles(len(block)):
                 total += times * float(self.products(block[left], block[right]).sum())
         return total / self.mass(blocks)
+
+    def unseen_failures(self, blocks: list[Ints], groups: Ints) -> UnseenFailures:
+        """Return what groups whose top class is never right, or always, could explain of the root of the error.
+
+        The mean of h is the mean product of a row's residual and the residuals similar to it. A failing group would
+        have another residual: its top class lacks hits, which the other classes have in proportion to p.
+        """
+        sizes = np.bincount(groups)
+        shown = fewer = more = 0.0
+        for block in blocks:
+            p, rows = self.probabilities_at(block), np.arange(len(block))
+            residuals = -p
+            residuals[rows, self.labels[block]] += 1
+            similar = np.zeros_like(p)  # the sum of w w' k(p, p') r' over the other rows
+            for left, right, times in _tiles(len(block)):
+                tile = self.similarity(block[left], block[right])
+                similar[left] += tile @ residuals[right]
+                if times == 2:
+                    similar[right] += tile.T @ residuals[left]
+            best = p.argmax(axis=1)
+            confidence = p[rows, best]
+            others = np.einsum("ij,ij->i", p, similar) - confidence * similar[rows, best]
+            others /= np.maximum(1 - confidence, 1e-9)
+            counted = sizes[groups[block]] > 1
+            gain = (similar[rows, best] - others) * counted  # by a hit of the top class
+            shown += float(np.einsum("ij,ij->i", similar, residuals) @ counted)
+            fewer, more = fewer + float(gain @ confidence), more - float(gain @ (1 - confidence))
+        root = max(shown / self.mass(blocks), 0.0) ** 0.5
+        lost = max(fewer, more, 0.0) / self.mass(blocks)
+        return UnseenFailures(root, lost / (root or 1.0), int((sizes > 1).sum()))
 
     def mass(self, blocks: list[Ints]) -> float:
         """Return the sum of w w' over the pairs compared: all pairs of a block less those within its groups."""
