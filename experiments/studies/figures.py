@@ -56,7 +56,8 @@ def training(results: Path) -> Figure:
 
 def widths(results: Path) -> Figure:
     """Accuracy through training from both starts, at every depth and width."""
-    records = where(read_records(results / "starts.csv"), set="test")
+    # The first size in the file is the one of the search.
+    records = sorted(where(read_records(results / "starts.csv"), set="test"), key=lambda r: (r["depth"], r["units"]))
     epochs = sorted({record["epochs"] for record in where(records, depth=records[0]["depth"])})
     depths, units = different(records, "depth"), different(records, "units")
     with style() as palette:

@@ -41,7 +41,7 @@ class Starts(Study):
     name: ClassVar[str] = "starts"
     about: ClassVar[str] = (
         "The paper's recipe, stopped after some epochs; scored on test rows. Learning rate and weight decay are those "
-        "found by the search of each start at 3 layers and 3 units a class. Of three seeds the worst; one layer has no "
+        "found by the search of each start at 3 layers and 3 units per class. Of three seeds the worst; one layer has no "
         "hidden units."
     )
     keys: ClassVar[tuple[str, ...]] = (*PLACE, "start", "depth", "units", "seed")
@@ -94,7 +94,7 @@ class Starts(Study):
 
     def tables(self, lines: list[Line]) -> str:
         """Return accuracy, KS and NLL by size and epoch, both starts side by side."""
-        test = where(lines, set="test")
+        test = sorted(where(lines, set="test"), key=lambda line: (line["depth"], line["units"]))
         epochs = [str(epoch) for epoch in self.epochs]
         start = float(where(test, start=STARTS[0], epochs="0")[0]["accuracy"])
         settings = [
