@@ -41,8 +41,8 @@ class Starts(Study):
     name: ClassVar[str] = "starts"
     about: ClassVar[str] = (
         "The paper's recipe, stopped after some epochs; scored on test rows. Learning rate and weight decay are those "
-        "found by the search of each start at 3 layers and 3 units per class. Of three seeds the worst; one layer has no "
-        "hidden units."
+        "found by the search of each start at 3 layers and 3 units per class. Of three seeds the worst; one layer has "
+        "no hidden units."
     )
     keys: ClassVar[tuple[str, ...]] = (*PLACE, "start", "depth", "units", "seed")
     columns: ClassVar[tuple[str, ...]] = ("learning_rate", "weight_decay", "set", "epochs", "percent", *SHOWN, "note")
