@@ -76,7 +76,7 @@ def isolated_lowest(logits: Array) -> float | None:
 
     Several entries share it, all others lie well above, these are many different numbers, and none shares the highest.
 
-    >>> isolated_lowest(np.where(np.eye(30) > 0, -100.0, 2.0 * np.arange(30)))
+    >>> isolated_lowest(np.where(np.eye(30) > 0, -100.0, np.arange(900.0).reshape(30, 30) / 15))
     -100.0
     """
     if logits.size < 22:  # two that share it and twenty others: a single row is often smaller, and must be quick

@@ -44,7 +44,7 @@ def csv_table(records: Sequence[Mapping[str, Any]]) -> str:
     r"""Return records with the same keys as CSV.
 
     >>> csv_table([{"method": "temperature", "nll": 0.25}])
-    'method,nll\\ntemperature,0.25\\n'
+    'method,nll\ntemperature,0.25\n'
     """
     stream = io.StringIO(newline="")
     writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")

@@ -62,7 +62,7 @@ def test_logits_that_are_not_finite_are_named() -> None:
     with pytest.raises(BadPredictions, match="row 0, column 0 has inf"):
         metrics.nll(Predictions([[np.inf], [2.0]], [0, 0]))
     with pytest.raises(BadPredictions, match="shape"):
-        metrics.nll(Predictions([0.0, 1.0], [0, 0]))
+        metrics.nll(Predictions([[[0.0, 1.0]]], [0]))
 
 
 def test_logits_too_far_apart_to_subtract_are_infinitely_wrong_without_a_warning() -> None:

@@ -104,6 +104,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from glayers import TemperatureScaling
     >>> fitted = TemperatureScaling().fit([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]], [0, 1, 2])
     >>> with tempfile.TemporaryDirectory() as folder:
