@@ -146,6 +146,7 @@ ORDERED_CHAINS = [
 @settings(max_examples=150)
 @given(rows=rows_of_any_numbers())
 @example(rows=[[HIGHEST, -HIGHEST, 0.0, 1.0]])
+@example(rows=[[0.0, HIGHEST / 4, -HIGHEST / 8, -HIGHEST / 8]])
 def test_the_order_of_any_row_is_kept_exactly(rows: list[list[float]]) -> None:
     z = np.array(rows)
     lower = z[:, :, None] < z[:, None, :]

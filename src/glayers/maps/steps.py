@@ -300,7 +300,8 @@ def at_mean_of_others(logits: Any, far: Any) -> Any:
     xp = array_namespace(logits)
     top = xp.max(logits, axis=-1, keepdims=True)
     n_others = xp.clip(xp.sum(xp.astype(~far, logits.dtype), axis=-1, keepdims=True) - 1, min=1)
-    mean = xp.sum(xp.where(far, 0.0, logits - top), axis=-1, keepdims=True) / n_others
+    # Divided first: a sum of huge differences would overflow.
+    mean = xp.sum(xp.where(far, 0.0, (logits - top) / n_others), axis=-1, keepdims=True)
     return xp.where(far, top + mean, logits)
 
 
