@@ -16,7 +16,8 @@ import pytest
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions import Predictions
-from glayers.predictions.formats import read_parts, read_predictions
+from glayers.predictions.contents import Contents
+from glayers.predictions.formats import read_parts, read_predictions, to_bytes
 
 LOGITS = np.random.default_rng(11).normal(size=(7, 4))
 LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
@@ -253,3 +254,12 @@ def test_without_pyarrow_a_parquet_file_says_what_to_install(tmp_path: Path, mon
     path = parquet(tmp_path / "a.parquet", {"logit": [1.0, -2.0], "label": [0, 1]})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert 'pip install "glayers[parquet]"' in bad(path)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet"])
+def test_a_single_score_is_written_as_the_reader_expects_it(tmp_path: Path, ending: str) -> None:
+    given = Contents(logits=np.array([[0.5], [-2.0]]), labels=np.array([1, 0]), class_names=("no", "yes"))
+    (tmp_path / f"one{ending}").write_bytes(to_bytes({"all": given}, ending))
+    read = read_predictions(tmp_path / f"one{ending}")
+    assert read.logits.tolist() == [[0.5], [-2.0]]
+    assert read.labels.tolist() == [1, 0]

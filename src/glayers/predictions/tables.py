@@ -356,8 +356,11 @@ def _columns(parts: Mapping[str, Contents]) -> dict[str, Any]:
         if not isinstance(values, np.ndarray):
             continue
         if values.ndim == 2:
-            names = _names_for_columns(contents.class_names) or range(values.shape[1])
-            columns |= {f"{name}_{each}": values[:, number].tolist() for number, each in enumerate(names)}
+            several = values.shape[1] > 1
+            names = (_names_for_columns(contents.class_names) if several else None) or range(max(2, values.shape[1]))
+            # A single score is that of class 1, and its column names no class 0.
+            shown = names if several else names[1:]
+            columns |= {f"{name}_{each}": values[:, number].tolist() for number, each in enumerate(shown)}
         else:
             columns[name] = [names[number] for number in values] if field == "labels" else values.tolist()
     return columns
