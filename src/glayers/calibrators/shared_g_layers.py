@@ -25,7 +25,7 @@ from glayers.checks import check_switch, whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
-from glayers.fitting.shared import average_shared, shared_rows, shared_step
+from glayers.fitting.shared import average_shared, average_without, shared_rows, shared_step
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, LogSoftmax
 from glayers.maps.layouts import n_learned
@@ -171,9 +171,8 @@ def _correct(log_probabilities: Floats, given: Predictions, folds: Ints) -> tupl
     # Matrix products this thin gain nothing from threads, which would only wait for each other.
     with threadpool_limits(limits=1, user_api="blas"):
         whole = average_shared(rows, weights)
-        for fold in range(int(folds.max()) + 1):
-            own = np.flatnonzero(folds == fold)
-            step = shared_step(rows, average_shared(rows, weights * (folds != fold), whole).theta)
+        for fold, theta in enumerate(average_without(rows, weights, folds, whole)):
+            own, step = np.flatnonzero(folds == fold), shared_step(rows, theta)
             for block in row_blocks(len(own), log_probabilities.shape[1]):
                 held_out[own[block]] = step(log_probabilities[own[block]])
     return shared_step(rows, whole.theta), held_out

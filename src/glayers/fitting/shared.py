@@ -8,12 +8,12 @@ needs no context does not pay for it. Each row keeps its ten most probable class
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from glayers.activations import log_softmax, softmax
-from glayers.arrays import Floats, Ints, row_blocks
+from glayers.activations import softmax
+from glayers.arrays import Array, Bools, Floats, Ints, row_blocks
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.newton import newton
 from glayers.fitting.penalty_path import counted_rows
@@ -26,21 +26,31 @@ STRENGTHS = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1)
 CONTEXT_TIMES = (1.0, 30.0, math.inf)
 _LEAST_CHANCE = 1e-3  # a penalty of less probability with all rows is not tried again without a fold
 _MOST_STEPS = 30
-_TOLERANCE = 1e-8  # of a mean over rows: with a hundred thousand rows, a thousandth of a nat in all
+_TOLERANCE = 1e-3  # nats over all rows, by which the last Newton step but one may miss the minimum
+_FEW = 2_000  # rows, above which one Newton step is as good as several: within 1e-4 of the held-out loss
+_NEGLIGIBLE = -12.0  # log of a probability, relative to the best, that ends the search in one direction
 
 
 class SharedRows(NamedTuple):
-    """Rows as outcomes: features (n, outcomes, 30), their logits, which one is the label, and a scale for penalties.
+    """Rows as outcomes: six functions of each (6, outcomes, n), the row's context (5, n), logits (outcomes, n), labels.
 
-    A label among the pooled classes counts as the pool: the correction does not change the proportions inside it.
+    Each of the thirty features is one function times one entry of the context, so neither sums over rows nor memory
+    need them written out. A label among the pooled classes counts as the pool: the correction does not change the
+    proportions inside it. `scale` (30,) is the variance of each feature, for penalties.
     """
 
-    features: Floats
+    shapes: Floats
+    context: Floats
     logits: Floats
     labels: Ints
     scale: Floats
     centre: Floats
     spread: Floats
+
+    def take(self, rows: Bools) -> Self:
+        """Return some of the rows."""
+        shapes, context, logits = self.shapes[:, :, rows], self.context[:, rows], self.logits[:, rows]
+        return self._replace(shapes=shapes, context=context, logits=logits, labels=self.labels[rows])
 
 
 class SharedFit(NamedTuple):
@@ -51,63 +61,132 @@ class SharedFit(NamedTuple):
     fits: Floats
 
 
-def shared_rows(log_probabilities: Floats, labels: Ints, weights: Floats | None = None) -> SharedRows:
+def shared_rows(log_probabilities: Array, labels: Ints, weights: Floats | None = None) -> SharedRows:
     """Prepare rows once for any number of fits; means and spreads count every row by its weight."""
     n_rows, n_classes = log_probabilities.shape
     depth = min(DEPTH, n_classes)
-    order, raw = np.empty((n_rows, depth), dtype=np.int64), np.empty((n_rows, N_CONTEXT - 1))
+    pooled = depth < n_classes
+    raw, place = np.empty((n_rows, N_CONTEXT - 1)), np.empty(n_rows, dtype=np.int64)
+    logits = np.empty((depth + pooled, n_rows))
     for rows in row_blocks(n_rows, n_classes):
-        order[rows] = np.argsort(-log_probabilities[rows], axis=1, kind="stable")[:, :depth]
-        block = log_probabilities[rows]
-        raw[rows] = raw_context(block, np.take_along_axis(block, order[rows], axis=1))
-    highest = np.take_along_axis(log_probabilities, order, axis=1)
+        block = log_probabilities[rows].astype(np.float64)
+        order = _highest_classes(block, depth)
+        highest = np.take_along_axis(block, order, axis=1)
+        raw[rows] = raw_context(block, highest)
+        is_label = order == labels[rows, None]
+        place[rows] = np.where(is_label.any(axis=1), is_label.argmax(axis=1), depth)
+        logits[:depth, rows] = highest.T
+    if pooled:
+        logits[-1] = np.log(np.maximum(-np.expm1(np.log(np.exp(logits[:-1]).sum(axis=0))), 1e-300))
     centre = np.average(raw, axis=0, weights=weights)
     spread = np.sqrt(np.average((raw - centre) ** 2, axis=0, weights=weights)) + 1e-9
-    standard = context(raw, centre, spread)
-    features = (np.stack(shapes(highest), axis=-1)[..., None] * standard[:, None, None, :]).reshape(n_rows, depth, -1)
-    is_label = order == labels[:, None]
-    place, logits = np.where(is_label.any(axis=1), is_label.argmax(axis=1), depth), highest
-    if depth < n_classes:
-        rest = np.log(np.maximum(-np.expm1(np.log(np.exp(highest).sum(axis=1))), 1e-300))
-        logits = np.column_stack([highest, rest])
-        features = np.concatenate([features, features[:, -1:]], axis=1)
-    p = np.exp(np.minimum(logits, 0.0))[..., None]
-    mean = (p * features).sum(axis=1, keepdims=True)
-    scale = np.average((p * (features - mean) ** 2).sum(axis=1), axis=0, weights=weights) + 1e-12
-    return SharedRows(features, logits, place, scale, centre, spread)
+    standard = np.ascontiguousarray(context(raw, centre, spread).T)
+    each = np.stack(shapes(logits[:depth]))
+    if pooled:
+        each = np.concatenate([each, each[:, -1:]], axis=1)
+    p = np.exp(np.minimum(logits, 0.0))
+    variance = (p * (each - (p * each).sum(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    fractions = np.full(n_rows, 1 / n_rows) if weights is None else weights / weights.sum()
+    scale = ((variance * fractions) @ standard.T**2).ravel() + 1e-12
+    return SharedRows(each, standard, logits, place, scale, centre, spread)
 
 
-def average_shared(rows: SharedRows, weights: Floats, near: SharedFit | None = None) -> SharedFit:
+def _highest_classes(log_probabilities: Floats, depth: int) -> Ints:
+    """Return the classes of the highest entries of each row, from the highest down."""
+    if log_probabilities.shape[1] <= 4 * depth:
+        return np.argsort(-log_probabilities, axis=1, kind="stable")[:, :depth]
+    some = np.sort(np.argpartition(log_probabilities, -depth, axis=1)[:, -depth:], axis=1)
+    order = np.argsort(-np.take_along_axis(log_probabilities, some, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(some, order, axis=1)
+
+
+def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
     """Average the fits of all penalties and of no correction, each by its evidence in Laplace's approximation.
-
-    `near` is the average over these rows and more: fits start there, and penalties of little probability are skipped.
 
     log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n the rows counted by
     weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. All penalties
-    and no correction have equal prior probability.
+    and no correction have equal prior probability. From a middle strength on, the search for each multiple of the
+    context goes to stronger and to weaker penalties until the probability becomes negligible.
     """
     used, penalties = weights > 0, shared_penalties(rows)
-    seen = rows._replace(features=rows.features[used], logits=rows.logits[used], labels=rows.labels[used])
+    seen = rows if used.all() else rows.take(used)
     weights, n_rows = weights[used], counted_rows(weights[used])
     fits, evidence = np.zeros((len(penalties) + 1, penalties.shape[1])), np.full(len(penalties) + 1, -math.inf)
-    uncorrected = smooth_loss("log").rows(seen.logits, seen.labels)
-    evidence[-1] = -n_rows * float(np.average(uncorrected, weights=weights))
-    for place, penalty in enumerate(penalties):
-        if near is not None and near.chances[place] < _LEAST_CHANCE:
-            continue
-        stronger = fits[place - 1] if place % len(STRENGTHS) else fits[-1]
-        start = stronger if near is None else near.fits[place]
-        fits[place], value, curvature = fit_shared(seen, weights, penalty, start)
-        scale = 1 / np.sqrt(penalty[np.isfinite(penalty)])
-        determinant = np.linalg.slogdet(np.eye(len(scale)) + scale[:, None] * (n_rows * curvature) * scale)[1]
-        evidence[place] = -n_rows * value - determinant / 2
+    evidence[-1] = -n_rows * _uncorrected(seen, weights)
+    middle = len(STRENGTHS) // 2
+    start = fits[-1]
+    for first in range(0, len(penalties), len(STRENGTHS)):
+        for places in (range(first + middle, first + len(STRENGTHS)), range(first + middle - 1, first - 1, -1)):
+            for place in places:
+                fits[place], value, curvature = fit_shared(seen, weights, penalties[place], start)
+                evidence[place] = _log_evidence(value, curvature, penalties[place], n_rows)
+                if evidence[place] < evidence.max() + _NEGLIGIBLE:
+                    break
+                start = fits[place]
+            start = fits[first + middle]
     chances = softmax(evidence)
     return SharedFit(chances @ fits, chances, fits)
 
 
+def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: SharedFit) -> Floats:
+    """Return the average without each fold, (folds, weights), given that of all rows.
+
+    Each fit is one Newton step from the fit to all rows, which differs by little. Its loss follows from the same
+    quadratic, so one pass over the rows serves all folds. A fold of few rows matters more, and Newton's method goes on.
+    Penalties of little probability are skipped.
+    """
+    n_folds, total = int(folds.max()) + 1, weights.sum()
+    penalties = shared_penalties(rows)
+    fits = np.zeros((n_folds, *whole.fits.shape))
+    evidence = np.full((n_folds, len(whole.fits)), -math.inf)
+    held_out = [rows.take(folds == fold) for fold in range(n_folds)]
+    shares = [weights[folds == fold] / total for fold in range(n_folds)]
+    left = [1.0 - float(each.sum()) for each in shares]
+    counted = [counted_rows(weights[folds != fold]) for fold in range(n_folds)]
+    for fold in range(n_folds):
+        evidence[fold, -1] = -counted[fold] * _uncorrected(rows, weights * (folds != fold))
+    for place in np.flatnonzero(whole.chances[:-1] >= _LEAST_CHANCE):
+        free = np.isfinite(penalties[place])
+        theta, penalty = whole.fits[place][free], penalties[place][free]
+        parts = [
+            _loss_and_derivatives(_with_context(part, free), share, theta)
+            for part, share in zip(held_out, shares, strict=True)
+        ]
+        value, gradient, curvature = (sum(each) for each in zip(*parts, strict=True))
+        for fold, (own_value, own_gradient, own_curvature) in enumerate(parts):
+            bent = (curvature - own_curvature) / left[fold]
+            ridge = penalty / counted[fold]
+            slope = (gradient - own_gradient) / left[fold] + ridge * theta
+            step = -np.linalg.solve(bent + np.diag(ridge + 1e-12), slope)
+            loss = (value - own_value) / left[fold] + float(ridge @ theta**2) / 2 + float(slope @ step) / 2
+            fits[fold, place, free] = theta + step
+            if len(weights) <= _FEW:
+                others = folds != fold
+                found = fit_shared(rows.take(others), weights[others], penalties[place], fits[fold, place])
+                fits[fold, place], loss, bent = found
+            evidence[fold, place] = _log_evidence(loss, bent, penalties[place], counted[fold])
+    return np.einsum("fp,fpd->fd", softmax(evidence), fits)
+
+
+def _uncorrected(rows: SharedRows, weights: Floats) -> float:
+    """Return the mean log loss of no correction."""
+    return float(np.average(smooth_loss("log").rows(rows.logits.T, rows.labels), weights=weights))
+
+
+def _log_evidence(value: float, curvature: Floats, penalty: Floats, n_rows: float) -> float:
+    scale = 1 / np.sqrt(penalty[np.isfinite(penalty)])
+    determinant = np.linalg.slogdet(np.eye(len(scale)) + scale[:, None] * (n_rows * curvature) * scale)[1]
+    return float(-n_rows * value - determinant / 2)
+
+
+def _with_context(rows: SharedRows, free: Bools) -> SharedRows:
+    """Return rows with the features of the free weights: all, or of the context only its constant."""
+    return rows if free.all() else rows._replace(context=rows.context[:1])
+
+
 def shared_penalties(rows: SharedRows) -> Floats:
     """Return every strength with every multiple for the context, (pairs, weights), on the scale of the features."""
-    of_context = np.arange(len(rows.scale)) % N_CONTEXT > 0
+    of_context = np.arange(len(rows.scale)) % len(rows.context) > 0
     return np.array(
         [strength * rows.scale * np.where(of_context, times, 1.0) for times in CONTEXT_TIMES for strength in STRENGTHS]
     )
@@ -119,42 +198,62 @@ def fit_shared(rows: SharedRows, weights: Floats, penalty: Floats, start: Floats
     Return the weights, the minimum, and the curvature of the mean log loss there by the weights of finite penalty.
     """
     fractions, free = weights / weights.sum(), np.isfinite(penalty)
-    if not free.all():
-        rows = rows._replace(features=rows.features[..., free])
+    rows = _with_context(rows, free)
     penalty = penalty[free] / counted_rows(weights)
-    ridge = np.diag(penalty + 1e-12)
-    label = np.arange(len(rows.labels)), rows.labels
-    own = rows.features[label]
-    latest: dict[bytes, Floats] = {}  # the value and the derivatives at a point need the same probabilities
+    latest: dict[bytes, tuple[float, Floats, Floats]] = {}  # whoever needs a value needs the derivatives next
 
-    def log_probabilities(theta: Floats) -> Floats:
+    def at(theta: Floats) -> tuple[float, Floats, Floats]:
         if theta.tobytes() not in latest:
             latest.clear()
-            latest[theta.tobytes()] = log_softmax(rows.logits + rows.features @ theta)
+            latest[theta.tobytes()] = _loss_and_derivatives(rows, fractions, theta)
         return latest[theta.tobytes()]
 
     def value(theta: Floats) -> float:
-        return float(-(fractions * log_probabilities(theta)[label]).sum() + (penalty * theta**2).sum() / 2)
+        return at(theta)[0] + float((penalty * theta**2).sum()) / 2
 
     def derivatives(theta: Floats) -> tuple[Floats, Floats]:
-        p = np.exp(log_probabilities(theta))
-        mean = np.einsum("ns,nsd->nd", p, rows.features)
-        gradient = ((mean - own) * fractions[:, None]).sum(axis=0) + penalty * theta
-        return gradient, _curvature(rows.features, p, mean, fractions) + ridge
+        _, gradient, curvature = at(theta)
+        return gradient + penalty * theta, curvature + np.diag(penalty + 1e-12)
 
-    optimum = newton(value, derivatives, start[free], tolerance=_TOLERANCE, max_iterations=_MOST_STEPS)
+    tolerance = _TOLERANCE / counted_rows(weights)
+    optimum = newton(value, derivatives, start[free], tolerance=tolerance, max_iterations=_MOST_STEPS)
     theta = np.zeros(len(free))
     theta[free] = optimum.point
-    return theta, optimum.value, derivatives(optimum.point)[1] - ridge
+    return theta, optimum.value, at(optimum.point)[2]
+
+
+def _loss_and_derivatives(rows: SharedRows, fractions: Floats, theta: Floats) -> tuple[float, Floats, Floats]:
+    """Return the mean log loss, its gradient, and its curvature: the mean covariance of an outcome's features."""
+    n_shapes, n_outcomes, n_rows = rows.shapes.shape
+    n_context = len(rows.context)
+    weight, value = theta.reshape(n_shapes, n_context), 0.0
+    # Covariances are symmetric: each pair is computed once.
+    (first, second), (one, other) = np.triu_indices(n_shapes), np.triu_indices(n_context)
+    gradient, curvature = np.zeros((n_shapes, n_context)), np.zeros((len(first), len(one)))
+    for block in row_blocks(n_rows, n_shapes * n_outcomes):
+        each, context, part = rows.shapes[:, :, block], rows.context[:, block], fractions[block]
+        label = rows.labels[block], np.arange(len(part))
+        sizes = weight @ context
+        z = rows.logits[:, block] + sum(size * shape for size, shape in zip(sizes, each, strict=True))
+        z -= z.max(axis=0)
+        p = np.exp(z)
+        total = p.sum(axis=0)
+        value -= float(part @ (z[label] - np.log(total)))
+        weighted = each * (p / total)
+        mean = weighted.sum(axis=1)
+        gradient += ((mean - each[:, *label]) * part) @ context.T
+        covariance = -mean[first] * mean[second]
+        for pair, (i, j) in enumerate(zip(first, second, strict=True)):
+            covariance[pair] += np.einsum("sn,sn->n", weighted[i], each[j])
+        curvature += covariance @ (context[one] * context[other] * part).T
+    # From pairs of functions x pairs of context entries to features x features.
+    full = np.empty((n_shapes, n_shapes, n_context, n_context))
+    for a, b in ((first, second), (second, first)):
+        for c, d in ((one, other), (other, one)):
+            full[a[:, None], b[:, None], c, d] = curvature
+    return value, gradient.ravel(), full.transpose(0, 2, 1, 3).reshape(theta.size, theta.size)
 
 
 def shared_step(rows: SharedRows, theta: Floats) -> Shared:
     """Return the correction as a step of a map."""
     return Shared(theta.reshape(N_SHAPES, N_CONTEXT), rows.centre, rows.spread, np.asarray(float(DEPTH)))
-
-
-def _curvature(features: Floats, p: Floats, mean: Floats, fractions: Floats) -> Floats:
-    """Mean over rows of the covariance of an outcome's features."""
-    spread = (features * np.sqrt(p * fractions[:, None])[..., None]).reshape(-1, features.shape[-1])
-    middle = mean * np.sqrt(fractions)[:, None]
-    return np.asarray(spread.T @ spread - middle.T @ middle)
