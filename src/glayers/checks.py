@@ -81,13 +81,15 @@ def isolated_lowest(logits: Array) -> float | None:
     """
     if logits.size < 22:  # two that share it and twenty others: a single row is often smaller, and must be quick
         return None
-    lowest = logits.min(where=logits > -np.inf, initial=np.inf)
-    if np.count_nonzero(logits == lowest) < 2:
+    blocks = [logits[rows] for rows in row_blocks(*logits.shape)]  # views: masks of all rows could fill the memory
+    lowest = min(block.min(where=block > -np.inf, initial=np.inf) for block in blocks)
+    if sum(np.count_nonzero(block == lowest) for block in blocks) < 2:
         return None
-    others = logits[logits > lowest].astype(np.float64)
-    if len(np.unique(others[:10_000])) < 20 or np.count_nonzero(others == others.max()) > 1:
+    highest, some = logits.max(), logits[: max(1, 10_000 // logits.shape[1])]
+    if len(np.unique(some[some > lowest])) < 20 or sum(np.count_nonzero(block == highest) for block in blocks) > 1:
         return None
-    top, span = float(others.max()), float(np.ptp(others))
+    next_lowest = min(block.min(where=block > lowest, initial=np.inf) for block in blocks)
+    top, span = float(highest), float(highest) - float(next_lowest)
     # Three times as far as the others, a class is recognised by the fits themselves (`fitting/floor.py`).
     return float(lowest) if 1.1 * span < top - float(lowest) <= 3 * span else None
 

@@ -331,3 +331,21 @@ def test_a_gain_without_a_standard_error_prints_without_one() -> None:
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         AutoCalibrator(**settings).fit(*calibrated(50))
+
+
+def test_many_rows_teach_by_a_sample_and_temperature_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto_families, "_ENOUGH_ROWS", 600)
+    monkeypatch.setattr(auto_module, "MOST_KEPT", 600 * 4)
+    z, labels = crooked(5_000)
+    groups = np.arange(5_000) // 4
+    fitted = AutoCalibrator(time_budget=1).fit(z, labels, groups=groups)
+    assert (fitted.selection_.rows, fitted.selection_.sample) == (5_000, 600)
+    assert "temperature from all, the other families from 600 random rows;" in fitted.selection_.summary
+    assert fitted.out_of_fold_.shape == (600, 4)
+    assert fitted.diagnostics_.rows == 5_000
+    z = z / 3
+    plain = AutoCalibrator(time_budget=0).fit(z, labels, groups=groups)
+    assert plain.selection_.kept == "temperature"
+    np.testing.assert_allclose(plain.predict_proba(z), TemperatureScaling().fit(z, labels).predict_proba(z))
+    monkeypatch.setattr(auto_module, "MOST_KEPT", 600)
+    assert AutoCalibrator(time_budget=0).fit(z, labels).out_of_fold_ is None

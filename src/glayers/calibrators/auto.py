@@ -14,14 +14,14 @@ import numpy as np
 
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, row_blocks
-from glayers.calibrators.auto_families import affordable, fit_families
+from glayers.calibrators.auto_families import affordable, enough_rows, fit_families
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult, LastCorrection
-from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed
+from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, mean_loss
 from glayers.calibrators.shared_g_layers import Task, shared_correction
 from glayers.checks import check_switch, to_float, whole_number
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.folds import format_gain, paired_gain
+from glayers.fitting.folds import draw_rows, format_gain, paired_gain
 from glayers.fitting.simplex import fit_mixture_weights
 from glayers.maps import Chain
 from glayers.maps.layouts import n_learned
@@ -32,6 +32,7 @@ from glayers.progress import progress_bar
 from glayers.serving.predictor import apply_map
 
 _LEAST_WEIGHT = 0.01  # families with less weight in the mixture are dropped
+MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
 _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 
 
@@ -67,9 +68,11 @@ class AutoCalibrator(Calibrator):
         What was tried, what was kept and why; it prints.
     mixture_weights_ : dict
         Weight of each family in what was kept.
-    out_of_fold_ : array (n, classes)
+    out_of_fold_ : array (n, classes) or None
         Log-probabilities of every row by fits that had not seen it. A few numbers are chosen with all rows: penalties,
-        epochs, mixture weights, and the temperature that fits start from.
+        epochs, mixture weights, and the temperature that fits start from. If the families learn from a sample of the
+        rows (`selection_` says so), of its rows, in their order. None for more than 5 million logits: it would mostly
+        fill memory.
 
     Examples
     --------
@@ -102,6 +105,7 @@ class AutoCalibrator(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         loss = smooth_loss(self.loss)
         task, budget = self._task(given), _seconds(self.time_budget)
+        n_rows, given = len(given), task.given
         chosen, left_out = affordable(len(given), given.n_classes, budget, task.n_folds)
         with progress_bar(self.progress, "fitting families", len(chosen) + 1) as advance:
             families = fit_families(task, chosen, left_out, advance)
@@ -124,7 +128,7 @@ class AutoCalibrator(Calibrator):
             weight, note = used.get(name, 0.0), _note(tried[name])
             results.append(FamilyResult(name, _mean(values, given), gain, error, weight, size, seconds, note))
         selection = AutoSelection(
-            rows=len(given),
+            rows=n_rows,
             classes=given.n_classes,
             n_folds=task.n_folds,
             loss=self.loss,
@@ -136,7 +140,9 @@ class AutoCalibrator(Calibrator):
             correction=correction,
             kept=kept,
             reason=reason,
+            sample=len(given),
         )
+        sampled = task.all_rows is not None
         return Fitted(
             fitted.map,
             f"auto: {' + '.join(used)}",
@@ -144,16 +150,22 @@ class AutoCalibrator(Calibrator):
             reason=reason,
             iterations=len(families),
             n_parameters=n_learned(fitted.map),
-            out_of_fold=fitted.out_of_fold,
+            out_of_fold=fitted.out_of_fold if given.logits.size <= MOST_KEPT else None,
+            losses=(mean_loss(loss, Chain(()), given), mean_loss(loss, fitted.map, given)) if sampled else None,
             notes=((f"auto: {reason}",) if kept == "uncalibrated" else ()) + failed,
             attributes={"selection_": selection},
         )
 
     def _task(self, given: Predictions) -> Task:
+        seed, all_rows = drawn_seed(self.random_state), None
+        most = enough_rows(given.n_classes)
+        if len(given) > most:
+            sample = given.take(draw_rows(len(given), given.groups, given.weights, most, seed))
+            given, all_rows = sample, given
         units = len(given) if given.groups is None else len(np.unique(given.groups))
         n_folds = min(whole_number(self.n_folds, "n_folds", least=2), max(2, units))
-        seed = drawn_seed(self.random_state)
-        return Task(given, self.loss, check_switch(self.keep_accuracy, "keep_accuracy"), n_folds, seed)
+        keep_order = check_switch(self.keep_accuracy, "keep_accuracy")
+        return Task(given, self.loss, keep_order, n_folds, seed, all_rows=all_rows)
 
 
 def _seconds(given: object) -> float:

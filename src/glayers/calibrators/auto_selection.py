@@ -49,6 +49,8 @@ class AutoSelection:
     ----------
     rows, classes, n_folds : int
         Size of the problem and of the cross-validation.
+    sample : int, optional
+        How many rows, drawn at random, the families learned from; temperature scaling used all. None in old files.
     loss : str
         The loss that families were compared by, "log" or "brier".
     keep_accuracy : bool
@@ -81,6 +83,7 @@ class AutoSelection:
     correction: LastCorrection | None
     kept: str
     reason: str
+    sample: int | None = None
 
     @property
     def weights(self) -> dict[str, float]:
@@ -90,8 +93,10 @@ class AutoSelection:
     @property
     def summary(self) -> str:
         """One sentence on what was compared."""
+        drawn = self.sample not in (None, self.rows)
+        sample = f"temperature from all, the other families from {self.sample:,} random rows; " if drawn else ""
         return (
-            f"{self.rows:,} rows, {self.classes:,} classes ({self.rows / self.classes:,.0f} rows per class); "
+            f"{self.rows:,} rows, {self.classes:,} classes ({self.rows / self.classes:,.0f} rows per class); {sample}"
             f"compared by {self.n_folds}-fold cross-validated {_LOSSES[self.loss]}."
         )
 

@@ -43,7 +43,10 @@ _REPEATED, _REPEATS = 1e9, 2
 
 
 class Task(NamedTuple):
-    """The rows to calibrate, and how: loss, whether to keep the order of classes, folds, seed, `GLayers` settings."""
+    """The rows to calibrate, and how: loss, whether to keep the order of classes, folds, seed, `GLayers` settings.
+
+    `all_rows` are more rows than these, if these are a sample: what needs only sums over rows is fitted to them.
+    """
 
     given: Predictions
     loss: Any = "log"
@@ -51,6 +54,7 @@ class Task(NamedTuple):
     n_folds: int = 5
     seed: int = 0
     settings: Mapping[str, Any] = {}
+    all_rows: Predictions | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -195,7 +199,7 @@ def corrected(task: Task, part: Fitted) -> tuple[Fitted, Fitted]:
 def temperature_part(task: Task) -> Fitted:
     """Temperature scaling, with out-of-fold predictions."""
     given = task.given
-    whole = TemperatureScaling()._fit(given)
+    whole = TemperatureScaling()._fit(given if task.all_rows is None else task.all_rows)
     factor = float(whole.map.parameters()["0.factor"])
     folds = assign_folds(len(given), given.groups, task.n_folds, task.seed)
     result = np.empty((len(given), given.n_classes))
