@@ -23,5 +23,6 @@ from glayers.metrics.scorecard import *
 from glayers.metrics.scores import *
 from glayers.metrics.skce import *
 from glayers.metrics.smooth import *
+from glayers.metrics.streaming import *
 
 __all__ = sorted(name for name, value in vars().items() if name[0] != "_" and not isinstance(value, types.ModuleType))

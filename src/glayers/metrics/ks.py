@@ -25,7 +25,7 @@ __all__ = ["classwise_ks", "ks", "ks_per_class", "mean_top_ks"]
 
 EventsOf: TypeAlias = Callable[..., Iterator[tuple[Floats, Floats]]]  # scores and hits of each event
 N_BINS = 15
-_N_RANKS = 10
+N_RANKS = 10
 _COLUMNS_AT_ONCE = 32  # columns copied together, so that a cache line of a row is used whole
 
 
@@ -62,7 +62,7 @@ def ks(probabilities: object, labels: object = None, *, sample_weight: object = 
 
 
 def mean_top_ks(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, n_ranks: int = _N_RANKS
+    probabilities: object, labels: object = None, *, sample_weight: object = None, n_ranks: int = N_RANKS
 ) -> float:
     """Mean of the KS errors of ranks 1 to `n_ranks`.
 
@@ -220,7 +220,7 @@ def _ks(event: Scored, block: Block) -> Floats:
     return _summed_ks(event, block, _the_event)
 
 
-def _mean_top_ks(rows: Rows, block: Block, n_ranks: int = _N_RANKS) -> Floats:
+def _mean_top_ks(rows: Rows, block: Block, n_ranks: int = N_RANKS) -> Floats:
     n_ranks = min(n_ranks, rows.n_classes)
     return _summed_ks(rows, block, _rank_events, n_ranks) / n_ranks
 
@@ -242,6 +242,6 @@ def _rank_events(rows: Rows, n_ranks: int) -> Iterator[tuple[Floats, Floats]]:
 _RAHIMI = "Rahimi et al., 2020"
 METRICS = (
     Metric("ks", "KS", _ks, "Gupta et al., ICLR 2021"),
-    Metric("mean_top_ks", "KS, mean over top {} ranks", _mean_top_ks, _RAHIMI, "classes", at_most=_N_RANKS),
+    Metric("mean_top_ks", "KS, mean over top {} ranks", _mean_top_ks, _RAHIMI, "classes", at_most=N_RANKS),
     Metric("classwise_ks", "KS, class-wise", _classwise_ks, "Gupta et al., ICLR 2021", "each class"),
 )

@@ -36,6 +36,10 @@ class Memoized:
         found: _Made = self._kept[key]
         return found
 
+    def know(self, found: Any, make: Callable[..., Any], *settings: Hashable) -> None:
+        """Keep what was computed elsewhere, as if by make(self, *settings)."""
+        self._kept[(make, *settings)] = found
+
 
 @dataclass(frozen=True, eq=False)
 class Block(Memoized):

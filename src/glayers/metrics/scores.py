@@ -14,7 +14,7 @@ from glayers.metrics.metric import Block, Metric, mean, score
 
 __all__ = ["accuracy", "brier", "brier_sum", "mean_confidence", "nll", "spherical", "top_k_accuracy"]
 
-_TOP_K = 5
+TOP_K = 5
 
 
 def accuracy(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -43,7 +43,7 @@ def accuracy(probabilities: object, labels: object = None, *, sample_weight: obj
 
 
 def top_k_accuracy(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, k: int = _TOP_K
+    probabilities: object, labels: object = None, *, sample_weight: object = None, k: int = TOP_K
 ) -> float:
     """Share of rows whose label is among the k classes with the highest probabilities.
 
@@ -199,17 +199,18 @@ def _confidence(event: Scored, block: Block) -> Floats:
     return np.minimum(mean(event.scores, block), 1.0)
 
 
-def _top_k(rows: Rows, block: Block, k: int = _TOP_K) -> Floats:
+def _top_k(rows: Rows, block: Block, k: int = TOP_K) -> Floats:
     if rows.logits is None:
         _ = rows.top  # refuses values that are not probabilities
     return np.minimum(mean((rows.label_ranks < min(k, rows.n_classes)).astype(np.float64), block), 1.0)
 
 
 def _nll(rows: Rows, block: Block) -> Floats:
-    return mean(rows.once(_row_losses), block)
+    return mean(rows.once(row_losses), block)
 
 
-def _row_losses(rows: Rows) -> Floats:
+def row_losses(rows: Rows) -> Floats:
+    """Return the log loss of each row."""
     if rows.logits is not None:
         return log_losses(rows.logits, rows.labels)
     refuse_outside_unit_interval(rows.of_label, "probabilities")
@@ -218,7 +219,12 @@ def _row_losses(rows: Rows) -> Floats:
 
 
 def _brier_sum(rows: Rows, block: Block) -> Floats:
-    return mean(rows.once(_sums_of_squares) - 2 * rows.of_label + 1, block)
+    return mean(row_brier_sums(rows), block)
+
+
+def row_brier_sums(rows: Rows) -> Floats:
+    """Return the squared distance of each row to its one-hot label."""
+    return rows.once(_sums_of_squares) - 2 * rows.of_label + 1
 
 
 def _brier(rows: Rows, block: Block) -> Floats:
@@ -248,7 +254,7 @@ METRICS = (
         _IMAGENET,
         "classes",
         better="higher",
-        at_most=_TOP_K,
+        at_most=TOP_K,
         kind="share",
     ),
     Metric("confidence", "mean confidence", _confidence, "standard", better=None, kind="scores"),

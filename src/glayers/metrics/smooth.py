@@ -57,11 +57,16 @@ def smooth_ece(
 
 
 def _smooth_ece(event: Scored, block: Block) -> Floats:
-    densities = np.ascontiguousarray(event.once(_residuals).of(block).T)
+    return errors_of(event.once(residual_sums).of(block))
+
+
+def errors_of(sums: Floats) -> Floats:
+    """Return the smooth calibration error of each column of residual densities (cells, b)."""
+    densities = np.ascontiguousarray(sums.T)
     return np.concatenate([_errors(densities[i : i + _AT_ONCE]) for i in range(0, len(densities), _AT_ONCE)])
 
 
-def _residuals(event: Scored) -> PlaceSums:
+def residual_sums(event: Scored) -> PlaceSums:
     """Share each residual between the two nearest cell centres; cells beyond an end are the mirrored end cell."""
     position = np.clip(event.scores, 0.0, 1.0) * _GRID - 0.5
     left = np.floor(position).astype(np.int64)

@@ -1,0 +1,168 @@
+"""Rows or groups -> 64-bit keys, and random draws that depend on a seed and the key alone, not on other rows.
+
+So every machine that sees a row draws the same for it, in any order: how often it counts in each bootstrap resample,
+and whether it belongs to a random subset.
+"""
+
+import hashlib
+import math
+from typing import Any, Self
+
+import numpy as np
+
+from glayers.arrays import Array
+from glayers.predictions.predictions import Confidences, Predictions
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, of Steele, Lea and Flood, OOPSLA 2014
+_GROUPS = 1024  # keys that count groups: fewer are counted exactly, more to about 3 %
+_DRAWS_PER_WORD = 4  # of 16 bits each
+
+
+def mixed(keys: Array) -> Array:
+    """Return well mixed bits of each key: the output function of SplitMix64."""
+    with np.errstate(over="ignore"):
+        x = keys.astype(np.uint64)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def text_key(text: str) -> int:
+    """Return the key of a text, the same on every machine.
+
+    >>> text_key("patient 7") == text_key("patient 7") != text_key("patient 8")
+    True
+    """
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def group_keys(groups: Array) -> Array:
+    """Return the key of each row's group."""
+    names, which = np.unique(groups.astype(str) if groups.dtype == object else groups, return_inverse=True)
+    return np.array([text_key(str(name)) for name in names.tolist()], np.uint64)[which]
+
+
+def content_keys(*columns: Array) -> Array:
+    """Return a key of each row's contents; equal rows have equal keys."""
+    keys = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        wide = np.ascontiguousarray(column.reshape(len(column), -1), dtype=np.float64) + 0.0  # -0 becomes 0
+        rng = np.random.default_rng(wide.shape[1])
+        odd = rng.integers(0, 2**63, (2, wide.shape[1]), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        with np.errstate(over="ignore"):  # each entry is mixed by itself, then all are added with odd factors
+            bits = mixed(wide.view(np.uint64) ^ odd[0])
+            keys = mixed(keys + (bits * odd[1]).sum(axis=1, dtype=np.uint64) + _GOLDEN)
+    return keys
+
+
+def row_keys(first: int, number: int, file: int = 0) -> Array:
+    """Return the keys of consecutive rows of a file."""
+    with np.errstate(over="ignore"):
+        start = mixed(np.array([file], np.uint64) + _GOLDEN)
+        return mixed(start + np.arange(first, first + number, dtype=np.uint64) * _GOLDEN)
+
+
+def poisson_counts(keys: Array, n_resamples: int, seed: int) -> Array:
+    """Return how often each row counts in each resample (n, n_resamples): Poisson with mean 1.
+
+    >>> counts = poisson_counts(np.arange(1000, dtype=np.uint64), 50, seed=0)
+    >>> abs(counts.mean() - 1) < 0.02 and abs(counts.var() - 1) < 0.02
+    True
+    """
+    words = -(-n_resamples // _DRAWS_PER_WORD)
+    with np.errstate(over="ignore"):
+        offset = mixed(np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed))
+        bits = mixed(mixed(keys)[:, None] + offset).astype("<u8").view("<u2")
+    return _POISSON[bits[:, :n_resamples]]
+
+
+def _poisson_table() -> Array:
+    """Return the quantiles of a Poisson distribution with mean 1, at 2**16 steps."""
+    chances = [math.exp(-1) / math.factorial(k) for k in range(9)]
+    return np.searchsorted(np.cumsum(chances), (np.arange(2**16) + 0.5) / 2**16).astype(np.uint8)
+
+
+_POISSON = _poisson_table()
+
+
+class SmallestKeys:
+    """The smallest of the keys seen, which tell how many different ones there are. Bar-Yossef et al., RANDOM 2002."""
+
+    def __init__(self, keys: Array | None = None) -> None:
+        self.keys = np.unique(mixed(np.zeros(0, np.uint64) if keys is None else keys))[:_GROUPS]
+
+    def merge(self, other: Self) -> Self:
+        """Return the smallest keys of both."""
+        both = type(self)()
+        both.keys = np.unique(np.concatenate([self.keys, other.keys]))[:_GROUPS]
+        return both
+
+    def estimated_number(self) -> float:
+        """Return the number of different keys, exact below 1,024."""
+        return float(len(self.keys)) if len(self.keys) < _GROUPS else (_GROUPS - 1) * 2.0**64 / float(self.keys[-1])
+
+
+class RowSample:
+    """A random subset of rows that arrive in chunks: those with the smallest keys, whole groups where there are any.
+
+    Parameters
+    ----------
+    most
+        The number of rows at most.
+    random_state
+        The seed: another seed gives other rows.
+
+    Examples
+    --------
+    >>> rows = Predictions(np.arange(60.0).reshape(20, 3) + 5, np.arange(20) % 3)
+    >>> first = RowSample(5).update(rows.take(slice(0, 8)), row_keys(0, 8))
+    >>> second = RowSample(5).update(rows.take(slice(8, 20)), row_keys(8, 12))
+    >>> len(first.merge(second).rows)
+    5
+    """
+
+    def __init__(self, most: int, random_state: int = 0) -> None:
+        self.most, self.random_state, self.n_seen = most, random_state, 0
+        self.rows: Predictions | Confidences | None = None
+        self._keys = np.zeros(0, np.uint64)
+        self._below = 2**64  # keys from here on were dropped
+
+    def update(self, rows: Predictions | Confidences, keys: Array) -> Self:
+        """Add rows with their keys; the rows of a group share the key of the group."""
+        self.n_seen += len(rows)
+        own = group_keys(rows.groups) if rows.groups is not None else keys
+        with np.errstate(over="ignore"):
+            own = mixed(mixed(own) + np.uint64(self.random_state))
+        return self._add(rows, own)
+
+    def merge(self, other: Self) -> Self:
+        """Add the rows of another sample with the same settings."""
+        self.n_seen += other.n_seen
+        self._below = min(self._below, other._below)
+        return self if other.rows is None else self._add(other.rows, other._keys)
+
+    def _add(self, rows: Any, keys: Array) -> Self:
+        wanted = np.flatnonzero([int(key) < self._below for key in keys] if self._below < 2**64 else np.ones(len(keys)))
+        if self.rows is not None:
+            held = np.array([int(key) < self._below for key in self._keys], bool)
+            rows = joined([self.rows.take(held), rows.take(wanted)])
+            keys = np.concatenate([self._keys[held], keys[wanted]])
+        else:
+            rows, keys = rows.take(wanted), keys[wanted]
+        order = np.argsort(keys, kind="stable")
+        last = len(order)
+        if last > self.most:  # the longest run of whole groups that fits, but at least one group
+            first_dropped = keys[order[self.most]]
+            last = int(np.searchsorted(keys[order], first_dropped, side="left"))
+            if last == 0:
+                last = int(np.searchsorted(keys[order], first_dropped, side="right"))
+            self._below = int(keys[order[last]]) if last < len(order) else self._below
+        self.rows, self._keys = rows.take(order[:last]), keys[order[:last]]
+        return self
+
+
+def joined(parts: list[Any]) -> Any:
+    """Return the rows of several `Predictions` or `Confidences` as one."""
+    fields = [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]
+    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}
+    return type(parts[0])._trusted(**(vars(parts[0]) | whole))

@@ -1,0 +1,216 @@
+"""Accumulators give the numbers of `scorecard`, however rows are ordered and divided."""
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glayers import Confidences, Predictions
+from glayers.errors import BadPredictions
+from glayers.metrics import METRICS, StreamingScorecard, intervals, label, scorecard
+from glayers.metrics.row_draws import RowSample, content_keys, group_keys, poisson_counts, row_keys
+from tests.strategies import Case, cases, make_case
+
+CELLS = {"ks", "mean_top_ks", "classwise_ks", "ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}
+KS = {"ks", "mean_top_ks", "classwise_ks"}
+
+
+def streamed(case: Case, weights: Any, parts: list[Any], **how: Any) -> StreamingScorecard:
+    """Add up each part by itself, and merge them."""
+    whole = StreamingScorecard(**how)
+    for part in parts:
+        own = None if weights is None else weights[part]
+        ids = np.arange(len(case.labels))[part]
+        one = StreamingScorecard(**how)
+        one.update(case.probabilities[part], case.labels[part], sample_weight=own, row_ids=ids)
+        whole.merge(one)
+    return whole
+
+
+def assert_same(found: StreamingScorecard, wanted: Any) -> None:
+    card, bounds = found.result(), found.error_bounds()
+    assert list(card) == list(wanted)
+    assert (card.rows, card.classes) == (wanted.rows, wanted.classes)
+    for name, value in wanted.items():
+        slack = bounds.get(name, 0.0) + 1e-12
+        assert card[name] == value or abs(card[name] - value) <= slack, (name, card[name], value, slack)
+        if name in KS:
+            assert card[name] <= value + 1e-12
+
+
+@settings(deadline=None, max_examples=60)
+@given(case=cases(max_rows=80), weighted=st.booleans(), kept=st.booleans(), seed=st.integers(0, 10**6))
+def test_any_partition_in_any_order_gives_the_scorecard_of_all_rows(
+    case: Case, weighted: bool, kept: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    n = len(case.labels)
+    order, cuts = rng.permutation(n), np.sort(rng.integers(0, n + 1, rng.integers(0, 5)))
+    weights = case.weights if weighted else None
+    found = streamed(case, weights, np.split(order, cuts), exact_entries=10**6 if kept else 0)
+    assert found.exact is kept
+    assert_same(found, scorecard(case.probabilities, case.labels, sample_weight=weights))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_many_rows_stay_within_narrow_bounds(kind: Any) -> None:
+    case = make_case(3, 20_000, 7)
+    p = case.probabilities.astype(kind)
+    p = p if kind == np.float64 else (p / p.sum(axis=1, keepdims=True)).astype(kind)
+    labels = (np.cumsum(case.probabilities, axis=1) < np.random.default_rng(0).random((len(p), 1))).sum(axis=1)
+    case = case._replace(probabilities=p, labels=labels.clip(0, 6))
+    found = streamed(case, None, np.array_split(np.arange(len(p)), 3), exact_entries=0)
+    assert_same(found, scorecard(p, case.labels))
+    bounds = found.error_bounds()
+    assert set(bounds) == CELLS
+    assert max(bounds[name] for name in KS) < 5e-5
+    assert bounds["ece_equal_mass"] < 5e-3
+
+
+def test_logits_confidences_and_events_are_accumulated_too() -> None:
+    case = make_case(5, 300, 4)
+    rows = Predictions(3 * np.log(case.probabilities), case.labels, case.weights)
+    for half in (0, 10**6):
+        found = StreamingScorecard("logits", exact_entries=half)
+        for some in (slice(0, 1), slice(1, 150), slice(150, 300)):
+            found.update(rows.logits[some], rows.labels[some], sample_weight=case.weights[some])
+        assert_same(found, scorecard(rows))
+        one = StreamingScorecard(event=label(2), exact_entries=half)
+        sure = StreamingScorecard(exact_entries=half)
+        answers = Confidences(case.probabilities[:, 0], case.labels == 0)
+        for part in (np.arange(100), np.arange(100, 300)):
+            one.update(rows.take(part))
+            sure.update(answers.take(part))
+        assert_same(one, scorecard(rows, event=label(2)))
+        assert_same(sure, scorecard(answers))
+
+
+def test_scores_that_take_few_values_have_no_error() -> None:
+    rng = np.random.default_rng(0)
+    answers = Confidences(rng.choice([0.3, 0.1 + 0.2, 0.9, 0.5], 2_000), rng.random(2_000) < 0.6)
+    found = StreamingScorecard(exact_entries=0).update(answers)
+    assert found.error_bounds()["ks"] == 0
+    assert found.result()["ks"] == pytest.approx(scorecard(answers)["ks"], abs=1e-12)
+
+
+def test_impossible_labels_make_the_loss_infinite_only_where_they_have_weight() -> None:
+    p, labels = np.array([[1.0, 0.0, 0.0], [0.2, 0.5, 0.3]]), np.array([1, 2])
+    for weights in ([1.0, 1.0], [0.0, 1.0]):
+        found = StreamingScorecard(exact_entries=0)
+        for row in (0, 1):
+            found.update(p[[row]], labels[[row]], sample_weight=[weights[row]])
+        assert_same(found, scorecard(p, labels, sample_weight=weights))
+        assert math.isinf(found.result()["nll"]) is (weights[0] > 0)
+
+
+@settings(deadline=None, max_examples=8)
+@given(seed=st.integers(0, 10**6), grouped=st.booleans())
+def test_intervals_do_not_depend_on_the_partition(seed: int, grouped: bool) -> None:
+    case, rng = make_case(seed, 60, 4), np.random.default_rng(seed)
+    groups = np.array([f"g{g}" for g in rng.integers(0, 9, 60)]) if grouped else None
+    found = []
+    for parts in (1, 4):
+        whole = StreamingScorecard(exact_entries=0, n_resamples=20)
+        for part in np.array_split(rng.permutation(60), parts):
+            own = None if groups is None else groups[part]
+            one = StreamingScorecard(exact_entries=0, n_resamples=20)
+            whole.merge(one.update(case.probabilities[part], case.labels[part], groups=own))
+        found.append(whole.intervals())
+    for name, ends in found[0].items():
+        np.testing.assert_allclose(ends[:5], found[1][name][:5], atol=1e-10, err_msg=name)
+        assert ends.unreliable == found[1][name].unreliable
+
+
+def test_intervals_agree_with_those_of_the_bootstrap_in_memory() -> None:
+    case = make_case(2, 4_000, 5)
+    found = streamed(case, None, np.array_split(np.arange(4_000), 3), exact_entries=0, n_resamples=400).intervals()
+    wanted = intervals(case.probabilities, case.labels, n_resamples=400, method="percentile")
+    assert set(wanted) - set(found) == {"classwise_ks", "classwise_ece"}
+    for name in found:
+        assert found[name].standard_error == pytest.approx(wanted[name].standard_error, rel=0.25, abs=1e-6), name
+        assert found[name].low == pytest.approx(wanted[name].low, abs=wanted[name].standard_error), name
+
+
+def test_groups_share_their_draw_and_widen_intervals() -> None:
+    case = make_case(2, 100, 3)
+    twenty = [np.repeat(part, 20, axis=0) for part in (case.probabilities, case.labels, np.arange(100))]
+    alone, together = (StreamingScorecard(n_resamples=300, exact_entries=0) for _ in range(2))
+    alone.update(twenty[0], twenty[1], row_ids=np.arange(2_000))
+    together.update(twenty[0], twenty[1], groups=twenty[2])
+    wide, narrow = together.intervals()["nll"], alone.intervals()["nll"]
+    assert wide.standard_error / narrow.standard_error == pytest.approx(math.sqrt(20), rel=0.2)
+
+
+def test_draws_have_the_moments_of_a_poisson_distribution_and_are_independent() -> None:
+    counts = poisson_counts(row_keys(0, 20_000), 40, seed=1).astype(float)
+    assert counts.mean() == pytest.approx(1, abs=0.005)
+    assert counts.var() == pytest.approx(1, abs=0.01)
+    assert np.abs(np.corrcoef(counts.T) - np.eye(40)).max() < 0.04  # 5.6 standard errors of 780 correlations
+    assert np.abs(np.corrcoef(counts[:-1, 0], counts[1:, 0])[0, 1]) < 0.03
+
+
+def test_keys_of_contents_and_groups_depend_on_nothing_else() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 3))
+    order = np.random.default_rng(1).permutation(50)
+    assert (content_keys(rows)[order] == content_keys(rows[order])).all()
+    assert len(set(content_keys(np.concatenate([rows, rows[:, ::-1]])).tolist())) == 100
+    assert content_keys(np.array([[0.0]])) == content_keys(np.array([[-0.0]]))
+    assert (group_keys(np.array(["a", "b", "a"])) == group_keys(np.array(["a", "b", "a"], object))).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10**6), grouped=st.booleans(), parts=st.integers(1, 6))
+def test_a_random_subset_is_the_same_for_any_partition(seed: int, grouped: bool, parts: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, 15, 60) if grouped else None
+    rows = Predictions(rng.normal(size=(60, 3)) + 5, rng.integers(0, 3, 60), groups=groups)
+    keys = row_keys(0, 60)
+    whole = RowSample(20).update(rows, keys)
+    divided = RowSample(20)
+    for part in np.array_split(rng.permutation(60), parts):
+        divided.merge(RowSample(20).update(rows.take(part), keys[part]))
+    assert isinstance(whole.rows, Predictions)
+    assert isinstance(divided.rows, Predictions)
+    assert 0 < len(whole.rows) <= 20
+    assert sorted(whole.rows.logits[:, 0]) == sorted(divided.rows.logits[:, 0])
+    if groups is not None:  # whole groups
+        inside = np.isin(groups, np.asarray(whole.rows.groups))
+        assert inside.sum() == len(whole.rows)
+
+
+def test_memory_does_not_grow_with_the_number_of_rows() -> None:
+    found, sizes = StreamingScorecard(n_resamples=10), []
+    for seed in range(4):
+        case = make_case(seed, 3_000, 400)
+        found.update(case.probabilities, case.labels)
+        sizes.append(len(pickle.dumps(found)))
+    assert sizes[1] == pytest.approx(sizes[3], abs=1_000)
+
+
+def test_every_metric_of_the_registry_has_an_accumulator() -> None:
+    case = make_case(0, 50, 3)
+    assert list(StreamingScorecard(exact_entries=0).update(case.probabilities, case.labels).result()) == list(METRICS)
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    case = make_case(0, 10, 3)
+    some = StreamingScorecard().update(case.probabilities, case.labels)
+    with pytest.raises(BadPredictions, match="earlier rows had 3 classes, these have 2 classes"):
+        some.update([[0.5, 0.5]], [0])
+    with pytest.raises(BadPredictions, match="earlier rows had 3 classes, these have one event per row"):
+        some.update(Confidences([0.5], [True]))
+    with pytest.raises(BadPredictions, match="differ in n_resamples"):
+        some.merge(StreamingScorecard(n_resamples=5))
+    with pytest.raises(BadPredictions, match="no rows of positive weight"):
+        StreamingScorecard().update(np.zeros((0, 3)), []).result()
+    with pytest.raises(BadPredictions, match="no resamples"):
+        some.intervals()
+    with pytest.raises(BadPredictions, match="row_ids must have shape"):
+        StreamingScorecard(n_resamples=2).update(case.probabilities, case.labels, row_ids=[1])
+    with pytest.raises(BadPredictions, match="divide all weights by a common factor"):
+        StreamingScorecard().update(case.probabilities, case.labels, sample_weight=[1e200] * 10)
+    assert some.result() == scorecard(case.probabilities, case.labels)  # errors have changed nothing
