@@ -28,7 +28,7 @@ types: .venv/package
 	mkdir -p .venv && touch $@
 
 # Tests and doctests in one run: `--pyargs` finds the doctests of the wheel in .venv, never those of the checkout.
-tests: .venv/package .venv/browser
+tests: .venv/package .venv/browser .venv/serving/package
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider \
 		-m "not slow" --doctest-modules tests --pyargs glayers
 
@@ -106,6 +106,20 @@ reproduce: .venv/package
 
 .venv/package: .venv/dependencies $(SOURCES) README.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation --force-reinstall .
+	touch $@
+
+# A second environment, for a test: the wheel beside the three libraries that serving needs, without torch and
+# scikit-learn. pip of .venv fills it.
+SERVING := $(BIN)/python -m pip --python .venv/serving/bin/python install --quiet --disable-pip-version-check
+.venv/serving/dependencies: constraints.txt | .venv/dependencies
+	$(BIN)/python -m venv --clear --without-pip .venv/serving
+	$(SERVING) -c constraints.txt array-api-compat numpy safetensors
+	touch $@
+
+.venv/serving/package: .venv/serving/dependencies .venv/package
+	rm -rf .venv/wheel
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir .venv/wheel .
+	$(SERVING) --no-deps --no-index --force-reinstall .venv/wheel/glayers-*.whl
 	touch $@
 
 .venv/bench: .venv/package

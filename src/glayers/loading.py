@@ -5,8 +5,8 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from glayers.files import errors_as_bad_file, file_path
-from glayers.serving.artifact import learned_attributes, read
-from glayers.serving.predictor import Predictor
+from glayers.serving.artifact import MULTI_LABEL, label_parts, learned_attributes, read
+from glayers.serving.predictor import LabelPredictor, Predictor
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -46,25 +46,16 @@ def load(path: str | os.PathLike[str]) -> "Calibrator":
     where = file_path(path)
     with errors_as_bad_file(where):
         facts, arrays = read(where)
-        # Of several labels, or where there is no import to put off.
-        if "labels" in facts or "glayers.calibrators" in sys.modules:
+        if "glayers.calibrators" in sys.modules:  # there is no import to put off
             from glayers.calibrators.artifact import estimator_of
 
             return cast("Calibrator", estimator_of(facts, arrays))
-        return cast("Calibrator", LoadedCalibrator(facts, arrays))
+        several = facts.get("calibrator") == MULTI_LABEL
+        return cast("Calibrator", (LoadedLabels if several else LoadedCalibrator)(facts, arrays))
 
 
-class LoadedCalibrator(Predictor):
-    """A calibrator from a file, before anything but predicting was asked of it.
-
-    Parameters
-    ----------
-    facts, arrays
-        The contents of the file.
-    """
-
-    def __init__(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
-        vars(self).update(learned_attributes(facts, arrays), _facts=facts, _arrays=arrays)
+class _Loaded:
+    """Something from a file, before anything but predicting was asked of it; it then becomes what was saved."""
 
     def __getattr__(self, name: str) -> Any:
         """Become the full estimator, which has every other attribute."""
@@ -79,23 +70,52 @@ class LoadedCalibrator(Predictor):
     def __class__(self) -> type:
         """The class that was saved, once somebody can name it: `isinstance` is right, and never imports anything."""
         known = sys.modules.get("glayers.calibrators")
-        return getattr(known, vars(self)["_facts"]["calibrator"], LoadedCalibrator)
+        return getattr(known, vars(self)["_facts"]["calibrator"], type(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LoadedCalibrator, (vars(self)["_facts"], vars(self)["_arrays"])
+        return type(self), (vars(self)["_facts"], vars(self)["_arrays"])
 
     def __repr__(self) -> str:
         return f"<{vars(self)['_facts']['calibrator']}, loaded from a file>"
 
     def _become_estimator(self) -> "Calibrator":
         try:
-            from glayers.calibrators.artifact import calibrator_of
+            from glayers.calibrators.artifact import estimator_of
         except ModuleNotFoundError as error:
             needed = f"only predicting works without {error.name}: install glayers with its dependencies"
             raise ModuleNotFoundError(needed, name=error.name) from error
         held = vars(self)
-        full = calibrator_of(held["_facts"], held["_arrays"])
+        full = estimator_of(held["_facts"], held["_arrays"])
         held.clear()
         held.update(vars(full))
         vars(object)["__class__"].__set__(self, type(full))
         return cast("Calibrator", self)
+
+
+class LoadedCalibrator(_Loaded, Predictor):
+    """A calibrator from a file.
+
+    Parameters
+    ----------
+    facts, arrays
+        The contents of the file.
+    """
+
+    def __init__(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
+        vars(self).update(learned_attributes(facts, arrays), _facts=facts, _arrays=arrays)
+
+
+class LoadedLabels(_Loaded, LabelPredictor):
+    """The calibrators of several labels from a file.
+
+    Parameters
+    ----------
+    facts, arrays
+        The contents of the file.
+    """
+
+    def __init__(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
+        parts, names = label_parts(facts, arrays)
+        fits = tuple(LoadedCalibrator(*part) for part in parts)
+        vars(self).update(calibrators_=fits, label_names_=names, n_features_in_=len(fits))
+        vars(self).update(_facts=facts, _arrays=arrays)

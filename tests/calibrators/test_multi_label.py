@@ -1,8 +1,11 @@
 """Rows with several labels: each label is calibrated, saved and scored by itself."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 
@@ -11,6 +14,7 @@ from glayers import (
     BetaCalibration,
     GlayersError,
     GlayersWarning,
+    IsotonicCalibration,
     MultiLabelCalibrator,
     PlattScaling,
     Predictions,
@@ -18,7 +22,9 @@ from glayers import (
     load,
     metrics,
 )
-from tests.cli.running import complaint, run
+from glayers.loading import LoadedLabels
+from glayers.serving.artifact import read
+from tests.cli.running import complaint, run, usage_error
 from tests.strategies import Numbers
 
 
@@ -76,11 +82,8 @@ def test_all_labels_are_saved_in_one_file(tmp_path: Path) -> None:
     again.save(tmp_path / "n.safetensors")
     assert (tmp_path / "n.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
     np.savez(tmp_path / "z.npz", logits=z)
-    for words in (["apply"], ["score", "--model"], ["info"], ["export"]):
-        files = [] if words[0] in ("info", "export") else [str(tmp_path / "z.npz")]
-        out = ["-o", str(tmp_path / "out.npz")] if words[0] == "apply" else []
-        out = ["-o", str(tmp_path / "out.onnx")] if words[0] == "export" else out
-        assert "calibrators of several labels" in complaint(run(*words, str(tmp_path / "m.safetensors"), *files, *out))
+    for words in (["score", tmp_path / "z.npz", "--model"], ["info"]):
+        assert "calibrators of several labels" in complaint(run(*words, tmp_path / "m.safetensors"))
     data = bytearray((tmp_path / "m.safetensors").read_bytes())
     data[-3] ^= 1
     (tmp_path / "m.safetensors").write_bytes(data)
@@ -103,8 +106,69 @@ def test_errors_name_the_way_out() -> None:
     fitted = MultiLabelCalibrator(TemperatureScaling()).fit(pd.DataFrame(z, columns=["a", "b", "c"]), labels)
     with pytest.raises(BadPredictions, match=r"fitted on the labels \('a', 'b', 'c'\)"):
         fitted.predict_proba(pd.DataFrame(z, columns=["b", "a", "c"]))
-    with pytest.raises(BadPredictions, match="fitted on 3 labels; got 2 columns"):
+    with pytest.raises(BadPredictions, match=r"fitted on 3 labels; got an array of shape \(1500, 2\)"):
         fitted.predict_proba(z[:, :2])
     never = np.where(np.arange(3) == 1, 0, labels)
     with pytest.warns(GlayersWarning, match=r"1 of 3 labels have notes .* the first is label 1: no row is labelled 1"):
         MultiLabelCalibrator().fit(z, never)
+
+
+def test_a_loaded_calibrator_of_labels_predicts_before_it_becomes_the_estimator(tmp_path: Path) -> None:
+    z, labels = several()
+    fitted = MultiLabelCalibrator().fit(pd.DataFrame(z, columns=["cat", "dog", "owl"]), labels)
+    fitted.save(tmp_path / "m.safetensors")
+    light: Any = LoadedLabels(*read(tmp_path / "m.safetensors"))
+    assert np.array_equal(light.predict_proba(z), fitted.predict_proba(z))
+    assert np.allclose(1 / (1 + np.exp(-light.transform(z))), fitted.predict_proba(z))
+    assert light.predict_proba(z[:0]).shape == (0, 3)
+    assert type(light) is LoadedLabels
+    assert isinstance(light, MultiLabelCalibrator)
+    assert light.get_params()["calibrator__inputs"] == "logits"
+    assert type(light) is MultiLabelCalibrator
+    with pytest.raises(BadPredictions, match=r"fitted on the labels \('cat', 'dog', 'owl'\)"):
+        light.predict_proba(pd.DataFrame(z, columns=["dog", "cat", "owl"]))
+
+
+@pytest.mark.parametrize("inputs", ["logits", "probabilities"])
+def test_all_labels_are_exported_to_one_onnx_file(inputs: str, tmp_path: Path) -> None:
+    z, labels = several()
+    given = z if inputs == "logits" else 1 / (1 + np.exp(-z))
+    fitted = MultiLabelCalibrator(IsotonicCalibration(inputs=inputs)).fit(given, labels)  # type: ignore[arg-type]
+    fitted.label_names_ = ("cat", "dog", "owl")
+    fitted.to_onnx(tmp_path / "m.onnx", "float64")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    p, logits = session.run(["probabilities", "logits"], {f"uncalibrated_{inputs}": given})
+    assert np.abs(p - fitted.predict_proba(given)).max() < 1e-12
+    assert np.allclose(logits, fitted.transform(given))
+    assert session.get_modelmeta().custom_metadata_map["label_names"] == '["cat", "dog", "owl"]'
+
+
+def test_the_command_line_fits_applies_scores_and_exports_several_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    z, labels = several(600)
+    names = np.array(["cat", "dog", "owl"])
+    np.savez("old.npz", logits=z, labels=labels, class_names=names)
+    np.savez("p.npz", probabilities=1 / (1 + np.exp(-z)))
+    frame = pd.DataFrame(z, columns=[f"logit_{name}" for name in names])
+    frame.to_csv("new.csv", index=False)
+    done = run("fit", "old.npz", "--several-labels", "-m", "platt", "-o", "m.safetensors")
+    assert "platt for each of 3 labels, fitted on 600 rows" in done.stdout
+    assert run("apply", "m.safetensors", "new.csv", "-o", "out.csv").exit_code == 0
+    expected = MultiLabelCalibrator(PlattScaling()).fit(z, labels).predict_proba(z)
+    out = pd.read_csv("out.csv")
+    assert list(out) == [f"probability_{name}" for name in names]
+    assert np.array_equal(out, expected)
+    assert run("apply", "m.safetensors", "old.npz", "-o", "out.npz").exit_code == 0
+    scores = json.loads(run("score", "out.npz", "--several-labels", "--json").stdout)
+    cards = metrics.label_scorecards(expected, labels)
+    assert scores["dog"]["nll"] == pytest.approx(cards["1"]["nll"])
+    assert "equal to NumPy" in run("export", "m.safetensors", "-o", "m.onnx").stdout
+    assert "holds probabilities, but the model was fitted on logits" in complaint(
+        run("apply", "m.safetensors", "p.npz", "-o", "q.npz")
+    )
+    frame[frame.columns[::-1]].to_csv("odd.csv", index=False)
+    assert "fitted on the labels" in complaint(run("apply", "m.safetensors", "odd.csv", "-o", "q.npz"))
+    assert "no labels" in complaint(run("fit", "new.csv", "--several-labels", "-o", "q.safetensors"))
+    assert "leave the other options out" in usage_error(run("score", "out.npz", "--several-labels", "--intervals"))

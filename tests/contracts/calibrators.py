@@ -67,3 +67,18 @@ def weighted(name: str) -> Calibrator:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GlayersWarning)
         return make(name).fit(*tilted(), WEIGHTS)
+
+
+@cache
+def rows(columns: int) -> Numbers:
+    """Return small and extreme logits, ties, masked classes, and one row with a single possible class."""
+    rng = np.random.default_rng(4)
+    z = np.concatenate([rng.normal(size=(12, columns)) * size for size in (0.1, 3.0, 30.0, 1e3, 1e4)])
+    ties = np.concatenate([rng.choice([-1e4, 0.0, 1.0, 1e4], size=(20, columns)), np.zeros((1, columns))])
+    z = np.concatenate([z, ties])
+    if columns == 1:
+        return z
+    hidden = np.where(rng.random(z.shape) < 0.4, -np.inf, z)
+    hidden[:, 2] = z[:, 2]
+    hidden[0, [0, 1, 3]] = -np.inf
+    return np.concatenate([z, hidden])

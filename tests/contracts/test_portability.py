@@ -1,6 +1,6 @@
 """Every map in other array libraries and file formats: the results are those of NumPy."""
 
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,28 +15,13 @@ import torch
 from glayers import BadPredictions
 from glayers.activations import softmax
 from glayers.bridges.torch import to_module
-from tests.contracts.calibrators import CLASSES, every_calibrator, fitted
+from tests.contracts.calibrators import CLASSES, every_calibrator, fitted, rows
 from tests.strategies import Numbers
 
 COLUMNS = pytest.mark.parametrize("columns", [1, CLASSES])
 
 # Tables are read at a probability, and a steep table amplifies its rounding errors.
 TABLES = {"spline": 1e-11}
-
-
-@cache
-def rows(columns: int) -> Numbers:
-    """Return small and extreme logits, ties, masked classes, and one row with a single possible class."""
-    rng = np.random.default_rng(4)
-    z = np.concatenate([rng.normal(size=(12, columns)) * size for size in (0.1, 3.0, 30.0, 1e3, 1e4)])
-    ties = np.concatenate([rng.choice([-1e4, 0.0, 1.0, 1e4], size=(20, columns)), np.zeros((1, columns))])
-    z = np.concatenate([z, ties])
-    if columns == 1:
-        return z
-    hidden = np.where(rng.random(z.shape) < 0.4, -np.inf, z)
-    hidden[:, 2] = z[:, 2]
-    hidden[0, [0, 1, 3]] = -np.inf
-    return np.concatenate([z, hidden])
 
 
 def differ(found: Any, expected: Numbers) -> float:

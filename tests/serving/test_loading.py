@@ -13,27 +13,35 @@ from sklearn.base import clone
 from glayers import CALIBRATORS, Calibrator, TemperatureScaling, VectorScaling
 from glayers.loading import LoadedCalibrator
 from glayers.serving.artifact import read
-from tests.contracts.calibrators import CLASSES, fitted, tilted
+from tests.contracts.calibrators import CLASSES, fitted, rows, tilted
 
-# Loads and predicts with every file of a folder, where only these libraries can be imported.
-SERVER = """
-import pathlib, sys
+# `make test` builds it: the wheel beside NumPy, safetensors and array-api-compat.
+SERVING = Path(__file__).parents[2] / ".venv" / "serving" / "bin" / "python"
+# In the environment of the tests, this makes all other libraries missing.
+BLOCK = """
+import sys
 allowed = {"numpy", "safetensors", "array_api_compat", "glayers"} | sys.stdlib_module_names
 allowed |= {"coverage", "org"}  # the first measures this test, and copy of the standard library asks for the second
-asked = []
 class Missing:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] not in allowed:
             asked.append(name)
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
+"""
+# Loads and predicts with every file of a folder: many rows, one row, and none.
+SERVER = """
+import pathlib, sys
+asked = []
+BLOCK
 import numpy
 import glayers
-folder = pathlib.Path(sys.argv[1])
-for file in sorted(folder.glob("*.safetensors")):
-    loaded, z = glayers.load(file), numpy.load(file.with_suffix(".z.npy"))
-    expected = numpy.load(file.with_suffix(".npy"))
-    assert loaded.predict_proba(z).tobytes() == expected.tobytes(), file
+for file in sorted(pathlib.Path(sys.argv[1]).glob("*.safetensors")):
+    loaded, z, expected = glayers.load(file), *(numpy.load(file.with_suffix(end)) for end in (".z.npy", ".npy"))
+    for some in (slice(None), slice(1), slice(0)):
+        found = loaded.predict_proba(z[some])
+        assert found.shape == expected[some].shape, file
+        assert abs(found - expected[some]).max(initial=0.0) <= 1e-12, file
     assert (loaded.predict(z) == expected.argmax(axis=1)).all(), file
     assert loaded.diagnostics_.rows and loaded.n_parameters_ and len(loaded.classes_) == expected.shape[1]
     assert not isinstance(loaded, dict) and "loaded from a file" in repr(loaded)
@@ -49,16 +57,36 @@ for file in sorted(folder.glob("*.safetensors")):
 """
 
 
-def test_loading_and_predicting_import_numpy_and_safetensors_only(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every calibrator with rows and what it predicts for them: random logits to 1e4, ties, masked classes."""
+    folder = tmp_path_factory.mktemp("files")
     for name in CALIBRATORS:
         for columns in (1, CLASSES):
-            file, z = tmp_path / f"{name}-{columns}.safetensors", tilted(columns)[0]
+            file, z = folder / f"{name}-{columns}.safetensors", rows(columns)
             fitted(name, columns).save(file)
             np.save(file.with_suffix(".z.npy"), z)
             np.save(file.with_suffix(".npy"), fitted(name, columns).predict_proba(z))
-    done = subprocess.run([sys.executable, "-c", SERVER, tmp_path], capture_output=True, text=True, check=False)
+    return folder
+
+
+def serve(python: str | Path, folder: Path, block: str) -> None:
+    code = SERVER.replace("BLOCK", block)
+    done = subprocess.run([python, "-c", code, folder], capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 2 * len(CALIBRATORS)
+
+
+def test_loading_and_predicting_import_numpy_and_safetensors_only(files: Path) -> None:
+    serve(sys.executable, files, BLOCK)
+
+
+@pytest.mark.skipif(not SERVING.exists(), reason="`make test` builds this environment")
+def test_an_environment_without_torch_and_scikit_learn_predicts_the_same(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # the wheel, not the checkout
+    serve(SERVING, files, "")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -253,37 +253,55 @@ def calibrate(
     return CalibratedNetwork(stripped, fitted, class_axis)
 
 
-def calibrate_after_training(
-    network: nn.Module,
-    loader: Iterable[Any] | None,
-    calibrator: Calibrator | None,
-    path: str | os.PathLike[str] | None,
-    settings: Mapping[str, Any],
-) -> CalibratedNetwork | None:
-    """Calibrate and save g, for callbacks: errors become warnings, so that no trained network is lost to them."""
-    calibrated = None
-    try:
-        if loader is None:
-            raise GlayersError("there is not exactly one validation loader; pass the one to use, loader=...")
-        calibrated = calibrate(network, loader, calibrator, **settings)
-        if path is not None:
-            calibrated.save(path)
-    except GlayersError as error:
-        what = "calibrated" if calibrated is None else "saved"
-        warnings.warn(
-            f"the network is trained, but g could not be {what}: {error}. Call `calibrate` on the network",
-            GlayersWarning,
-            stacklevel=3,
-        )
-    return calibrated
+class CalibrateAfterTraining:
+    """What the callbacks of training libraries share: their settings are checked before the training.
 
+    Parameters
+    ----------
+    calibrator, path, loader, **settings
+        As the callbacks describe them.
+    """
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that `calibrate` does not know, before a training and not after it."""
-    known = inspect.signature(calibrate).parameters
-    odd = [name for name in settings if name not in known]
-    if odd:
-        raise GlayersError(f"unknown setting {odd[0]!r}; `calibrate` knows {', '.join(list(known)[3:])}")
+    def __init__(
+        self,
+        calibrator: Calibrator | None = None,
+        path: str | os.PathLike[str] | None = None,
+        loader: Iterable[Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        known = inspect.signature(calibrate).parameters
+        odd = [name for name in settings if name not in known]
+        if odd:
+            raise GlayersError(f"unknown setting {odd[0]!r}; `calibrate` knows {', '.join(list(known)[3:])}")
+        self.calibrator, self.path, self.loader, self.settings = calibrator, path, loader, settings
+        self.calibrated: CalibratedNetwork | None = None
+
+    def _check_start(self, n_processes: int, without_rows: str) -> None:
+        """Refuse what could not be calibrated; `without_rows` says why the trainer has no rows for it, if so."""
+        if n_processes > 1:
+            raise GlayersError(
+                f"each of the {n_processes} processes sees only a part of the held-out rows: leave this callback out, "
+                f"and call glayers.bridges.torch.calibrate after the training"
+            )
+        if self.loader is None and without_rows:
+            raise GlayersError(without_rows)
+
+    def _calibrate(self, network: nn.Module, loader: Iterable[Any] | None) -> None:
+        """Calibrate and save g. Errors become warnings, so that no trained network is lost to them."""
+        self.calibrated = None  # not that of an earlier training
+        try:
+            if loader is None:
+                raise GlayersError("there is not exactly one validation loader; pass the one to use, loader=...")
+            self.calibrated = calibrate(network, loader, self.calibrator, **self.settings)
+            if self.path is not None:
+                self.calibrated.save(self.path)
+        except GlayersError as error:
+            what = "calibrated" if self.calibrated is None else "saved"
+            warnings.warn(
+                f"the network is trained, but g could not be {what}: {error}. Call `calibrate` on the network",
+                GlayersWarning,
+                stacklevel=3,
+            )
 
 
 def strip_softmax(network: nn.Module) -> nn.Module:

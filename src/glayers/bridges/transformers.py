@@ -1,17 +1,13 @@
 """A training run of Hugging Face's Trainer -> its model, calibrated on the evaluation set when the training ends."""
 
-import os
-from collections.abc import Iterable
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from glayers.bridges.torch import CalibratedNetwork, calibrate_after_training, check_settings
-from glayers.calibrators import Calibrator
-from glayers.errors import GlayersError
+from glayers.bridges.torch import CalibrateAfterTraining
 
 
-class CalibrationCallback(TrainerCallback):  # type: ignore[misc]  # its types would take minutes to check
+class CalibrationCallback(CalibrateAfterTraining, TrainerCallback):  # type: ignore[misc]  # its types would take minutes to check
     """Calibrate the model on the evaluation set when `Trainer.train` ends.
 
     With `load_best_model_at_end=True`, it calibrates the best model, otherwise that of the last step. Of several
@@ -34,17 +30,6 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]  # its types w
         The model followed by g, after the training; None if that failed, which a warning explains.
     """
 
-    def __init__(
-        self,
-        calibrator: Calibrator | None = None,
-        path: str | os.PathLike[str] | None = None,
-        loader: Iterable[Any] | None = None,
-        **settings: Any,
-    ) -> None:
-        check_settings(settings)
-        self.calibrator, self.path, self.loader, self.settings = calibrator, path, loader, settings
-        self.calibrated: CalibratedNetwork | None = None
-
     def on_train_begin(
         self,
         args: TrainingArguments,
@@ -53,13 +38,8 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]  # its types w
         **others: Any,  # noqa: ARG002
     ) -> None:
         """Refuse what could not be calibrated before the training takes its time."""
-        if args.world_size > 1:
-            raise GlayersError(
-                f"each of the {args.world_size} processes sees only a part of the evaluation set: leave this callback "
-                f"out, and call glayers.bridges.torch.calibrate after the training"
-            )
-        if self.loader is None and args.eval_strategy == "no":
-            raise GlayersError('the trainer never evaluates: set eval_strategy="epoch", or pass loader=...')
+        lacking = 'the trainer never evaluates: set eval_strategy="epoch", or pass loader=...'
+        self._check_start(args.world_size, lacking if args.eval_strategy == "no" else "")
 
     def on_train_end(
         self,
@@ -70,4 +50,4 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]  # its types w
     ) -> None:
         """Fit g after the best model, if asked for, is loaded again."""
         loader = others.get("eval_dataloader") if self.loader is None else self.loader
-        self.calibrated = calibrate_after_training(others["model"], loader, self.calibrator, self.path, self.settings)
+        self._calibrate(others["model"], loader)

@@ -13,6 +13,7 @@ from glayers.calibrators.base import Calibrator, Method
 from glayers.calibrators.binary import BetaCalibration, PlattScaling
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
+from glayers.calibrators.multi_label import MultiLabelCalibrator as MultiLabelCalibrator
 from glayers.calibrators.nonparametric import (
     BayesianBinning,
     HistogramBinning,

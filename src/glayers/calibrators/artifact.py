@@ -29,14 +29,14 @@ from glayers.serving.artifact import (
     LARGEST_FILE,
     LONGEST_HEADER,
     METADATA,
+    MULTI_LABEL,
     check_names,
     checksum,
+    label_parts,
     learned_attributes,
     read,
     to_json,
 )
-
-_MULTI_LABEL = MultiLabelCalibrator.__name__
 
 
 def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
@@ -55,7 +55,7 @@ def write_multi_label(several: MultiLabelCalibrator, path: str | os.PathLike[str
     fits = several.calibrators_
     facts = {
         "format": FORMAT,
-        "calibrator": _MULTI_LABEL,
+        "calibrator": MULTI_LABEL,
         "label_names": _plain(several.label_names_, "label_names_"),
         "labels": [_facts_of(each) for each in fits],
     }
@@ -82,65 +82,23 @@ def _write(facts: dict[str, Any], arrays: dict[str, Array], path: str | os.PathL
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
-    """Read a calibrator that `Calibrator.save` wrote, as an estimator. It predicts the same bytes, without torch.
-
-    `glayers.load` does the same, and imports scikit-learn only when it is needed.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The `.safetensors` file.
-
-    Returns
-    -------
-    Calibrator
-        The fitted calibrator, of the class that was saved.
-
-    Raises
-    ------
-    BadFile
-        If the file is missing, damaged, edited or not written by glayers. Nothing in a file is ever executed.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from glayers import TemperatureScaling
-    >>> fitted = TemperatureScaling().fit([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]], [0, 1, 2])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     fitted.save(Path(folder) / "t.safetensors")
-    ...     load(Path(folder) / "t.safetensors").temperature_ == fitted.temperature_
-    True
-    """
+    """Read a calibrator as an estimator at once; `glayers.load`, which describes both, waits until one is needed."""
     where = file_path(path)
     with errors_as_bad_file(where):
         facts, arrays = read(where)
-        if facts.get("calibrator") == _MULTI_LABEL:
-            raise BadFile("holds the calibrators of several labels; use glayers.load and its predict_proba in Python")
+        if facts.get("calibrator") == MULTI_LABEL:
+            raise BadFile("holds the calibrators of several labels, which `apply`, `export` and glayers.load read")
         return calibrator_of(facts, arrays)
 
 
 def estimator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
     """Build the calibrator again, or that of several labels."""
-    if facts.get("calibrator") != _MULTI_LABEL:
+    if facts.get("calibrator") != MULTI_LABEL:
         return calibrator_of(facts, arrays)
-    check_names(facts, {"format", "calibrator", "label_names", "labels"}, "fact")
-    labels, names = facts["labels"], facts["label_names"]
-    if type(labels) is not list or not labels or not all(type(each) is dict for each in labels):
-        raise BadFile(f"labels must be a list of the facts of each; got {shown(labels)}")
-    if names is not None and not (type(names) is list and len(names) == len(labels) == len(set(map(str, names)))):
-        raise BadFile(f"label_names must be {len(labels)} different names; got {shown(names)}")
-    parts: list[dict[str, Array]] = [{} for _ in labels]
-    for key, array in arrays.items():
-        place, _, name = key.partition("/")
-        if not place.isdecimal() or int(place) >= len(labels):
-            raise BadFile(f"the array {shown(key)} belongs to no label")
-        parts[int(place)][name] = array
-    fits = tuple(calibrator_of(each, part) for each, part in zip(labels, parts, strict=True))
-    if any(each.n_features_in_ != 1 for each in fits):
-        raise BadFile("the calibrator of a label must take one logit")
+    parts, names = label_parts(facts, arrays)
+    fits = tuple(calibrator_of(*part) for part in parts)
     new = MultiLabelCalibrator(clone(fits[0]))
-    new._set_fits(fits, None if names is None else tuple(map(str, names)))
+    new._set_fits(fits, names)
     return new
 
 

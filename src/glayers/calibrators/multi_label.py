@@ -13,15 +13,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from glayers.arrays import Array, Floats, Ints, column_names, to_floats, to_numbers
+from glayers.arrays import Array, Ints, column_names, to_floats, to_numbers
 from glayers.calibrators.base import Calibrator
 from glayers.calibrators.binary import BetaCalibration
 from glayers.checks import two_dimensional
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.serving.predictor import LabelPredictor
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
     """Calibrate every label of rows that may have several labels, or none.
 
     Parameters
@@ -94,31 +95,15 @@ class MultiLabelCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn
     def _set_fits(self, fits: tuple[Calibrator, ...], names: tuple[str, ...] | None) -> None:
         self.calibrators_, self.label_names_, self.n_features_in_ = fits, names, len(fits)
 
-    def predict_proba(self, logits: Any) -> Floats:
-        """Return the calibrated probability of each label (n_rows, n_labels). Rows do not sum to 1."""
-        check_is_fitted(self)
-        names = column_names(logits)
-        if None not in (names, self.label_names_) and names != self.label_names_:
-            raise BadPredictions(
-                f"fitted on the labels {shown(self.label_names_)}; got {shown(names)}. Give the columns in the order "
-                f"of `label_names_`, or an array without names"
-            )
-        scores = two_dimensional(to_floats(logits, "logits"), "logits")
-        if scores.shape[1] != len(self.calibrators_):
-            raise BadPredictions(f"fitted on {len(self.calibrators_)} labels; got {scores.shape[1]} columns")
-        each = zip(self.calibrators_, scores.T, strict=True)
-        return np.column_stack([fitted.predict_proba(column[:, None])[:, 1] for fitted, column in each])
-
-    def predict(self, logits: Any) -> Ints:
-        """Return 1 where a label is more likely than not, and 0 elsewhere (n_rows, n_labels)."""
-        return (self.predict_proba(logits) > 0.5).astype(np.int64)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibrators of all labels to one `.safetensors` file that `glayers.load` reads."""
         from glayers.calibrators.artifact import write_multi_label  # which imports every calibrator, this one too
 
-        check_is_fitted(self)
+        self._check_fitted()
         write_multi_label(self, path)
+
+    def _check_fitted(self) -> None:
+        check_is_fitted(self)
 
 
 def check_label_matrix(values: object, shape: tuple[int, ...]) -> Ints:

@@ -3,21 +3,26 @@
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
 from glayers.cli.runtime import flag, one_line
-from glayers.errors import BadFile
+from glayers.errors import BadFile, GlayersWarning
 from glayers.files import write_whole
 from glayers.metrics import Event, label, one_of, rank, top, within_top
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import listed
-from glayers.predictions.formats import Inputs, Source, read_any, read_to_fit
+from glayers.predictions.formats import Inputs, Source, read_any, read_rows, read_to_fit
+
+if TYPE_CHECKING:
+    from glayers.calibrators import Calibrator
 
 _Part = TypeVar("_Part")
 _Reader: TypeAlias = Callable[[Source, Path | None, Inputs, dict[str, str]], dict[str, _Part]]
@@ -134,6 +139,29 @@ def read_wanted(
     if part is not None and part not in parts:
         raise BadFile(f"{name_of(path)}: has no part {part!r}; its parts are {listed(parts)}")
     return parts if part is None else {part: parts[part]}
+
+
+def read_for(
+    calibrator: "Calibrator",
+    path: Path,
+    labels: Path | None = None,
+    part: str | None = None,
+    probabilities: bool = False,
+    columns: str | None = None,
+) -> dict[str, tuple[Predictions | Confidences, bool]]:
+    """Read rows to calibrate, and whether they have labels; count the probabilities that the calibrator raises."""
+    own_floor = calibrator.inputs == "probabilities"
+    # A .npy file does not say what it holds, but the model does.
+    told = probabilities or (own_floor and path.suffix.lower() == ".npy")
+    parts = read_wanted(partial(read_rows, warned=not own_floor), path, labels, part, told, columns)
+    for rows, _ in parts.values() if own_floor else ():
+        if isinstance(rows, Predictions):
+            low, floor = rows.probabilities(), float(calibrator.map_.parameters()["0.floor"])
+            count = int((low < floor).sum())
+            if count:
+                what = f"{count} of {low.size} probabilities are below {floor:.3g}, the floor of the model"
+                warnings.warn(f"{what}, and were raised to it", GlayersWarning, stacklevel=2)
+    return parts
 
 
 def columns_of(text: str | None) -> dict[str, str]:

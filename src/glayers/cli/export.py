@@ -8,7 +8,6 @@ import typer
 
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, verb
-from glayers.errors import BadFile
 from glayers.files import errors_as_bad_file
 
 
@@ -42,16 +41,12 @@ def export(
     $ glayers export model.safetensors -o wide.onnx --float64
     """
     from glayers.loading import load
-    from glayers.serving.predictor import Predictor, needs_onnx
+    from glayers.serving.predictor import needs_onnx
 
     if (network is None) != (inputs is None) or (float64 and network):
         raise typer.BadParameter("--network and --inputs belong together; the network decides about float64")
     target = arg.Output(output, force, (model, network, inputs))
     calibrator = load(model)
-    if not isinstance(calibrator, Predictor):
-        raise BadFile(
-            f"{arg.name_of(model)}: holds the calibrators of several labels, which cannot be exported together"
-        )
     if network is None or inputs is None:
         calibrator.to_onnx(output, "float64" if float64 else "float32")
     else:

@@ -19,7 +19,7 @@ from glayers.cli.runtime import flag, show, show_json, show_note, title, verb
 from glayers.errors import BadPredictions
 from glayers.metrics import METRICS, OmnibusTest
 from glayers.predictions.contents import WHOLE_FILE, listed
-from glayers.predictions.formats import read_any, read_rows
+from glayers.predictions.formats import read_any
 
 if TYPE_CHECKING:
     from glayers.predictions import Confidences, Predictions
@@ -134,7 +134,7 @@ def rows_to_score(
     calibrator = load(model)
     scored: dict[str, Predictions | Confidences] = {}
     shifts = {}
-    for name, (given, labelled) in arg.read_wanted(read_rows, file, *reading).items():
+    for name, (given, labelled) in arg.read_for(calibrator, file, *reading).items():
         calibrated = calibrator.apply(given)
         rows = two_classes(calibrator.inputs, given)
         if labelled:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glayers.cli import arguments as arg
-from glayers.cli import monitoring
+from glayers.cli import monitoring, multi_label
 from glayers.cli.runtime import flag, show, show_json, show_note, suitable_threads, title, verb, waiting_for
 from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadPredictions, GlayersError
@@ -22,8 +22,9 @@ from glayers.metrics import calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Contents, listed
-from glayers.predictions.formats import WRITERS, read_rows, read_to_fit, to_bytes
+from glayers.predictions.formats import WRITERS, read_contents, read_to_fit, to_bytes
 from glayers.report import tables
+from glayers.serving.predictor import LabelPredictor
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -43,6 +44,7 @@ def fit(
     part: arg.Part = None,
     probabilities: arg.Probabilities = False,
     columns: arg.Columns = None,
+    several_labels: multi_label.SeveralLabels = False,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
@@ -64,10 +66,15 @@ def fit(
 
     arg.known_name(method, METHODS, "method", "glayers methods")
     target = arg.Output(output, force, (calibration, labels))
-    read = arg.read_wanted(read_to_fit, calibration, labels, part, probabilities, columns)
-    rows, inputs = arg.only_or("calibration", read)
-    calibrator = unfitted(method, random_state=seed, progress=False if quiet else None, inputs=inputs)
-    calibrator.set_params(**arg.settings_of(settings, calibrator.get_params(False)))
+    reading = (calibration, labels, part, probabilities, columns)
+    calibrator = unfitted(method, random_state=seed, progress=False if quiet else None)
+    chosen = arg.settings_of(settings, calibrator.get_params(False))
+    if several_labels:
+        contents = arg.only_or("calibration", arg.read_wanted(read_contents, *reading))
+        multi_label.fit_each_label(contents, method, calibrator.set_params(**chosen), target, as_json, quiet)
+        return
+    rows, inputs = arg.only_or("calibration", arg.read_wanted(read_to_fit, *reading))
+    calibrator.set_params(**{"inputs": inputs, **chosen})
     has_a_bar = "progress" in calibrator.get_params()
     with suitable_threads([method], rows), waiting_for(f"fitting {method} on {len(rows):,} rows", quiet or has_a_bar):
         calibrator.fit_predictions(rows)
@@ -115,7 +122,7 @@ def apply(
     $ glayers apply model.safetensors new.csv -o calibrated.parquet
     $ cat new.csv | glayers apply model.safetensors - -o - --format json
     """
-    from glayers.calibrators import load
+    from glayers.loading import load
 
     ending = f".{file_format}" if file_format else ".csv" if output == arg.PIPE else output.suffix.lower()
     if ending not in WRITERS:
@@ -123,17 +130,19 @@ def apply(
     if file.suffix == ".safetensors" != model.suffix:
         raise typer.BadParameter(f"the model comes first: glayers apply {file} {model}")
     target = None if output == arg.PIPE else arg.Output(output, force, (model, file, labels))
-    calibrator = load(model)
-    # A .npy file does not say what it holds, but the model does.
-    told = probabilities or (calibrator.inputs == "probabilities" and file.suffix.lower() == ".npy")
-    parts = arg.read_wanted(read_rows, file, labels, part, told, columns)
-    data = to_bytes({name: _calibrated(calibrator, *rows, logits) for name, rows in parts.items()}, ending)
+    calibrator: Any = load(model)
+    if isinstance(calibrator, LabelPredictor):
+        made = multi_label.read_and_apply(calibrator, file, logits, labels, part, probabilities, columns)
+    else:
+        parts = arg.read_for(calibrator, file, labels, part, probabilities, columns)
+        made = {name: _calibrated(calibrator, *rows, logits) for name, rows in parts.items()}
+    data = to_bytes(made, ending)
     if target is None:
         arg.write_to_pipe(data, text=ending not in (".npz", ".parquet"))
         return
     target.write(data)
     if not quiet:
-        count = sum(len(rows) for rows, _ in parts.values())
+        count = sum(len(rows) for rows in made.values())
         show(f"calibrated {count:,} rows of {arg.name_of(file)} with {arg.name_of(model)}; wrote {output}")
 
 
@@ -152,6 +161,7 @@ def score(
     fail_if: monitoring.FailIf = None,
     fail_if_miscalibrated: monitoring.FailIfMiscalibrated = False,
     fail_if_shifted: monitoring.FailIfShifted = False,
+    several_labels: multi_label.SeveralLabels = False,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
     quiet: arg.Quiet = False,
@@ -173,6 +183,12 @@ def score(
     """
     chosen, shown = arg.event_of(event), False if quiet else None
     conditions = [monitoring.Condition.of(each) for each in fail_if or ()]
+    if several_labels:
+        if model or conditions or fail_if_miscalibrated or fail_if_shifted or intervals or chosen != top:
+            raise typer.BadParameter("--several-labels prints the scores of each label; leave the other options out")
+        wanted = arg.only_or("test", arg.read_wanted(read_contents, file, labels, part, probabilities, columns))
+        multi_label.show_label_scores(arg.name_of(file), wanted, as_json)
+        return
     scored, shifts = monitoring.rows_to_score(file, model, (labels, part, probabilities, columns), level)
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")

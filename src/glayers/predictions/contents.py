@@ -80,6 +80,9 @@ class Contents:
     class_names: tuple[str, ...] | None = None
     no_labels: str = ""
 
+    def __len__(self) -> int:
+        return next(len(each) for each in (self.logits, self.probabilities, self.confidence) if each is not None)
+
 
 def contents_by_part(
     keys: Iterable[str], known: Mapping[str, tuple[str, str]], read: Callable[[dict[str, str]], dict[str, Any]]

@@ -162,11 +162,29 @@ def read_to_fit(
     return _each_part(path, labels, check, columns=columns)
 
 
-def read_rows(
+def read_contents(
     path: Source, labels: PathLike | None = None, inputs: Inputs = None, columns: ColumnsOf = NO_COLUMNS
+) -> dict[str, Contents]:
+    """Read every part of a file without checking it, for rows that may have several labels."""
+    return _each_part(path, labels, lambda contents: _told(contents, inputs), columns=columns)
+
+
+def read_rows(
+    path: Source,
+    labels: PathLike | None = None,
+    inputs: Inputs = None,
+    columns: ColumnsOf = NO_COLUMNS,
+    warned: bool = True,
 ) -> dict[str, tuple[Predictions | Confidences, bool]]:
-    """Read every part of a file, and whether it has labels: new rows to calibrate may have none."""
-    return _each_part(path, labels, lambda contents: _rows_to_calibrate(_told(contents, inputs)), columns=columns)
+    """Read every part of a file, and whether it has labels: new rows to calibrate may have none.
+
+    With `warned`, a warning counts probabilities of 0. A calibrator of probabilities has a floor of its own for them.
+    """
+
+    def check(contents: Contents) -> tuple[Predictions | Confidences, bool]:
+        return _rows_to_calibrate(_told(contents, inputs), warned)
+
+    return _each_part(path, labels, check, columns=columns)
 
 
 def to_bytes(parts: Mapping[str, Contents], ending: str) -> bytes:
@@ -244,7 +262,7 @@ def _predictions(contents: Contents, warned: bool = True) -> Predictions:
     return Predictions._of_probabilities(check_probabilities(scores), *extras, counts=contents.counts)
 
 
-def _rows_to_calibrate(contents: Contents) -> tuple[Predictions | Confidences, bool]:
+def _rows_to_calibrate(contents: Contents, warned: bool) -> tuple[Predictions | Confidences, bool]:
     """Return rows, and whether they have labels; if not, each label is a possible class."""
     if contents.confidence is not None:
         none = np.zeros(np.shape(contents.confidence), bool)
@@ -254,7 +272,7 @@ def _rows_to_calibrate(contents: Contents) -> tuple[Predictions | Confidences, b
     several = scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype.kind == "f"
     possible = scores.argmax(axis=1) if several else np.zeros(scores.shape[:1], np.int64)
     labels = possible if contents.labels is None else contents.labels
-    return _predictions(replace(contents, labels=labels)), contents.labels is not None
+    return _predictions(replace(contents, labels=labels), warned), contents.labels is not None
 
 
 def _one_part(parts: dict[str, _Record], part: str | None, path: Source) -> _Record:

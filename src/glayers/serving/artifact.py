@@ -26,6 +26,7 @@ FORMAT = 1
 METADATA = "glayers"  # one entry for all facts: safetensors does not keep the order of several
 LONGEST_HEADER = 2**24  # 16 MB: enough for names and label counts of some hundred thousand classes
 LARGEST_FILE = 2**32  # 4 GB: ten times the g-layers of 1,000 classes with ten members
+MULTI_LABEL = "MultiLabelCalibrator"  # the calibrator of a file with several labels
 CLOCK = "seconds"  # never saved: it differs between runs of the same fit
 _FACTS = (
     "format calibrator settings structure n_logits n_classes class_names diagnostics calibration_rows kept versions"
@@ -89,6 +90,27 @@ def learned_attributes(facts: Mapping[str, Any], arrays: Mapping[str, Array]) ->
         "class_names_": class_names,
         "versions_": versions,
     }
+
+
+def label_parts(
+    facts: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> tuple[list[tuple[dict[str, Any], dict[str, Array]]], tuple[str, ...] | None]:
+    """Return facts and arrays of the calibrator of each label, and the names of the labels."""
+    check_names(facts, {"format", "calibrator", "label_names", "labels"}, "fact")
+    labels, names = facts["labels"], facts["label_names"]
+    if type(labels) is not list or not labels or not all(type(each) is dict for each in labels):
+        raise BadFile(f"labels must be a list of the facts of each; got {shown(labels)}")
+    if names is not None and not (type(names) is list and len(names) == len(labels) == len(set(map(str, names)))):
+        raise BadFile(f"label_names must be {len(labels)} different names; got {shown(names)}")
+    if any(each.get("n_logits") != 1 for each in labels):
+        raise BadFile("the calibrator of a label must take one logit")
+    parts: list[dict[str, Array]] = [{} for _ in labels]
+    for key, array in arrays.items():
+        place, _, name = key.partition("/")
+        if not place.isdecimal() or int(place) >= len(labels):
+            raise BadFile(f"the array {shown(key)} belongs to no label")
+        parts[int(place)][name] = array
+    return list(zip(labels, parts, strict=True)), None if names is None else tuple(map(str, names))
 
 
 def checksum(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:

@@ -14,9 +14,9 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
 from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, row_blocks
+from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, row_blocks, to_floats
 from glayers.checks import check_confidence, check_probabilities, finite_features, isolated_lowest, possible_logits
-from glayers.errors import BadPredictions, GlayersWarning, listed
+from glayers.errors import BadPredictions, GlayersWarning, listed, shown
 from glayers.maps import Chain
 
 # How `transform` checks each kind of input, and makes an array (n, m) of it.
@@ -87,6 +87,8 @@ class Predictor:
                 raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(logits.shape)}")
             return calibrated_logits(self.map_, rows)
         self._check_names(class_names_of(logits))
+        if getattr(logits, "shape", None) == (0, self.n_features_in_):  # an empty batch; `fit` and metrics refuse it
+            return np.empty((0, len(self.classes_)))
         given = CHECKS[self.inputs](logits)
         for note in mask_notes(self.inputs, given):
             warnings.warn(note, GlayersWarning, stacklevel=3)
@@ -155,6 +157,62 @@ class Predictor:
 
     def _check_fitted(self) -> None:
         """Raise an error if there is no map yet; one that was loaded always has one."""
+
+
+class LabelPredictor:
+    """What predicts rows that may have several labels: one predictor of one logit per label."""
+
+    calibrators_: tuple[Predictor, ...]
+    label_names_: tuple[str, ...] | None
+    n_features_in_: int
+
+    def predict_proba(self, logits: Any) -> Floats:
+        """Return the calibrated probability of each label (n_rows, n_labels). Rows do not sum to 1."""
+        return self._of_each_label(logits, lambda fitted, column: fitted.predict_proba(column)[:, 1])
+
+    def transform(self, logits: Any) -> Floats:
+        """Return one calibrated logit per label (n_rows, n_labels), whose sigmoid is `predict_proba`."""
+        return self._of_each_label(logits, lambda fitted, column: np.diff(fitted.transform(column))[:, 0])
+
+    def predict(self, logits: Any) -> Ints:
+        """Return 1 where a label is more likely than not, and 0 elsewhere (n_rows, n_labels)."""
+        return (self.predict_proba(logits) > 0.5).astype(np.int64)
+
+    def to_onnx(
+        self,
+        path: str | os.PathLike[str],
+        dtype: Literal["float32", "float64"] = "float32",
+        compute_dtype: Literal["float64", "float32"] = "float64",
+    ) -> None:
+        """Write the calibrators of all labels to one ONNX file, after comparing its results with those of NumPy.
+
+        The input is `uncalibrated_logits`, and the outputs are `logits` and `probabilities`, all of shape (rows,
+        n_labels). Settings are those of `Calibrator.to_onnx`. The metadata hold the label names as JSON.
+        """
+        self._check_fitted()
+        with needs_onnx():
+            from glayers.serving import onnx
+        onnx.export(self, path, dtype, compute_dtype)
+
+    def check_names(self, names: tuple[str, ...] | None) -> None:
+        """Refuse the names of other labels, or of the same ones in another order."""
+        if None not in (names, self.label_names_) and names != self.label_names_:
+            raise BadPredictions(
+                f"fitted on the labels {shown(self.label_names_)}; got {shown(names)}. Give the columns in the order "
+                f"of `label_names_`, or an array without names"
+            )
+
+    def _of_each_label(self, logits: Any, predict: Callable[[Predictor, Array], Array]) -> Floats:
+        self._check_fitted()
+        self.check_names(column_names(logits))
+        scores = to_floats(logits, "logits")
+        if scores.ndim != 2 or scores.shape[1] != len(self.calibrators_):
+            raise BadPredictions(f"fitted on {len(self.calibrators_)} labels; got an array of shape {scores.shape}")
+        each = zip(self.calibrators_, scores.T, strict=True)
+        return np.column_stack([predict(fitted, column[:, None]) for fitted, column in each])
+
+    def _check_fitted(self) -> None:
+        """Raise an error if there are no calibrators yet; one that was loaded always has them."""
 
 
 def class_names_of(scores: object) -> tuple[str, ...] | None:

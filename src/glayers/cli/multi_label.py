@@ -1,0 +1,104 @@
+"""Files whose rows may have several labels -> calibrators and scores of each label, for `fit`, `apply` and `score`.
+
+Such a file is `.npz` or `.json`, with labels (rows, labels) of 0 and 1. New rows without labels may have any format.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from glayers.arrays import to_floats
+from glayers.checks import check_counts, possible_logits, two_dimensional
+from glayers.cli import arguments as arg
+from glayers.cli.runtime import flag, show, show_json, title
+from glayers.errors import BadFile
+from glayers.metrics import LabelScorecards, label_scorecards
+from glayers.predictions.contents import Contents
+from glayers.predictions.formats import read_contents
+
+if TYPE_CHECKING:
+    from glayers.calibrators import Calibrator
+    from glayers.serving.predictor import LabelPredictor
+
+SeveralLabels = Annotated[
+    bool, flag("--several-labels", text="Rows may have several labels: labels is a matrix of 0 and 1.")
+]
+
+
+def fit_each_label(
+    contents: Contents, name: str, method: "Calibrator", target: arg.Output, as_json: bool, quiet: bool
+) -> None:
+    """Fit one calibrator per label, write them to one file, and say so."""
+    from glayers.calibrators import MultiLabelCalibrator
+
+    inputs, scores, labels = _scores(contents)
+    counts = np.ones(len(scores), int) if contents.counts is None else check_counts(contents.counts, len(scores))
+    rows = np.repeat(np.arange(len(scores)), counts)
+    extras = (None if each is None else each[rows] for each in (contents.weights, contents.groups))
+    several = MultiLabelCalibrator(method.set_params(inputs=inputs)).fit(scores[rows], labels[rows], *extras)
+    several.label_names_ = contents.class_names
+    target.check()
+    several.save(target.path)
+    facts = [each.diagnostics_ for each in several.calibrators_]
+    if as_json:
+        names = contents.class_names or [str(number) for number in range(len(facts))]
+        by_label = {label: each.to_dict() for label, each in zip(names, facts, strict=True)}
+        show_json({"method": name, "output": str(target.path), "labels": by_label})
+    if as_json or quiet:
+        return
+    before, after = (float(np.mean([getattr(each, loss) for each in facts])) for loss in ("loss_before", "loss_after"))
+    show(
+        title(f"{name} for each of {len(facts):,} labels, fitted on {facts[0].rows:,} rows"),
+        f"mean loss over the labels, on these rows: {before:.4f} before, {after:.4f} after",
+        f"wrote {target.path}",
+    )
+
+
+def read_and_apply(model: "LabelPredictor", path: Path, logits: bool, *reading: Any) -> dict[str, Contents]:
+    """Return every part of a file with calibrated probabilities or logits of each label; the rest stays as it was.
+
+    `reading` are the options labels, part, probabilities and columns.
+    """
+    labels, part, probabilities, columns = reading
+    takes = model.calibrators_[0].inputs
+    # A .npy file does not say what it holds, but the model does.
+    told = probabilities or (takes == "probabilities" and path.suffix.lower() == ".npy")
+    made = {}
+    for name, contents in arg.read_wanted(read_contents, path, labels, part, told, columns).items():
+        inputs, scores, _ = _scores(contents, labelled=False)
+        if inputs != takes:
+            raise BadFile(f"{arg.name_of(path)}: holds {inputs}, but the model was fitted on {takes}")
+        model.check_names(contents.class_names)
+        after = (model.transform if logits else model.predict_proba)(scores)
+        fields = {"logits" if logits else "probabilities": after, "logits" if not logits else "probabilities": None}
+        made[name] = replace(contents, **fields, class_names=contents.class_names or model.label_names_)
+    return made
+
+
+def show_label_scores(name: str, contents: Contents, as_json: bool) -> None:
+    """Print the scores of each label, and their mean."""
+    inputs, scores, labels = _scores(contents)
+    if inputs == "logits":
+        check_logits = possible_logits(scores).astype(np.float64)
+        scores = 1 / (1 + np.exp(-np.maximum(check_logits, -700)))  # exp would overflow
+    weights = contents.weights if contents.counts is None else contents.counts
+    cards = label_scorecards(scores, labels, sample_weight=weights)
+    if contents.class_names is not None:
+        cards = LabelScorecards(dict(zip(contents.class_names, cards.values(), strict=True)))
+    if as_json:
+        show_json(cards.to_dict())
+    else:
+        show(title(name), *str(cards).splitlines())
+
+
+def _scores(contents: Contents, labelled: bool = True) -> tuple[str, Any, Any]:
+    """Return what the scores are, the scores (rows, labels), and the labels of the same shape, or None."""
+    if contents.confidence is not None:
+        raise BadFile("holds a confidence per row; several labels need logits or probabilities of each label")
+    if contents.labels is None and labelled:
+        raise BadFile(contents.no_labels)
+    inputs = "probabilities" if contents.logits is None else "logits"
+    scores = two_dimensional(to_floats(getattr(contents, inputs), inputs), inputs)
+    return inputs, scores, contents.labels
