@@ -13,6 +13,8 @@ from tests.cli.running import VERBS, run
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+# The Python blocks of these pages write what their commands read, so that they run here and not in `test_documents`.
+WRITES_ITS_FILES = {"language-models.md", "other-inputs.md", "scikit-learn.md"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -40,7 +42,8 @@ def same(shown: str, printed: str) -> bool:
 def workplace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of small files, with small sample data; the quick methods stand for the strongest seven."""
     few = CalibrationAndTest(*(part.take(np.arange(90)) for part in load_fashion_mnist()))
-    monkeypatch.setattr("glayers.cli.verbs.load_fashion_mnist", lambda: few)
+    for module in ("glayers.cli.verbs", "glayers.datasets"):
+        monkeypatch.setattr(f"{module}.load_fashion_mnist", lambda: few)
     monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("temperature", "vector"))
     return folder
 
@@ -66,7 +69,7 @@ def follow(line: str) -> str:
 @pytest.mark.usefixtures("workplace", "quick_pages")
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "command-line.md"], ids=lambda page: page.name)
 def test_commands_of_a_page_run_one_after_the_other(page: Path) -> None:
-    if page.name == "language-models.md":  # its Python blocks write the log that its commands read
+    if page.name in WRITES_ITS_FILES:
         exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), {})
     for line, shown in commands_of_page(page):
         printed = follow(line)

@@ -52,7 +52,7 @@ def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> No
 
 def write_multi_label(several: MultiLabelCalibrator, path: str | os.PathLike[str]) -> None:
     """Write the calibrators of all labels to one file: their facts in a list, their arrays after the label's number."""
-    fits = several.calibrators_
+    fits: Any = several.calibrators_  # those of an estimator, and not only predictors
     facts = {
         "format": FORMAT,
         "calibrator": MULTI_LABEL,

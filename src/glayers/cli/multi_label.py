@@ -72,7 +72,8 @@ def read_and_apply(model: "LabelPredictor", path: Path, logits: bool, *reading: 
             raise BadFile(f"{arg.name_of(path)}: holds {inputs}, but the model was fitted on {takes}")
         model.check_names(contents.class_names)
         after = (model.transform if logits else model.predict_proba)(scores)
-        fields = {"logits" if logits else "probabilities": after, "logits" if not logits else "probabilities": None}
+        own, other = ("logits", "probabilities") if logits else ("probabilities", "logits")
+        fields: dict[str, Any] = {own: after, other: None}
         made[name] = replace(contents, **fields, class_names=contents.class_names or model.label_names_)
     return made
 
@@ -81,8 +82,8 @@ def show_label_scores(name: str, contents: Contents, as_json: bool) -> None:
     """Print the scores of each label, and their mean."""
     inputs, scores, labels = _scores(contents)
     if inputs == "logits":
-        check_logits = possible_logits(scores).astype(np.float64)
-        scores = 1 / (1 + np.exp(-np.maximum(check_logits, -700)))  # exp would overflow
+        # Below -700, exp would overflow.
+        scores = 1 / (1 + np.exp(-np.maximum(possible_logits(scores).astype(np.float64), -700.0)))
     weights = contents.weights if contents.counts is None else contents.counts
     cards = label_scorecards(scores, labels, sample_weight=weights)
     if contents.class_names is not None:
