@@ -53,6 +53,18 @@ class CalibratedMap(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits, of the same shape except for a single logit, which becomes two classes."""
+        return self._computed(logits).to(logits.dtype)
+
+    def predict_proba(self, logits: Tensor) -> Tensor:
+        """Return calibrated probabilities, which sum to 1 along the axis of the classes.
+
+        They are as precise as their type. The softmax of `forward` is less so where float32 cannot hold the logits: one
+        of 1e4 is rounded by 5e-4.
+        """
+        return torch.softmax(self._computed(logits), dim=axis_of(logits, self.class_axis)).to(logits.dtype)
+
+    def _computed(self, logits: Tensor) -> Tensor:
+        """Return calibrated logits of the type of the computation."""
         with _without_trace_warnings():
             axis = axis_of(logits, self.class_axis)
             if logits.shape[axis] != self.n_logits or not logits.is_floating_point():
@@ -63,7 +75,7 @@ class CalibratedMap(nn.Module):
             by_row = logits.movedim(axis, -1)
             with _without_autocast(logits.device.type):
                 result = with_reference_class(self.steps(by_row.reshape(-1, self.n_logits).to(self.compute_dtype)))
-            return result.reshape(*by_row.shape[:-1], result.shape[-1]).movedim(-1, axis).to(logits.dtype)
+            return result.reshape(*by_row.shape[:-1], result.shape[-1]).movedim(-1, axis)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow the network to its device, but not to half precision."""
@@ -107,9 +119,7 @@ class CalibratedNetwork(nn.Module):
 
     def predict_proba(self, *inputs: Any, **named: Any) -> Tensor:
         """Return calibrated probabilities, which sum to 1 along the axis of the classes."""
-        logits = self.logits(*inputs, **named)
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        return torch.softmax(wide, dim=axis_of(logits, self.calibration.class_axis)).to(logits.dtype)
+        return self.calibration.predict_proba(logits_of(self.network(*inputs, **named)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write g, without the network, to one `.safetensors` file that `load` and `glayers.load` read.
