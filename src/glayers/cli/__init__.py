@@ -25,7 +25,7 @@ from glayers.cli.verbs import apply, compare, demo, fit, methods, report, score
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    epilog="`glayers VERB --help` shows examples. `glayers demo` runs on sample data.",
+    epilog="`glayers COMMAND --help` shows examples. `glayers demo` runs on sample data.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
