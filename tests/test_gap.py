@@ -30,7 +30,8 @@ def softened(rows: int, factor: float, seed: int = 0) -> tuple[Numbers, Numbers]
 
 def test_the_gap_is_that_of_the_truth() -> None:
     made = sample(by_class, 4, 3_000, 0)
-    gap = calibration_gap(made.logits, made.labels, calibrator=SharedGLayers("vector", random_state=0))
+    free = SharedGLayers("vector", random_state=0)
+    gap = calibration_gap(made.logits, made.labels, calibrator=free, n_folds=3, of="probabilities")
     large = sample(by_class, 4, 100_000, 1)
     claimed = np.exp(large.logits) / np.exp(large.logits).sum(axis=1, keepdims=True)
     truth = nll(claimed, large.labels) - nll(large.truth, large.labels)
@@ -41,9 +42,8 @@ def test_the_gap_is_that_of_the_truth() -> None:
 
 
 def test_calibrated_models_are_rarely_called_anything_else() -> None:
-    p_values = [
-        calibration_gap(*softened(400, 1.0, seed), calibrator=TemperatureScaling()).log.p_value for seed in range(40)
-    ]
+    settings: Any = {"calibrator": TemperatureScaling(), "of": "probabilities"}  # levels have a test of their own below
+    p_values = [calibration_gap(*softened(400, 1.0, seed), **settings).log.p_value for seed in range(40)]
     # One parameter learned from 320 rows costs a little, so fewer than 5 in 100; 7 of 40 would be a 1 percent chance.
     assert sum(p < 0.05 for p in p_values) < 7
 
@@ -69,7 +69,7 @@ def test_rows_are_judged_by_a_g_that_had_not_seen_them() -> None:
     for seed in range(10):  # any one of them may be lucky
         z, labels = softened(60, 1.0, seed)  # true already: only memory could do better
         assert free.fit(z, labels).diagnostics_.loss_after < free.diagnostics_.loss_before
-        found.append(calibration_gap(z, labels, calibrator=free).log)
+        found.append(calibration_gap(z, labels, calibrator=free, of="probabilities").log)
     assert np.mean([gap.calibration for gap in found]) < -0.02
     assert np.mean([gap.p_value for gap in found]) > 0.7
 
@@ -85,8 +85,9 @@ def test_the_calibrator_given_stays_unfitted_and_groups_stay_whole() -> None:
 
 
 def test_the_cost_is_twice_the_jackknifes_estimate_of_what_noise_takes() -> None:
-    # One parameter learned from 800 rows costs 1 / 1,600 on average; 60 seeds know the mean of estimates to a tenth.
-    gaps = [calibration_gap(*softened(1_000, 1.5, seed), calibrator=TemperatureScaling()).log for seed in range(40)]
+    # One parameter learned from 800 rows costs 1 / 1,600 on average; 40 seeds know the mean of estimates to an eighth.
+    settings: Any = {"calibrator": TemperatureScaling(), "of": "probabilities"}  # a level would be more parameters
+    gaps = [calibration_gap(*softened(1_000, 1.5, seed), **settings).log for seed in range(40)]
     assert np.mean([gap.cost for gap in gaps]) / 2 == pytest.approx(1 / 1_600, rel=0.3)
 
 
