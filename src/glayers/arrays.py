@@ -23,7 +23,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 _Result = TypeVar("_Result")
 
 # A block of this many entries is 1 MB in float64 and stays in a core's second-level cache.
-_BLOCK_ENTRIES = 131_072
+BLOCK_ENTRIES = 131_072
 
 
 @runtime_checkable
@@ -185,7 +185,7 @@ def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
 
 def rows_in_a_block(n_rows: int, n_columns: int) -> int:
     """Return the number of rows in each block of `row_blocks`."""
-    return max(1, min(n_rows, _BLOCK_ENTRIES // max(1, n_columns)))
+    return max(1, min(n_rows, BLOCK_ENTRIES // max(1, n_columns)))
 
 
 def map_row_blocks(function: Callable[[slice], _Result], n_rows: int, n_columns: int) -> list[_Result]:

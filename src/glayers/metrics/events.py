@@ -28,7 +28,7 @@ from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 
-_SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
+SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ def last_of_ties(ascending: Floats) -> Bools:
     >>> last_of_ties(np.array([0.1, 0.3, 0.1 + 0.2, 0.6])).tolist()
     [True, False, True, True]
     """
-    return np.append(np.diff(ascending) > _SAME_SCORE, True)
+    return np.append(np.diff(ascending) > SAME_SCORE, True)
 
 
 def distinct_scores(scores: Floats) -> tuple[Floats, Ints]:
@@ -315,7 +315,7 @@ def distinct_scores(scores: Floats) -> tuple[Floats, Ints]:
 
 def bin_of(scores: Floats, edges: Floats) -> Ints:
     """Return the bin of each score; bins are closed on the right, and 0.1 + 0.2 lies on the edge 0.3."""
-    return np.searchsorted(edges + _SAME_SCORE, scores, side="left")
+    return np.searchsorted(edges + SAME_SCORE, scores, side="left")
 
 
 def check_rows(

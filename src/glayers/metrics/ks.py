@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Bools, Floats, Ints
-from glayers.checks import refuse_outside_unit_interval, whole_number
-from glayers.metrics.events import Event, Rows, Scored, bin_of, check_event, check_rows, last_of_ties, top
+from glayers.arrays import BLOCK_ENTRIES, Bools, Floats, Ints, map_row_blocks
+from glayers.checks import HIGHEST, LOWEST, refuse_outside_unit_interval, whole_number
+from glayers.metrics.events import SAME_SCORE, Event, Rows, Scored, bin_of, check_event, check_rows, last_of_ties, top
 from glayers.metrics.metric import Block, Metric, score
 
 __all__ = ["classwise_ks", "ks", "ks_per_class", "mean_top_ks"]
@@ -26,6 +26,7 @@ __all__ = ["classwise_ks", "ks", "ks_per_class", "mean_top_ks"]
 EventsOf: TypeAlias = Callable[..., Iterator[tuple[Floats, Floats]]]  # scores and hits of each event
 N_BINS = 15
 N_RANKS = 10
+_MOST_AT_ONCE = 1_000_000  # scores copied together
 _COLUMNS_AT_ONCE = 32  # columns copied together, so that a cache line of a row is used whole
 
 
@@ -129,7 +130,7 @@ def ks_per_class(probabilities: object, labels: object = None, *, sample_weight:
     [0.1, 0.4, 0.3]
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return np.array([_largest_gap(scores, hits, rows.weights) for scores, hits in class_events(rows)])
+    return _class_errors(rows, rows.weights)
 
 
 def class_events(rows: Rows) -> Iterator[tuple[Floats, Floats]]:
@@ -208,6 +209,37 @@ def _largest_gap(scores: Floats, hits: Floats, weights: Floats) -> float:
     return float(np.abs(gap[last_of_ties(ordered)]).max())
 
 
+def _class_errors(rows: Rows, weights: Floats) -> Floats:
+    """Return the KS error of "the label is this class", for each of the rows' classes.
+
+    Below the lowest score of a hit the running gap only rises, so only its end matters. With many classes most scores
+    lie there: they are added up, and only the others are sorted.
+    """
+    chosen, labels = rows.classes or range(rows.n_classes), rows.labels
+    lowest = np.full(rows.n_classes, np.inf)
+    np.minimum.at(lowest, labels, rows.probabilities[np.arange(len(labels)), labels])
+    lowest -= 2 * SAME_SCORE  # scores that differ by rounding enter together
+
+    def errors(part: slice) -> list[float]:
+        found, first = [], chosen.start + part.start
+        each = rows.probabilities[:, first : chosen.start + part.stop].T.astype(np.float64, order="C")
+        if not (each.min() >= LOWEST and each.max() <= HIGHEST):
+            refuse_outside_unit_interval(each.T, "probabilities")
+        for c, scores in enumerate(each, start=first):
+            above = np.flatnonzero(scores >= lowest[c])
+            above = above[np.argsort(scores[above])]
+            ordered, own = scores[above], weights[above]
+            added = own * ordered
+            below = max(0.0, float(np.einsum("n,n->", weights, scores) - added.sum()))  # a product would start threads
+            gap = below + np.cumsum(added - own * (labels[above] == c))
+            found.append(float(np.abs(gap[last_of_ties(ordered)[: len(gap)]]).max(initial=below)))
+        return found
+
+    # Few columns of many rows at once, which bounds the memory.
+    width = max(1, min(_COLUMNS_AT_ONCE, _MOST_AT_ONCE // len(weights)))
+    return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
+
+
 def _summed_ks(rows: Rows | Scored, block: Block, events_of: EventsOf, *settings: int) -> Floats:
     """Add up the KS errors of some events of the rows, for each column of the block."""
     if block.single:  # one sort is faster than finding the segments
@@ -226,6 +258,8 @@ def _mean_top_ks(rows: Rows, block: Block, n_ranks: int = N_RANKS) -> Floats:
 
 
 def _classwise_ks(rows: Rows, block: Block) -> Floats:
+    if block.single:
+        return np.array([_class_errors(rows, block.weights[:, 0]).sum() / rows.n_classes])
     return _summed_ks(rows, block, class_events) / rows.n_classes
 
 
