@@ -15,13 +15,14 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 
 from glayers.activations import is_top, keep_impossible, log_softmax
-from glayers.arrays import Floats, array_namespace, device_of, is_torch
+from glayers.arrays import NUMPY, Floats, array_namespace, device_of, is_torch
 from glayers.maps.steps import SMALLEST, Numbers, Step
 
 # Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
 FLOOR = 1e-6
 
 _NOTHING = -800.0  # exp is exactly 0 below
+_MANY_CLASSES = 50  # from here on, most classes are below the `depth` highest
 N_SHAPES = 6
 N_HIGHEST = 3
 N_CONTEXT = 1 + N_HIGHEST + 1  # a constant, the highest log-probabilities, the entropy
@@ -129,6 +130,8 @@ class Shared(Step):
     def __call__(self, logits: Any) -> Any:
         """Return corrected log-probabilities."""
         xp = array_namespace(logits)
+        if xp is NUMPY and logits.shape[-1] >= _MANY_CLASSES:
+            return self._of_many_classes(logits)
         plain = log_softmax(logits)
         ordered = _descending(plain)
         # The lowest of the `depth` highest. A mask, as an index taken from an array could not be traced.
@@ -139,6 +142,25 @@ class Shared(Step):
         reached = xp.maximum(plain, lowest)
         parts = [sizes[..., i : i + 1] * shape for i, shape in enumerate(shapes(reached))]
         return log_softmax(plain + sum(parts))
+
+    def _of_many_classes(self, logits: Floats) -> Floats:
+        """Compute the same in one pass: all classes but the highest move by the same amount, which softmax ignores."""
+        shifted = logits - logits.max(axis=-1, keepdims=True)
+        powers = np.exp(shifted)
+        total = powers.sum(axis=-1, keepdims=True)
+        plain = shifted - np.log(total)
+        depth = int(self.depth)
+        ordered = -np.sort(-np.partition(plain, -depth, axis=-1)[..., -depth:], axis=-1)
+        entropy = -np.vecdot(powers, np.maximum(plain, _NOTHING))[..., None] / total
+        seen = context(_raw_context(ordered, entropy), self.centre, self.spread)
+        sizes, lowest = seen @ self.weight.T, ordered[..., -1:]
+        high = np.nonzero(plain > lowest)
+        moved, rest = (np.stack(shapes(values), axis=-1) for values in (plain[high], lowest[..., 0]))
+        moves = np.vecdot(sizes[high[:-1]], moved - rest[high[:-1]])
+        powers[high] *= np.exp(moves)
+        shifted -= np.log(powers.sum(axis=-1, keepdims=True))
+        shifted[high] += moves
+        return shifted
 
 
 def one_versus_rest(logits: Any) -> tuple[Any, Any]:
@@ -208,8 +230,12 @@ def shapes(l: Any) -> list[Any]:  # noqa: E741 (the l of the formulas)
 def raw_context(plain: Any, ordered: Any) -> Any:
     """Return the three highest log-probabilities of each row and its entropy, (n, 4); two classes repeat the second."""
     xp = array_namespace(plain)
-    last = plain.shape[-1] - 1
-    entropy = -xp.sum(xp.exp(plain) * xp.clip(plain, min=_NOTHING), axis=-1, keepdims=True)
+    return _raw_context(ordered, -xp.sum(xp.exp(plain) * xp.clip(plain, min=_NOTHING), axis=-1, keepdims=True))
+
+
+def _raw_context(ordered: Any, entropy: Any) -> Any:
+    xp = array_namespace(ordered)
+    last = ordered.shape[-1] - 1
     highest = [ordered[..., min(i, last) : min(i, last) + 1] for i in range(N_HIGHEST)]
     for i in range(1, N_HIGHEST):
         highest[i] = xp.where(highest[i] > -xp.inf, highest[i], highest[i - 1])
