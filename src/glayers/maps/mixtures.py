@@ -31,7 +31,7 @@ class Blend(Step):
             # An impossible class has no mean; both limits leave all others unchanged.
             mean = xp.mean(xp.exp(members - xp.clip(highest, min=float(limits.min))[None, ...]), axis=0)
             members = xp.log(xp.clip(mean, min=float(limits.smallest_normal))) + highest
-        return xp.logaddexp(_log(1 - self.share) + plain, _log(self.share) + members)
+        return _log_sum([_log(1 - self.share) + plain, _log(self.share) + members])
 
 
 class TemperedMixture(Step):
@@ -62,11 +62,12 @@ class Stack(Step):
     def __call__(self, logits: Any) -> Any:
         """Add the branches on the log scale, where no probability underflows."""
         log_shares = _log(self.shares)
-        parts = (
-            log_shares[place] + log_softmax(with_reference_class(branch(logits)))
-            for place, branch in enumerate(self.branches)
+        return _log_sum(
+            [
+                log_shares[place] + log_softmax(with_reference_class(branch(logits)))
+                for place, branch in enumerate(self.branches)
+            ]
         )
-        return reduce(array_namespace(logits).logaddexp, parts)
 
 
 def mixed(shares: Floats, parts: Sequence[Floats]) -> Floats:
@@ -77,8 +78,17 @@ def mixed(shares: Floats, parts: Sequence[Floats]) -> Floats:
     """
     result = np.empty_like(parts[0])
     for rows in row_blocks(*result.shape):
-        result[rows] = np.logaddexp.reduce([s + part[rows] for s, part in zip(_log(shares), parts, strict=True)])
+        result[rows] = _log_sum([s + part[rows] for s, part in zip(_log(shares), parts, strict=True)])
     return result
+
+
+def _log_sum(parts: Sequence[Any]) -> Any:
+    """Return log(exp(part) + exp(other part) + ...), -inf where all are; several times as fast as NumPy's logaddexp."""
+    xp = array_namespace(parts[0])
+    highest, limits = reduce(xp.maximum, parts), xp.finfo(parts[0].dtype)
+    lowered = xp.clip(highest, min=float(limits.min))  # -inf - -inf would be no number
+    total = reduce(lambda one, other: one + other, [xp.exp(part - lowered) for part in parts])
+    return xp.log(xp.clip(total, min=float(limits.smallest_normal))) + highest
 
 
 def _log(shares: Any) -> Any:

@@ -76,7 +76,12 @@ class Predictor:
         -------
         array of shape (n_rows, n_classes)
         """
-        return softmax(self.transform(logits))
+        result = self.transform(logits)
+        if not isinstance(result, np.ndarray):
+            return softmax(result)
+        for rows in row_blocks(*result.shape):  # in place and in the cache
+            result[rows] = softmax(result[rows])
+        return result
 
     def transform(self, logits: Any) -> Any:
         """Return calibrated logits (n_rows, n_classes). Their softmax is `predict_proba`, which describes `logits`."""
