@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import BadPredictions, GlayersError, GlayersWarning, Predictions, TemperatureScaling
+from glayers import BadPredictions, GlayersError, GlayersWarning, Predictions, TemperatureScaling, comparison
 from glayers.calibrators import CALIBRATORS, PlattScaling, VectorScaling
 from glayers.comparison import DEFAULT_METHODS, compare
 from glayers.metrics import calibration_test, scorecard
@@ -198,3 +198,16 @@ def test_the_table_for_data_frames_latex_and_csv() -> None:
     assert found.to_latex().splitlines()[4].startswith("uncalibrated & ")
     assert r"\% \\" not in found.to_latex().splitlines()[2]
     assert len(found.differences(["nll"], n_resamples=20).to_frame()) == 1
+
+
+def test_default_methods_that_would_take_many_minutes_are_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "DEFAULT_METHODS", ("temperature", "matrix-odir"))
+    monkeypatch.setattr(comparison, "_MOST_WORK", 1_000)
+    calibration, test = rows(200), rows(200, seed=1)
+    seen: list[str] = []
+    found = compare(calibration, test, on_result=lambda name, card, _: seen.append(f"{name} {card['nll']:.3f}"))
+    assert list(found.calibrators) == ["temperature"]
+    assert seen == [f"temperature {found.scorecards['temperature']['nll']:.3f}"]
+    assert "matrix-odir is left out: with 200 rows x 3 classes it takes many minutes" in str(found)
+    assert "--methods matrix-odir" in found.left_out["matrix-odir"]
+    assert not compare(calibration, test, ["temperature", "matrix-odir"]).left_out

@@ -2,8 +2,8 @@
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,8 @@ UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
 # Of a confidence: those that calibrate a single probability, however low it is.
 CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "spline", "auto")
+# Methods with a weight for every pair of classes, and the number of rows x pairs from which they take many minutes.
+_SQUARE_METHODS, _MOST_WORK = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers"), 2e9
 _COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
 
 
@@ -51,6 +53,8 @@ class Comparison:
         The methods that could not be fitted, with the reason.
     random_state
         The seed of `calibration_tests`.
+    left_out
+        The default methods that would take too long on so many rows and classes, with the reason.
     """
 
     test: Predictions | Confidences
@@ -58,6 +62,7 @@ class Comparison:
     scorecards: dict[str, Scorecard]
     failed: dict[str, str]
     random_state: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -177,7 +182,8 @@ class Comparison:
     def remarks(self) -> list[str]:
         """Return the warnings of each fit and the reason of each failure, one line each."""
         notes = [f"{name}: {note}" for name, notes in self.notes.items() for note in notes]
-        return notes + [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
+        notes += [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
+        return notes + [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
 
     def _cells(self, corner: str) -> list[list[str]]:
         columns = [column for column in _COLUMNS if column in self.scorecards[UNCALIBRATED]]
@@ -197,6 +203,7 @@ def compare(
     inputs: str = "logits",
     random_state: int = 0,
     progress: bool | None = None,
+    on_result: Callable[[str, Scorecard, float], None] | None = None,
 ) -> Comparison:
     """Fit methods on the calibration rows and score them on the test rows, beside no calibration.
 
@@ -206,13 +213,16 @@ def compare(
         The rows to fit on and the rows to score, with the same classes; or the confidences of both.
     methods
         Names from `CALIBRATORS`, or calibrators by names of your own; copies of them are fitted. By default
-        `DEFAULT_METHODS`, or `CONFIDENCE_METHODS` for confidences.
+        `DEFAULT_METHODS`, or `CONFIDENCE_METHODS` for confidences. Of the defaults, methods whose cost grows with the
+        square of the classes are left out where they would take many minutes; `left_out` and the printed table say so.
     inputs
         The setting of the methods given by name; that of confidences is always "confidence".
     random_state
         The seed of the methods given by name, and of the tests in `calibration_tests`.
     progress
         Whether to show a progress bar; None shows it at a terminal.
+    on_result
+        Called with the name, the scores and the seconds of each method as soon as it is scored.
 
     Returns
     -------
@@ -233,8 +243,9 @@ def compare(
     kind = "confidence" if has_confidences else inputs
     settings = {"inputs": kind, "random_state": seed, "progress": False}
     usual = CONFIDENCE_METHODS if has_confidences else DEFAULT_METHODS
-    chosen = _calibrators(usual if methods is None else methods, settings)
-    result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {}, seed)
+    left_out = _too_slow(usual, calibration) if methods is None else {}
+    chosen = _calibrators([name for name in usual if name not in left_out] if methods is None else methods, settings)
+    result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {}, seed, left_out)
     with progress_bar(progress, "comparing methods", len(chosen)) as advance:
         for name, calibrator in chosen.items():
             try:
@@ -243,8 +254,22 @@ def compare(
                 result.failed[name] = str(problem)
             else:
                 result.scorecards[name] = scorecard(result.predictions(name))
+                if on_result is not None:
+                    on_result(name, result.scorecards[name], result.seconds[name])
             advance()
     return result
+
+
+def _too_slow(methods: Iterable[str], calibration: Predictions | Confidences) -> dict[str, str]:
+    """Return the methods to leave out unless they are asked for, with the reason and how to ask for them."""
+    if isinstance(calibration, Confidences) or len(calibration) * calibration.n_classes**2 <= _MOST_WORK:
+        return {}
+    size = f"{len(calibration):,} rows x {calibration.n_classes:,} classes"
+    return {
+        name: f"with {size} it takes many minutes; ask for it by name: methods=[{name!r}], or --methods {name}"
+        for name in methods
+        if name in _SQUARE_METHODS
+    }
 
 
 def unfitted(name: str, **settings: Any) -> Calibrator:

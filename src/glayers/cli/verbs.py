@@ -18,7 +18,7 @@ from glayers.cli import monitoring, multi_label
 from glayers.cli.runtime import flag, show, show_json, show_note, suitable_threads, title, verb, waiting_for
 from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadPredictions, GlayersError
-from glayers.metrics import calibration_test, ks_test, scorecard, top
+from glayers.metrics import METRICS, Scorecard, calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Contents, listed
@@ -319,6 +319,14 @@ def demo(
     _compare(load_fashion_mnist(), _DEMO, None, target, seed, quiet, as_json=False)
 
 
+def _show_result(name: str, card: Scorecard, seconds: float) -> None:
+    """Print one line for a method as soon as it is scored: others may take minutes."""
+    scores = [
+        f"{METRICS[each].short_label} {METRICS[each].format(card[each])}" for each in ("nll", "ks") if each in card
+    ]
+    show_note(f"{name}: {', '.join(scores)}, fitted in {seconds:.1f} s")
+
+
 def _compare(
     rows: arg.TwoParts,
     name: str,
@@ -335,13 +343,16 @@ def _compare(
 
     shown = False if quiet else None
     with suitable_threads(methods or comparison.DEFAULT_METHODS, *rows):
-        found = comparison.compare(*rows, methods, inputs=inputs, random_state=seed, progress=shown)
+        found = comparison.compare(
+            *rows, methods, inputs=inputs, random_state=seed, progress=shown, on_result=None if quiet else _show_result
+        )
     if not found.calibrators:
         raise GlayersError(f"no method could be fitted; {'; '.join(f'{n}: {why}' for n, why in found.failed.items())}")
     between = found.differences(random_state=seed) if differences else None
     if as_json:
         tests = {name: test.to_dict() for name, test in found.calibration_tests.items()}
-        numbers = {"methods": found.to_dict(), "calibration_tests": tests, "notes": found.notes, "failed": found.failed}
+        numbers = {"methods": found.to_dict(), "calibration_tests": tests, "notes": found.notes}
+        numbers |= {"failed": found.failed, "left_out": found.left_out}
         show_json(numbers | ({} if between is None else {"differences": between.to_dicts()}))
     else:
         show(title(f"{name}: fitted on {len(rows[0]):,} rows, scored on {len(rows[1]):,}"))
