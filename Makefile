@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests test-experiments fuzz format bench-metrics bench-intervals bench-fit bench-families \
+.PHONY: demo test lint types tests test-experiments fuzz format bench bench-metrics bench-intervals bench-fit bench-families \
 	table-g-layers table-methods table-sklearn base-networks reproduce clean
 
 demo: .venv/package
@@ -44,6 +44,10 @@ format: .venv/package
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Fits of ours and of every peer that is installed: processor and wall time, memory, NLL and KS on the same arrays
+bench: .venv/bench
+	$(BIN)/python -m benchmarks.bench
+
 bench-metrics: .venv/bench
 	$(BIN)/python benchmarks/bench_metrics.py
 
@@ -55,7 +59,6 @@ bench-fit: .venv/bench
 
 bench-families: .venv/bench
 	$(BIN)/python benchmarks/bench_families.py
-	$(BIN)/python benchmarks/bench_auto.py
 
 # LOGITS=DIR with .npz files of logits_val, y_val, logits_test, y_test
 table-g-layers: .venv/package

@@ -22,7 +22,7 @@ class Simulated(NamedTuple):
 
 
 def gaussian_mixture(rows: int, classes: int, seed: int = 0) -> Simulated:
-    """Draw rows; the mixture and the shifts depend on the number of classes alone, so seeds give fresh rows of one task.
+    """Draw rows. The mixture and the shifts depend on the number of classes alone: other seeds give fresh rows.
 
     >>> made = gaussian_mixture(2_000, 10)
     >>> made.logits.shape, bool(0.6 < made.oracle_losses.mean() < 0.8)

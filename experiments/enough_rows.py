@@ -1,6 +1,6 @@
-"""Rows to learn from -> the loss of `AutoCalibrator` on new rows: from which size on does it no longer move?
+"""Rows to learn from -> the loss of `AutoCalibrator` on new rows, which shows from which size on it no longer moves.
 
-    OMP_NUM_THREADS=1 PYTHONPATH=benchmarks python experiments/enough_rows.py --classes 10
+    OMP_NUM_THREADS=1 python -m experiments.enough_rows --classes 10
 
 Rows come from `benchmarks/simulation.py`, whose best possible loss is known. The rows of smaller sizes are the first of
 those of larger ones. Results go to `experiments/results/enough_rows.csv`, one line per number of classes and rows.
@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
-from simulation import gaussian_mixture
+from benchmarks.simulation import gaussian_mixture
 
 from glayers import AutoCalibrator
 from glayers.calibrators import auto_families
