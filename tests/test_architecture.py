@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fitting": {"maps", "predictions"},
     "serving": {"maps"},
     "calibrators": {"fitting", "maps", "metrics", "predictions", "serving"},
-    "bridges": {"calibrators", "maps", "predictions", "serving"},
+    "bridges": {"calibrators", "comparison", "fitting", "maps", "metrics", "predictions", "serving"},
 }
 ABOVE_ALL = {"cli"}  # may know everybody; nobody knows it
 
@@ -98,7 +98,7 @@ def test_every_module_beside_the_folders_is_a_leaf_or_stands_above_them() -> Non
 
 def test_modules_are_few_and_none_is_long() -> None:
     lines = {file.relative_to(ROOT): len(file.read_text().splitlines()) for file in ROOT.rglob("*.py")}
-    assert len(lines) <= 120
+    assert len(lines) <= 130
     assert not {file: count for file, count in lines.items() if count > 400}
 
 

@@ -238,13 +238,8 @@ def compare(
     """
     _check_parts(calibration, test)
     calibration, test = calibration.repeated(), test.repeated()
-    has_confidences = isinstance(test, Confidences)
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
-    kind = "confidence" if has_confidences else inputs
-    settings = {"inputs": kind, "random_state": seed, "progress": False}
-    usual = CONFIDENCE_METHODS if has_confidences else DEFAULT_METHODS
-    left_out = _too_slow(usual, calibration) if methods is None else {}
-    chosen = _calibrators([name for name in usual if name not in left_out] if methods is None else methods, settings)
+    chosen, left_out = calibrators_of(methods, calibration, inputs, seed)
     result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {}, seed, left_out)
     with progress_bar(progress, "comparing methods", len(chosen)) as advance:
         for name, calibrator in chosen.items():
@@ -258,6 +253,18 @@ def compare(
                     on_result(name, result.scorecards[name], result.seconds[name])
             advance()
     return result
+
+
+def calibrators_of(
+    methods: Any, calibration: Predictions | Confidences, inputs: str, seed: int
+) -> tuple[dict[str, Calibrator], dict[str, str]]:
+    """Return new calibrators by name, and those of the default ones that are left out; None stands for these."""
+    has_confidences = isinstance(calibration, Confidences)
+    settings = {"inputs": "confidence" if has_confidences else inputs, "random_state": seed, "progress": False}
+    usual = CONFIDENCE_METHODS if has_confidences else DEFAULT_METHODS
+    left_out = _too_slow(usual, calibration) if methods is None else {}
+    wanted = [name for name in usual if name not in left_out] if methods is None else methods
+    return _calibrators(wanted, settings), left_out
 
 
 def _too_slow(methods: Iterable[str], calibration: Predictions | Confidences) -> dict[str, str]:

@@ -47,10 +47,17 @@ def file_path(name: object) -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file atomically; an error leaves the old file as it was, and no temporary file.
+    """Write a file atomically; an error leaves the old file as it was, and no temporary file."""
+    with unfinished_file(path) as stream:
+        stream.write(data)
 
-    The bytes are written to a temporary file in the same folder, flushed to disk, and renamed. Symbolic links are
-    followed, and the new file has the permissions of the one it replaces.
+
+@contextmanager
+def unfinished_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file that takes the name `path` at the end, or disappears if there is an error.
+
+    The bytes are written in the same folder, flushed to disk, and renamed. Symbolic links are followed, and the new
+    file has the permissions of the one it replaces.
     """
     if "\0" in str(path):
         raise BadFile(f"{str(path)!r}: file names cannot contain the character NUL; remove it")
@@ -63,7 +70,7 @@ def write_whole(path: Path, data: bytes) -> None:
         if target.exists() and not target.is_file():
             raise BadFile(f"{path}: is a pipe or a device, not a regular file; give another name")
         with unfinished.open("xb") as stream:
-            stream.write(data)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         if target.exists():

@@ -50,5 +50,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fitted.save(tmp_path / "model.safetensors")
     scores = Contents(probabilities=fitted.predict_proba(test[0]), labels=test[1], class_names=NAMES)
     (tmp_path / "calibrated.npz").write_bytes(to_bytes({"all": scores}, ".npz"))
+    for name, (logits, labels) in {"logits": test, "calibration": calibration, "test": test}.items():
+        (tmp_path / name).mkdir()
+        for half, rows in enumerate((slice(0, 40), slice(40, None))):
+            contents = Contents(logits=logits[rows], labels=labels[rows], class_names=NAMES)
+            file = tmp_path / name / f"2026-{half + 1:02d}.parquet"
+            file.write_bytes(to_bytes({"all": contents}, ".parquet"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

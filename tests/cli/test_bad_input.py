@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from glayers import GlayersWarning, metrics
-from glayers.cli import verbs
+from glayers.cli import scoring
 from tests.cli.running import complaint, run
 
 
@@ -69,7 +69,7 @@ def test_memory_that_runs_out_is_one_line(folder: Path, monkeypatch: pytest.Monk
     def greedy(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(verbs, "scorecard", greedy)
+    monkeypatch.setattr(scoring, "scorecard", greedy)
     assert "not enough memory" in complaint(run("score", "test.npz"))
 
 
@@ -108,7 +108,7 @@ def test_only_our_own_warnings_become_notes_and_each_once(folder: Path, monkeypa
         warnings.warn("not ours", FutureWarning, stacklevel=1)
         return metrics.scorecard([[0.5, 0.5]], [0])
 
-    monkeypatch.setattr(verbs, "scorecard", score)
+    monkeypatch.setattr(scoring, "scorecard", score)
     with pytest.warns(FutureWarning, match="not ours"):
         done = run("score", "both.npz")
     assert done.exit_code == 0

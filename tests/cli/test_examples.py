@@ -3,6 +3,7 @@
 import doctest
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -59,11 +60,17 @@ def follow(line: str) -> str:
         assert program == "glayers", line
         for place, word in enumerate(words):  # remove the output of an earlier example
             if word in ("-o", "--output", "--report") and words[place + 1] != "-":
-                Path(words[place + 1]).unlink(missing_ok=True)
+                _remove(Path(words[place + 1]))
         done = run(*words, piped=piped)
         assert done.exit_code == 0, f"{line}\n{done.output}"
         piped = done.stdout_bytes
     return (piped or b"").decode()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
 
 
 @pytest.mark.usefixtures("workplace", "quick_pages")

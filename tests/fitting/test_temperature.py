@@ -188,7 +188,7 @@ def test_the_loss_at_a_factor_is_that_of_softmax(seed: int, dtype: type) -> None
 def test_three_derivatives_tell_the_loss_nearby(seed: int, b: float) -> None:
     z, labels = informative(seed)
     rows = z, labels, np.full(len(z), 1 / len(z))
-    value, slope, curvature, third = temperature._loss_and_derivatives(rows, b, np.float64)
+    value, slope, curvature, third = temperature.loss_and_derivatives(*rows, b, np.float64)
     # What is left is d^4 / 24 of the fourth derivative; a wrong third one would leave d^3 / 6, a hundred times that.
     for d in (-0.01, 0.01):
         near = value + d * slope + d**2 / 2 * curvature + d**3 / 6 * third

@@ -20,7 +20,8 @@ from glayers import __version__
 from glayers.cli import export, plot
 from glayers.cli.monitoring import info
 from glayers.cli.runtime import flag, one_line_per_error, show
-from glayers.cli.verbs import apply, compare, demo, fit, methods, report, score
+from glayers.cli.scoring import score
+from glayers.cli.verbs import apply, compare, demo, fit, methods, report
 
 __all__ = ["app", "main"]
 

@@ -94,6 +94,7 @@ def output_option(name: str, text: str) -> Any:
 PREDICTIONS = (
     "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json, .jsonl or pickled logits; - is standard input."
 )
+MANY = "Also directories, patterns such as 'logits/*.parquet', and several files."
 _METHOD = "The method to fit; `glayers methods` lists them."
 _METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."
 _EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"

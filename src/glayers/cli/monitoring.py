@@ -22,6 +22,7 @@ from glayers.predictions.contents import WHOLE_FILE, listed
 from glayers.predictions.formats import read_any
 
 if TYPE_CHECKING:
+    from glayers.calibrators import Calibrator
     from glayers.predictions import Confidences, Predictions
     from glayers.shift import ShiftTest
 
@@ -128,22 +129,27 @@ def rows_to_score(
     if model is None:
         return arg.read_wanted(read_any, file, *reading), {}
     from glayers.calibrators import load
-    from glayers.calibrators.inputs import map_inputs, two_classes
-    from glayers.shift import shift_test
 
     calibrator = load(model)
     scored: dict[str, Predictions | Confidences] = {}
     shifts = {}
     for name, (given, labelled) in arg.read_for(calibrator, file, *reading).items():
-        calibrated = calibrator.apply(given)
-        rows = two_classes(calibrator.inputs, given)
         if labelled:
             scored[joined(name, UNCALIBRATED)] = given
-            scored[joined(name, "calibrated")] = calibrated
-            shifts[name] = shift_test(calibrator, rows, level=level)
-        else:
-            shifts[name] = shift_test(calibrator, map_inputs(calibrator.inputs, rows), groups=rows.groups, level=level)
+            scored[joined(name, "calibrated")] = calibrator.apply(given)
+        shifts[name] = shift_of(calibrator, given, labelled, level)
     return scored, shifts
+
+
+def shift_of(calibrator: "Calibrator", given: "Predictions | Confidences", labelled: bool, level: float) -> "ShiftTest":
+    """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
+    from glayers.calibrators.inputs import map_inputs, two_classes
+    from glayers.shift import shift_test
+
+    rows = two_classes(calibrator.inputs, given)
+    if labelled:
+        return shift_test(calibrator, rows, level=level)
+    return shift_test(calibrator, map_inputs(calibrator.inputs, rows), groups=rows.groups, level=level)
 
 
 def joined(part: str, name: str) -> str:

@@ -1,7 +1,7 @@
-"""The verbs but `plot`: `fit`, `apply`, `score`, `compare`, `report`, `demo` and the list of `methods`.
+"""Most verbs: `fit`, `apply`, `compare`, `report`, `demo` and the list of `methods`.
 
-`fit` writes a calibrator to a file; `apply` reads it and writes calibrated rows. `score` prints every metric with its
-uncertainty. `compare`, `report` and `demo` put methods side by side, in a table and in an HTML report.
+`fit` writes a calibrator to a file; `apply` reads it and writes calibrated rows. `compare`, `report` and `demo` put
+methods side by side, in a table and in an HTML report.
 """
 
 from importlib.util import find_spec
@@ -14,15 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from glayers.cli import arguments as arg
-from glayers.cli import monitoring, multi_label
+from glayers.cli import many_files, multi_label
 from glayers.cli.runtime import flag, show, show_json, show_note, suitable_threads, title, verb, waiting_for
 from glayers.datasets import load_fashion_mnist
-from glayers.errors import BadPredictions, GlayersError
-from glayers.metrics import METRICS, Scorecard, calibration_test, ks_test, scorecard, top
-from glayers.metrics import intervals as intervals_of
+from glayers.errors import BadFile, BadPredictions, GlayersError
+from glayers.metrics import METRICS, Scorecard
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Contents, listed
-from glayers.predictions.formats import WRITERS, read_contents, read_to_fit, to_bytes
+from glayers.predictions.formats import WRITERS, read_contents, to_bytes
 from glayers.report import tables
 from glayers.serving.predictor import LabelPredictor
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
 
 _FORMAT = "npz, csv, tsv, parquet or json; by default the ending of OUT decides, and a pipe gets csv."
+_OUT = ".npz, .csv, .tsv, .parquet, .json or -; for many files a directory, which gets Parquet files."
 _FORMATS = [ending[1:] for ending in WRITERS]
 _DEMO = "Fashion-MNIST sample (glayers demo)"
 
@@ -73,7 +73,7 @@ def fit(
         contents = arg.only_or("calibration", arg.read_wanted(read_contents, *reading))
         multi_label.fit_each_label(contents, method, calibrator.set_params(**chosen), target, as_json, quiet)
         return
-    rows, inputs = arg.only_or("calibration", arg.read_wanted(read_to_fit, *reading))
+    rows, inputs = many_files.read_to_learn(*reading, seed, quiet)
     calibrator.set_params(**{"inputs": inputs, **chosen})
     has_a_bar = "progress" in calibrator.get_params()
     with suitable_threads([method], rows), waiting_for(f"fitting {method} on {len(rows):,} rows", quiet or has_a_bar):
@@ -99,8 +99,8 @@ def fit(
 @verb
 def apply(
     model: Annotated[Path, arg.file_argument("MODEL", "A file from `glayers fit`.")],
-    file: Annotated[Path, arg.file_argument("FILE", f"{arg.PREDICTIONS} Labels may be missing.")],
-    output: Annotated[Path, arg.output_option("OUT", "Where to write: .npz, .csv, .tsv, .parquet, .json or -")],
+    files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY} Labels may be missing.")],
+    output: Annotated[Path, arg.output_option("OUT", f"Where to write: {_OUT}")],
     file_format: Annotated[
         str | None, typer.Option("--format", metavar="NAME", autocompletion=lambda: _FORMATS, help=_FORMAT)
     ] = None,
@@ -114,21 +114,29 @@ def apply(
 ) -> None:
     """Calibrate predictions with a fitted calibrator and write the probabilities.
 
-    Labels, weights, groups and class names of the input are written too.
+    Labels, weights, groups and class names of the input are written too. Many files, or one larger than 1 GB, are read
+    in chunks, and OUT is a directory of Parquet files. If the command is interrupted, run it again: it goes on.
 
     Examples
     --------
     $ glayers apply model.safetensors test.npz -o calibrated.npz
     $ glayers apply model.safetensors new.csv -o calibrated.parquet
+    $ glayers apply model.safetensors logits/ -o calibrated
     $ cat new.csv | glayers apply model.safetensors - -o - --format json
     """
     from glayers.loading import load
 
+    file = files[0]
+    if file.suffix == ".safetensors" != model.suffix:
+        raise typer.BadParameter(f"the model comes first: glayers apply {file} {model}")
+    if many_files.is_large(files):
+        if file_format not in (None, "parquet") or output == arg.PIPE:
+            raise typer.BadParameter("many rows become Parquet files in a directory: give -o its name, and no --format")
+        _apply_to_many(files, model, output, (labels, part, probabilities, columns), logits, force, quiet)
+        return
     ending = f".{file_format}" if file_format else ".csv" if output == arg.PIPE else output.suffix.lower()
     if ending not in WRITERS:
         raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}, or --format")
-    if file.suffix == ".safetensors" != model.suffix:
-        raise typer.BadParameter(f"the model comes first: glayers apply {file} {model}")
     target = None if output == arg.PIPE else arg.Output(output, force, (model, file, labels))
     calibrator: Any = load(model)
     if isinstance(calibrator, LabelPredictor):
@@ -144,88 +152,6 @@ def apply(
     if not quiet:
         count = sum(len(rows) for rows in made.values())
         show(f"calibrated {count:,} rows of {arg.name_of(file)} with {arg.name_of(model)}; wrote {output}")
-
-
-@verb
-def score(
-    file: Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)],
-    model: monitoring.Model = None,
-    labels: arg.Labels = None,
-    part: arg.Part = None,
-    probabilities: arg.Probabilities = False,
-    columns: arg.Columns = None,
-    event: arg.EventName = "top",
-    intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
-    resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
-    level: monitoring.Level = 0.95,
-    fail_if: monitoring.FailIf = None,
-    fail_if_miscalibrated: monitoring.FailIfMiscalibrated = False,
-    fail_if_shifted: monitoring.FailIfShifted = False,
-    several_labels: multi_label.SeveralLabels = False,
-    seed: arg.Seed = 0,
-    as_json: arg.AsJson = False,
-    quiet: arg.Quiet = False,
-) -> None:
-    """Print accuracy, proper scores and calibration errors of saved predictions, and test them for calibration.
-
-    Instead of predictions and labels, a file may have the columns confidence and correct. With --model, scores are
-    shown before and after calibration, and the rows are compared with those that the model was fitted on; for that
-    comparison labels may be missing. The conditions of --fail-if are about the calibrated predictions then.
-
-    Examples
-    --------
-    $ glayers score model.npz
-    $ glayers score logits.npy --labels labels.npy --json
-    $ glayers score test.csv --intervals
-    $ glayers score test.npz --event within-top:2
-    $ glayers score test.npz --model model.safetensors --fail-if "ks > 0.1"
-    $ cat test.csv | glayers score -
-    """
-    chosen, shown = arg.event_of(event), False if quiet else None
-    conditions = [monitoring.Condition.of(each) for each in fail_if or ()]
-    if several_labels:
-        if model or conditions or fail_if_miscalibrated or fail_if_shifted or intervals or chosen != top:
-            raise typer.BadParameter("--several-labels prints the scores of each label; leave the other options out")
-        wanted = arg.only_or("test", arg.read_wanted(read_contents, file, labels, part, probabilities, columns))
-        multi_label.show_label_scores(arg.name_of(file), wanted, as_json)
-        return
-    scored, shifts = monitoring.rows_to_score(file, model, (labels, part, probabilities, columns), level)
-    if fail_if_shifted and model is None:
-        raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
-    if not scored and (conditions or fail_if_miscalibrated or intervals):
-        raise BadPredictions("these rows have no labels, so they cannot be scored; only their shift can be tested")
-    cards, answers, tests, found = {}, {}, {}, {}
-    draws = monitoring.draws_for(level)
-    for name, each in scored.items():
-        cards[name] = scorecard(each, event=chosen)
-        whole = None if chosen == top else chosen
-        settings: dict[str, Any] = {"level": level, "n_resamples": draws, "random_state": seed, "progress": shown}
-        answers[name] = calibration_test(each, event=whole, **settings)
-        tests[name] = ks_test(each, event=chosen, level=level)
-        if intervals:
-            found[name] = intervals_of(each, event=chosen, n_resamples=resamples, random_state=seed, progress=shown)
-    if as_json:
-        ends = {name: {"intervals": each.to_dict()} for name, each in found.items()}
-        tested = {n: {"calibration_test": each.to_dict(), "ks_test": vars(tests[n])} for n, each in answers.items()}
-        all_found = {n: {**card.to_dict(), **tested[n], **ends.get(n, {})} for n, card in cards.items()}
-        show_json(all_found | {monitoring.joined(name, "shift"): each.to_dict() for name, each in shifts.items()})
-    else:
-        show(title(arg.name_of(file)))
-        if cards:
-            shown_cards = [tables.interval_table(each, name) for name, each in found.items()]
-            show(*(shown_cards or [tables.score_table(cards)]), "")
-        for name, card in cards.items():
-            sentences = (str(answers[name]), tables.confidence_sentence(card), tables.ks_test_sentence(tests[name]))
-            show(*(f"{monitoring.before(name)}{sentence}" for sentence in sentences))
-        for name, each in shifts.items():
-            show(f"{monitoring.before(name)}{each}")
-    judged = [name for name in cards if not name.endswith(monitoring.UNCALIBRATED)]
-    failures = [(name, each.failure(cards[name])) for name in judged for each in conditions]
-    if fail_if_miscalibrated:
-        failures += [(name, monitoring.test_failure(answers[name])) for name in judged]
-    if fail_if_shifted:
-        failures += [(name, monitoring.shift_failure(each)) for name, each in shifts.items()]
-    monitoring.end_with(f"{monitoring.before(name)}{why}" for name, why in failures if why is not None)
 
 
 @verb
@@ -273,7 +199,18 @@ def compare(
     """
     wanted = arg.method_names(methods)
     target = None if report is None else arg.Output(report, force, (calibration, test))
-    rows, inputs = arg.read_calibration_and_test(calibration, test, probabilities, columns)
+    many = [path for path in (calibration, test) if path is not None and many_files.is_large([path])]
+    if many and test is None:
+        why = "is a directory, a pattern or a large file, which has no parts calibration and test"
+        raise BadFile(f"{calibration}: {why}; give the test rows as a second argument, TEST")
+    if many:
+        (fitted, inputs), (scored, _) = (
+            many_files.read_to_learn(path, None, None, probabilities, columns, seed, quiet, part)
+            for part, path in (("calibration", calibration), ("test", test or calibration))
+        )
+        rows: arg.TwoParts = (fitted, scored)
+    else:
+        rows, inputs = arg.read_calibration_and_test(calibration, test, probabilities, columns)
     _compare(rows, arg.name_of(test or calibration), wanted, target, seed, quiet, as_json, inputs, differences)
 
 
@@ -389,3 +326,25 @@ def _calibrated(calibrator: "Calibrator", given: Predictions | Confidences, labe
         class_names=after.class_names or calibrator.class_names_,
         **extras,
     )
+
+
+def _apply_to_many(
+    files: list[Path], model: Path, output: Path, reading: many_files.Reading, logits: bool, force: bool, quiet: bool
+) -> None:
+    from glayers.calibrators import load
+
+    calibrator = load(model)
+    source = many_files.source_of(files, *reading, calibrator)
+    written, before = many_files.apply_files(
+        source,
+        model,
+        output,
+        lambda rows, labelled: _calibrated(calibrator, rows, labelled, logits),
+        {"logits": logits},
+        force,
+        False if quiet else None,
+    )
+    if not quiet:
+        already = f"; {before:,} more were there already" if before else ""
+        many = f"{len(source.files):,} file{'s'[: len(source.files) != 1]}"
+        show(f"calibrated {written:,} rows of {many} with {arg.name_of(model)}{already}; wrote {output}")

@@ -7,6 +7,8 @@ safe. A sample of the rows gives the first guess, float32 a close one, and a las
 
 import math
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,7 +28,9 @@ _NOTHING_LEFT = 1e-9
 # Logits this close cannot be spread by any factor that float64 holds.
 _SMALLEST_SPREAD = 1e-290
 
-_Rows: TypeAlias = tuple[Array, Ints, Floats]  # logits, labels and weights that sum to 1
+# Inverse temperature b and type of numbers -> mean log loss at b (1 + d), and three derivatives by d.
+Derivatives: TypeAlias = Callable[[float, type], list[float]]
+_FAR = 1e4  # a guess is not off by more
 
 
 class InverseTemperature(NamedTuple):
@@ -59,10 +63,10 @@ def fit_inverse_temperature(
         start = 1.0 if bracket[0] < 1.0 < bracket[1] else _between(*bracket)
         sample = logits[::stride], labels[::stride], rows[2][::stride]
         if stride > 1 and sample[2].sum() > 0:
-            guess = _search((*sample[:2], sample[2] / sample[2].sum()), start, bracket, rough)
+            guess = _search(_derivatives_of(*sample[:2], sample[2] / sample[2].sum()), start, bracket, rough)
             start = guess.factor if guess.converged else start
-    near = _search(rows, start, bracket, rough)
-    exact = _search(rows, near.factor, bracket, np.float64)
+    near = _search(_derivatives_of(*rows), start, bracket, rough)
+    exact = _search(_derivatives_of(*rows), near.factor, bracket, np.float64)
     return exact._replace(steps=near.steps + exact.steps)
 
 
@@ -82,12 +86,12 @@ def log_loss_at(logits: Array, labels: Ints, weights: Floats | None, factor: flo
     return math.fsum(map_row_blocks(of, *logits.shape))
 
 
-def _search(rows: _Rows, start: float, bracket: tuple[float, float], dtype: type) -> InverseTemperature:
+def _search(derivatives: Derivatives, start: float, bracket: tuple[float, float], dtype: type) -> InverseTemperature:
     low, high = least, most = bracket
     b, step = min(max(start, 2 * least), most / 2), 0
     while True:
         step += 1
-        value, slope, curvature, third = _loss_and_derivatives(rows, b, dtype)
+        value, slope, curvature, third = derivatives(b, dtype)
         if value < _NOTHING_LEFT or b > most / 2:
             reason = "every row is classified correctly by a margin, so no finite temperature is best"
             return InverseTemperature(b, step, False, reason, value)
@@ -109,9 +113,13 @@ def _search(rows: _Rows, start: float, bracket: tuple[float, float], dtype: type
         b = b * (1 + d) if low < b * (1 + d) < high else _between(low, high)
 
 
-def _loss_and_derivatives(rows: _Rows, b: float, dtype: type) -> list[float]:
-    """Return the mean log loss at b (1 + d) and its first three derivatives by d, at d = 0."""
-    logits, labels, weights = rows
+def refine_inverse_temperature(derivatives: Derivatives, start: float) -> InverseTemperature:
+    """Minimise the mean log loss of rows that only their sums represent, from a guess made on some of them."""
+    return _search(derivatives, start, (start / _FAR, start * _FAR), np.float64)
+
+
+def loss_and_derivatives(logits: Array, labels: Ints, weights: Floats, b: float, dtype: type) -> list[float]:
+    """Return the weighted sum of the log losses at b (1 + d) and of its first three derivatives by d, at d = 0."""
     scratch = _Scratch(logits, dtype)
 
     def of(block: slice) -> Floats:
@@ -128,6 +136,10 @@ def _loss_and_derivatives(rows: _Rows, b: float, dtype: type) -> list[float]:
 
     # Summed in the order of the rows, whichever block was ready first.
     return [float(each) for each in np.sum(map_row_blocks(of, *logits.shape), axis=0)]
+
+
+def _derivatives_of(logits: Array, labels: Ints, weights: Floats) -> Derivatives:
+    return partial(loss_and_derivatives, logits, labels, weights)
 
 
 class _Scratch(threading.local):

@@ -186,6 +186,11 @@ class StreamingScorecard:
             self._fold()
         return self
 
+    def alike(self) -> Self:
+        """Return an empty accumulator with the same settings."""
+        settings: dict[str, Any] = {"n_resamples": self.n_resamples, "random_state": self.random_state}
+        return type(self)(self.inputs, event=self.event, exact_entries=self.exact_entries, **settings)
+
     @property
     def exact(self) -> bool:
         """Whether all rows are still kept, so that every metric is exact."""

@@ -37,12 +37,12 @@ PART_WORDS: Mapping[str, tuple[str, ...]] = {
     "test": ("test",),
 }
 WHOLE_FILE = "all"
-_ARCHIVE_KEYS = {word: (WHOLE_FILE, field) for field, words in FIELD_WORDS.items() for word in words}
-_ARCHIVE_KEYS |= {
+ARCHIVE_KEYS = {word: (WHOLE_FILE, field) for field, words in FIELD_WORDS.items() for word in words}
+ARCHIVE_KEYS |= {
     key: (part, field)
     for part, marks in PART_WORDS.items()
     for mark in marks
-    for word, (_, field) in _ARCHIVE_KEYS.items()
+    for word, (_, field) in ARCHIVE_KEYS.items()
     for key in (f"{mark}_{word}", f"{word}_{mark}")
 }
 _HEADER_LIMIT = 65_536  # NumPy itself refuses headers past 10,000 characters
@@ -219,25 +219,36 @@ def check_size(dtype: np.dtype[Any], shape: tuple[int, ...], n_bytes: int) -> No
 
 def _read_archive(keys: Iterable[str], stored: Callable[[str], Any]) -> dict[str, Contents]:
     def read(key_of: dict[str, str]) -> dict[str, Any]:
-        readers = {"class_names": _class_names, "groups": _groups}
+        readers = {"class_names": class_names_in, "groups": groups_in}
         return {field: readers.get(field, _array)(key, stored(key)) for field, key in key_of.items()}
 
-    return contents_by_part(sorted(keys), _ARCHIVE_KEYS, read)
+    return contents_by_part(sorted(keys), ARCHIVE_KEYS, read)
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, room: Room) -> Array:
+    with open_member(archive, member) as stream:
+        return _read_array(stream, member.file_size, room)
+
+
+def open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> IO[bytes]:
+    """Open one array of an archive, after checking that it can be as large as it claims."""
     most = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATE_LIMIT}.get(member.compress_type)
     if most is None:
         raise BadFile(f"{member.filename} is compressed in a way NumPy does not write; save with np.savez_compressed")
     if member.file_size > most * member.compress_size:
         raise BadFile(f"{member.filename} claims {member.file_size} bytes, more than it can unpack to; {DAMAGED}")
-    with archive.open(member) as stream:
-        return _read_array(stream, member.file_size, room)
+    return archive.open(member)
 
 
 def _read_array(stream: IO[bytes], size: int, room: Room) -> Array:
     """Read an array from a stream of `size` bytes, checking the size before reading the data."""
     room.take(size)
+    dtype, shape, order, start = read_header(stream, size)
+    return array_from_bytes(start + stream.read(), dtype, shape, order)
+
+
+def read_header(stream: IO[bytes], size: int) -> tuple[np.dtype[Any], tuple[int, ...], str, bytes]:
+    """Read dtype, shape and order ("C" or "F") of an array, and the first bytes of its data, and check its size."""
     start = stream.read(_HEADER_LIMIT)
     header = io.BytesIO(start)
     version = np.lib.format.read_magic(header)
@@ -253,11 +264,11 @@ def _read_array(stream: IO[bytes], size: int, room: Room) -> Array:
     descr, order, sides = (match[1] for match in found.values() if match)
     shape, dtype = tuple(map(int, re.findall("-?[0-9]+", sides))), np.dtype(descr)
     check_size(dtype, shape, size - header.tell())
-    data = start[header.tell() :] + stream.read()
-    return array_from_bytes(data, dtype, shape, "F" if order == "True" else "C")
+    return dtype, shape, "F" if order == "True" else "C", start[header.tell() :]
 
 
-def _class_names(key: str, values: object) -> tuple[str, ...]:
+def class_names_in(key: str, values: object) -> tuple[str, ...]:
+    """Return a list of text as class names."""
     names = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(names, list):
         names = [name.decode() if isinstance(name, bytes) else name for name in names]
@@ -297,7 +308,7 @@ def _refuse_text(key: str, values: list[Any]) -> None:
             raise BadFile(f"{key} must be real numbers; got the text {shown(value)}")
 
 
-def _groups(key: str, values: object) -> Array:
+def groups_in(key: str, values: object) -> Array:
     """Return groups as every format can hold them: bytes and very long whole numbers as text, floats as float64."""
     if isinstance(values, np.ndarray) and values.dtype.kind != "S":
         narrow = values.astype(np.float64) if values.dtype == np.longdouble else values

@@ -23,8 +23,9 @@ from glayers.files import DAMAGED, Room, errors_as_bad_file, file_path, open_reg
 from glayers.predictions.contents import ARCHIVE_READERS, ARCHIVE_WRITERS, WHOLE_FILE, Contents, listed
 from glayers.predictions.json_lines import LINE_READERS
 from glayers.predictions.legacy_pickle import read_legacy_pickle
+from glayers.predictions.parquet import parquet_bytes, read_parquet
 from glayers.predictions.predictions import Confidences, Predictions
-from glayers.predictions.tables import NO_COLUMNS, TABLE_READERS, TABLE_WRITERS, ColumnsOf
+from glayers.predictions.tables import NO_COLUMNS, TEXT_READERS, TEXT_WRITERS, ColumnsOf
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = PathLike | IO[bytes]
@@ -32,13 +33,18 @@ Inputs: TypeAlias = Literal["logits", "probabilities"] | None
 _Record = TypeVar("_Record")
 _SCORES = ("logits", "probabilities")
 
-_READERS: Mapping[str, Callable[[Path, Room], dict[str, Contents]]] = {
+TABLE_READERS = {".parquet": read_parquet, **TEXT_READERS}
+READERS: Mapping[str, Callable[[Path, Room], dict[str, Contents]]] = {
     **ARCHIVE_READERS,
     **TABLE_READERS,
     **LINE_READERS,
     **dict.fromkeys((".p", ".pkl", ".pickle"), read_legacy_pickle),
 }
-WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {**ARCHIVE_WRITERS, **TABLE_WRITERS}
+WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {
+    **ARCHIVE_WRITERS,
+    **TEXT_WRITERS,
+    ".parquet": parquet_bytes,
+}
 
 # The first bytes of binary files. Text and old pickles may begin with anything but these.
 _BEGINNINGS = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x1f\x8b": ".gz"}
@@ -115,7 +121,7 @@ def read_parts(
     BadFile
         If the file cannot be read.
     """
-    return _each_part(path, labels, lambda contents: _predictions(_told(contents, inputs)), max_bytes, columns)
+    return _each_part(path, labels, lambda contents: _predictions(told_contents(contents, inputs)), max_bytes, columns)
 
 
 def read_confidences(path: Source, part: str | None = None, max_bytes: int | None = None) -> Confidences:
@@ -146,7 +152,7 @@ def read_any(
     path: Source, labels: PathLike | None = None, inputs: Inputs = None, columns: ColumnsOf = NO_COLUMNS
 ) -> dict[str, Predictions | Confidences]:
     """Read every part of a file as `Confidences` if it holds those, otherwise as `Predictions`."""
-    return _each_part(path, labels, lambda contents: _either(_told(contents, inputs)), columns=columns)
+    return _each_part(path, labels, lambda contents: either_record(told_contents(contents, inputs)), columns=columns)
 
 
 def read_to_fit(
@@ -155,9 +161,9 @@ def read_to_fit(
     """Read every part of a file, and what it holds: the `inputs` of a calibrator that is fitted on it."""
 
     def check(contents: Contents) -> tuple[Predictions | Confidences, str]:
-        told = _told(contents, inputs)
+        told = told_contents(contents, inputs)
         kind = "confidence" if told.confidence is not None else "logits" if told.logits is not None else "probabilities"
-        return _either(told, warned=False), kind  # a calibrator counts the zeros itself
+        return either_record(told, warned=False), kind  # a calibrator counts the zeros itself
 
     return _each_part(path, labels, check, columns=columns)
 
@@ -166,7 +172,7 @@ def read_contents(
     path: Source, labels: PathLike | None = None, inputs: Inputs = None, columns: ColumnsOf = NO_COLUMNS
 ) -> dict[str, Contents]:
     """Read every part of a file without checking it, for rows that may have several labels."""
-    return _each_part(path, labels, lambda contents: _told(contents, inputs), columns=columns)
+    return _each_part(path, labels, lambda contents: told_contents(contents, inputs), columns=columns)
 
 
 def read_rows(
@@ -182,7 +188,7 @@ def read_rows(
     """
 
     def check(contents: Contents) -> tuple[Predictions | Confidences, bool]:
-        return _rows_to_calibrate(_told(contents, inputs), warned)
+        return rows_to_calibrate(told_contents(contents, inputs), warned)
 
     return _each_part(path, labels, check, columns=columns)
 
@@ -222,7 +228,7 @@ def _is_json(line: bytes) -> bool:
         return False
 
 
-def _told(contents: Contents, inputs: Inputs) -> Contents:
+def told_contents(contents: Contents, inputs: Inputs) -> Contents:
     """Return the contents with their scores under the name that the caller gave them."""
     if inputs is None or contents.confidence is not None:
         return contents
@@ -233,7 +239,8 @@ def _told(contents: Contents, inputs: Inputs) -> Contents:
     )
 
 
-def _either(contents: Contents, warned: bool = True) -> Predictions | Confidences:
+def either_record(contents: Contents, warned: bool = True) -> Predictions | Confidences:
+    """Return checked rows of either kind."""
     return _predictions(contents, warned) if contents.confidence is None else _confidences(contents)
 
 
@@ -262,7 +269,7 @@ def _predictions(contents: Contents, warned: bool = True) -> Predictions:
     return Predictions._of_probabilities(check_probabilities(scores), *extras, counts=contents.counts)
 
 
-def _rows_to_calibrate(contents: Contents, warned: bool) -> tuple[Predictions | Confidences, bool]:
+def rows_to_calibrate(contents: Contents, warned: bool = True) -> tuple[Predictions | Confidences, bool]:
     """Return rows, and whether they have labels; if not, each label is a possible class."""
     if contents.confidence is not None:
         none = np.zeros(np.shape(contents.confidence), bool)
@@ -340,12 +347,12 @@ def _read_contents(
 ) -> dict[str, Contents]:
     """Read a file by its ending, after checking that it can be of that kind."""
     with errors_as_bad_file(name), np.errstate(all="ignore"):
-        ending = _checked_ending(path)
+        ending = checked_ending(path)
         if ending != ".npy" and labels is not None:
             raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
         if columns and ending not in TABLE_READERS:
             raise BadFile(f"columns= is for tables; a {ending} file has keys, so rename these instead")
-        parts = TABLE_READERS[ending](path, room, columns) if columns else _READERS[ending](path, room)
+        parts = TABLE_READERS[ending](path, room, columns) if columns else READERS[ending](path, room)
     if labels is None:
         return parts
     if file_path(labels).suffix.lower() != ".npy":
@@ -354,14 +361,14 @@ def _read_contents(
     return {WHOLE_FILE: Contents(logits=parts[WHOLE_FILE].logits, labels=read[WHOLE_FILE].logits)}
 
 
-def _checked_ending(path: Path) -> str:
+def checked_ending(path: Path) -> str:
     """Return the ending of a file's name, or raise an error if the file cannot be of that kind."""
     name = path.name.lower()
-    ending = next((known for known in _READERS if name.endswith(known)), None)
+    ending = next((known for known in READERS if name.endswith(known)), None)
     with open_regular(path) as stream:
         beginning = stream.read(len(_LFS_POINTER))
     if ending is None:
-        raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(_READERS))}")
+        raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(READERS))}")
     if not beginning:
         raise BadFile("is empty; fetch it or write it again")
     if beginning == _LFS_POINTER:

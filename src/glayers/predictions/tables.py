@@ -1,11 +1,12 @@
-"""`.csv`, `.tsv` and `.parquet` files with one column per class <-> contents, by the names of the columns.
+"""Tables with one column per class <-> contents, by the names of the columns; `.csv` and `.tsv` files.
 
-A table has one part, the whole file.
+A table has one part, the whole file. `parquet.py` reads and writes tables in another format.
 """
 
 import csv
 import gzip
 import io
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,15 +19,15 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.files import DAMAGED, Room
+from glayers.files import Room
 from glayers.predictions.contents import FIELD_WORDS, WHOLE_FILE, Contents, contents_by_part, group_ids, listed
 
 ColumnsOf: TypeAlias = Mapping[str, str]  # by field: the name of its column, or a pattern with a star
 NO_COLUMNS: ColumnsOf = {}
 _EACH_CLASS = "_<class>"
-_KEYS = {f"logit{_EACH_CLASS}": (WHOLE_FILE, "logits")}
-_KEYS |= {f"{prefix}{_EACH_CLASS}": (WHOLE_FILE, "probabilities") for prefix in ("probability", "prob", "p")}
-_KEYS |= {
+COLUMN_KEYS = {f"logit{_EACH_CLASS}": (WHOLE_FILE, "logits")}
+COLUMN_KEYS |= {f"{prefix}{_EACH_CLASS}": (WHOLE_FILE, "probabilities") for prefix in ("probability", "prob", "p")}
+COLUMN_KEYS |= {
     word: (WHOLE_FILE, field)
     for field in ("confidence", "correct", "labels", "weights", "counts", "groups")
     for word in FIELD_WORDS[field]
@@ -47,11 +48,15 @@ class Columns:
     names: Sequence[str]
     cells: Callable[[str], list[str] | Array]
     place: Callable[[int], str]
+    block: Callable[[list[str]], Array | None] | None = None  # several columns at once, if that is faster
 
     def renamed(self, own: Mapping[str, str]) -> "Columns":
         """Return the same columns by the names that the reader knows; `own` is the file's name of each."""
         known = {old: new for new, old in own.items()}
-        return Columns([known.get(name, name) for name in self.names], lambda n: self.cells(own.get(n, n)), self.place)
+        names = [known.get(name, name) for name in self.names]
+        whole = self.block
+        block = None if whole is None else lambda several: whole([own.get(n, n) for n in several])
+        return Columns(names, lambda n: self.cells(own.get(n, n)), self.place, block)
 
     def numbers(self, column: str, logits: bool = False) -> Array:
         """Return a column as finite numbers, or -inf in logits, or raise an error that names the first bad cell."""
@@ -65,6 +70,13 @@ class Columns:
             raise self.bad_cell(column, bad[0], cell, "a number" if _number(cell) is None else finite)
         return values
 
+    def scores(self, columns: list[str], logits: bool) -> Array:
+        """Return several columns of finite numbers side by side, or raise an error that names the first bad cell."""
+        block = None if self.block is None else self.block(columns)
+        if block is not None and np.isfinite(block).all():
+            return block
+        return np.stack([self.numbers(column, logits) for column in columns], axis=1)
+
     def groups(self, column: str) -> Array:
         """Return a column as numbers or text, as the file has it."""
         cells = self.cells(column)
@@ -73,7 +85,10 @@ class Columns:
     def labels(self, column: str, classes: tuple[str, ...] | None) -> Array:
         """Return class numbers, looked up by name if the labels are names."""
         number_of = {name: number for number, name in enumerate(classes or ())}
-        cells = [cell if cell in number_of else cell.strip() for cell in map(str, self.cells(column))]
+        given = self.cells(column)
+        if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
+            return given
+        cells = [cell if cell in number_of else cell.strip() for cell in map(str, given)]
         odd = [row for row, cell in enumerate(cells) if not _is_whole(cell)]
         if not odd:
             return np.array([_number(cell) for cell in cells])
@@ -99,6 +114,13 @@ class Columns:
 
 def read_text(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dict[str, Contents]:
     """Read a comma- or tab-separated file, perhaps compressed by gzip."""
+    return next(text_chunks(path, room, columns))
+
+
+def text_chunks(
+    path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS, cells_at_once: float = math.inf
+) -> Iterator[dict[str, Contents]]:
+    """Read a comma- or tab-separated file some rows at a time; what a chunk took of the room is given back."""
     name = path.name.lower()
     delimiter, delimiters = _DELIMITERS[Path(name.removesuffix(".gz")).suffix]
     opened = gzip.open if name.endswith(".gz") else open
@@ -106,7 +128,7 @@ def read_text(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dict[s
         with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(_lines(stream, room), delimiter=delimiter, strict=True)
             names = [name.strip() for name in next(reader, [])]
-            rows, lines = [], []
+            rows, lines, left, found = [], [], room.left, False
             for row in reader:
                 if row and len(row) != len(names):
                     place = f"line {reader.line_num}"
@@ -115,10 +137,20 @@ def read_text(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dict[s
                     room.take(_CELL * len(row))
                     rows.append(row)
                     lines.append(reader.line_num)
+                if len(rows) * len(names) >= cells_at_once:
+                    yield _text_contents(names, rows, lines, columns, delimiters)
+                    rows, lines, room.left, found = [], [], left, True
     except UnicodeDecodeError as error:
         raise BadFile(f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
-    if not rows:
+    if rows:
+        yield _text_contents(names, rows, lines, columns, delimiters)
+    elif not found:
         raise BadFile(f"has no rows under its header: {listed(names)}; write one line per row of predictions")
+
+
+def _text_contents(
+    names: list[str], rows: list[list[str]], lines: list[int], columns: ColumnsOf, delimiters: str
+) -> dict[str, Contents]:
     if len(names) == 1:
         raise BadFile(f"has one column, {names[0][:80]!r}; put {delimiters} between the columns")
 
@@ -127,7 +159,7 @@ def read_text(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dict[s
         return [_unescaped(row[place]) for row in rows]
 
     table = Columns(names, cells, lambda row: f"line {lines[row]}")
-    return _contents(table.renamed(own_names(names, columns)))
+    return contents_of_table(table.renamed(own_names(names, columns)))
 
 
 def _lines(stream: IO[str], room: Room) -> Iterator[str]:
@@ -135,26 +167,6 @@ def _lines(stream: IO[str], room: Room) -> Iterator[str]:
     while line := stream.readline(room.left + 1):
         room.take(len(line))
         yield line
-
-
-def read_parquet(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dict[str, Contents]:
-    """Read a Parquet file, loading only the columns that have a meaning here."""
-    pyarrow, parquet = _pyarrow("reading")
-    try:
-        with parquet.ParquetFile(path) as file:
-            names = list(file.schema_arrow.names)
-            own = own_names(names, columns)
-            wanted = [name for name in names if _key(name) in _KEYS or name in own.values()]
-            text = [name for name in wanted if _is_text(pyarrow, file.schema_arrow.field(name))]
-            _check_parquet_size(file.metadata, {*wanted}, {*text}, room)
-        # Text is read as numbers and a list of different names, so that a long name is in memory once.
-        with parquet.ParquetFile(path, read_dictionary=text) as file:
-            table = file.read(columns=wanted, use_threads=False)
-        return _contents(Columns(names, partial(_without_gaps, table), "row {}".format).renamed(own))
-    except pyarrow.ArrowException as error:
-        if isinstance(error, MemoryError):
-            raise
-        raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
 
 
 def own_names(names: Sequence[str], columns: ColumnsOf) -> dict[str, str]:
@@ -181,37 +193,9 @@ def own_names(names: Sequence[str], columns: ColumnsOf) -> dict[str, str]:
     return own
 
 
-def _is_text(pyarrow: Any, field: Any) -> bool:
-    """Return whether a column holds text; refuse columns that hold neither text nor numbers, before reading them."""
-    kind = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
-    checks = pyarrow.types
-    if any(
-        is_text(kind)
-        for is_text in (checks.is_string, checks.is_large_string, checks.is_binary, checks.is_large_binary)
-    ):
-        return True
-    if not any(fits(kind) for fits in (checks.is_boolean, checks.is_integer, checks.is_floating, checks.is_null)):
-        raise BadFile(f"column {field.name[:80]!r} holds {str(kind)[:80]}; expected numbers or text: cast it")
-    return False
-
-
-def _check_parquet_size(metadata: Any, wanted: set[str], text: set[str], room: Room) -> None:
-    """Count the memory that columns will take, before anything is unpacked: a few bytes may stand for many rows."""
-    room.take(2 * 8 * metadata.num_rows * len(wanted))  # the columns, and the array made of them
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema in text:
-                room.take(column.total_uncompressed_size)
-                if "DELTA_BYTE_ARRAY" in column.encodings:  # each name may repeat the one before it
-                    raise BadFile(
-                        f"column {column.path_in_schema[:80]!r} has the encoding DELTA_BYTE_ARRAY, which is not read "
-                        f"here; write the file again with the default encoding"
-                    )
-
-
 def text_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
     """Return the columns as text under a header."""
-    columns = _columns(parts)
+    columns = columns_of(parts)
     odd = next((group for group in map(str, columns.get("group", [])) if not group.isprintable()), None)
     if odd is not None:
         raise BadFile(f"the group {odd[:40]!r} holds characters that a line of text cannot; write .npz or .json")
@@ -235,31 +219,18 @@ def _unescaped(cell: str) -> str:
     return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
-def parquet_bytes(parts: Mapping[str, Contents]) -> bytes:
-    """Return the columns as Parquet."""
-    pyarrow, parquet = _pyarrow("writing")
-    stream, columns = io.BytesIO(), _columns(parts)
-    groups = next(iter(parts.values())).groups
-    if groups is not None and groups.dtype.kind == "u":
-        columns["group"] = groups  # pyarrow takes a list of whole numbers for signed ones
-    try:
-        parquet.write_table(pyarrow.table(columns), stream)
-    except UnicodeEncodeError as error:
-        raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error
-    return stream.getvalue()
-
-
-def _contents(table: Columns) -> dict[str, Contents]:
+def contents_of_table(table: Columns) -> dict[str, Contents]:
+    """Return the one part of a table."""
     twice = [name for name, count in Counter(table.names).items() if count > 1]
     if twice:
         raise BadFile(f"the column {twice[0]!r} is there twice; rename or remove one")
-    return contents_by_part(dict.fromkeys(map(_key, table.names)), _KEYS, partial(_read_fields, table))
+    return contents_by_part(dict.fromkeys(map(key_of_column, table.names)), COLUMN_KEYS, partial(_read_fields, table))
 
 
-def _key(column: str) -> str:
+def key_of_column(column: str) -> str:
     """Return the key that a column belongs to: its own name, or such as logit_<class> for the score of one class."""
     key = column.partition("_")[0] + _EACH_CLASS
-    return key if key in _KEYS else column
+    return key if key in COLUMN_KEYS else column
 
 
 def _read_fields(table: Columns, key_of: dict[str, str]) -> dict[str, Any]:
@@ -268,20 +239,20 @@ def _read_fields(table: Columns, key_of: dict[str, str]) -> dict[str, Any]:
     readers |= dict.fromkeys(("confidence", "weights", "counts"), table.numbers)
     values: dict[str, Any] = {field: readers[field](key) for field, key in key_of.items() if field in readers}
     for field in key_of.keys() & {"logits", "probabilities"}:
-        columns, classes = _score_columns(table.names, key_of[field])
-        values[field] = np.stack([table.numbers(column, field == "logits") for column in columns], axis=1)
+        columns, classes = score_columns(table.names, key_of[field])
+        values[field] = table.scores(columns, field == "logits")
         values["class_names"] = classes
         if "labels" in key_of:
             values["labels"] = table.labels(key_of["labels"], classes)
     return values
 
 
-def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str, ...] | None]:
+def score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str, ...] | None]:
     """Return the columns of the scores in the order of the classes, and the names of the classes if they have any.
 
     Whole numbers must be exactly 0..k-1, or label 2 could mean two things.
     """
-    columns, prefix = [name for name in names if _key(name) == key], key.removesuffix(_EACH_CLASS)
+    columns, prefix = [name for name in names if key_of_column(name) == key], key.removesuffix(_EACH_CLASS)
     classes = tuple(column.removeprefix(prefix).removeprefix("_") for column in columns)
     if len(columns) == 1:  # a binary model with one score, which has no name for class 0
         if _is_whole(classes[0]) and classes[0] != "1":
@@ -303,29 +274,6 @@ def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str
     return [f"{prefix}_{number}" for number in range(len(classes))], None  # label 2 must mean column logit_2
 
 
-def _pyarrow(doing: str) -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise BadFile(f'{doing} .parquet needs pyarrow: pip install "glayers[parquet]"') from error
-    return pyarrow, parquet
-
-
-def _without_gaps(table: Any, column: str) -> Array:
-    """Return a column of a Parquet file, refusing gaps, which pyarrow would turn into NaN or None."""
-    values = table[column]
-    if values.null_count:
-        row = values.is_null().to_pylist().index(True)
-        raise BadFile(f"row {row}, column {column!r} is missing; fill in or remove that row")
-    if not hasattr(values.type, "value_type"):
-        return np.asarray(values.to_numpy())
-    whole = values.unify_dictionaries().combine_chunks()
-    names = np.empty(len(whole.dictionary), object)
-    names[:] = whole.dictionary.to_pylist()
-    return names[whole.indices.to_numpy(zero_copy_only=False)]
-
-
 def _kind(cells: list[str] | Array) -> str:
     """Return what a column holds, in words."""
     return type(cells[0]).__name__ if isinstance(cells, list) or cells.dtype == object else str(cells.dtype)
@@ -344,8 +292,8 @@ def _is_whole(cell: str) -> bool:
     return number is not None and number.is_integer()
 
 
-def _columns(parts: Mapping[str, Contents]) -> dict[str, Any]:
-    """Return the columns that the reader expects; labels are class names if the columns carry them."""
+def columns_of(parts: Mapping[str, Contents], arrays: bool = False) -> dict[str, Any]:
+    """Return the columns that the reader expects, as lists or arrays; labels are names if columns are."""
     if len(parts) != 1:
         raise BadFile(f"a table holds one part, not {listed(parts)}; choose one of them, or write .npz or .json")
     contents = next(iter(parts.values()))
@@ -360,10 +308,16 @@ def _columns(parts: Mapping[str, Contents]) -> dict[str, Any]:
             names = (_names_for_columns(contents.class_names) if several else None) or range(max(2, values.shape[1]))
             # A single score is that of class 1, and its column names no class 0.
             shown = names if several else names[1:]
-            columns |= {f"{name}_{each}": values[:, number].tolist() for number, each in enumerate(shown)}
+            columns |= {f"{name}_{each}": values[:, number] for number, each in enumerate(shown)}
+        elif field == "labels" and not isinstance(names, range):
+            columns[name] = [names[number] for number in values]
         else:
-            columns[name] = [names[number] for number in values] if field == "labels" else values.tolist()
-    return columns
+            columns[name] = values
+    return (
+        columns
+        if arrays
+        else {name: values.tolist() if isinstance(values, np.ndarray) else values for name, values in columns.items()}
+    )
 
 
 def _names_for_columns(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -374,8 +328,7 @@ def _names_for_columns(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return names if fit else None
 
 
-TABLE_READERS = {".parquet": read_parquet, **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_text)}
-TABLE_WRITERS: dict[str, Callable[[Mapping[str, Contents]], bytes]] = {
-    **{ending: partial(text_bytes, delimiter=delimiter) for ending, (delimiter, _) in _DELIMITERS.items()},
-    ".parquet": parquet_bytes,
+TEXT_READERS = dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_text)
+TEXT_WRITERS: dict[str, Callable[[Mapping[str, Contents]], bytes]] = {
+    ending: partial(text_bytes, delimiter=delimiter) for ending, (delimiter, _) in _DELIMITERS.items()
 }

@@ -14,7 +14,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
 from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, row_blocks, to_floats
+from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, is_dask, row_blocks, to_floats
 from glayers.checks import check_confidence, check_probabilities, finite_features, isolated_lowest, possible_logits
 from glayers.errors import BadPredictions, GlayersWarning, listed, shown
 from glayers.maps import Chain
@@ -70,12 +70,14 @@ class Predictor:
             Logits, or what the setting `inputs` names. NumPy arrays, and what NumPy can read, give NumPy arrays in
             float64. Arrays of torch, JAX or CuPy give arrays of that library, in the precision of the logits and at
             least float32. Then values are not checked, so that the function can be traced: a row with NaN or +inf gives
-            NaN.
+            NaN. A dask array gives a dask array, whose blocks are computed as NumPy arrays when they are needed.
 
         Returns
         -------
         array of shape (n_rows, n_classes)
         """
+        if is_dask(logits):
+            return self._lazily(self.predict_proba, logits)
         result = self.transform(logits)
         if not isinstance(result, np.ndarray):
             return softmax(result)
@@ -86,6 +88,8 @@ class Predictor:
     def transform(self, logits: Any) -> Any:
         """Return calibrated logits (n_rows, n_classes). Their softmax is `predict_proba`, which describes `logits`."""
         self._check_fitted()
+        if is_dask(logits):
+            return self._lazily(self.transform, logits)
         if is_array_api_obj(logits) and not is_numpy_array(logits):
             rows = logits[:, None] if logits.ndim == 1 == self.n_features_in_ else logits  # one number per row
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
@@ -110,6 +114,16 @@ class Predictor:
                 f"from a forged file"
             )
         return result
+
+    def _lazily(self, function: Callable[[Any], Any], array: Any) -> Any:
+        """Return a dask array whose blocks are those of another, put through a function."""
+        self._check_fitted()
+        rows = array[:, None] if array.ndim == 1 == self.n_features_in_ else array
+        if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
+            raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(array.shape)}")
+        whole = rows.rechunk({1: -1})  # a block needs all classes of its rows
+        chunks = (whole.chunks[0], (len(self.classes_),))
+        return whole.map_blocks(function, chunks=chunks, dtype=np.float64, meta=np.empty((0, 0)))
 
     def predict(self, logits: Any) -> Any:
         """Return the most probable class of each row."""

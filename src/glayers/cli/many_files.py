@@ -1,0 +1,255 @@
+"""`score`, `apply` and reading rows to fit, for directories, globs, several files and files of any size.
+
+Rows are read in chunks, so memory does not grow with their number. `apply` writes a directory of Parquet files, one per
+chunk, each complete or not at all. When it is started again, it leaves out what is there already.
+"""
+
+import contextlib
+import glob
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import typer
+
+from glayers.cli import arguments as arg
+from glayers.cli import monitoring
+from glayers.cli.runtime import show_note
+from glayers.errors import BadFile
+from glayers.files import write_whole
+from glayers.metrics import Event, Intervals, Scorecard, StreamingScorecard, calibration_test, ks_test, top
+from glayers.metrics.row_draws import RowSample, row_keys
+from glayers.predictions import Confidences, Predictions
+from glayers.predictions.chunks import Chunk, Source, files_of
+from glayers.predictions.contents import WHOLE_FILE, Contents
+from glayers.predictions.formats import WRITERS, Inputs, read_to_fit
+from glayers.predictions.parquet import write_parquet
+from glayers.progress import progress_bar
+
+if TYPE_CHECKING:
+    from glayers.calibrators import Calibrator
+
+Reading: TypeAlias = tuple[Path | None, str | None, bool, str | None]  # labels, part, probabilities, columns
+_LARGE = 2**30  # bytes of a file that is not read whole
+_TESTED_ENTRIES, _TESTED_ROWS = 2**22, 25_000  # of the random subset for tests
+_MANIFEST = "_glayers.json"
+
+
+def is_large(paths: list[Path]) -> bool:
+    """Return whether rows are to be read in chunks: of several files, a directory, a glob, or one large file."""
+    only = paths[0]
+    if len(paths) > 1 or only.is_dir():
+        return True
+    return only.stat().st_size > _LARGE if only.is_file() else not only.exists() and glob.has_magic(str(only))
+
+
+class Settings(NamedTuple):
+    """What `score` measures, and how: no resamples mean no intervals."""
+
+    event: Event
+    n_resamples: int
+    level: float
+    seed: int
+    shown: bool | None
+
+
+@dataclass
+class Scores:
+    """What `score` found, by name: parts of a file, or uncalibrated and calibrated rows."""
+
+    cards: dict[str, Scorecard] = field(default_factory=dict)
+    bounds: dict[str, dict[str, float]] = field(default_factory=dict)
+    intervals: dict[str, Intervals] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
+    ks_tests: dict[str, Any] = field(default_factory=dict)
+    shifts: dict[str, Any] = field(default_factory=dict)
+    n_rows: int = 0
+    tested_rows: int | None = None  # if tests saw a subset
+
+    def test(self, name: str, rows: Any, settings: Settings) -> None:
+        """Test rows for calibration."""
+        whole = None if settings.event == top else settings.event
+        draws = monitoring.draws_for(settings.level)
+        how: dict[str, Any] = {"random_state": settings.seed, "progress": settings.shown, "n_resamples": draws}
+        self.answers[name] = calibration_test(rows, event=whole, level=settings.level, **how)
+        self.ks_tests[name] = ks_test(rows, event=settings.event, level=settings.level)
+
+
+def score_files(files: list[Path], model: Path | None, reading: Reading, settings: Settings) -> Scores:
+    """Score all rows in one pass; tests, which need rows in memory, see a random subset."""
+    calibrator = None if model is None else _load(model)
+    source = source_of(files, *reading, calibrator)
+    names = [WHOLE_FILE] if calibrator is None else [monitoring.UNCALIBRATED, "calibrated"]
+    how: dict[str, Any] = {"n_resamples": settings.n_resamples, "random_state": settings.seed}
+    sums = {name: StreamingScorecard("logits", event=settings.event, **how) for name in names}
+    sample: RowSample | None = None
+    labelled = set()
+    for chunk in _chunks(source, "scoring", settings.shown, needs_labels=calibrator is None):
+        keys = row_keys(chunk.first_row, len(chunk.rows), chunk.file)
+        if sample is None:
+            sample = RowSample(min(_TESTED_ROWS, _TESTED_ENTRIES // _width(chunk)), settings.seed)
+        sample.update(chunk.rows, keys)
+        labelled.add(chunk.labelled)
+        if len(labelled) > 1:
+            raise BadFile(f"{source.files[chunk.file]}: some files have labels and others have none; score them apart")
+        if chunk.labelled:
+            sums[names[0]].update(chunk.rows, row_ids=keys)
+            if calibrator is not None:
+                sums["calibrated"].update(calibrator.apply(chunk.rows), row_ids=keys)
+    if sample is None or sample.rows is None:
+        raise BadFile("there are no rows to score")
+    found = Scores(n_rows=sample.n_seen, tested_rows=len(sample.rows) if len(sample.rows) < sample.n_seen else None)
+    rows = {names[0]: sample.rows} | ({} if calibrator is None else {"calibrated": calibrator.apply(sample.rows)})
+    for name in names if True in labelled else ():
+        found.cards[name], found.bounds[name] = sums[name].result(), sums[name].error_bounds()
+        found.test(name, rows[name], settings)
+        if settings.n_resamples:
+            found.intervals[name] = sums[name].intervals()
+    if calibrator is not None:
+        found.shifts[WHOLE_FILE] = monitoring.shift_of(calibrator, sample.rows, True in labelled, settings.level)
+    return found
+
+
+def apply_files(
+    source: Source,
+    model: Path,
+    output: Path,
+    calibrated: Callable[[Predictions | Confidences, bool], Contents],
+    options: dict[str, Any],
+    force: bool,
+    shown: bool | None,
+) -> tuple[int, int]:
+    """Write calibrated rows, chunk by chunk, and return how many were written now and how many there were before."""
+    folder = _Folder(output, _facts(source, model, options), force)
+    written = before = 0
+    for file in range(folder.finished, len(source.files)):
+        for number, chunk in enumerate(_chunks(source, "calibrating", shown, file, needs_labels=False)):
+            part = output / f"part-{file:05d}-{number:05d}.parquet"
+            if part.exists():
+                before += len(chunk.rows)
+                continue
+            write_parquet(calibrated(chunk.rows, chunk.labelled), part)
+            written += len(chunk.rows)
+        folder.finish(file + 1)
+    return written, before
+
+
+def read_to_learn(
+    path: Path,
+    labels: Path | None,
+    part: str | None,
+    probabilities: bool,
+    columns: str | None,
+    seed: int,
+    quiet: bool,
+    preferred: str = "calibration",
+) -> tuple[Predictions | Confidences, str]:
+    """Read rows to fit on, and what they hold; of many, a random subset large enough for every method."""
+    if not is_large([path]):
+        return arg.only_or(preferred, arg.read_wanted(read_to_fit, path, labels, part, probabilities, columns))
+    from glayers.calibrators.auto_families import enough_rows
+
+    source = source_of([path], labels, part, probabilities, columns)
+    sample: RowSample | None = None
+    for chunk in _chunks(source, "reading", False if quiet else None):
+        if sample is None:
+            sample, kind = RowSample(enough_rows(_width(chunk)), seed), chunk.inputs
+        sample.update(chunk.rows, row_keys(chunk.first_row, len(chunk.rows), chunk.file))
+    if sample is None or sample.rows is None:
+        raise BadFile(f"{path}: there are no rows to fit on")
+    if len(sample.rows) < sample.n_seen and not quiet:
+        show_note(f"note: {len(sample.rows):,} of {sample.n_seen:,} rows of {path}, drawn at random, are used")
+    return sample.rows, kind
+
+
+def _chunks(
+    source: Source, what: str, shown: bool | None, file: int | None = None, needs_labels: bool = True
+) -> Iterator[Chunk]:
+    several = len(source.files) > 1 and file is None
+    with progress_bar(shown, what, len(source.files) if several else None) as advance:
+        last = 0
+        for chunk in source.chunks(file, needs_labels):
+            yield chunk
+            if not several or chunk.file > last:
+                advance()
+            last = chunk.file
+
+
+def _facts(source: Source, model: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what the contents of the output depend on."""
+    files = [[str(file), (facts := file.stat()).st_size, facts.st_mtime_ns] for file in source.files]
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    reading = {
+        "part": source.part,
+        "inputs": source.inputs,
+        "columns": dict(source.columns),
+        "labels": str(source.labels),
+    }
+    return {"model": digest, "files": files, "entries": source.entries, **reading, **options}
+
+
+class _Folder:
+    """The directory that `apply` writes, with a record of what it is made from and how many files are finished."""
+
+    def __init__(self, path: Path, facts: dict[str, Any], force: bool) -> None:
+        self.path, self.facts, self.finished = path, facts, 0
+        if path.suffix.lower() in WRITERS or (path.exists() and not path.is_dir()):
+            raise typer.BadParameter(
+                f"{path}: many rows are written to a directory of Parquet files; give -o a name without ending"
+            )
+        for file, *_ in facts["files"]:
+            if Path(file).resolve().is_relative_to(path.resolve()):
+                raise BadFile(f"{path}: holds the input file {file}; write to another directory")
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise BadFile(f"{path}: cannot be created ({error.strerror}); check the folder above it") from error
+        before: dict[str, Any] = {}
+        if any(path.iterdir()):
+            with contextlib.suppress(OSError, ValueError):
+                before = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+            same = before.get("made_from") == json.loads(json.dumps(facts))
+            if not same and not (force and before):
+                way_out = "use --force to replace them, or choose another directory" if before else "choose another"
+                raise BadFile(f"{path}: has files already, and not from this model, input and options; {way_out}")
+            if not same or force:
+                for part in path.glob("part-*-*.parquet"):
+                    part.unlink()
+                before = {}
+        self.finish(before.get("finished_files", 0))
+
+    def finish(self, number: int) -> None:
+        """Record that this many files are finished."""
+        self.finished = number
+        record = {"finished_files": number, "complete": number == len(self.facts["files"]), "made_from": self.facts}
+        write_whole(self.path / _MANIFEST, json.dumps(record, indent=1).encode())
+
+
+def source_of(
+    paths: list[Path],
+    labels: Path | None,
+    part: str | None,
+    probabilities: bool,
+    columns: str | None,
+    calibrator: "Calibrator | None" = None,
+) -> Source:
+    """Return the files that options name, and how to read them."""
+    files = files_of(paths)
+    if labels is not None and len(files) > 1:
+        raise typer.BadParameter("--labels is for one .npy file; put logits and labels of several into .npz files")
+    by_model = calibrator is not None and calibrator.inputs == "probabilities" and files[0].suffix.lower() == ".npy"
+    inputs: Inputs = "probabilities" if probabilities or by_model else None
+    return Source(files, labels, part, inputs, arg.columns_of(columns))
+
+
+def _load(model: Path) -> "Calibrator":
+    from glayers.calibrators import load
+
+    return load(model)
+
+
+def _width(chunk: Chunk) -> int:
+    return chunk.rows.n_classes if isinstance(chunk.rows, Predictions) else 1

@@ -1,0 +1,172 @@
+"""`.parquet` files with one column per class <-> contents, whole or some rows at a time."""
+
+import io
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glayers.arrays import Array
+from glayers.errors import BadFile
+from glayers.files import DAMAGED, Room, unfinished_file
+from glayers.predictions.contents import Contents
+from glayers.predictions.tables import (
+    COLUMN_KEYS,
+    NO_COLUMNS,
+    Columns,
+    ColumnsOf,
+    columns_of,
+    contents_of_table,
+    key_of_column,
+    own_names,
+)
+
+_BUFFER = 2**16  # bytes of each column that are read from the disk at a time
+
+
+def read_parquet(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dict[str, Contents]:
+    """Read a Parquet file, loading only the columns that have a meaning here."""
+    pyarrow, parquet = needs_pyarrow("reading")
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = list(file.schema_arrow.names)
+            own = own_names(names, columns)
+            wanted = [name for name in names if key_of_column(name) in COLUMN_KEYS or name in own.values()]
+            text = [name for name in wanted if is_text_column(pyarrow, file.schema_arrow.field(name))]
+            refuse_packed_text(file.metadata, {*text})
+            _check_parquet_size(file.metadata, {*wanted}, {*text}, room)
+        # Text is read as numbers and a list of different names, so that a long name is in memory once.
+        with parquet.ParquetFile(path, read_dictionary=text) as file:
+            table = file.read(columns=wanted, use_threads=False)
+        return contents_of_table(Columns(names, partial(column_without_gaps, table), "row {}".format).renamed(own))
+    except pyarrow.ArrowException as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
+
+
+def parquet_chunks(path: Path, columns: ColumnsOf, cells_at_once: int) -> Iterator[dict[str, Contents]]:
+    """Read a Parquet file some rows at a time, however long its row groups are."""
+    pyarrow, parquet = needs_pyarrow("reading")
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = list(file.schema_arrow.names)
+            own = own_names(names, columns)
+            wanted = [name for name in names if key_of_column(name) in COLUMN_KEYS or name in own.values()]
+            text = [name for name in wanted if is_text_column(pyarrow, file.schema_arrow.field(name))]
+            refuse_packed_text(file.metadata, {*text})
+            first, n_rows = 0, file.metadata.num_rows
+        if n_rows == 0:
+            raise BadFile("has no rows; remove the file")
+        step = max(1, cells_at_once // max(1, len(wanted)))
+        with parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER) as file:
+            for batch in file.iter_batches(step, columns=wanted):
+                table = pyarrow.Table.from_batches([batch])
+                cells, block = partial(column_without_gaps, table), partial(_side_by_side, pyarrow, batch)
+                yield contents_of_table(Columns(names, cells, partial(_place, first), block).renamed(own))
+                first += len(batch)
+    except pyarrow.ArrowException as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
+
+
+def _place(first: int, row: int) -> str:
+    return f"row {first + row}"
+
+
+def _side_by_side(pyarrow: Any, batch: Any, names: list[str]) -> Array | None:
+    """Return columns of one type of numbers without gaps as one array, or None."""
+    several = batch.select(names)
+    kinds = {field.type for field in several.schema}
+    if len(kinds) > 1 or not pyarrow.types.is_floating(next(iter(kinds))) or any(c.null_count for c in several.columns):
+        return None
+    return np.asarray(several.to_tensor(row_major=True).to_numpy())
+
+
+def is_text_column(pyarrow: Any, field: Any) -> bool:
+    """Return whether a column holds text; refuse columns that hold neither text nor numbers, before reading them."""
+    kind = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
+    checks = pyarrow.types
+    if any(
+        is_text(kind)
+        for is_text in (checks.is_string, checks.is_large_string, checks.is_binary, checks.is_large_binary)
+    ):
+        return True
+    if not any(fits(kind) for fits in (checks.is_boolean, checks.is_integer, checks.is_floating, checks.is_null)):
+        raise BadFile(f"column {field.name[:80]!r} holds {str(kind)[:80]}; expected numbers or text: cast it")
+    return False
+
+
+def _check_parquet_size(metadata: Any, wanted: set[str], text: set[str], room: Room) -> None:
+    """Count the memory that columns will take, before anything is unpacked: a few bytes may stand for many rows."""
+    room.take(2 * 8 * metadata.num_rows * len(wanted))  # the columns, and the array made of them
+    for column in _column_chunks(metadata, text):
+        room.take(column.total_uncompressed_size)
+
+
+def refuse_packed_text(metadata: Any, text: set[str]) -> None:
+    """Refuse an encoding of text by which a few bytes stand for much memory: each name may repeat the one before it."""
+    for column in _column_chunks(metadata, text):
+        if "DELTA_BYTE_ARRAY" in column.encodings:
+            raise BadFile(
+                f"column {column.path_in_schema[:80]!r} has the encoding DELTA_BYTE_ARRAY, which is not read "
+                f"here; write the file again with the default encoding"
+            )
+
+
+def _column_chunks(metadata: Any, names: set[str]) -> Iterator[Any]:
+    for group in map(metadata.row_group, range(metadata.num_row_groups) if names else ()):
+        yield from (c for c in map(group.column, range(group.num_columns)) if c.path_in_schema in names)
+
+
+def parquet_bytes(parts: Mapping[str, Contents]) -> bytes:
+    """Return the columns as Parquet."""
+    pyarrow, parquet = needs_pyarrow("writing")
+    stream, columns = io.BytesIO(), columns_of(parts)
+    groups = next(iter(parts.values())).groups
+    if groups is not None and groups.dtype.kind == "u":
+        columns["group"] = groups  # pyarrow takes a list of whole numbers for signed ones
+    try:
+        parquet.write_table(pyarrow.table(columns), stream)
+    except UnicodeEncodeError as error:
+        raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error
+    return stream.getvalue()
+
+
+def write_parquet(contents: Contents, path: Path) -> None:
+    """Write one Parquet file, which appears complete or not at all; numbers keep their type."""
+    pyarrow, parquet = needs_pyarrow("writing")
+    columns = columns_of({"all": contents}, arrays=True)
+    text = [
+        name for name, values in columns.items() if getattr(values, "dtype", None) is None or values.dtype == object
+    ]
+    table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+    with unfinished_file(path) as stream:
+        parquet.write_table(table, stream, use_dictionary=text)  # random numbers make large dictionaries
+
+
+def needs_pyarrow(doing: str) -> tuple[Any, Any]:
+    """Return pyarrow and its module for Parquet, or name the extra to install."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise BadFile(f'{doing} .parquet needs pyarrow: pip install "glayers[parquet]"') from error
+    return pyarrow, parquet
+
+
+def column_without_gaps(table: Any, column: str) -> Array:
+    """Return a column of a Parquet file, refusing gaps, which pyarrow would turn into NaN or None."""
+    values = table[column]
+    if values.null_count:
+        row = values.is_null().to_pylist().index(True)
+        raise BadFile(f"row {row}, column {column!r} is missing; fill in or remove that row")
+    if not hasattr(values.type, "value_type"):
+        return np.asarray(values.to_numpy())
+    whole = values.unify_dictionaries().combine_chunks()
+    names = np.empty(len(whole.dictionary), object)
+    names[:] = whole.dictionary.to_pylist()
+    return names[whole.indices.to_numpy(zero_copy_only=False)]

@@ -1,0 +1,216 @@
+"""Directories, globs, several files and large files: the numbers of one file, and outputs that survive a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glayers import Predictions, TemperatureScaling, metrics, read_predictions
+from glayers.cli import many_files
+from glayers.predictions.chunks import Source, files_of
+from glayers.predictions.contents import Contents
+from glayers.predictions.formats import to_bytes
+from tests.cli.running import PROGRAM, run
+
+ENDINGS = [".parquet", ".csv", ".csv.gz", ".npz", ".json"]
+
+
+def simulated(n_rows: int = 300, groups: bool = False) -> Predictions:
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=(n_rows, 3)) * 2
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    return Predictions(2 * z, labels, groups=rng.integers(0, 40, n_rows) if groups else None)
+
+
+def write(folder: Path, rows: Predictions, cuts: list[int], ending: str = ".parquet") -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    files = []
+    for number, part in enumerate(np.split(np.arange(len(rows)), cuts)):
+        some = rows.take(part)
+        path = folder / f"{number}{ending}"
+        data = to_bytes(
+            {"all": Contents(logits=some.logits, labels=some.labels, groups=some.groups)}, ending.removesuffix(".gz")
+        )
+        if ending.endswith(".gz"):
+            import gzip
+
+            data = gzip.compress(data)
+        path.write_bytes(data)
+        files.append(path)
+    return files
+
+
+def scored(*words: object) -> dict[str, Any]:
+    done = run("score", *words, "--json", "--quiet")
+    assert done.exit_code == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_directory_a_glob_and_several_files_score_as_one_array(ending: str, tmp_path: Path) -> None:
+    rows = simulated()
+    files = write(tmp_path / "in", rows, [50, 51, 200], ending)
+    (tmp_path / "in" / "_hidden.tsv").write_text("not predictions")
+    wanted = metrics.scorecard(rows).to_dict()
+    for given in ([tmp_path / "in"], [tmp_path / "in" / f"*{ending}"], files):
+        found = scored(*given)["all"]
+        assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-12)
+        assert found["error_bounds"] == {}
+    assert scored(tmp_path / "in")["all"]["ks_test"]["p_value"] == pytest.approx(
+        metrics.ks_test(rows).p_value, abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".npz", ".npy"])
+def test_chunks_of_any_size_hold_the_rows_of_the_file(ending: str, tmp_path: Path) -> None:
+    rows = simulated(100)
+    labels = None
+    if ending == ".npy":
+        path, labels = tmp_path / "z.npy", tmp_path / "y.npy"
+        np.save(path, rows.logits)
+        np.save(labels, rows.labels)
+    else:
+        path = write(tmp_path, rows, [], ending)[0]
+    for entries in (1, 40, 10**6):
+        chunks = list(Source((path,), labels, entries=entries).chunks())
+        assert (len(chunks) == 1) is (entries == 10**6)
+        assert [chunk.first_row for chunk in chunks] == np.cumsum([0, *(len(c.rows) for c in chunks)])[:-1].tolist()
+        parts = [chunk.rows for chunk in chunks if isinstance(chunk.rows, Predictions)]
+        assert (np.concatenate([part.logits for part in parts]) == rows.logits).all()
+        assert (np.concatenate([part.labels for part in parts]) == rows.labels).all()
+
+
+def test_a_large_file_is_read_in_chunks_and_tests_see_a_subset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = simulated(2_000, groups=True)
+    (path,) = write(tmp_path, rows, [])
+    TemperatureScaling().fit_predictions(rows).save(tmp_path / "m.safetensors")
+    whole = scored(path, "--model", tmp_path / "m.safetensors")
+    monkeypatch.setattr(many_files, "_LARGE", 1_000)
+    monkeypatch.setattr(many_files, "_TESTED_ROWS", 500)
+    found = scored(path, "--model", tmp_path / "m.safetensors", "--intervals", "--resamples", 20)
+    for name in ("uncalibrated", "calibrated"):
+        for metric in metrics.METRICS:
+            bound = found[name]["error_bounds"].get(metric, 0) + 1e-12
+            assert found[name][metric] == pytest.approx(whole[name][metric], abs=bound), metric
+        assert found[name]["intervals"]["nll"]["low"] < found[name]["nll"] < found[name]["intervals"]["nll"]["high"]
+    assert 0 < found["tested_rows"] <= 500
+    shown = run("score", path, "--quiet")
+    assert "rows, drawn at random from 2,000" in shown.stdout
+
+
+def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = simulated()
+    write(tmp_path / "in", rows, [120])
+    fitted = TemperatureScaling().fit_predictions(rows)
+    fitted.save(model := tmp_path / "m.safetensors")
+    words = ("apply", model, tmp_path / "in", "-o", out := tmp_path / "out")
+    assert run(*words).exit_code == 0
+    parts = sorted(out.glob("*.parquet"))
+    made = np.concatenate([read_predictions(part).probabilities() for part in parts])
+    np.testing.assert_allclose(made, fitted.predict_proba(rows.logits), atol=1e-9)
+    assert (np.concatenate([read_predictions(part).labels for part in parts]) == rows.labels).all()
+    before = parts[0].stat().st_mtime_ns
+    (out / "_glayers.json").write_text(
+        (out / "_glayers.json").read_text().replace('"finished_files": 2', '"finished_files": 0')
+    )
+    parts[1].unlink()  # as if the program had been killed before
+    done = run(*words)
+    assert "calibrated 180 rows of 2 files with m.safetensors; 120 more were there already" in " ".join(
+        done.stdout.split()
+    )
+    assert parts[0].stat().st_mtime_ns == before
+    assert scored(out)["all"]["nll"] == pytest.approx(
+        scored(tmp_path / "in", "--model", model)["calibrated"]["nll"], abs=1e-9
+    )
+    refused = run(*words, "--logits")
+    assert refused.exit_code == 1
+    assert "not from this model, input and options; use --force" in " ".join(refused.stderr.split())
+    assert run(*words, "--logits", "--force").exit_code == 0
+    assert read_predictions(parts[0]).logits[0] == pytest.approx(fitted.transform(rows.logits[:1])[0])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills a process")
+def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path) -> None:
+    rows = simulated(4_000)
+    write(tmp_path / "in", rows, list(range(100, 4_000, 100)))
+    TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
+    for name in ("whole", "killed"):
+        words = [*PROGRAM, "apply", str(model), str(tmp_path / "in"), "-o", str(tmp_path / name), "-q"]
+        child = subprocess.Popen(words, env=os.environ)
+        if name == "killed":
+            while len(list((tmp_path / name).glob("part-*"))) < 3 and child.poll() is None:
+                time.sleep(0.001)
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            assert len(list((tmp_path / name).glob("part-*"))) < 40
+            child = subprocess.Popen(words)
+        assert child.wait() == 0
+    whole, killed = ({p.name: p.read_bytes() for p in (tmp_path / name).glob("part-*")} for name in ("whole", "killed"))
+    assert whole == killed
+    assert len(whole) == 40
+
+
+def test_fit_and_report_take_a_random_subset_of_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from glayers.calibrators import auto_families
+
+    monkeypatch.setattr(auto_families, "_ENOUGH_ROWS", 1_000)
+    rows = simulated(1_500)
+    write(tmp_path / "in", rows, [400])
+    done = run("fit", tmp_path / "in", "-o", tmp_path / "m.safetensors", "-m", "temperature")
+    assert done.exit_code == 0, done.stderr
+    assert "1,000 of 1,500 rows" in " ".join(done.stderr.split())
+    options = ("--methods", "temperature", "-o", tmp_path / "page.html", "--quiet")
+    assert run("report", tmp_path / "in", tmp_path / "in" / "0.parquet", *options).exit_code == 0
+    assert (tmp_path / "page.html").is_file()
+
+
+def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
+    rows = simulated()
+    files = write(tmp_path / "in", rows, [120])
+    TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
+    named = Contents(logits=rows.logits, labels=rows.labels, class_names=("a", "b", "c"))
+    (tmp_path / "named.parquet").write_bytes(to_bytes({"all": named}, ".parquet"))
+    bare = Contents(logits=rows.logits)
+    (tmp_path / "bare.parquet").write_bytes(to_bytes({"all": bare}, ".parquet"))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine.txt").write_text("mine")
+    for words, said in {
+        ("score", tmp_path / "empty"): "is a directory with no files of predictions",
+        ("score", tmp_path / "*.arrow"): "no file matches",
+        ("score", files[0], files[0]): "is given twice",
+        ("score", files[0], tmp_path / "named.parquet"): "its class names are not those of the first rows",
+        ("score", files[0], tmp_path / "bare.parquet"): "no labels",
+        ("score", *files, "--model", model, tmp_path / "bare.parquet"): "some files have labels and others have none",
+        ("apply", model, *files, "-o", tmp_path / "x.npz"): "give -o a name without ending",
+        ("apply", model, *files, "-o", tmp_path / "in"): "holds the input file",
+        ("apply", model, *files, "-o", tmp_path / "taken"): "has files already",
+        ("apply", model, *files, "-o", tmp_path / "x", "--format", "csv"): "Parquet files in a directory",
+        ("compare", tmp_path / "in"): "as a second argument, TEST",
+    }.items():
+        done = run(*words)
+        assert done.exit_code in (1, 2), (words, done.stdout)
+        assert said in " ".join(done.stderr.replace("│", " ").split()), done.stderr
+    assert (tmp_path / "taken" / "mine.txt").is_file()
+
+
+def test_bad_rows_are_found_in_their_file(tmp_path: Path) -> None:
+    rows = simulated(50)
+    (path,) = write(tmp_path, rows, [])
+    z = rows.logits.copy()
+    z[30, 1] = np.nan
+    (tmp_path / "bad.parquet").write_bytes(to_bytes({"all": Contents(logits=z, labels=rows.labels)}, ".parquet"))
+    with pytest.raises(Exception, match="row 30, column 'logit_1' has 'nan'"):
+        list(Source((path, tmp_path / "bad.parquet"), entries=40).chunks())
+    np.save(tmp_path / "f.npy", np.asfortranarray(z))
+    with pytest.raises(Exception, match="Fortran order"):
+        list(Source((tmp_path / "f.npy",), entries=40).chunks())
+    assert files_of([tmp_path]) == (tmp_path / "0.parquet", tmp_path / "bad.parquet", tmp_path / "f.npy")
