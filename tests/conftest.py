@@ -11,6 +11,12 @@ settings.register_profile("glayers", deadline=None)
 settings.load_profile("glayers")
 
 
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of the draws of `calibration_test`, for tests of what surrounds it; p-values are at least 0.005."""
+    monkeypatch.setattr("glayers.metrics.omnibus._DRAWS", 199)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from glayers import datasets, metrics
-from glayers.calibrators import METHODS
+from glayers.calibrators import METHODS, auto_families
 from glayers.comparison import DEFAULT_METHODS
 from tests.cli.test_examples import WRITES_ITS_FILES
 
@@ -30,8 +30,9 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to run a page in, with fewer rows of sample data: every block still runs, and quickly."""
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_draws: None) -> Path:
+    """An empty folder, and fewer rows, draws and families of `auto`: every block of a page runs, and quickly."""
+    monkeypatch.setattr(auto_families, "find_spec", lambda _: None)  # g-layers have a page of their own
     few = datasets.CalibrationAndTest(*(part.take(np.arange(600)) for part in datasets.load_fashion_mnist()))
     monkeypatch.setattr(datasets, "load_fashion_mnist", lambda: few)
     monkeypatch.chdir(tmp_path)

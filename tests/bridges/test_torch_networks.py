@@ -112,10 +112,8 @@ def test_an_overconfident_network_is_calibrated_and_served(name: str, tmp_path: 
     given = task(name)
     network = trained(given)
     examples = 40 if name == "segmentation" else 500
-    quick = AutoCalibrator(time_budget=1.0) if name == "segmentation" else None
-    calibrated = calibrate(
-        network, [given.batch(examples, 1), given.batch(examples, 2)], quick, **given.settings
-    ).eval()
+    quick, held_out = AutoCalibrator(time_budget=1.0), [given.batch(examples, 1), given.batch(examples, 2)]
+    calibrated = calibrate(network, held_out, quick, **given.settings).eval()
     test = [given.batch(examples, 3), given.batch(examples, 4)]
     before, after = (collect_logits(each, test, **given.settings) for each in (network, calibrated))
     assert metrics.mean_confidence(before) > metrics.accuracy(before) + 0.05

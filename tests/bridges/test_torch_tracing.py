@@ -46,12 +46,12 @@ def traced(module: nn.Module, example: torch.Tensor) -> Traced:
 
 
 @every_calibrator
-@pytest.mark.parametrize("columns", [CLASSES, 1])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_modules_and_traces_give_the_numbers_of_numpy(name: str, columns: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("columns", "to_trace"), [(CLASSES, torch.float64), (1, torch.float32)])
+def test_modules_and_traces_give_the_numbers_of_numpy(name: str, columns: int, to_trace: torch.dtype) -> None:
     module = to_module(fitted(name, columns))
-    check(fitted(name, columns), module, dtype)
-    check(fitted(name, columns), traced(module, torch.zeros(3, columns, dtype=dtype)), dtype)
+    for dtype in (torch.float64, torch.float32):
+        check(fitted(name, columns), module, dtype)
+    check(fitted(name, columns), traced(module, torch.zeros(3, columns, dtype=to_trace)), to_trace)
 
 
 def exported(module: nn.Module, columns: int, dtype: torch.dtype = torch.float64) -> Traced:

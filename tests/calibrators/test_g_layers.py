@@ -1,8 +1,6 @@
 """GLayers: what its recipes promise, what it keeps, what it refuses, and that the same seed gives the same bytes."""
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -644,26 +642,6 @@ def test_settings_are_kept_as_given_and_can_be_changed() -> None:
     assert "n_layers=2" in repr(g)
     with pytest.raises(ValueError, match="depth"):
         g.set_params(depth=3)
-
-
-def test_without_torch_g_layers_name_the_extra_and_temperature_works() -> None:
-    code = (
-        "import sys\n"
-        "class NoTorch:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] == 'torch': raise ModuleNotFoundError('No module named torch', name='torch')\n"
-        "sys.meta_path.insert(0, NoTorch())\n"
-        "import glayers\n"
-        "t = glayers.TemperatureScaling().fit([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]], [0, 1, 1])\n"
-        "print(round(float(t.predict_proba([[1.0, 0.0, 3.0]]).sum()), 6))\n"
-        "try: glayers.GLayers().fit([[2.0, 0.0, 1.0], [0.0, 2.0, -1.0], [2.0, 0.0, 0.5]], [0, 1, 1])\n"
-        "except ModuleNotFoundError as error: print(error)\n"
-    )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    sums, *messages = done.stdout.splitlines()
-    assert sums == "1.0"
-    assert len(messages) == 1
-    assert all("glayers[fit]" in message for message in messages)
 
 
 def test_the_map_begins_with_the_temperature_that_was_fitted() -> None:

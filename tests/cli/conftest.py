@@ -24,6 +24,11 @@ def overconfident(rows: int, seed: int) -> tuple[Numbers, Numbers]:
     return 3 * logits, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
 
 
+@pytest.fixture(autouse=True)
+def quick_tests(few_draws: None) -> None:
+    """Commands print a test of calibration with most scores; `tests/metrics` looks at the test itself."""
+
+
 @pytest.fixture
 def quick_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports from few resamples and rows, for tests that do not look at their numbers."""

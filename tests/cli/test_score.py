@@ -16,7 +16,7 @@ def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
     assert lines[0] == "both.npz"
     assert lines[1].split() == ["calibration", "test"]
     first = next(line for line in lines if line.startswith("test: "))
-    assert first.startswith("test: not calibrated (p = 0.001); significant: KS (confidence), ECE (confidence)")
+    assert first.startswith("test: not calibrated (p = 0.005); significant: KS (confidence), ECE (confidence)")
     assert any(line.startswith("test: overconfident (mean confidence") for line in lines)
     assert any(line.startswith("test: KS ") and "is significant (p < 0.0001" in line for line in lines)
 

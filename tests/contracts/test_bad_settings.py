@@ -107,7 +107,11 @@ CALLS: dict[str, Callable[..., Any]] = {
     "calibration_gap": partial(glayers.calibration_gap, TEST, calibrator=glayers.TemperatureScaling()),
     "calibration_gap of any calibrator": lambda g: g is None or glayers.calibration_gap(TEST, calibrator=g),
     # Each figure once: the names of the others set one of its settings.
-    **{f"figure {name}": partial(FIGURES[name], METHODS) for name in FIGURES if inspect.isfunction(FIGURES[name])},
+    **{
+        f"figure {name}": partial(FIGURES[name], METHODS if name in ("map", "differences") else {"one": TEST})
+        for name in FIGURES
+        if inspect.isfunction(FIGURES[name])
+    },
 }
 
 

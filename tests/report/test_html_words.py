@@ -37,7 +37,7 @@ def test_an_overconfident_model_and_its_correction_are_described(given: Compared
         f"Overconfident: {before}. After calibration with {summary.method}: {after}; "
         f"calibrated, as far as 1,100 rows can tell."
     )
-    assert summary.support[0].startswith("Not calibrated (p = 0.001); significant: KS (confidence), ")
+    assert summary.support[0].startswith("Not calibrated (p = 0.005); significant: KS (confidence), ")
     assert "p < 0.0001" in summary.support[1]
     assert summary.support[2].startswith(f"After {summary.method}: calibrated, as far as 1,100 rows can tell (p = ")
     assert summary.support[3].startswith(f"After {summary.method}, KS ")
