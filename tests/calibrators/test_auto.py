@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -350,3 +352,23 @@ def test_many_rows_teach_by_a_sample_and_temperature_by_all(monkeypatch: pytest.
     np.testing.assert_allclose(plain.predict_proba(z), TemperatureScaling().fit(z, labels).predict_proba(z))
     monkeypatch.setattr(auto_module, "MOST_KEPT", 600)
     assert AutoCalibrator(time_budget=0).fit(z, labels).out_of_fold_ is None
+
+
+def test_many_rows_fill_no_memory() -> None:
+    # A copy of the logits in float64 would take 92 MB, and one per family several times as much.
+    script = """
+import resource, warnings
+import numpy as np
+from glayers import AutoCalibrator
+from glayers.calibrators import auto_families
+warnings.simplefilter("ignore")
+auto_families._ENOUGH_ROWS = 2_000
+rng = np.random.default_rng(0)
+logits, labels = rng.standard_normal((1_500_000, 8), dtype=np.float32), rng.integers(0, 8, 1_500_000)
+AutoCalibrator(time_budget=0).fit(logits[:2_000], labels[:2_000])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+AutoCalibrator(time_budget=0).fit(logits, labels)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 80
