@@ -191,7 +191,16 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
         loss = smooth_loss(getattr(self, "loss", "log"))
-        before, after = fitted.losses or (mean_loss(loss, chain, given) for chain in (Chain(()), found))
+        rows = independent_rows(given)
+        calibrated = apply_map(found, given.logits[rows], given.n_classes)
+        if fitted.losses is not None:
+            before, after = fitted.losses
+        else:
+            before = mean_loss(loss, Chain(()), given)
+            if len(rows) == len(given):  # all rows, which are calibrated already
+                after = float(np.average(loss.rows(calibrated, given.labels), weights=given.weights))
+            else:
+                after = mean_loss(loss, found, given)
         # Rows of weight 0 do not count.
         counts = np.bincount(given.labels, None if given.weights is None else given.weights > 0, given.n_classes)
         facts = Diagnostics(
@@ -208,8 +217,6 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             n_parameters=found.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
             seconds=time.perf_counter() - began,
         )
-        rows = independent_rows(given)
-        calibrated = apply_map(found, given.logits[rows], given.n_classes)
         self.calibration_rows_ = summarise(given, count_rows(given, rows, calibrated))
         notes = (*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes)), *([raised] if raised else []))
         self.diagnostics_ = replace(facts, notes=(*notes, *mask_notes(self.inputs, given.logits)))

@@ -68,7 +68,7 @@ class GLayers(Calibrator):
         Further regularisation; 0 turns each one off.
     n_folds, n_repeats : int, optional
         Folds of the cross-validation, and how many times to draw them (default recipe only). More draws average more
-        models, and out-of-fold predictions become averages too.
+        models, and out-of-fold predictions become averages too. If the first draw gains nothing, there is no other.
     correct_confidence : bool
         Whether the default recipe ends with two layers that treat all classes alike, fitted to out-of-fold predictions.
     max_epochs, patience, batch_size : int, optional

@@ -47,8 +47,7 @@ _SETTINGS = ("learning_rate", "weight_decay")  # what the paper's recipe chooses
 # The search moves on for a larger gain only: very large weight decays act alike, and would lead it ever further.
 _TIE = 1e-4
 _LAST_EPOCH = ", the last one allowed: raise max_epochs to train longer"
-_MOST_SETTINGS = 60  # where its search ends; 15 to 30 are usual
-_MOST_PARAMETERS = 40_000_000  # fitted together in its search
+_MOST_SETTINGS, _MOST_PARAMETERS = 60, 40_000_000  # where its search ends (15 to 30 are usual); fitted together
 Setting: TypeAlias = tuple[float, float]
 
 
@@ -63,19 +62,20 @@ def fit_default(plan: Any, given: Predictions, own_epochs: bool) -> Fitted:  # t
     training = _Training(plan, body, inputs, given, fit_floor(inputs, 1.0, given.weights))
     runs = [training.cross_validate(settings, plan.random_state)]
     selection, winner = runs[0][0], runs[0][0].winner
-    for seed in np.random.default_rng(plan.random_state).integers(2**31, size=plan.n_repeats - 1).tolist():
+    # Both sides use the same temperature, so that the gain measures what the layers learned.
+    plain = fallback(given.logits.astype(np.float64))
+    base = smooth_loss(plan.loss).rows(plain, given.labels)
+    _, gain, error = _best_weight(plan.loss, base, inputs, runs[0][2], given)
+    repeats = plan.n_repeats if gain > error else 1  # where one draw learns nothing, neither do more
+    for seed in np.random.default_rng(plan.random_state).integers(2**31, size=repeats - 1).tolist():
         folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
-        # Skip a draw that leaves a fold without weight.
-        if given.weights is None or (np.bincount(folds, given.weights) > 0).all():
+        if given.weights is None or (np.bincount(folds, given.weights) > 0).all():  # else a fold has no weight
             runs.append(training.cross_validate([settings[winner]], seed))
     selections, models, alone = zip(*runs, strict=True)
     branch = body.with_parameters(
         {name: np.concatenate([each.parameters()[name] for each in models]) for name in models[0].parameters()}
     )
     layers = _mean(alone)
-    # Both sides use the same temperature, so that the gain measures what the layers learned.
-    plain = fallback(given.logits.astype(np.float64))
-    base = smooth_loss(plan.loss).rows(plain, given.labels)
     weight, gain, error = _best_weight(plan.loss, base, inputs, layers, given)
     if abs(gain) < _ROUNDING:  # the layers never left their start
         gain = error = 0.0
