@@ -14,7 +14,7 @@ import numpy as np
 
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, row_blocks
-from glayers.calibrators.auto_families import affordable, enough_rows, fit_families
+from glayers.calibrators.auto_families import affordable, enough_rows, fit_families, needs
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult, LastCorrection
 from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, mean_loss
 from glayers.calibrators.shared_g_layers import Task, shared_correction
@@ -50,7 +50,9 @@ class AutoCalibrator(Calibrator):
         Keep the order of the classes in every row, and so accuracy and every top-k accuracy.
     time_budget : float
         Seconds on a machine with two cores, estimated from rows and classes. Families that would exceed it are left
-        out, and `selection_` says so. The same rows give the same calibrator on any machine.
+        out, and `selection_` says so. The same rows give the same calibrator on any machine. The progress bar shows
+        what the fit will need. Beyond 100,000 rows or 25 million logits, the families learn from a random sample of
+        the rows, in whole groups, and temperature scaling from all rows.
     n_folds : int
         Folds of the cross-validation, except for g-layers, which choose their own.
     random_state : int or None
@@ -107,7 +109,7 @@ class AutoCalibrator(Calibrator):
         task, budget = self._task(given), _seconds(self.time_budget)
         n_rows, given = len(given), task.given
         chosen, left_out = affordable(len(given), given.n_classes, budget, task.n_folds)
-        with progress_bar(self.progress, "fitting families", len(chosen) + 1) as advance:
+        with progress_bar(self.progress, needs(chosen, len(given), given.n_classes), len(chosen) + 1) as advance:
             families = fit_families(task, chosen, left_out, advance)
             mixture, weights, correction = mixture_of(families, task)
             advance()

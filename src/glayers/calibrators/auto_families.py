@@ -35,6 +35,9 @@ def enough_rows(classes: int) -> int:
     return min(_ENOUGH_ROWS, _MOST_LOGITS // classes)
 
 
+_MORE_COPIES = 4  # of the logits, in float64, beside the out-of-fold predictions of each family
+
+
 class AutoFamily(NamedTuple):
     """A family: estimated seconds for rows and classes, a reason not to fit it (or ""), and the fit.
 
@@ -67,6 +70,17 @@ def affordable(rows: int, classes: int, budget: float, n_folds: int = 5) -> tupl
         chosen.append(family)
         spent += needed
     return chosen, left_out
+
+
+def needs(chosen: list[AutoFamily], rows: int, classes: int) -> str:
+    """Return what the families will need, estimated from the size of the problem; the progress bar shows it.
+
+    >>> needs(list(FAMILIES[:2]), 20_000, 100)
+    'fitting 2 families to 20,000 rows, about 2.2 s and 0.1 GB'
+    """
+    seconds = sum(family.seconds(rows, classes) for family in chosen)
+    gigabytes = 8e-9 * rows * classes * (len(chosen) + _MORE_COPIES)
+    return f"fitting {len(chosen)} families to {rows:,} rows, about {seconds:.2g} s and {gigabytes:.1g} GB"
 
 
 def fit_families(
@@ -142,7 +156,7 @@ FAMILIES = (
     AutoFamily(
         "temperature", lambda n, k: 2e-7 * n * k, lambda *_: "", lambda task, _: CLASS_PARTS["temperature"](task)
     ),
-    AutoFamily("shared", lambda n, k: 5e-4 * n + 1e-6 * n * k, _few_rows, _fit_shared),
+    AutoFamily("shared", lambda n, k: 6e-5 * n + 3e-7 * n * k, _few_rows, _fit_shared),
     AutoFamily("matrix", lambda n, k: 1e-5 * n * k**2, _many_classes, partial(_fit_part, "matrix")),
     AutoFamily("g-layers", _g_layers_seconds, _no_torch, partial(_fit_part, "g-layers"), own_folds=True),
     AutoFamily("shared, g-layers", _g_layers_seconds, _no_torch, _fit_between, needs="shared", own_folds=True),
