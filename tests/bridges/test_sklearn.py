@@ -21,7 +21,8 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
-from glayers import BadPredictions, CalibratedClassifier, GlayersError, GlayersWarning, TemperatureScaling
+from glayers import BadPredictions, CalibratedClassifier, GlayersError, GlayersWarning, TemperatureScaling, metrics
+from glayers.bridges.sklearn import FewRowsScaling
 from tests.strategies import Numbers
 
 
@@ -33,11 +34,12 @@ def rows(n_classes: int = 3, n: int = 400) -> tuple[Numbers, Numbers]:
 @pytest.mark.parametrize(
     "model",
     [
-        CalibratedClassifier(LogisticRegression(), "temperature", cv=3),
+        CalibratedClassifier(LogisticRegression(), cv=3),
+        CalibratedClassifier(GaussianNB(), "temperature", cv=3),
         CalibratedClassifier(GaussianNB(), "temperature", cv=3, ensemble=True),
         CalibratedClassifier(GaussianNB(), "temperature", cv=3, ensemble=False),
     ],
-    ids=["shared", "ensemble", "one"],
+    ids=["default", "shared", "ensemble", "one"],
 )
 def test_every_check_of_scikit_learn_passes(model: CalibratedClassifier) -> None:
     results = check_estimator(model, on_skip=None)
@@ -197,3 +199,19 @@ def test_a_fold_without_a_class_is_named() -> None:
     order = np.argsort(y, kind="stable")
     with pytest.raises(BadPredictions, match=r"a fold has no row of class .* use a stratified `cv`"):
         CalibratedClassifier(GaussianNB(), cv=KFold(3)).fit(x[order], y[order])
+
+
+def test_few_rows_without_an_error_leave_room_for_one() -> None:
+    x = np.linspace(-1, 1, 40)[:, None]
+    model = CalibratedClassifier(LogisticRegression(C=1e6)).fit(x, x[:, 0] > 0)  # separable: no finite slope is best
+    assert model.predict_proba(100 * x).max() == pytest.approx(1 - 0.25 / 41)  # half of 1 / (2 * 40 + 2)
+
+
+def test_few_rows_need_no_unit_of_the_decision_values() -> None:
+    rng = np.random.default_rng(0)
+    z = 30 * rng.normal(size=(50, 3))
+    labels = (z / 30 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    p = FewRowsScaling(50).fit(z, labels).predict_proba(z)
+    assert np.allclose(FewRowsScaling(50).fit(1e300 * z, labels).predict_proba(1e300 * z), p, atol=1e-9)
+    twice = FewRowsScaling(50).fit(np.tile(z, (2, 1)), np.tile(labels, 2)).predict_proba(z)
+    assert metrics.nll(twice, labels) < metrics.nll(FewRowsScaling(50).fit(z, labels).predict_proba(z), labels)

@@ -20,11 +20,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d
 
+from glayers.activations import log_softmax, softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers, TemperatureScaling
 from glayers.calibrators.auto_families import LEAST_ROWS
+from glayers.calibrators.base import Fitted
 from glayers.checks import check_weights
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.fitting.newton import newton
+from glayers.maps import Chain, Diagonal, Reference
+from glayers.maps.mixtures import TemperedMixture
+from glayers.maps.steps import SMALLEST
+from glayers.predictions import Predictions
+
+# Of the normal priors of `FewRowsScaling`: standard deviations of 1.8 and 1.
+_PRECISION_OF_LOG_TEMPERATURE, _PRECISION_OF_SHIFTS = 0.3, 1.0
 
 
 class CalibratedPair(NamedTuple):
@@ -51,7 +61,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     calibrator : Calibrator or str, optional
         The method or its name; copies of it are fitted. By default `SharedGLayers("vector")`: one scale and one shift
         per class, then a correction that all classes share. Each falls back to less where it does not help. With
-        fewer than 100 rows, `TemperatureScaling()`.
+        fewer than 100 rows, `FewRowsScaling`: one temperature and one shift per class, with priors.
     cv : int, splitter or iterable, default 5
         How rows are split into those that fit the classifier and those that calibrate it. A number means stratified
         folds, which keep groups together if there are any.
@@ -126,10 +136,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         estimators, outputs, folds = zip(*fits, strict=True)
         few = len(y) < LEAST_ROWS and not frozen
         if self.ensemble is True or (self.ensemble == "auto" and few):
-            calibrators = parallel(delayed(_fitted)(self._calibrator(len(each[2])), *each, rows) for each in fits)
+            calibrators = parallel(delayed(_fitted)(self._calibrator(len(each[2]), rows), *each, rows) for each in fits)
         else:
             fold = np.concatenate(folds)
-            whole = _fitted(self._calibrator(len(fold)), estimators[0], np.concatenate(outputs), fold, rows)
+            whole = _fitted(self._calibrator(len(fold), rows), estimators[0], np.concatenate(outputs), fold, rows)
             if not (self.ensemble or frozen):
                 estimators = (clone(self.estimator).fit(X, y, **for_estimator),)
             calibrators = [whole] * len(estimators)
@@ -162,10 +172,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
-    def _calibrator(self, n_rows: int) -> Calibrator:
-        """Return a new calibrator, of the kind that the setting names."""
+    def _calibrator(self, n_own: int, rows: "_Extras") -> Calibrator:
+        """Return a new calibrator for some of all rows, of the kind that the setting names."""
+        if self.calibrator is None and n_own >= LEAST_ROWS:
+            return SharedGLayers("vector")
         if self.calibrator is None:
-            return SharedGLayers("vector") if n_rows >= LEAST_ROWS else TemperatureScaling()
+            return FewRowsScaling(float(len(rows.labels) if rows.weights is None else rows.weights.sum()))
         if isinstance(self.calibrator, str) and self.calibrator in CALIBRATORS:
             return CALIBRATORS[self.calibrator]()
         if not isinstance(self.calibrator, Calibrator):
@@ -202,6 +214,67 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 stacklevel=3,
             )
         return fit_params, {"groups": groups}
+
+
+@dataclass(eq=False, repr=False)
+class FewRowsScaling(Calibrator):
+    """One temperature and one shift per class, with priors: for so few rows that all of them may be classified right.
+
+    Log temperature and shifts have normal priors, so that both are finite. The result is mixed with a little of the
+    uniform distribution: n rows without an error are no evidence against an error rate of 1 / (2 n + 2).
+
+    Parameters
+    ----------
+    n_rows : float
+        The number of rows, or the sum of their weights, behind all calibrators whose predictions are averaged.
+
+    Examples
+    --------
+    >>> fitted = FewRowsScaling(3).fit([[2.0, 0.0], [0.0, 2.0], [3.0, 0.0]], [0, 1, 0])
+    >>> fitted.predict_proba([[99.0, 0.0]]).round(3).tolist()  # half of 1 / (2 * 3 + 2)
+    [[0.938, 0.062]]
+    """
+
+    n_rows: float
+
+    def _fit(self, given: Predictions) -> Fitted:
+        z = with_reference_class(given.logits.astype(np.float64))
+        if not np.isfinite(z).all():
+            return TemperatureScaling()._fit(given)
+        # As in scikit-learn, a weight of 2 is two rows: beside a prior, their scale matters.
+        weights = np.ones(len(z)) if given.weights is None else given.weights
+        # The prior expects a temperature near 1, but no temperature that gives typical rows odds above exp(20).
+        ranges = np.ptp(z, axis=1)
+        order = np.argsort(ranges)
+        typical = ranges[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)]
+        unit = min(1.0, 20.0 / max(float(typical), SMALLEST))
+        z, truth = z * unit, np.eye(z.shape[1])[given.labels]
+        precisions = np.append(_PRECISION_OF_LOG_TEMPERATURE, np.full(z.shape[1], _PRECISION_OF_SHIFTS))
+
+        def value(point: Floats) -> float:
+            log_p = log_softmax(np.exp(point[0]) * z + point[1:])
+            return float(precisions @ point**2 / 2 - weights @ (truth * log_p).sum(axis=1))
+
+        def derivatives(point: Floats) -> tuple[Floats, Floats]:
+            """Return the gradient, and the positive definite part of the Hessian."""
+            scaled = np.exp(point[0]) * z
+            p = softmax(scaled + point[1:])
+            excess = weights[:, None] * (p - truth)
+            features = np.concatenate([scaled[:, None, :], np.tile(np.eye(z.shape[1]), (len(z), 1, 1))], axis=1)
+            centred = features - (features @ p[:, :, None])  # the covariance of the features under p
+            hessian = np.einsum("n,nik,nk,njk->ij", weights, centred, p, centred, optimize=True)
+            gradient = np.append((excess * scaled).sum(), excess.sum(axis=0))
+            return gradient + precisions * point, hessian + np.diag(precisions)
+
+        found = newton(value, derivatives, np.zeros(len(precisions)), tolerance=1e-18)
+        share = 0.5 / (self.n_rows + 1)
+        scale = np.full(z.shape[1], unit * np.exp(found.point[0]))
+        mixture = TemperedMixture(np.array([0.0, 1 - share, share]), np.asarray(1.0))
+        chain = Chain((Reference(), Diagonal(scale, found.point[1:]), mixture))
+        reason = "converged" if found.converged else f"no convergence in {found.iterations} Newton steps"
+        return Fitted(
+            chain, "scaling with priors", found.converged, reason, found.iterations, n_parameters=len(precisions)
+        )
 
 
 class _Extras(NamedTuple):
