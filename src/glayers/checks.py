@@ -195,7 +195,7 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
             raise BadPredictions(
                 f"labels must be one class number per row; row {many[0]} has {(labels[many[0]] != 0).sum()} labels. "
                 f"Calibrate each label by itself with MultiLabelCalibrator().fit(logits, labels), and score them with "
-                f"metrics.label_scorecards(probabilities, labels)"
+                f"metrics.label_scorecards(probabilities, labels); on the command line, use --several-labels"
             )
         raise BadPredictions(
             f"labels must be one class number per row; got shape {labels.shape}, which looks one-hot. "
@@ -371,3 +371,20 @@ def items_of(values: object) -> list[Any] | None:
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Iterator):
         return None
     return None if isinstance(values, np.ndarray) and values.ndim == 0 else list(values)
+
+
+def check_label_matrix(values: object, shape: tuple[int, ...]) -> Ints:
+    """Return labels (n_rows, n_labels) of 0 and 1, or raise an error that names the first bad entry."""
+    labels: Array = to_numbers(values, "labels")
+    if labels.shape != shape:
+        raise BadPredictions(
+            f"labels must have the shape of the logits, {shape}, with 1 where the row has the label; got "
+            f"{labels.shape}. For one label per row, use another calibrator"
+        )
+    bad = np.argwhere((labels != 0) & (labels != 1))
+    if len(bad):
+        row, column = bad[0]
+        raise BadPredictions(
+            f"labels must be 0 or 1; row {row}, label {column} has {shown(labels[row, column].item())}"
+        )
+    return labels.astype(np.int64)

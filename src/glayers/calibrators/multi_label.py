@@ -9,15 +9,14 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from glayers.arrays import Array, Ints, column_names, to_floats, to_numbers
+from glayers.arrays import column_names, to_floats
 from glayers.calibrators.base import Calibrator
 from glayers.calibrators.binary import BetaCalibration
-from glayers.checks import two_dimensional
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.checks import check_label_matrix, two_dimensional
+from glayers.errors import GlayersError, GlayersWarning, shown
 from glayers.serving.predictor import LabelPredictor
 
 
@@ -40,6 +39,7 @@ class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> z = rng.normal(size=(5000, 3)) * 2
     >>> labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(int)  # z is calibrated, so 3 z is overconfident
@@ -104,20 +104,3 @@ class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)
-
-
-def check_label_matrix(values: object, shape: tuple[int, ...]) -> Ints:
-    """Return labels (n_rows, n_labels) of 0 and 1, or raise an error that names the first bad entry."""
-    labels: Array = to_numbers(values, "labels")
-    if labels.shape != shape:
-        raise BadPredictions(
-            f"labels must have the shape of the logits, {shape}, with 1 where the row has the label; got "
-            f"{labels.shape}. For one label per row, use another calibrator"
-        )
-    bad = np.argwhere((labels != 0) & (labels != 1))
-    if len(bad):
-        row, column = bad[0]
-        raise BadPredictions(
-            f"labels must be 0 or 1; row {row}, label {column} has {shown(labels[row, column].item())}"
-        )
-    return labels.astype(np.int64)

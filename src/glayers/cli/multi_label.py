@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from glayers.arrays import to_floats
-from glayers.checks import check_counts, possible_logits, two_dimensional
+from glayers.checks import check_counts, check_groups, check_label_matrix, two_dimensional
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, show_json, title
-from glayers.errors import BadFile
-from glayers.metrics import LabelScorecards, label_scorecards
+from glayers.errors import BadFile, shown
+from glayers.metrics.multi_label import LabelScorecards, label_scorecard
+from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents
 from glayers.predictions.formats import read_contents
 
@@ -34,10 +35,13 @@ def fit_each_label(
     from glayers.calibrators import MultiLabelCalibrator
 
     inputs, scores, labels = _scores(contents)
-    counts = np.ones(len(scores), int) if contents.counts is None else check_counts(contents.counts, len(scores))
-    rows = np.repeat(np.arange(len(scores)), counts)
-    extras = (None if each is None else each[rows] for each in (contents.weights, contents.groups))
-    several = MultiLabelCalibrator(method.set_params(inputs=inputs)).fit(scores[rows], labels[rows], *extras)
+    weights, groups = contents.weights, contents.groups
+    if contents.counts is not None:
+        check_groups(np.zeros(len(scores)) if groups is None else groups, len(scores))
+        rows = np.repeat(np.arange(len(scores)), check_counts(contents.counts, len(scores)))
+        scores, labels = scores[rows], check_label_matrix(labels, scores.shape)[rows]
+        groups = None if groups is None else groups[rows]
+    several = MultiLabelCalibrator(method.set_params(inputs=inputs)).fit(scores, labels, weights, groups)
     several.label_names_ = contents.class_names
     target.check()
     several.save(target.path)
@@ -81,13 +85,12 @@ def read_and_apply(model: "LabelPredictor", path: Path, logits: bool, *reading: 
 def show_label_scores(name: str, contents: Contents, as_json: bool) -> None:
     """Print the scores of each label, and their mean."""
     inputs, scores, labels = _scores(contents)
-    if inputs == "logits":
-        # Below -700, exp would overflow.
-        scores = 1 / (1 + np.exp(-np.maximum(possible_logits(scores).astype(np.float64), -700.0)))
-    weights = contents.weights if contents.counts is None else contents.counts
-    cards = label_scorecards(scores, labels, sample_weight=weights)
-    if contents.class_names is not None:
-        cards = LabelScorecards(dict(zip(contents.class_names, cards.values(), strict=True)))
+    truth = check_label_matrix(labels, scores.shape)
+    make = Predictions if inputs == "logits" else Predictions.from_probabilities
+    extras = {"weights": contents.weights, "counts": contents.counts}
+    each = (label_scorecard(make(scores[:, [i]], truth[:, i], **extras)) for i in range(scores.shape[1]))
+    names = contents.class_names or map(str, range(scores.shape[1]))
+    cards = LabelScorecards(dict(zip(names, each, strict=True)))
     if as_json:
         show_json(cards.to_dict())
     else:
@@ -102,4 +105,7 @@ def _scores(contents: Contents, labelled: bool = True) -> tuple[str, Any, Any]:
         raise BadFile(contents.no_labels)
     inputs = "probabilities" if contents.logits is None else "logits"
     scores = two_dimensional(to_floats(getattr(contents, inputs), inputs), inputs)
+    names = contents.class_names
+    if names is not None and not len(names) == len(set(names)) == scores.shape[1]:
+        raise BadFile(f"class_names must be {scores.shape[1]} different names, one per label; got {shown(names)}")
     return inputs, scores, contents.labels

@@ -94,10 +94,10 @@ def label_scorecards(probabilities: object, labels: object, *, sample_weight: ob
         )
     names = column_names(probabilities) or tuple(map(str, range(p.shape[1])))
     each = (Predictions.from_probabilities(p[:, [c]], truth[:, c], sample_weight) for c in range(p.shape[1]))
-    return LabelScorecards({name: _card(rows) for name, rows in zip(names, each, strict=True)})
+    return LabelScorecards({name: label_scorecard(rows) for name, rows in zip(names, each, strict=True)})
 
 
-def _card(rows: Predictions) -> Scorecard:
+def label_scorecard(rows: Predictions) -> Scorecard:
     """Return the scores of two classes; calibration errors are those of the label's probability."""
     whole, present = scorecard(rows), scorecard(rows, event=label(1))
     errors = {name: value for name, value in present.items() if name not in ("accuracy", "confidence")}
