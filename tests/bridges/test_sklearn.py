@@ -36,10 +36,9 @@ def rows(n_classes: int = 3, n: int = 400) -> tuple[Numbers, Numbers]:
     [
         CalibratedClassifier(LogisticRegression(), cv=3),
         CalibratedClassifier(GaussianNB(), "temperature", cv=3),
-        CalibratedClassifier(GaussianNB(), "temperature", cv=3, ensemble=True),
         CalibratedClassifier(GaussianNB(), "temperature", cv=3, ensemble=False),
     ],
-    ids=["default", "shared", "ensemble", "one"],
+    ids=["default", "shared", "one"],  # of few rows, the default is one calibrator per fold
 )
 def test_every_check_of_scikit_learn_passes(model: CalibratedClassifier) -> None:
     results = check_estimator(model, on_skip=None)
@@ -213,5 +212,12 @@ def test_few_rows_need_no_unit_of_the_decision_values() -> None:
     labels = (z / 30 + rng.gumbel(size=z.shape)).argmax(axis=1)
     p = FewRowsScaling(50).fit(z, labels).predict_proba(z)
     assert np.allclose(FewRowsScaling(50).fit(1e300 * z, labels).predict_proba(1e300 * z), p, atol=1e-9)
+    plain, tiny = (
+        FewRowsScaling(50, log_odds=False).fit(unit * z, labels).predict_proba(unit * z) for unit in (1, 1e-9)
+    )
+    assert np.allclose(plain, tiny, atol=1e-9)
+    weights = rng.uniform(0.5, 2, 50)
+    weighted, scaled = (FewRowsScaling(50).fit(z, labels, each).predict_proba(z) for each in (weights, weights / 1e9))
+    assert np.allclose(weighted, scaled, atol=1e-9)  # a common factor of importance weights changes nothing
     twice = FewRowsScaling(50).fit(np.tile(z, (2, 1)), np.tile(labels, 2)).predict_proba(z)
     assert metrics.nll(twice, labels) < metrics.nll(FewRowsScaling(50).fit(z, labels).predict_proba(z), labels)

@@ -105,7 +105,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         X, y
             Features as the classifier accepts them, and labels: numbers or text.
         sample_weight
-            Importance weights of the rows, for the classifier if it accepts them, and for the calibrator.
+            Importance weights of the rows, for the classifier if it accepts them, and for the calibrator. Of fewer
+            than 100 rows, whole weights count as repeated rows.
         groups
             Rows of one group are never split, neither by `cv` nor by the calibrator.
         **fit_params
@@ -177,7 +178,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if self.calibrator is None and n_own >= LEAST_ROWS:
             return SharedGLayers("vector")
         if self.calibrator is None:
-            return FewRowsScaling(float(len(rows.labels) if rows.weights is None else rows.weights.sum()))
+            n_rows = float(_as_counts(rows.weights, len(rows.labels)).sum())
+            return FewRowsScaling(n_rows, log_odds=hasattr(self.estimator, "predict_proba"))
         if isinstance(self.calibrator, str) and self.calibrator in CALIBRATORS:
             return CALIBRATORS[self.calibrator]()
         if not isinstance(self.calibrator, Calibrator):
@@ -226,7 +228,9 @@ class FewRowsScaling(Calibrator):
     Parameters
     ----------
     n_rows : float
-        The number of rows, or the sum of their weights, behind all calibrators whose predictions are averaged.
+        The number of rows, with weights the effective number, behind all calibrators whose predictions are averaged.
+    log_odds : bool, default True
+        Whether the outputs are log-odds, if perhaps too large or too small. Those of a support vector machine are not.
 
     Examples
     --------
@@ -236,18 +240,20 @@ class FewRowsScaling(Calibrator):
     """
 
     n_rows: float
+    log_odds: bool = True
 
     def _fit(self, given: Predictions) -> Fitted:
         z = with_reference_class(given.logits.astype(np.float64))
         if not np.isfinite(z).all():
             return TemperatureScaling()._fit(given)
-        # As in scikit-learn, a weight of 2 is two rows: beside a prior, their scale matters.
-        weights = np.ones(len(z)) if given.weights is None else given.weights
-        # The prior expects a temperature near 1, but no temperature that gives typical rows odds above exp(20).
+        weights = _as_counts(given.weights, len(z))
+        # The prior expects a temperature near 1 for log-odds, but no typical odds above exp(20). Other decision values
+        # have any unit: typical odds of exp(4) are expected.
         ranges = np.ptp(z, axis=1)
         order = np.argsort(ranges)
         typical = ranges[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)]
-        unit = min(1.0, 20.0 / max(float(typical), SMALLEST))
+        unit = (20.0 if self.log_odds else 4.0) / max(float(typical), SMALLEST)
+        unit = min(1.0, unit) if self.log_odds else unit
         z, truth = z * unit, np.eye(z.shape[1])[given.labels]
         precisions = np.append(_PRECISION_OF_LOG_TEMPERATURE, np.full(z.shape[1], _PRECISION_OF_SHIFTS))
 
@@ -275,6 +281,17 @@ class FewRowsScaling(Calibrator):
         return Fitted(
             chain, "scaling with priors", found.converged, reason, found.iterations, n_parameters=len(precisions)
         )
+
+
+def _as_counts(weights: Floats | None, n_rows: int) -> Floats:
+    """Return how many rows each row counts for, which matters beside a prior.
+
+    Whole weights are counts, as in scikit-learn. Others are importance weights, whose common factor changes nothing:
+    they sum to Kish's effective number of rows.
+    """
+    if weights is None or (weights == np.round(weights)).all():
+        return np.ones(n_rows) if weights is None else weights
+    return weights * (weights.sum() / (weights @ weights))
 
 
 class _Extras(NamedTuple):
