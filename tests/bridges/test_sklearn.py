@@ -203,7 +203,7 @@ def test_a_fold_without_a_class_is_named() -> None:
 def test_few_rows_without_an_error_leave_room_for_one() -> None:
     x = np.linspace(-1, 1, 40)[:, None]
     model = CalibratedClassifier(LogisticRegression(C=1e6)).fit(x, x[:, 0] > 0)  # separable: no finite slope is best
-    assert model.predict_proba(100 * x).max() == pytest.approx(1 - 0.25 / 41)  # half of 1 / (2 * 40 + 2)
+    assert model.predict_proba(100 * x).max() == pytest.approx(1 - 0.125 / 41)  # half of 1 / (4 * 40 + 4)
 
 
 def test_few_rows_need_no_unit_of_the_decision_values() -> None:

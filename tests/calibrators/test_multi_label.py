@@ -172,11 +172,12 @@ def test_the_command_line_fits_applies_scores_and_exports_several_labels(
     assert "fitted on the labels" in complaint(run("apply", "m.safetensors", "odd.csv", "-o", "q.npz"))
     assert "no labels" in complaint(run("fit", "new.csv", "--several-labels", "-o", "q.safetensors"))
     assert "leave the other options out" in usage_error(run("score", "out.npz", "--several-labels", "--intervals"))
-    for name, odd, reason in (
-        ("groups", np.arange(7), r"groups must have shape"),
-        ("class_names", np.array(["cat", "cat", "owl"]), "class_names must be 3 different names"),
-    ):
-        np.savez("odd.npz", logits=z, labels=labels, **{name: odd})
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"groups": np.arange(7)}, "groups must have shape"),
+        ({"class_names": np.array(["cat", "cat", "owl"])}, "class_names must be 3 different names"),
+    ]
+    for odd, reason in refused:
+        np.savez("odd.npz", logits=z, labels=labels, **odd)
         assert reason in complaint(run("fit", "odd.npz", "--several-labels", "-m", "platt", "-o", "q.safetensors"))
     np.savez("huge.npz", logits=1e4 * z, labels=labels)
     huge = json.loads(run("score", "huge.npz", "--several-labels", "--json").stdout)

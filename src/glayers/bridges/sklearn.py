@@ -33,8 +33,8 @@ from glayers.maps.mixtures import TemperedMixture
 from glayers.maps.steps import SMALLEST
 from glayers.predictions import Predictions
 
-# Of the normal priors of `FewRowsScaling`: standard deviations of 1.8 and 1.
-_PRECISION_OF_LOG_TEMPERATURE, _PRECISION_OF_SHIFTS = 0.3, 1.0
+# Of the normal priors of `FewRowsScaling`: standard deviations of 3.2 and 1.
+_PRECISION_OF_LOG_TEMPERATURE, _PRECISION_OF_SHIFTS = 0.1, 1.0
 
 
 class CalibratedPair(NamedTuple):
@@ -223,7 +223,7 @@ class FewRowsScaling(Calibrator):
     """One temperature and one shift per class, with priors: for so few rows that all of them may be classified right.
 
     Log temperature and shifts have normal priors, so that both are finite. The result is mixed with a little of the
-    uniform distribution: n rows without an error are no evidence against an error rate of 1 / (2 n + 2).
+    uniform distribution, 1 / (4 n + 4): n rows without an error cannot rule out a rare one.
 
     Parameters
     ----------
@@ -235,8 +235,8 @@ class FewRowsScaling(Calibrator):
     Examples
     --------
     >>> fitted = FewRowsScaling(3).fit([[2.0, 0.0], [0.0, 2.0], [3.0, 0.0]], [0, 1, 0])
-    >>> fitted.predict_proba([[99.0, 0.0]]).round(3).tolist()  # half of 1 / (2 * 3 + 2)
-    [[0.938, 0.062]]
+    >>> fitted.predict_proba([[99.0, 0.0]]).round(3).tolist()  # half of 1 / (4 * 3 + 4)
+    [[0.969, 0.031]]
     """
 
     n_rows: float
@@ -273,7 +273,7 @@ class FewRowsScaling(Calibrator):
             return gradient + precisions * point, hessian + np.diag(precisions)
 
         found = newton(value, derivatives, np.zeros(len(precisions)), tolerance=1e-18)
-        share = 0.5 / (self.n_rows + 1)
+        share = 0.25 / (self.n_rows + 1)
         scale = np.full(z.shape[1], unit * np.exp(found.point[0]))
         mixture = TemperedMixture(np.array([0.0, 1 - share, share]), np.asarray(1.0))
         chain = Chain((Reference(), Diagonal(scale, found.point[1:]), mixture))

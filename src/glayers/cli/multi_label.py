@@ -87,7 +87,7 @@ def show_label_scores(name: str, contents: Contents, as_json: bool) -> None:
     inputs, scores, labels = _scores(contents)
     truth = check_label_matrix(labels, scores.shape)
     make = Predictions if inputs == "logits" else Predictions.from_probabilities
-    extras = {"weights": contents.weights, "counts": contents.counts}
+    extras: dict[str, Any] = {"weights": contents.weights, "counts": contents.counts}
     each = (label_scorecard(make(scores[:, [i]], truth[:, i], **extras)) for i in range(scores.shape[1]))
     names = contents.class_names or map(str, range(scores.shape[1]))
     cards = LabelScorecards(dict(zip(names, each, strict=True)))
