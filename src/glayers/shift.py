@@ -13,12 +13,11 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
-from glayers.calibrators.inputs import new_rows, two_classes
+from glayers.calibrators.inputs import rows_to_compare
 from glayers.calibrators.row_summary import Histogram, count_rows, independent_rows
 from glayers.checks import number_between
-from glayers.errors import BadPredictions, GlayersError
+from glayers.errors import GlayersError
 from glayers.metrics.differences import adjust
-from glayers.predictions import Confidences, Predictions
 from glayers.serving.predictor import apply_map
 
 __all__ = ["FeatureShift", "ShiftTest", "shift_test"]
@@ -131,7 +130,9 @@ def shift_test(
     (False, True)
     """
     number_between(level, "level", 0, 1)
-    given, labelled = _checked(calibrator, logits, labels, groups)
+    if not hasattr(calibrator, "calibration_rows_"):
+        raise GlayersError("the calibrator must be fitted first: call fit, or load one with glayers.load")
+    given, labelled = rows_to_compare(calibrator, logits, labels, groups)
     given, chain = calibrator._seen(given)
     rows, summary = independent_rows(given), calibrator.calibration_rows_
     counted = count_rows(given, rows, apply_map(chain, given.logits[rows], given.n_classes))
@@ -155,21 +156,6 @@ def shift_test(
         for name, each in compared.items()
     }
     return ShiftTest(features, float(counted.weights.sum()), float(sum(summary.predicted)), level)
-
-
-def _checked(calibrator: Any, logits: Any, labels: Any, groups: Any) -> tuple[Predictions, bool]:
-    """Return the new rows as predictions, and whether they have labels."""
-    if not hasattr(calibrator, "calibration_rows_"):
-        raise GlayersError("the calibrator must be fitted first: call fit, or load one with glayers.load")
-    if isinstance(logits, Predictions | Confidences):
-        if labels is not None or groups is not None:
-            raise BadPredictions("Predictions have their own labels and groups; leave labels= and groups= out")
-        given, labelled = two_classes(calibrator.inputs, logits).repeated(), True
-    else:
-        given, labelled = new_rows(calibrator.inputs, logits, labels, groups), labels is not None
-    if given.logits.shape[1] != calibrator.n_features_in_:
-        raise BadPredictions(f"fitted on {calibrator.n_features_in_} logits per row; got {given.logits.shape[1]}")
-    return given, labelled
 
 
 def _p_value(before: Floats, now: Floats) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import TemperatureScaling, metrics
+from glayers import TemperatureScaling, load, metrics
 from glayers.cli.monitoring import Condition
 from tests.cli.conftest import overconfident
 from tests.cli.running import complaint, run, usage_error
@@ -84,3 +84,34 @@ def test_info_describes_the_model(model: TemperatureScaling) -> None:
     assert found["calibrator"] == "TemperatureScaling"
     assert found["diagnostics"]["rows"] == 900
     assert sum(found["calibration_rows"]["labels"]) == 900
+
+
+def test_a_model_is_adapted_to_new_rows_or_to_given_frequencies(model: TemperatureScaling) -> None:
+    logits, labels = overconfident(900, 9)
+    keep = np.random.default_rng(0).random(900) < np.array([1.0, 0.6, 0.3, 0.3])[labels]
+    np.savez("new.npz", logits=logits[keep])
+    words = ("adapt", "model.safetensors", "new.npz", "-o", "adapted.safetensors")
+    printed = run(*words).stdout
+    assert "estimated %" in printed
+    assert "the class frequencies differ from those of the calibration rows" in printed
+    assert "class shift explains these rows" in printed
+    found = json.loads(run(*words, "--force", "--json").stdout)
+    assert found["shifted"] is True
+    assert np.abs(np.array(found["after"]) - np.bincount(labels[keep]) / keep.sum()).max() < 0.06
+    adapted = load("adapted.safetensors")
+    assert adapted.predict_proba(logits[keep]).mean(axis=0) == pytest.approx(found["after"], abs=0.02)
+    given = ("adapt", "model.safetensors", "-o", "adapted.safetensors", "--force", "--frequencies")
+    assert "the frequencies were given" in run(*given, "0=0.4,1=0.4,2=0.1,3=0.1").stdout
+    assert "must name every class" in complaint(run(*given, "cat=1"))
+    assert "cannot read the frequencies" in usage_error(run(*given, "0=a"))
+    assert "either new rows" in usage_error(run(*words, "--frequencies", "0=1"))
+
+
+def test_rows_that_class_shift_does_not_explain_are_named_and_may_fail(model: TemperatureScaling) -> None:
+    write("new.npz", 900, 9, 0.5)
+    words = ("adapt", "model.safetensors", "new.npz", "-o", "adapted.safetensors")
+    assert "failed: class shift does not explain these rows" in failure(*words, "--fail-if-unexplained")
+    assert not Path("adapted.safetensors").exists()
+    done = run(*words)
+    assert "note: class shift does not explain these rows" in done.stderr
+    assert Path("adapted.safetensors").exists()

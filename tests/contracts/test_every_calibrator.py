@@ -310,3 +310,19 @@ def test_temperature_keeps_every_ranking() -> None:
 def test_the_nested_family_never_fits_worse() -> None:
     one, many = (fitted(name).diagnostics_ for name in ("temperature", "g-layers"))
     assert many.loss_after < one.loss_after < one.loss_before
+
+
+@every_calibrator
+@pytest.mark.parametrize("columns", [1, CLASSES])
+def test_adapting_multiplies_the_odds_and_is_saved(name: str, columns: int, tmp_path: Path) -> None:
+    calibrator, (z, _) = fitted(name, columns), tilted(columns)
+    adapted = calibrator.adapt(frequencies=np.arange(1.0, len(calibrator.classes_) + 1))
+    record = adapted.adaptation_
+    odds = calibrator.predict_proba(z) * record.ratio
+    assert adapted.predict_proba(z) == pytest.approx(odds / odds.sum(axis=1, keepdims=True), abs=1e-12)
+    assert calibrator.adaptation_ is None
+    assert adapted.adapt(frequencies=record.before).predict_proba(z) == pytest.approx(calibrator.predict_proba(z))
+    adapted.save(tmp_path / "adapted.safetensors")
+    loaded = load(tmp_path / "adapted.safetensors")
+    assert (loaded.predict_proba(z) == adapted.predict_proba(z)).all()
+    assert repr(loaded.adaptation_) == repr(record)

@@ -17,10 +17,12 @@ from sklearn.base import clone
 from glayers import calibrators
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator
+from glayers.calibrators.class_shift import ClassShift
 from glayers.calibrators.multi_label import MultiLabelCalibrator
 from glayers.calibrators.row_summary import RowSummary
 from glayers.errors import BadFile, GlayersError, shown
 from glayers.files import errors_as_bad_file, file_path, write_whole
+from glayers.maps import Diagonal, Reference
 from glayers.maps.layouts import structure_of
 from glayers.serving.artifact import (
     CLOCK,
@@ -37,6 +39,8 @@ from glayers.serving.artifact import (
     read,
     to_json,
 )
+
+_ADAPTATION = "adaptation_"  # kept by any calibrator that was adapted
 
 
 def write_calibrator(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
@@ -117,8 +121,8 @@ def _facts_of(calibrator: Calibrator) -> dict[str, Any]:
         "diagnostics": {name: kind(getattr(calibrator.diagnostics_, name)) for name, kind in DIAGNOSTICS.items()},
         "calibration_rows": calibrator.calibration_rows_.to_dict(),
         "kept": {
-            name: _plain(value.to_dict() if name in calibrator._records else value, name)
-            for name in calibrator._kept
+            name: _plain(value.to_dict() if hasattr(value, "to_dict") else value, name)
+            for name in (*calibrator._kept, *([] if calibrator.adaptation_ is None else [_ADAPTATION]))
             for value in [getattr(calibrator, name)]
         },
         "versions": calibrator.versions_,
@@ -133,8 +137,13 @@ def calibrator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Cali
         raise BadFile(f"unknown calibrator {shown(name)}; known are {', '.join(sorted(calibrators.CLASSES))}")
     kind = calibrators.CLASSES[name]
     check_names(settings, set(kind._get_param_names()), f"setting of {name}")
-    check_names(kept, set(kind._kept), f"kept attribute of {name}")
+    adapted = {_ADAPTATION} & kept.keys()
+    check_names(kept, set(kind._kept) | adapted, f"kept attribute of {name}")
     records = {each: record.from_dict(kept[each]) for each, record in kind._records.items()}
+    if adapted:
+        records[_ADAPTATION] = ClassShift.from_dict(kept[_ADAPTATION], facts["n_classes"])
+        if [type(step) for step in learned["map_"].steps[-2:]] != [Reference, Diagonal]:
+            raise BadFile("its map does not end with the two steps of an adaptation")
     new = kind(**settings)
     summary = RowSummary.from_dict(facts["calibration_rows"], facts["n_classes"])
     for attribute, value in {**learned, "calibration_rows_": summary, **kept, **records}.items():

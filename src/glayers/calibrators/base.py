@@ -5,6 +5,7 @@ Settings go into the constructor, `fit` learns, and learned attributes end in `_
 measures the loss before and after, fills `diagnostics_`, issues every warning and saves. `Predictor` predicts.
 """
 
+import copy
 import os
 import time
 import warnings
@@ -21,12 +22,14 @@ from sklearn.utils import ClassifierTags, Tags, TransformerTags, check_random_st
 from sklearn.utils.validation import check_is_fitted
 
 from glayers.arrays import Floats, row_blocks
-from glayers.calibrators.inputs import Inputs, checked_rows, map_inputs, two_classes
-from glayers.calibrators.row_summary import RowSummary, count_rows, independent_rows, summarise
-from glayers.errors import BadPredictions, GlayersWarning, shown
+from glayers.calibrators.class_shift import estimate_class_shift, given_frequencies
+from glayers.calibrators.inputs import Inputs, checked_rows, map_inputs, rows_to_compare, two_classes
+from glayers.calibrators.row_summary import RowSummary, independent_rows, summarise
+from glayers.checks import number_between
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
-from glayers.maps import Chain
+from glayers.maps import Chain, Diagonal, Reference
 from glayers.predictions import Confidences, Predictions
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, mask_notes
 
@@ -93,12 +96,15 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         Log-probabilities of every row by fits that had not seen it, where the method makes them. Not saved.
     calibration_rows_ : RowSummary
         Counts of the calibration rows, with which `glayers.shift_test` compares new rows.
+    adaptation_ : ClassShift or None
+        The class frequencies that `adapt` has adapted the calibrator to.
     versions_ : dict
         The versions of glayers and NumPy at the time of the fit.
     """
 
     out_of_fold_: Any  # Floats or None
     calibration_rows_: RowSummary
+    adaptation_: Any = None  # ClassShift or None
     methods: ClassVar[tuple[Method, ...]] = ()
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
     _kept: ClassVar[tuple[str, ...]] = ()
@@ -145,6 +151,76 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         self._check_names(given.class_names)
         return predictions.with_logits(self.transform(map_inputs(self.inputs, given)))
 
+    def adapt(
+        self,
+        logits: Any = None,
+        *,
+        frequencies: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        level: float = 0.95,
+    ) -> Self:
+        """Return a copy that is adapted to other class frequencies, given or estimated from rows without labels.
+
+        Under class shift, classes have other frequencies than in the calibration rows, but the rows of each class look
+        the same. The copy multiplies the odds of each class by its new over its old frequency. A calibrator that is
+        adapted already is adapted anew, not twice.
+
+        Parameters
+        ----------
+        logits : array-like of shape (n_rows, n_logits) or Predictions, optional
+            New rows. The frequencies are estimated by maximum likelihood and, as far as sampling error explains the
+            difference, moved toward the old ones. Labels are not used.
+        frequencies : array-like of shape (n_classes,) or dict, optional
+            Known frequencies or counts instead; a dict has class names as keys.
+        sample_weight, groups : array-like of shape (n_rows,), optional
+            Weights of the new rows, and groups of rows that depend on each other.
+        level : float, default 0.95
+            The level of the two tests in `adaptation_`.
+
+        Returns
+        -------
+        Self
+            The adapted calibrator; its `adaptation_` has the frequencies, their standard errors and the tests.
+
+        Warns
+        -----
+        GlayersWarning
+            If class shift does not explain the new rows, or if a class has no calibration rows.
+
+        Examples
+        --------
+        >>> from glayers import TemperatureScaling
+        >>> from glayers.datasets import load_fashion_mnist
+        >>> calibration, test = load_fashion_mnist()
+        >>> fitted = TemperatureScaling().fit_predictions(calibration)
+        >>> shoes = test.take(test.labels >= 5)  # "Sandal" to "Ankle boot": half of the classes are missing
+        >>> adapted = fitted.adapt(shoes.logits)
+        >>> float(sum(adapted.adaptation_.after[5:])) > 0.98, adapted.adaptation_.shifted
+        (True, True)
+        """
+        self._check_fitted()
+        summary = self.calibration_rows_.by_class
+        if self.inputs == "confidence":
+            raise GlayersError("a confidence has no classes to adapt: fit on logits or probabilities of all classes")
+        if (logits is None) == (frequencies is None):
+            raise BadPredictions("adapt takes either logits of new rows, or frequencies=; give one of them")
+        new = copy.copy(self)
+        if frequencies is not None:
+            new.adaptation_ = given_frequencies(summary, frequencies, self.class_names_)
+        else:
+            number_between(level, "level", 0, 1)
+            given, _ = rows_to_compare(self, logits, None, groups, sample_weight)
+            given, chain = self._seen(given)
+            calibrated = apply_map(chain, given.logits, given.n_classes)
+            histograms, names = self.calibration_rows_.histograms, self.class_names_
+            new.adaptation_ = estimate_class_shift(summary, histograms, given, calibrated, level, names)
+        shift = np.log(new.adaptation_.ratio)
+        new.map_ = self._fitted_map + Chain((Reference(), Diagonal(np.ones(len(shift)), shift)))
+        for note in new.adaptation_.notes(self.diagnostics_.classes_never_seen):
+            warnings.warn(note, GlayersWarning, stacklevel=2)
+        return new
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator to one `.safetensors` file that `glayers.load` reads.
 
@@ -161,10 +237,16 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
 
     def _seen(self, given: Predictions) -> tuple[Predictions, Chain]:
         """Return rows with logits as the fit saw them, those of raised probabilities, and the map that follows."""
+        chain = self._fitted_map
         if self.inputs == "logits":
-            return given, self.map_
+            return given, chain
         values = CHECKS[self.inputs](map_inputs(self.inputs, given)).astype(np.float64)
-        return given.with_logits(self.map_.steps[0](values)), Chain(self.map_.steps[1:])
+        return given.with_logits(chain.steps[0](values)), Chain(chain.steps[1:])
+
+    @property
+    def _fitted_map(self) -> Chain:
+        """The map as it was fitted, without the two steps of `adapt`."""
+        return self.map_ if self.adaptation_ is None else Chain(self.map_.steps[:-2])
 
     def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
         """Return the checked input of `fit`."""
@@ -186,7 +268,7 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         fitted = self._fit(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
         found = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
-        self.map_ = first + found
+        self.map_, self.adaptation_ = first + found, None
         self.out_of_fold_ = fitted.out_of_fold
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
@@ -217,7 +299,9 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             n_parameters=found.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
             seconds=time.perf_counter() - began,
         )
-        self.calibration_rows_ = summarise(given, count_rows(given, rows, calibrated))
+        self.calibration_rows_ = summarise(
+            given, rows, calibrated, lambda rows: apply_map(found, given.logits[rows], given.n_classes)
+        )
         notes = (*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes)), *([raised] if raised else []))
         self.diagnostics_ = replace(facts, notes=(*notes, *mask_notes(self.inputs, given.logits)))
         self._set_facts(

@@ -34,13 +34,30 @@ def checked_rows(inputs: str, values: Any, labels: Any, weights: Any, groups: An
     return Predictions(values, labels, weights, groups, names)
 
 
-def new_rows(inputs: str, values: Any, labels: Any, groups: Any) -> Predictions:
-    """Return new rows as predictions; without labels, each label is a possible class."""
-    rows = CHECKS[inputs](values)
-    truth = rows.argmax(axis=1) if labels is None else labels
-    if inputs == "logits":
-        return Predictions._trusted(rows, truth, None, groups, None, None)
-    return Predictions._of_probabilities(rows, truth, None, groups)
+def rows_to_compare(
+    calibrator: Any, values: Any, labels: Any, groups: Any, weights: Any = None
+) -> tuple[Predictions, bool]:
+    """Return new rows as predictions of a fitted calibrator, and whether they have labels.
+
+    Without labels, each label is a possible class.
+    """
+    inputs, n_logits = calibrator.inputs, calibrator.n_features_in_
+    if isinstance(values, Predictions | Confidences):
+        if any(each is not None for each in (labels, groups, weights)):
+            raise BadPredictions("Predictions have their own labels, weights and groups; leave labels= and groups= out")
+        given, labelled = two_classes(inputs, values).repeated(), True
+        calibrator._check_names(given.class_names)
+    else:
+        calibrator._check_names(class_names_of(values))
+        rows, labelled = CHECKS[inputs](values), labels is not None
+        truth = labels if labelled else rows.argmax(axis=1)
+        if inputs == "logits":
+            given = Predictions._trusted(rows, truth, weights, groups, None, None)
+        else:
+            given = Predictions._of_probabilities(rows, truth, weights, groups)
+    if given.logits.shape[1] != n_logits:
+        raise BadPredictions(f"fitted on {n_logits} logits per row; got {given.logits.shape[1]}")
+    return given, labelled
 
 
 def two_classes(inputs: str, given: Predictions | Confidences) -> Predictions:

@@ -95,6 +95,40 @@ class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]
     def _set_fits(self, fits: tuple[Calibrator, ...], names: tuple[str, ...] | None) -> None:
         self.calibrators_, self.label_names_, self.n_features_in_ = fits, names, len(fits)
 
+    def adapt(self, logits: Any = None, *, frequencies: Any = None, groups: Any = None) -> Self:
+        """Return a copy with each label adapted by itself to another frequency, as by `Calibrator.adapt`.
+
+        Parameters
+        ----------
+        logits : array-like of shape (n_rows, n_labels), optional
+            New rows, from which the frequency of each label is estimated.
+        frequencies : array-like of shape (n_labels,), optional
+            Known frequencies instead.
+        groups : array-like of shape (n_rows,), optional
+            Groups of new rows that depend on each other.
+
+        Returns
+        -------
+        Self
+            The adapted copy; each of its `calibrators_` has an `adaptation_`.
+        """
+        check_is_fitted(self)
+        if (logits is None) == (frequencies is None):
+            raise BadPredictions("adapt takes either logits of new rows, or frequencies=; give one of them")
+        each: Any
+        if frequencies is None:
+            each = ({"logits": column, "groups": groups} for column in self._columns(logits))
+        else:
+            given = to_floats(frequencies, "frequencies").astype(np.float64)
+            if given.shape != (len(self.calibrators_),) or not ((given > 0) & (given < 1)).all():
+                raise BadPredictions(f"give one frequency per label, between 0 and 1; got {shown(frequencies)}")
+            each = ({"frequencies": (1 - frequency, frequency)} for frequency in given.tolist())
+        new = clone(self)
+        fits: Any = self.calibrators_  # those of an estimator, and not only predictors
+        adapted = (fitted.adapt(**settings) for fitted, settings in zip(fits, each, strict=True))
+        new._set_fits(tuple(adapted), self.label_names_)
+        return new
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibrators of all labels to one `.safetensors` file that `glayers.load` reads."""
         from glayers.calibrators.artifact import write_multi_label  # which imports every calibrator, this one too

@@ -1,11 +1,11 @@
 """Calibration rows -> a few counts that a calibrator keeps, so that new rows can be compared with them later.
 
-The counts need no labels: how often each class is predicted, and histograms of the confidence and of the logits. Label
-counts are kept too. No row is kept.
+How often each class is predicted, histograms of the confidence and of the logits, and how these histograms differ
+between classes, for class shift. Label counts are kept too. No row is kept.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ _BINS = 10
 _NEVER = -800.0  # stands for one logit of -inf: exp is exactly 0
 _MOST_ROWS = 20_000  # the counts of more rows would hardly differ, and prediction takes time
 _DIGITS = 12  # confidences that differ by rounding alone are equal
+_MOST_SHARES = 10_000  # numbers in the histograms by class: with many classes, they have fewer bins
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,49 @@ class Histogram:
 
 
 @dataclass(frozen=True)
+class ClassSummary:
+    """What class shift needs of the calibration rows.
+
+    Attributes
+    ----------
+    frequencies
+        The frequency of each class among all labels; weights count.
+    rows
+        The effective number of independent rows behind `shares`, given weights and groups.
+    shares
+        By feature, for each bin and class: the mean over all rows of the calibrated probability of the class, counted
+        only where the feature lies in the bin. Neighbouring bins of a histogram may form one bin here.
+    """
+
+    frequencies: tuple[float, ...]
+    rows: float
+    shares: Mapping[str, tuple[tuple[float, ...], ...]]
+
+    def means(self) -> Floats:
+        """Return the mean calibrated probability of each class."""
+        total = np.array(self.shares[CONFIDENCE]).sum(axis=0)
+        return np.asarray(total / total.sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers, ready for JSON."""
+        shares = {name: [list(row) for row in table] for name, table in self.shares.items()}
+        return {"frequencies": list(self.frequencies), "rows": self.rows, "shares": shares}
+
+    @classmethod
+    def from_dict(cls, facts: Any, histograms: "Mapping[str, Histogram]") -> Self:
+        """Return the record that `to_dict` wrote; `RowSummary` turns the errors of anything else into its own."""
+        shares = {name: tuple(map(_numbers, table)) for name, table in facts["shares"].items()}
+        frequencies, (rows,) = _numbers(facts["frequencies"]), _numbers([facts["rows"]])
+        sizes = {len(frequencies)} | {len(row) for table in shares.values() for row in table}
+        fits = {CONFIDENCE} <= shares.keys() <= histograms.keys() and len(sizes) == 1
+        fits = fits and all(0 < len(table) <= len(histograms[name].counts) for name, table in shares.items())
+        numbers = [*frequencies, *(value for table in shares.values() for row in table for value in row)]
+        if not fits or min(numbers) < 0 or rows <= 0 or not sum(frequencies) or not np.sum(shares[CONFIDENCE]):
+            raise ValueError("frequencies and shares do not fit together")
+        return cls(frequencies, rows, shares)
+
+
+@dataclass(frozen=True)
 class RowSummary:
     """What a calibrator keeps of its calibration rows.
 
@@ -51,6 +95,8 @@ class RowSummary:
     histograms
         By name: the calibrated confidence, and for the logits before calibration the highest one, and the highest one
         less their mean.
+    by_class
+        What class shift needs.
 
     All counts add up to the effective number of independent rows: one row counts per group, and importance weights
     count as Kish's effective number of rows.
@@ -59,11 +105,13 @@ class RowSummary:
     labels: tuple[float, ...]
     predicted: tuple[float, ...]
     histograms: Mapping[str, Histogram]
+    by_class: ClassSummary
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts, ready for JSON."""
         shapes = {name: {"edges": list(h.edges), "counts": list(h.counts)} for name, h in self.histograms.items()}
-        return {"labels": list(self.labels), "predicted": list(self.predicted), "histograms": shapes}
+        counts = {"labels": list(self.labels), "predicted": list(self.predicted), "histograms": shapes}
+        return {**counts, "by_class": self.by_class.to_dict()}
 
     @classmethod
     def from_dict(cls, facts: Any, n_classes: int) -> Self:
@@ -79,9 +127,13 @@ class RowSummary:
             fits = names == {CONFIDENCE, HIGHEST, SPREAD} and sizes == {n_classes} and ordered
             if not fits or any(min(each) < 0 for each in counts) or facts.keys() != cls.__annotations__.keys():
                 raise ValueError("counts and edges do not fit together")
+            histograms = {name: Histogram(*shape) for name, shape in shapes.items()}
+            by_class = ClassSummary.from_dict(facts["by_class"], histograms)
+            if len(by_class.frequencies) != n_classes:
+                raise ValueError("frequencies are not those of the classes")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BadFile(f"the summary of the calibration rows is not one: {shown(facts)}") from error
-        return cls(labels, predicted, {name: Histogram(*shape) for name, shape in shapes.items()})
+        return cls(labels, predicted, histograms, by_class)
 
 
 @dataclass(frozen=True)
@@ -126,9 +178,10 @@ def count_rows(given: Predictions, rows: Ints, calibrated: Floats) -> Counted:
     return Counted(rows, features, calibrated.argmax(axis=1), weights)
 
 
-def summarise(given: Predictions, counted: Counted) -> RowSummary:
-    """Return the counts of calibration rows."""
+def summarise(given: Predictions, rows: Ints, logits: Floats, calibrate: Callable[[Ints], Floats]) -> RowSummary:
+    """Return the counts of calibration rows: the independent ones with their calibrated logits, and others if needed."""
     n_classes = given.n_classes
+    counted = count_rows(given, rows, logits)
     histograms = {}
     for name, values in counted.features.items():
         empty = Histogram(_edges(values), (0.0,) * (len(_edges(values)) - 1))
@@ -136,7 +189,52 @@ def summarise(given: Predictions, counted: Counted) -> RowSummary:
     labels, predicted = (
         _tuple(counted.classes(each, n_classes)) for each in (given.labels[counted.rows], counted.predicted)
     )
-    return RowSummary(labels, predicted, histograms)
+    if given.groups is not None:  # means over all rows of a group are more exact than one row of it
+        rows = independent_rows(Predictions._trusted(**vars(given) | {"groups": None}))
+        logits = calibrate(rows)
+        counted = count_rows(given, rows, logits)
+    return RowSummary(labels, predicted, histograms, _by_class(given, counted, softmax(logits), histograms))
+
+
+def _by_class(
+    given: Predictions, counted: Counted, probabilities: Floats, histograms: Mapping[str, Histogram]
+) -> ClassSummary:
+    """Return the histograms of each class; a row counts for a class with its calibrated probability."""
+    n_bins = min(_BINS, _MOST_SHARES // (len(histograms) * given.n_classes))
+    weights = counted.weights / counted.weights.sum()
+    shares = {}
+    for name, histogram in histograms.items() if n_bins > 1 else [(CONFIDENCE, histograms[CONFIDENCE])]:
+        size = max(1, min(n_bins, len(histogram.counts)))
+        table = coarse_bins(histogram, counted.features[name], size).T @ (weights[:, None] * probabilities)
+        shares[name] = tuple(tuple(float(f"{value:.4g}") for value in row) for row in table)
+    frequencies = np.bincount(given.labels, given.weights, given.n_classes)
+    groups = None if given.groups is None else given.groups[counted.rows]
+    rows = effective_rows(probabilities, weights, groups)
+    return ClassSummary(_tuple(frequencies / frequencies.sum()), rows, shares)
+
+
+def coarse_bins(histogram: Histogram, values: Floats, size: int) -> Floats:
+    """Return rows (n, size) of 0 and a single 1 at the bin of each value; neighbouring bins are merged to `size`."""
+    fine = np.searchsorted(histogram.edges[1:-1], values, side="right")
+    return np.eye(size)[fine * size // len(histogram.counts)]
+
+
+def effective_rows(values: Floats, weights: Floats, groups: Array | None) -> float:
+    """Return how many independent rows of equal weight would give means of these values (n, k) the same precision."""
+    deviations = weights[:, None] * (values - weights @ values)
+    n_equal = weights.sum() ** 2 / (weights @ weights)
+    together = sums_by_group(deviations, groups)
+    apart, grouped = float((deviations**2).sum()), float((together**2).sum())
+    return float(max(1.0, n_equal * min(1.0, apart / grouped))) if grouped > 0 and apart > 0 else float(len(together))
+
+
+def sums_by_group(values: Floats, groups: Array | None) -> Floats:
+    """Return the sum of the rows (n, k) of each group; without groups, the rows."""
+    if groups is None:
+        return values
+    _, members = np.unique(groups, return_inverse=True)
+    order = np.argsort(members, kind="stable")
+    return np.add.reduceat(values[order], np.flatnonzero(np.diff(members[order], prepend=-1)), axis=0)
 
 
 def _edges(values: Floats) -> tuple[float, ...]:

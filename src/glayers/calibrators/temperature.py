@@ -53,7 +53,7 @@ class TemperatureScaling(Calibrator):
     @property
     def temperature_(self) -> float:
         """The temperature; above 1 where the network was overconfident."""
-        return 1.0 / float(self.map_.steps[-1].parameters()["factor"])
+        return 1.0 / float(self._fitted_map.steps[-1].parameters()["factor"])
 
 
 def tempered(factor: float) -> Chain:
@@ -124,9 +124,9 @@ class EnsembleTemperatureScaling(Calibrator):
     @property
     def mixture_weights_(self) -> Floats:
         """The weights of the tempered, the plain and the uniform probabilities."""
-        return np.asarray(self.map_.steps[-1].parameters()["shares"])
+        return np.asarray(self._fitted_map.steps[-1].parameters()["shares"])
 
     @property
     def temperature_(self) -> float:
         """The temperature of the first part."""
-        return 1.0 / float(self.map_.steps[-1].parameters()["factor"])
+        return 1.0 / float(self._fitted_map.steps[-1].parameters()["factor"])

@@ -31,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (fit, apply, export.export, score, compare, report, plot.plot, info, methods, demo):
+for _verb in (fit, apply, export.adapt, export.export, score, compare, report, plot.plot, info, methods, demo):
     app.command(epilog=_verb.epilog)(_verb.run)
 
 

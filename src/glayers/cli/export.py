@@ -1,14 +1,16 @@
-"""`export`: a fitted calibrator becomes an ONNX file, alone or behind its network."""
+"""A fitted calibrator -> another file: `export` writes ONNX, alone or behind its network, and `adapt` a new model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, show, verb
+from glayers.cli import monitoring
+from glayers.cli.runtime import flag, show, show_json, title, verb
 from glayers.files import errors_as_bad_file
+from glayers.predictions.formats import read_rows
 
 
 @verb
@@ -58,3 +60,75 @@ def export(
     if not quiet:
         behind = f" behind {arg.name_of(network)}" if network else ""
         show(f"wrote {target.path}: {arg.name_of(model)}{behind}, equal to NumPy on sampled inputs")
+
+
+@verb
+def adapt(
+    model: Annotated[Path, arg.file_argument("MODEL", "A file from `glayers fit`.")],
+    output: Annotated[Path, arg.output_option("OUT", "Where to write the adapted calibrator.")],
+    file: Annotated[Path | None, arg.file_argument("NEW", f"New rows. {arg.PREDICTIONS} Labels are not used.")] = None,
+    frequencies: Annotated[
+        str | None,
+        typer.Option(metavar="cat=0.2,dog=0.8", help="Known frequencies instead of NEW, by class name or number."),
+    ] = None,
+    labels: arg.Labels = None,
+    part: arg.Part = None,
+    probabilities: arg.Probabilities = False,
+    columns: arg.Columns = None,
+    level: monitoring.Level = 0.95,
+    fail_if_unexplained: Annotated[
+        bool, flag("--fail-if-unexplained", text="Write nothing and exit with 3 if class shift does not explain NEW.")
+    ] = False,
+    force: arg.Force = False,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Adapt a calibrator to new class frequencies, estimated from rows without labels, and write it to a file.
+
+    It prints the frequencies, and tests whether they differ from those of the calibration rows and whether other class
+    frequencies explain the new rows at all.
+
+    Examples
+    --------
+    $ glayers adapt model.safetensors new.csv -o adapted.safetensors
+    $ glayers adapt model.safetensors new.csv -o adapted.safetensors --force --json
+    $ glayers adapt model.safetensors -o adapted.safetensors --frequencies cat=0.4,dog=0.4,owl=0.1,bee=0.1
+    """
+    from glayers.calibrators import load
+
+    if (file is None) == (frequencies is None):
+        raise typer.BadParameter("give either new rows, or their class frequencies with --frequencies")
+    target = arg.Output(output, force, (model, file, labels))
+    calibrator = load(model)
+    if file is None:
+        adapted = calibrator.adapt(frequencies=_named_numbers(frequencies or ""))
+    else:
+        told = probabilities or (calibrator.inputs == "probabilities" and file.suffix.lower() == ".npy")
+        rows: Any = arg.only_or("test", arg.read_wanted(read_rows, file, labels, part, told, columns))[0]
+        adapted = calibrator.adapt(rows, level=level)
+    found = adapted.adaptation_
+    refused = fail_if_unexplained and not found.fit_p_value > 1 - level
+    if not refused:
+        target.check()
+        adapted.save(output)
+    if as_json:
+        tests = {"shifted": found.shifted, "unexplained": found.unexplained, "output": None if refused else str(output)}
+        show_json({**found.to_dict(), **tests})
+    elif not quiet:
+        show(title(arg.name_of(model if file is None else file)), *str(found).splitlines())
+        if not refused:
+            show(f"wrote {output}")
+    monitoring.end_with([found.sentences()[-1]] if refused else [])
+
+
+def _named_numbers(text: str) -> dict[str, float]:
+    """Return the numbers that an option gives to names.
+
+    >>> _named_numbers("cat=0.2, dog=0.8")
+    {'cat': 0.2, 'dog': 0.8}
+    """
+    pairs = [each.rpartition("=") for each in text.split(",") if each.strip()]
+    try:
+        return {name.strip(): float(number) for name, _, number in pairs}
+    except ValueError as error:
+        raise typer.BadParameter(f"cannot read the frequencies {text!r}; write such as 'cat=0.2,dog=0.8'") from error

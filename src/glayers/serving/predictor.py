@@ -222,13 +222,17 @@ class LabelPredictor:
             )
 
     def _of_each_label(self, logits: Any, predict: Callable[[Predictor, Array], Array]) -> Floats:
+        each = zip(self.calibrators_, self._columns(logits), strict=True)
+        return np.column_stack([predict(fitted, column) for fitted, column in each])
+
+    def _columns(self, logits: Any) -> list[Array]:
+        """Return the checked logits of each label, (n_rows, 1)."""
         self._check_fitted()
         self.check_names(column_names(logits))
         scores = to_floats(logits, "logits")
         if scores.ndim != 2 or scores.shape[1] != len(self.calibrators_):
             raise BadPredictions(f"fitted on {len(self.calibrators_)} labels; got an array of shape {scores.shape}")
-        each = zip(self.calibrators_, scores.T, strict=True)
-        return np.column_stack([predict(fitted, column[:, None]) for fitted, column in each])
+        return [column[:, None] for column in scores.T]
 
     def _check_fitted(self) -> None:
         """Raise an error if there are no calibrators yet; one that was loaded always has them."""

@@ -1,0 +1,212 @@
+"""A fitted calibrator and new rows without labels -> their class frequencies, and whether class shift explains them.
+
+Under class shift, the rows of each class look as before, but classes have other frequencies. With the ratio w of new
+to old frequencies, the calibrated probabilities p(y | x) become p(y | x) w(y), normalised. The new rows have the
+density of the calibration rows times s(x) = sum_y w(y) p(y | x). Maximum likelihood therefore maximises the mean of
+log s(x) over the new rows, such that the mean of s over the calibration rows is 1: sum_y w(y) m(y) = 1, where m is the
+mean calibrated probability. EM finds the maximum (Saerens, Latinne and Decaestecker, 2002). Taking m, and not the
+frequencies of the labels, keeps a calibrator with biased class probabilities from seeing a shift where there is none.
+
+The density ratio s also tells what any mean over calibration rows would be, so the sampling error of the calibration
+rows can be estimated from the new rows: it is part of the standard errors and of both tests.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from glayers.arrays import Array, Floats
+from glayers.calibrators.row_summary import ClassSummary, Histogram, coarse_bins, count_rows, sums_by_group
+from glayers.predictions import Predictions
+
+_LEAST_EXPECTED = 5.0  # rows per class or bin and sample; those with fewer are merged, as the tests need
+_MOST_STEPS = 2_000
+
+
+class Sample(NamedTuple):
+    """New rows: calibrated probabilities, weights that sum to 1, groups, and the effective number of rows."""
+
+    p: Floats
+    weights: Floats
+    groups: Array | None
+    rows: float
+
+    def mean(self, values: Floats) -> Floats:
+        """Return the weighted mean of values (n, k)."""
+        return np.asarray(self.weights @ values)
+
+    def covariance_of_mean(self, values: Floats) -> Floats:
+        """Return the covariance of the weighted mean of values (n, k); a group counts as one observation."""
+        sums = sums_by_group(self.weights[:, None] * (values - self.mean(values)), self.groups)
+        return np.asarray(sums.T @ sums * (len(sums) / max(1, len(sums) - 1)))
+
+    @property
+    def observations(self) -> float:
+        """How many independent rows or groups there are, of equal weight."""
+        shares = sums_by_group(self.weights[:, None], self.groups)
+        return float(1 / (shares**2).sum())
+
+
+def maximum_likelihood(sample: Sample, m: Floats) -> Floats:
+    """Return the ratios w that maximise the mean of log(p . w) such that m . w = 1, by accelerated EM.
+
+    One step multiplies each ratio by the mean of p / (p . w) over m. The largest of these factors, less 1, bounds how
+    far the likelihood lies below its maximum, so it tells when to stop. Each cycle extrapolates two steps (Varadhan
+    and Roland, 2008) and keeps the result only if it is no worse.
+    """
+    w, close = np.ones(len(m)), 1e-3 / sample.rows
+
+    def step(w: Floats) -> tuple[Floats, float, float]:
+        mixed = np.maximum(sample.p @ w, 1e-300)
+        factors = (sample.weights / mixed) @ sample.p / m
+        new = w * factors
+        return new / (m @ new), float(sample.weights @ np.log(mixed)), float(factors.max() - 1)
+
+    for _ in range(_MOST_STEPS):
+        first, value, gap = step(w)
+        if gap < close:
+            break
+        second, _, _ = step(first)
+        move, bend = first - w, second - 2 * first + w
+        length = math.sqrt(float(move @ move) / max(float(bend @ bend), 1e-300))
+        far = w + 2 * length * move + length**2 * bend
+        w = second
+        if length > 1 and (far >= 0).all():
+            tried, far_value, _ = step(far / (m @ far))
+            if far_value >= value:
+                w = tried
+    return w
+
+
+def inverse_information(sample: Sample, r: Floats, m: Floats) -> Floats:
+    """Return the inverse of the observed information per row about w, the mean of r r', with its eigenvalues bounded.
+
+    Divided by m, eigenvalues are 1 for classes that are never confused, and smaller for others. An eigenvalue below
+    1 / n belongs to a direction about which n rows say nothing.
+    """
+    scale = 1 / np.sqrt(m)
+    scaled = r * scale
+    values, vectors = np.linalg.eigh((scaled * sample.weights[:, None]).T @ scaled)
+    return np.asarray(scale[:, None] * (vectors / np.maximum(values, 1 / sample.rows)) @ vectors.T * scale)
+
+
+def standard_errors(
+    sample: Sample, r: Floats, m: Floats, w: Floats, inverse: Floats, before: Floats, calibration_rows: float
+) -> Floats:
+    """Return the standard errors of w * before, from the new rows and the calibration rows.
+
+    A new row moves w by inverse (r - m). A calibration row moves m by p - m, and so w by -inverse (p - m); it also
+    moves the old frequency by its label less the frequency.
+    """
+    moved = before * ((r - m) @ inverse)
+    new = (sums_by_group(sample.weights[:, None] * moved, sample.groups) ** 2).sum(axis=0)
+    spread = ((r * (sample.weights * (sample.p @ w))[:, None]).T @ r) - np.outer(m, m)  # of p over calibration rows
+    both = np.einsum("ij,jk,ki->i", inverse, spread, inverse)
+    old = before**2 * both - 2 * before * w * (inverse * spread).sum(axis=1) + w**2 * m * (1 - m)
+    return np.sqrt(np.maximum(new + np.maximum(old, 0) / calibration_rows, 0))
+
+
+def change_test(sample: Sample, m: Floats, calibration_rows: float) -> tuple[float, float, float]:
+    """Return the statistic, degrees of freedom and p-value of the score test that all ratios are 1.
+
+    The score is the difference of the mean probabilities of the two samples. Rare classes are merged into one.
+    """
+    merged = _merged(m, _LEAST_EXPECTED / min(sample.rows, calibration_rows))
+    values = sample.p @ merged
+    difference = sample.mean(values) - m @ merged
+    spread = (values * sample.weights[:, None]).T @ values - np.outer(sample.mean(values), sample.mean(values))
+    return _hotelling(difference, sample.covariance_of_mean(values) + spread / calibration_rows, sample.observations)
+
+
+def fit_test(
+    sample: Sample,
+    r: Floats,
+    m: Floats,
+    w: Floats,
+    summary: ClassSummary,
+    histograms: Mapping[str, Histogram],
+    given: Predictions,
+    calibrated: Floats,
+) -> tuple[float, str]:
+    """Return the p-value of the test that bins of the features are as frequent as class shift predicts, and in words.
+
+    The prediction is shares @ w. The residual of a row is its bins less what it adds to the prediction through w.
+    """
+    if sample.rows < 2 * len(m) or len(summary.shares) < 2:
+        return math.nan, ""
+    features = count_rows(given, np.arange(len(given)), calibrated).features
+    least = _LEAST_EXPECTED / min(sample.rows, summary.rows)
+    free = r * (w > 0)  # a ratio of 0 is at its limit
+    influence = free @ inverse_information(sample, free, m)
+    differences, residuals, largest, misfit = [], [], 0.0, ""
+    for name, shares in summary.shares.items():
+        table = np.array(shares)
+        bins = coarse_bins(histograms[name], features[name], len(table))
+        now, expected = sample.mean(bins), table @ w
+        gaps = np.abs(now - expected)
+        if gaps.max() > largest:
+            largest, place = float(gaps.max()), int(gaps.argmax())
+            interval = _interval(histograms[name], place, len(table))
+            misfit = f"{name} {interval}: {100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
+        merged = _neighbours(np.minimum(expected, table.sum(axis=1)), least)
+        differences.append((now - expected) @ merged)
+        residuals.append(bins @ merged - influence @ (merged.T @ table).T)
+    e = np.hstack(residuals)
+    centred = e - sample.mean(e)
+    as_before = (centred * (sample.weights * (sample.p @ w))[:, None]).T @ centred  # over calibration rows
+    covariance = sample.covariance_of_mean(e) + as_before / summary.rows
+    return _hotelling(np.hstack(differences), covariance, sample.observations)[2], misfit
+
+
+def _interval(histogram: Histogram, place: int, size: int) -> str:
+    """Return a bin in words; the outer bins have no end."""
+    of_fine = np.arange(len(histogram.counts)) * size // len(histogram.counts)
+    low, high = (int(np.searchsorted(of_fine, place, side=side)) for side in ("left", "right"))
+    if place == 0:
+        return f"below {histogram.edges[high]:.3g}"
+    if place == size - 1:
+        return f"above {histogram.edges[low]:.3g}"
+    return f"from {histogram.edges[low]:.3g} to {histogram.edges[high]:.3g}"
+
+
+def _merged(shares: Floats, least: float) -> Floats:
+    """Return a matrix (k, parts) that adds up the rare classes; the last part follows from the others.
+
+    >>> _merged(np.array([0.5, 0.01, 0.4, 0.09]), 0.08).tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    """
+    order = np.argsort(shares, kind="stable")
+    return _neighbours(shares[order], least)[np.argsort(order)]
+
+
+def _neighbours(shares: Floats, least: float) -> Floats:
+    """Return a matrix (k, parts) that adds up neighbours until each part has a share of `least`, less the last part."""
+    parts, number, held = [], 0, 0.0
+    for share in shares:
+        parts.append(number)
+        held += share
+        if held >= least:
+            number, held = number + 1, 0.0
+    return np.eye(number + 1)[parts][:, : max(0, number - 1)]
+
+
+def _hotelling(difference: Floats, covariance: Floats, observations: float) -> tuple[float, float, float]:
+    """Return the statistic of Hotelling's test that a difference is 0, its degrees of freedom and its p-value."""
+    from scipy.stats import f  # on first use: importing it takes longer than glayers
+
+    scale = np.sqrt(np.diag(covariance))
+    used = scale > 0
+    if not used.any():
+        return 0.0, 0.0, math.nan
+    scale = scale[used]
+    values, vectors = np.linalg.eigh(covariance[np.ix_(used, used)] / np.outer(scale, scale))
+    kept = values > 1e-8 * values[-1]
+    freedom = float(kept.sum())
+    left = observations - freedom
+    if left < 1:
+        return 0.0, 0.0, math.nan
+    statistic = float((((difference[used] / scale) @ vectors)[kept] ** 2 / values[kept]).sum())
+    statistic *= left / (observations - 1)
+    return statistic, freedom, float(f.sf(statistic / freedom, freedom, left))

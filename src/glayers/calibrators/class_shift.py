@@ -1,0 +1,229 @@
+"""New rows without labels, or known frequencies -> a record of class shift, with which a calibrator is adapted.
+
+`class_frequencies.py` estimates and tests.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from glayers.activations import softmax
+from glayers.arrays import Floats
+from glayers.calibrators.class_frequencies import (
+    Sample,
+    change_test,
+    fit_test,
+    inverse_information,
+    maximum_likelihood,
+    standard_errors,
+)
+from glayers.calibrators.row_summary import ClassSummary, Histogram, effective_rows
+from glayers.errors import BadFile, BadPredictions, listed, shown
+from glayers.predictions import Predictions
+from glayers.text_tables import aligned_table
+
+_MOST_LINES = 12  # of the table, where there are more classes
+
+
+@dataclass(frozen=True)
+class ClassShift:
+    """The class frequencies that a calibrator was fitted on and adapted to; it prints as a table and two sentences.
+
+    Attributes
+    ----------
+    before, after
+        The class frequencies among the calibration rows, and those that the calibrator was adapted to.
+    estimated, standard_errors
+        The maximum likelihood estimate from unlabelled rows, and its standard errors; None for given frequencies.
+        `after` is this estimate, moved toward `before` by the fraction of the difference that sampling error explains.
+    rows
+        The effective number of independent new rows.
+    p_value
+        Of the test whether the new frequencies differ from the old ones; nan for too few rows.
+    fit_p_value
+        Of the test whether class shift explains the new rows; nan for too few rows.
+    misfit
+        Where the new rows differ most from what class shift predicts.
+    level
+        Of both tests.
+    """
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    estimated: tuple[float, ...] | None = None
+    standard_errors: tuple[float, ...] | None = None
+    rows: float = math.nan
+    p_value: float = math.nan
+    fit_p_value: float = math.nan
+    misfit: str = ""
+    level: float = 0.95
+    class_names: tuple[str, ...] | None = None
+
+    @property
+    def ratio(self) -> Floats:
+        """The new over the old frequency of each class: importance weights, by label, for a refit."""
+        return np.array(self.after) / np.array(self.before)
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the class frequencies differ significantly."""
+        return self.p_value <= 1 - self.level
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the new rows differ significantly from what class shift can explain."""
+        return self.fit_p_value <= 1 - self.level
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, facts: Any, n_classes: int) -> Self:
+        """Return the record that `to_dict` wrote. Raise an error for anything else."""
+        try:
+            if facts.keys() != {each.name for each in fields(cls)}:
+                raise ValueError("other names")
+            lists = {name: facts[name] for name in ("before", "after", "estimated", "standard_errors")}
+            given = [each for each in lists.values() if each is not None]
+            numbers = [facts[name] for name in ("rows", "p_value", "fit_p_value", "level")]
+            numbers += [value for each in given for value in each]
+            names = facts["class_names"]
+            if not all(type(value) is float and not value < 0 for value in numbers) or type(facts["misfit"]) is not str:
+                raise ValueError("not numbers")
+            if any(len(each) != n_classes for each in (*given, *([] if names is None else [names]))):
+                raise ValueError("not those of the classes")
+            if not all(0 < value < math.inf for value in (*lists["before"], *lists["after"])):
+                raise ValueError("not frequencies")
+            tuples = {name: None if value is None else tuple(value) for name, value in lists.items()}
+            return cls(**{**facts, **tuples, "class_names": None if names is None else tuple(map(str, names))})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadFile(f"the record of a class shift is not one: {shown(facts)}") from error
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return the results of the two tests in words."""
+        if self.estimated is None:
+            return ("the frequencies were given, so nothing was tested",)
+        if math.isnan(self.p_value):
+            change = f"too few rows ({self.rows:.0f}) to tell whether the class frequencies differ"
+        else:
+            differ = "the class frequencies differ from" if self.shifted else "no significant change of"
+            change = f"{differ} those of the calibration rows (p = {self.p_value:.2g})"
+        if math.isnan(self.fit_p_value):
+            fit = "too few rows, or too many classes, to tell whether class shift explains these rows"
+        elif self.unexplained:
+            fit = f"class shift does not explain these rows (p = {self.fit_p_value:.2g}; {self.misfit})"
+        else:
+            fit = f"class shift explains these rows, as far as they can tell (p = {self.fit_p_value:.2g})"
+        return change, fit
+
+    def notes(self, never_seen: tuple[int, ...]) -> list[str]:
+        """Return warnings; `never_seen` are the classes without calibration rows."""
+        found = []
+        if self.unexplained:
+            found.append(f"{self.sentences()[1]}: adapted probabilities may be wrong")
+        if never_seen:
+            names = listed([str(y) if self.class_names is None else self.class_names[y] for y in never_seen])
+            found.append(f"no calibration row is labelled {names}: the new frequency is compared with the probability")
+        return found
+
+    def table(self) -> list[list[str]]:
+        """Return the rows of a table: the classes that changed most first, if there are many."""
+        names = self.class_names or tuple(map(str, range(len(self.before))))
+        order = np.argsort(-np.abs(np.subtract(self.after, self.before)), kind="stable")
+        chosen = range(len(names)) if len(names) <= _MOST_LINES else order[:_MOST_LINES].tolist()
+        lines = [["class", "before %", "estimated %", "s.e.", "adapted to %"]]
+        for y in chosen:
+            estimate = ["", ""]
+            if self.estimated is not None and self.standard_errors is not None:
+                estimate = [f"{100 * self.estimated[y]:.2f}", f"{100 * self.standard_errors[y]:.2f}"]
+            lines.append([names[y], f"{100 * self.before[y]:.2f}", *estimate, f"{100 * self.after[y]:.2f}"])
+        return lines
+
+    def __str__(self) -> str:
+        more = len(self.before) - _MOST_LINES
+        rest = [f"and {more} classes that changed less"] if more > 0 else []
+        return "\n".join([aligned_table(self.table()), *rest, *self.sentences()])
+
+
+def given_frequencies(summary: ClassSummary, values: object, names: tuple[str, ...] | None) -> ClassShift:
+    """Return the record of frequencies that the user knows."""
+    n_classes = len(summary.frequencies)
+    if isinstance(values, Mapping):
+        values = _by_name(values, names or tuple(map(str, range(n_classes))))
+    try:
+        new = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadPredictions(f"frequencies must be one number per class; got {shown(values)}") from error
+    if new.shape != (n_classes,):
+        raise BadPredictions(f"frequencies must be {n_classes} numbers, one per class; got shape {new.shape}")
+    bad = np.flatnonzero(~((new > 0) & (new < np.inf)))
+    if bad.size:
+        raise BadPredictions(
+            f"frequencies must be positive; class {bad[0]} has {new[bad[0]]:g}. For a class that hardly occurs, give a "
+            f"small number such as 1e-6; for one that is impossible in some rows, give these rows a logit of -inf"
+        )
+    new = new / new.max()  # counts and huge numbers, too
+    return ClassShift(_tuple(_before(summary)), _tuple(new / new.sum()), class_names=names)
+
+
+def _by_name(values: Mapping[Any, Any], names: tuple[str, ...]) -> list[Any]:
+    given = {str(name): value for name, value in values.items()}
+    if given.keys() != set(names):
+        raise BadPredictions(f"frequencies must name every class: {listed(names)}; got {listed(tuple(given))}")
+    return [given[name] for name in names]
+
+
+def estimate_class_shift(
+    summary: ClassSummary,
+    histograms: Mapping[str, Histogram],
+    given: Predictions,
+    calibrated: Floats,
+    level: float,
+    names: tuple[str, ...] | None,
+) -> ClassShift:
+    """Estimate class frequencies of new rows; `calibrated` are their calibrated logits (n, classes)."""
+    p, n_classes = softmax(calibrated), calibrated.shape[1]
+    weights = np.ones(len(p)) if given.weights is None else given.weights
+    weights = weights / weights.sum()
+    sample = Sample(p, weights, given.groups, effective_rows(p, weights, given.groups))
+    # One row of equal probabilities is added: no class is impossible.
+    m = (summary.rows * summary.means() + 1 / n_classes) / (summary.rows + 1)
+    w = maximum_likelihood(sample, m)
+    r = p / (p @ w)[:, None]
+    inverse = inverse_information(sample, r, m)
+    before = _before(summary)
+    estimated = w * before
+    errors = standard_errors(sample, r, m, w, inverse, before, summary.rows) / estimated.sum()
+    estimated = estimated / estimated.sum()
+    statistic, freedom, p_value = change_test(sample, m, summary.rows)
+    noise = freedom / statistic if statistic > freedom else 1.0
+    kept = max(noise, 1 / (sample.rows + 1))  # so many rows cannot rule a class out
+    fit_p_value, misfit = fit_test(sample, r, m, w, summary, histograms, given, calibrated)
+    after = (1 - kept) * estimated + kept * before
+    return ClassShift(
+        _tuple(before),
+        _tuple(after),
+        _tuple(estimated),
+        _tuple(errors),
+        sample.rows,
+        p_value,
+        fit_p_value,
+        misfit,
+        level,
+        names,
+    )
+
+
+def _tuple(values: Floats) -> tuple[float, ...]:
+    return tuple(values.tolist())
+
+
+def _before(summary: ClassSummary) -> Floats:
+    """Return the old frequencies; the mean probability stands in for a class that was never a label."""
+    labels, means = np.array(summary.frequencies), summary.means()
+    before = np.where(labels > 0, labels, np.maximum(means, 0.5 / summary.rows / len(means)))
+    return np.asarray(before / before.sum())

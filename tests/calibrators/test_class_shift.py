@@ -1,0 +1,257 @@
+"""Adaptation to new class frequencies: known truths are recovered, and the tests reject at their level."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from glayers import (
+    BadFile,
+    BadPredictions,
+    BetaCalibration,
+    Calibrator,
+    GlayersError,
+    GlayersWarning,
+    MultiLabelCalibrator,
+    PlattScaling,
+    Predictions,
+    TemperatureScaling,
+    VectorScaling,
+    load,
+    shift_test,
+)
+from glayers.bridges.torch import to_module
+from glayers.calibrators.class_shift import ClassShift
+from tests.strategies import Numbers
+
+EQUAL, SHIFTED = np.full(4, 0.25), np.array([0.6, 0.25, 0.1, 0.05])
+
+
+def drawn(rows: int, frequencies: Numbers, seed: int, noise: float = 0.0) -> tuple[Numbers, Numbers]:
+    """Logits whose halves are calibrated for equal frequencies; rows of a class look alike whatever the frequencies."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(4, rows, p=frequencies)
+    x = rng.normal(size=(rows, 4)) + 1.5 * np.eye(4)[labels]
+    return 3.0 * x + noise * rng.normal(size=x.shape), labels
+
+
+def fitted(rows: int = 2_000, seed: int = 0) -> TemperatureScaling:
+    return TemperatureScaling().fit(*drawn(rows, EQUAL, seed))
+
+
+def adaptation(calibrator: Calibrator, *rows: Any, **more: Any) -> Any:
+    return calibrator.adapt(*rows, **more).adaptation_
+
+
+def log_loss(calibrator: Calibrator, z: Numbers, labels: Numbers) -> float:
+    return -float(np.log(calibrator.predict_proba(z)[np.arange(len(z)), labels]).mean())
+
+
+@pytest.mark.filterwarnings("ignore:class shift does not explain")  # once in twenty times, at the level
+def test_shifted_frequencies_are_recovered_within_their_errors_and_lower_the_loss() -> None:
+    scores, losses = [], []
+    for seed in range(30):
+        z, labels = drawn(600, SHIFTED, 100 + seed)
+        calibrator = fitted(1_000, seed)
+        found = adaptation(calibrator, z)
+        assert found.shifted
+        scores.append((np.array(found.estimated) - SHIFTED) / np.array(found.standard_errors))
+        adapted, known = calibrator.adapt(z), calibrator.adapt(frequencies=SHIFTED)
+        losses.append([log_loss(each, z, labels) for each in (calibrator, adapted, known)])
+    before, after, at_best = np.mean(losses, axis=0)
+    assert at_best < before - 0.1
+    assert after < at_best + 0.01
+    assert 0.7 < np.std(scores) < 1.3  # 1, were the errors exact
+    assert np.abs(np.mean(scores, axis=0)).max() < 0.6  # three standard errors of a mean of 30
+
+
+@pytest.mark.filterwarnings("ignore:class shift does not explain")
+def test_rows_without_shift_are_left_alone_at_the_level() -> None:
+    found = []
+    for seed in range(100):
+        z, labels = drawn(250, EQUAL, 1_000 + seed)
+        calibrator = fitted(500, seed)
+        adapted = calibrator.adapt(z)
+        record = adapted.adaptation_
+        cost = log_loss(adapted, z, labels) - log_loss(calibrator, z, labels)
+        found.append((record.shifted, record.unexplained, cost))
+    shifted, unexplained, cost = np.mean(found, axis=0)
+    assert 0.0 < shifted <= 0.12  # of 100; 13 would be a chance of 1 in 700
+    assert 0.0 < unexplained <= 0.12
+    assert cost < 0.002
+
+
+def test_noise_is_not_taken_for_class_shift() -> None:
+    calibrator = fitted()
+    z, _ = drawn(1_000, SHIFTED, 1, noise=4.0)
+    with pytest.warns(GlayersWarning, match="class shift does not explain these rows .* expected, .* now"):
+        adapted = calibrator.adapt(z)
+    assert adapted.adaptation_.unexplained
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "class shift explains these rows" in str(adaptation(calibrator, drawn(1_000, SHIFTED, 1)[0]))
+
+
+def test_copies_in_a_group_say_no_more_than_one_row() -> None:
+    z, _ = drawn(200, SHIFTED, 3)
+    single = adaptation(fitted(), z)
+    copies = adaptation(fitted(), np.repeat(z, 5, axis=0), groups=np.repeat(np.arange(200), 5))
+    assert copies.rows == pytest.approx(single.rows)
+    assert copies.p_value == pytest.approx(single.p_value, rel=1e-6)
+    assert copies.fit_p_value == pytest.approx(single.fit_p_value, rel=1e-6)
+    assert copies.standard_errors == pytest.approx(single.standard_errors, rel=1e-3)
+    assert copies.after == pytest.approx(single.after, rel=1e-3)
+
+
+def test_calibration_rows_in_groups_count_as_fewer() -> None:
+    z, labels = (np.repeat(each, 5, axis=0) for each in drawn(100, EQUAL, 0))
+    kept = TemperatureScaling().fit(z, labels, groups=np.repeat(np.arange(100), 5)).calibration_rows_.by_class
+    assert kept.rows == pytest.approx(100)
+
+
+def test_weights_count_in_old_and_in_new_frequencies() -> None:
+    z, labels = drawn(800, EQUAL, 0)
+    weights = SHIFTED[labels]
+    weighted = TemperatureScaling().fit(z, labels, sample_weight=weights)
+    counts = np.bincount(labels, weights)
+    assert adaptation(weighted, frequencies=EQUAL).before == pytest.approx(counts / counts.sum())
+    new, _ = drawn(400, SHIFTED, 1)
+    some = np.arange(400) < 250
+    assert adaptation(fitted(), new, sample_weight=some.astype(float)).after == pytest.approx(
+        adaptation(fitted(), new[some]).after, rel=1e-3
+    )
+
+
+def test_masked_classes_stay_impossible() -> None:
+    z, labels = drawn(900, EQUAL, 0)
+    z[np.arange(900), (labels + 1) % 4] = -np.inf
+    adapted = TemperatureScaling().fit(z, labels).adapt(z[:300])
+    p = adapted.predict_proba(z)
+    assert (p[np.arange(900), (labels + 1) % 4] == 0).all()
+    assert p.sum(axis=1) == pytest.approx(1.0)
+
+
+def test_a_class_that_is_missing_in_the_new_rows_keeps_a_small_frequency() -> None:
+    z, _ = drawn(500, np.array([0.0, 0.4, 0.3, 0.3]), 1)
+    found = adaptation(fitted(), z)
+    assert 0 < found.after[0] < 0.02
+    assert found.estimated[0] - 2 * found.standard_errors[0] <= 0
+
+
+def test_few_rows_change_nothing_and_say_so() -> None:
+    found = adaptation(fitted(), drawn(4, SHIFTED, 0)[0])
+    assert found.after == pytest.approx(found.before)
+    assert "too few rows (4)" in str(found)
+    with pytest.warns(UserWarning, match="temperature"):
+        sure = TemperatureScaling().fit(1e4 * np.eye(4), np.arange(4))
+    assert sum(adaptation(sure, 1e4 * np.eye(4)[:2]).after) == pytest.approx(1.0)
+
+
+def test_a_single_logit_and_probabilities_can_be_adapted() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=3_000) * 2
+    labels = (rng.random(3_000) < 1 / (1 + np.exp(-z))).astype(int)
+    keep = rng.random(3_000) < np.where(labels == 1, 1.0, 0.2)  # now class 1 has a frequency of 5 / 6
+    found = PlattScaling().fit(z[:, None], labels).adapt(z[keep][:, None])
+    assert found.adaptation_.after[1] == pytest.approx(labels[keep].mean(), abs=0.04)
+    p = 1 / (1 + np.exp(-z[:, None]))
+    both = np.hstack([1 - p, p])
+    by_probabilities = TemperatureScaling(inputs="probabilities").fit(both, labels).adapt(both[keep])
+    assert by_probabilities.adaptation_.after[1] == pytest.approx(labels[keep].mean(), abs=0.04)
+    assert by_probabilities.predict_proba(both)[:, 1].mean() > p.mean() + 0.1
+
+
+def test_every_label_of_several_is_adapted_by_itself(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2_000, 2)) * 2
+    labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(int)
+    several = MultiLabelCalibrator(BetaCalibration()).fit(z, labels)
+    keep = rng.random(2_000) < np.where(labels[:, 0] == 1, 1.0, 0.2)
+    by_rows, by_frequency = several.adapt(z[keep]), several.adapt(frequencies=[5 / 6, 0.5])
+    for adapted in (by_rows, by_frequency):
+        mean = adapted.predict_proba(z[keep]).mean(axis=0)
+        assert mean == pytest.approx(labels[keep].mean(axis=0), abs=0.05)
+    by_rows.save(tmp_path / "several.safetensors")
+    again: Any = load(tmp_path / "several.safetensors")
+    assert (again.predict_proba(z) == by_rows.predict_proba(z)).all()
+    with pytest.raises(BadPredictions, match=r"one frequency per label, between 0 and 1"):
+        several.adapt(frequencies=[0.5, 1.0])
+
+
+def test_exports_predict_as_the_adapted_calibrator(tmp_path: Path) -> None:
+    z, _ = drawn(50, SHIFTED, 1)
+    adapted = fitted().adapt(frequencies=SHIFTED)
+    expected = adapted.predict_proba(z)
+    adapted.to_onnx(tmp_path / "a.onnx", "float64")
+    session = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])
+    assert session.run(["probabilities"], {"uncalibrated_logits": z})[0] == pytest.approx(expected, abs=1e-12)
+    assert to_module(adapted)(torch.tensor(z)).softmax(dim=1).numpy() == pytest.approx(expected, abs=1e-6)
+    assert adapted.temperature_ == fitted().temperature_
+
+
+def test_shift_is_still_tested_against_the_calibration_rows_and_a_new_fit_forgets_the_adaptation() -> None:
+    calibrator, (z, labels) = fitted(), drawn(500, EQUAL, 5)
+    adapted = calibrator.adapt(frequencies=SHIFTED)
+    assert shift_test(adapted, z) == shift_test(calibrator, z)
+    assert adapted.fit(z, labels).adaptation_ is None
+
+
+def test_class_names_are_kept_and_may_give_frequencies() -> None:
+    z, labels = drawn(300, EQUAL, 0)
+    named = VectorScaling(strength=1.0).fit_predictions(Predictions(z, labels, class_names=list("abcd")))
+    found = adaptation(named, frequencies={"d": 1, "c": 2, "b": 3, "a": 4})
+    assert found.after == pytest.approx([0.4, 0.3, 0.2, 0.1])
+    assert str(found).splitlines()[1].split()[0] == "a"
+    with pytest.raises(BadPredictions, match="frequencies must name every class: a, b, c, d; got a"):
+        named.adapt(frequencies={"a": 1})
+
+
+def test_a_class_without_calibration_rows_is_named() -> None:
+    z, labels = drawn(600, np.array([0.4, 0.3, 0.3, 0.0]), 0)
+    with pytest.warns(UserWarning, match="no row is labelled 3"):
+        calibrator = TemperatureScaling().fit(z, labels)
+    with pytest.warns(GlayersWarning, match="no calibration row is labelled 3"):
+        adapted = calibrator.adapt(frequencies=EQUAL)
+    assert np.isfinite(adapted.transform(z)).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "message"),
+    [
+        ([], {}, "either logits of new rows, or frequencies="),
+        ([np.zeros((2, 4))], {"frequencies": EQUAL}, "either logits of new rows, or frequencies="),
+        ([], {"frequencies": [0.5, 0.5]}, "must be 4 numbers"),
+        ([], {"frequencies": [0.5, 0.5, 0.0, 0.0]}, "must be positive; class 2 has 0"),
+        ([], {"frequencies": [0.5, 0.5, np.nan, 0.1]}, "must be positive; class 2 has nan"),
+        ([], {"frequencies": "abcd"}, "frequencies must be"),
+        ([np.zeros((2, 3))], {}, "fitted on 4 logits per row; got 3"),
+        ([np.zeros((0, 4))], {}, "empty"),
+        ([np.full((2, 4), np.nan)], {}, "must be finite"),
+        ([np.zeros((2, 4))], {"level": 2.0}, "level"),
+    ],
+)
+def test_wrong_input_is_refused(rows: list[Numbers], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(GlayersError, match=message):
+        fitted(200).adapt(*rows, **more)
+
+
+def test_a_confidence_cannot_be_adapted() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.random(200)
+    calibrator = PlattScaling(inputs="confidence").fit(confidence, rng.random(200) < confidence)
+    with pytest.raises(GlayersError, match="a confidence has no classes to adapt"):
+        calibrator.adapt(confidence)
+
+
+@pytest.mark.parametrize(
+    "change", [{"after": [0.5]}, {"before": [0.0, 0.5, 0.25, 0.25]}, {"rows": "many"}, {"more": 1}, {"misfit": 3}]
+)
+def test_a_forged_record_is_refused(change: dict[str, Any]) -> None:
+    facts = adaptation(fitted(300), frequencies=EQUAL).to_dict()
+    assert repr(ClassShift.from_dict(facts, 4).to_dict()) == repr(facts)
+    with pytest.raises(BadFile, match="record of a class shift"):
+        ClassShift.from_dict(facts | change, 4)
