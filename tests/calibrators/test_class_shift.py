@@ -138,7 +138,7 @@ def test_masked_classes_stay_impossible() -> None:
 def test_a_class_that_is_missing_in_the_new_rows_keeps_a_small_frequency() -> None:
     z, _ = drawn(500, np.array([0.0, 0.4, 0.3, 0.3]), 1)
     found = adaptation(fitted(), z)
-    assert 0 < found.after[0] < 0.02
+    assert 0 < found.after[0] < 0.05
     assert found.estimated[0] - 2 * found.standard_errors[0] <= 0
 
 

@@ -146,7 +146,8 @@ def calibrator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Cali
             raise BadFile("its map does not end with the two steps of an adaptation")
     new = kind(**settings)
     summary = RowSummary.from_dict(facts["calibration_rows"], facts["n_classes"])
-    for attribute, value in {**learned, "calibration_rows_": summary, **kept, **records}.items():
+    found = {**learned, "calibration_rows_": summary, _ADAPTATION: None, **kept, **records}
+    for attribute, value in found.items():
         setattr(new, attribute, value)
     _check_derived(new)
     return new

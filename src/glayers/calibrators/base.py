@@ -169,8 +169,8 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         Parameters
         ----------
         logits : array-like of shape (n_rows, n_logits) or Predictions, optional
-            New rows. The frequencies are estimated by maximum likelihood and, as far as sampling error explains the
-            difference, moved toward the old ones. Labels are not used.
+            New rows, whose labels are not used. If their frequencies do not differ significantly from the old ones, the
+            copy keeps the old ones.
         frequencies : array-like of shape (n_classes,) or dict, optional
             Known frequencies or counts instead; a dict has class names as keys.
         sample_weight, groups : array-like of shape (n_rows,), optional

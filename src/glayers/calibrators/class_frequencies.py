@@ -49,20 +49,23 @@ class Sample(NamedTuple):
         return float(1 / (shares**2).sum())
 
 
-def maximum_likelihood(sample: Sample, m: Floats) -> Floats:
-    """Return the ratios w that maximise the mean of log(p . w) such that m . w = 1, by accelerated EM.
+def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
+    """Return the ratios w that maximise the likelihood, the mean of log(p . w) such that m . w = 1, by accelerated EM.
 
     One step multiplies each ratio by the mean of p / (p . w) over m. The largest of these factors, less 1, bounds how
-    far the likelihood lies below its maximum, so it tells when to stop. Each cycle extrapolates two steps (Varadhan
+    far the likelihood lies below its maximum, so it tells when to stop. A Dirichlet prior adds rows with the old
+    frequencies to each step; with it, w is the posterior mode. Each cycle extrapolates two steps (Varadhan
     and Roland, 2008) and keeps the result only if it is no worse.
     """
-    w, close = np.ones(len(m)), 1e-3 / sample.rows
+    w, close, prior = np.ones(len(m)), 1e-3 / sample.rows, prior_rows / sample.rows
 
     def step(w: Floats) -> tuple[Floats, float, float]:
         mixed = np.maximum(sample.p @ w, 1e-300)
         factors = (sample.weights / mixed) @ sample.p / m
-        new = w * factors
-        return new / (m @ new), float(sample.weights @ np.log(mixed)), float(factors.max() - 1)
+        new = w * factors + prior
+        value = sample.weights @ np.log(mixed) + prior * (m @ np.log(np.maximum(w, 1e-300)))
+        gap = factors.max() - 1 if not prior else np.abs(new / (1 + prior) - w).max()
+        return new / (m @ new), float(value), float(gap)
 
     for _ in range(_MOST_STEPS):
         first, value, gap = step(w)
@@ -108,16 +111,42 @@ def standard_errors(
     return np.sqrt(np.maximum(new + np.maximum(old, 0) / calibration_rows, 0))
 
 
-def change_test(sample: Sample, m: Floats, calibration_rows: float) -> tuple[float, float, float]:
-    """Return the statistic, degrees of freedom and p-value of the score test that all ratios are 1.
+class Change(NamedTuple):
+    """The p-value of the test that all ratios are 1, and how many rows a prior in favour of this should be worth."""
 
-    The score is the difference of the mean probabilities of the two samples. Rare classes are merged into one.
+    p_value: float
+    prior_rows: float
+
+
+def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) -> Change:
+    """Test whether class frequencies differ, by the score test that all ratios are 1. Rare classes are merged into one.
+
+    The score is the difference d of the mean probabilities of the two samples, with covariance V. Where
+    a class varied more among the calibration rows, variances are pooled: a class that is rare by chance among the new
+    rows would otherwise seem to vary little. What is added leaves the sum of all probabilities constant.
+
+    Ratios with a Dirichlet prior worth a rows, centred at 1, give d the covariance Q / a, and so the statistic the mean
+    k + trace(inverse(V) Q) / a, with k degrees of freedom. Solving for a gives the prior. The critical value stands in
+    for k, so that chance alone hardly ever moves a ratio.
     """
-    merged = _merged(m, _LEAST_EXPECTED / min(sample.rows, calibration_rows))
+    merged = _merged(m, _LEAST_EXPECTED / min(sample.rows, summary.rows))
     values = sample.p @ merged
-    difference = sample.mean(values) - m @ merged
-    spread = (values * sample.weights[:, None]).T @ values - np.outer(sample.mean(values), sample.mean(values))
-    return _hotelling(difference, sample.covariance_of_mean(values) + spread / calibration_rows, sample.observations)
+    mean = sample.mean(values)
+    spread = (values * sample.weights[:, None]).T @ values - np.outer(mean, mean)
+    covariance = sample.covariance_of_mean(values) + spread / summary.rows
+    new, old = (
+        squares - means**2
+        for squares, means in ((sample.mean(sample.p**2), sample.mean(sample.p)), (summary.squares, m))
+    )
+    more = np.maximum(old - new, 0) * summary.rows / (summary.rows + sample.rows)
+    added = merged.T @ (np.diag(more) - np.outer(more, more) / max(more.sum(), 1e-300)) @ merged
+    covariance = covariance + added * (1 / sample.rows + 1 / summary.rows)
+    found = _hotelling(mean - m @ merged, covariance, sample, summary.rows, level)
+    if not found.statistic > found.critical:
+        return Change(found.p_value, math.inf)
+    moved = (values * sample.weights[:, None]).T @ sample.p  # how d follows the ratios
+    trace = float(np.trace(np.linalg.pinv(covariance) @ ((moved / m) @ moved.T - np.outer(mean, mean))))
+    return Change(found.p_value, max(1.0, trace / (found.statistic - found.critical)))
 
 
 def fit_test(
@@ -157,7 +186,7 @@ def fit_test(
     centred = e - sample.mean(e)
     as_before = (centred * (sample.weights * (sample.p @ w))[:, None]).T @ centred  # over calibration rows
     covariance = sample.covariance_of_mean(e) + as_before / summary.rows
-    return _hotelling(np.hstack(differences), covariance, sample.observations)[2], misfit
+    return _hotelling(np.hstack(differences), covariance, sample, summary.rows, 0.5).p_value, misfit
 
 
 def _interval(histogram: Histogram, place: int, size: int) -> str:
@@ -192,21 +221,30 @@ def _neighbours(shares: Floats, least: float) -> Floats:
     return np.eye(number + 1)[parts][:, : max(0, number - 1)]
 
 
-def _hotelling(difference: Floats, covariance: Floats, observations: float) -> tuple[float, float, float]:
-    """Return the statistic of Hotelling's test that a difference is 0, its degrees of freedom and its p-value."""
+class _Hotelling(NamedTuple):
+    statistic: float
+    critical: float
+    p_value: float
+
+
+def _hotelling(
+    difference: Floats, covariance: Floats, sample: Sample, calibration_rows: float, level: float
+) -> _Hotelling:
+    """Test whether a difference is 0. Directions in which fewer than about five rows differ are left out."""
     from scipy.stats import f  # on first use: importing it takes longer than glayers
 
     scale = np.sqrt(np.diag(covariance))
     used = scale > 0
     if not used.any():
-        return 0.0, 0.0, math.nan
+        return _Hotelling(0.0, 0.0, math.nan)
     scale = scale[used]
     values, vectors = np.linalg.eigh(covariance[np.ix_(used, used)] / np.outer(scale, scale))
-    kept = values > 1e-8 * values[-1]
-    freedom = float(kept.sum())
+    kept = values > 5 * _LEAST_EXPECTED / min(sample.rows, calibration_rows)
+    freedom, observations = float(kept.sum()), sample.observations
     left = observations - freedom
-    if left < 1:
-        return 0.0, 0.0, math.nan
+    if left < 1 or not freedom:
+        return _Hotelling(0.0, 0.0, math.nan)
     statistic = float((((difference[used] / scale) @ vectors)[kept] ** 2 / values[kept]).sum())
     statistic *= left / (observations - 1)
-    return statistic, freedom, float(f.sf(statistic / freedom, freedom, left))
+    critical = freedom * float(f.ppf(level, freedom, left))
+    return _Hotelling(statistic, critical, float(f.sf(statistic / freedom, freedom, left)))

@@ -17,7 +17,7 @@ from glayers.calibrators.class_frequencies import (
     change_test,
     fit_test,
     inverse_information,
-    maximum_likelihood,
+    likely_ratios,
     standard_errors,
 )
 from glayers.calibrators.row_summary import ClassSummary, Histogram, effective_rows
@@ -38,7 +38,8 @@ class ClassShift:
         The class frequencies among the calibration rows, and those that the calibrator was adapted to.
     estimated, standard_errors
         The maximum likelihood estimate from unlabelled rows, and its standard errors; None for given frequencies.
-        `after` is this estimate, moved toward `before` by the fraction of the difference that sampling error explains.
+        `after` combines the rows with a prior in favour of `before`, which is strong if sampling error explains most of
+        the difference; it equals `before` unless the two differ significantly.
     rows
         The effective number of independent new rows.
     p_value
@@ -192,21 +193,19 @@ def estimate_class_shift(
     sample = Sample(p, weights, given.groups, effective_rows(p, weights, given.groups))
     # One row of equal probabilities is added: no class is impossible.
     m = (summary.rows * summary.means() + 1 / n_classes) / (summary.rows + 1)
-    w = maximum_likelihood(sample, m)
+    w = likely_ratios(sample, m)
     r = p / (p @ w)[:, None]
     inverse = inverse_information(sample, r, m)
     before = _before(summary)
     estimated = w * before
     errors = standard_errors(sample, r, m, w, inverse, before, summary.rows) / estimated.sum()
     estimated = estimated / estimated.sum()
-    statistic, freedom, p_value = change_test(sample, m, summary.rows)
-    noise = freedom / statistic if statistic > freedom else 1.0
-    kept = max(noise, 1 / (sample.rows + 1))  # so many rows cannot rule a class out
+    p_value, prior_rows = change_test(sample, m, summary, level)
+    after = before if math.isinf(prior_rows) else likely_ratios(sample, m, prior_rows) * before
     fit_p_value, misfit = fit_test(sample, r, m, w, summary, histograms, given, calibrated)
-    after = (1 - kept) * estimated + kept * before
     return ClassShift(
         _tuple(before),
-        _tuple(after),
+        _tuple(after / after.sum()),
         _tuple(estimated),
         _tuple(errors),
         sample.rows,

@@ -49,6 +49,8 @@ class ClassSummary:
     ----------
     frequencies
         The frequency of each class among all labels; weights count.
+    squares
+        The mean square of the calibrated probability of each class.
     rows
         The effective number of independent rows behind `shares`, given weights and groups.
     shares
@@ -57,6 +59,7 @@ class ClassSummary:
     """
 
     frequencies: tuple[float, ...]
+    squares: tuple[float, ...]
     rows: float
     shares: Mapping[str, tuple[tuple[float, ...], ...]]
 
@@ -68,20 +71,21 @@ class ClassSummary:
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, ready for JSON."""
         shares = {name: [list(row) for row in table] for name, table in self.shares.items()}
-        return {"frequencies": list(self.frequencies), "rows": self.rows, "shares": shares}
+        lists = {"frequencies": list(self.frequencies), "squares": list(self.squares)}
+        return {**lists, "rows": self.rows, "shares": shares}
 
     @classmethod
     def from_dict(cls, facts: Any, histograms: "Mapping[str, Histogram]") -> Self:
         """Return the record that `to_dict` wrote; `RowSummary` turns the errors of anything else into its own."""
         shares = {name: tuple(map(_numbers, table)) for name, table in facts["shares"].items()}
-        frequencies, (rows,) = _numbers(facts["frequencies"]), _numbers([facts["rows"]])
-        sizes = {len(frequencies)} | {len(row) for table in shares.values() for row in table}
+        frequencies, squares, (rows,) = map(_numbers, (facts["frequencies"], facts["squares"], [facts["rows"]]))
+        sizes = {len(frequencies), len(squares)} | {len(row) for table in shares.values() for row in table}
         fits = {CONFIDENCE} <= shares.keys() <= histograms.keys() and len(sizes) == 1
         fits = fits and all(0 < len(table) <= len(histograms[name].counts) for name, table in shares.items())
-        numbers = [*frequencies, *(value for table in shares.values() for row in table for value in row)]
+        numbers = [*frequencies, *squares, *(value for table in shares.values() for row in table for value in row)]
         if not fits or min(numbers) < 0 or rows <= 0 or not sum(frequencies) or not np.sum(shares[CONFIDENCE]):
             raise ValueError("frequencies and shares do not fit together")
-        return cls(frequencies, rows, shares)
+        return cls(frequencies, squares, rows, shares)
 
 
 @dataclass(frozen=True)
@@ -206,11 +210,11 @@ def _by_class(
     for name, histogram in histograms.items() if n_bins > 1 else [(CONFIDENCE, histograms[CONFIDENCE])]:
         size = max(1, min(n_bins, len(histogram.counts)))
         table = coarse_bins(histogram, counted.features[name], size).T @ (weights[:, None] * probabilities)
-        shares[name] = tuple(tuple(float(f"{value:.4g}") for value in row) for row in table)
+        shares[name] = tuple(_short(row) for row in table)
     frequencies = np.bincount(given.labels, given.weights, given.n_classes)
     groups = None if given.groups is None else given.groups[counted.rows]
     rows = effective_rows(probabilities, weights, groups)
-    return ClassSummary(_tuple(frequencies / frequencies.sum()), rows, shares)
+    return ClassSummary(_tuple(frequencies / frequencies.sum()), _short(weights @ probabilities**2), rows, shares)
 
 
 def coarse_bins(histogram: Histogram, values: Floats, size: int) -> Floats:
@@ -247,6 +251,11 @@ def _edges(values: Floats) -> tuple[float, ...]:
 
 def _tuple(values: Array) -> tuple[float, ...]:
     return tuple(values.tolist())
+
+
+def _short(values: Floats) -> tuple[float, ...]:
+    """Return numbers with four digits, more exact than any sample and shorter in a file."""
+    return tuple(float(f"{value:.4g}") for value in values)
 
 
 def _numbers(values: Any) -> tuple[float, ...]:
