@@ -111,8 +111,10 @@ class ClassShift:
         if math.isnan(self.p_value):
             change = f"too few rows ({self.rows:.0f}) to tell whether the class frequencies differ"
         else:
-            differ = "the class frequencies differ from" if self.shifted else "no significant change of"
-            change = f"{differ} those of the calibration rows (p = {self.p_value:.2g})"
+            differ = (
+                "the class frequencies differ" if self.shifted else "the class frequencies do not differ significantly"
+            )
+            change = f"{differ} from those of the calibration rows (p = {self.p_value:.2g})"
         if math.isnan(self.fit_p_value):
             fit = "too few rows, or too many classes, to tell whether class shift explains these rows"
         elif self.unexplained:

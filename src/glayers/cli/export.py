@@ -10,7 +10,6 @@ from glayers.cli import arguments as arg
 from glayers.cli import monitoring
 from glayers.cli.runtime import flag, show, show_json, title, verb
 from glayers.files import errors_as_bad_file
-from glayers.predictions.formats import read_rows
 
 
 @verb
@@ -92,7 +91,6 @@ def adapt(
     --------
     $ glayers adapt model.safetensors new.csv -o adapted.safetensors
     $ glayers adapt model.safetensors new.csv -o adapted.safetensors --force --json
-    $ glayers adapt model.safetensors -o adapted.safetensors --frequencies cat=0.4,dog=0.4,owl=0.1,bee=0.1
     """
     from glayers.calibrators import load
 
@@ -103,8 +101,8 @@ def adapt(
     if file is None:
         adapted = calibrator.adapt(frequencies=_named_numbers(frequencies or ""))
     else:
-        told = probabilities or (calibrator.inputs == "probabilities" and file.suffix.lower() == ".npy")
-        rows: Any = arg.only_or("test", arg.read_wanted(read_rows, file, labels, part, told, columns))[0]
+        parts = arg.read_for(calibrator, file, labels, part, probabilities, columns)
+        rows: Any = arg.only_or("test", parts)[0]
         adapted = calibrator.adapt(rows, level=level)
     found = adapted.adaptation_
     refused = fail_if_unexplained and not found.fit_p_value > 1 - level
