@@ -169,7 +169,7 @@ def page(lines: list[Line], refits: list[list[str]], levels: list[Line]) -> str:
             f"{100 * np.nanmean([line[name] <= 0.05 for line in chosen]):.0f}" for name in ("p_value", "fit_p_value")
         ]
         means.append([*key, str(len({line["set"] for line in chosen})), *cells, *tests])
-    by_set = [["set", "NLL added without shift", "NLL gained at 10:1", "of it with given frequencies %"]]
+    by_set = [["set", "NLL added without shift", "NLL gained at 10:1", "as % of the gain with given frequencies"]]
     for name in sorted({line["set"] for line in lines} - {LONG_TAIL}):
         own = [line for line in lines if line["set"] == name and line["calibrator"] == "temperature"]
         cost = np.mean([line["nll_em"] - line["nll_before"] for line in own if line["shift"] == "none"])
