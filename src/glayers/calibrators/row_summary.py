@@ -183,7 +183,7 @@ def count_rows(given: Predictions, rows: Ints, calibrated: Floats) -> Counted:
 
 
 def summarise(given: Predictions, rows: Ints, logits: Floats, calibrate: Callable[[Ints], Floats]) -> RowSummary:
-    """Return the counts of calibration rows: the independent ones with their calibrated logits, and others if needed."""
+    """Return the counts of calibration rows: independent ones with their calibrated logits, and others if needed."""
     n_classes = given.n_classes
     counted = count_rows(given, rows, logits)
     histograms = {}
