@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,7 +17,7 @@ from glayers.arrays import column_names, to_floats
 from glayers.calibrators.base import Calibrator
 from glayers.calibrators.binary import BetaCalibration
 from glayers.checks import check_label_matrix, two_dimensional
-from glayers.errors import GlayersError, GlayersWarning, shown
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.serving.predictor import LabelPredictor
 
 
