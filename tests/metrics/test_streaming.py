@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from glayers import Confidences, Predictions
 from glayers.errors import BadPredictions
 from glayers.metrics import METRICS, StreamingScorecard, intervals, label, scorecard
-from glayers.metrics.row_draws import RowSample, content_keys, group_keys, poisson_counts, row_keys
+from glayers.metrics.row_draws import RowSample, content_keys, group_keys, poisson_counts, row_places
 from tests.strategies import Case, cases, make_case
 
 CELLS = {"ks", "mean_top_ks", "classwise_ks", "ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}
@@ -146,7 +146,7 @@ def test_groups_share_their_draw_and_widen_intervals() -> None:
 
 
 def test_draws_have_the_moments_of_a_poisson_distribution_and_are_independent() -> None:
-    counts = poisson_counts(row_keys(0, 20_000), 40, seed=1).astype(float)
+    counts = poisson_counts(row_places(0, 20_000), 40, seed=1).astype(float)
     assert counts.mean() == pytest.approx(1, abs=0.005)
     assert counts.var() == pytest.approx(1, abs=0.01)
     assert np.abs(np.corrcoef(counts.T) - np.eye(40)).max() < 0.04  # 5.6 standard errors of 780 correlations
@@ -168,18 +168,19 @@ def test_a_random_subset_is_the_same_for_any_partition(seed: int, grouped: bool,
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, 15, 60) if grouped else None
     rows = Predictions(rng.normal(size=(60, 3)) + 5, rng.integers(0, 3, 60), groups=groups)
-    keys = row_keys(0, 60)
-    whole = RowSample(20).update(rows, keys)
+    places = row_places(0, 60)
+    whole = RowSample(20).update(rows, places).result()
     divided = RowSample(20)
     for part in np.array_split(rng.permutation(60), parts):
-        divided.merge(RowSample(20).update(rows.take(part), keys[part]))
-    assert isinstance(whole.rows, Predictions)
-    assert isinstance(divided.rows, Predictions)
-    assert 0 < len(whole.rows) <= 20
-    assert sorted(whole.rows.logits[:, 0]) == sorted(divided.rows.logits[:, 0])
+        divided.merge(RowSample(20).update(rows.take(part), places[part]))
+    assert 0 < len(whole) <= 20
+    assert isinstance(whole, Predictions)
+    again = divided.result()
+    assert isinstance(again, Predictions)
+    assert (whole.logits == again.logits).all()  # in the order of the places, too
+    assert np.isin(whole.logits[:, 0], rows.logits[:, 0]).all()
     if groups is not None:  # whole groups
-        inside = np.isin(groups, np.asarray(whole.rows.groups))
-        assert inside.sum() == len(whole.rows)
+        assert np.isin(groups, np.asarray(whole.groups)).sum() == len(whole)
 
 
 def test_memory_does_not_grow_with_the_number_of_rows() -> None:
@@ -189,6 +190,12 @@ def test_memory_does_not_grow_with_the_number_of_rows() -> None:
         found.update(case.probabilities, case.labels)
         sizes.append(len(pickle.dumps(found)))
     assert sizes[1] == pytest.approx(sizes[3], abs=1_000)
+
+
+def test_an_accumulator_from_another_process_works_on() -> None:
+    case = make_case(1, 60, 3)
+    found = pickle.loads(pickle.dumps(StreamingScorecard(exact_entries=0)))
+    assert_same(found.update(case.probabilities, case.labels), scorecard(case.probabilities, case.labels))
 
 
 def test_every_metric_of_the_registry_has_an_accumulator() -> None:

@@ -21,7 +21,7 @@ from glayers.cli.runtime import show_note
 from glayers.errors import BadFile
 from glayers.files import write_whole
 from glayers.metrics import Event, Intervals, Scorecard, StreamingScorecard, calibration_test, ks_test, top
-from glayers.metrics.row_draws import RowSample, row_keys
+from glayers.metrics.row_draws import RowSample, row_places
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.chunks import Chunk, Source, files_of
 from glayers.predictions.contents import WHOLE_FILE, Contents
@@ -88,28 +88,29 @@ def score_files(files: list[Path], model: Path | None, reading: Reading, setting
     sample: RowSample | None = None
     labelled = set()
     for chunk in _chunks(source, "scoring", settings.shown, needs_labels=calibrator is None):
-        keys = row_keys(chunk.first_row, len(chunk.rows), chunk.file)
+        places = row_places(chunk.first_row, len(chunk.rows), chunk.file)
         if sample is None:
             sample = RowSample(min(_TESTED_ROWS, _TESTED_ENTRIES // _width(chunk)), settings.seed)
-        sample.update(chunk.rows, keys)
+        sample.update(chunk.rows, places)
         labelled.add(chunk.labelled)
         if len(labelled) > 1:
             raise BadFile(f"{source.files[chunk.file]}: some files have labels and others have none; score them apart")
         if chunk.labelled:
-            sums[names[0]].update(chunk.rows, row_ids=keys)
+            sums[names[0]].update(chunk.rows, row_ids=places)
             if calibrator is not None:
-                sums["calibrated"].update(calibrator.apply(chunk.rows), row_ids=keys)
-    if sample is None or sample.rows is None:
+                sums["calibrated"].update(calibrator.apply(chunk.rows), row_ids=places)
+    if sample is None:
         raise BadFile("there are no rows to score")
-    found = Scores(n_rows=sample.n_seen, tested_rows=len(sample.rows) if len(sample.rows) < sample.n_seen else None)
-    rows = {names[0]: sample.rows} | ({} if calibrator is None else {"calibrated": calibrator.apply(sample.rows)})
+    tested = sample.result()
+    found = Scores(n_rows=sample.n_seen, tested_rows=len(tested) if len(tested) < sample.n_seen else None)
+    rows = {names[0]: tested} | ({} if calibrator is None else {"calibrated": calibrator.apply(tested)})
     for name in names if True in labelled else ():
         found.cards[name], found.bounds[name] = sums[name].result(), sums[name].error_bounds()
         found.test(name, rows[name], settings)
         if settings.n_resamples:
             found.intervals[name] = sums[name].intervals()
     if calibrator is not None:
-        found.shifts[WHOLE_FILE] = monitoring.shift_of(calibrator, sample.rows, True in labelled, settings.level)
+        found.shifts[WHOLE_FILE] = monitoring.shift_of(calibrator, tested, True in labelled, settings.level)
     return found
 
 
@@ -157,12 +158,13 @@ def read_to_learn(
     for chunk in _chunks(source, "reading", False if quiet else None):
         if sample is None:
             sample, kind = RowSample(enough_rows(_width(chunk)), seed), chunk.inputs
-        sample.update(chunk.rows, row_keys(chunk.first_row, len(chunk.rows), chunk.file))
-    if sample is None or sample.rows is None:
+        sample.update(chunk.rows, row_places(chunk.first_row, len(chunk.rows), chunk.file))
+    if sample is None:
         raise BadFile(f"{path}: there are no rows to fit on")
-    if len(sample.rows) < sample.n_seen and not quiet:
-        show_note(f"note: {len(sample.rows):,} of {sample.n_seen:,} rows of {path}, drawn at random, are used")
-    return sample.rows, kind
+    rows = sample.result()
+    if len(rows) < sample.n_seen and not quiet:
+        show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows of {path}, drawn at random, are used")
+    return rows, kind
 
 
 def _chunks(

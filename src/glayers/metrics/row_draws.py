@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from glayers.arrays import Array
+from glayers.errors import BadPredictions
 from glayers.predictions.predictions import Confidences, Predictions
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, of Steele, Lea and Flood, OOPSLA 2014
@@ -55,18 +56,16 @@ def content_keys(*columns: Array) -> Array:
     return keys
 
 
-def row_keys(first: int, number: int, file: int = 0) -> Array:
-    """Return the keys of consecutive rows of a file."""
-    with np.errstate(over="ignore"):
-        start = mixed(np.array([file], np.uint64) + _GOLDEN)
-        return mixed(start + np.arange(first, first + number, dtype=np.uint64) * _GOLDEN)
+def row_places(first: int, number: int, file: int = 0) -> Array:
+    """Return a different number for each of consecutive rows of a file, in ascending order."""
+    return np.arange(first, first + number, dtype=np.uint64) + (np.uint64(file) << np.uint64(40))
 
 
 def poisson_counts(keys: Array, n_resamples: int, seed: int) -> Array:
     """Return how often each row counts in each resample (n, n_resamples): Poisson with mean 1.
 
     >>> counts = poisson_counts(np.arange(1000, dtype=np.uint64), 50, seed=0)
-    >>> abs(counts.mean() - 1) < 0.02 and abs(counts.var() - 1) < 0.02
+    >>> bool(abs(counts.mean() - 1) < 0.02 and abs(counts.var() - 1) < 0.02)
     True
     """
     words = -(-n_resamples // _DRAWS_PER_WORD)
@@ -115,49 +114,50 @@ class RowSample:
     Examples
     --------
     >>> rows = Predictions(np.arange(60.0).reshape(20, 3) + 5, np.arange(20) % 3)
-    >>> first = RowSample(5).update(rows.take(slice(0, 8)), row_keys(0, 8))
-    >>> second = RowSample(5).update(rows.take(slice(8, 20)), row_keys(8, 12))
-    >>> len(first.merge(second).rows)
+    >>> first = RowSample(5).update(rows.take(slice(0, 8)), row_places(0, 8))
+    >>> second = RowSample(5).update(rows.take(slice(8, 20)), row_places(8, 12))
+    >>> len(first.merge(second).result())
     5
     """
 
     def __init__(self, most: int, random_state: int = 0) -> None:
         self.most, self.random_state, self.n_seen = most, random_state, 0
         self.rows: Predictions | Confidences | None = None
-        self._keys = np.zeros(0, np.uint64)
+        self._keys = self._places = np.zeros(0, np.uint64)
         self._below = 2**64  # keys from here on were dropped
 
-    def update(self, rows: Predictions | Confidences, keys: Array) -> Self:
-        """Add rows with their keys; the rows of a group share the key of the group."""
+    def update(self, rows: Predictions | Confidences, places: Array) -> Self:
+        """Add rows with their places; the rows of a group are drawn together."""
         self.n_seen += len(rows)
-        own = group_keys(rows.groups) if rows.groups is not None else keys
+        own = group_keys(rows.groups) if rows.groups is not None else places
         with np.errstate(over="ignore"):
-            own = mixed(mixed(own) + np.uint64(self.random_state))
-        return self._add(rows, own)
+            own = mixed(mixed(own + _GOLDEN) + np.uint64(self.random_state))
+        return self._add(rows, own, places)
 
     def merge(self, other: Self) -> Self:
         """Add the rows of another sample with the same settings."""
         self.n_seen += other.n_seen
         self._below = min(self._below, other._below)
-        return self if other.rows is None else self._add(other.rows, other._keys)
+        return self if other.rows is None else self._add(other.rows, other._keys, other._places)
 
-    def _add(self, rows: Any, keys: Array) -> Self:
-        wanted = np.flatnonzero([int(key) < self._below for key in keys] if self._below < 2**64 else np.ones(len(keys)))
+    def result(self) -> Predictions | Confidences:
+        """Return the rows that were drawn, in the order of their places."""
+        if self.rows is None or len(self.rows) == 0:
+            raise BadPredictions("there are no rows to draw from")
+        return self.rows.take(np.argsort(self._places, kind="stable"))
+
+    def _add(self, rows: Any, keys: Array, places: Array) -> Self:
         if self.rows is not None:
-            held = np.array([int(key) < self._below for key in self._keys], bool)
-            rows = joined([self.rows.take(held), rows.take(wanted)])
-            keys = np.concatenate([self._keys[held], keys[wanted]])
-        else:
-            rows, keys = rows.take(wanted), keys[wanted]
+            rows = joined([self.rows, rows])
+            keys, places = np.concatenate([self._keys, keys]), np.concatenate([self._places, places])
         order = np.argsort(keys, kind="stable")
-        last = len(order)
+        ordered = keys[order]
+        last = len(keys) if self._below == 2**64 else int(np.searchsorted(ordered, np.uint64(self._below), side="left"))
         if last > self.most:  # the longest run of whole groups that fits, but at least one group
-            first_dropped = keys[order[self.most]]
-            last = int(np.searchsorted(keys[order], first_dropped, side="left"))
-            if last == 0:
-                last = int(np.searchsorted(keys[order], first_dropped, side="right"))
-            self._below = int(keys[order[last]]) if last < len(order) else self._below
-        self.rows, self._keys = rows.take(order[:last]), keys[order[:last]]
+            fits = int(np.searchsorted(ordered, ordered[self.most], side="left"))
+            last = fits or int(np.searchsorted(ordered, ordered[0], side="right"))
+            self._below = int(ordered[last]) if last < len(ordered) else self._below
+        self.rows, self._keys, self._places = rows.take(order[:last]), ordered[:last], places[order[:last]]
         return self
 
 

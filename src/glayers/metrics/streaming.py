@@ -133,7 +133,7 @@ class StreamingScorecard:
         if len(given) == 0:
             return self
         rows = check_any(given, labels, sample_weight, groups, strict=True)
-        if isinstance(rows, Rows) and self.event is not top:
+        if isinstance(rows, Rows) and self.event != top:  # a copy from another process is not the same object
             rows = self.event.of(rows)
         self._same_kind(rows)
         if rows.given_weights is not None and not _MIDDLING[0] < rows.given_weights.max() < _MIDDLING[1]:
