@@ -131,6 +131,7 @@ class Comparison:
         random_state: int = 0,
         title: str | None = None,
         force: bool = False,
+        progress: bool | None = None,
     ) -> None:
         """Write the HTML report, one file that needs no other.
 
@@ -146,10 +147,12 @@ class Comparison:
             The title of the page.
         force
             Whether to replace a file that already exists.
+        progress
+            Whether to show a progress bar; None shows it at a terminal.
         """
         from glayers.report.html import write_report  # jinja2 is imported only for a report
 
-        settings: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
+        settings: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state, "progress": progress}
         write_report(self, path, calibration=calibration, title=title, force=force, **settings)
 
     def to_dict(self) -> dict[str, dict[str, float]]:

@@ -3,7 +3,7 @@ import pytest
 
 from glayers import Predictions
 from glayers.metrics.events import check_rows
-from glayers.report.html.measuring import class_counts, rows_in_both, shifts, two_frequencies
+from glayers.report.findings import class_counts, rows_in_both, shifts, two_frequencies
 from tests.report.html_comparisons import sampled_rows
 
 NAMES = ["a", "b", "c", "d"]

@@ -7,9 +7,10 @@ import pytest
 from glayers import Predictions, compare, metrics
 from glayers.comparison import Comparison
 from glayers.metrics import METRICS
-from glayers.report.html.measuring import SHOWN_METRICS, Measurements, data_checks, measure
+from glayers.report.findings import data_checks
+from glayers.report.html.measuring import SHOWN_METRICS, Measurements, example_rows, measure
 from glayers.report.html.page import versions
-from glayers.report.html.tables import Summary, difference_tables, method_lines, summarise
+from glayers.report.html.tables import Summary, advise, difference_tables, method_lines, summarise
 from tests.report.html_comparisons import Compared, overconfident, overconfident_page, page_of, sampled_rows
 
 
@@ -29,31 +30,49 @@ def summary_of(found: Comparison) -> Summary:
 
 def test_an_overconfident_model_and_its_correction_are_described(given: Compared, measured: Measurements) -> None:
     summary = summarise(measured)
-    before, after = (
-        f"mean confidence {100 * card['confidence']:.2f} %, accuracy {100 * card['accuracy']:.2f} %"
-        for card in (given.found.scorecards[name] for name in ("uncalibrated", summary.method))
-    )
+    card = given.found.scorecards["uncalibrated"]
     assert summary.sentence == (
-        f"Overconfident: {before}. After calibration with {summary.method}: {after}; "
-        f"calibrated, as far as 1,100 rows can tell."
+        f"Overconfident by {100 * (card['confidence'] - card['accuracy']):.1f} points. "
+        f"After calibration with {summary.method}: calibrated, as far as 1,100 rows can tell."
     )
+    assert (summary.tone, summary.badge) == ("good", "Calibrated")
     assert summary.support[0].startswith("Not calibrated (p = 0.005); significant: KS (confidence), ")
-    assert "p < 0.0001" in summary.support[1]
-    assert summary.support[2].startswith(f"After {summary.method}: calibrated, as far as 1,100 rows can tell (p = ")
-    assert summary.support[3].startswith(f"After {summary.method}, KS ")
-    assert "NLL" in summary.support[4]
+    assert summary.support[1] == (
+        f"Mean confidence {100 * card['confidence']:.2f} %, accuracy {100 * card['accuracy']:.2f} %."
+    )
+    assert "p < 0.0001" in summary.support[2]
+    assert summary.support[3].startswith(f"After {summary.method}: calibrated, as far as 1,100 rows can tell (p = ")
+    assert "NLL" in summary.support[5]
+    changes = {change.metric: change for change in summary.changes}
+    assert changes["KS"].before == METRICS["ks"].format(card["ks"])
+    assert [changes[name].word for name in ("accuracy", "KS", "NLL")] == [
+        "no significant difference",
+        "better",
+        "better",
+    ]
+
+
+def test_the_meaning_counts_the_rows_that_are_furthest_off_together(given: Compared, measured: Measurements) -> None:
+    rows, method = example_rows(metrics.events.check_event(given.test)), summarise(measured).method
+    before, after = (given.found.predictions(name) for name in ("uncalibrated", method))
+    said, now = (predictions.probabilities()[rows].max(axis=1).mean() for predictions in (before, after))
+    right = 1000 * (before.logits[rows].argmax(axis=1) == given.test.labels[rows]).mean()
+    meaning = summarise(measured).meaning
+    assert meaning.startswith(f"Of 1,000 predictions made with about {100 * said:.3g} % confidence, {right:.0f} were")
+    assert f"the same rows say {100 * now:.3g} %" in meaning
+    assert 100 < len(rows) < 120  # a tenth of 1,100
 
 
 @pytest.mark.parametrize(
     ("sharpened", "begins"),
-    [(0.4, "Underconfident: mean confidence "), (1.0, "Calibrated, as far as 1,100 rows can tell: mean confidence ")],
+    [(0.4, "Underconfident by "), (1.0, "Calibrated, as far as 1,100 rows can tell. ")],
 )
 def test_the_summary_knows_the_truth(sharpened: float, begins: str) -> None:
     parts = sampled_rows(900, 1, sharpened=sharpened), sampled_rows(1_100, 2, sharpened=sharpened)
     summary = summary_of(compare(*parts, ["temperature"]))
     assert summary.sentence.startswith(begins)
-    assert summary.sentence.endswith("; calibrated, as far as 1,100 rows can tell.")
-    assert summary.support[-1] == "This summary describes temperature, the only method that was fitted."
+    assert summary.sentence.endswith(": calibrated, as far as 1,100 rows can tell.")
+    assert summary.support[-1] == "temperature is the only method that was fitted."
 
 
 def test_correct_on_average_is_not_yet_calibrated() -> None:
@@ -61,28 +80,68 @@ def test_correct_on_average_is_not_yet_calibrated() -> None:
     said = np.repeat([[0.9, 0.06, 0.04], [0.6, 0.2, 0.2]], 500, axis=0)
     rows = Predictions.from_probabilities(said, np.repeat([0, 1, 0, 2], [400, 100, 350, 150]))
     found = compare(sampled_rows(300, 1, classes=3), rows, ["temperature"])
-    begins = "Correct on average but miscalibrated at some confidences: mean confidence 75.00 %, accuracy 75.00 %. "
-    assert summary_of(found).sentence.startswith(begins)
+    assert summary_of(found).sentence.startswith("Correct on average but miscalibrated at some confidences. ")
 
 
 def test_a_right_confidence_is_not_called_calibrated_where_single_classes_are_off() -> None:
     # The top class is right in 600 of 1,000 rows, as the model says; the second class in 150 instead of 300.
     said, labels = np.tile([0.6, 0.3, 0.05, 0.05], (1_000, 1)), np.repeat([0, 1, 2, 3], [600, 150, 125, 125])
     found = compare(sampled_rows(300, 1), Predictions.from_probabilities(said, labels), ["temperature"])
-    begins = "The confidence is calibrated, as far as 1,000 rows can tell, but classes below the top are not: mean "
+    begins = "The confidence is calibrated, as far as 1,000 rows can tell, but classes below the top are not. "
     assert summary_of(found).sentence.startswith(begins)
+
+
+def one_class_off() -> Compared:
+    """A calibrated model, except that rows predicted as the last of five classes are right far too seldom."""
+    calibration, test = (sampled_rows(4_000, seed, sharpened=1.0, classes=5) for seed in (1, 2))
+    wrong = np.flatnonzero(test.logits.argmax(axis=1) == 4)[:60]
+    labels = test.labels.copy()
+    labels[wrong] = 0
+    rare = np.flatnonzero(test.logits.argmax(axis=1) == 4)[60:]
+    kept = np.setdiff1d(np.arange(len(test)), rare)
+    moved = Predictions(test.logits[kept], labels[kept])
+    return Compared(calibration, moved, compare(calibration, moved, ["temperature"]))
+
+
+def test_a_single_class_that_is_off_is_a_finding_with_advice() -> None:
+    given = one_class_off()
+    (check,) = [each for each in data_checks(given.found, None) if each.subject == "Single classes, temperature"]
+    assert check.status == "attention"
+    assert check.found.startswith("where class 4 is predicted (60 rows), mean confidence is ")
+    assert check.found.endswith(" and accuracy 0.00 %")
+    assert "more calibration rows" in check.advice
+    assert summary_of(given.found).tone != "good"
 
 
 def test_a_calibrator_that_does_not_help_is_reported() -> None:
     # Fitted on rows of a calibrated model, tested on rows of an overconfident one.
     found = compare(sampled_rows(900, 1, sharpened=1.0), sampled_rows(1_100, 2), ["temperature"])
-    assert summary_of(found).sentence.endswith("; still overconfident.")
+    summary = summary_of(found)
+    assert "; still overconfident" not in summary.sentence
+    assert ": still overconfident by " in summary.sentence
+    assert (summary.tone, summary.badge) == ("bad", "Not calibrated")
+
+
+def test_the_advice_names_the_method_its_costs_and_lines_that_run(given: Compared, measured: Measurements) -> None:
+    advice = advise(measured)
+    assert advice is not None
+    assert advice.method == given.found.recommended
+    other = next(name for name in given.found.calibrators if name != advice.method)
+    assert advice.runner_up.startswith(f"{other}. Its NLL differs from that of {advice.method} by ")
+    assert advice.costs[0].startswith("Accuracy: no significant difference, ")
+    assert "parameters" in advice.costs[1]
+    names = {"calibration_logits": given.calibration.logits, "calibration_labels": given.calibration.labels}
+    lines = advice.python.replace('calibrator.save("model.safetensors")', "")
+    space = {**names, "new_logits": given.test.logits}
+    exec(lines, space)  # these are the lines that readers copy
+    np.testing.assert_allclose(space["probabilities"], given.found.predictions(advice.method).probabilities())
+    assert advice.shell.startswith(f"glayers fit calibration.npz --method {advice.method} -o model.safetensors")
 
 
 def test_auto_is_the_method_described_and_its_selection_is_on_the_page() -> None:
     found = compare(sampled_rows(300, 1), sampled_rows(400, 2), ["auto", "temperature"])
     page = page_of(found, n_resamples=50)
-    assert "This summary describes auto, " in page
+    assert "auto is recommended: it chose its families on the calibration rows alone" in page
     selection = found.calibrators["auto"].selection_
     heading, *lines = selection.table(seconds=False)
     assert "seconds" not in heading
@@ -154,8 +213,8 @@ def test_a_missing_package_is_listed_as_not_installed(monkeypatch: pytest.Monkey
 def test_checks_without_findings_are_listed(given: Compared) -> None:
     checks = data_checks(given.found, given.calibration)
     assert {check.status for check in checks} == {"fine"}
-    assert len(checks) == 6
-    assert [check.status for check in data_checks(given.found, None)] == ["not tested", "fine", "fine"]
+    assert len(checks) == 7
+    assert [check.status for check in data_checks(given.found, None)] == ["not tested", "fine", "fine", "fine"]
 
 
 def test_missing_and_rare_classes_are_named() -> None:

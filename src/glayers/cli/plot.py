@@ -1,10 +1,11 @@
 """`plot`: predictions of the same rows, before and after calibration -> one figure of `FIGURES` in a file."""
 
+import contextlib
 import inspect
 import io
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -15,8 +16,12 @@ from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.formats import read_any
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 # The names of FIGURES, repeated so that help and completion need no matplotlib; a test compares the two.
 KINDS: dict[str, str] = {
+    "overview": "reliability, and probability by fraction of rows, side by side",
     "reliability": "accuracy against confidence, in bins of equal width",
     "reliability-equal-mass": "the same, in bins with equal numbers of rows",
     "reliability-smooth": "the same, by a kernel smoother",
@@ -31,6 +36,9 @@ KINDS: dict[str, str] = {
     "classes": "classes with too high and too low probabilities",
     "differences": "differences from the first, with intervals",
 }
+_WIDTHS = {"column": 3.3, "page": 6.9}  # inches, as most journals have them
+_WIDEST = 40.0
+_WITH_BAND = frozenset(kind for kind in KINDS if kind.startswith(("overview", "reliability", "ks")))
 # Metadata to leave out of each format, so that two runs give the same bytes.
 _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 _FILES = f"{arg.PREDICTIONS} Each file is one panel; all files must hold the same rows."
@@ -47,6 +55,13 @@ def plot(
     model: Annotated[list[Path] | None, typer.Option(metavar="MODEL", readable=False, help=_MODEL)] = None,
     event: arg.EventName = "top",
     bins: Annotated[int | None, typer.Option(metavar="N", min=1, help="The number of bins.")] = None,
+    width: Annotated[
+        str | None, typer.Option(metavar="column|page|INCHES", help="Scale the figure to this width, letters too.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="A title above all panels.")] = None,
+    names: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="The name of each panel, instead of the names of the files.")
+    ] = None,
     dark: Annotated[bool, flag("--dark", text="Light lines on a dark background.")] = False,
     labels: arg.Labels = None,
     part: arg.Part = None,
@@ -66,6 +81,7 @@ def plot(
     $ glayers plot reliability test.npz calibrated.npz -o reliability.png
     $ glayers plot ks test.npz --model model.safetensors -o ks.svg --dark
     $ glayers plot reliability-smooth test.npz -o second.pdf --event rank:2
+    $ glayers plot overview test.npz calibrated.npz -o figure1.pdf --width column --names before,after
     """
     arg.known_name(kind, KINDS, "figure", "glayers plot --help")
     chosen = {"event": None if event == "top" else arg.event_of(event), "n_bins": bins}
@@ -77,11 +93,40 @@ def plot(
     for file, other in zip(files, rows, strict=True):
         if not _same_rows(rows[0], other):
             raise BadPredictions(f"{arg.name_of(file)} and {arg.name_of(files[0])} hold different rows or labels")
-    methods = dict(zip(_names(files, models), [*rows, *(_calibrated(each, rows[0]) for each in models)], strict=True))
+    shown = _names(files, models) if names is None else _own_names(names, len(files) + len(models))
+    methods = dict(zip(shown, [*rows, *(_calibrated(each, rows[0]) for each in models)], strict=True))
     with waiting_for(f"drawing {kind}", quiet):
-        target.write(_image(kind, methods, chosen | {"dark": dark}, seed, ending))
+        figure = _figure(kind, methods, chosen | {"dark": dark}, seed)
+        if title is not None:
+            figure.suptitle(one_line(title), fontsize="large", color=figure.axes[0].title.get_color())
+        target.write(_image(figure, _inches(width), ending))
     if not quiet:
-        show(f"drew {', '.join(methods)}; wrote {output}")
+        show(f"drew {', '.join(methods)}; wrote {output}", f"caption: {_caption(kind, methods, event)}")
+
+
+def _inches(width: str | None) -> float | None:
+    """Return a width in inches: that of a column or a page of most journals, or a number."""
+    if width is None or width in _WIDTHS:
+        return None if width is None else _WIDTHS[width]
+    with contextlib.suppress(ValueError):
+        if 1.0 <= float(width) <= _WIDEST:
+            return float(width)
+    raise typer.BadParameter(f"--width must be column, page or a number of inches from 1 to {_WIDEST:g}; got {width}")
+
+
+def _own_names(names: str, wanted: int) -> list[str]:
+    given = [one_line(name.strip()) for name in names.split(",")]
+    if len(given) != wanted or len(set(given)) != wanted or not all(given):
+        raise typer.BadParameter(f"--names must be {wanted} different names with commas between them; got {names}")
+    return given
+
+
+def _caption(kind: str, methods: dict[str, Predictions | Confidences], event: str) -> str:
+    """Return a caption to start from."""
+    rows = len(next(iter(methods.values())))
+    of = "" if event == "top" else f" (event: {event})"
+    band = " Shaded: where 95 % of calibrated models lie." if kind in _WITH_BAND else ""
+    return f"{KINDS[kind][:1].upper()}{KINDS[kind][1:]}{of}, for {', '.join(methods)} on {rows:,} test rows.{band}"
 
 
 def _same_rows(one: Predictions | Confidences, other: Predictions | Confidences) -> bool:
@@ -108,12 +153,8 @@ def _calibrated(model: Path, rows: Predictions | Confidences) -> Predictions | C
     return load(model).apply(rows)
 
 
-def _image(
-    kind: str, methods: dict[str, Predictions | Confidences], chosen: dict[str, Any], seed: int, ending: str
-) -> bytes:
+def _figure(kind: str, methods: dict[str, Predictions | Confidences], chosen: dict[str, Any], seed: int) -> "Figure":
     """Draw a figure with the settings that were chosen, and with those others that it takes."""
-    import matplotlib
-
     from glayers.report.plots import FIGURES
 
     takes, first = inspect.signature(FIGURES[kind]).parameters, next(iter(methods.values()))
@@ -126,8 +167,14 @@ def _image(
     for name in asked:
         if name not in takes:
             raise typer.BadParameter(f"--{name.removeprefix('n_')} is not for {kind}; leave it out")
-    figure = FIGURES[kind](methods, **{name: settings[name] for name in takes if name in settings}, **asked)
+    return FIGURES[kind](methods, **{name: settings[name] for name in takes if name in settings}, **asked)
+
+
+def _image(figure: "Figure", inches: float | None, ending: str) -> bytes:
+    from glayers.report.plots.style import fit_width
+
     stream = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "glayers"}):  # otherwise the names inside an SVG are random
-        figure.savefig(stream, format=ending[1:], metadata={_DATED[ending]: None})
+    (figure if inches is None else fit_width(figure, inches)).savefig(
+        stream, format=ending[1:], metadata={_DATED[ending]: None}
+    )
     return stream.getvalue()

@@ -26,6 +26,7 @@ from rich.text import Text
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.predictions import Confidences, Predictions
 
+_NO_EDGE = 10_000  # characters: wider than any table
 _MANY_LOGITS = 1_000_000  # with fewer, threads cost more than they gain, and most on a busy machine
 
 
@@ -132,12 +133,17 @@ def show(*lines: RenderableType) -> None:
 
     A terminal breaks sentences between words; a program reads each on one line.
     """
-    console = _Screen(highlight=False)
+    console = _Screen(highlight=False, width=screen_width())
     for line in lines:
         if isinstance(line, str):
             console.print(one_line(line), markup=False, soft_wrap=not console.is_terminal)
         else:
             console.print(line)
+
+
+def screen_width() -> int | None:
+    """Return the width that COLUMNS or the terminal has; None leaves it to the terminal, and a pipe has no edge."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_EDGE
 
 
 def show_note(text: str) -> None:

@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from glayers.cli import arguments as arg
 from glayers.cli import many_files, multi_label
-from glayers.cli.runtime import flag, show, show_json, show_note, suitable_threads, title, verb, waiting_for
+from glayers.cli.runtime import (
+    flag,
+    screen_width,
+    show,
+    show_json,
+    show_note,
+    suitable_threads,
+    title,
+    verb,
+    waiting_for,
+)
 from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadFile, BadPredictions, GlayersError
 from glayers.metrics import METRICS, Scorecard
@@ -277,6 +288,7 @@ def _compare(
 ) -> None:
     """Fit and score the methods, print a table or JSON, and write the page if one is asked for."""
     from glayers import comparison
+    from glayers.report.findings import banners, data_checks
 
     shown = False if quiet else None
     with suitable_threads(methods or comparison.DEFAULT_METHODS, *rows):
@@ -286,25 +298,30 @@ def _compare(
     if not found.calibrators:
         raise GlayersError(f"no method could be fitted; {'; '.join(f'{n}: {why}' for n, why in found.failed.items())}")
     between = found.differences(random_state=seed) if differences else None
+    findings = banners(data_checks(found, rows[0]))
     if as_json:
         tests = {name: test.to_dict() for name, test in found.calibration_tests.items()}
-        numbers = {"methods": found.to_dict(), "calibration_tests": tests, "notes": found.notes}
+        numbers: dict[str, Any] = {"methods": found.to_dict(), "calibration_tests": tests, "notes": found.notes}
         numbers |= {"failed": found.failed, "left_out": found.left_out}
+        numbers["findings"] = [check._asdict() for check in findings]
         show_json(numbers | ({} if between is None else {"differences": between.to_dicts()}))
     else:
         show(title(f"{name}: fitted on {len(rows[0]):,} rows, scored on {len(rows[1]):,}"))
         cards = found.scorecards
-        show(tables.comparison_table(cards, found.seconds), "")
+        show(tables.comparison_table(cards, found.seconds, Console(width=screen_width()).width), "")
         for method, answer in found.calibration_tests.items():
             show(f"{method}: {answer}", f"{method}: {tables.confidence_sentence(cards[method])}")
+        for check in findings:
+            show(f"attention: {check.subject}: {check.found}. {check.advice}.")
         if between is not None:
             show("", *str(between).splitlines())
         for line in () if quiet else found.remarks():
             show_note(f"note: {line}")
     if page is not None:
         page.check()
-        with suitable_threads((), *rows), waiting_for("writing the report", quiet):
-            found.to_html(page.path, calibration=rows[0], random_state=seed, title=name, force=page.force)
+        settings: dict[str, Any] = {"random_state": seed, "title": name, "force": page.force, "progress": shown}
+        with suitable_threads((), *rows):
+            found.to_html(page.path, calibration=rows[0], **settings)
         if not as_json:
             show("", f"wrote {page.path}: open it in a browser")
 

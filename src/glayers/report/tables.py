@@ -1,7 +1,7 @@
 """Scorecards, intervals, tests and methods -> tables and sentences for the terminal."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 from rich.text import Text
@@ -10,6 +10,7 @@ from glayers.metrics import METRICS, CalibrationTest, Intervals, Scorecard
 from glayers.report import p_text
 
 _COMPARED = ("confidence", "accuracy", "nll", "brier", "ks", "ece")
+_FIRST_TO_GO = tuple(METRICS[name].short_label for name in ("ece", "brier", "confidence"))  # where a table is too wide
 
 
 def score_table(cards: Mapping[str, Scorecard]) -> Table:
@@ -30,23 +31,42 @@ def interval_table(found: Intervals, name: str) -> Table:
     return table
 
 
-def comparison_table(cards: Mapping[str, Scorecard], seconds: Mapping[str, float]) -> Table:
-    """Return a table with one line per method; the best number of each column is highlighted."""
+def comparison_table(cards: Mapping[str, Scorecard], seconds: Mapping[str, float], width: int | None = None) -> Table:
+    """Return a table with one line per method; a star marks the best number of each column.
+
+    A table wider than `width` loses its least important columns, and its caption names them.
+    """
     compared = [name for name in _COMPARED if all(name in card for card in cards.values())]
-    table = _plain_table(*(METRICS[name].short_label for name in compared), "seconds")
     ends = {"higher": max, "lower": min}
     best = {
-        name: ends[better](card[name] for card in cards.values())
+        name: METRICS[name].format(ends[better](card[name] for card in cards.values()))
         for name in compared
         if (better := METRICS[name].better) is not None
     }
-    for method, card in cards.items():
-        cells = [
-            Text(METRICS[name].format(card[name]), style="bold green" if card[name] == best.get(name) else "")
-            for name in compared
-        ]
-        table.add_row(Text(method), *cells, f"{seconds[method]:.1f}" if method in seconds else "")
+
+    def cell(name: str, card: Scorecard) -> Text:
+        text = METRICS[name].format(card[name])
+        return Text(f"{text}*", style="bold green") if text == best.get(name) else Text(f"{text} ")
+
+    columns = {METRICS[name].short_label: [cell(name, card) for card in cards.values()] for name in compared}
+    columns["seconds"] = [Text(f"{seconds[method]:.1f}" if method in seconds else "") for method in cards]
+    dropped = []
+    for label in ("seconds", *_FIRST_TO_GO):
+        if width is None or _needed(cards, columns) <= width:
+            break
+        if columns.pop(label, None) is not None:
+            dropped.append(label)
+    table = _plain_table(*columns)
+    for method, line in zip(cards, zip(*columns.values(), strict=True), strict=True):
+        table.add_row(Text(method), *line)
+    table.caption = "* best of its column" + (f"; too narrow for {', '.join(dropped)}" if dropped else "")
     return table
+
+
+def _needed(methods: Iterable[str], columns: Mapping[str, list[Text]]) -> int:
+    """Return how many characters a table of these columns takes."""
+    widths = [max(len(label), *(len(text) for text in texts)) for label, texts in columns.items()]
+    return max(len(method) for method in methods) + sum(width + 2 for width in widths)
 
 
 def confidence_sentence(card: Scorecard) -> str:

@@ -7,11 +7,20 @@ import numpy as np
 from glayers.arrays import Array, Floats, Ints, row_blocks, to_floats
 from glayers.checks import refuse_outside_unit_interval, two_dimensional, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics import ks_per_class
-from glayers.metrics.events import check_rows
+from glayers.metrics import adjust, ks_per_class
+from glayers.metrics.events import Rows, check_rows
 from glayers.predictions import Confidences, Predictions
 
-__all__ = ["CalibrationMap", "ClassGaps", "ClassMatrix", "calibration_map", "class_gaps", "class_matrix"]
+__all__ = [
+    "CalibrationMap",
+    "ClassGaps",
+    "ClassMatrix",
+    "PredictedGaps",
+    "calibration_map",
+    "class_gaps",
+    "class_matrix",
+    "predicted_gaps",
+]
 
 _SPREAD = (0.5, 0.1, 0.9)  # the median, and quantiles that cover most rows, without outliers
 
@@ -25,6 +34,28 @@ class ClassGaps:
     frequency: Floats
     gap: Floats
     ks: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedGaps:
+    """For each class, the rows that are predicted as it: their number, mean confidence and accuracy.
+
+    `gap` is confidence minus accuracy, with the ends `low` and `high` of its interval. `p_value` tests that it is zero,
+    and is adjusted for the number of classes by Holm's method. Classes that are never predicted have NaN.
+    """
+
+    rows: Floats
+    confidence: Floats
+    accuracy: Floats
+    gap: Floats
+    low: Floats
+    high: Floats
+    p_value: Floats
+
+    def significant(self, level: float = 0.95) -> Ints:
+        """Return the classes with a significant gap, the largest gap first."""
+        found = np.flatnonzero(self.p_value <= 1 - level)
+        return found[np.argsort(-np.abs(self.gap[found]), kind="stable")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +119,78 @@ def class_gaps(probabilities: object, labels: object = None, *, sample_weight: o
     return ClassGaps(frequency * rows.total, confidence, frequency, confidence - frequency, ks)
 
 
+def predicted_gaps(
+    probabilities: object,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    groups: object = None,
+    level: float = 0.95,
+) -> PredictedGaps:
+    """Return confidence and accuracy by predicted class, with exact binomial intervals and tests.
+
+    The sum of independent events with different probabilities varies less than a binomial number with their mean
+    (Hoeffding, 1956), so these tests reject a calibrated model no more often than they say. Rows of a group count as
+    one; weights count by Kish's effective size.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, groups
+        As in `class_gaps`; rows of a group may depend on each other.
+    level
+        The level of the intervals.
+
+    Returns
+    -------
+    PredictedGaps
+        One entry per class.
+
+    Examples
+    --------
+    >>> p = np.tile([0.9, 0.1], (40, 1))
+    >>> found = predicted_gaps(p, np.repeat([0, 1], [20, 20]))
+    >>> found.gap.round(2).tolist(), found.p_value[0] < 1e-6
+    ([0.4, nan], True)
+    """
+    from scipy.special import betainc, betaincinv  # slow to import
+
+    rows = check_rows(probabilities, labels, sample_weight, groups)
+    best, units = _predicted(rows), _effective_counts(rows)
+    total = np.bincount(best, weights=rows.weights, minlength=rows.n_classes)
+    mine = np.where(total > 0, total, np.nan)
+    confidence, accuracy = (
+        np.bincount(best, weights=rows.weights * values, minlength=rows.n_classes) / mine
+        for values in (rows.top.scores, rows.top.hits)
+    )
+    n, tail = np.where(total > 0, units, np.nan), (1 - level) / 2
+    hits = np.clip(accuracy, 0.0, 1.0) * n
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-300), n - hits + 1, tail), 0.0)
+    high = np.where(hits < n, betaincinv(hits + 1, np.maximum(n - hits, 1e-300), 1 - tail), 1.0)
+    said = np.clip(confidence, 0.0, 1.0)
+    above = np.where(hits > 0, betainc(np.maximum(hits, 1e-300), n - hits + 1, said), 1.0)
+    below = np.where(hits < n, 1 - betainc(hits + 1, np.maximum(n - hits, 1e-300), said), 1.0)
+    p_value, known = np.full(rows.n_classes, np.nan), total > 0
+    p_value[known] = adjust(np.minimum(1.0, 2 * np.minimum(above, below))[known], "holm")
+    ends = (np.where(known, confidence - end, np.nan) for end in (high, low))
+    return PredictedGaps(total * rows.total, confidence, accuracy, confidence - accuracy, *ends, p_value)
+
+
+def _predicted(rows: Rows) -> Ints:
+    return np.concatenate([rows.probabilities[block].argmax(axis=1) for block in row_blocks(*rows.probabilities.shape)])
+
+
+def _effective_counts(rows: Rows) -> Floats:
+    """Return for each predicted class how many independent rows its rows are worth."""
+    best, weights = _predicted(rows), rows.weights
+    if rows.groups is not None:
+        pairs = np.column_stack([best, np.unique(rows.groups, return_inverse=True)[1]])
+        units, which = np.unique(pairs, axis=0, return_inverse=True)
+        best, weights = units[:, 0], np.bincount(which.reshape(-1), weights=weights)
+    sums = np.bincount(best, weights=weights, minlength=rows.n_classes)
+    squares = np.bincount(best, weights=weights**2, minlength=rows.n_classes)
+    return sums**2 / np.where(squares > 0, squares, np.nan)
+
+
 def class_matrix(probabilities: object, labels: object = None, *, sample_weight: object = None) -> ClassMatrix:
     """Return over- and under-prediction by class: rows of the matrix by predicted class, columns by label.
 
@@ -113,7 +216,7 @@ def class_matrix(probabilities: object, labels: object = None, *, sample_weight:
     rows = check_rows(probabilities, labels, sample_weight, strict=True)
     k = rows.n_classes
     held, gap, variance = np.zeros(k), np.zeros((k, k)), np.zeros((k, k))
-    best = np.concatenate([rows.probabilities[block].argmax(axis=1) for block in row_blocks(*rows.probabilities.shape)])
+    best = _predicted(rows)
     for predicted in np.unique(best):
         mine = np.flatnonzero(best == predicted)
         weight, given = rows.weights[mine], rows.probabilities[mine].astype(np.float64)

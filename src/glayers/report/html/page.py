@@ -27,15 +27,36 @@ from glayers.files import write_whole
 from glayers.metrics import METRICS
 from glayers.predictions import Confidences, Predictions
 from glayers.report import shortened
-from glayers.report.html.measuring import LEVEL, MENU, Measurements, measure
-from glayers.report.html.tables import class_lines, difference_tables, method_lines, summarise
+from glayers.report.findings import LEVEL, banners
+from glayers.report.html.measuring import MENU, Measurements, measure
+from glayers.report.html.tables import advise, difference_tables, method_lines, summarise
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
 # Joined into one file each: of the scripts, what figures need, then one file per figure, then what starts the page.
-_FIRST = ("page.css", "tables.css", "figures.css", "words.js", "drawing.js", "panel.js")
+_FIRST = ("page.css", "tables.css", "figures.css", "words.js", "drawing.js", "panel.js", "tables.js")
 _LAST = ("print.css", "main.js")
+# Terms by the words of the tables; every metric says what it is in its own words too (`glayers.metrics.METRICS`).
+GLOSSARY = {
+    "accuracy": "The fraction of rows whose most probable class is the label.",
+    "confidence": "The probability of the most probable class; here its mean over the rows.",
+    "gap": "Mean confidence minus accuracy. Above zero the model is overconfident, below zero underconfident.",
+    "KS": "Sort the rows by confidence and add up confidence minus correct: the largest sum, as a fraction of the "
+    "rows. Zero for a perfectly calibrated model; it needs no bins.",
+    "KS test": "Whether a calibrated model would show a KS error as large as this one on so many rows.",
+    "p": "How often a calibrated model (or two equal methods) would show a result at least as extreme by chance.",
+    "NLL": "Negative log-likelihood: the mean of -log of the probability given to the label. Rewards accuracy and "
+    "calibration together.",
+    "Brier": "The mean squared difference between the probabilities and the label.",
+    "ECE": "Expected calibration error: the mean gap between confidence and accuracy over bins of confidence.",
+    "smooth ECE": "Expected calibration error without bins: the gap is smoothed over the confidence.",
+    "interval": "A range that contains the true value in 95 % of samples; from bootstrap resamples of the rows.",
+    "band": "Where the observed frequencies of a calibrated model lie in 95 % of samples.",
+    "significant": "Too large for chance: at most 5 % of calibrated models, or of equal methods, would show it.",
+    "top class": "The class with the highest probability.",
+    "rank 2": "The class with the second highest probability.",
+}
 _MATRIX = 30  # classes per side: smaller cells are hard to point at
 _PACKAGES = ("glayers", "numpy", "scipy", "scikit-learn", "torch", "jinja2")
 _DIGITS = 5  # of a number in the page's data
@@ -53,6 +74,7 @@ def write_report(
     random_state: int = 0,
     title: str | None = None,
     force: bool = False,
+    progress: bool | None = None,
 ) -> None:
     """Write a comparison as one HTML file that needs no other file and no network.
 
@@ -72,6 +94,8 @@ def write_report(
         The heading of the page.
     force
         Whether to replace an existing file.
+    progress
+        Whether to show a progress bar; None shows it at a terminal.
 
     Raises
     ------
@@ -87,9 +111,8 @@ def write_report(
     """
     target = Path(path)
     _refuse_early(target, force)
-    found = measure(comparison, n_resamples, random_state, calibration)
+    found = measure(comparison, n_resamples, random_state, calibration, progress)
     summary = summarise(found)
-    shown = [found.methods[name] for name in dict.fromkeys([found.before.name, summary.method]) if name]
     fitted = comparison.calibrators
     page = _render(
         _data(found, summary.method),
@@ -102,11 +125,11 @@ def write_report(
         methods=method_lines(found),
         difference_headings=[METRICS[metric].short_label for metric in found.difference_metrics],
         difference_tables=difference_tables(found),
-        class_methods=[method.name for method in shown],
-        class_lines=class_lines(found, shown),
-        has_calibration_counts=found.calibration_counts is not None,
+        advice=advise(found),
+        n_curves=len(found.classes),
         selections={name: c.selection_ for name, c in fitted.items() if isinstance(c, AutoCalibrator)},
         checks=found.checks,
+        banners=banners(found.checks),
         seeds={name: seed for name, c in fitted.items() if (seed := getattr(c, "random_state", None)) is not None},
         random_state=random_state,
         n_resamples=n_resamples,
@@ -138,10 +161,25 @@ def _data(found: Measurements, chosen: str) -> dict[str, Any]:
         "maps": {name: method.maps for name, method in found.methods.items()},
         "differences": [way.to_dict() for pair in pairs for way in (pair, pair.reversed())],
         "metrics": {
-            name: {"label": m.short_label, "percent": m.unit == "percent", "digits": m.digits}
+            name: {"label": m.short_label, "percent": m.unit == "percent", "digits": m.digits, "better": m.better}
             for name, m in ((name, METRICS[name]) for name in found.difference_metrics)
         },
         "matrix": _matrices(found),
+        "classes": _classes(found),
+    }
+
+
+def _classes(found: Measurements) -> dict[str, Any] | None:
+    """Return confidence and accuracy of every class where it is predicted; None for confidences."""
+    if found.before.gaps is None:
+        return None
+    known = [(name, m.predicted, m.gaps) for name, m in found.methods.items()]
+    counts = found.calibration_counts
+    return {
+        "names": [shortened(name) for name in found.names],
+        "rows": found.before.gaps.counts,
+        "calibration": None if counts is None else counts.astype(np.float64),
+        "methods": {name: _plain(predicted) | {"ks": gaps.ks} for name, predicted, gaps in known if gaps is not None},
     }
 
 
@@ -179,6 +217,7 @@ def _render(data: dict[str, Any], **parts: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["GLOSSARY"] = GLOSSARY
     style = _joined("css")
     script = f'(() => {{\n"use strict";\n{_joined("js")}\n}})();'
     sources = f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"

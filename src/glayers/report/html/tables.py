@@ -2,19 +2,48 @@
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from glayers.calibrators import AutoCalibrator
+from sklearn.base import clone
+
+from glayers.calibrators import CALIBRATORS, AutoCalibrator
+from glayers.calibrators.artifact import arrays_of
 from glayers.metrics import METRICS, Difference, OmnibusTest
 from glayers.report import p_text
-from glayers.report.html.measuring import LEVEL, Measured, Measurements
+from glayers.report.findings import LEVEL
+from glayers.report.html.measuring import Measured, Measurements
 from glayers.report.tables import ks_test_sentence, mean_sentence
 
 
-class Summary(NamedTuple):
-    """One sentence, the sentences that support it, and the method it describes, "" if none was fitted."""
+class Change(NamedTuple):
+    """A metric before and after calibration, and a word on the difference, if any, with its tone."""
 
+    metric: str
+    before: str
+    after: str
+    word: str = ""
+    tone: str = ""
+
+
+class Summary(NamedTuple):
+    """The verdict in two words and in a sentence, what it means, numbers, evidence, and the method ("" without one)."""
+
+    badge: str
     sentence: str
+    tone: Literal["good", "fair", "bad"]
+    meaning: str
+    changes: list[Change]
     support: list[str]
     method: str
+
+
+class Advice(NamedTuple):
+    """Which method to use, why, what it costs, which one comes next, and the lines that use it."""
+
+    method: str
+    why: str
+    costs: list[str]
+    runner_up: str
+    python: str
+    shell: str
 
 
 class Cell(NamedTuple):
@@ -32,21 +61,72 @@ Lines: TypeAlias = list[tuple[str, list[Cell]]]  # a method or a class, and its 
 def summarise(found: Measurements) -> Summary:
     """Say how far the model was off and whether calibration corrected it, as far as these rows can tell."""
     before, tests = found.before, found.compared.calibration_tests
-    ahead = _finding(before, tests[before.name])
-    sentence = f"{_capital(ahead)}: {mean_sentence(before.card)}."
-    support = [f"{_capital(str(tests[before.name]))}.", f"{ks_test_sentence(before.test)}."]
+    first, ahead = tests[before.name], _finding(before, tests[before.name])
+    sentence = f"{_capital(ahead)}{_amount(before) if ahead == _direction(before) else ''}."
+    support = [
+        f"{_capital(str(first))}.",
+        f"{_capital(mean_sentence(before.card))}.",
+        f"{ks_test_sentence(before.test)}.",
+    ]
     if found.differences is None:
-        return Summary(sentence, support, "")
+        tone: Literal["good", "fair", "bad"] = "bad" if first.rejected else "fair" if first.undecided else "good"
+        return Summary(_badge(first, tone), sentence, tone, _meaning(found, before), [], support, "")
     name = found.compared.recommended
-    after = found.methods[name]
-    result = _finding(after, tests[name])
+    after, test = found.methods[name], tests[name]
+    result = _finding(after, test)
     if result == _direction(after):
-        result = f"{'still' if ahead == result else 'now'} {result}"
-    support += [f"After {name}: {tests[name]}.", f"After {name}, {ks_test_sentence(after.test)}."]
+        result = f"{'still' if ahead == result else 'now'} {result}{_amount(after)}"
+    off = [] if after.predicted is None else after.predicted.significant(LEVEL).tolist()
+    if off and not test.rejected:
+        result += f", but {len(off)} single {'class is' if len(off) == 1 else 'classes are'} not"
+    support += [f"After {name}: {test}.", f"After {name}, {mean_sentence(after.card)}; {ks_test_sentence(after.test)}."]
     shown = ("nll", "accuracy") if found.names else ("ks",)
-    changes = [found.differences.between(metric, name, before.name) for metric in shown]
-    support += [*(f"{_capital(change.sentence())}." for change in changes), _reason(found)]
-    return Summary(f"{sentence} After calibration with {name}: {mean_sentence(after.card)}; {result}.", support, name)
+    differences = [found.differences.between(metric, name, before.name) for metric in shown]
+    support += [*(f"{_capital(change.sentence())}." for change in differences), _reason(found)]
+    tone = "good" if not (test.rejected or test.undecided or off) else "fair"
+    if test.rejected and _difference_cell(differences[0]).tone != "good":
+        tone = "bad"
+    sentence = f"{sentence} After calibration with {name}: {result}."
+    meaning, changes = _meaning(found, after), _changes(found, after)
+    return Summary(_badge(test, tone), sentence, tone, meaning, changes, support, name)
+
+
+def advise(found: Measurements) -> Advice | None:
+    """Say which method to use and how; None if no method was fitted."""
+    if found.differences is None:
+        return None
+    compared, name = found.compared, found.compared.recommended
+    calibrator = compared.calibrators[name]
+    facts, size = calibrator.diagnostics_, sum(array.nbytes for array in arrays_of(calibrator).values())
+    costs = [f"Size: {facts.n_parameters:,} parameters, {max(1, round(size / 1000)):,} kB as a file."]
+    if found.names:
+        change = found.differences.between("accuracy", name, found.before.name)
+        costs.insert(0, f"Accuracy: {_difference_cell(change).word}, {_difference_cell(change).value}.")
+    score = "nll" if found.names else "brier"
+    others = [other for other in compared.calibrators if other != name]
+    runner_up = ""
+    if others:
+        second = min(others, key=lambda other: found.methods[other].intervals[score].value)
+        cell = _difference_cell(found.differences.between(score, second, name))
+        label = METRICS[score].short_label
+        runner_up = f"{second}. Its {label} differs from that of {name} by {cell.value} ({cell.word}; {cell.below})"
+    unfitted = clone(calibrator)
+    if "progress" in unfitted.get_params():  # a comparison shows a bar of its own
+        unfitted.set_params(progress=None)
+    settings = " ".join(str(unfitted).split())
+    inputs = "confidence" if not found.names else "logits"
+    python = (
+        f"import glayers\n\ncalibrator = glayers.{settings}\n"
+        f"calibrator.fit(calibration_{inputs}, calibration_labels)\n"
+        f'calibrator.save("model.safetensors")\nprobabilities = calibrator.predict_proba(new_{inputs})'
+    )
+    shell = ""
+    if name in CALIBRATORS:
+        shell = (
+            f"glayers fit calibration.npz --method {name} -o model.safetensors\n"
+            "glayers apply model.safetensors new.npz -o calibrated.npz"
+        )
+    return Advice(name, _reason(found), costs, runner_up, python, shell)
 
 
 def method_lines(found: Measurements) -> Lines:
@@ -71,39 +151,16 @@ def difference_tables(found: Measurements) -> dict[str, Lines]:
     return {base: [(name, cells(name, base)) for name in found.methods if name != base] for base in baselines}
 
 
-def class_lines(found: Measurements, shown: list[Measured]) -> Lines:
-    """Return one line per class: rows, frequency, and for each method shown its mean probability and its KS."""
-    gaps = {method.name: method.gaps for method in shown if method.gaps is not None}
-    if not gaps:
-        return []
-    before = gaps[found.before.name]
-
-    def cells(c: int) -> list[Cell]:
-        rows = [counts[c] for counts in (before.counts, found.calibration_counts) if counts is not None]
-        made = [Cell(f"{n:,.0f}") for n in rows] + [Cell(METRICS["confidence"].format(before.frequency[c]))]
-        for method in shown:
-            test = method.events[f"class {c}"]["ks"].test
-            # Bonferroni's correction, which also counts the classes that are not shown.
-            significant = test.p_value * len(found.names) <= 1 - LEVEL
-            made.append(Cell(METRICS["confidence"].format(gaps[method.name].confidence[c])))
-            made.append(Cell(METRICS["ks"].format(test.value), "", *(("significant", "bad") if significant else ())))
-        return made
-
-    return [(found.names[c], cells(c)) for c in found.classes.tolist()]
-
-
 def _reason(found: Measurements) -> str:
-    """Say why the summary describes the recommended method."""
+    """Say why this method is recommended."""
     fitted, name = found.compared.calibrators, found.compared.recommended
     if isinstance(fitted[name], AutoCalibrator):
-        return f"This summary describes {name}, which chose its families on the calibration rows alone."
+        return f"{name} is recommended: it chose its families on the calibration rows alone, by cross-validation."
     if len(fitted) == 1:
-        return f"This summary describes {name}, the only method that was fitted."
+        return f"{name} is the only method that was fitted."
     score = "NLL" if found.names else "Brier score"
-    among = (
-        f"which has the lowest {score} of {len(fitted)} methods on these test rows; its scores are slightly optimistic"
-    )
-    return f"This summary describes {name}, {among}."
+    among = f"the lowest {score} of {len(fitted)} methods on these test rows, so its scores are slightly optimistic"
+    return f"{name} is recommended: it has {among}."
 
 
 def _finding(method: Measured, test: OmnibusTest) -> str:
@@ -117,6 +174,43 @@ def _direction(method: Measured) -> str:
     if abs(gap) <= 2 * method.intervals["accuracy"].standard_error:
         return "correct on average but miscalibrated at some confidences"
     return "overconfident" if gap > 0 else "underconfident"
+
+
+def _badge(test: OmnibusTest, tone: str) -> str:
+    """Return the verdict in two words."""
+    if test.undecided:
+        return "Too few groups to tell"
+    return {"good": "Calibrated", "fair": "Better, with exceptions", "bad": "Not calibrated"}[tone]
+
+
+def _amount(method: Measured) -> str:
+    """Return how far the mean confidence is from the accuracy; "" if the direction is not certain."""
+    gap = method.card["confidence"] - method.card["accuracy"]
+    return f" by {100 * abs(gap):.1f} points" if "confident" in _direction(method) else ""
+
+
+def _meaning(found: Measurements, after: Measured) -> str:
+    """Say in numbers of predictions what the gap means where it matters most."""
+    said, right = found.before.example
+    words = f"Of 1,000 predictions made with about {100 * said:.3g} % confidence, {1000 * right:.0f} were right."
+    if after is found.before:
+        return words
+    now, still = after.example
+    return f"{words} With {after.name}, the same rows say {100 * now:.3g} %, and {1000 * still:.0f} of 1,000 are right."
+
+
+def _changes(found: Measurements, after: Measured) -> list[Change]:
+    """Return the numbers of the first screen, before and after."""
+    shown = [metric for metric in ("confidence", "accuracy", "ks", "nll") if metric in found.shown_metrics]
+    changes = []
+    for metric in shown:
+        word, tone = "", ""
+        if found.differences is not None and metric in found.difference_metrics:
+            cell = _difference_cell(found.differences.between(metric, after.name, found.before.name))
+            word, tone = cell.word, cell.tone
+        texts = (METRICS[metric].format(method.card[metric]) for method in (found.before, after))
+        changes.append(Change(METRICS[metric].short_label, *texts, word, tone))
+    return changes
 
 
 def _capital(text: str) -> str:

@@ -25,6 +25,7 @@ from glayers.report.plots.reliability import *
 from glayers.report.plots.style import *
 
 FIGURES: dict[str, Callable[..., Figure]] = {
+    "overview": overview_figure,
     "reliability": reliability_figure,
     "reliability-equal-mass": partial(reliability_figure, kind="equal_mass"),
     "reliability-smooth": partial(reliability_figure, kind="smooth"),

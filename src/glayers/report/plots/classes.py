@@ -103,7 +103,7 @@ def class_figure(
     figure = side_by_side(found, draw, dark=dark, size=(3.6, 3.0))
     with style(dark) as palette:
         bar = figure.colorbar(figure.axes[-1].images[-1], ax=figure.axes, shrink=0.8)
-        bar.set_label("points too high (+) or too low (-)")
+        bar.set_label("points too high (+) or low (-), log scale")
         ticks = [sign * tick for sign in (-1, 1) for tick in _TICKS if tick < (norm.vmax or 1.0)]
         bar.set_ticks([0.0, *ticks], labels=["0", *(f"{100 * tick:+g}" for tick in ticks)])
         bar.ax.minorticks_off()

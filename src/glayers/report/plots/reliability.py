@@ -13,10 +13,29 @@ from glayers.checks import check_choice
 from glayers.metrics import METRICS, Event, corp, ece, smooth_ece, top
 from glayers.metrics.binned import Binning
 from glayers.metrics.events import Scored, check_event
-from glayers.report.curves import Reliability, ReliabilityCurve, corp_reliability, reliability, smooth_reliability
-from glayers.report.plots.style import LIGHT, Methods, Palette, dress, side_by_side
+from glayers.report.curves import (
+    Reliability,
+    ReliabilityCurve,
+    corp_reliability,
+    ks_curves,
+    reliability,
+    smooth_reliability,
+)
+from glayers.report.plots.ks import draw_rates
+from glayers.report.plots.style import (
+    LIGHT,
+    Methods,
+    Palette,
+    check_methods,
+    dress,
+    grid,
+    side_by_side,
+    style,
+    tidy,
+    title,
+)
 
-__all__ = ["draw_counts", "draw_reliability", "draw_reliability_curve", "reliability_figure"]
+__all__ = ["draw_counts", "draw_reliability", "draw_reliability_curve", "overview_figure", "reliability_figure"]
 
 _FEWEST_DRAWS = 19  # for the band at level 0.95, which the strip of counts does not show
 ReliabilityKind: TypeAlias = Literal["equal_width", "equal_mass", "smooth", "corp"]
@@ -71,6 +90,50 @@ def reliability_figure(
         return _KINDS[kind](main, scored, n_bins, palette)
 
     return side_by_side(methods, draw, event, dark=dark, strip=True)
+
+
+def overview_figure(
+    methods: Methods,
+    labels: object = None,
+    *,
+    sample_weight: object = None,
+    event: Event = top,
+    dark: bool = False,
+    n_bins: int = 15,
+) -> Figure:
+    """Draw for every method its reliability diagram, and beside it predicted and observed probability by fractile.
+
+    Parameters
+    ----------
+    methods, labels, sample_weight, event, dark, n_bins
+        As in `reliability_figure`.
+
+    Returns
+    -------
+    Figure
+        One row of two panels per method.
+
+    Examples
+    --------
+    >>> from glayers import Confidences
+    >>> figure = overview_figure({"model": Confidences([0.9, 0.6, 0.8], [True, False, True])}, n_bins=5)
+    >>> len(figure.axes)
+    2
+    """
+    check_methods(methods)
+    with style(dark) as palette:
+        figure, panels = grid(2 * len(methods), palette, columns=2)
+        for (name, given), left, right in zip(methods.items(), panels[::2], panels[1::2], strict=True):
+            scored = check_event(given, labels, sample_weight, event=event)
+            draw_reliability(left.main, reliability(scored, n_bins=n_bins), palette=palette)
+            title(left.main, name, f"ECE {METRICS['ece'].format(ece(scored, n_bins=n_bins))}")
+            curves = ks_curves(scored)
+            draw_rates(right.main, curves, palette=palette)
+            title(right.main, name, f"KS {METRICS['ks'].format(curves.test.value)}")
+        figure = tidy(figure, panels, columns=2)
+        for panel in panels[1::2]:
+            panel.main.set_ylabel("probability, %")
+    return figure
 
 
 def draw_reliability(axes: Axes, found: Reliability, *, palette: Palette = LIGHT) -> Axes:

@@ -9,12 +9,15 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
 from glayers.checks import check_switch
@@ -142,6 +145,39 @@ def percent(fraction: float) -> str:
     return f"{round(100 * fraction, 6) + 0.0:g}".replace("-", "\N{MINUS SIGN}")
 
 
+class PaperFigure(Figure):
+    """A figure whose PDF holds TrueType fonts, which publishers ask for, and whose SVG is the same in every run."""
+
+    def savefig(self, *args: Any, **settings: Any) -> None:
+        """Save the figure as matplotlib does, with these two settings."""
+        with mpl.rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.hashsalt": "glayers"}):
+            super().savefig(*args, **settings)
+
+
+def fit_width(figure: Figure, inches: float) -> Figure:
+    """Scale a figure to a width, with its letters, lines and marks."""
+    factor = inches / figure.get_figwidth()
+    figure.set_size_inches(inches, figure.get_figheight() * factor)
+    for axes in figure.axes:
+        axes.tick_params(
+            which="major", labelsize=SMALL * factor, length=3.5 * factor, width=0.8 * factor, pad=3.5 * factor
+        )
+    figure.draw_without_rendering()  # which makes the ticks
+    sized: list[Any] = [text for text in figure.findobj(Text) if not _is_tick(text, figure)]
+    for text in sized:
+        text.set_fontsize(text.get_fontsize() * factor)
+    for artist in figure.findobj(lambda one: hasattr(one, "set_linewidth") and hasattr(one, "get_linewidth")):
+        widths: Any = artist
+        widths.set_linewidth(np.asarray(widths.get_linewidth()) * factor)
+    for line in figure.findobj(Line2D):
+        cast("Line2D", line).set_markersize(cast("Line2D", line).get_markersize() * factor)
+    return figure
+
+
+def _is_tick(text: Any, figure: Figure) -> bool:
+    return any(text in axis.get_ticklabels() for axes in figure.axes for axis in (axes.xaxis, axes.yaxis))
+
+
 class Panel(NamedTuple):
     """An Axes and the strip below it; without a strip both are the same Axes."""
 
@@ -163,7 +199,7 @@ def grid(
     lines = -(-n_panels // across)
     heights = [3.4, 1.0] if strip else [1.0]
     inches = (size[0] * across + 0.3, size[1] * (1.25 if strip else 1.0) * lines + 0.6)
-    figure = Figure(figsize=inches, dpi=_DPI, layout="constrained", facecolor=palette.background)
+    figure = PaperFigure(figsize=inches, dpi=_DPI, layout="constrained", facecolor=palette.background)
     cells = figure.add_gridspec(lines * len(heights), across, height_ratios=heights * lines)
     panels: list[Panel] = []
     for place in range(n_panels):

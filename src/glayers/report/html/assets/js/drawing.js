@@ -28,8 +28,15 @@ function percentTick(values) {
   return (value) => `${(100 * value).toFixed(digits)}%`;
 }
 
+// A name beside an axis, cut where there is no room.
+function axisName(svg, at, name, y, letter = 7.5) {
+  const room = Math.floor(at.left / letter);
+  const short = name.length > room ? `${name.slice(0, room - 1)}…` : name;
+  svg.append(element("text", { x: at.left - 8, y: at.y(y) + 4, "text-anchor": "end" }, short));
+}
+
 // The frame of a plot: pixels of its edges, and scales from data to them.
-function frame(width, height, x, y, left = 46) {
+function frame(width, height, x, y, left = 60) {
   const box = { left, right: width - 20, top: 10, bottom: height - 40 };
   return { ...box, width, height, x: scale(x, [box.left, box.right]), y: scale(y, [box.bottom, box.top]) };
 }
@@ -44,6 +51,8 @@ function axes(svg, at, spec) {
   const middle = (at.left + at.right) / 2;
   svg.append(element("text", { x: middle, y: at.height - 6, "text-anchor": "middle" }, spec.x.label));
   if (spec.y.hidden) return;
+  const half = (at.top + at.bottom) / 2;
+  svg.append(element("text", { x: 12, y: half, "text-anchor": "middle", transform: `rotate(-90 12 ${half})` }, spec.y.label ?? ""));
   const ys = ticks(spec.y.range, 5);
   const yText = (spec.y.text ?? percentTick)(ys);
   for (const value of ys) {
@@ -56,9 +65,9 @@ const pathOf = (xs, ys, at) => xs.map((x, i) => `${i ? "L" : "M"}${at.x(x).toFix
 
 const line = (xs, ys, kind) => (svg, at) => svg.append(element("path", { class: kind, d: pathOf(xs, ys, at) }));
 
-const band = (xs, low, high) => (svg, at) => {
+const band = (xs, low, high, kind = "band") => (svg, at) => {
   const back = pathOf([...xs].reverse(), [...high].reverse(), at).replace("M", "L");
-  svg.append(element("path", { class: "band", d: `${pathOf(xs, low, at)}${back}Z` }));
+  svg.append(element("path", { class: kind, d: `${pathOf(xs, low, at)}${back}Z` }));
 };
 
 const stretch = (x1, y1, x2, y2, kind) => (svg, at) =>
@@ -69,6 +78,9 @@ const box = (x1, y1, x2, y2, kind) => (svg, at) =>
     class: kind, x: at.x(x1), y: at.y(y2),
     width: Math.max(1, at.x(x2) - at.x(x1)), height: Math.max(0.5, at.y(y1) - at.y(y2)),
   }));
+
+const words = (x, y, text, anchor = "start", shift = [0, 0]) => (svg, at) =>
+  svg.append(element("text", { x: at.x(x) + shift[0], y: at.y(y) + shift[1], "text-anchor": anchor }, text));
 
 const dot = (x, y, kind, radius = 4.5) => (svg, at) =>
   svg.append(element("circle", { class: kind, cx: at.x(x), cy: at.y(y), r: radius }));

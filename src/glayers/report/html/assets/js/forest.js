@@ -8,6 +8,9 @@ FIGURES.forest = {
   specs: () => [forestSpec(byId("metric").value, byId("against").value)],
 };
 
+// Of accuracy, more is better: its axis is turned, so that better is always on the left.
+const betterLeft = (metric, [low, high]) => (data.metrics[metric].better === "higher" ? [high, low] : [low, high]);
+
 function forestSpec(metric, against) {
   const found = data.differences.filter((one) => one.metric === metric && one.against === against);
   const ends = found.flatMap((one) => [one.low, one.high, 0]);
@@ -20,8 +23,8 @@ function forestSpec(metric, against) {
     frame: (width, height, x, y) => frame(width, height, x, y, Math.min(150, 0.38 * width)),
     nearest: [0, 1],
     x: {
-      range: [Math.min(...ends) - margin, Math.max(...ends) + margin],
-      label: isPercent(metric) ? "difference in percentage points" : "difference",
+      range: betterLeft(metric, [Math.min(...ends) - margin, Math.max(...ends) + margin]),
+      label: `\u2190 better${isPercent(metric) ? ", difference in percentage points, " : ", difference, "}worse \u2192`,
       text: () => (value) => Number(((isPercent(metric) ? 100 : 1) * value).toPrecision(2)).toString(),
     },
     y: { range: [found.length - 0.5, -0.5], hidden: true },
@@ -40,11 +43,7 @@ function forestSpec(metric, against) {
 const forestLine = (one, place) => [
   stretch(one.low, place, one.high, place, "said"),
   dot(one.difference, place, one.significant ? "mark sure" : "mark", 5),
-  (svg, at) => {
-    const room = Math.floor(at.left / 7.5);
-    const name = one.method.length > room ? `${one.method.slice(0, room - 1)}…` : one.method;
-    svg.append(element("text", { x: at.left - 8, y: at.y(place) + 4, "text-anchor": "end" }, name));
-  },
+  (svg, at) => axisName(svg, at, one.method, place),
 ];
 
 function forestText(one) {

@@ -6,13 +6,20 @@ const DENSITY = { fractile: "fraction of rows, lowest first", score: "predicted 
 FIGURES.cumulative = {
   follows: ["method", "event"],
   menus: () => ({ "cumulative-view": asChoices(CUMULATIVE) }),
-  specs: () => methodsShown().map((method) => cumulativeSpec(method, eventShown(), byId("cumulative-view").value)),
+  specs: () => sharedY(methodsShown().map((method) => cumulativeSpec(method, eventShown(), byId("cumulative-view").value))),
 };
 FIGURES.density = {
   follows: ["method", "event"],
   menus: () => ({ "density-view": asChoices(DENSITY) }),
-  specs: () => methodsShown().map((method) => densitySpec(method, eventShown(), byId("density-view").value)),
+  specs: () => sharedY(methodsShown().map((method) => densitySpec(method, eventShown(), byId("density-view").value))),
 };
+
+// Panels side by side are compared, so they have one scale.
+function sharedY(specs) {
+  const ranges = specs.map((spec) => spec.y.range);
+  const range = [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))];
+  return specs.map((spec) => ({ ...spec, y: { ...spec.y, range } }));
+}
 
 const ksSummary = ({ test }) =>
   test.too_few_groups
@@ -42,7 +49,7 @@ function curvesView(ks, text) {
   const [low, high] = [predicted.map((value) => Math.max(0, value - ks.test.bound)), predicted.map((value) => value + ks.test.bound)];
   return {
     x: { range: [0, 1], label: "fraction of rows, lowest first" },
-    y: { range: [0, Math.max(high.at(-1), observed.at(-1), 1e-6)] },
+    y: { range: [0, Math.max(high.at(-1), observed.at(-1), 1e-6)], label: "cumulative probability" },
     marks: [
       band(ks.fractile, low, high),
       line(ks.fractile, predicted, "said"),
@@ -57,7 +64,7 @@ function gapView(ks, gaps, text) {
   const reach = 1.08 * Math.max(ks.test.bound, ks.test.value, 1e-6);
   return {
     x: { range: [0, 1], label: "fraction of rows, lowest first" },
-    y: { range: [-reach, reach] },
+    y: { range: [-reach, reach], label: "predicted minus observed" },
     marks: [box(0, -ks.test.bound, 1, ks.test.bound, "band"), stretch(0, 0, 1, 0, "ideal"), line(ks.fractile, gaps, "said")],
     points: ks.fractile.map((x, i) => ({ x, y: gaps[i], text: text(i) })),
   };
@@ -74,7 +81,7 @@ function densitySpec(method, event, view) {
     title: `${method}, ${event.label}`,
     summary: `Largest difference ${where}predicted ${percent(ks.score[widest])}, observed about ${percent(ks.hit_rate[widest])}.`,
     x: { range: [Math.min(xs[0], 0), view === "score" ? far : 1], label: DENSITY[view] },
-    y: { range: [0, far] },
+    y: { range: [0, far], label: "probability" },
     marks: [line(xs, ks.score, "said"), line(xs, ks.hit_rate, "true")],
     points: xs.map((x, i) => ({
       x,

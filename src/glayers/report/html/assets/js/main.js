@@ -1,4 +1,5 @@
-// Choices of the reader -> figures: every menu redraws the figures that follow it, a new width redraws all.
+// Choices of the reader -> figures: every menu redraws the figures that follow it, a new width redraws all. The choices
+// stand in the page's address, so that a link shows the same page.
 
 const uncalibrated = data.methods[0];
 const calibrated = data.methods.slice(1);
@@ -33,23 +34,78 @@ function redraw(id) {
   const { menus, specs } = FIGURES[id];
   for (const [menu, choices] of Object.entries(menus?.() ?? {})) fillSelect(menu, choices);
   const shown = specs();
-  if (!panels.has(id)) panels.set(id, shown.map(() => new Panel(figure.querySelector(".panels"))));
+  if (!panels.has(id)) {
+    const made = shown.map(() => new Panel(figure.querySelector(".panels")));
+    made.forEach((panel) => { panel.others = made.filter((other) => other !== panel); });
+    panels.set(id, made);
+  }
   shown.forEach((spec, place) => panels.get(id)[place].show(spec));
-  fillTables(figure, shown);
+  fitLegend(figure);
+  fillTables(figure, shown, panels.get(id));
+}
+
+const drawnFigures = () => Object.keys(FIGURES).filter(byId);
+const menusOf = (id) => [...(FIGURES[id].follows ?? []), ...Object.keys(FIGURES[id].menus?.() ?? {})];
+
+// The address holds every menu that the reader changed.
+function remember() {
+  const state = new URLSearchParams();
+  for (const select of document.querySelectorAll("select")) {
+    if (select.options.length && select.value !== select.dataset.first) state.set(select.id, select.value);
+  }
+  if (document.documentElement.dataset.theme) state.set("theme", document.documentElement.dataset.theme);
+  history.replaceState(null, "", `#${state}`);
+}
+
+function recall() {
+  if (!location.hash.includes("=")) return;
+  for (const [id, value] of new URLSearchParams(location.hash.slice(1))) {
+    if (id === "theme") setTheme(value === "dark" ? "dark" : "light");
+    const select = byId(id);
+    if (select?.tagName !== "SELECT" || ![...select.options].some((option) => option.value === value)) continue;
+    select.value = value;
+    select.dispatchEvent(new Event("change"));
+  }
+}
+
+const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = isDark() ? "Light" : "Dark";
 }
 
 function start() {
   fillSelect("event", data.events);
   if (calibrated.length) fillSelect("method", named(calibrated), data.chosen);
   else byId("method-label").hidden = true;
-  for (const id of Object.keys(FIGURES).filter(byId)) {
+  for (const id of drawnFigures()) {
     redraw(id);
-    const { follows, menus } = FIGURES[id];
-    for (const menu of [...(follows ?? []), ...Object.keys(menus?.() ?? {})]) {
-      byId(menu).addEventListener("change", () => redraw(id));
-    }
+    for (const menu of menusOf(id)) byId(menu).addEventListener("change", () => redraw(id));
+  }
+  for (const table of document.querySelectorAll("table.sortable:not(#class-table)")) makeSortable(table);
+  if (byId("class-table")) {
+    fillClasses();
+    byId("class-search").addEventListener("input", fillClasses);
+    for (const menu of ["method", "class-order"]) byId(menu).addEventListener("change", fillClasses);
+  }
+  for (const select of document.querySelectorAll("select")) {
+    select.dataset.first = select.value;
+    select.addEventListener("change", remember);
+  }
+  byId("theme").textContent = isDark() ? "Light" : "Dark";
+  byId("theme").addEventListener("click", () => {
+    setTheme(isDark() ? "light" : "dark");
+    remember();
+  });
+  // A figure in a closed part of the page has no width until it is opened.
+  for (const details of document.querySelectorAll("details.more")) {
+    details.addEventListener("toggle", () => {
+      for (const figure of details.querySelectorAll("figure")) panels.get(figure.id)?.forEach((panel) => panel.draw());
+    });
   }
   for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
+  recall();
   let width = document.body.clientWidth;
   new ResizeObserver(() => {
     if (document.body.clientWidth === width) return;

@@ -19,8 +19,9 @@ function mapSpec(method, event) {
     title: `${method}, ${event.label}`,
     summary: `Largest change: ${percent(map.before[widest])} becomes ${percent(map.after[widest])}.`,
     x: { range: [0, 1], label: "probability before" },
-    y: { range: [0, 1] },
-    marks: [stretch(0, 0, 1, 1, "ideal"), band(map.before, map.low, map.high), line(map.before, map.after, "said")],
+    y: { range: [0, 1], label: "probability after" },
+    height: square,
+    marks: [stretch(0, 0, 1, 1, "ideal"), ...map.before.flatMap((x, i) => mapBin(map, x, i))],
     points: map.before.map((x, i) => ({
       x,
       y: map.after[i],
@@ -34,3 +35,10 @@ function mapSpec(method, event) {
     },
   };
 }
+
+// Bins side by side are joined; across an empty bin nothing is known.
+const mapBin = (map, x, i) => [
+  stretch(x, map.low[i], x, map.high[i], "stem"),
+  ...(i && x - map.before[i - 1] < 0.1 ? [stretch(map.before[i - 1], map.after[i - 1], x, map.after[i], "said")] : []),
+  dot(x, map.after[i], "now", 3.5),
+];

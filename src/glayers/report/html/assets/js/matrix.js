@@ -4,7 +4,8 @@ FIGURES.matrix = { follows: ["method"], specs: () => methodsShown().map(matrixSp
 
 // Names stand beside the matrix, and aslant below it, where they take less room.
 const BELOW = 0.85;
-const matrixRoom = (width) => Math.min(104, 0.28 * width);
+const [ABOVE, UNDER] = [34, 18]; // pixels for the scale and for the title of the axis
+const matrixRoom = (width) => Math.min(120, 0.3 * width);
 
 function matrixSpec(method) {
   const { names, methods, of } = data.matrix;
@@ -22,11 +23,15 @@ function matrixSpec(method) {
     summary: `${shown}Largest: where ${text(widest)}.`,
     bare: true,
     nearest: [1, 1],
-    height: (width) => width - (1 - BELOW) * matrixRoom(width),
+    height: (width) => width - (1 - BELOW) * matrixRoom(width) + ABOVE + UNDER,
     frame: (width, height, x, y) => matrixFrame(width, height, x, y),
     x: { range: [-0.5, names.length - 0.5] },
     y: { range: [names.length - 0.5, -0.5] },
-    marks: [...cells.map((cell) => matrixCell(cell, strongest)), (svg, at) => matrixNames(svg, at, names)],
+    marks: [
+      ...cells.map((cell) => matrixCell(cell, strongest)),
+      (svg, at) => matrixNames(svg, at, names),
+      (svg, at) => matrixScale(svg, at, strongest),
+    ],
     points: cells.map((cell) => ({ x: cell.j, y: cell.i, text: `Where ${text(cell)}` })),
     table: {
       headings: ["predicted", ...names],
@@ -37,22 +42,42 @@ function matrixSpec(method) {
 
 function matrixFrame(width, height, x, y) {
   const room = matrixRoom(width);
-  const at = { left: room, right: width - 4, top: 4, bottom: height - BELOW * room, width, height };
+  const at = { left: room, right: width - 4, top: ABOVE, bottom: height - BELOW * room - UNDER, width, height };
   return { ...at, x: scale(x, [at.left, at.right]), y: scale(y, [at.bottom, at.top]) };
 }
 
-const matrixCell = ({ i, j, gap }, strongest) => (svg, at) => {
+const CHANCE = 2; // standard deviations: a smaller gap is left blank
+
+const matrixCell = ({ i, j, gap, noise }, strongest) => (svg, at) => {
   const size = at.x(1) - at.x(0);
+  const certain = Math.abs(gap) > CHANCE * noise;
   svg.append(element("rect", {
-    class: gap > 0 ? "over" : "under", "fill-opacity": Math.sqrt(Math.abs(gap) / strongest || 0).toFixed(3),
+    class: certain ? (gap > 0 ? "over" : "under") : "blank", "fill-opacity": certain ? Math.abs(gap / strongest || 0).toFixed(3) : 1,
     x: at.x(j) - size / 2, y: at.y(i) - size / 2, width: Math.max(1, size - 1), height: Math.max(1, size - 1),
   }));
 };
 
+// The scale of the colours, above the matrix: from the strongest under-prediction to the strongest over-prediction.
+function matrixScale(svg, at, strongest) {
+  const steps = [-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1];
+  const width = (at.right - at.left) / steps.length;
+  steps.forEach((step, place) => {
+    const kind = step ? (step > 0 ? "over" : "under") : "blank";
+    svg.append(element("rect", { class: kind, "fill-opacity": Math.abs(step) || 1, x: at.left + place * width, y: 2, width: width - 1, height: 10 }));
+    if (place % 2) return;
+    const text = `${step > 0 ? "+" : ""}${(100 * step * strongest).toFixed(strongest < 0.1 ? 1 : 0)}`;
+    svg.append(element("text", { x: at.left + (place + 0.5) * width, y: 25, "text-anchor": "middle" }, text));
+  });
+  svg.append(element("text", { x: at.left - 6, y: 12, "text-anchor": "end" }, "points"));
+}
+
 // Every name where there is room, else every second, third...
 function matrixNames(svg, at, names) {
+  const half = (at.top + at.bottom) / 2;
+  svg.append(element("text", { x: 11, y: half, "text-anchor": "middle", transform: `rotate(-90 11 ${half})` }, "predicted class"));
+  svg.append(element("text", { x: (at.left + at.right) / 2, y: at.height - 5, "text-anchor": "middle" }, "label"));
   const every = Math.ceil(13 / (at.x(1) - at.x(0)));
-  const room = Math.floor(at.left / 6.8);
+  const room = Math.floor((at.left - 18) / 6.8);
   names.forEach((name, place) => {
     if (place % every) return;
     const short = name.length > room ? `${name.slice(0, room - 1)}…` : name;

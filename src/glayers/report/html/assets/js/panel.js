@@ -9,6 +9,7 @@
 const FIGURES = {};
 const RATIO = 0.8;
 const HIGHEST = 420;
+const square = (width) => Math.min(width, HIGHEST) - 20; // the plot, not the picture with its labels
 const EMPTY = { x: { range: [0, 1], label: "" }, y: { range: [0, 1] }, marks: [], points: [] };
 
 class Panel {
@@ -20,13 +21,18 @@ class Panel {
     this.slider = Object.assign(document.createElement("input"), { type: "range", min: 0, step: 1 });
     this.output = document.createElement("output");
     this.output.setAttribute("aria-live", "polite");
-    root.append(this.title, this.svg, this.slider, this.output);
+    this.tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
+    this.tip.setAttribute("aria-hidden", "true");
+    const picture = Object.assign(document.createElement("div"), { className: "picture" });
+    picture.append(this.svg, this.tip);
+    root.append(this.title, picture, this.slider, this.output);
     host.append(root);
+    this.others = [];
     this.figure = host.closest("figure").querySelector("h3").textContent;
     this.spec = EMPTY;
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerdown", (event) => this.point(event));
-    this.svg.addEventListener("pointerleave", () => this.rest());
+    this.svg.addEventListener("pointerleave", () => [this, ...this.others].forEach((panel) => panel.rest()));
     this.slider.addEventListener("input", () => this.read(Number(this.slider.value)));
     this.slider.addEventListener("focus", () => this.read(Number(this.slider.value)));
     this.slider.addEventListener("blur", () => this.rest());
@@ -43,7 +49,9 @@ class Panel {
   }
 
   draw() {
-    const width = Math.max(240, this.svg.parentNode.clientWidth);
+    const room = Math.max(240, this.svg.parentNode.clientWidth);
+    const width = this.spec.height === square ? Math.min(room, HIGHEST) : room;
+    this.svg.classList.toggle("square", this.spec.height === square);
     const height = this.spec.height?.(width) ?? Math.round(Math.min(RATIO * width, HIGHEST));
     this.at = (this.spec.frame ?? frame)(width, height, this.spec.x.range, this.spec.y.range);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -62,11 +70,13 @@ class Panel {
     const [px, py] = [(event.clientX - seen.left) * unit, (event.clientY - seen.top) * unit];
     const [wx, wy] = this.spec.nearest ?? [1, 0];
     const far = ({ x, y }) => wx * (this.at.x(x) - px) ** 2 + wy * (this.at.y(y) - py) ** 2;
-    let best = 0;
-    this.spec.points.forEach((point, place) => {
-      if (far(point) < far(this.spec.points[best])) best = place;
-    });
+    const best = nearestOf(this.spec.points, far);
     this.read(best);
+    // The panels beside it read the same place.
+    const here = this.spec.points[best];
+    for (const other of here ? this.others : []) {
+      other.read(nearestOf(other.spec.points, ({ x, y }) => wx * (x - here.x) ** 2 + wy * (y - here.y) ** 2));
+    }
   }
 
   read(place) {
@@ -80,43 +90,37 @@ class Panel {
     // The slider tells its own value to a screen reader; twice would be once too often.
     this.output.setAttribute("aria-live", document.activeElement === this.slider ? "off" : "polite");
     this.output.textContent = point.text;
+    this.tip.textContent = point.text;
+    this.tip.hidden = false;
+    const [x, y] = [this.at.x(point.x) / this.at.width, this.at.y(point.y) / this.at.height];
+    const seen = this.svg.getBoundingClientRect();
+    this.tip.style.left = `${Math.min(Math.max(0, x * seen.width - 90), Math.max(0, seen.width - 190))}px`;
+    this.tip.style.top = `${y * seen.height + (y < 0.6 ? 14 : -14)}px`;
+    this.tip.classList.toggle("above", y >= 0.6);
   }
 
   rest() {
     if (document.activeElement === this.slider) return;
     this.cursor.setAttribute("visibility", "hidden");
+    this.tip.hidden = true;
     this.output.textContent = this.spec.summary;
     this.slider.setAttribute("aria-valuetext", this.spec.summary);
   }
 }
 
-// The numbers of the panels as tables, made when somebody opens them.
-function fillTables(figure, specs) {
-  const details = figure.querySelector("details");
-  const fill = () => {
-    if (!details.open) return;
-    details.querySelector(".tables").replaceChildren(...specs.filter((spec) => spec.table).map(tableOf));
-  };
-  details.ontoggle = fill;
-  fill();
+function nearestOf(points, far) {
+  let best = 0;
+  points.forEach((point, place) => {
+    if (far(point) < far(points[best])) best = place;
+  });
+  return best;
 }
 
-function tableOf({ title, table: { headings, lines } }) {
-  const host = document.createElement("div");
-  host.className = "scroll";
-  host.tabIndex = 0;
-  host.setAttribute("role", "region");
-  host.setAttribute("aria-label", title);
-  const table = host.appendChild(document.createElement("table"));
-  table.createCaption().append(Object.assign(document.createElement("span"), { textContent: title }));
-  const head = table.createTHead().insertRow();
-  for (const heading of headings) {
-    head.append(Object.assign(document.createElement("th"), { scope: "col", textContent: heading }));
+// The legend names what is drawn, and nothing else.
+const DRAWN_AS = { true: ".true, .dot" };
+function fitLegend(figure) {
+  for (const entry of figure.querySelectorAll(".legend li")) {
+    const { mark } = entry.dataset;
+    entry.hidden = !figure.querySelector(`.panels svg :is(${DRAWN_AS[mark] ?? `.${mark}`})`);
   }
-  const body = table.createTBody();
-  for (const cells of lines) {
-    const row = body.insertRow();
-    for (const cell of cells) row.insertCell().textContent = cell;
-  }
-  return host;
 }

@@ -25,7 +25,8 @@ function reliabilitySpec(method, event, kind) {
     title: `${method}, ${event.label}`,
     summary: `Mean prediction ${percent(curve.predicted)}, observed ${percent(curve.observed)}; ${drawn.outside}.`,
     x: { range: [0, 1], label: "predicted probability" },
-    y: { range: [0, 1] },
+    y: { range: [0, 1], label: "observed frequency" },
+    height: square,
     ...drawn,
     marks: [stretch(0, 0, 1, 1, "ideal"), ...drawn.marks],
   };
@@ -67,7 +68,7 @@ function curvedReliability(curve) {
   const far = places.filter((i) => curve.accuracy[i] < curve.low[i] || curve.accuracy[i] > curve.high[i]);
   const most = curve.density ? Math.max(...curve.density) : 0;
   const counts = curve.density
-    ? [band(curve.x, curve.x.map(() => 0), curve.density.map((value) => (0.18 * value) / most))]
+    ? [band(curve.x, curve.x.map(() => 0), curve.density.map((value) => (0.18 * value) / most), "count")]
     : [];
   return {
     outside: `${percent(far.length / places.length)} of the curve lies outside the band`,

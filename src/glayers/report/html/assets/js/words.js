@@ -14,7 +14,8 @@ function percent(fraction) {
   return `${(100 * fraction).toFixed(Math.min(digits, 6))}\u00a0%`;
 }
 
-const points = (fraction) => percent(Math.abs(fraction)).replace("%", "points");
+const points = (fraction) => `${(100 * Math.abs(fraction)).toFixed(1)}\u00a0points`;
+const signedPoints = (fraction) => `${fraction < 0 ? "\u2212" : "+"}${points(fraction)}`;
 
 // A difference, in the digits of the metric; what rounds to zero has no sign.
 function metricText(metric, value) {

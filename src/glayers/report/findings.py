@@ -1,0 +1,225 @@
+"""A comparison -> what deserves attention before anyone trusts its numbers, with a cause and a remedy.
+
+Checks without findings are listed too, so that readers know what was checked. A calibrator is valid for rows like those
+it was fitted on, so both sets are compared in class frequencies, mean confidence and accuracy.
+"""
+
+import math
+import re
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from glayers import metrics
+from glayers.arrays import Array, Floats, Ints
+from glayers.metrics import METRICS
+from glayers.metrics.differences import normal_p_value
+from glayers.metrics.events import Rows, Scored, check_any, check_event
+from glayers.predictions import Confidences, Predictions
+from glayers.predictions.contents import listed
+from glayers.report import p_text
+from glayers.report.curves import PredictedGaps, predicted_gaps
+
+if TYPE_CHECKING:
+    from glayers.comparison import Comparison
+
+LEVEL = 0.95
+FEW = 20  # rows of a class: its frequency then has a relative standard error of a fifth or more
+_NAMED = 5  # classes in a sentence
+_SHIFT = "Shift between calibration and test rows"
+_REFIT = "Fit again on rows like those the model will see"
+_AFTER_SHIFT = {
+    "mean confidence": _REFIT,
+    "accuracy": _REFIT,
+    "class frequencies": "Adapt the calibrator to the new frequencies, or fit again on rows with these frequencies",
+}
+_CAUSES_FIRST = ("Rows in both sets", *(f"{_SHIFT}: {each}" for each in ("class frequencies", "accuracy")))
+_LEAST_EXPECTED = 5.0  # rows per cell: the chi-squared approximation needs as many
+# Unicode marks for right-to-left writing: they would also turn the text around a class name.
+_TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class Check(NamedTuple):
+    """What was checked, what was found, whether it needs attention, the p-value of a test, and what to do about it."""
+
+    subject: str
+    found: str
+    status: Literal["attention", "fine", "not tested"]
+    p_value: float | None = None
+    advice: str = ""
+
+
+def class_names(test: Predictions) -> list[str]:
+    """Return the name of each class, with marks for right-to-left writing escaped, or its number."""
+    if test.class_names is None:
+        return [f"class {c}" for c in range(test.n_classes)]
+    return [_TURNING.sub(lambda found: found[0].encode("unicode_escape").decode(), name) for name in test.class_names]
+
+
+def data_checks(
+    compared: "Comparison",
+    calibration: Predictions | Confidences | None,
+    gaps: PredictedGaps | None = None,
+) -> list[Check]:
+    """Look for missing and rare classes, rows in both sets, shift between the sets, groups, weights, and classes off.
+
+    `gaps` are those of the recommended method on the test rows, if they are known already.
+    """
+    test, checks = compared.test, list[Check]()
+    names = class_names(test) if isinstance(test, Predictions) else []
+    if isinstance(test, Predictions):
+        counts = calibration_counts(compared, calibration)
+        checks = [class_gap_check(compared, names, gaps)]
+        checks += [] if counts is None else _class_checks("calibration", counts, names)
+        checks += _class_checks("test", test.label_counts(), names)
+    if calibration is None:
+        found = "not tested, because the report was written without the calibration rows"
+        checks.append(Check(_SHIFT, found, "not tested", advice="Pass the calibration rows as well"))
+    else:
+        if isinstance(test, Predictions) and isinstance(calibration, Predictions):
+            same = rows_in_both(calibration, test)
+            found = f"{same:,} of {len(test):,} test rows are also calibration rows: scores on them are too optimistic"
+            found = found if same else "no test row is a calibration row"
+            advice = "Leave these rows out of one of the two sets" if same else ""
+            checks.append(Check("Rows in both sets", found, "attention" if same else "fine", advice=advice))
+        checks += shifts(calibration, test, names)
+    if test.groups is not None:
+        found = (
+            f"test rows come in {len(np.unique(test.groups)):,} groups; intervals and KS tests account for groups, but "
+            f"the bands of the reliability diagrams treat rows as independent and are too narrow"
+        )
+        undecided = compared.calibration_tests[compared.recommended].undecided
+        advice = "Collect rows from more groups" if undecided else "Read the tests and intervals rather than the bands"
+        checks.append(Check("Too few groups to tell" if undecided else "Groups", found, "attention", advice=advice))
+    if test.weights is not None:
+        checks.append(Check("Weights", "rows are weighted, and so are all numbers of this report", "fine"))
+    causes_first = {name: place for place, name in enumerate(_CAUSES_FIRST)}
+    return sorted(checks, key=lambda check: (check.status == "fine", causes_first.get(check.subject, len(checks))))
+
+
+def banners(checks: list[Check]) -> list[Check]:
+    """Return the findings for the first screen: what needs attention, and shift once, by its likeliest cause."""
+    urgent = [check for check in checks if check.status == "attention"]
+    shifted = [check for check in urgent if check.subject.startswith(_SHIFT)]
+    return [check for check in urgent if check not in shifted[1:]]
+
+
+def class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGaps | None = None) -> Check:
+    """Look for classes whose confidence is off where they are predicted, after the recommended method."""
+    name = compared.recommended
+    found = predicted_gaps(compared.predictions(name)) if gaps is None else gaps
+    off, subject = found.significant(LEVEL).tolist(), f"Single classes, {name}"
+    if not off:
+        return Check(subject, "no class has a significant gap where it is predicted", "fine")
+    worst, style = off[0], METRICS["confidence"].format
+    others = f" ({len(off) - 1} more: {listed([names[c] for c in off[1:]], _NAMED)})" if len(off) > 1 else ""
+    words = (
+        f"where {names[worst]} is predicted ({found.rows[worst]:,.0f} rows), mean confidence is "
+        f"{style(found.confidence[worst])} and accuracy {style(found.accuracy[worst])}{others}"
+    )
+    advice = (
+        "Treat probabilities of such a class with care: more calibration rows of it, or a class-wise method, may help"
+    )
+    return Check(subject, words, "attention", float(found.p_value[worst]), advice)
+
+
+def calibration_counts(compared: "Comparison", calibration: Predictions | Confidences | None) -> Ints | None:
+    """Return how many calibration rows each class has: from the rows or, without them, from a fit's diagnostics."""
+    if isinstance(calibration, Predictions):
+        return calibration.label_counts()
+    fitted = list(compared.calibrators.values())
+    return np.array(fitted[0].diagnostics_.labels_per_class) if fitted else None
+
+
+def shifts(calibration: Predictions | Confidences, test: Predictions | Confidences, names: list[str]) -> list[Check]:
+    """Compare two sets of rows in mean confidence, accuracy and class frequencies, with Holm's correction.
+
+    Rows of a group count as one unit. Pearson's test of the frequencies needs independent rows, so groups exclude it.
+    """
+    parts = [check_any(rows) for rows in (calibration, test)]
+    scored = [check_event(rows) for rows in parts]
+    asked = []
+    for subject, values in (("mean confidence", "scores"), ("accuracy", "hits")):
+        means, variances = zip(*(mean_and_variance(each, getattr(each, values)) for each in scored), strict=True)
+        first, second = map(METRICS["accuracy"].format, means)
+        p_value = normal_p_value(means[0] - means[1], math.sqrt(sum(variances)))
+        asked.append((subject, f"{first} on calibration rows, {second} on test rows", p_value))
+    by_class = [rows for rows in parts if isinstance(rows, Rows)]
+    if by_class and calibration.groups is None and test.groups is None:
+        counts = np.array([class_counts(rows) for rows in by_class])
+        asked.append(("class frequencies", _most_changed(counts, names), two_frequencies(counts)))
+    adjusted = metrics.adjust([p for _, _, p in asked], "holm").tolist()
+    checks = []
+    for (subject, found, _), p in zip(asked, adjusted, strict=True):
+        shifted = p <= 1 - LEVEL
+        words = f"{'' if shifted else 'no '}significant difference: {found}, {p_text(p)}"
+        advice = _AFTER_SHIFT[subject] if shifted else ""
+        checks.append(Check(f"{_SHIFT}: {subject}", words, "attention" if shifted else "fine", p, advice))
+    return checks
+
+
+def two_frequencies(counts: Floats) -> float:
+    """Return the p-value of Pearson's test that two rows of counts have the same distribution; rare classes are pooled.
+
+    >>> round(two_frequencies(np.array([[50.0, 30.0, 20.0], [30.0, 40.0, 30.0]])), 4)  # chi-squared 8.43, 2 degrees
+    0.0148
+    """
+    from scipy.stats import chi2_contingency  # slow to import
+
+    expected = counts.sum(axis=0) * counts.sum(axis=1).min() / counts.sum()
+    rare = expected < _LEAST_EXPECTED
+    pooled = np.column_stack([counts[:, ~rare], counts[:, rare].sum(axis=1)])
+    pooled = pooled[:, pooled.sum(axis=0) > 0]
+    return float(chi2_contingency(pooled, correction=False).pvalue) if pooled.shape[1] > 1 else 1.0
+
+
+def class_counts(rows: Rows) -> Floats:
+    """Return how many rows each class has; weighted rows count as the number they stand for."""
+    return np.bincount(rows.labels, weights=rows.weights, minlength=rows.n_classes).astype(np.float64) * rows.total
+
+
+def mean_and_variance(event: Scored, values: Floats) -> tuple[float, float]:
+    """Return a weighted mean and its variance; rows of a group count as one unit."""
+    mean = float(event.weights @ values)
+    parts = event.weights * (values - mean)
+    if event.groups is not None:
+        parts = np.bincount(np.unique(event.groups, return_inverse=True)[1], weights=parts).astype(np.float64)
+    return mean, float((parts**2).sum()) * len(parts) / max(1, len(parts) - 1)
+
+
+def rows_in_both(calibration: Predictions, test: Predictions) -> int:
+    """Return how many test rows have exactly the logits and the label of some calibration row."""
+    if calibration.logits.dtype != test.logits.dtype:
+        return 0
+    known = set(_keys(calibration))
+    return sum(key in known for key in _keys(test))
+
+
+def _keys(rows: Predictions) -> list[tuple[bytes, int]]:
+    return [(logits.tobytes(), label) for logits, label in zip(rows.logits, rows.labels.tolist(), strict=True)]
+
+
+def _class_checks(part: str, counts: Ints, names: list[str]) -> list[Check]:
+    missing, few = ([names[c] for c in np.flatnonzero(which)] for which in (counts == 0, (counts > 0) & (counts < FEW)))
+    checks = []
+    if missing:
+        found = f"no {part} row has the label {listed(missing, _NAMED)}"
+        advice = "Collect labelled rows of these classes, or take the classes out of the model"
+        checks.append(Check(f"Missing classes, {part} rows", found, "attention", advice=advice))
+    if few:
+        them = "it" if len(few) == 1 else "them"
+        found = f"fewer than {FEW} {part} rows have the label {listed(few, _NAMED)}: estimates for {them} are imprecise"
+        checks.append(
+            Check(f"Rare classes, {part} rows", found, "attention", advice="Collect more rows of these classes")
+        )
+    if not checks:
+        found = f"every class has at least {FEW} rows; the smallest is {names[counts.argmin()]} with {counts.min():,}"
+        checks.append(Check(f"Classes, {part} rows", found, "fine"))
+    return checks
+
+
+def _most_changed(counts: Array, names: list[str]) -> str:
+    frequencies = counts / counts.sum(axis=1, keepdims=True)
+    most = int(np.abs(frequencies[0] - frequencies[1]).argmax())
+    first, second = (METRICS["confidence"].format(frequency) for frequency in frequencies[:, most])
+    return f"the largest change is in {names[most]}, {first} of calibration rows and {second} of test rows"
