@@ -28,7 +28,7 @@ def main() -> None:
         point(browser, "reliability", panel=0, offset=(150, 0))
         picture(browser, "report-dark.png")
         show(browser, page, width=390, height=800)
-        point(browser, "matrix", panel=0, offset=(86, 7))
+        point(browser, "class-gaps", panel=0, offset=(40, -80))
         picture(browser, "report-phone.png")
         browser.quit()
 

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import io
 import re
 from collections.abc import Iterator
 from importlib.resources import files
@@ -373,7 +374,7 @@ def test_figures_can_be_taken_away_as_picture_and_as_numbers(shown: Chrome) -> N
     circles = picture.findall("{http://www.w3.org/2000/svg}circle")
     assert len(circles) == 8
     assert all(str(circle.get("fill")).startswith("rgb") for circle in circles)
-    heading, *lines = csv.reader(files["class-gaps.csv"].splitlines())
+    heading, *lines = csv.reader(io.StringIO(files["class-gaps.csv"]))
     assert heading[:3] == ["class", "gap, uncalibrated", "gap, temperature"]
     assert {line[0] for line in lines} == set(HOSTILE)
 

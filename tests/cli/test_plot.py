@@ -21,7 +21,7 @@ def test_every_figure_is_described() -> None:
 def test_figures_of_each_kind_are_drawn(folder: Path, kind: str) -> None:
     done = run("plot", kind, "test.npz", "calibrated.npz", "-o", "x.svg")
     assert done.exit_code == 0, done.output
-    assert done.stdout == "drew test, calibrated; wrote x.svg\n"
+    assert done.stdout.splitlines()[0] == "drew test, calibrated; wrote x.svg"
     assert Path("x.svg").stat().st_size > 1000
 
 
@@ -33,7 +33,7 @@ def test_the_ending_is_the_format(folder: Path, ending: str) -> None:
 
 def test_a_model_stands_beside_the_uncalibrated(folder: Path) -> None:
     done = run("plot", "ks", "test.npz", "--model", "model.safetensors", "-o", "x.png", "--event", "rank:2")
-    assert done.stdout == "drew uncalibrated, model; wrote x.png\n"
+    assert done.stdout.splitlines()[0] == "drew uncalibrated, model; wrote x.png"
 
 
 def test_files_of_one_name_go_by_their_paths(folder: Path) -> None:
@@ -47,9 +47,9 @@ def test_files_that_share_a_name_are_all_drawn(folder: Path) -> None:
     Path("b/model.safetensors").write_bytes(Path("model.safetensors").read_bytes())
     models = ["--model", "model.safetensors", "--model", "b/model.safetensors"]
     done = run("plot", "map", "test.npz", *models, "-o", "x.png")
-    assert done.stdout == "drew test.npz, model.safetensors, b/model.safetensors; wrote x.png\n"
+    assert done.stdout.splitlines()[0] == "drew test.npz, model.safetensors, b/model.safetensors; wrote x.png"
     done = run("plot", "ks", "test.npz", "test.npz", "-o", "y.png")
-    assert done.stdout == "drew 1: test, 2: test; wrote y.png\n"
+    assert done.stdout.splitlines()[0] == "drew 1: test, 2: test; wrote y.png"
 
 
 def test_a_model_that_is_sure_and_right_and_names_that_are_long_are_drawn(folder: Path) -> None:
@@ -66,7 +66,7 @@ def test_figures_of_the_top_class_need_confidence_and_correct_only(folder: Path,
     rng = np.random.default_rng(0)
     for name in ("one", "two"):
         np.savez(f"{name}.npz", confidence=rng.uniform(size=80), correct=rng.integers(0, 2, 80))
-    assert run("plot", kind, "one.npz", "two.npz", "-o", "x.svg").stdout == "drew one, two; wrote x.svg\n"
+    assert run("plot", kind, "one.npz", "two.npz", "-o", "x.svg").stdout.splitlines()[0] == "drew one, two; wrote x.svg"
     assert "fit one with inputs='confidence'" in complaint(
         run("plot", kind, "one.npz", "--model", "model.safetensors", "-o", "y.svg")
     )
@@ -108,7 +108,30 @@ def test_names_are_text_and_never_formulas(folder: Path) -> None:
     done = run("plot", "classes", "$\\frac{1$.npz", "test.npz", "-o", "x.svg")
     assert "hold different rows or labels" in complaint(done)
     done = run("plot", "classes", "$\\frac{1$.npz", "-o", "x.svg")
-    assert done.stdout == "drew $\\frac{1$; wrote x.svg\n"
+    assert done.stdout.splitlines()[0] == "drew $\\frac{1$; wrote x.svg"
     drawn = Path("x.svg").read_text(encoding="utf-8")  # letters are shapes, their words comments
     for name in ("$x^{", "$$", r"\frac", "&lt;b&gt;&amp;", r"$\frac{1$"):
         assert f"<!-- {name} -->" in drawn
+
+
+def test_every_figure_becomes_a_pdf_with_truetype_fonts(folder: Path) -> None:
+    for kind in KINDS:
+        assert run("plot", kind, "test.npz", "calibrated.npz", "-o", "x.pdf", "--force").exit_code == 0
+        assert b"/Type3" not in Path("x.pdf").read_bytes()
+
+
+def test_a_figure_for_a_paper_has_its_width_names_and_title(folder: Path) -> None:
+    given = ("plot", "overview", "test.npz", "calibrated.npz", "--names", "before, after", "--title", "Both")
+    for width, points in (("column", 3.3 * 72), ("page", 6.9 * 72), ("5", 360)):
+        done = run(*given, "--width", width, "-o", "x.svg", "--force")
+        assert done.exit_code == 0, done.output
+        picture = Path("x.svg").read_text(encoding="utf-8")
+        assert f'width="{points:g}pt"' in picture
+        assert all(f"<!-- {text} -->" in picture for text in ("Both", "before", "after"))
+    drew, caption = done.stdout.splitlines()
+    assert drew == "drew before, after; wrote x.svg"
+    assert caption.startswith(
+        "caption: Reliability, and probability by fraction of rows, side by side, for before, after"
+    )
+    assert "must be column, page or a number of inches" in usage_error(run(*given, "--width", "wide", "-o", "y.svg"))
+    assert "must be 2 different names" in usage_error(run(*given[:-4], "--names", "one", "-o", "y.svg"))

@@ -102,7 +102,7 @@ def advise(found: Measurements) -> Advice | None:
     if found.names:
         change = found.differences.between("accuracy", name, found.before.name)
         costs.insert(0, f"Accuracy: {_difference_cell(change).word}, {_difference_cell(change).value}.")
-    score = "nll" if found.names else "brier"
+    score = "nll" if found.names else "ks"
     others = [other for other in compared.calibrators if other != name]
     runner_up = ""
     if others:
