@@ -397,9 +397,8 @@ def test_panels_side_by_side_share_a_scale_and_read_the_same_place(shown: Chrome
     assert ticks[0] == ticks[1]
     svg = left.find_element(By.TAG_NAME, "svg")
     ActionChains(shown).scroll_to_element(svg).move_to_element_with_offset(svg, 40, 0).perform()
-    places = [re.match(r"at ([\d.]+) % of the rows", reading(panel)) for panel in (left, right)]
-    assert all(places)
-    assert places[0][1] == places[1][1]
+    places = [re.findall(r"^at ([\d.]+) % of the rows", reading(panel)) for panel in (left, right)]
+    assert places[0] == places[1] != []
     assert left.find_element(By.CLASS_NAME, "tip").text == reading(left)
 
 

@@ -41,12 +41,14 @@ def same(shown: str, printed: str) -> bool:
     return doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
 
 
+def few_rows() -> CalibrationAndTest:
+    return CalibrationAndTest(*(part.take(np.arange(90)) for part in load_fashion_mnist()))
+
+
 @pytest.fixture
 def workplace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of small files, with small sample data; the quick methods stand for the strongest seven."""
-    few = CalibrationAndTest(*(part.take(np.arange(90)) for part in load_fashion_mnist()))
-    for module in ("glayers.cli.verbs", "glayers.datasets"):
-        monkeypatch.setattr(f"{module}.load_fashion_mnist", lambda: few)
+    monkeypatch.setattr("glayers.cli.verbs.load_fashion_mnist", few_rows)
     monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("temperature", "vector"))
     return folder
 
@@ -77,7 +79,8 @@ def _remove(path: Path) -> None:
 
 @pytest.mark.usefixtures("workplace", "quick_pages")
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "command-line.md"], ids=lambda page: page.name)
-def test_commands_of_a_page_run_one_after_the_other(page: Path) -> None:
+def test_commands_of_a_page_run_one_after_the_other(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glayers.datasets.load_fashion_mnist", few_rows)
     if page.name in WRITES_ITS_FILES:
         exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), {})
     for line, shown in commands_of_page(page):

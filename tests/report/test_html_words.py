@@ -3,6 +3,7 @@ from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from glayers import Predictions, compare, metrics
 from glayers.comparison import Comparison
@@ -54,9 +55,9 @@ def test_an_overconfident_model_and_its_correction_are_described(given: Compared
 
 def test_the_meaning_counts_the_rows_that_are_furthest_off_together(given: Compared, measured: Measurements) -> None:
     rows, method = example_rows(metrics.events.check_event(given.test)), summarise(measured).method
-    before, after = (given.found.predictions(name) for name in ("uncalibrated", method))
-    said, now = (predictions.probabilities()[rows].max(axis=1).mean() for predictions in (before, after))
-    right = 1000 * (before.logits[rows].argmax(axis=1) == given.test.labels[rows]).mean()
+    logits = [given.found.logits(name)[rows] for name in ("uncalibrated", method)]
+    said, now = (softmax(each, axis=1).max(axis=1).mean() for each in logits)
+    right = 1000 * (logits[0].argmax(axis=1) == given.test.labels[rows]).mean()
     meaning = summarise(measured).meaning
     assert meaning.startswith(f"Of 1,000 predictions made with about {100 * said:.3g} % confidence, {right:.0f} were")
     assert f"the same rows say {100 * now:.3g} %" in meaning
@@ -134,7 +135,7 @@ def test_the_advice_names_the_method_its_costs_and_lines_that_run(given: Compare
     lines = advice.python.replace('calibrator.save("model.safetensors")', "")
     space = {**names, "new_logits": given.test.logits}
     exec(lines, space)  # these are the lines that readers copy
-    np.testing.assert_allclose(space["probabilities"], given.found.predictions(advice.method).probabilities())
+    np.testing.assert_allclose(space["probabilities"], softmax(given.found.logits(advice.method), axis=1))
     assert advice.shell.startswith(f"glayers fit calibration.npz --method {advice.method} -o model.safetensors")
 
 

@@ -81,7 +81,7 @@ def plot(
     $ glayers plot reliability test.npz calibrated.npz -o reliability.png
     $ glayers plot ks test.npz --model model.safetensors -o ks.svg --dark
     $ glayers plot reliability-smooth test.npz -o second.pdf --event rank:2
-    $ glayers plot overview test.npz calibrated.npz -o figure1.pdf --width column --names before,after
+    $ glayers plot overview test.npz -o figure1.pdf --width column --names mine
     """
     arg.known_name(kind, KINDS, "figure", "glayers plot --help")
     chosen = {"event": None if event == "top" else arg.event_of(event), "n_bins": bins}

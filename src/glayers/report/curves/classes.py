@@ -149,7 +149,7 @@ def predicted_gaps(
     --------
     >>> p = np.tile([0.9, 0.1], (40, 1))
     >>> found = predicted_gaps(p, np.repeat([0, 1], [20, 20]))
-    >>> found.gap.round(2).tolist(), found.p_value[0] < 1e-6
+    >>> found.gap.round(2).tolist(), bool(found.p_value[0] < 1e-6)
     ([0.4, nan], True)
     """
     from scipy.special import betainc, betaincinv  # slow to import
@@ -171,8 +171,9 @@ def predicted_gaps(
     below = np.where(hits < n, 1 - betainc(hits + 1, np.maximum(n - hits, 1e-300), said), 1.0)
     p_value, known = np.full(rows.n_classes, np.nan), total > 0
     p_value[known] = adjust(np.minimum(1.0, 2 * np.minimum(above, below))[known], "holm")
-    ends = (np.where(known, confidence - end, np.nan) for end in (high, low))
-    return PredictedGaps(total * rows.total, confidence, accuracy, confidence - accuracy, *ends, p_value)
+    first, last = (np.where(known, confidence - end, np.nan) for end in (high, low))
+    sizes = (total * rows.total).astype(np.float64)
+    return PredictedGaps(sizes, confidence, accuracy, confidence - accuracy, first, last, p_value)
 
 
 def _predicted(rows: Rows) -> Ints:
@@ -185,7 +186,7 @@ def _effective_counts(rows: Rows) -> Floats:
     if rows.groups is not None:
         pairs = np.column_stack([best, np.unique(rows.groups, return_inverse=True)[1]])
         units, which = np.unique(pairs, axis=0, return_inverse=True)
-        best, weights = units[:, 0], np.bincount(which.reshape(-1), weights=weights)
+        best, weights = units[:, 0], np.bincount(which.reshape(-1), weights=weights).astype(np.float64)
     sums = np.bincount(best, weights=weights, minlength=rows.n_classes)
     squares = np.bincount(best, weights=weights**2, minlength=rows.n_classes)
     return sums**2 / np.where(squares > 0, squares, np.nan)

@@ -123,8 +123,8 @@ def measure(
             found = metrics.intervals(predictions, metrics=shown, level=LEVEL, progress=False, **draws)
             events = {event.name: _curves(event, check_event(after, event=event), random_state) for event in labels}
             maps = _maps(_columns(rows), _columns(predictions), classes) if methods else {}
-            by_class = (curves.class_gaps, curves.class_matrix, curves.predicted_gaps)
-            gaps, matrix, predicted = (of(after) for of in by_class) if names else (None, None, None)
+            gaps, matrix = (curves.class_gaps(after), curves.class_matrix(after)) if names else (None, None)
+            predicted = curves.predicted_gaps(after) if names else None
             test, top = events[metrics.top.name]["ks"].test, check_event(after)
             weights = top.weights[example] / top.weights[example].sum()
             shown_by = float(weights @ top.scores[example]), float(weights @ top.hits[example])

@@ -208,8 +208,8 @@ def _changes(found: Measurements, after: Measured) -> list[Change]:
         if found.differences is not None and metric in found.difference_metrics:
             cell = _difference_cell(found.differences.between(metric, after.name, found.before.name))
             word, tone = cell.word, cell.tone
-        texts = (METRICS[metric].format(method.card[metric]) for method in (found.before, after))
-        changes.append(Change(METRICS[metric].short_label, *texts, word, tone))
+        first, last = (METRICS[metric].format(method.card[metric]) for method in (found.before, after))
+        changes.append(Change(METRICS[metric].short_label, first, last, word, tone))
     return changes
 
 

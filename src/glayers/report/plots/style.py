@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -170,7 +170,7 @@ def fit_width(figure: Figure, inches: float) -> Figure:
         widths: Any = artist
         widths.set_linewidth(np.asarray(widths.get_linewidth()) * factor)
     for line in figure.findobj(Line2D):
-        cast("Line2D", line).set_markersize(cast("Line2D", line).get_markersize() * factor)
+        line.set_markersize(line.get_markersize() * factor)
     return figure
 
 
