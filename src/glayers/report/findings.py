@@ -31,7 +31,7 @@ _REFIT = "Fit again on rows like those the model will see"
 _AFTER_SHIFT = {
     "mean confidence": _REFIT,
     "accuracy": _REFIT,
-    "class frequencies": "Adapt the calibrator to the new frequencies (`glayers adapt`), or fit again on rows with these frequencies",
+    "class frequencies": "Adapt the calibrator to the new frequencies with `glayers adapt`, or fit again on such rows",
 }
 _CAUSES_FIRST = ("Rows in both sets", *(f"{_SHIFT}: {each}" for each in ("class frequencies", "accuracy")))
 _LEAST_EXPECTED = 5.0  # rows per cell: the chi-squared approximation needs as many
