@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from glayers.activations import softmax
-from glayers.arrays import Array, Bools, Floats, Ints
+from glayers.arrays import Array, Bools, Floats, Ints, row_blocks
 from glayers.fitting.curvature import SmoothLoss
 
 _SUFFICIENT = 1e-4  # Armijo's constant
@@ -82,10 +82,14 @@ class LinearProblem(NamedTuple):
         inputs, labels, weights = self.inputs[rows], self.labels[rows], self.weights[rows]
         return self._replace(inputs=inputs, labels=labels, weights=weights, lowered=lowered)
 
+    def parts(self) -> list[Self]:
+        """Return the problems of blocks of rows, views of this one: what is computed of a block stays in the cache."""
+        return [self.take(rows) for rows in row_blocks(*self.inputs.shape)]
+
     def value(self, coefficients: Array) -> float:
         """Return the objective."""
-        losses = self.loss.rows(self.logits(coefficients), self.labels)
-        return float(losses @ self.weights + (self.strengths * (coefficients - self.anchor) ** 2).sum() / 2)
+        losses = (part.loss.rows(part.logits(coefficients), part.labels) @ part.weights for part in self.parts())
+        return float(sum(losses) + (self.strengths * (coefficients - self.anchor) ** 2).sum() / 2)
 
     def logits(self, coefficients: Array) -> Array:
         """Return logits (n, k)."""
@@ -144,15 +148,15 @@ def newton_cg(
 ) -> Optimum:
     """Minimise a penalised linear problem, until the next step promises less than `tolerance` of the objective."""
     inverse = preconditioner.inverse(problem.strengths)
-    weights = problem.weights.astype(start.dtype)[:, None]
+    parts = [(part, part.weights.astype(start.dtype)[:, None]) for part in problem.parts()]
     here, value = start, problem.value(start)
     for iteration in range(max_iterations):
         if value < NOTHING_LEFT:
             return Optimum(here, value, iteration, False)
-        probabilities = softmax(problem.logits(here))
-        slope = problem.adjoint(weights * problem.loss.slope(probabilities, problem.labels))
+        blocks = [_Block(part, weights, softmax(part.logits(here))) for part, weights in parts]
+        slope = sum(each.slope() for each in blocks)
         slope = (slope + problem.strengths * (here - problem.anchor)).astype(start.dtype)
-        step = _solve(problem, probabilities, weights, slope, inverse)
+        step = _solve(problem.strengths, blocks, slope, inverse)
         promised = -float(np.vdot(slope, step))
         if promised <= 2 * tolerance * abs(value):
             return Optimum(here, value, iteration, True)
@@ -162,7 +166,23 @@ def newton_cg(
     return Optimum(here, value, max_iterations, False)
 
 
-def _solve(problem: LinearProblem, probabilities: Array, weights: Array, slope: Array, inverse: Array) -> Array:
+class _Block(NamedTuple):
+    """A block of rows at one point: its problem, its weights (n, 1), and the probabilities there."""
+
+    problem: LinearProblem
+    weights: Array
+    probabilities: Array
+
+    def slope(self) -> Array:
+        problem = self.problem
+        return problem.adjoint(self.weights * problem.loss.slope(self.probabilities, problem.labels))
+
+    def curved(self, direction: Array) -> Array:
+        problem = self.problem
+        return problem.adjoint(self.weights * problem.loss.curve(self.probabilities, problem.forward(direction)))
+
+
+def _solve(strengths: Floats, blocks: list[_Block], slope: Array, inverse: Array) -> Array:
     """Conjugate gradients for curvature @ step = -slope, to a precision that grows as the slope falls."""
 
     def precondition(residual: Array) -> Array:
@@ -177,8 +197,8 @@ def _solve(problem: LinearProblem, probabilities: Array, weights: Array, slope: 
     for _ in range(_MOST_PRODUCTS):
         if not size > target:
             break
-        curved = problem.adjoint(weights * problem.loss.curve(probabilities, problem.forward(towards)))
-        curved = (curved + problem.strengths * towards).astype(slope.dtype)
+        curved = sum(each.curved(towards) for each in blocks)
+        curved = (curved + strengths * towards).astype(slope.dtype)
         bend = float(np.vdot(towards, curved))
         if not bend > 0:
             break
