@@ -202,8 +202,7 @@ def test_without_torch_it_does_what_it_can(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_family_that_builds_on_one_left_out_is_left_out_too() -> None:
-    chosen, left_out = affordable(100_000, 2, budget=4)
-    assert left_out["shared"].startswith("It would take")
+    chosen, left_out = affordable(10_000, 2, budget=20)
     assert chosen[-1].name == "shared, g-layers"
     task = Task(Predictions(*calibrated(50)), "log", False, 5, 0)
     assert list(fit_families(task, [chosen[0], chosen[-1]], left_out, lambda: None)) == ["temperature"]

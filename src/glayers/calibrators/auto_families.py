@@ -129,10 +129,14 @@ def _fit_between(task: Task, done: Mapping[str, Fitted]) -> Fitted:
 
 
 def _g_layers_seconds(rows: int, classes: int) -> float:
-    """Two layers of 2k units: 4 k^2 weights, six operations each, times the members and epochs that `GLayers` tries."""
+    """Two layers of 2k units: 4 k^2 weights, six operations each, and as much again for what is done per unit.
+
+    Both count for each of the members and epochs that `GLayers` trains; with little work it seldom trains all of them.
+    Torch takes a second to start.
+    """
     work = 4.0 * rows * classes**2
-    passes = 20 * 100 if work <= 2e7 else 10 * 12 if work <= 5e9 else 6 * 4
-    return 1.0 + work * passes * 6 / 5e10 * (1 + 0.6 * (n_repeats(rows, classes) - 1))
+    passes = 250 if work <= 2e7 else 10 * 12 if work <= 5e9 else 6 * 4
+    return 1.0 + (work * 6 / 5e10 + 4e-8 * rows * classes) * passes * (1 + 0.6 * (n_repeats(rows, classes) - 1))
 
 
 def _few_rows(rows: int, classes: int) -> str:  # noqa: ARG001 (objections may depend on either)
@@ -151,13 +155,14 @@ def _no_torch(rows: int, classes: int) -> str:
     return _few_rows(rows, classes)
 
 
-# From simple to rich; all others are compared with the first. Seconds depend on n rows and k classes.
+# From simple to rich; all others are compared with the first. Seconds depend on n rows and k classes; they are rounded
+# from processor times at 5,000 x 10, 5,000 x 100, 50,000 x 10 and 25,000 x 1,000.
 FAMILIES = (
     AutoFamily(
         "temperature", lambda n, k: 2e-7 * n * k, lambda *_: "", lambda task, _: CLASS_PARTS["temperature"](task)
     ),
     AutoFamily("shared", lambda n, k: 6e-5 * n + 3e-7 * n * k, _few_rows, _fit_shared),
-    AutoFamily("matrix", lambda n, k: 1e-5 * n * k**2, _many_classes, partial(_fit_part, "matrix")),
+    AutoFamily("matrix", lambda n, k: 2.5e-6 * n * k**2, _many_classes, partial(_fit_part, "matrix")),
     AutoFamily("g-layers", _g_layers_seconds, _no_torch, partial(_fit_part, "g-layers"), own_folds=True),
     AutoFamily("shared, g-layers", _g_layers_seconds, _no_torch, _fit_between, needs="shared", own_folds=True),
 )
