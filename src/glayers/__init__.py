@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from glayers import datasets, metrics
     from glayers.bridges.sklearn import CalibratedClassifier
     from glayers.calibrators import *
+    from glayers.calibrators.groups import GroupCalibrator
     from glayers.calibrators.multi_label import MultiLabelCalibrator
     from glayers.comparison import compare
     from glayers.gap import calibration_gap
@@ -26,7 +27,7 @@ __all__ += ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration
 __all__ += ["EnsembleTemperatureScaling", "GLayers", "HistogramBinning", "IsotonicCalibration", "MatrixScaling"]
 __all__ += ["OrderPreserving", "PlattScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration"]
 __all__ += ["TemperatureScaling", "VectorScaling"]
-__all__ += ["CalibratedClassifier", "MultiLabelCalibrator"]
+__all__ += ["CalibratedClassifier", "GroupCalibrator", "MultiLabelCalibrator"]
 
 # Where the other names are defined.
 _LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
@@ -34,6 +35,7 @@ _LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.lo
 _LAZY |= dict.fromkeys(
     ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"], "glayers.predictions"
 )
+_LAZY["GroupCalibrator"] = "glayers.calibrators.groups"
 _LAZY["MultiLabelCalibrator"] = "glayers.calibrators.multi_label"
 
 

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from glayers.files import errors_as_bad_file, file_path
-from glayers.serving.artifact import MULTI_LABEL, label_parts, learned_attributes, read
+from glayers.serving.artifact import GROUPS, MULTI_LABEL, label_parts, learned_attributes, read
 from glayers.serving.predictor import LabelPredictor, Predictor
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def load(path: str | os.PathLike[str]) -> "Calibrator":
     where = file_path(path)
     with errors_as_bad_file(where):
         facts, arrays = read(where)
-        if "glayers.calibrators" in sys.modules:  # there is no import to put off
+        if "glayers.calibrators" in sys.modules or facts.get("calibrator") == GROUPS:  # no import to put off
             from glayers.calibrators.artifact import estimator_of
 
             return cast("Calibrator", estimator_of(facts, arrays))

@@ -18,6 +18,7 @@ from glayers import calibrators
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator
 from glayers.calibrators.class_shift import ClassShift
+from glayers.calibrators.groups import GroupCalibrator
 from glayers.calibrators.multi_label import MultiLabelCalibrator
 from glayers.calibrators.row_summary import RowSummary
 from glayers.errors import BadFile, GlayersError, shown
@@ -28,6 +29,7 @@ from glayers.serving.artifact import (
     CLOCK,
     DIAGNOSTICS,
     FORMAT,
+    GROUPS,
     LARGEST_FILE,
     LONGEST_HEADER,
     METADATA,
@@ -36,6 +38,8 @@ from glayers.serving.artifact import (
     checksum,
     label_parts,
     learned_attributes,
+    of_type,
+    parts_of,
     read,
     to_json,
 )
@@ -67,6 +71,19 @@ def write_multi_label(several: MultiLabelCalibrator, path: str | os.PathLike[str
     _write(facts, arrays, path)
 
 
+def write_groups(fitted: GroupCalibrator, path: str | os.PathLike[str]) -> None:
+    """Write a common calibrator and the corrections of groups to one file, as `write_multi_label` does."""
+    fits = [fitted.common_, *fitted.corrections_.values()]
+    facts = {
+        "format": FORMAT,
+        "calibrator": GROUPS,
+        "shares": fitted.shares_,
+        "parts": [_facts_of(each) for each in fits],
+    }
+    arrays = {f"{place}/{name}": array for place, each in enumerate(fits) for name, array in arrays_of(each).items()}
+    _write(facts, arrays, path)
+
+
 def arrays_of(calibrator: Calibrator) -> dict[str, Array]:
     """Return the arrays of a map as a file holds them."""
     return {name: np.asarray(value, np.float64, order="C") for name, value in calibrator.map_.parameters().items()}
@@ -90,19 +107,37 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     where = file_path(path)
     with errors_as_bad_file(where):
         facts, arrays = read(where)
+        if facts.get("calibrator") == GROUPS:
+            raise BadFile("holds the calibrators of groups; use glayers.load and its predict_proba in Python")
         if facts.get("calibrator") == MULTI_LABEL:
             raise BadFile("holds the calibrators of several labels, which `apply`, `export` and glayers.load read")
         return calibrator_of(facts, arrays)
 
 
 def estimator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
-    """Build the calibrator again, or that of several labels."""
+    """Build the calibrator again, or that of several labels or groups."""
+    if facts.get("calibrator") == GROUPS:
+        return _groups_of(facts, arrays)
     if facts.get("calibrator") != MULTI_LABEL:
         return calibrator_of(facts, arrays)
     parts, names = label_parts(facts, arrays)
     fits = tuple(calibrator_of(*part) for part in parts)
     new = MultiLabelCalibrator(clone(fits[0]))
     new._set_fits(fits, names)
+    return new
+
+
+def _groups_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> GroupCalibrator:
+    """Build the calibrators of groups again."""
+    check_names(facts, {"format", "calibrator", "shares", "parts"}, "fact")
+    shares = of_type(facts, "shares", dict)
+    if not all(type(share) is float and 0 <= share <= 1 for share in shares.values()):
+        raise BadFile(f"shares must be numbers between 0 and 1; got {shown(shares)}")
+    common, *fits = (calibrator_of(*part) for part in parts_of(facts["parts"], arrays, "part"))
+    if len(fits) != len(shares) or any(each.n_features_in_ != len(common.classes_) for each in fits):
+        raise BadFile(f"{len(shares)} groups need as many corrections of {len(common.classes_)} logits")
+    new = GroupCalibrator(clone(common), clone(fits[0]) if fits else None)
+    new._set_fits(common, dict(zip(shares, fits, strict=True)), shares)
     return new
 
 

@@ -90,7 +90,7 @@ def adapt(
     Examples
     --------
     $ glayers adapt model.safetensors new.csv -o adapted.safetensors
-    $ glayers adapt model.safetensors new.csv -o adapted.safetensors --force --json
+    $ glayers adapt model.safetensors new.csv -o new.safetensors --json
     """
     from glayers.calibrators import load
 

@@ -27,6 +27,7 @@ METADATA = "glayers"  # one entry for all facts: safetensors does not keep the o
 LONGEST_HEADER = 2**24  # 16 MB: enough for names and label counts of some hundred thousand classes
 LARGEST_FILE = 2**32  # 4 GB: ten times the g-layers of 1,000 classes with ten members
 MULTI_LABEL = "MultiLabelCalibrator"  # the calibrator of a file with several labels
+GROUPS = "GroupCalibrator"  # that of a file with corrections of groups
 CLOCK = "seconds"  # never saved: it differs between runs of the same fit
 _FACTS = (
     "format calibrator settings structure n_logits n_classes class_names diagnostics calibration_rows kept versions"
@@ -98,19 +99,25 @@ def label_parts(
     """Return facts and arrays of the calibrator of each label, and the names of the labels."""
     check_names(facts, {"format", "calibrator", "label_names", "labels"}, "fact")
     labels, names = facts["labels"], facts["label_names"]
-    if type(labels) is not list or not labels or not all(type(each) is dict for each in labels):
-        raise BadFile(f"labels must be a list of the facts of each; got {shown(labels)}")
+    parts = parts_of(labels, arrays, "label")
     if names is not None and not (type(names) is list and len(names) == len(labels) == len(set(map(str, names)))):
         raise BadFile(f"label_names must be {len(labels)} different names; got {shown(names)}")
     if any(each.get("n_logits") != 1 for each in labels):
         raise BadFile("the calibrator of a label must take one logit")
-    parts: list[dict[str, Array]] = [{} for _ in labels]
+    return parts, None if names is None else tuple(map(str, names))
+
+
+def parts_of(listed: Any, arrays: Mapping[str, Array], what: str) -> list[tuple[dict[str, Any], dict[str, Array]]]:
+    """Return the facts and arrays of each of several calibrators, whose arrays begin with their number."""
+    if type(listed) is not list or not listed or not all(type(each) is dict for each in listed):
+        raise BadFile(f"{what}s must be a list of the facts of each; got {shown(listed)}")
+    parts: list[dict[str, Array]] = [{} for _ in listed]
     for key, array in arrays.items():
         place, _, name = key.partition("/")
-        if not place.isdecimal() or int(place) >= len(labels):
-            raise BadFile(f"the array {shown(key)} belongs to no label")
+        if not place.isdecimal() or int(place) >= len(listed):
+            raise BadFile(f"the array {shown(key)} belongs to no {what}")
         parts[int(place)][name] = array
-    return list(zip(labels, parts, strict=True)), None if names is None else tuple(map(str, names))
+    return list(zip(listed, parts, strict=True))
 
 
 def checksum(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:

@@ -1,0 +1,158 @@
+"""Logits, labels and groups -> a common calibrator and one correction per group, such as a site, language or device.
+
+A correction is fitted on the calibrated logits of its group. Its probabilities are mixed with the common ones, with the
+share n / (n + k) for n rows of the group. Cross-validation over all groups chooses k, so that groups are corrected only
+as far as held-out rows show a gain. Unknown groups get the common calibrator.
+"""
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from glayers.activations import softmax
+from glayers.arrays import Array, Floats, Ints
+from glayers.calibrators.auto import AutoCalibrator
+from glayers.calibrators.base import Calibrator
+from glayers.calibrators.linear import VectorScaling
+from glayers.checks import check_groups
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.fitting.folds import assign_folds
+from glayers.predictions import Predictions
+
+_FOLDS = 5
+_LEAST_ROWS = 20  # a smaller group gets the common calibrator
+_PRIOR_ROWS = (np.inf, 10_000.0, 3_000.0, 1_000.0, 300.0, 100.0, 30.0, 10.0, 0.0)
+
+
+@dataclass(eq=False, repr=False)
+class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """Calibrate groups of rows that may need different calibration, such as sites, languages or devices.
+
+    Parameters
+    ----------
+    calibrator : Calibrator, optional
+        The common method, fitted on the rows of all groups. By default `AutoCalibrator()`.
+    correction : Calibrator, optional
+        The method that corrects each group after the common one. By default `VectorScaling()`.
+
+    Attributes
+    ----------
+    common_ : Calibrator
+        The common calibrator, which unknown groups get.
+    corrections_ : dict of str to Calibrator
+        The correction of each group with at least 20 rows, by the group as text.
+    shares_ : dict of str to float
+        The share of the correction in the probabilities of each of these groups; 0 means the common calibrator.
+
+    Examples
+    --------
+    >>> from glayers import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> z, site = rng.normal(size=(4_000, 3)) * 2, rng.choice(["Bern", "Oslo"], 4_000)
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    >>> seen = z * np.where(site == "Bern", 3.0, 1.0)[:, None]  # overconfident in Bern only
+    >>> fitted = GroupCalibrator(TemperatureScaling(), TemperatureScaling()).fit(seen, labels, site)
+    >>> fitted.predict_proba([[3.0, 0.0, 0.0]] * 3, ["Bern", "Oslo", "Rome"])[:, 0].round(1).tolist()
+    [0.6, 0.9, 0.7]
+    """
+
+    calibrator: Any = None
+    correction: Any = None
+
+    def fit(self, logits: Any, labels: Any, groups: Any, sample_weight: Any = None) -> Self:
+        """Fit the common calibrator and the corrections, on rows that the network was not trained on.
+
+        Parameters
+        ----------
+        logits, labels, sample_weight : array-like
+            As for `Calibrator.fit`.
+        groups : array-like of shape (n_rows,)
+            The group of each row, a number or a name. Prediction takes it too.
+
+        Returns
+        -------
+        Self
+            The fitted calibrator.
+        """
+        method = AutoCalibrator() if self.calibrator is None else self.calibrator
+        correction = VectorScaling() if self.correction is None else self.correction
+        for name, each in (("calibrator", method), ("correction", correction)):
+            if not isinstance(each, Calibrator) or each.inputs == "confidence":
+                raise GlayersError(f"{name} must be a calibrator of all classes; got {shown(each)}")
+        if correction.inputs != "logits":
+            raise GlayersError('correction must have inputs="logits": it follows the common calibrator')
+        common = clone(method).fit(logits, labels, sample_weight)
+        names = _names(groups, len(labels))
+        # Calibrated logits as predictions, checked once.
+        given = Predictions._trusted(common.transform(logits), labels, sample_weight, None, None, None)
+        rows = {str(name): np.flatnonzero(names == name) for name in np.unique(names)}
+        rows = {name: each for name, each in rows.items() if len(each) >= _LEAST_ROWS}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GlayersWarning)  # small groups may miss classes; cross-validation decides
+            prior_rows = _prior_rows(correction, given, rows)
+            fits = {name: clone(correction).fit_predictions(given.take(each)) for name, each in rows.items()}
+        self._set_fits(common, fits, {name: _share(len(each), prior_rows) for name, each in rows.items()})
+        return self
+
+    def _set_fits(self, common: Calibrator, fits: dict[str, Calibrator], shares: dict[str, float]) -> None:
+        self.common_, self.corrections_, self.shares_ = common, fits, shares
+        self.n_features_in_, self.classes_ = common.n_features_in_, common.classes_
+
+    def predict_proba(self, logits: Any, groups: Any) -> Floats:
+        """Return calibrated probabilities (n_rows, n_classes); `groups` (n_rows,) may hold unknown groups."""
+        check_is_fitted(self)
+        calibrated = np.asarray(self.common_.transform(logits))
+        result, names = softmax(calibrated), _names(groups, len(calibrated))
+        for name, share in self.shares_.items():
+            rows = names == name
+            if share > 0 and rows.any():
+                corrected = self.corrections_[name].predict_proba(calibrated[rows])
+                result[rows] = (1 - share) * result[rows] + share * corrected
+        return np.asarray(result)
+
+    def predict(self, logits: Any, groups: Any) -> Ints:
+        """Return the most probable class of each row."""
+        return np.asarray(self.predict_proba(logits, groups).argmax(axis=1))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the common calibrator and all corrections to one `.safetensors` file that `glayers.load` reads."""
+        from glayers.calibrators.artifact import write_groups  # which imports every calibrator, this one too
+
+        check_is_fitted(self)
+        write_groups(self, path)
+
+
+def _names(groups: Any, n_rows: int) -> Array:
+    """Return the group of each row as text."""
+    if groups is None:
+        raise BadPredictions("groups are missing: give the group of each row")
+    return check_groups(groups, n_rows).astype(str)
+
+
+def _share(rows: float, prior_rows: float) -> float:
+    return float(rows / (rows + prior_rows))
+
+
+def _prior_rows(correction: Calibrator, given: Predictions, rows: dict[str, Ints]) -> float:
+    """Return the k of the shares n / (n + k) that has the lowest held-out loss over all groups."""
+    weights = np.ones(len(given)) if given.weights is None else given.weights
+    own = softmax(given.logits)[np.arange(len(given)), given.labels]
+    losses = np.zeros(len(_PRIOR_ROWS))
+    for each in rows.values():
+        folds = assign_folds(len(each), None, _FOLDS, random_state=0)
+        for fold in range(_FOLDS):
+            train, held = each[folds != fold], each[folds == fold]
+            if not weights[train].any():
+                continue
+            p = clone(correction).fit_predictions(given.take(train)).predict_proba(given.logits[held])
+            corrected = p[np.arange(len(held)), given.labels[held]]
+            for place, prior in enumerate(_PRIOR_ROWS):
+                share = _share(len(train), prior)
+                mixed = (1 - share) * own[held] + share * corrected
+                losses[place] -= weights[held] @ np.log(np.maximum(mixed, 1e-300))
+    return _PRIOR_ROWS[int(losses.argmin())]  # the first of equal ones, which shrinks most

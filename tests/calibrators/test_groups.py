@@ -1,0 +1,103 @@
+"""One correction per group: it helps where groups differ, hardly costs where they do not, and is saved."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glayers import (
+    BadFile,
+    BadPredictions,
+    GlayersError,
+    GroupCalibrator,
+    PlattScaling,
+    TemperatureScaling,
+    VectorScaling,
+    load,
+)
+from tests.calibrators.artifact_files import contents, write
+from tests.strategies import Numbers
+
+SITES = np.array(["Bern", "Oslo", "Rome", "Wien"])
+FACTORS, BIASES = np.array([3.0, 1.0, 2.0, 1.5]), np.array([0.0, 2.0, -1.0, 0.0])
+
+
+def drawn(rows: int, seed: int, differ: bool = True) -> tuple[Numbers, Numbers, Any]:
+    """Calibrated logits, changed by a factor and a bias of class 0 that depend on the site, or are the same for all."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(rows, 3)) * 2
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    site = rng.integers(4, size=rows) if differ else np.zeros(rows, int)
+    seen = FACTORS[site][:, None] * z
+    seen[:, 0] += BIASES[site]
+    return seen, labels, SITES[site if differ else rng.integers(4, size=rows)]
+
+
+def method() -> GroupCalibrator:
+    return GroupCalibrator(TemperatureScaling(), VectorScaling(strength=1.0))
+
+
+def log_loss(probabilities: Numbers, labels: Numbers) -> float:
+    return -float(np.log(probabilities[np.arange(len(labels)), labels]).mean())
+
+
+def test_groups_that_differ_are_corrected_and_unknown_ones_get_the_common_calibrator() -> None:
+    fitted = method().fit(*drawn(4_000, 0))
+    z, labels, site = drawn(4_000, 1)
+    common = fitted.common_.predict_proba(z)
+    assert log_loss(fitted.predict_proba(z, site), labels) < log_loss(common, labels) - 0.03
+    assert min(fitted.shares_.values()) > 0.9
+    assert (fitted.predict_proba(z, np.full(len(z), "Paris")) == common).all()
+    assert (fitted.predict(z, site) == fitted.predict_proba(z, site).argmax(axis=1)).all()
+
+
+def test_groups_that_do_not_differ_cost_next_to_nothing() -> None:
+    costs = []
+    for seed in range(4):
+        fitted = GroupCalibrator(TemperatureScaling(), TemperatureScaling()).fit(*drawn(400, seed, differ=False))
+        z, labels, site = drawn(2_000, 100 + seed, differ=False)
+        both = fitted.predict_proba(z, site), fitted.common_.predict_proba(z)
+        costs.append(log_loss(both[0], labels) - log_loss(both[1], labels))
+    assert np.mean(costs) < 0.003
+    assert max(costs) < 0.01
+
+
+def test_small_groups_get_the_common_calibrator_and_large_ones_a_larger_share() -> None:
+    z, labels, site = drawn(3_000, 0)
+    kept = (site != "Rome") | (np.cumsum(site == "Rome") <= 10)
+    kept &= (site != "Oslo") | (np.cumsum(site == "Oslo") <= 100)
+    fitted = method().fit(z[kept], labels[kept], site[kept])
+    assert "Rome" not in fitted.corrections_
+    assert 0 < fitted.shares_["Oslo"] <= fitted.shares_["Bern"]
+
+
+def test_a_file_keeps_the_groups(tmp_path: Path) -> None:
+    z, labels, site = drawn(600, 0)
+    number = np.searchsorted(SITES, site)  # numbers are groups too
+    fitted = method().fit(z, labels, number, sample_weight=np.linspace(0.5, 2.0, 600))
+    fitted.save(tmp_path / "g.safetensors")
+    again: Any = load(tmp_path / "g.safetensors")
+    assert (again.predict_proba(z, number) == fitted.predict_proba(z, number)).all()
+    assert again.shares_ == fitted.shares_
+    again.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "g.safetensors").read_bytes()
+    facts, arrays = contents(tmp_path / "g.safetensors")
+    changes: list[dict[str, Any]] = [{"shares": {"0": 2.0}}, {"shares": {}}, {"parts": []}, {"parts": 3}, {"more": 1}]
+    for change in changes:
+        with pytest.raises(BadFile):
+            load(write(tmp_path / "bad.safetensors", {**facts, **change}, arrays))
+
+
+def test_wrong_input_is_refused() -> None:
+    z, labels, site = drawn(60, 0)
+    with pytest.raises(BadPredictions, match="groups are missing"):
+        method().fit(z, labels, None)
+    with pytest.raises(BadPredictions, match="groups"):
+        method().fit(z, labels, site[:5])
+    with pytest.raises(GlayersError, match="calibrator must be a calibrator of all classes"):
+        GroupCalibrator(PlattScaling(inputs="confidence")).fit(z, labels, site)
+    with pytest.raises(GlayersError, match="correction must have inputs"):
+        GroupCalibrator(TemperatureScaling(), TemperatureScaling(inputs="probabilities")).fit(z, labels, site)
+    with pytest.raises(BadPredictions, match="groups are missing"):
+        method().fit(z, labels, site).predict_proba(z, None)
