@@ -110,7 +110,9 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
         if facts.get("calibrator") == GROUPS:
             raise BadFile("holds the calibrators of groups; use glayers.load and its predict_proba in Python")
         if facts.get("calibrator") == MULTI_LABEL:
-            raise BadFile("holds the calibrators of several labels, which `apply`, `export` and glayers.load read")
+            raise BadFile(
+                "holds the calibrators of several labels, which `export`, glayers.load and `apply` to one file read"
+            )
         return calibrator_of(facts, arrays)
 
 
