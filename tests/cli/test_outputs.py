@@ -142,7 +142,7 @@ def test_a_closed_standard_output_is_no_bug(folder: Path) -> None:
         shell = ["sh", "-c", '"$@" >&-', "sh", *PROGRAM, *words]
         return subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
 
-    done = run_closed("score", "test.npz")
+    done = run_closed("methods")
     assert (done.returncode, done.stderr) == (0, "")
     done = run_closed("apply", "model.safetensors", "test.npz", "-o", "-")
     assert done.returncode == 1

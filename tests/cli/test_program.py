@@ -68,7 +68,7 @@ def test_shell_completion_knows_verbs_methods_figures_and_formats(line: str, end
 
 
 def test_a_full_disk_is_one_line_and_a_status_of_one_and_a_pipe_that_closes_early_is_no_error(folder: Path) -> None:
-    full = [["methods"], ["score", "--help"], ["--version"], ["score", "test.npz", "--json"]]
+    full = [["methods"], ["score", "--help"], ["--version"], ["info", "model.safetensors", "--json"]]
     closed = [["methods"], ["methods", "--json"], ["apply", "model.safetensors", "test.npz", "-o", "-"]]  # as by head
     done = run_programs(
         folder, *(["full disk", *words] for words in full), *(["closed pipe", *words] for words in closed)
