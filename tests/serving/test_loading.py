@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from glayers import CALIBRATORS, Calibrator, TemperatureScaling, VectorScaling
+from glayers import CALIBRATORS, Calibrator, MultiLabelCalibrator, TemperatureScaling, VectorScaling
 from glayers.loading import LoadedCalibrator
 from glayers.serving.artifact import read
 from tests.contracts.calibrators import CLASSES, fitted, rows, tilted
@@ -54,6 +54,9 @@ for file in sorted(pathlib.Path(sys.argv[1]).glob("*.safetensors")):
         raise AssertionError("fits without scikit-learn")
     asked.clear()
     print(file.stem)
+several = glayers.load(sys.argv[1] + "/several.labels")
+found, expected = several.predict_proba(numpy.load(sys.argv[1] + "/z.npy")), numpy.load(sys.argv[1] + "/several.npy")
+assert abs(found - expected).max() <= 1e-12 and asked == [], asked
 """
 
 
@@ -67,6 +70,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             fitted(name, columns).save(file)
             np.save(file.with_suffix(".z.npy"), z)
             np.save(file.with_suffix(".npy"), fitted(name, columns).predict_proba(z))
+    z = tilted()[0]
+    several = MultiLabelCalibrator().fit(z, z > 0)
+    several.save(folder / "several.labels")
+    np.save(folder / "z.npy", z)
+    np.save(folder / "several.npy", several.predict_proba(z))
     return folder
 
 
