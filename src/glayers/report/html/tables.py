@@ -13,7 +13,7 @@ from glayers.report.html.measuring import Measured, Measurements
 from glayers.report.tables import ks_test_sentence, mean_sentence
 
 
-class Change(NamedTuple):
+class BeforeAfter(NamedTuple):
     """A metric before and after calibration, and a word on the difference, if any, with its tone."""
 
     metric: str
@@ -30,7 +30,7 @@ class Summary(NamedTuple):
     sentence: str
     tone: Literal["good", "fair", "bad"]
     meaning: str
-    changes: list[Change]
+    changes: list[BeforeAfter]
     support: list[str]
     method: str
 
@@ -199,7 +199,7 @@ def _meaning(found: Measurements, after: Measured) -> str:
     return f"{words} With {after.name}, the same rows say {100 * now:.3g} %, and {1000 * still:.0f} of 1,000 are right."
 
 
-def _changes(found: Measurements, after: Measured) -> list[Change]:
+def _changes(found: Measurements, after: Measured) -> list[BeforeAfter]:
     """Return the numbers of the first screen, before and after."""
     shown = [metric for metric in ("confidence", "accuracy", "ks", "nll") if metric in found.shown_metrics]
     changes = []
@@ -209,7 +209,7 @@ def _changes(found: Measurements, after: Measured) -> list[Change]:
             cell = _difference_cell(found.differences.between(metric, after.name, found.before.name))
             word, tone = cell.word, cell.tone
         first, last = (METRICS[metric].format(method.card[metric]) for method in (found.before, after))
-        changes.append(Change(METRICS[metric].short_label, first, last, word, tone))
+        changes.append(BeforeAfter(METRICS[metric].short_label, first, last, word, tone))
     return changes
 
 
