@@ -63,9 +63,10 @@ def test_no_weight_is_no_correction() -> None:
 def test_numpy_and_torch_agree(classes: int) -> None:
     logits, _ = bent(40, classes)
     logits[0, 1:], logits[1], logits[2] = -np.inf, 1.0, 1e4 * logits[2]
-    step = some_step()
-    tensors = step.with_parameters({name: torch.as_tensor(value) for name, value in step.parameters().items()})
-    np.testing.assert_allclose(tensors(torch.as_tensor(logits)).numpy(), step(logits), atol=1e-12)
+    for depth in (10.0, 2.0):
+        step = some_step().with_parameters(some_step().parameters() | {"depth": np.asarray(depth)})
+        tensors = step.with_parameters({name: torch.as_tensor(value) for name, value in step.parameters().items()})
+        np.testing.assert_allclose(tensors(torch.as_tensor(logits)).numpy(), step(logits), atol=1e-12)
 
 
 def features(rows: SharedRows) -> np.ndarray:

@@ -9,6 +9,7 @@ parameters, whatever the number of classes, and permuting classes permutes the o
 get the correction of the last of these.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -149,11 +150,12 @@ class Shared(Step):
         powers = np.exp(shifted)
         total = powers.sum(axis=-1, keepdims=True)
         plain = shifted - np.log(total)
-        depth = int(self.depth)
-        ordered = -np.sort(-np.partition(plain, -depth, axis=-1)[..., -depth:], axis=-1)
+        depth = min(math.ceil(self.depth), plain.shape[-1])
+        n_highest = max(depth, N_HIGHEST)
+        ordered = -np.sort(-np.partition(plain, -n_highest, axis=-1)[..., -n_highest:], axis=-1)
         entropy = -np.vecdot(powers, np.maximum(plain, _NOTHING))[..., None] / total
         seen = context(_raw_context(ordered, entropy), self.centre, self.spread)
-        sizes, lowest = seen @ self.weight.T, ordered[..., -1:]
+        sizes, lowest = seen @ self.weight.T, ordered[..., depth - 1 : depth]
         high = np.nonzero(plain > lowest)
         moved, rest = (np.stack(shapes(values), axis=-1) for values in (plain[high], lowest[..., 0]))
         moves = np.vecdot(sizes[high[:-1]], moved - rest[high[:-1]])
