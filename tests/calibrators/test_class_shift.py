@@ -145,7 +145,8 @@ def test_a_class_that_is_missing_in_the_new_rows_keeps_a_small_frequency() -> No
 def test_few_rows_change_nothing_and_say_so() -> None:
     found = adaptation(fitted(), drawn(4, SHIFTED, 0)[0])
     assert found.after == pytest.approx(found.before)
-    assert "too few rows (4)" in str(found)
+    assert "too few rows or groups (4 effective rows)" in str(found)
+    assert adaptation(fitted(), drawn(300, SHIFTED, 0)[0], groups=np.zeros(300)).rows == 1
     with pytest.warns(UserWarning, match="temperature"):
         sure = TemperatureScaling().fit(1e4 * np.eye(4), np.arange(4))
     assert sum(adaptation(sure, 1e4 * np.eye(4)[:2]).after) == pytest.approx(1.0)

@@ -69,6 +69,8 @@ def test_small_groups_get_the_common_calibrator_and_large_ones_a_larger_share() 
     kept &= (site != "Oslo") | (np.cumsum(site == "Oslo") <= 100)
     fitted = method().fit(z[kept], labels[kept], site[kept])
     assert "Rome" not in fitted.corrections_
+    weighted = method().fit(z, labels, site, sample_weight=(site != "Wien").astype(float))
+    assert "Wien" not in weighted.corrections_
     assert 0 < fitted.shares_["Oslo"] <= fitted.shares_["Bern"]
 
 
@@ -78,7 +80,7 @@ def test_a_file_keeps_the_groups(tmp_path: Path) -> None:
     fitted = method().fit(z, labels, number, sample_weight=np.linspace(0.5, 2.0, 600))
     fitted.save(tmp_path / "g.safetensors")
     again: Any = load(tmp_path / "g.safetensors")
-    assert (again.predict_proba(z, number) == fitted.predict_proba(z, number)).all()
+    assert (again.predict_proba(z, number.astype(float)) == fitted.predict_proba(z, number)).all()
     assert again.shares_ == fitted.shares_
     again.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "g.safetensors").read_bytes()

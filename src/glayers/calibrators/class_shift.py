@@ -109,7 +109,9 @@ class ClassShift:
         if self.estimated is None:
             return ("the frequencies were given, so nothing was tested",)
         if math.isnan(self.p_value):
-            change = f"too few rows ({self.rows:.0f}) to tell whether the class frequencies differ"
+            change = (
+                f"too few rows or groups ({self.rows:.0f} effective rows) to tell whether the class frequencies differ"
+            )
         else:
             differ = (
                 "the class frequencies differ" if self.shifted else "the class frequencies do not differ significantly"

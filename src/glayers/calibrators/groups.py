@@ -90,7 +90,8 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
         names = _names(groups, len(labels))
         # Calibrated logits as predictions, checked once.
         given = Predictions._trusted(common.transform(logits), labels, sample_weight, None, None, None)
-        rows = {str(name): np.flatnonzero(names == name) for name in np.unique(names)}
+        counted = np.full(len(names), True) if given.weights is None else given.weights > 0
+        rows = {str(name): np.flatnonzero((names == name) & counted) for name in np.unique(names)}
         rows = {name: each for name, each in rows.items() if len(each) >= _LEAST_ROWS}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GlayersWarning)  # small groups may miss classes; cross-validation decides
@@ -131,7 +132,9 @@ def _names(groups: Any, n_rows: int) -> Array:
     """Return the group of each row as text."""
     if groups is None:
         raise BadPredictions("groups are missing: give the group of each row")
-    return check_groups(groups, n_rows).astype(str)
+    values = check_groups(groups, n_rows)
+    whole = values.dtype.kind == "f" and (values == np.floor(values)).all()  # 1.0 is the group 1
+    return np.asarray((values.astype(np.int64) if whole else values).astype(str))
 
 
 def _share(rows: float, prior_rows: float) -> float:
@@ -147,8 +150,6 @@ def _prior_rows(correction: Calibrator, given: Predictions, rows: dict[str, Ints
         folds = assign_folds(len(each), None, _FOLDS, random_state=0)
         for fold in range(_FOLDS):
             train, held = each[folds != fold], each[folds == fold]
-            if not weights[train].any():
-                continue
             p = clone(correction).fit_predictions(given.take(train)).predict_proba(given.logits[held])
             corrected = p[np.arange(len(held)), given.labels[held]]
             for place, prior in enumerate(_PRIOR_ROWS):

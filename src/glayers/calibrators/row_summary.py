@@ -227,9 +227,13 @@ def effective_rows(values: Floats, weights: Floats, groups: Array | None) -> flo
     """Return how many independent rows of equal weight would give means of these values (n, k) the same precision."""
     deviations = weights[:, None] * (values - weights @ values)
     n_equal = weights.sum() ** 2 / (weights @ weights)
+    if groups is None:
+        return float(n_equal)
     together = sums_by_group(deviations, groups)
     apart, grouped = float((deviations**2).sum()), float((together**2).sum())
-    return float(max(1.0, n_equal * min(1.0, apart / grouped))) if grouped > 0 and apart > 0 else float(len(together))
+    if len(together) == 1 or not grouped > 0:  # nothing varies
+        return float(len(together))
+    return float(max(1.0, n_equal * min(1.0, apart / grouped)))
 
 
 def sums_by_group(values: Floats, groups: Array | None) -> Floats:
