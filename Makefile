@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests test-experiments fuzz format bench bench-metrics bench-intervals bench-fit bench-families \
+.PHONY: demo test lint types tests test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
 	table-g-layers table-methods table-sklearn base-networks reproduce clean
 
 demo: .venv/package
@@ -53,6 +53,9 @@ bench-metrics: .venv/bench
 
 bench-intervals: .venv/bench
 	$(BIN)/python benchmarks/bench_intervals.py
+
+bench-files: .venv/bench
+	$(BIN)/python benchmarks/bench_files.py
 
 bench-fit: .venv/bench
 	$(BIN)/python benchmarks/bench_fit.py

@@ -1,5 +1,6 @@
 """Dask: the numbers of one machine, whatever the partition and even if a worker dies."""
 
+import json
 import os
 import signal
 import threading
@@ -22,6 +23,7 @@ from glayers import Predictions, TemperatureScaling, VectorScaling, metrics
 from glayers.bridges import dask as bridge
 from glayers.calibrators import auto_families
 from glayers.errors import BadPredictions
+from tests.cli.running import run
 from tests.cli.test_many_files import write
 
 
@@ -135,6 +137,34 @@ def test_a_worker_that_dies_midway_changes_nothing(client: Client) -> None:
     found = bridge.score(task, client=client)
     assert victim not in client.run(os.getpid).values()
     assert_same(found, metrics.scorecard(given))
+
+
+def test_commands_run_on_a_cluster_with_the_numbers_of_one_machine(client: Client, tmp_path: Path) -> None:
+    given = simulated(300)
+    write(tmp_path / "in", Predictions(given.logits, given.labels), [100, 250])
+    dask_option = ("--quiet", "--dask", client.scheduler.address)
+    models = [tmp_path / "alone.safetensors", tmp_path / "cluster.safetensors"]
+    for model, more in zip(models, (("--quiet",), dask_option), strict=True):
+        assert run("fit", tmp_path / "in", "-o", model, "-m", "temperature", *more).exit_code == 0
+        assert run("apply", model, tmp_path / "in", "-o", model.with_suffix(""), *more).exit_code == 0
+    assert models[0].read_bytes() == models[1].read_bytes()
+    parts = [sorted(model.with_suffix("").glob("*.parquet")) for model in models]
+    assert [part.read_bytes() for part in parts[0]] == [part.read_bytes() for part in parts[1]]
+    cards = [
+        json.loads(run("score", tmp_path / "in", "--model", models[0], "--json", *more).stdout)
+        for more in (("--quiet",), dask_option)
+    ]
+    for name in ("uncalibrated", "calibrated"):
+        numbers = [{metric: card[name][metric] for metric in metrics.METRICS} for card in cards]
+        assert numbers[0] == pytest.approx(numbers[1], abs=1e-12)
+        assert cards[0][name]["calibration_test"] == cards[1][name]["calibration_test"]
+
+
+def test_an_address_without_a_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "in", simulated(50), [])
+    done = run("score", tmp_path / "in", "--dask", "nowhere")
+    assert done.exit_code == 1
+    assert "cannot reach a Dask scheduler at nowhere" in " ".join(done.stderr.split())
 
 
 def test_what_is_missing_is_named() -> None:

@@ -62,6 +62,14 @@ def computed(task: Delayed, client: Any) -> Any:
     return task.compute() if client is None else client.compute(task).result()
 
 
+def run(calls: list[tuple[Any, ...]], address: str) -> list[Any]:
+    """Return the results of functions and their arguments, each a task on the cluster at an address."""
+    tasks = delayed(list)([delayed(call[0])(*call[1:]) for call in calls])
+    with connect(address) as client:
+        found: list[Any] = computed(tasks, client)
+    return found
+
+
 def rows(
     scores: Any,
     labels: Any = None,
@@ -137,8 +145,25 @@ def read_files(*paths: str | Path, entries: int | None = None, **how: Any) -> Da
     DaskRows
     """
     sized: dict[str, Any] = {} if entries is None else {"entries": entries}
-    source = Source(files_of([Path(path) for path in paths]), **how, **sized)
+    return rows_of_source(Source(files_of([Path(path) for path in paths]), **how, **sized))
+
+
+def rows_of_source(source: Source) -> DaskRows:
+    """Return the rows of files, one task per file."""
     return DaskRows(tuple(delayed(_OfFile)(source, number) for number in range(len(source.files))))
+
+
+def connect(address: str) -> Any:
+    """Return a client of the cluster at an address; use it in a `with` statement, which closes it."""
+    from distributed import Client
+
+    try:
+        return Client(address, timeout=10, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise GlayersError(
+            f"cannot reach a Dask scheduler at {address} ({reason:.200}); give an address such as tcp://host:8786"
+        ) from error
 
 
 def score(
@@ -173,9 +198,9 @@ def score(
     return found
 
 
-def _sample(given: DaskRows, random_state: int, client: Any) -> RowSample:
-    """Return a random subset of the rows, as large as `AutoCalibrator` learns from."""
-    found: RowSample = given.reduced(_Sampling(random_state), _merged_samples, client)
+def sample_of(given: DaskRows, random_state: int, client: Any, most: int | None = None) -> RowSample:
+    """Return a random subset of the rows, by default as large as `AutoCalibrator` learns from."""
+    found: RowSample = given.reduced(_Sampling(random_state, most), _merged_samples, client)
     return found
 
 
@@ -199,7 +224,7 @@ def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, clien
     Calibrator
         The same calibrator, fitted.
     """
-    sample = _sample(given, random_state, client)
+    sample = sample_of(given, random_state, client)
     some: Any = sample.result()
     calibrator.fit_predictions(some)
     if len(some) == sample.n_seen or type(calibrator) is not TemperatureScaling or calibrator.inputs != "logits":
@@ -247,7 +272,7 @@ def compare(
     Comparison
         Its `test` is a random subset of the test rows, for tests and the report; the scores are those of all rows.
     """
-    learned, tested = (_sample(each, random_state, client).result() for each in (calibration, test))
+    learned, tested = (sample_of(each, random_state, client).result() for each in (calibration, test))
     chosen, left_out = calibrators_of(methods, learned, inputs, random_state)
     fits = {name: delayed(_fitted)(calibrator, learned) for name, calibrator in chosen.items()}
     outcomes: dict[str, Any] = computed(delayed(dict)(fits), client)
@@ -326,13 +351,14 @@ class _Merged:
 @dataclass(frozen=True)
 class _Sampling:
     random_state: int
+    most: int | None
 
     def __call__(self, part: Iterable[_Part]) -> RowSample:
         found: RowSample | None = None
         for some, places in part:
             if found is None:
                 width = some.n_classes if isinstance(some, Predictions) else 1
-                found = RowSample(enough_rows(width), self.random_state)
+                found = RowSample(self.most or enough_rows(width), self.random_state)
             found.update(some, places)
         return found or RowSample(1, self.random_state)
 

@@ -106,6 +106,8 @@ Probabilities = Annotated[bool, flag("--probabilities", text=_PROBABILITIES)]
 Part = Annotated[str | None, typer.Option(metavar="NAME", help="Only this part of a file: calibration or test.")]
 _COLUMNS = "For tables with other headers: the column of each field; the star stands for the class."
 Columns = Annotated[str | None, typer.Option(metavar="logits=c*,labels=y", help=_COLUMNS)]
+_DASK = "Run on a Dask cluster, such as tcp://host:8786. All workers must see the files."
+Dask = Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help=_DASK)]
 _SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)]
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]

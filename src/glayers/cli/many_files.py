@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
 Reading: TypeAlias = tuple[Path | None, str | None, bool, str | None]  # labels, part, probabilities, columns
 _LARGE = 2**30  # bytes of a file that is not read whole
+_ENTRIES = 2**22  # scores in a chunk: 32 MB in float64
 _TESTED_ENTRIES, _TESTED_ROWS = 2**22, 25_000  # of the random subset for tests
 _MANIFEST = "_glayers.json"
+_Pass: TypeAlias = tuple[dict[str, StreamingScorecard], RowSample, bool]  # sums, a subset, whether there are labels
+_Calibrated: TypeAlias = Callable[[Predictions | Confidences, bool], Contents]
 
 
 def is_large(paths: list[Path]) -> bool:
@@ -54,6 +57,7 @@ class Settings(NamedTuple):
     level: float
     seed: int
     shown: bool | None
+    cluster: str | None = None  # the address of a Dask scheduler
 
 
 @dataclass
@@ -83,6 +87,22 @@ def score_files(files: list[Path], model: Path | None, reading: Reading, setting
     calibrator = None if model is None else _load(model)
     source = source_of(files, *reading, calibrator)
     names = [WHOLE_FILE] if calibrator is None else [monitoring.UNCALIBRATED, "calibrated"]
+    on_cluster = settings.cluster is not None
+    sums, sample, labelled = (_pass_on_cluster if on_cluster else _one_pass)(source, calibrator, names, settings)
+    tested = sample.result()
+    found = Scores(n_rows=sample.n_seen, tested_rows=len(tested) if len(tested) < sample.n_seen else None)
+    rows = {names[0]: tested} | ({} if calibrator is None else {"calibrated": calibrator.apply(tested)})
+    for name in names if labelled else ():
+        found.cards[name], found.bounds[name] = sums[name].result(), sums[name].error_bounds()
+        found.test(name, rows[name], settings)
+        if settings.n_resamples:
+            found.intervals[name] = sums[name].intervals()
+    if calibrator is not None:
+        found.shifts[WHOLE_FILE] = monitoring.shift_of(calibrator, tested, labelled, settings.level)
+    return found
+
+
+def _one_pass(source: Source, calibrator: "Calibrator | None", names: list[str], settings: Settings) -> _Pass:
     how: dict[str, Any] = {"n_resamples": settings.n_resamples, "random_state": settings.seed}
     sums = {name: StreamingScorecard("logits", event=settings.event, **how) for name in names}
     sample: RowSample | None = None
@@ -101,40 +121,59 @@ def score_files(files: list[Path], model: Path | None, reading: Reading, setting
                 sums["calibrated"].update(calibrator.apply(chunk.rows), row_ids=places)
     if sample is None:
         raise BadFile("there are no rows to score")
-    tested = sample.result()
-    found = Scores(n_rows=sample.n_seen, tested_rows=len(tested) if len(tested) < sample.n_seen else None)
-    rows = {names[0]: tested} | ({} if calibrator is None else {"calibrated": calibrator.apply(tested)})
-    for name in names if True in labelled else ():
-        found.cards[name], found.bounds[name] = sums[name].result(), sums[name].error_bounds()
-        found.test(name, rows[name], settings)
-        if settings.n_resamples:
-            found.intervals[name] = sums[name].intervals()
-    if calibrator is not None:
-        found.shifts[WHOLE_FILE] = monitoring.shift_of(calibrator, tested, True in labelled, settings.level)
-    return found
+    return sums, sample, True in labelled
+
+
+def _pass_on_cluster(source: Source, calibrator: "Calibrator | None", names: list[str], settings: Settings) -> _Pass:
+    from glayers.bridges import dask
+
+    rows, width = dask.rows_of_source(source), _width(next(source.chunks()))
+    most = min(_TESTED_ROWS, _TESTED_ENTRIES // width)
+    first = [None] if calibrator is None else [None, calibrator]
+    with dask.connect(str(settings.cluster)) as client:
+        how: dict[str, Any] = {"n_resamples": settings.n_resamples, "random_state": settings.seed, "client": client}
+        sums = {n: dask.score(rows, each, event=settings.event, **how) for n, each in zip(names, first, strict=True)}
+        return sums, dask.sample_of(rows, settings.seed, client, most), True
 
 
 def apply_files(
     source: Source,
     model: Path,
     output: Path,
-    calibrated: Callable[[Predictions | Confidences, bool], Contents],
+    calibrated: _Calibrated,
     options: dict[str, Any],
     force: bool,
     shown: bool | None,
+    cluster: str | None = None,
 ) -> tuple[int, int]:
     """Write calibrated rows, chunk by chunk, and return how many were written now and how many there were before."""
     folder = _Folder(output, _facts(source, model, options), force)
+    files = range(folder.finished, len(source.files))
+    if cluster is not None:
+        from glayers.bridges import dask
+
+        counts = dask.run([(_apply_file, source, file, output, calibrated, False) for file in files], cluster)
+        folder.finish(len(source.files))
+    else:
+        counts = []
+        for file in files:
+            counts.append(_apply_file(source, file, output, calibrated, shown))
+            folder.finish(file + 1)
+    return sum(written for written, _ in counts), sum(before for _, before in counts)
+
+
+def _apply_file(
+    source: Source, file: int, output: Path, calibrated: _Calibrated, shown: bool | None
+) -> tuple[int, int]:
+    """Write the chunks of one file that are not there yet."""
     written = before = 0
-    for file in range(folder.finished, len(source.files)):
-        for number, chunk in enumerate(_chunks(source, "calibrating", shown, file, needs_labels=False)):
-            part = output / f"part-{file:05d}-{number:05d}.parquet"
-            if part.exists():
-                before += len(chunk.rows)
-                continue
-            write_parquet(calibrated(chunk.rows, chunk.labelled), part)
-            written += len(chunk.rows)
-        folder.finish(file + 1)
+    for number, chunk in enumerate(_chunks(source, "calibrating", shown, file, needs_labels=False)):
+        part = output / f"part-{file:05d}-{number:05d}.parquet"
+        if part.exists():
+            before += len(chunk.rows)
+            continue
+        write_parquet(calibrated(chunk.rows, chunk.labelled), part)
+        written += len(chunk.rows)
     return written, before
 
 
@@ -165,6 +204,18 @@ def read_to_learn(
     if len(rows) < sample.n_seen and not quiet:
         show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows of {path}, drawn at random, are used")
     return rows, kind
+
+
+def fit_on_cluster(
+    calibrator: "Calibrator", chosen: dict[str, Any], reading: tuple[Any, ...], seed: int, cluster: str
+) -> None:
+    """Fit a calibrator where the rows are: temperature scaling on all of them, other methods on a random subset."""
+    from glayers.bridges import dask
+
+    source = source_of([reading[0]], *reading[1:])
+    calibrator.set_params(**{"inputs": next(source.chunks()).inputs, **chosen})
+    with dask.connect(cluster) as client:
+        dask.fit(calibrator, dask.rows_of_source(source), random_state=seed, client=client)
 
 
 def _chunks(
@@ -244,7 +295,7 @@ def source_of(
         raise typer.BadParameter("--labels is for one .npy file; put logits and labels of several into .npz files")
     by_model = calibrator is not None and calibrator.inputs == "probabilities" and files[0].suffix.lower() == ".npy"
     inputs: Inputs = "probabilities" if probabilities or by_model else None
-    return Source(files, labels, part, inputs, arg.columns_of(columns))
+    return Source(files, labels, part, inputs, arg.columns_of(columns), _ENTRIES)
 
 
 def _load(model: Path) -> "Calibrator":

@@ -33,6 +33,7 @@ def score(
     fail_if_shifted: monitoring.FailIfShifted = False,
     several_labels: multi_label.SeveralLabels = False,
     seed: arg.Seed = 0,
+    dask: arg.Dask = None,
     as_json: arg.AsJson = False,
     quiet: arg.Quiet = False,
 ) -> None:
@@ -56,7 +57,7 @@ def score(
     """
     chosen, shown = arg.event_of(event), False if quiet else None
     conditions = [monitoring.Condition.of(each) for each in fail_if or ()]
-    many, file = many_files.is_large(files), files[0]
+    many, file = dask is not None or many_files.is_large(files), files[0]
     name = f"{len(files):,} files" if len(files) > 1 else arg.name_of(file)
     if several_labels:
         if model or conditions or fail_if_miscalibrated or fail_if_shifted or intervals or chosen != top or many:
@@ -68,7 +69,7 @@ def score(
         return
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
-    settings = Settings(chosen, resamples if intervals else 0, level, seed, shown)
+    settings = Settings(chosen, resamples if intervals else 0, level, seed, shown, dask)
     reading = (labels, part, probabilities, columns)
     found = many_files.score_files(files, model, reading, settings) if many else _score(file, model, reading, settings)
     if not found.cards and (conditions or fail_if_miscalibrated or intervals):

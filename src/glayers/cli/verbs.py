@@ -4,6 +4,7 @@
 methods side by side, in a table and in an HTML report.
 """
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,6 +57,7 @@ def fit(
     probabilities: arg.Probabilities = False,
     columns: arg.Columns = None,
     several_labels: multi_label.SeveralLabels = False,
+    dask: arg.Dask = None,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
@@ -83,6 +85,12 @@ def fit(
     if several_labels:
         contents = arg.only_or("calibration", arg.read_wanted(read_contents, *reading))
         multi_label.fit_each_label(contents, method, calibrator.set_params(**chosen), target, as_json, quiet)
+        return
+    if dask is not None:
+        many_files.fit_on_cluster(calibrator, chosen, reading, seed, dask)
+        target.check()
+        calibrator.save(output)
+        show(*([] if quiet else [f"fitted {method} on {calibrator.diagnostics_.rows:,} rows; wrote {output}"]))
         return
     rows, inputs = many_files.read_to_learn(*reading, seed, quiet)
     calibrator.set_params(**{"inputs": inputs, **chosen})
@@ -120,6 +128,7 @@ def apply(
     part: arg.Part = None,
     probabilities: arg.Probabilities = False,
     columns: arg.Columns = None,
+    dask: arg.Dask = None,
     force: arg.Force = False,
     quiet: arg.Quiet = False,
 ) -> None:
@@ -140,10 +149,10 @@ def apply(
     file = files[0]
     if file.suffix == ".safetensors" != model.suffix:
         raise typer.BadParameter(f"the model comes first: glayers apply {file} {model}")
-    if many_files.is_large(files):
+    if dask is not None or many_files.is_large(files):
         if file_format not in (None, "parquet") or output == arg.PIPE:
             raise typer.BadParameter("many rows become Parquet files in a directory: give -o its name, and no --format")
-        _apply_to_many(files, model, output, (labels, part, probabilities, columns), logits, force, quiet)
+        _apply_to_many(files, model, output, (labels, part, probabilities, columns), logits, force, quiet, dask)
         return
     ending = f".{file_format}" if file_format else ".csv" if output == arg.PIPE else output.suffix.lower()
     if ending not in WRITERS:
@@ -346,7 +355,14 @@ def _calibrated(calibrator: "Calibrator", given: Predictions | Confidences, labe
 
 
 def _apply_to_many(
-    files: list[Path], model: Path, output: Path, reading: many_files.Reading, logits: bool, force: bool, quiet: bool
+    files: list[Path],
+    model: Path,
+    output: Path,
+    reading: many_files.Reading,
+    logits: bool,
+    force: bool,
+    quiet: bool,
+    cluster: str | None,
 ) -> None:
     from glayers.calibrators import load
 
@@ -356,10 +372,11 @@ def _apply_to_many(
         source,
         model,
         output,
-        lambda rows, labelled: _calibrated(calibrator, rows, labelled, logits),
+        partial(_calibrated, calibrator, logits=logits),
         {"logits": logits},
         force,
         False if quiet else None,
+        cluster,
     )
     if not quiet:
         already = f"; {before:,} more were there already" if before else ""

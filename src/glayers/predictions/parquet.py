@@ -61,7 +61,7 @@ def parquet_chunks(path: Path, columns: ColumnsOf, cells_at_once: int) -> Iterat
         if n_rows == 0:
             raise BadFile("has no rows; remove the file")
         step = max(1, cells_at_once // max(1, len(wanted)))
-        with parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER) as file:
+        with parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER, pre_buffer=False) as file:
             for batch in file.iter_batches(step, columns=wanted):
                 table = pyarrow.Table.from_batches([batch])
                 cells, block = partial(column_without_gaps, table), partial(_side_by_side, pyarrow, batch)

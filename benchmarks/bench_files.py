@@ -1,0 +1,106 @@
+"""Score and calibrate a directory of Parquet files: time and peak memory, beside reading the files alone.
+
+    python benchmarks/bench_files.py --gigabytes 2
+    python benchmarks/bench_files.py --gigabytes 20   # 5 million rows of 1,000 classes
+
+The files are generated: logits of a simulated network in float32, one column per class. They are removed afterwards.
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from glayers import TemperatureScaling
+
+_ROWS = 50_000  # of one file
+_READ = """
+import sys
+from pathlib import Path
+from pyarrow import parquet
+for path in sorted(Path(sys.argv[1]).glob("*.parquet")):
+    with parquet.ParquetFile(path, buffer_size=2**16, pre_buffer=False) as file:
+        for batch in file.iter_batches(8192):
+            pass
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=2.0, help="size of all files")
+    parser.add_argument("--classes", type=int, default=1_000)
+    parser.add_argument("--folder", type=Path, help="where to generate the files; it needs twice their size")
+    given = parser.parse_args()
+    n_files = max(1, round(given.gigabytes * 1e9 / (4 * given.classes * _ROWS)))
+    folder = Path(tempfile.mkdtemp(prefix="glayers-bench-", dir=given.folder))
+    try:
+        # In a process of its own: the peak of a child counts what its parent held when it started.
+        maker = get_context("spawn").Process(target=_generate, args=(folder, n_files, given.classes))
+        maker.start()
+        maker.join()
+        size = sum(file.stat().st_size for file in (folder / "in").iterdir()) / 1e9
+        print(f"{n_files * _ROWS:,} rows x {given.classes:,} classes, {n_files} files, {size:.2f} GB")
+        program = [sys.executable, "-m", "glayers"]
+        commands = {
+            "read": [sys.executable, "-c", _READ, str(folder / "in")],
+            "score": [*program, "score", str(folder / "in"), "--quiet"],
+            "apply": [
+                *program,
+                "apply",
+                f"{folder}/model.safetensors",
+                f"{folder}/in",
+                "-o",
+                f"{folder}/out",
+                "--quiet",
+            ],
+        }
+        print(f"{'':8}{'wall s':>9}{'CPU s':>9}{'peak MB':>9}{'GB/s':>8}{'of reading':>12}")
+        alone = 0.0
+        for name, command in commands.items():
+            wall, processor, peak = _measure(command)
+            alone = alone or wall
+            print(f"{name:8}{wall:9.1f}{processor:9.1f}{peak:9.0f}{size / wall:8.3f}{alone / wall:12.2f}", flush=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _generate(folder: Path, n_files: int, n_classes: int) -> None:
+    """Write files of logits that are too large by 1.6, with labels drawn from the correct ones."""
+    import pyarrow
+    from pyarrow import parquet
+
+    (folder / "in").mkdir()
+    for number in range(n_files):
+        rng = np.random.default_rng(number)
+        z = rng.standard_normal((_ROWS, n_classes), dtype=np.float32) * np.float32(2.5)
+        labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+        columns = {f"logit_{c}": 1.6 * z[:, c] for c in range(n_classes)}
+        table = pyarrow.table({**columns, "label": labels})
+        parquet.write_table(table, folder / "in" / f"{number:05d}.parquet", use_dictionary=["label"])
+        if number == 0:
+            TemperatureScaling().fit(1.6 * z, labels).save(folder / "model.safetensors")
+
+
+def _measure(command: list[str]) -> tuple[float, float, float]:
+    """Return wall and processor seconds, and the peak of the resident memory in MB."""
+    began = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603  # our own commands
+    _, status, used = os.wait4(child.pid, 0)
+    wall = time.perf_counter() - began
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"{' '.join(command)} failed")
+    scale = 1e6 if sys.platform == "darwin" else 1e3
+    return wall, used.ru_utime + used.ru_stime, used.ru_maxrss / scale
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    main()
