@@ -54,8 +54,8 @@ def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
 
     One step multiplies each ratio by the mean of p / (p . w) over m. The largest of these factors, less 1, bounds how
     far the likelihood lies below its maximum, so it tells when to stop. A Dirichlet prior adds rows with the old
-    frequencies to each step; with it, w is the posterior mode. Each cycle extrapolates two steps (Varadhan
-    and Roland, 2008) and keeps the result only if it is no worse.
+    frequencies to each step; with it, w is the posterior mode. Each cycle extrapolates two steps (Varadhan and Roland,
+    2008) and keeps the result only if it is no worse.
     """
     w, close, prior = np.ones(len(m)), 1e-3 / sample.rows, prior_rows / sample.rows
 
@@ -121,8 +121,8 @@ class Change(NamedTuple):
 def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) -> Change:
     """Test whether class frequencies differ, by the score test that all ratios are 1. Rare classes are merged into one.
 
-    The score is the difference d of the mean probabilities of the two samples, with covariance V. Where
-    a class varied more among the calibration rows, variances are pooled: a class that is rare by chance among the new
+    The score is the difference d of the mean probabilities of the two samples, with covariance V. Where a
+    class varied more among the calibration rows, its variances are pooled: a class that is rare by chance among the new
     rows would otherwise seem to vary little. What is added leaves the sum of all probabilities constant.
 
     Ratios with a Dirichlet prior worth a rows, centred at 1, give d the covariance Q / a, and so the statistic the mean

@@ -198,7 +198,7 @@ def estimate_class_shift(
     # One row of equal probabilities is added: no class is impossible.
     m = (summary.rows * summary.means() + 1 / n_classes) / (summary.rows + 1)
     w = likely_ratios(sample, m)
-    r = p / (p @ w)[:, None]
+    r = p / np.maximum(p @ w, 1e-300)[:, None]
     inverse = inverse_information(sample, r, m)
     before = _before(summary)
     estimated = w * before
