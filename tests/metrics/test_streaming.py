@@ -159,6 +159,7 @@ def test_keys_of_contents_and_groups_depend_on_nothing_else() -> None:
     assert (content_keys(rows)[order] == content_keys(rows[order])).all()
     assert len(set(content_keys(np.concatenate([rows, rows[:, ::-1]])).tolist())) == 100
     assert content_keys(np.array([[0.0]])) == content_keys(np.array([[-0.0]]))
+    assert (group_keys(np.array([1.0, 2.5])) != group_keys(np.array([1, 2]))).tolist() == [False, True]
     assert (group_keys(np.array(["a", "b", "a"])) == group_keys(np.array(["a", "b", "a"], object))).all()
 
 

@@ -40,7 +40,10 @@ def text_key(text: str) -> int:
 def group_keys(groups: Array) -> Array:
     """Return the key of each row's group."""
     names, which = np.unique(groups.astype(str) if groups.dtype == object else groups, return_inverse=True)
-    return np.array([text_key(str(name)) for name in names.tolist()], np.uint64)[which]
+    whole = (
+        int(name) if isinstance(name, float) and name.is_integer() else name for name in names.tolist()
+    )  # 1.0 is 1
+    return np.array([text_key(str(name)) for name in whole], np.uint64)[which]
 
 
 def content_keys(*columns: Array) -> Array:
