@@ -7,7 +7,7 @@ BIN := .venv/bin
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
 .PHONY: demo test lint types tests test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
-	table-g-layers table-methods table-sklearn base-networks reproduce clean
+	table-g-layers table-methods table-few-rows table-sklearn base-networks reproduce clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
@@ -70,6 +70,10 @@ table-g-layers: .venv/package
 # Every method beside the strongest peers; LOGITS=DIR as above
 table-methods: .venv/bench
 	$(BIN)/python experiments/methods_table.py --logits $(LOGITS)
+
+# `auto` and its peers fitted on 100 to 2,000 rows of sets of logits
+table-few-rows: .venv/bench
+	OMP_NUM_THREADS=1 $(BIN)/python experiments/few_rows.py --logits $(LOGITS)
 
 # `CalibratedClassifier` beside scikit-learn's own; the data come with scikit-learn or are generated
 table-sklearn: .venv/package

@@ -65,7 +65,7 @@ def test_held_out_predictions_are_worth_what_new_rows_show(fitted: AutoCalibrato
 def test_the_selection_names_everything_tried_and_the_reason(fitted: AutoCalibrator) -> None:
     selection = fitted.selection_
     assert (selection.rows, selection.classes, selection.n_folds, selection.loss) == (1_000, 4, 5, "log")
-    tried = ["uncalibrated", "temperature", "shared", "matrix", "g-layers", "shared, g-layers"]
+    tried = ["uncalibrated", "temperature", "shared", "vector", "matrix", "g-layers", "shared, g-layers"]
     assert [family.name for family in selection.families] == tried
     assert selection.kept == "mixture"
     assert fitted.mixture_weights_ == selection.mixture == selection.weights
@@ -74,7 +74,7 @@ def test_the_selection_names_everything_tried_and_the_reason(fitted: AutoCalibra
     assert selection.mixture_loss == pytest.approx(log_loss(fitted.out_of_fold_, crooked()[1]))
     for printed in (str(selection), selection.to_markdown()):
         assert printed.startswith("1,000 rows, 4 classes (250 rows per class); compared by 5-fold cross-validated log")
-        assert "Kept: mixture. Its cross-validated loss is lower than that of no calibration by " in printed
+        assert "Kept: mixture. Its cross-validated loss is lower than that of temperature scaling by " in printed
     for family in tried:
         assert f"\n| {family} " in selection.to_markdown()
     assert selection.table(seconds=False)[0] == ["family", "loss", "gain over temperature", "weight", "parameters"]
@@ -112,15 +112,32 @@ def test_calibrated_logits_come_back_all_but_unchanged() -> None:
 
 
 def test_noise_is_no_gain() -> None:
-    z, labels = calibrated(60)  # too few for anything but temperature
-    with pytest.warns(GlayersWarning, match="No significant gain.*falls back to no calibration") as said:
-        fitted = AutoCalibrator().fit(z, labels)
-    assert len(said) == 1
-    assert fitted.mixture_weights_ == {"uncalibrated": 1.0}
-    assert not fitted.diagnostics_.moved
-    np.testing.assert_allclose(fitted.predict_proba(z), softmax(z), atol=1e-12)
-    np.testing.assert_allclose(np.exp(fitted.out_of_fold_), softmax(z), atol=1e-12)
-    assert fitted.selection_.left_out["shared"] == "60 rows are too few; it needs at least 100"
+    costs = []
+    for seed in range(6):
+        (z, labels), (fresh, truth) = calibrated(60, seed=seed), calibrated(5_000, seed=100 + seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GlayersWarning)  # it may fall back to no calibration
+            fitted, plain = (made.fit(z, labels) for made in (AutoCalibrator(n_folds=3), TemperatureScaling()))
+        costs.append(log_loss(fitted.transform(fresh), truth) - log_loss(plain.transform(fresh), truth))
+    assert np.mean(costs) < 0.003
+
+
+def test_no_label_costs_tens_of_nats() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 100)
+    z = np.where(np.arange(5) == labels[:, None], 40.0, 0.0) + rng.normal(size=(100, 5))
+    z[:2] = z[2:4]  # two labels out of a hundred are wrong, and class 4 never occurs
+    z[:, 4] -= 60.0
+    for keep_accuracy in (False, True):
+        with pytest.warns(GlayersWarning, match="no row is labelled 4"):
+            fitted = AutoCalibrator(time_budget=1, n_folds=2, keep_accuracy=keep_accuracy).fit(z, labels)
+        log_p = fitted.transform(z)
+        assert log_p.min() > np.log(0.1 / 5 / 200), "a share of about 0.1 / n, for each of five classes"
+        assert np.log(0.9) < np.median(log_p.max(axis=1)), "and it costs little"
+        assert np.array_equal(log_p.argmax(axis=1), z.argmax(axis=1))
+        masked = np.where(np.arange(5) == 4, -np.inf, z)
+        assert (fitted.predict_proba(masked)[:, 4] == 0).all()
+        assert "is spread over all classes, for labels that no row has shown." in str(fitted.selection_)
 
 
 def test_temperature_is_kept_where_rows_are_too_few_for_more() -> None:
@@ -137,8 +154,7 @@ def test_temperature_is_kept_where_rows_are_too_few_for_more() -> None:
 
 def test_few_rows_seldom_lead_away_from_the_truth() -> None:
     # 10 classes, 300 rows, and the truth is a temperature. With folds stratified by class, a matrix's intercepts looked
-    # worth 0.02 here: 9 of 16 seeds left the truth, for a loss higher by 0.007 on average. By the rule of one standard
-    # error about one in six may. G-layers, which have the same rule of their own, are left out to save time.
+    # worth 0.02 here, for a loss higher by 0.007 on average. G-layers are left out to save time.
     costs = []
     for seed in range(12):
         auto = AutoCalibrator(time_budget=0.5)
@@ -146,8 +162,7 @@ def test_few_rows_seldom_lead_away_from_the_truth() -> None:
         fitted, plain = (made.fit(3 * z, labels) for made in (auto, TemperatureScaling()))
         costs.append(log_loss(fitted.transform(3 * fresh), truth))
         costs[-1] -= log_loss(plain.transform(3 * fresh), truth)
-    assert sum(cost != 0 for cost in costs) <= 4
-    assert np.mean(costs) < 0.003
+    assert np.mean(costs) < 0.001
 
 
 def test_kept_accuracy_is_kept_in_every_row() -> None:
@@ -184,13 +199,14 @@ def test_families_follow_rows_and_classes() -> None:
     def names(rows: int, classes: int, budget: float = 120.0, n_folds: int = 5) -> list[str]:
         return [family.name for family in affordable(rows, classes, budget, n_folds)[0]]
 
-    assert names(5_000, 10) == ["temperature", "shared", "matrix", "g-layers", "shared, g-layers"]
-    assert names(5_000, 100) == ["temperature", "shared", "g-layers", "shared, g-layers"]
+    assert names(5_000, 10) == ["temperature", "shared", "vector", "matrix", "g-layers", "shared, g-layers"]
+    assert names(5_000, 100) == ["temperature", "shared", "vector", "g-layers", "shared, g-layers"]
     assert names(25_000, 1_000) == ["temperature", "shared", "vector"]
-    assert names(25_000, 1_000, 1e4) == ["temperature", "shared", "g-layers", "shared, g-layers"]
-    assert names(20, 3) == ["temperature"]
-    # The shared correction takes 3 s in 5 folds; g-layers take 4 s, whatever folds the others have.
-    assert names(5_000, 100, 37, n_folds=50) == ["temperature", "shared", "g-layers"]
+    assert names(25_000, 1_000, 1e4) == ["temperature", "shared", "vector", "g-layers", "shared, g-layers"]
+    assert names(20, 3) == ["temperature", "shared", "vector", "matrix"]
+    # In 50 folds the shared correction takes 4.5 s and vector scaling 12.5 s; g-layers take 9 s, whatever folds the
+    # others have.
+    assert names(5_000, 100, 30, n_folds=50) == ["temperature", "shared", "vector", "g-layers"]
 
 
 def test_without_torch_it_does_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +254,7 @@ def test_rows_of_one_group_are_never_split() -> None:
         warnings.simplefilter("ignore", GlayersWarning)
         few = AutoCalibrator(time_budget=1).fit(z, labels, groups=np.arange(300) % 3).selection_
     assert few.n_folds == 3
-    assert "(too few rows or groups for a standard error): falls back to" in few.reason
+    assert "(too few rows or groups for a standard error)" in few.reason
     with pytest.raises(GlayersError, match="groups must hold at least 2"):
         AutoCalibrator().fit(z, labels, groups=np.zeros(300))
 
@@ -298,17 +314,19 @@ def test_the_last_correction_is_reported_by_the_loss_that_compares_and_as_made_o
     assert (done in str(selection), undone in str(selection)) == (kept, not kept)
 
 
-def test_a_family_that_fell_back_to_temperature_shows_no_gain_over_it() -> None:
-    # Held out, temperature looks worse than on the rows it was fitted to, which is where a fallen-back matrix is.
+def test_no_calibration_is_kept_only_without_evidence_for_a_temperature() -> None:
     given = Predictions(*calibrated(50))
-    held_out = np.linspace(0.5, 1.5, 50)
-    losses = {"uncalibrated": held_out + 1, "temperature": held_out + 0.1, "matrix": held_out}
-    kept, reason = choose(losses, held_out, held_out, {"matrix": 1.0}, given)
-    assert kept == "temperature"
-    assert reason == (
-        "No significant gain, as the mixture's cross-validated loss is equal to that of temperature scaling: "
-        "falls back to temperature scaling."
-    )
+    raw = np.linspace(0.5, 1.5, 50)
+    losses = {"uncalibrated": raw, "temperature": raw + 0.1}
+    kept, reason = choose(losses, raw - 0.001, raw + 0.1, {"temperature": 1.0}, given)
+    assert kept == "uncalibrated"
+    assert reason.startswith("No gain, as the mixture's cross-validated loss is higher than that of no calibration by")
+    assert reason.endswith(": falls back to no calibration.")
+    assert choose(losses, raw - 0.01, raw + 0.1, {"temperature": 1.0}, given)[0] == "temperature", "0.5 nats in all"
+    unlimited = choose(losses, raw - 0.01, raw + 0.1, {"temperature": 1.0}, given, found_temperature=False)
+    assert unlimited[0] == "uncalibrated"
+    kept, reason = choose(losses, raw - 0.01, raw - 0.01, {"matrix": 1.0}, given)
+    assert (kept, reason) == ("mixture", "Its cross-validated loss is equal to that of temperature scaling.")
 
 
 def test_a_gain_without_a_standard_error_prints_without_one() -> None:
@@ -348,7 +366,7 @@ def test_many_rows_teach_by_a_sample_and_temperature_by_all(monkeypatch: pytest.
     z = z / 3
     plain = AutoCalibrator(time_budget=0).fit(z, labels, groups=groups)
     assert plain.selection_.kept == "temperature"
-    np.testing.assert_allclose(plain.predict_proba(z), TemperatureScaling().fit(z, labels).predict_proba(z))
+    np.testing.assert_allclose(plain.predict_proba(z), TemperatureScaling().fit(z, labels).predict_proba(z), atol=1e-3)
     monkeypatch.setattr(auto_module, "MOST_KEPT", 600)
     assert AutoCalibrator(time_budget=0).fit(z, labels).out_of_fold_ is None
 

@@ -23,6 +23,7 @@ from glayers.fitting.shared import (
     shared_rows,
     shared_step,
 )
+from glayers.maps import Blend
 from glayers.maps.layouts import n_learned
 from glayers.maps.tables import Shared
 
@@ -168,7 +169,7 @@ def test_the_context_is_penalised_apart_wherever_the_step_reads_it() -> None:
     every_strength = np.tile(STRENGTHS, len(CONTEXT_TIMES))[:, None]
     times = shared_penalties(rows) / (every_strength * rows.scale)
     for own, expected in zip(times, np.repeat(CONTEXT_TIMES, len(STRENGTHS)), strict=True):
-        shaped = shared_step(rows, own).weight  # shapes x context, whose first is a constant
+        shaped = shared_step(rows, own).parameters()["weight"]  # shapes x context, whose first is a constant
         np.testing.assert_allclose(shaped[:, 0], 1.0)
         np.testing.assert_allclose(shaped[:, 1:], expected)
 
@@ -183,11 +184,13 @@ def test_a_fold_is_corrected_by_what_the_other_folds_taught(n_rows: int) -> None
         return float(np.mean([shared_losses(rows, theta)[folds == fold].mean() for fold, theta in enumerate(thetas)]))
 
     afresh = held_out_loss([average_shared(rows, weights * (folds != fold)).theta for fold in range(4)])
-    ours, seen = held_out_loss(list(average_without(rows, weights, folds, whole))), held_out_loss([whole.theta] * 4)
+    ours = held_out_loss([found.theta for found in average_without(rows, weights, folds, whole)])
+    seen = held_out_loss([whole.theta] * 4)
     assert ours == pytest.approx(afresh, abs=0.2 * (afresh - seen))
     spoiled = rows._replace(labels=np.where(folds == 1, 0, rows.labels))
     one, other = (average_without(each, weights, folds, whole)[1] for each in (rows, spoiled))
-    np.testing.assert_allclose(one, other, atol=1e-9)
+    np.testing.assert_allclose(one.theta, other.theta, atol=1e-9)
+    assert one.share == pytest.approx(other.share, abs=1e-9)
 
 
 def test_rows_that_bend_without_context_are_not_charged_for_it() -> None:
@@ -242,7 +245,10 @@ def test_evidence_agrees_with_a_sum_over_a_fine_grid() -> None:
         log_prior = -precision * grid**2 / 2 + np.log(precision / (2 * np.pi)) / 2
         expected.append(logsumexp(log_likelihood + log_prior) + np.log(grid[1] - grid[0]))
     expected.append(-shared_losses(alone, np.zeros(1)).sum())
-    chances = np.exp(np.array(expected) - logsumexp(expected))
+    # No correction has a prior probability of one half; of the penalties, the two weakest have less than the others.
+    prior = np.append(np.tile([1, 1, 1, 1, 0.3, 0.1], 3) / 13.2, 1.0)
+    chances = np.exp(np.array(expected) - logsumexp(expected)) * prior
+    chances /= chances.sum()
     np.testing.assert_allclose(average_shared(alone, np.ones(300)).chances, chances, atol=0.01)
 
 
@@ -260,7 +266,7 @@ def test_a_correction_that_does_harm_is_left_out(monkeypatch: pytest.MonkeyPatch
     n_fits = len(CONTEXT_TIMES) * len(STRENGTHS) + 1
     wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(n_fits) / n_fits, np.zeros((n_fits, 30)))
     monkeypatch.setattr(shared_g_layers, "average_shared", lambda *_: wild)
-    monkeypatch.setattr(shared_g_layers, "average_without", lambda *_: np.tile(wild.theta, (5, 1)))
+    monkeypatch.setattr(shared_g_layers, "average_without", lambda *_: [wild] * 5)
     found = shared_correction(plain, Predictions(logits, labels), 5, 0)
     assert found.map.steps == ()
     assert found.attributes["gain_"] < -found.attributes["gain_error_"]
@@ -331,8 +337,20 @@ def test_settings_that_nothing_could_come_of_are_refused(chosen: dict[str, Any],
 
 def test_what_was_learned_is_counted_from_the_map() -> None:
     fitted = SharedGLayers("temperature", random_state=0).fit(*bent(500, 4))
-    assert fitted.n_parameters_ == 31  # a temperature and 6 x 5 weights: where the context stood is not learned
-    assert n_learned(fitted.map_) == 31
+    # A temperature, 6 x 5 weights, and two shares that mix the correction with none; where the context stood is not
+    # learned.
+    assert fitted.n_parameters_ == n_learned(fitted.map_) == 33
+
+
+def test_a_correction_from_few_rows_is_mixed_with_none() -> None:
+    def moved(rows: int) -> float:
+        logits, labels = bent(rows, 4)
+        plain = log_softmax(logits, axis=1)
+        found = shared_correction(plain, Predictions(logits, labels), 5, 0)
+        share = [float(step.share) for step in found.map.steps if isinstance(step, Blend)]
+        return share[0] if share else 1.0
+
+    assert 0 < moved(120) < moved(400) < moved(3_000) == 1.0
 
 
 def test_from_few_rows_there_is_no_correction_and_words_for_it() -> None:

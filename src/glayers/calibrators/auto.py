@@ -1,18 +1,18 @@
 """Held-out logits and labels -> the calibrator we recommend: several families, cross-validated, and their mixture.
 
-Every family that suits the rows and classes is fitted with out-of-fold predictions. The mixture of least
-cross-validated loss gets one more correction, shared by all classes. If that gains less than one standard error over
-temperature scaling, or over no calibration, the simpler one is kept.
+Every family that suits the rows and classes is fitted with out-of-fold predictions. Each is averaged with simpler ones,
+down to temperature scaling, by its evidence, so that it is safe with few rows. The mixture of least cross-validated
+loss gets one more correction, shared by all classes, and a little room for labels that no row has shown.
 """
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import compress
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from glayers.activations import log_softmax
+from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, row_blocks
 from glayers.calibrators.auto_families import affordable, enough_rows, fit_families, needs
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult, LastCorrection
@@ -22,10 +22,11 @@ from glayers.checks import check_switch, to_float, whole_number
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import draw_rows, format_gain, paired_gain
-from glayers.fitting.simplex import fit_mixture_weights
-from glayers.maps import Chain
+from glayers.fitting.penalty_path import counted_rows
+from glayers.fitting.simplex import fit_mixture_weights, share_of_room
+from glayers.maps import Chain, Reference
 from glayers.maps.layouts import n_learned
-from glayers.maps.mixtures import Stack, mixed
+from glayers.maps.mixtures import Stack, TemperedMixture, mixed
 from glayers.maps.order import KeepOrder, in_order_of
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
@@ -33,6 +34,9 @@ from glayers.serving.predictor import apply_map
 
 _LEAST_WEIGHT = 0.01  # families with less weight in the mixture are dropped
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
+# The prior of the mixture weights counts as this many rows that only temperature scaling explains.
+_EXTRA_ROWS = 0.5
+_NO_EVIDENCE = 0.1  # nats over all rows
 _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 
 
@@ -40,7 +44,8 @@ _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 class AutoCalibrator(Calibrator):
     """Fits several families, compares them by cross-validation, and mixes the best: the calibrator to start with.
 
-    Falls back to temperature scaling, or to no calibration, unless cross-validation shows a gain.
+    Falls back to temperature scaling, or to no calibration, if cross-validation shows no gain. No possible class gets a
+    probability near 0, because n rows cannot rule out what happens once in n.
 
     Parameters
     ----------
@@ -119,9 +124,12 @@ class AutoCalibrator(Calibrator):
         # Some families start from temperature scaling on all rows, so that is what they have to beat.
         temperature = loss.rows(apply_map(families["temperature"].map, given.logits), given.labels)
         mixture_losses = loss.rows(_held_out(mixture), given.labels)
-        kept, reason = choose(losses, temperature, mixture_losses, weights, given)
+        found = families["temperature"].converged
+        kept, reason = choose(losses, temperature, mixture_losses, weights, given, found)
         used = weights if kept == "mixture" else {kept: 1.0}
-        fitted = tried.get(kept, mixture)
+        fitted, room = with_room(tried.get(kept, mixture), task)
+        if kept == "mixture":
+            mixture_losses = loss.rows(_held_out(fitted), given.labels)
         failed = tuple(f"auto: {name}: {tried[name].reason}" for name in used if not tried[name].converged)
         results = []
         for name, values in losses.items():
@@ -143,6 +151,7 @@ class AutoCalibrator(Calibrator):
             kept=kept,
             reason=reason,
             sample=len(given),
+            room=room,
         )
         sampled = task.all_rows is not None
         return Fitted(
@@ -182,7 +191,7 @@ def mixture_of(families: Mapping[str, Fitted], task: Task) -> tuple[Fitted, dict
     Families of little weight are dropped until all count. A family alone comes back as it is.
     """
     names, parts, given = list(families), list(families.values()), task.given
-    weights = _weights(parts, task)
+    weights = _weights(families, task)
     if weights.min() < _LEAST_WEIGHT:
         return mixture_of(dict(compress(families.items(), weights >= _LEAST_WEIGHT)), task)
     if len(parts) == 1:
@@ -210,36 +219,62 @@ def choose(
     mixture: Floats,
     weights: Mapping[str, float],
     given: Predictions,
+    found_temperature: bool = True,
 ) -> tuple[str, str]:
-    """Return what to keep and why: the mixture if it gains more than a standard error over the best simple choice.
+    """Return what to keep and why: the mixture, unless no calibration has a cross-validated loss as low.
 
     `losses` are cross-validated losses per row, by family; `temperature` are those of temperature scaling on the rows
-    it was fitted to.
+    it was fitted to, and `found_temperature` is whether there is one of least loss.
     """
-    simple = min(("temperature", "uncalibrated"), key=lambda name: _mean(losses[name], given))
-    baseline = "temperature scaling" if simple == "temperature" else "no calibration"
-    if weights.keys() == {simple}:
-        return simple, f"No other family has any weight in the best mixture: falls back to {baseline}."
-    before = temperature if simple == "temperature" else losses[simple]
+    raw = losses["uncalibrated"]
+    # Networks are seldom calibrated, so a temperature with the least evidence, in nats, beats none.
+    no_evidence = len(given) * (_mean(raw, given) - _mean(temperature, given)) <= _NO_EVIDENCE or not found_temperature
+    falls_back = no_evidence and _mean(raw, given) <= _mean(mixture, given) * (1 + _ROUNDING)
+    before = raw if falls_back or _mean(raw, given) < _mean(temperature, given) else temperature
+    baseline = "temperature scaling" if before is temperature else "no calibration"
     gain, error = _gain(before, mixture, given)
-    rounding = _ROUNDING * abs(_mean(mixture, given))
     size = f"{'lower' if gain > 0 else 'higher'} than that of {baseline} by {format_gain(abs(gain), error)}"
-    if abs(gain) <= rounding:
+    if abs(gain) <= _ROUNDING * abs(_mean(mixture, given)):
         size = f"equal to that of {baseline}"
-    if gain > max(error, rounding):
-        return "mixture", f"Its cross-validated loss is {size}."
-    return simple, f"No significant gain, as the mixture's cross-validated loss is {size}: falls back to {baseline}."
+    if falls_back:
+        return "uncalibrated", f"No gain, as the mixture's cross-validated loss is {size}: falls back to {baseline}."
+    if weights.keys() == {"temperature"}:
+        return "temperature", "No other family has any weight in the best mixture: falls back to temperature scaling."
+    return "mixture", f"Its cross-validated loss is {size}."
 
 
-def _weights(parts: list[Fitted], task: Task) -> Floats:
-    """Return the mixture weights of least held-out loss."""
-    weights = np.ones(len(task.given)) if task.given.weights is None else np.asarray(task.given.weights)
-    own = np.arange(len(task.given)), task.given.labels
+def with_room(fitted: Fitted, task: Task) -> tuple[Fitted, float]:
+    """Give every possible class of a row an equal part of a small share, and return the share.
+
+    Rows cannot rule out what happens once in as many rows, and a label of probability 1e-30 would cost 69 nats.
+    """
+    given, held_out = task.given, _held_out(fitted)
+    possible = np.isfinite(with_reference_class(given.logits)).sum(axis=1)
+    own = held_out[np.arange(len(given)), given.labels]
+    weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
+    share = share_of_room(-np.log(possible) - own, weights)
+    room = Chain((TemperedMixture(np.array([1 - share, 0.0, share]), np.ones(())),))
+    if task.keep_order:  # classes far below the share would become ties
+        room = Chain((KeepOrder.of(room),))
+    complete = fitted.map if fitted.map.steps else Chain((Reference(),))
+    return replace(fitted, map=complete + room, out_of_fold=log_softmax(room(held_out))), share
+
+
+def _weights(families: Mapping[str, Fitted], task: Task) -> Floats:
+    """Return the mixture weights of least held-out loss; for log loss, a prior favours temperature scaling."""
+    parts, n_rows = list(families.values()), len(task.given)
+    weights = np.ones(n_rows) if task.given.weights is None else np.asarray(task.given.weights)
+    weights = weights / weights.sum()
+    own = np.arange(n_rows), task.given.labels
     logs = np.array([_held_out(part)[own] for part in parts])
     # A common factor per row changes no weight under log loss, and keeps tiny probabilities above 0.
     held_out = np.exp(logs - logs.max(axis=0) if task.loss == "log" else logs)
-    weights = weights / weights.sum()
     products = _products(parts, weights) if task.loss == "brier" else np.zeros((0, 0))
+    if task.loss == "log" and "temperature" in families:  # a share w of it has the prior w^_EXTRA_ROWS
+        explained = np.array([[float(name == "temperature")] for name in families])
+        held_out = np.concatenate([held_out, explained], axis=1)
+        weights = np.append(weights, _EXTRA_ROWS / counted_rows(weights))
+        weights /= weights.sum()
     return fit_mixture_weights(task.loss, held_out, products, weights, np.full(len(parts), 1 / len(parts))).point
 
 

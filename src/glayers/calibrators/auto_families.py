@@ -1,6 +1,6 @@
 """Rows and classes -> the families worth fitting, and each of them fitted with out-of-fold predictions.
 
-A family is left out for a reason that the user can read: too few rows, too many classes, no time, no torch. Times are
+A family is left out for a reason that the user can read: too many classes, no time, no torch. Times are
 estimated from the size of the problem and not measured, so that the same rows give the same calibrator on any machine.
 """
 
@@ -17,7 +17,7 @@ from glayers.calibrators.base import Fitted
 from glayers.calibrators.shared_g_layers import CLASS_PARTS, Task, corrected, n_repeats
 from glayers.errors import GlayersError
 
-LEAST_ROWS = 100  # fewer rows cannot determine thirty shared weights, or layers
+LEAST_ROWS = 100  # of g-layers: the other families have priors that hold them near temperature scaling
 # With more classes a matrix has more entries than rows can determine, and takes longer than all other families.
 _MOST_MATRIX_CLASSES = 30
 
@@ -56,11 +56,9 @@ def affordable(rows: int, classes: int, budget: float, n_folds: int = 5) -> tupl
     """Return the families to fit, and why the others are left out; temperature scaling is always fitted."""
     chosen, left_out = [FAMILIES[0]], {}
     spent = FAMILIES[0].seconds(rows, classes)
-    for family in (*FAMILIES[1:], WITHOUT_G_LAYERS):
+    for family in FAMILIES[1:]:
         needed = family.seconds(rows, classes) * (1 if family.own_folds else n_folds / 5)  # estimates are for 5 folds
         objection = family.objection(rows, classes)
-        if family is WITHOUT_G_LAYERS and any(other.name == "g-layers" for other in chosen):
-            continue
         if not objection and spent + needed > budget:
             left = max(0.0, budget - spent)
             objection = f"It would take about {needed:.3g} s, and time_budget={budget:g} leaves {left:.3g} s"
@@ -116,7 +114,14 @@ def _fit_shared(task: Task, done: Mapping[str, Fitted]) -> Fitted:
 
 def _fit_part(name: str, task: Task, done: Mapping[str, Fitted]) -> Fitted:  # noqa: ARG001 (it builds on none)
     """Fit a class-wise part with the shared correction behind it."""
-    return corrected(task, CLASS_PARTS[name](task))[0]
+    return corrected(task, _beyond_temperature(CLASS_PARTS[name](task)))[0]
+
+
+def _beyond_temperature(part: Fitted) -> Fitted:
+    """Return the part, or leave it out if it is only another temperature scaling."""
+    if part.n_parameters == 1:
+        raise GlayersError(f"It falls back to temperature scaling: {part.reason}")
+    return part
 
 
 def _fit_between(task: Task, done: Mapping[str, Fitted]) -> Fitted:
@@ -124,7 +129,7 @@ def _fit_between(task: Task, done: Mapping[str, Fitted]) -> Fitted:
     shared = done["shared"]
     # Out-of-fold inputs: with those of a correction that saw the labels, the held-out loss would be too optimistic.
     moved = task.given.with_logits(np.asarray(shared.out_of_fold))
-    part = CLASS_PARTS["g-layers"](task._replace(given=moved, seed=task.seed + 2))
+    part = _beyond_temperature(CLASS_PARTS["g-layers"](task._replace(given=moved, seed=task.seed + 2)))
     return corrected(task, replace(part, map=shared.map + part.map))[0]
 
 
@@ -139,20 +144,16 @@ def _g_layers_seconds(rows: int, classes: int) -> float:
     return 1.0 + (work * 6 / 5e10 + 4e-8 * rows * classes) * passes * (1 + 0.6 * (n_repeats(rows, classes) - 1))
 
 
-def _few_rows(rows: int, classes: int) -> str:  # noqa: ARG001 (objections may depend on either)
-    return "" if rows >= LEAST_ROWS else f"{rows} rows are too few; it needs at least {LEAST_ROWS}"
-
-
-def _many_classes(rows: int, classes: int) -> str:
+def _many_classes(rows: int, classes: int) -> str:  # noqa: ARG001 (objections may depend on either)
     if classes > _MOST_MATRIX_CLASSES:
         return f"Matrix scaling is too slow for {classes} classes; it is fitted for at most {_MOST_MATRIX_CLASSES}"
-    return _few_rows(rows, classes)
+    return ""
 
 
-def _no_torch(rows: int, classes: int) -> str:
+def _no_layers(rows: int, classes: int) -> str:  # noqa: ARG001
     if find_spec("torch") is None:
         return 'Torch is not installed: pip install "glayers[fit]"'
-    return _few_rows(rows, classes)
+    return "" if rows >= LEAST_ROWS else f"{rows} rows are too few; it needs at least {LEAST_ROWS}"
 
 
 # From simple to rich; all others are compared with the first. Seconds depend on n rows and k classes; they are rounded
@@ -161,10 +162,9 @@ FAMILIES = (
     AutoFamily(
         "temperature", lambda n, k: 2e-7 * n * k, lambda *_: "", lambda task, _: CLASS_PARTS["temperature"](task)
     ),
-    AutoFamily("shared", lambda n, k: 6e-5 * n + 3e-7 * n * k, _few_rows, _fit_shared),
+    AutoFamily("shared", lambda n, k: 6e-5 * n + 3e-7 * n * k, lambda *_: "", _fit_shared),
+    AutoFamily("vector", lambda n, k: 2.5e-6 * n * k, lambda *_: "", partial(_fit_part, "vector")),
     AutoFamily("matrix", lambda n, k: 2.5e-6 * n * k**2, _many_classes, partial(_fit_part, "matrix")),
-    AutoFamily("g-layers", _g_layers_seconds, _no_torch, partial(_fit_part, "g-layers"), own_folds=True),
-    AutoFamily("shared, g-layers", _g_layers_seconds, _no_torch, _fit_between, needs="shared", own_folds=True),
+    AutoFamily("g-layers", _g_layers_seconds, _no_layers, partial(_fit_part, "g-layers"), own_folds=True),
+    AutoFamily("shared, g-layers", _g_layers_seconds, _no_layers, _fit_between, needs="shared", own_folds=True),
 )
-# Fitted where g-layers are left out: one scale and one shift per class.
-WITHOUT_G_LAYERS = AutoFamily("vector", lambda n, k: 2.5e-6 * n * k, _few_rows, partial(_fit_part, "vector"))

@@ -51,6 +51,8 @@ class AutoSelection:
         Size of the problem and of the cross-validation.
     sample : int, optional
         How many rows, drawn at random, the families learned from; temperature scaling used all. None in old files.
+    room : float, optional
+        The share of the probability that is spread over all possible classes of a row. None in old files.
     loss : str
         The loss that families were compared by, "log" or "brier".
     keep_accuracy : bool
@@ -84,6 +86,7 @@ class AutoSelection:
     kept: str
     reason: str
     sample: int | None = None
+    room: float | None = None
 
     @property
     def weights(self) -> dict[str, float]:
@@ -123,6 +126,8 @@ class AutoSelection:
         loss = f"cross-validated loss {self.mixture_loss:.5f}"
         said = [f"Mixture: {parts if len(self.mixture) > 1 else f'{alone} alone'}; {loss}.{self._correction()}"]
         said.append(f"Kept: {self.kept}. {self.reason}")
+        if self.room is not None:
+            said.append(f"A share of {self.room:.2g} is spread over all classes, for labels that no row has shown.")
         if self.keep_accuracy:
             said.append("The order of the classes is kept in every row, and so is accuracy.")
         said += [f"Not fitted: {name}. {reason}." for name, reason in self.left_out.items()]

@@ -21,7 +21,7 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, fold_weights
 from glayers.fitting.newton import NOTHING_LEFT, LinearProblem
-from glayers.fitting.penalty_path import Path, Prior, Trial, counted_rows
+from glayers.fitting.penalty_path import Average, Path, Prior, Trial, counted_rows
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Centre, Chain, Dense, Diagonal, Floor, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
@@ -59,6 +59,15 @@ class LinearFamily(NamedTuple):
         weight, bias = coefficients[:-1].astype(np.float64), coefficients[-1].astype(np.float64)
         last = Chain((Diagonal(weight[0], bias) if len(weight) == 1 else Dense(weight, bias),))
         return self.prefix + Chain((replace(floor, branch=self.between + last),))
+
+
+class LinearAverage(NamedTuple):
+    """Penalties averaged by evidence: which form of the family, the average, its map, and any trouble on the way."""
+
+    form: int
+    average: Average
+    map: Chain
+    reason: str
 
 
 @dataclass(eq=False, repr=False)
@@ -136,6 +145,24 @@ class LinearScaling(Calibrator):
             notes=tuple(notes),
             attributes={"strength_": family.setting(multiples), "cv_results_": cv_results},
         )
+
+    def average(self, given: Predictions, near: "LinearAverage | None" = None) -> "LinearAverage":
+        """Fit every family of penalties and average them by their evidence; `near` is the same for more rows.
+
+        The form of more evidence at the prior's own strength is taken, such as centred logits or log-probabilities.
+        """
+        found = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        weights = np.ones(len(given)) if given.weights is None else given.weights
+        families = self._families(given.n_classes, counted_rows(weights), found.factor)
+        paths = []
+        for place, family in enumerate(families):
+            if near is None or near.form == place:
+                floor = fit_floor(family.prefix(given.logits.astype(np.float64)), family.factor, given.weights)
+                split = family._replace(prior=_split(family.prior))
+                paths.append((place, family, floor, self._path(given, weights, split, floor)))
+        form, family, floor, path = max(paths, key=lambda each: each[-1].evidence() if len(paths) > 1 else 0.0)
+        average = path.average(None if near is None else near.average)
+        return LinearAverage(form, average, family.map(average.point, floor), found.reason)
 
     def _path(self, given: Predictions, weights: Floats, family: LinearFamily, floor: Floor) -> Path:
         dtype = np.float32 if given.n_classes >= _SINGLE_PRECISION_CLASSES else np.float64
@@ -315,6 +342,20 @@ def _multiples(strength: Any, units: tuple[float, ...]) -> tuple[float, ...]:
     if not all(value >= 0 for value in pair):
         raise GlayersError(f"strength must be a number, 0 or more, or None to have it chosen; got {shown(strength)}")
     return tuple(value / unit for value, unit in zip(pair, units, strict=True))
+
+
+def _split(prior: Prior) -> Prior:
+    """Split a prior in two parts: scales and shifts of a vector; entries off the diagonal of a matrix, and the others.
+
+    >>> [part.tolist() for part in _split(Prior((np.full((2, 3), 6.0),), np.zeros((2, 3)))).parts]
+    [[[6.0, 6.0, 6.0], [0.0, 0.0, 0.0]], [[0.0, 0.0, 0.0], [6.0, 6.0, 6.0]]]
+    """
+    whole, first = prior.parts[0], np.zeros_like(prior.parts[0])
+    if len(whole) == 2:
+        first[0] = 1
+    else:
+        first[:-1] = 1 - np.eye(len(whole) - 1)
+    return prior._replace(parts=(whole * first, whole * (1 - first)))
 
 
 def _identity(n_classes: int, factor: float) -> Floats:

@@ -7,36 +7,38 @@ predictions of the class-wise part, which show its errors on new rows.
 Every step here returns a `Fitted` record with out-of-fold log-probabilities, and the next step extends it.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from glayers.activations import log_softmax
+from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed
 from glayers.calibrators.g_layers import GLayers
-from glayers.calibrators.linear import MatrixScaling, VectorScaling
+from glayers.calibrators.linear import LinearScaling, MatrixScaling, VectorScaling
 from glayers.calibrators.temperature import TemperatureScaling, tempered
 from glayers.checks import check_switch, whole_number
 from glayers.errors import GlayersError
-from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
+from glayers.fitting.folds import assign_folds, draw_rows, fold_weights, format_gain, paired_gain
+from glayers.fitting.penalty_path import counted_rows
 from glayers.fitting.shared import average_shared, average_without, shared_rows, shared_step
 from glayers.fitting.temperature import fit_inverse_temperature
-from glayers.maps import Chain, LogSoftmax
+from glayers.maps import Blend, Chain, LogSoftmax
 from glayers.maps.layouts import n_learned
+from glayers.maps.mixtures import mixed
 from glayers.maps.order import KeepOrder, in_order_of
 from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map
 
 # The correction is left out if it raises the held-out log loss by more than this, or by more than a standard error.
 _TOLERATED_LOSS = 1e-3
-# Multiples of vector scaling's default penalty, from strong to weak; the search ends once the held-out loss rises.
-_STRENGTHS = (1.0, 0.1, 0.01)
+# With few rows, chance alone gives large gains: one of (20 / rows)^2 nats mixes the correction half and half with none.
+# That is 0.04 with 100 rows and 0.0004 with 1,000. A correction of more than 99 % stands alone.
+_FEW, _FULL = 20, 0.99
 _LARGE = 5_000_000  # number of logits above which a fit takes seconds, and vector scaling uses three folds
 # Up to this many weights x rows of g-layers, folds are drawn twice; above it, that takes a minute or more.
 _REPEATED, _REPEATS = 1e9, 2
@@ -152,6 +154,12 @@ def shared_correction(log_probabilities: Any, given: Predictions, n_folds: int, 
     own = np.arange(len(given)), given.labels
     gain, error = paired_gain(-log_probabilities[own], -held_out[own], given.weights, given.groups)
     kept = gain > -min(error, _TOLERATED_LOSS) and np.isfinite(error)
+    n_rows = counted_rows(np.ones(len(given)) if given.weights is None else given.weights)
+    trust = (gain + _TOLERATED_LOSS) / (gain + _TOLERATED_LOSS + (_FEW / n_rows) ** 2) if kept else 0.0
+    if kept and trust < _FULL:
+        step = Blend(np.asarray(trust), Chain((step,)))
+        held_out = mixed(np.array([1 - trust, trust]), [log_probabilities, held_out])
+        gain, error = paired_gain(-log_probabilities[own], -held_out[own], given.weights, given.groups)
     change = f"lowers the cross-validated log loss by {format_gain(gain, error)}"
     if gain < 0:
         change = f"raises the cross-validated log loss by {format_gain(-gain, error)}"
@@ -175,11 +183,11 @@ def _correct(log_probabilities: Floats, given: Predictions, folds: Ints) -> tupl
     # Matrix products this thin gain nothing from threads, which would only wait for each other.
     with threadpool_limits(limits=1, user_api="blas"):
         whole = average_shared(rows, weights)
-        for fold, theta in enumerate(average_without(rows, weights, folds, whole)):
-            own, step = np.flatnonzero(folds == fold), shared_step(rows, theta)
+        for fold, found in enumerate(average_without(rows, weights, folds, whole)):
+            own, step = np.flatnonzero(folds == fold), shared_step(rows, found.theta, found.share)
             for block in row_blocks(len(own), log_probabilities.shape[1]):
                 held_out[own[block]] = step(log_probabilities[own[block]])
-    return shared_step(rows, whole.theta), held_out
+    return shared_step(rows, whole.theta, whole.share), held_out
 
 
 def corrected(task: Task, part: Fitted) -> tuple[Fitted, Fitted]:
@@ -201,41 +209,43 @@ def temperature_part(task: Task) -> Fitted:
     given = task.given
     whole = TemperatureScaling()._fit(given if task.all_rows is None else task.all_rows)
     factor = float(whole.map.parameters()["0.factor"])
-    folds = assign_folds(len(given), given.groups, task.n_folds, task.seed)
-    result = np.empty((len(given), given.n_classes))
-    for fold in range(int(folds.max()) + 1):
-        own, others = folds == fold, factor
-        # If one fold has all the weight, the other rows determine no temperature.
-        if given.weights is None or given.weights[~own].any():
-            rest = given.take(~own)
-            others = fit_inverse_temperature(rest.logits, rest.labels, rest.weights, factor).factor
-        result[own] = log_softmax(apply_map(tempered(others), given.logits[own]))
+    result = log_softmax(with_reference_class(given.logits.astype(np.float64)) * _held_out_factors(task, factor))
     return replace(whole, map=tempered(factor), n_parameters=1, out_of_fold=result, losses=None)
 
 
-def vector_part(task: Task) -> Fitted:
-    """One scale and one shift per class, with the penalty of least held-out loss; fast for any number of classes."""
+def _held_out_factors(task: Task, factor: float) -> Floats:
+    """Return the inverse temperature (n, 1) of each row by the rows of the other folds."""
+    given = task.given
+    folds = assign_folds(len(given), given.groups, task.n_folds, task.seed)
+    result = np.full((len(given), 1), factor)
+    for fold in range(int(folds.max()) + 1):
+        own = folds == fold
+        # If one fold has all the weight, the other rows determine no temperature.
+        if given.weights is None or given.weights[~own].any():
+            rest = given.take(~own)
+            result[own] = fit_inverse_temperature(rest.logits, rest.labels, rest.weights, factor).factor
+    return result
+
+
+def linear_part(scaling: type[LinearScaling], task: Task) -> Fitted:
+    """Vector or matrix scaling, averaged over penalties by their evidence: safe with few rows."""
     given = task.given
     n_folds = task.n_folds if given.logits.size <= _LARGE else min(3, task.n_folds)
     folds = assign_folds(len(given), given.groups, n_folds, task.seed)
-    best, least, held_out = _STRENGTHS[0], math.inf, np.empty((0, 0))
-    for strength in _STRENGTHS:
-        result = np.empty((len(given), given.n_classes))
-        for fold in range(int(folds.max()) + 1):
-            own = folds == fold
-            chain = VectorScaling(strength, loss=task.loss)._fit(given.take(~own)).map
-            result[own] = log_softmax(apply_map(chain, given.logits[own]))
-        loss = float(np.average(smooth_loss(task.loss).rows(result, given.labels), weights=given.weights))
-        if not loss < least:
-            break
-        best, least, held_out = strength, loss, result
-    return _as_part(VectorScaling(best, loss=task.loss)._fit(given), held_out)
-
-
-def matrix_part(task: Task) -> Fitted:
-    """Matrix scaling with the structured penalty."""
-    fitted = MatrixScaling(loss=task.loss, n_folds=task.n_folds, random_state=task.seed)._fit(task.given)
-    return _as_part(fitted, fitted.out_of_fold)
+    made, near = scaling(loss=task.loss), None
+    if given.logits.size > _LARGE:  # some of the rows show which penalties matter
+        some = draw_rows(len(given), given.groups, given.weights, _LARGE // (2 * given.n_classes), task.seed)
+        near = made.average(given.take(some))
+    whole, result = made.average(given, near), np.empty((len(given), given.n_classes))
+    for fold in range(int(folds.max()) + 1):
+        own, chain = folds == fold, whole.map
+        if given.weights is None or given.weights[~own].any():
+            chain = made.average(given.take(~own), whole).map
+        result[own] = log_softmax(apply_map(chain, given.logits[own]))
+    notes = (f"{made.methods[0].name} scaling, starting from temperature scaling: {whole.reason}",) * bool(whole.reason)
+    chain = whole.map + Chain((LogSoftmax(),))
+    size = sum(fit.size for fit in whole.average.fits.values()) // len(whole.average.fits)
+    return Fitted(chain, made.methods[0].name, n_parameters=size, out_of_fold=result, notes=notes)
 
 
 def g_layers_part(task: Task) -> Fitted:
@@ -247,7 +257,9 @@ def g_layers_part(task: Task) -> Fitted:
     fitted = GLayers(**chosen | dict(task.settings))._fit(task.given)
     if fitted.out_of_fold is None:
         raise GlayersError("these settings leave GLayers without cross-validation, which the shared correction needs")
-    return _as_part(fitted, log_softmax(fitted.out_of_fold))
+    # The layers start from a temperature fitted to all rows. With few rows that is an advantage over other families.
+    factor = fit_inverse_temperature(task.given.logits, task.given.labels, task.given.weights).factor
+    return _as_part(fitted, log_softmax(fitted.out_of_fold * (_held_out_factors(task, factor) / factor)))
 
 
 def n_repeats(rows: int, classes: int) -> int:
@@ -262,8 +274,8 @@ def n_repeats(rows: int, classes: int) -> int:
 # What may come before the shared correction. Each returns a map to log-probabilities, with out-of-fold predictions.
 CLASS_PARTS: dict[str, Callable[[Task], Fitted]] = {
     "temperature": temperature_part,
-    "vector": vector_part,
-    "matrix": matrix_part,
+    "vector": partial(linear_part, VectorScaling),
+    "matrix": partial(linear_part, MatrixScaling),
     "g-layers": g_layers_part,
 }
 

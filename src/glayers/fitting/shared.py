@@ -4,7 +4,9 @@ The correction is linear in its thirty weights, so the penalised log loss is con
 minimum in a few steps. The penalty has two settings: its strength, and how much stronger it is for weights that depend
 on the row's context. Neither is chosen. Every pair of settings is fitted, and so is no correction at all; each counts
 by its evidence, the probability of the labels under it. So a correction with little evidence moves little, and one that
-needs no context does not pay for it. Each row keeps its ten most probable classes apart and pools the rest.
+needs no context does not pay for it. The corrections are averaged to one, and mixed with no correction by probability:
+with few rows, a wrong correction then costs little. Each row keeps its ten most probable classes apart and pools the
+rest.
 """
 
 import math
@@ -17,6 +19,7 @@ from glayers.arrays import Array, Bools, Floats, Ints, row_blocks
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.newton import newton
 from glayers.fitting.penalty_path import counted_rows
+from glayers.maps import Blend, Chain, Step
 from glayers.maps.tables import N_CONTEXT, N_SHAPES, Shared, context, raw_context, shapes
 
 DEPTH = 10
@@ -24,6 +27,9 @@ STRENGTHS = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1)
 # Multiples of the strength for context weights; with infinity a class moves by its own log-probability alone. Finer
 # grids were no better on halves of calibration rows (docs/design/0003-auto.md).
 CONTEXT_TIMES = (1.0, 30.0, math.inf)
+# Prior probabilities, up to a factor, of the strengths: weak penalties allow moves of several nats, which are rare.
+_STRENGTH_CHANCES = (1.0, 1.0, 1.0, 1.0, 0.3, 0.1)
+_ALL = 1 - 1e-6  # a correction of more probability stands alone
 _LEAST_CHANCE = 1e-3  # a penalty of less probability with all rows is not tried again without a fold
 _MOST_STEPS = 30
 _TOLERANCE = 1e-3  # nats over all rows, by which the last Newton step but one may miss the minimum
@@ -59,6 +65,11 @@ class SharedFit(NamedTuple):
     theta: Floats
     chances: Floats
     fits: Floats
+
+    @property
+    def share(self) -> float:
+        """The probability of a correction."""
+        return float(1 - self.chances[-1])
 
 
 def shared_rows(log_probabilities: Array, labels: Ints, weights: Floats | None = None) -> SharedRows:
@@ -104,9 +115,9 @@ def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
     """Average the fits of all penalties and of no correction, each by its evidence in Laplace's approximation.
 
     log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n the rows counted by
-    weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. All penalties
-    and no correction have equal prior probability. From a middle strength on, the search for each multiple of the
-    context goes to stronger and to weaker penalties until the probability becomes negligible.
+    weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. No correction
+    has a prior probability of one half. From a middle strength on, the search for each multiple of the context goes to
+    stronger and to weaker penalties until the probability becomes negligible.
     """
     used, penalties = weights > 0, shared_penalties(rows)
     seen = rows if used.all() else rows.take(used)
@@ -124,12 +135,19 @@ def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
                     break
                 start = fits[place]
             start = fits[first + middle]
-    chances = softmax(evidence)
-    return SharedFit(chances @ fits, chances, fits)
+    return _averaged(fits, evidence)
 
 
-def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: SharedFit) -> Floats:
-    """Return the average without each fold, (folds, weights), given that of all rows.
+def _averaged(fits: Floats, evidence: Floats) -> SharedFit:
+    """Average the corrections among themselves; their probability follows from the evidence and the prior."""
+    of_penalties = np.tile(_STRENGTH_CHANCES, len(CONTEXT_TIMES))
+    chances = softmax(evidence + np.log(np.append(of_penalties / of_penalties.sum(), 1.0)))
+    theta = softmax(evidence[:-1] + np.log(of_penalties)) @ fits[:-1] if np.isfinite(evidence[:-1]).any() else fits[-1]
+    return SharedFit(theta, chances, fits)
+
+
+def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: SharedFit) -> list[SharedFit]:
+    """Return the average without each fold, given that of all rows.
 
     Each fit is one Newton step from the fit to all rows, which differs by little. Its loss follows from the same
     quadratic, so one pass over the rows serves all folds. A fold of few rows matters more, and Newton's method goes on.
@@ -165,7 +183,7 @@ def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: Share
                 found = fit_shared(rows.take(others), weights[others], penalties[place], fits[fold, place])
                 fits[fold, place], loss, bent = found
             evidence[fold, place] = _log_evidence(loss, bent, penalties[place], counted[fold])
-    return np.einsum("fp,fpd->fd", softmax(evidence), fits)
+    return [_averaged(*each) for each in zip(fits, evidence, strict=True)]
 
 
 def _uncorrected(rows: SharedRows, weights: Floats) -> float:
@@ -254,6 +272,7 @@ def _loss_and_derivatives(rows: SharedRows, fractions: Floats, theta: Floats) ->
     return value, gradient.ravel(), full.transpose(0, 2, 1, 3).reshape(theta.size, theta.size)
 
 
-def shared_step(rows: SharedRows, theta: Floats) -> Shared:
-    """Return the correction as a step of a map."""
-    return Shared(theta.reshape(N_SHAPES, N_CONTEXT), rows.centre, rows.spread, np.asarray(float(DEPTH)))
+def shared_step(rows: SharedRows, theta: Floats, share: float = 1.0) -> Step:
+    """Return the correction as a step of a map, mixed with no correction if its share is less than 1."""
+    step = Shared(theta.reshape(N_SHAPES, N_CONTEXT), rows.centre, rows.spread, np.asarray(float(DEPTH)))
+    return step if share > _ALL else Blend(np.asarray(share), Chain((step,)))
