@@ -59,7 +59,8 @@ def test_the_meaning_counts_the_rows_that_are_furthest_off_together(given: Compa
     said, now = (softmax(each, axis=1).max(axis=1).mean() for each in logits)
     right = 1000 * (logits[0].argmax(axis=1) == given.test.labels[rows]).mean()
     meaning = summarise(measured).meaning
-    assert meaning.startswith(f"Of 1,000 predictions made with about {100 * said:.3g} % confidence, {right:.0f} were")
+    made = f"of 1,000 predictions made with about {100 * said:.3g} % confidence, {right:.0f} were right. "
+    assert meaning.startswith(f"Where the gap matters most: {made}")
     assert f"the same rows say {100 * now:.3g} %" in meaning
     assert 100 < len(rows) < 120  # a tenth of 1,100
 
@@ -92,6 +93,17 @@ def test_a_right_confidence_is_not_called_calibrated_where_single_classes_are_of
     assert summary_of(found).sentence.startswith(begins)
 
 
+def test_rows_in_both_sets_are_in_the_headline() -> None:
+    calibration, test = sampled_rows(900, 1), sampled_rows(1_100, 2)
+    both = Predictions(
+        np.concatenate([test.logits, calibration.logits[:9]]), np.concatenate([test.labels, calibration.labels[:9]])
+    )
+    summary = summarise(measure(compare(calibration, both, ["temperature"]), 50, 0, calibration))
+    ends = "But 9 of 1,109 test rows are also calibration rows: scores on them are too optimistic."
+    assert summary.sentence.endswith(ends)
+    assert (summary.tone, summary.badge) == ("fair", "Scores too optimistic")
+
+
 def one_class_off() -> Compared:
     """A calibrated model, except that rows predicted as the last of five classes are right far too seldom."""
     calibration, test = (sampled_rows(4_000, seed, sharpened=1.0, classes=5) for seed in (1, 2))
@@ -110,7 +122,7 @@ def test_a_single_class_that_is_off_is_a_finding_with_advice() -> None:
     assert check.status == "attention"
     assert check.found.startswith("where class 4 is predicted (60 rows), mean confidence is ")
     assert check.found.endswith(" and accuracy 0.00 %")
-    assert "more calibration rows" in check.advice
+    assert "collect more" in check.advice
     assert summary_of(given.found).tone != "good"
 
 

@@ -31,7 +31,7 @@ _REFIT = "Fit again on rows like those the model will see"
 _AFTER_SHIFT = {
     "mean confidence": _REFIT,
     "accuracy": _REFIT,
-    "class frequencies": "Adapt the calibrator to the new frequencies with `glayers adapt`, or fit again on such rows",
+    "class frequencies": "Adapt the calibrator to the new frequencies with glayers adapt, or fit again on such rows",
 }
 _CAUSES_FIRST = ("Rows in both sets", *(f"{_SHIFT}: {each}" for each in ("class frequencies", "accuracy")))
 _LEAST_EXPECTED = 5.0  # rows per cell: the chi-squared approximation needs as many
@@ -109,6 +109,13 @@ def class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGap
     name = compared.recommended
     found = predicted_gaps(compared.predictions(name)) if gaps is None else gaps
     off, subject = found.significant(LEVEL).tolist(), f"Single classes, {name}"
+    if not off and {"classwise_ks", "rank_2_ks"} & set(compared.calibration_tests[name].rejecting):
+        words = (
+            "over all classes together, probabilities differ from frequencies by more than chance, but no single class "
+            "stands out where it is predicted"
+        )
+        advice = "Rely on the probability of the top class; look at the matrix of classes before you use the others"
+        return Check(f"Classes together, {name}", words, "attention", advice=advice)
     if not off:
         return Check(subject, "no class has a significant gap where it is predicted", "fine")
     worst, style = off[0], METRICS["confidence"].format
@@ -117,9 +124,7 @@ def class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGap
         f"where {names[worst]} is predicted ({found.rows[worst]:,.0f} rows), mean confidence is "
         f"{style(found.confidence[worst])} and accuracy {style(found.accuracy[worst])}{others}"
     )
-    advice = (
-        "Treat probabilities of such a class with care: more calibration rows of it, or a class-wise method, may help"
-    )
+    advice = "Treat single probabilities of such classes with care; where calibration rows are few, collect more"
     return Check(subject, words, "attention", float(found.p_value[worst]), advice)
 
 

@@ -83,12 +83,15 @@ def summarise(found: Measurements) -> Summary:
     shown = ("nll", "accuracy") if found.names else ("ks",)
     differences = [found.differences.between(metric, name, before.name) for metric in shown]
     support += [*(f"{_capital(change.sentence())}." for change in differences), _reason(found)]
-    tone = "good" if not (test.rejected or test.undecided or off) else "fair"
+    shared = next((check.found for check in found.checks if check.subject == "Rows in both sets"), "")
+    overlap = f" But {shared}." if "optimistic" in shared else ""
+    tone = "good" if not (test.rejected or test.undecided or off or overlap) else "fair"
     if test.rejected and _difference_cell(differences[0]).tone != "good":
         tone = "bad"
-    sentence = f"{sentence} After calibration with {name}: {result}."
+    sentence = f"{sentence} After calibration with {name}: {result}.{overlap}"
     meaning, changes = _meaning(found, after), _changes(found, after)
-    return Summary(_badge(test, tone), sentence, tone, meaning, changes, support, name)
+    badge = "Scores too optimistic" if overlap else _badge(test, tone)
+    return Summary(badge, sentence, tone, meaning, changes, support, name)
 
 
 def advise(found: Measurements) -> Advice | None:
@@ -180,7 +183,9 @@ def _badge(test: OmnibusTest, tone: str) -> str:
     """Return the verdict in two words."""
     if test.undecided:
         return "Too few groups to tell"
-    return {"good": "Calibrated", "fair": "Better, with exceptions", "bad": "Not calibrated"}[tone]
+    if tone == "fair":
+        return "Better, still off" if {"ks", "ece"} & set(test.rejecting) else "Confidence right, classes not"
+    return {"good": "Calibrated", "bad": "Not calibrated"}[tone]
 
 
 def _amount(method: Measured) -> str:
@@ -192,7 +197,8 @@ def _amount(method: Measured) -> str:
 def _meaning(found: Measurements, after: Measured) -> str:
     """Say in numbers of predictions what the gap means where it matters most."""
     said, right = found.before.example
-    words = f"Of 1,000 predictions made with about {100 * said:.3g} % confidence, {1000 * right:.0f} were right."
+    made = f"of 1,000 predictions made with about {100 * said:.3g} % confidence, {1000 * right:.0f} were right."
+    words = f"Where the gap matters most: {made}"
     if after is found.before:
         return words
     now, still = after.example
