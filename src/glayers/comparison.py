@@ -242,6 +242,8 @@ def compare(
     _check_parts(calibration, test)
     calibration, test = calibration.repeated(), test.repeated()
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
+    if on_result is not None and (isinstance(on_result, type) or not callable(on_result)):
+        raise GlayersError(f"on_result must be a function of name, scorecard and seconds; got {_described(on_result)}")
     chosen, left_out = calibrators_of(methods, calibration, inputs, seed)
     result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {}, seed, left_out)
     with progress_bar(progress, "comparing methods", len(chosen)) as advance:

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 
@@ -37,7 +38,8 @@ def test_an_overconfident_model_and_its_correction_are_described(given: Compared
         f"After calibration with {summary.method}: calibrated, as far as 1,100 rows can tell."
     )
     assert (summary.tone, summary.badge) == ("good", "Calibrated")
-    assert summary.support[0].startswith("Not calibrated (p = 0.005); significant: KS (confidence), ")
+    # The smallest p-value depends on the number of draws, which tests reduce.
+    assert re.match(r"Not calibrated \(p = 0\.00[15]\); significant: KS \(confidence\), ", summary.support[0])
     assert summary.support[1] == (
         f"Mean confidence {100 * card['confidence']:.2f} %, accuracy {100 * card['accuracy']:.2f} %."
     )

@@ -36,6 +36,7 @@ _LEAST_WEIGHT = 0.01  # families with less weight in the mixture are dropped
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
 # The prior of the mixture weights counts as this many rows that only temperature scaling explains.
 _EXTRA_ROWS = 0.5
+_FEW_ROWS = 1_000  # beyond, the prior fades
 _NO_EVIDENCE = 0.1  # nats over all rows
 _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 
@@ -273,7 +274,8 @@ def _weights(families: Mapping[str, Fitted], task: Task) -> Floats:
     if task.loss == "log" and "temperature" in families:  # a share w of it has the prior w^_EXTRA_ROWS
         explained = np.array([[float(name == "temperature")] for name in families])
         held_out = np.concatenate([held_out, explained], axis=1)
-        weights = np.append(weights, _EXTRA_ROWS / counted_rows(weights))
+        counted = counted_rows(weights)
+        weights = np.append(weights, _EXTRA_ROWS * min(1.0, _FEW_ROWS / counted) / counted)
         weights /= weights.sum()
     return fit_mixture_weights(task.loss, held_out, products, weights, np.full(len(parts), 1 / len(parts))).point
 

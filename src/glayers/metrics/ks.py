@@ -217,7 +217,8 @@ def _class_errors(rows: Rows, weights: Floats) -> Floats:
     """
     chosen, labels = rows.classes or range(rows.n_classes), rows.labels
     lowest = np.full(rows.n_classes, np.inf)
-    np.minimum.at(lowest, labels, rows.probabilities[np.arange(len(labels)), labels])
+    with np.errstate(invalid="ignore"):  # NaN is refused below
+        np.minimum.at(lowest, labels, rows.probabilities[np.arange(len(labels)), labels])
     lowest -= 2 * SAME_SCORE  # scores that differ by rounding enter together
 
     def errors(part: slice) -> list[float]:
