@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -72,7 +73,10 @@ def check_command(random: Random, folder: Path) -> str:
         for path in Path().glob(".*.unfinished"):
             raise AssertionError(f"{words} left {path}")
         for path in list(Path().iterdir()):
-            path.unlink()
+            if path.is_dir():  # of several files, `apply` makes a directory
+                shutil.rmtree(path)
+            else:
+                path.unlink()
     return f"status {done.exit_code}"
 
 
