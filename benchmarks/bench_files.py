@@ -3,7 +3,8 @@
     python benchmarks/bench_files.py --gigabytes 2
     python benchmarks/bench_files.py --gigabytes 20   # 5 million rows of 1,000 classes
 
-The files are generated: logits of a simulated network in float32, one column per class. They are removed afterwards.
+The files are generated: logits of a simulated network in float32, one column per class. They are removed afterwards,
+unless `--keep` names a folder for them; a second run with the same folder does not generate them again.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import numpy as np
 from glayers import TemperatureScaling
 
 _ROWS = 50_000  # of one file
+_DIFFERENT = 8  # files that are generated; the others are copies of them
 _READ = """
 import sys
 from pathlib import Path
@@ -38,14 +40,20 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=2.0, help="size of all files")
     parser.add_argument("--classes", type=int, default=1_000)
     parser.add_argument("--folder", type=Path, help="where to generate the files; it needs twice their size")
+    parser.add_argument("--keep", type=Path, help="generate the files here and keep them")
+    parser.add_argument("--only-generate", action="store_true")
     given = parser.parse_args()
     n_files = max(1, round(given.gigabytes * 1e9 / (4 * given.classes * _ROWS)))
-    folder = Path(tempfile.mkdtemp(prefix="glayers-bench-", dir=given.folder))
+    folder = given.keep or Path(tempfile.mkdtemp(prefix="glayers-bench-", dir=given.folder))
     try:
-        # In a process of its own: the peak of a child counts what its parent held when it started.
-        maker = get_context("spawn").Process(target=_generate, args=(folder, n_files, given.classes))
-        maker.start()
-        maker.join()
+        if not (folder / "model.safetensors").exists():
+            # In a process of its own: the peak of a child counts what its parent held when it started.
+            maker = get_context("spawn").Process(target=_generate, args=(folder, n_files, given.classes))
+            maker.start()
+            maker.join()
+        if given.only_generate:
+            return
+        n_files = len(list((folder / "in").iterdir()))
         size = sum(file.stat().st_size for file in (folder / "in").iterdir()) / 1e9
         print(f"{n_files * _ROWS:,} rows x {given.classes:,} classes, {n_files} files, {size:.2f} GB")
         program = [sys.executable, "-m", "glayers"]
@@ -62,6 +70,8 @@ def main() -> None:
                 "--quiet",
             ],
         }
+        load = os.getloadavg()[0]
+        print(f"{len(os.sched_getaffinity(0))} cores, load {load:.1f} before the start")
         print(f"{'':8}{'wall s':>9}{'CPU s':>9}{'peak MB':>9}{'GB/s':>8}{'of reading':>12}")
         alone = 0.0
         for name, command in commands.items():
@@ -69,7 +79,7 @@ def main() -> None:
             alone = alone or wall
             print(f"{name:8}{wall:9.1f}{processor:9.1f}{peak:9.0f}{size / wall:8.3f}{alone / wall:12.2f}", flush=True)
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder / "out" if given.keep else folder, ignore_errors=True)
 
 
 def _generate(folder: Path, n_files: int, n_classes: int) -> None:
@@ -77,16 +87,17 @@ def _generate(folder: Path, n_files: int, n_classes: int) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    (folder / "in").mkdir()
-    for number in range(n_files):
+    (folder / "in").mkdir(parents=True)
+    for number in range(min(n_files, _DIFFERENT)):
         rng = np.random.default_rng(number)
         z = rng.standard_normal((_ROWS, n_classes), dtype=np.float32) * np.float32(2.5)
-        labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+        labels = (z - np.log(np.maximum(rng.standard_exponential(z.shape, dtype=np.float32), 1e-30))).argmax(axis=1)
         columns = {f"logit_{c}": 1.6 * z[:, c] for c in range(n_classes)}
         table = pyarrow.table({**columns, "label": labels})
         parquet.write_table(table, folder / "in" / f"{number:05d}.parquet", use_dictionary=["label"])
-        if number == 0:
-            TemperatureScaling().fit(1.6 * z, labels).save(folder / "model.safetensors")
+    for number in range(_DIFFERENT, n_files):
+        shutil.copyfile(folder / "in" / f"{number % _DIFFERENT:05d}.parquet", folder / "in" / f"{number:05d}.parquet")
+    TemperatureScaling().fit(1.6 * z, labels).save(folder / "model.safetensors")
 
 
 def _measure(command: list[str]) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from glayers.arrays import Array, array_namespace, device_of, row_blocks
+from glayers.arrays import Array, Floats, Ints, array_namespace, device_of, row_blocks
 from glayers.errors import GlayersError
 
 
@@ -65,12 +65,27 @@ def probabilities_of(logits: Array) -> Array:
     >>> probabilities_of(np.array([[0.0], [np.log(3)]])).round(2).tolist()
     [[0.5, 0.5], [0.25, 0.75]]
     """
+    return probabilities_and_losses(logits, np.zeros(len(logits), np.int64))[0]
+
+
+def probabilities_and_losses(logits: Array, labels: Ints) -> tuple[Array, Floats]:
+    """Return `probabilities_of` and -log softmax of the label of each row, in one pass over the logits.
+
+    >>> probabilities_and_losses(np.array([[0.0], [np.log(3)]]), np.array([0, 1]))[1].round(4).tolist()
+    [0.6931, 0.2877]
+    """
     dtype = np.float64 if logits.dtype == np.float64 else np.float32
-    result = np.empty((len(logits), max(2, logits.shape[1])), dtype=dtype)
+    result, losses = np.empty((len(logits), max(2, logits.shape[1])), dtype=dtype), np.empty(len(logits))
     with np.errstate(over="ignore"):  # logits more than 1e308 apart differ by infinity, and exp(-inf) = 0 is right
         for rows in row_blocks(*result.shape):
-            result[rows] = softmax(with_reference_class(logits[rows].astype(np.float64)))
-    return result
+            block = with_reference_class(logits[rows].astype(np.float64))
+            block -= block.max(axis=1, keepdims=True)
+            own = block[np.arange(len(block)), labels[rows]]
+            np.exp(block, out=block)
+            sums = block.sum(axis=1, keepdims=True)
+            losses[rows] = np.log(sums[:, 0]) - own
+            np.divide(block, sums, out=result[rows], casting="same_kind")
+    return result, losses
 
 
 @runtime_checkable

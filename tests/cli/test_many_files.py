@@ -214,3 +214,22 @@ def test_bad_rows_are_found_in_their_file(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="Fortran order"):
         list(Source((tmp_path / "f.npy",), entries=40).chunks())
     assert files_of([tmp_path]) == (tmp_path / "0.parquet", tmp_path / "bad.parquet", tmp_path / "f.npy")
+
+
+def test_threads_change_neither_scores_nor_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = simulated(groups=True)
+    write(tmp_path / "in", rows, [70, 71, 200])
+    TemperatureScaling().fit(rows.logits, rows.labels).save(tmp_path / "m.safetensors")
+    monkeypatch.setattr(many_files, "_ENTRIES", 60)
+    found = {}
+    for threads in (1, 3):
+        monkeypatch.setattr(many_files, "available_threads", lambda n=threads: n)
+        out = tmp_path / f"out{threads}"
+        assert run("apply", tmp_path / "m.safetensors", tmp_path / "in", "-o", out, "--quiet").exit_code == 0
+        parts = {file.name: file.read_bytes() for file in out.glob("*.parquet")}
+        found[threads] = parts, scored(tmp_path / "in", "--model", tmp_path / "m.safetensors")["calibrated"]
+    assert found[1][0] == found[3][0]
+    numbers = [{name: v for name, v in card.items() if isinstance(v, float)} for _, card in found.values()]
+    assert numbers[0] == pytest.approx(numbers[1], abs=1e-12)
+    (tmp_path / "in" / "1.parquet").write_bytes(b"PAR1 damaged PAR1")
+    assert "1.parquet" in run("score", tmp_path / "in", "--quiet").stderr

@@ -8,13 +8,15 @@ import contextlib
 import glob
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
+from glayers.arrays import available_threads
 from glayers.cli import arguments as arg
 from glayers.cli import monitoring
 from glayers.cli.runtime import show_note
@@ -38,6 +40,7 @@ _ENTRIES = 2**22  # scores in a chunk: 32 MB in float64
 _TESTED_ENTRIES, _TESTED_ROWS = 2**22, 25_000  # of the random subset for tests
 _MANIFEST = "_glayers.json"
 _Pass: TypeAlias = tuple[dict[str, StreamingScorecard], RowSample, bool]  # sums, a subset, whether there are labels
+_Result = TypeVar("_Result")
 _Calibrated: TypeAlias = Callable[[Predictions | Confidences, bool], Contents]
 
 
@@ -104,24 +107,52 @@ def score_files(files: list[Path], model: Path | None, reading: Reading, setting
 
 def _one_pass(source: Source, calibrator: "Calibrator | None", names: list[str], settings: Settings) -> _Pass:
     how: dict[str, Any] = {"n_resamples": settings.n_resamples, "random_state": settings.seed}
-    sums = {name: StreamingScorecard("logits", event=settings.event, **how) for name in names}
+    workers = [
+        {name: StreamingScorecard("logits", event=settings.event, **how) for name in names}
+        for _ in range(available_threads())
+    ]
+
+    def add_up(worker: int, chunk: Chunk) -> Chunk:
+        places = row_places(chunk.first_row, len(chunk.rows), chunk.file)
+        if chunk.labelled:
+            workers[worker][names[0]].update(chunk.rows, row_ids=places)
+            if calibrator is not None:
+                workers[worker]["calibrated"].update(calibrator.apply(chunk.rows), row_ids=places)
+        return chunk
+
     sample: RowSample | None = None
     labelled = set()
-    for chunk in _chunks(source, "scoring", settings.shown, needs_labels=calibrator is None):
-        places = row_places(chunk.first_row, len(chunk.rows), chunk.file)
+    for chunk in _in_turns(add_up, _chunks(source, "scoring", settings.shown, needs_labels=calibrator is None)):
         if sample is None:
             sample = RowSample(min(_TESTED_ROWS, _TESTED_ENTRIES // _width(chunk)), settings.seed)
-        sample.update(chunk.rows, places)
+        sample.update(chunk.rows, row_places(chunk.first_row, len(chunk.rows), chunk.file))
         labelled.add(chunk.labelled)
         if len(labelled) > 1:
             raise BadFile(f"{source.files[chunk.file]}: some files have labels and others have none; score them apart")
-        if chunk.labelled:
-            sums[names[0]].update(chunk.rows, row_ids=places)
-            if calibrator is not None:
-                sums["calibrated"].update(calibrator.apply(chunk.rows), row_ids=places)
     if sample is None:
         raise BadFile("there are no rows to score")
-    return sums, sample, True in labelled
+    for worker in workers[1:]:
+        for name, sums in worker.items():
+            workers[0][name].merge(sums)
+    return workers[0], sample, True in labelled
+
+
+def _in_turns(work: Callable[[int, Chunk], _Result], chunks: Iterator[Chunk]) -> Iterator[_Result]:
+    """Yield the results of chunks in order. Threads work on some chunks while the next one is read.
+
+    Each thread takes every n-th chunk, so that what it adds up does not depend on which thread is faster.
+    """
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    with contextlib.ExitStack() as stack:
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(available_threads())]
+        begun: deque[Future[_Result]] = deque()
+        for number, chunk in enumerate(chunks):
+            worker = number % len(pools)
+            begun.append(pools[worker].submit(work, worker, chunk))
+            if len(begun) > len(pools):
+                yield begun.popleft().result()
+        yield from (future.result() for future in begun)
 
 
 def _pass_on_cluster(source: Source, calibrator: "Calibrator | None", names: list[str], settings: Settings) -> _Pass:
@@ -166,15 +197,16 @@ def _apply_file(
     source: Source, file: int, output: Path, calibrated: _Calibrated, shown: bool | None
 ) -> tuple[int, int]:
     """Write the chunks of one file that are not there yet."""
-    written = before = 0
-    for number, chunk in enumerate(_chunks(source, "calibrating", shown, file, needs_labels=False)):
-        part = output / f"part-{file:05d}-{number:05d}.parquet"
+
+    def write(_: int, chunk: Chunk) -> tuple[int, int]:
+        part = output / f"part-{file:05d}-{chunk.number:05d}.parquet"
         if part.exists():
-            before += len(chunk.rows)
-            continue
+            return 0, len(chunk.rows)
         write_parquet(calibrated(chunk.rows, chunk.labelled), part)
-        written += len(chunk.rows)
-    return written, before
+        return len(chunk.rows), 0
+
+    counts = list(_in_turns(write, _chunks(source, "calibrating", shown, file, needs_labels=False)))
+    return sum(now for now, _ in counts), sum(before for _, before in counts)
 
 
 def read_to_learn(

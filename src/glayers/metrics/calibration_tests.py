@@ -332,7 +332,7 @@ def _redrawn(rows: Rows | Scored, n_resamples: int, rng: np.random.Generator) ->
     """Yield the rows with outcomes drawn from their own probabilities."""
     if isinstance(rows, Rows):
         for labels in redrawn_labels(rows.probabilities, n_resamples, rng):
-            yield replace(rows, labels=labels)
+            yield replace(rows, labels=labels, losses=None)
     else:
         for _ in range(n_resamples):
             yield replace(rows, hits=(rng.random(len(rows.scores)) < rows.scores).astype(np.float64))

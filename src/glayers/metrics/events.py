@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from glayers import checks
+from glayers.activations import probabilities_and_losses
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats
 from glayers.checks import items_of, refuse_outside_unit_interval, whole_number
 from glayers.errors import BadPredictions, shown
@@ -192,6 +193,7 @@ class Rows(Memoized):
     logits: Array | None = None
     class_names: tuple[str, ...] | None = None
     classes: range | None = None
+    losses: Floats | None = None  # log loss of each row, from the logits
 
     @property
     def n_classes(self) -> int:
@@ -359,7 +361,8 @@ def check_any(
         extras = (*_shares(given.weights, len(given)), given.weights, given.groups)
         if isinstance(given, Confidences):
             return Scored(given.confidence, given.correct.astype(np.float64), *extras)
-        return Rows(given.probabilities(), given.labels, *extras, given.logits, given.class_names)
+        probabilities, losses = probabilities_and_losses(given.logits, given.labels)
+        return Rows(probabilities, given.labels, *extras, given.logits, given.class_names, losses=losses)
     probabilities = to_floats(given, "probabilities")
     if probabilities.ndim != 2 or probabilities.shape[1] < 2 or len(probabilities) == 0:
         raise BadPredictions(

@@ -150,6 +150,11 @@ class RowSample:
         return self.rows.take(np.argsort(self._places, kind="stable"))
 
     def _add(self, rows: Any, keys: Array, places: Array) -> Self:
+        if self._below < 2**64:  # only these can be drawn: most chunks of a long file need not be copied
+            kept = np.flatnonzero(keys < np.uint64(self._below))
+            if not len(kept):
+                return self
+            rows, keys, places = rows.take(kept), keys[kept], places[kept]
         if self.rows is not None:
             rows = joined([self.rows, rows])
             keys, places = np.concatenate([self._keys, keys]), np.concatenate([self._places, places])

@@ -6,8 +6,8 @@ two that post-hoc calibration minimises.
 
 import numpy as np
 
-from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.activations import probabilities_and_losses
+from glayers.arrays import Floats, row_blocks
 from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Rows, Scored, check_event, check_rows
 from glayers.metrics.metric import Block, Metric, mean, score
@@ -181,16 +181,6 @@ def spherical(probabilities: object, labels: object = None, *, sample_weight: ob
     return float(mean(1 - rows.of_label / np.sqrt(squares), Block.of(rows))[0])
 
 
-def log_losses(logits: Array, labels: Ints) -> Floats:
-    """Return -log softmax(logits) of the label of each row, in float64."""
-    losses = np.empty(len(logits))
-    with np.errstate(over="ignore"):  # logits 1e308 apart differ by infinity, and so does the loss
-        for rows in row_blocks(*logits.shape):
-            block = log_softmax(with_reference_class(logits[rows].astype(np.float64)))
-            losses[rows] = -block[np.arange(len(block)), labels[rows]]
-    return losses
-
-
 def _accuracy(event: Scored, block: Block) -> Floats:
     return np.minimum(mean(event.hits, block), 1.0)  # weights sum to 1 only up to rounding
 
@@ -212,7 +202,7 @@ def _nll(rows: Rows, block: Block) -> Floats:
 def row_losses(rows: Rows) -> Floats:
     """Return the log loss of each row."""
     if rows.logits is not None:
-        return log_losses(rows.logits, rows.labels)
+        return rows.losses if rows.losses is not None else probabilities_and_losses(rows.logits, rows.labels)[1]
     refuse_outside_unit_interval(rows.of_label, "probabilities")
     with np.errstate(divide="ignore"):
         return -np.log(np.maximum(rows.of_label, 0.0))  # rounding may have left a zero just below 0

@@ -388,7 +388,7 @@ def _together(parts: list[Rows | Scored]) -> Rows | Scored:
         "given_weights": given,
         "groups": None,
     }
-    names = ("probabilities", "labels", "logits") if isinstance(parts[0], Rows) else ("scores", "hits")
+    names = ("probabilities", "labels", "logits", "losses") if isinstance(parts[0], Rows) else ("scores", "hits")
     for name in names:
         if getattr(parts[0], name) is not None:
             whole[name] = np.concatenate([getattr(part, name) for part in parts])

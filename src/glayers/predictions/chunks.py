@@ -54,6 +54,7 @@ class Chunk:
     inputs: str
     file: int
     first_row: int
+    number: int  # in its file, from 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Source:
         names: list[Any] = []
         for number in range(len(self.files)) if file is None else [file]:
             path, first = self.files[number], 0
-            for contents in _chunks(path, self):
+            for place, contents in enumerate(_chunks(path, self)):
                 with errors_as_bad_file(f"{path}, counted from row {first:,}"), np.errstate(all="ignore"):
                     told = told_contents(contents, self.inputs)
                     labelled = told.labels is not None or told.correct is not None
@@ -85,7 +86,7 @@ class Source:
                     del names[1:]
                 kind = "logits" if told.logits is not None else "probabilities"
                 kind = "confidence" if told.confidence is not None else kind
-                yield Chunk(rows, labelled, kind, number, first)
+                yield Chunk(rows, labelled, kind, number, first, place)
                 first += len(rows)
 
 

@@ -31,10 +31,11 @@ def read_parquet(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dic
     pyarrow, parquet = needs_pyarrow("reading")
     try:
         with parquet.ParquetFile(path) as file:
-            names = list(file.schema_arrow.names)
+            schema = file.schema_arrow  # once: each access converts all columns
+            names = list(schema.names)
             own = own_names(names, columns)
             wanted = [name for name in names if key_of_column(name) in COLUMN_KEYS or name in own.values()]
-            text = [name for name in wanted if is_text_column(pyarrow, file.schema_arrow.field(name))]
+            text = [name for name in wanted if is_text_column(pyarrow, schema.field(name))]
             refuse_packed_text(file.metadata, {*text})
             _check_parquet_size(file.metadata, {*wanted}, {*text}, room)
         # Text is read as numbers and a list of different names, so that a long name is in memory once.
@@ -52,10 +53,11 @@ def parquet_chunks(path: Path, columns: ColumnsOf, cells_at_once: int) -> Iterat
     pyarrow, parquet = needs_pyarrow("reading")
     try:
         with parquet.ParquetFile(path) as file:
-            names = list(file.schema_arrow.names)
+            schema = file.schema_arrow  # once: each access converts all columns
+            names = list(schema.names)
             own = own_names(names, columns)
             wanted = [name for name in names if key_of_column(name) in COLUMN_KEYS or name in own.values()]
-            text = [name for name in wanted if is_text_column(pyarrow, file.schema_arrow.field(name))]
+            text = [name for name in wanted if is_text_column(pyarrow, schema.field(name))]
             refuse_packed_text(file.metadata, {*text})
             first, n_rows = 0, file.metadata.num_rows
         if n_rows == 0:
