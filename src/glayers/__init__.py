@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from glayers.calibrators.multi_label import MultiLabelCalibrator
     from glayers.comparison import compare
     from glayers.gap import calibration_gap
+    from glayers.learning_curve import rows_needed
     from glayers.loading import load
     from glayers.predictions import Confidences, Predictions, read_confidences, read_parts, read_predictions
     from glayers.shift import shift_test
 
     __version__: str
 
-__all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics", "shift_test"]
+__all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics", "rows_needed"]
+__all__ += ["shift_test"]
 __all__ += ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"]
 __all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
 # The calibrators, which are those of `glayers.calibrators`.
@@ -31,6 +33,7 @@ __all__ += ["CalibratedClassifier", "GroupCalibrator", "MultiLabelCalibrator"]
 
 # Where the other names are defined.
 _LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
+_LAZY["rows_needed"] = "glayers.learning_curve"
 _LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.loading"}
 _LAZY |= dict.fromkeys(
     ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"], "glayers.predictions"

@@ -133,3 +133,13 @@ def test_an_event_that_cannot_be_parsed_is_a_usage_error(folder: Path, words: st
 def test_an_event_that_the_rows_do_not_have_is_one_line(confidences: Confidences) -> None:
     assert "there is no class 'fox'" in complaint(run("score", "test.npz", "--event", "label:fox"))
     assert "Confidences hold one event: there is no rank 2" in complaint(run("score", "bare.csv", "--event", "rank:2"))
+
+
+def test_rows_prints_a_table_and_a_sentence(folder: Path) -> None:
+    done = run("rows", "calibration.npz", "--method", "temperature")
+    assert done.exit_code == 0, done.output
+    assert "fall of the NLL" in done.stdout
+    assert "NLL would" in done.stdout.splitlines()[-1]
+    found = json.loads(run("rows", "calibration.npz", "-m", "temperature", "--json", "--level", "0.5").stdout)
+    assert found["level"] == 0.5
+    assert found["forecasts"][0]["rows"] == 2 * found["rows"]

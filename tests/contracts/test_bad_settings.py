@@ -106,6 +106,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "compare methods": lambda methods: glayers.compare(TEST, TEST, methods),
     "calibration_gap": partial(glayers.calibration_gap, TEST, calibrator=glayers.TemperatureScaling()),
     "calibration_gap of any calibrator": lambda g: g is None or glayers.calibration_gap(TEST, calibrator=g),
+    "rows_needed": partial(glayers.rows_needed, TEST, calibrator=glayers.TemperatureScaling()),
     # Each figure once: the names of the others set one of its settings.
     **{
         f"figure {name}": partial(FIGURES[name], METHODS if name in ("map", "differences") else {"one": TEST})

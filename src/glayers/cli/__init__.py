@@ -20,7 +20,7 @@ from glayers import __version__
 from glayers.cli import export, plot
 from glayers.cli.monitoring import info
 from glayers.cli.runtime import flag, one_line_per_error, show
-from glayers.cli.scoring import score
+from glayers.cli.scoring import rows, score
 from glayers.cli.verbs import apply, compare, demo, fit, methods, report
 
 __all__ = ["app", "main"]
@@ -31,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (fit, apply, export.adapt, export.export, score, compare, report, plot.plot, info, methods, demo):
+for _verb in (fit, apply, export.adapt, export.export, score, rows, compare, report, plot.plot, info, methods, demo):
     app.command(epilog=_verb.epilog)(_verb.run)
 
 
