@@ -22,7 +22,7 @@ from glayers.checks import check_switch, to_float, whole_number
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import draw_rows, format_gain, paired_gain
-from glayers.fitting.penalty_path import counted_rows
+from glayers.fitting.penalty_path import caution, counted_rows
 from glayers.fitting.simplex import fit_mixture_weights, share_of_room
 from glayers.maps import Chain, Reference
 from glayers.maps.layouts import n_learned
@@ -34,9 +34,8 @@ from glayers.serving.predictor import apply_map
 
 _LEAST_WEIGHT = 0.01  # families with less weight in the mixture are dropped
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
-# The prior of the mixture weights counts as this many rows that only temperature scaling explains.
+# With few rows, the prior of the mixture weights counts as this many rows that only temperature scaling explains.
 _EXTRA_ROWS = 0.5
-_FEW_ROWS = 1_000  # beyond, the prior fades
 _NO_EVIDENCE = 0.1  # nats over all rows
 _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 
@@ -262,7 +261,7 @@ def with_room(fitted: Fitted, task: Task) -> tuple[Fitted, float]:
 
 
 def _weights(families: Mapping[str, Fitted], task: Task) -> Floats:
-    """Return the mixture weights of least held-out loss; for log loss, a prior favours temperature scaling."""
+    """Return the mixture weights of least held-out loss; with few rows and log loss, a prior favours temperature."""
     parts, n_rows = list(families.values()), len(task.given)
     weights = np.ones(n_rows) if task.given.weights is None else np.asarray(task.given.weights)
     weights = weights / weights.sum()
@@ -275,7 +274,7 @@ def _weights(families: Mapping[str, Fitted], task: Task) -> Floats:
         explained = np.array([[float(name == "temperature")] for name in families])
         held_out = np.concatenate([held_out, explained], axis=1)
         counted = counted_rows(weights)
-        weights = np.append(weights, _EXTRA_ROWS * min(1.0, _FEW_ROWS / counted) / counted)
+        weights = np.append(weights, _EXTRA_ROWS * caution(counted) / counted)
         weights /= weights.sum()
     return fit_mixture_weights(task.loss, held_out, products, weights, np.full(len(parts), 1 / len(parts))).point
 

@@ -194,3 +194,12 @@ def counted_rows(weights: Floats) -> float:
     """
     shares = weights / weights.sum()
     return 1 / float(shares @ shares)
+
+
+def caution(n_rows: float) -> float:
+    """Return how much priors against chance findings count: fully up to 1,000 rows, not at all from 2,000 on.
+
+    >>> caution(500), caution(1_200), caution(5_000)
+    (1.0, 0.8, 0.0)
+    """
+    return min(1.0, max(0.0, 2 - n_rows / 1_000))

@@ -18,7 +18,7 @@ from glayers.activations import softmax
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.newton import newton
-from glayers.fitting.penalty_path import counted_rows
+from glayers.fitting.penalty_path import caution, counted_rows
 from glayers.maps import Blend, Chain, Step
 from glayers.maps.tables import N_CONTEXT, N_SHAPES, Shared, context, raw_context, shapes
 
@@ -115,9 +115,10 @@ def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
     """Average the fits of all penalties and of no correction, each by its evidence in Laplace's approximation.
 
     log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n the rows counted by
-    weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. No correction
-    has a prior probability of one half. From a middle strength on, the search for each multiple of the context goes to
-    stronger and to weaker penalties until the probability becomes negligible.
+    weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. With
+    few rows no correction has a prior probability of one half, with many that of one penalty. From a middle strength
+    on, the search for each multiple of the context goes to stronger and to weaker penalties until the probability
+    becomes negligible.
     """
     used, penalties = weights > 0, shared_penalties(rows)
     seen = rows if used.all() else rows.take(used)
@@ -135,13 +136,14 @@ def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
                     break
                 start = fits[place]
             start = fits[first + middle]
-    return _averaged(fits, evidence)
+    return _averaged(fits, evidence, n_rows)
 
 
-def _averaged(fits: Floats, evidence: Floats) -> SharedFit:
+def _averaged(fits: Floats, evidence: Floats, n_rows: float) -> SharedFit:
     """Average the corrections among themselves; their probability follows from the evidence and the prior."""
     of_penalties = np.tile(_STRENGTH_CHANCES, len(CONTEXT_TIMES))
-    chances = softmax(evidence + np.log(np.append(of_penalties / of_penalties.sum(), 1.0)))
+    of_none = 1 + caution(n_rows) * (of_penalties.sum() - 1)
+    chances = softmax(evidence + np.log(np.append(of_penalties, of_none)))
     theta = softmax(evidence[:-1] + np.log(of_penalties)) @ fits[:-1] if np.isfinite(evidence[:-1]).any() else fits[-1]
     return SharedFit(theta, chances, fits)
 
@@ -183,7 +185,7 @@ def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: Share
                 found = fit_shared(rows.take(others), weights[others], penalties[place], fits[fold, place])
                 fits[fold, place], loss, bent = found
             evidence[fold, place] = _log_evidence(loss, bent, penalties[place], counted[fold])
-    return [_averaged(*each) for each in zip(fits, evidence, strict=True)]
+    return [_averaged(*each) for each in zip(fits, evidence, counted, strict=True)]
 
 
 def _uncorrected(rows: SharedRows, weights: Floats) -> float:
