@@ -1,18 +1,18 @@
 # `make demo` shows what glayers does; `make test` is what CI runs. Both set up .venv themselves.
-# `make test-experiments` also runs the slow tests of experiments/, which `make test` leaves out.
+# `make docs` builds the site into build/site. `make test-experiments` also runs the slow tests of experiments/, which `make test` leaves out.
 SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
+.PHONY: demo test lint types tests docs test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
 	table-g-layers table-methods table-few-rows table-sklearn base-networks reproduce clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
 
-test: lint types tests
+test: lint types docs tests
 
 lint: .venv/package
 	$(BIN)/ruff check .
@@ -34,6 +34,15 @@ tests: .venv/package .venv/browser .venv/serving/package
 
 test-experiments: .venv/package
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -p no:cacheprovider tests/experiments
+
+# The site with a live report; warnings, such as broken links, are errors. Neither step needs the network.
+docs: .venv/package build/report.html
+	rm -rf build/site
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
+
+build/report.html: .venv/package docs/live_report.py
+	mkdir -p build
+	OMP_NUM_THREADS=1 $(BIN)/python docs/live_report.py $@
 
 # 10,000 damaged files, forged calibrators, odd command lines and unlucky fits, in some minutes. INPUTS=N and SEED=N
 # change how many and which.

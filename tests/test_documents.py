@@ -16,17 +16,13 @@ import pytest
 from glayers import datasets, metrics
 from glayers.calibrators import METHODS, auto_families
 from glayers.comparison import DEFAULT_METHODS
-from tests.cli.test_examples import WRITES_ITS_FILES
+from tests.cli.test_examples import PAGES, WRITES_ITS_FILES, blocks, name_of
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 TEXTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").glob("*.md")])
+STARTS = sorted((ROOT / "docs" / "start").glob("[!i]*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return [code for kind, code in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language]
 
 
 @pytest.fixture
@@ -40,7 +36,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_draws: None) 
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in WRITES_ITS_FILES], ids=lambda page: page.name
+    "page", [page for page in PAGES if blocks(page, "python") and page not in WRITES_ITS_FILES], ids=name_of
 )
 def test_python_blocks_run(page: Path, workplace: Path) -> None:
     session: dict[str, Any] = {}
@@ -112,6 +108,25 @@ def with_table(name: str) -> str:
 @pytest.mark.parametrize("name", GENERATED)
 def test_tables_come_from_the_registries(name: str) -> None:
     assert GENERATED[name][0].read_text(encoding="utf-8") == with_table(name)
+
+
+def script(page: Path) -> str:
+    """The lines of a start page as a script."""
+    commands = [line.removeprefix("$ ") for code in blocks(page, "console") for line in code.splitlines()]
+    if commands:
+        return f"# The commands of docs/start/{page.name}\nset -e\n" + "\n".join(commands) + "\n"
+    return f'"""The lines of docs/start/{page.name}."""\n\n' + "\n".join(blocks(page, "python"))
+
+
+def script_of(page: Path) -> Path:
+    ending = ".sh" if blocks(page, "console") else ".py"
+    return ROOT / "examples" / f"{page.stem.replace('-', '_')}{ending}"
+
+
+@pytest.mark.parametrize("page", STARTS, ids=name_of)
+def test_every_start_page_is_a_script_in_examples(page: Path) -> None:
+    assert script_of(page).read_text(encoding="utf-8") == script(page)
+    assert script_of(page).name in (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_lists_exactly_the_public_functions_of_metrics() -> None:
@@ -208,3 +223,5 @@ def test_no_step_of_make_fetches_a_build_tool_it_already_has(built: Path) -> Non
 if __name__ == "__main__":
     for name, (page, _) in GENERATED.items():
         page.write_text(with_table(name), encoding="utf-8")
+    for page in STARTS:
+        script_of(page).write_text(script(page), encoding="utf-8")

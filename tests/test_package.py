@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-FOR_DEVELOPERS = {"dev", "bench", "all"}
+FOR_DEVELOPERS = {"dev", "docs", "bench", "all"}
 
 
 @pytest.fixture(scope="module")

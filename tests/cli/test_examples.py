@@ -15,14 +15,18 @@ from glayers.metrics import omnibus
 from tests.cli.running import VERBS, run
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 # The Python blocks of these pages write what their commands read, so that they run here and not in `test_documents`.
-WRITES_ITS_FILES = {"language-models.md", "other-inputs.md", "scikit-learn.md"}
+WRITES_ITS_FILES = {ROOT / "docs" / f"{name}.md" for name in ("language-models", "other-inputs", "scikit-learn")}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return [code for kind, code in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def commands_of_page(page: Path) -> list[tuple[str, str]]:
@@ -78,10 +82,12 @@ def _remove(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("workplace", "quick_pages")
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "command-line.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if commands_of_page(page) and page.name != "command-line.md"], ids=name_of
+)
 def test_commands_of_a_page_run_one_after_the_other(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glayers.datasets.load_fashion_mnist", few_rows)
-    if page.name in WRITES_ITS_FILES:
+    if page in WRITES_ITS_FILES:
         exec(compile("\n".join(blocks(page, "python")), str(page), "exec"), {})
     for line, shown in commands_of_page(page):
         printed = follow(line)

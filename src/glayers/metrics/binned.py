@@ -40,7 +40,7 @@ def ece(
     n_bins: int = N_BINS,
     binning: Binning = "equal_width",
 ) -> float:
-    """Expected calibration error of an event: mean |score - share of hits| over bins.
+    """Expected calibration error of an event: mean `|score - share of hits|` over bins.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def mce(
     n_bins: int = N_BINS,
     binning: Binning = "equal_width",
 ) -> float:
-    """Maximum calibration error: the largest |score - share of hits| of any bin.
+    """Maximum calibration error: the largest `|score - share of hits|` of any bin.
 
     Parameters
     ----------
@@ -139,8 +139,8 @@ def debiased_ece(
 ) -> float:
     """ECE less an estimate of what sampling noise adds to it: about 0.6 of the plain ECE for a calibrated model.
 
-    Each bin's |gap| is reduced by E|N(gap, a(1 - a)/n)| - |gap|, with a its share of hits: the debiased estimator of
-    Kumar et al., NeurIPS 2019, with the expectation in closed form instead of by resampling. n is the bin's share of
+    Each bin's `|gap|` is reduced by `E|N(gap, a(1 - a)/n)| - |gap|`, with a its share of hits: the debiased estimator
+    of Kumar et al., NeurIPS 2019, with the expectation in closed form instead of by resampling. n is the bin's share of
     the number of rows, or of Kish's effective size where rows have weights.
 
     Parameters

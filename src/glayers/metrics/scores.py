@@ -158,7 +158,7 @@ def brier_sum(probabilities: object, labels: object = None, *, sample_weight: ob
 
 
 def spherical(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
-    """Spherical score: mean of 1 - p(label) / |p|, so that lower is better.
+    """Spherical score: mean of 1 - p(label) / `|p|`, so that lower is better.
 
     Parameters
     ----------

@@ -149,7 +149,7 @@ def smooth_reliability(
     """Return the kernel-smoothed reliability diagram of an event.
 
     The curve is x + smoothed (hit - score) / density, at the scores nearest to an even grid. A Gaussian kernel,
-    reflected at 0 and 1, smooths with the bandwidth of the smooth ECE, so that |accuracy - x| * density has the area
+    reflected at 0 and 1, smooths with the bandwidth of the smooth ECE, so that `|accuracy - x|` * density has the area
     of the smooth ECE, or with 0.2 n^(-1/5) if that is wider. It smooths residuals, so a calibrated model lies on the
     diagonal on average. Blasiok and Nakkiran, "Smooth ECE", ICLR 2024.
 
