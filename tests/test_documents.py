@@ -115,7 +115,11 @@ def script(page: Path) -> str:
     commands = [line.removeprefix("$ ") for code in blocks(page, "console") for line in code.splitlines()]
     if commands:
         return f"# The commands of docs/start/{page.name}\nset -e\n" + "\n".join(commands) + "\n"
-    return f'"""The lines of docs/start/{page.name}."""\n\n' + "\n".join(blocks(page, "python"))
+    code = [
+        block + "\n" * bool(re.search(r"^def .*\n( .*\n|\n)*\Z", block, re.MULTILINE))
+        for block in blocks(page, "python")
+    ]
+    return f'"""The lines of docs/start/{page.name}."""\n\n' + "\n".join(code)
 
 
 def script_of(page: Path) -> Path:

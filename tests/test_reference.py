@@ -1,11 +1,13 @@
-"""The reference of the site names everything public."""
+"""The reference of the site names everything public, and each docstring has its sections."""
 
 import inspect
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sklearn.base import BaseEstimator
 
 PAGES = (Path(__file__).parent.parent / "docs" / "reference").glob("*.md")
 LISTED = {name for page in PAGES for name in re.findall(r"^\.\. [\w:]+:: (\S+)", page.read_text("utf-8"), re.MULTILINE)}
@@ -24,3 +26,19 @@ def test_every_public_name_is_in_the_reference(room: str) -> None:
     shown = re.sub(r"((plots|curves)\.).*", r"\2", room)  # their rooms are private
     public = [name for name in import_module(room).__all__ if not inspect.ismodule(thing(f"{room}.{name}"))]
     assert [name for name in public if name != "__version__" and f"{shown}.{name}" not in LISTED] == []
+
+
+def test_every_docstring_of_the_reference_has_its_sections() -> None:
+    missing = {}
+    for name in LISTED:
+        one: Any = thing(name)
+        if inspect.isfunction(one):
+            wanted = ["Parameters"] * bool(inspect.signature(one).parameters) + ["Examples"]
+            wanted += ["(Returns|Yields)"] * (inspect.signature(one).return_annotation not in (None, "None"))
+        elif inspect.isclass(one) and issubclass(one, BaseEstimator) and not inspect.isabstract(one):
+            wanted = ["Parameters", "Examples"]
+        else:
+            wanted = []
+        text = inspect.getdoc(one) or ""
+        missing[name] = [heading for heading in wanted if not re.search(rf"^{heading}\n-+$", text, re.MULTILINE)]
+    assert {name: headings for name, headings in missing.items() if headings} == {}

@@ -143,6 +143,10 @@ def read_files(*paths: str | Path, entries: int | None = None, **how: Any) -> Da
     Returns
     -------
     DaskRows
+
+    Examples
+    --------
+    >>> read_files("logits/", "more/*.parquet")  # doctest: +SKIP
     """
     sized: dict[str, Any] = {} if entries is None else {"entries": entries}
     return rows_of_source(Source(files_of([Path(path) for path in paths]), **how, **sized))
@@ -192,6 +196,14 @@ def score(
     -------
     StreamingScorecard
         Its `result()` is the scorecard; `intervals()` and `error_bounds()` say how exact it is.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> logits = da.random.default_rng(0).normal(size=(100, 3), chunks=(40, 3))
+    >>> given = rows(logits, np.arange(100) % 3)
+    >>> 0 < score(given).result()["ks"] < 1
+    True
     """
     settings = {"event": event, "n_resamples": n_resamples, "random_state": random_state}
     found: StreamingScorecard = given.reduced(_Scoring({"": calibrator}, settings), _Merged(), client)[""]
@@ -223,6 +235,14 @@ def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, clien
     -------
     Calibrator
         The same calibrator, fitted.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> logits = da.random.default_rng(0).normal(size=(100, 3), chunks=(40, 3))
+    >>> given = rows(logits, np.arange(100) % 3)
+    >>> fit(TemperatureScaling(), given).diagnostics_.rows
+    100
     """
     sample = sample_of(given, random_state, client)
     some: Any = sample.result()
@@ -271,6 +291,14 @@ def compare(
     -------
     Comparison
         Its `test` is a random subset of the test rows, for tests and the report; the scores are those of all rows.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> logits = da.random.default_rng(0).normal(size=(100, 3), chunks=(40, 3))
+    >>> given = rows(logits, np.arange(100) % 3)
+    >>> list(compare(given, given, ["temperature"]).scorecards)
+    ['uncalibrated', 'temperature']
     """
     learned, tested = (sample_of(each, random_state, client).result() for each in (calibration, test))
     chosen, left_out = calibrators_of(methods, learned, inputs, random_state)

@@ -319,6 +319,22 @@ def strip_softmax(network: nn.Module) -> nn.Module:
 
     Only the end of an nn.Sequential is visible from outside. If `forward` itself applies softmax, the fit refuses its
     outputs, because they look like probabilities.
+
+    Parameters
+    ----------
+    network : Module
+        A classifier.
+
+    Returns
+    -------
+    Module
+        The same network if it does not end in a softmax; otherwise a new nn.Sequential of its other modules.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     len(strip_softmax(nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=1))))
+    1
     """
     if not isinstance(network, nn.Sequential) or len(network) == 0:
         return network

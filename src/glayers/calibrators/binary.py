@@ -30,6 +30,11 @@ class PlattScaling(Calibrator):
     without rows so gets a probability of about 1 / (M + 2) before normalisation, and separable rows a finite slope.
     The predicted class may change.
 
+    Parameters
+    ----------
+    inputs : {"logits", "probabilities", "confidence"}, default "logits"
+        As in `Calibrator`.
+
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -55,6 +60,11 @@ class BetaCalibration(Calibrator):
     Rows are normalised to sum to 1. The identity is a member (a = b = 1, c = 0), and the curve can bend at one end
     only. Targets are smoothed as in Platt scaling, which the paper does not do: a class without any of M rows keeps
     about 1 / (M + 2), and every fit is finite. The predicted class may change.
+
+    Parameters
+    ----------
+    inputs : {"logits", "probabilities", "confidence"}, default "logits"
+        As in `Calibrator`.
 
     Examples
     --------

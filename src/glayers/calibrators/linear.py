@@ -308,6 +308,14 @@ class DirichletCalibration(LinearScaling):
         The number of folds; 5 by default, 3 for large problems.
     random_state : int or None, default 0
         The seed of the folds.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(20_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # z is calibrated, so 3 z is overconfident
+    >>> DirichletCalibration(strength=0.01).fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
+    [[0.8, 0.1, 0.1]]
     """
 
     methods = (Method("dirichlet", "ODIR matrix on unscaled log-probabilities", "nothing", _KULL),)

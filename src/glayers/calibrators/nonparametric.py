@@ -55,6 +55,11 @@ class IsotonicCalibration(TableCalibrator):
     sum to 1. The lowest blocks are often exactly 0 and are raised to 1e-6, as is a class without rows. The predicted
     class may change, and scores within one block become equal. Needs many rows per class; overfits few.
 
+    Parameters
+    ----------
+    inputs : {"logits", "probabilities", "confidence"}, default "logits"
+        As in `Calibrator`.
+
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -95,6 +100,14 @@ class HistogramBinning(TableCalibrator):
         class. "top" bins the top class alone and keeps the predicted class; the other classes keep their proportions.
     smoothing : float, default 1.0
         The number of pseudo-rows per bin.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(20_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # z is calibrated, so 3 z is overconfident
+    >>> HistogramBinning().fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
+    [[0.8, 0.1, 0.1]]
     """
 
     methods = (
@@ -130,6 +143,19 @@ class BayesianBinning(TableCalibrator):
     Uses the paper's prior: 2 pseudo-rows per binning, from n^(1/3) / 10 bins to 10 n^(1/3). The paper bins one of two
     classes; here the top class is binned. The predicted class is kept, and the other classes keep their proportions.
     Probabilities of the top class stay within 1e-6 of 0 and 1.
+
+    Parameters
+    ----------
+    inputs : {"logits", "probabilities"}, default "logits"
+        As in `Calibrator`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(20_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # z is calibrated, so 3 z is overconfident
+    >>> BayesianBinning().fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
+    [[0.8, 0.1, 0.1]]
     """
 
     methods = (Method("bbq", "Bayesian average of top-class binnings", "predicted class", "Naeini et al., AAAI 2015"),)
@@ -170,6 +196,14 @@ class ScalingBinning(TableCalibrator):
     ----------
     n_bins : int, default 15
         The largest number of bins.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(20_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # z is calibrated, so 3 z is overconfident
+    >>> ScalingBinning().fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
+    [[0.8, 0.1, 0.1]]
     """
 
     methods = (
@@ -214,6 +248,14 @@ class SplineCalibration(TableCalibrator):
     target : {"top", "classes"}, default "top"
         "top" calibrates the top class alone and keeps the predicted class; "classes" calibrates each class against
         the rest and normalises rows to sum to 1.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(20_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # z is calibrated, so 3 z is overconfident
+    >>> SplineCalibration().fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
+    [[0.8, 0.1, 0.1]]
     """
 
     methods = (

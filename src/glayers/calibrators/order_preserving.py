@@ -61,6 +61,15 @@ class OrderPreserving(Calibrator):
         The cross-validated loss of what is returned.
     held_out_loss_of_temperature_ : float
         The cross-validated loss of temperature scaling.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(2_000, 3)) * 2
+    >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    >>> p = OrderPreserving("diagonal").fit(np.sinh(z), labels).predict_proba(z)
+    >>> bool((p.argmax(axis=1) == z.argmax(axis=1)).all())
+    True
     """
 
     methods = tuple(

@@ -21,6 +21,11 @@ class TemperatureScaling(Calibrator):
 
     Keeps the ranking of the classes in every row, and so accuracy and top-k accuracy.
 
+    Parameters
+    ----------
+    inputs : {"logits", "probabilities"}, default "logits"
+        As in `Calibrator`.
+
     Attributes
     ----------
     temperature_ : float

@@ -89,6 +89,14 @@ def read_predictions(
     ------
     BadFile
         If the file cannot be read, or if there are several parts and `part` names none of them.
+
+    Examples
+    --------
+    >>> import io
+    >>> contents = b'{"logits": [[2.0, 0.5], [0.1, 0.9]], "labels": [0, 1], "class_names": ["cat", "dog"]}'
+    >>> rows = read_predictions(io.BytesIO(contents))  # or a file name
+    >>> rows.labels.tolist(), rows.class_names
+    ([0, 1], ('cat', 'dog'))
     """
     return _one_part(read_parts(path, labels, max_bytes, inputs, columns), part, path)
 
@@ -120,6 +128,13 @@ def read_parts(
     ------
     BadFile
         If the file cannot be read.
+
+    Examples
+    --------
+    >>> import io
+    >>> contents = b'{"logits_val": [[2, 0]], "labels_val": [0], "logits_test": [[0, 3]], "labels_test": [1]}'
+    >>> list(read_parts(io.BytesIO(contents)))
+    ['calibration', 'test']
     """
     return _each_part(path, labels, lambda contents: _predictions(told_contents(contents, inputs)), max_bytes, columns)
 
@@ -144,6 +159,12 @@ def read_confidences(path: Source, part: str | None = None, max_bytes: int | Non
     ------
     BadFile
         If the file cannot be read, or if there are several parts and `part` names none of them.
+
+    Examples
+    --------
+    >>> import io
+    >>> read_confidences(io.BytesIO(b'{"confidence": [0.9, 0.6], "correct": [true, false]}')).correct.tolist()
+    [True, False]
     """
     return _one_part(_each_part(path, None, _confidences, max_bytes), part, path)
 

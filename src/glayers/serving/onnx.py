@@ -86,6 +86,10 @@ def append(
     ------
     GlayersError
         If the network does not fit the calibrator, or if the results differ from those of NumPy. Nothing is written.
+
+    Examples
+    --------
+    >>> append("network.onnx", calibrator, "calibrated.onnx", np.zeros((2, 3, 32, 32), "float32"))  # doctest: +SKIP
     """
     model = _network_of(network)
     end = _logits_output(model, output)
