@@ -211,3 +211,14 @@ def test_default_methods_that_would_take_many_minutes_are_left_out_by_name(monke
     assert "matrix-odir is left out: with 200 rows x 3 classes it takes many minutes" in str(found)
     assert "--methods matrix-odir" in found.left_out["matrix-odir"]
     assert not compare(calibration, test, ["temperature", "matrix-odir"]).left_out
+
+
+def test_the_progress_bar_names_the_method_being_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def record(self: Any, task: Any, **news: Any) -> None:
+        said.extend(filter(None, [news.get("description")]))
+
+    monkeypatch.setattr("rich.progress.Progress.update", record)
+    compare(rows(60), rows(60, seed=1), ["temperature", "vector"], progress=True)
+    assert said == ["fitting temperature (1 of 2)", "fitting vector (2 of 2)"]

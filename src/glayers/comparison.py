@@ -247,7 +247,8 @@ def compare(
     chosen, left_out = calibrators_of(methods, calibration, inputs, seed)
     result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {}, seed, left_out)
     with progress_bar(progress, "comparing methods", len(chosen)) as advance:
-        for name, calibrator in chosen.items():
+        for number, (name, calibrator) in enumerate(chosen.items(), start=1):
+            advance(0, f"fitting {name} ({number} of {len(chosen)})")
             try:
                 result.calibrators[name] = calibrator._learn(two_classes(calibrator.inputs, calibration))
             except (GlayersError, ModuleNotFoundError) as problem:
