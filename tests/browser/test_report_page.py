@@ -335,7 +335,7 @@ def test_the_table_of_classes_follows_the_method(shown: Chrome) -> None:
     for method in ("temperature", "vector"):
         choose(shown, "method", method)
         headings = [th.text for th in shown.find_elements(By.CSS_SELECTOR, "#class-table thead th")]
-        assert headings[1:3] == ["gap, uncalibrated", f"gap, {method}"]
+        assert headings[1:3] == ["gap in points, before", f"gap in points, {method}"]
 
 
 def test_a_link_shows_the_choices_of_the_page_it_was_taken_from(browser: Chrome, page: Path) -> None:
@@ -375,7 +375,7 @@ def test_figures_can_be_taken_away_as_picture_and_as_numbers(shown: Chrome) -> N
     assert len(circles) == 8
     assert all(str(circle.get("fill")).startswith("rgb") for circle in circles)
     heading, *lines = csv.reader(io.StringIO(files["class-gaps.csv"]))
-    assert heading[:3] == ["class", "gap, uncalibrated", "gap, temperature"]
+    assert heading[:3] == ["class", "gap in points, before", "gap in points, temperature"]
     assert {line[0] for line in lines} == set(HOSTILE)
 
 

@@ -1,4 +1,5 @@
 import re
+import warnings
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 
@@ -126,6 +127,62 @@ def test_a_single_class_that_is_off_is_a_finding_with_advice() -> None:
     assert check.found.endswith(" and accuracy 0.00 %")
     assert "collect more" in check.advice
     assert summary_of(given.found).tone != "good"
+
+
+def test_the_headline_names_the_class_and_the_facts_say_how_sure(measured: Measurements) -> None:
+    summary = summary_of(one_class_off().found)
+    assert summary.sentence.endswith("rows can tell, but not where class 4 is predicted.")
+    assert summary.badge == "Confidence right, not every class"
+    assert re.match(
+        r"1 of 5 is off after calibration \(class 4 \+\d\d\.\d points\); 1 of 5 was off before",
+        summary.facts["Classes"],
+    )
+    facts = summarise(measured).facts
+    assert facts["Classes"].startswith("none of 4 is off after calibration for certain; 4 of 4 were off before (")
+    sure = (
+        r"1,100 test rows\. Confidence: failed the test before \(p = 0\.00\d\) and passed the test after "
+        r"\(p = 0\.\d+\)\. Classes: "
+    )
+    assert re.match(sure, facts["How sure"])
+    gap = next(change for change in summarise(measured).changes if change.metric == "gap")
+    value, error = measured.before.gap
+    assert gap.before == f"{100 * value:+.1f} +- {200 * error:.1f}"
+
+
+def test_classes_that_are_missing_in_both_sets_are_one_finding() -> None:
+    parts = [sampled_rows(n, seed, classes=3) for n, seed in ((300, 1), (400, 2))]
+    old, new = (Predictions(np.pad(rows.logits, ((0, 0), (0, 1)), constant_values=-9.0), rows.labels) for rows in parts)
+    found = compare(old, new, ["temperature"])
+    (check,) = [each for each in data_checks(found, old) if each.subject.startswith("Missing classes")]
+    assert check.found == "no calibration or test row has the label class 3"
+
+
+def thinned(rows: Predictions, label: int, kept: int) -> Predictions:
+    """The same rows, with only so many of one class."""
+    return rows.take(np.setdiff1d(np.arange(len(rows)), np.flatnonzero(rows.labels == label)[kept:]))
+
+
+@pytest.mark.parametrize(
+    ("sharpened", "explains"), [(1.0, "the shift explains the rest"), (3.0, "the shift explains only part")]
+)
+def test_class_shift_brings_the_lines_that_adapt_and_what_they_achieve(sharpened: float, explains: str) -> None:
+    # Test rows with few of one class. In the second case they are overconfident too, which no class shift explains.
+    calibration = sampled_rows(2_000, 3, sharpened=1.0)
+    test = thinned(sampled_rows(2_500, 4, sharpened=sharpened), 0, 40)
+    found = measure(compare(calibration, test, ["temperature"]), 50, 0, calibration)
+    (check,) = [each for each in found.checks if each.subject.endswith("class frequencies")]
+    calibrator = found.compared.calibrators["temperature"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that class shift does not explain the second case
+        adapted = calibrator.adapt(test.logits).apply(test)
+    assert f"mean confidence {100 * metrics.mean_confidence(adapted):.2f} %" in check.advice
+    assert explains in check.advice
+    advice = advise(found)
+    assert advice is not None
+    assert "calibrator = calibrator.adapt(new_logits)" in advice.python
+    assert "glayers adapt model.safetensors new.npz -o adapted.safetensors" in advice.shell
+    assert advice.shell.endswith("glayers apply adapted.safetensors new.npz -o calibrated.npz")
+    assert any(explains in cost for cost in advice.costs)
 
 
 def test_a_calibrator_that_does_not_help_is_reported() -> None:

@@ -6,12 +6,14 @@ it was fitted on, so both sets are compared in class frequencies, mean confidenc
 
 import math
 import re
+import warnings
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from glayers import metrics
 from glayers.arrays import Array, Floats, Ints
+from glayers.errors import GlayersError, GlayersWarning
 from glayers.metrics import METRICS
 from glayers.metrics.differences import normal_p_value
 from glayers.metrics.events import Rows, Scored, check_any, check_event
@@ -28,11 +30,8 @@ FEW = 20  # rows of a class: its frequency then has a relative standard error of
 _NAMED = 5  # classes in a sentence
 _SHIFT = "Shift between calibration and test rows"
 _REFIT = "Fit again on rows like those the model will see"
-_AFTER_SHIFT = {
-    "mean confidence": _REFIT,
-    "accuracy": _REFIT,
-    "class frequencies": "Adapt the calibrator to the new frequencies with glayers adapt, or fit again on such rows",
-}
+_ADAPT = "Adapt the calibrator to the new frequencies with glayers adapt, or fit again on such rows"
+_AFTER_SHIFT = {"mean confidence": _REFIT, "accuracy": _REFIT, "class frequencies": _ADAPT}
 _CAUSES_FIRST = ("Rows in both sets", *(f"{_SHIFT}: {each}" for each in ("class frequencies", "accuracy")))
 _LEAST_EXPECTED = 5.0  # rows per cell: the chi-squared approximation needs as many
 # Unicode marks for right-to-left writing: they would also turn the text around a class name.
@@ -70,8 +69,8 @@ def data_checks(
     if isinstance(test, Predictions):
         counts = calibration_counts(compared, calibration)
         checks = [class_gap_check(compared, names, gaps)]
-        checks += [] if counts is None else _class_checks("calibration", counts, names)
-        checks += _class_checks("test", test.label_counts(), names)
+        parts = {} if counts is None else {"calibration": counts}
+        checks += _class_checks(parts | {"test": test.label_counts()}, names)
     if calibration is None:
         found = "not tested, because the report was written without the calibration rows"
         checks.append(Check(_SHIFT, found, "not tested", advice="Pass the calibration rows as well"))
@@ -82,7 +81,10 @@ def data_checks(
             found = found if same else "no test row is a calibration row"
             advice = "Leave these rows out of one of the two sets" if same else ""
             checks.append(Check("Rows in both sets", found, "attention" if same else "fine", advice=advice))
-        checks += shifts(calibration, test, names)
+        checks += [
+            check._replace(advice=_after_class_shift(compared)) if check.advice == _ADAPT else check
+            for check in shifts(calibration, test, names)
+        ]
     if test.groups is not None:
         found = (
             f"test rows come in {len(np.unique(test.groups)):,} groups; intervals and KS tests account for groups, but "
@@ -98,10 +100,46 @@ def data_checks(
 
 
 def banners(checks: list[Check]) -> list[Check]:
-    """Return the findings for the first screen: what needs attention, and shift once, by its likeliest cause."""
+    """Return the findings for the first screen: what needs attention, but shift and rare classes once.
+
+    Of shifts, the first is the likeliest cause. Rare calibration rows matter more than rare test rows.
+    """
     urgent = [check for check in checks if check.status == "attention"]
-    shifted = [check for check in urgent if check.subject.startswith(_SHIFT)]
-    return [check for check in urgent if check not in shifted[1:]]
+    again = [
+        check
+        for start in (_SHIFT, "Rare classes")
+        for check in [each for each in urgent if each.subject.startswith(start)][1:]
+    ]
+    return [check for check in urgent if check not in again]
+
+
+def class_shift_found(checks: list[Check]) -> Check | None:
+    """Return the finding that the class frequencies differ between the sets, if they do."""
+    shifted = (check for check in checks if check.subject == f"{_SHIFT}: class frequencies" and check.advice)
+    return next(shifted, None)
+
+
+def _after_class_shift(compared: "Comparison") -> str:
+    """Say what adapting the recommended calibrator to the test rows, without their labels, would achieve."""
+    test = compared.test
+    if compared.recommended not in compared.calibrators or not isinstance(test, Predictions):
+        return _ADAPT
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GlayersWarning)  # what it would warn of, the p-value below shows
+            adapted = compared.calibrators[compared.recommended].adapt(test)
+    except GlayersError:
+        return _ADAPT
+    after = check_any(adapted.apply(test))
+    found, (confidence, accuracy) = metrics.ks_test(after), (metrics.mean_confidence(after), metrics.accuracy(after))
+    style = METRICS["confidence"].format
+    words = (
+        f"Adapt the calibrator with glayers adapt: adapted to these rows without their labels, it has mean confidence "
+        f"{style(confidence)} and accuracy {style(accuracy)}"
+    )
+    if found.rejected:
+        return f"{words}, so the shift explains only part of the error; better fit again on such rows"
+    return f"{words}, so the shift explains the rest of the error"
 
 
 def class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGaps | None = None) -> Check:
@@ -204,23 +242,31 @@ def _keys(rows: Predictions) -> list[tuple[bytes, int]]:
     return [(logits.tobytes(), label) for logits, label in zip(rows.logits, rows.labels.tolist(), strict=True)]
 
 
-def _class_checks(part: str, counts: Ints, names: list[str]) -> list[Check]:
-    missing, few = ([names[c] for c in np.flatnonzero(which)] for which in (counts == 0, (counts > 0) & (counts < FEW)))
+def _class_checks(parts: dict[str, Ints], names: list[str]) -> list[Check]:
+    """Look for missing and rare classes; classes that are missing in all parts are one finding."""
+    missing = {part: tuple(np.flatnonzero(counts == 0).tolist()) for part, counts in parts.items()}
+    same = len(parts) > 1 and len(set(missing.values())) == 1
     checks = []
-    if missing:
-        found = f"no {part} row has the label {listed(missing, _NAMED)}"
-        advice = "Collect labelled rows of these classes, or take the classes out of the model"
-        checks.append(Check(f"Missing classes, {part} rows", found, "attention", advice=advice))
+    for part, classes in {" or ".join(parts): missing["test"]}.items() if same else missing.items():
+        if classes:
+            found = f"no {part} row has the label {listed([names[c] for c in classes], _NAMED)}"
+            advice = "Collect labelled rows of these classes, or take the classes out of the model"
+            checks.append(Check(f"Missing classes, {part} rows", found, "attention", advice=advice))
+    for part, counts in parts.items():
+        checks += _rare_classes(part, counts, names)
+    return checks
+
+
+def _rare_classes(part: str, counts: Ints, names: list[str]) -> list[Check]:
+    few = [names[c] for c in np.flatnonzero((counts > 0) & (counts < FEW))]
     if few:
         them = "it" if len(few) == 1 else "them"
         found = f"fewer than {FEW} {part} rows have the label {listed(few, _NAMED)}: estimates for {them} are imprecise"
-        checks.append(
-            Check(f"Rare classes, {part} rows", found, "attention", advice="Collect more rows of these classes")
-        )
-    if not checks:
-        found = f"every class has at least {FEW} rows; the smallest is {names[counts.argmin()]} with {counts.min():,}"
-        checks.append(Check(f"Classes, {part} rows", found, "fine"))
-    return checks
+        return [Check(f"Rare classes, {part} rows", found, "attention", advice="Collect more rows of these classes")]
+    if counts.min() == 0:
+        return []
+    found = f"every class has at least {FEW} rows; the smallest is {names[counts.argmin()]} with {counts.min():,}"
+    return [Check(f"Classes, {part} rows", found, "fine")]
 
 
 def _most_changed(counts: Array, names: list[str]) -> str:

@@ -3,6 +3,7 @@
 Methods are measured one by one, so that 25,000 rows of 1,000 classes are in memory at most twice.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from glayers.metrics.events import Scored, check_any, check_event
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
 from glayers.report import curves, shortened
-from glayers.report.findings import LEVEL, Check, calibration_counts, class_names, data_checks
+from glayers.report.findings import LEVEL, Check, calibration_counts, class_names, data_checks, mean_and_variance
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -33,14 +34,16 @@ _BAND_DRAWS = 200  # enough to know the edge of a band to a tenth of its width
 class Measured:
     """One method on the test rows; `test` is the KS test of the top class, `events` and `maps` are by name of event.
 
-    `predicted` has confidence and accuracy by predicted class. `example` has the mean confidence and the accuracy of
-    the rows of `example_rows`. Confidences have no classes, so no gaps, no matrix and no `predicted`.
+    `gap` is mean confidence minus accuracy, and its standard error. `predicted` has both means by predicted class.
+    `example` has those of the rows of `example_rows`. Confidences have no classes, so no gaps, no matrix and no
+    `predicted`.
     """
 
     name: str
     card: metrics.Scorecard
     intervals: metrics.Intervals
     test: metrics.CalibrationTest
+    gap: tuple[float, float]
     gaps: curves.ClassGaps | None
     matrix: curves.ClassMatrix | None
     predicted: curves.PredictedGaps | None
@@ -117,6 +120,7 @@ def measure(
     example = example_rows(check_event(rows))
     with progress_bar(progress, "measuring methods", n_methods) as advance:
         for name, card in compared.scorecards.items():
+            advance(0, f"measuring {name}")
             predictions = compared.predictions(name)
             after = check_any(predictions)
             shown = [metric for metric in SHOWN_METRICS if metric in card]
@@ -128,7 +132,9 @@ def measure(
             test, top = events[metrics.top.name]["ks"].test, check_event(after)
             weights = top.weights[example] / top.weights[example].sum()
             shown_by = float(weights @ top.scores[example]), float(weights @ top.hits[example])
-            methods[name] = Measured(name, card, found, test, gaps, matrix, predicted, shown_by, events, maps)
+            gap, variance = mean_and_variance(top, top.scores - top.hits)
+            off = gap, math.sqrt(variance)
+            methods[name] = Measured(name, card, found, test, off, gaps, matrix, predicted, shown_by, events, maps)
             advance()
     counts = calibration_counts(compared, calibration)
     checks = data_checks(compared, calibration, methods[compared.recommended].predicted)
@@ -184,7 +190,7 @@ def _curves(event: metrics.Event, scored: Scored, random_state: int) -> dict[str
     return {
         "predicted": float(scored.weights @ scored.scores),
         "observed": float(scored.weights @ scored.hits),
-        "ks": curves.ks_curves(scored, points=201 if is_top else 101, **draws),
+        "ks": curves.ks_curves(scored, points=201 if is_top else 81, **draws),
         "reliability": diagrams,
     }
 

@@ -6,9 +6,10 @@ from sklearn.base import clone
 
 from glayers.calibrators import CALIBRATORS, AutoCalibrator
 from glayers.calibrators.artifact import arrays_of
+from glayers.errors import listed
 from glayers.metrics import METRICS, Difference, OmnibusTest
-from glayers.report import p_text
-from glayers.report.findings import LEVEL
+from glayers.report import p_text, shortened
+from glayers.report.findings import LEVEL, class_shift_found
 from glayers.report.html.measuring import Measured, Measurements
 from glayers.report.tables import ks_test_sentence, mean_sentence
 
@@ -24,11 +25,15 @@ class BeforeAfter(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The verdict in two words and in a sentence, what it means, numbers, evidence, and the method ("" without one)."""
+    """The verdict in two words and in a sentence, facts by question, what it means, numbers, evidence, and the method.
+
+    Without calibration the method is "".
+    """
 
     badge: str
     sentence: str
     tone: Literal["good", "fair", "bad"]
+    facts: dict[str, str]
     meaning: str
     changes: list[BeforeAfter]
     support: list[str]
@@ -70,15 +75,19 @@ def summarise(found: Measurements) -> Summary:
     ]
     if found.differences is None:
         tone: Literal["good", "fair", "bad"] = "bad" if first.rejected else "fair" if first.undecided else "good"
-        return Summary(_badge(first, tone), sentence, tone, _meaning(found, before), [], support, "")
+        facts = _facts(found, [before])
+        return Summary(_badge(first, tone), sentence, tone, facts, _meaning(found, before), [], support, "")
     name = found.compared.recommended
     after, test = found.methods[name], tests[name]
     result = _finding(after, test)
     if result == _direction(after):
         result = f"{'still' if ahead == result else 'now'} {result}{_amount(after)}"
     off = [] if after.predicted is None else after.predicted.significant(LEVEL).tolist()
-    if off and not test.rejected:
-        result += f", but {len(off)} single {'class is' if len(off) == 1 else 'classes are'} not"
+    if off and not _off_at_the_top(test):
+        where = listed([shortened(found.names[c]) for c in off], 2)
+        result = (
+            f"{test.finding.partition(', but ')[0]}, but not where {where} {'is' if len(off) == 1 else 'are'} predicted"
+        )
     support += [f"After {name}: {test}.", f"After {name}, {mean_sentence(after.card)}; {ks_test_sentence(after.test)}."]
     shown = ("nll", "accuracy") if found.names else ("ks",)
     differences = [found.differences.between(metric, name, before.name) for metric in shown]
@@ -91,7 +100,7 @@ def summarise(found: Measurements) -> Summary:
     sentence = f"{sentence} After calibration with {name}: {result}.{overlap}"
     meaning, changes = _meaning(found, after), _changes(found, after)
     badge = "Scores too optimistic" if overlap else _badge(test, tone)
-    return Summary(badge, sentence, tone, meaning, changes, support, name)
+    return Summary(badge, sentence, tone, _facts(found, [before, after]), meaning, changes, support, name)
 
 
 def advise(found: Measurements) -> Advice | None:
@@ -121,15 +130,19 @@ def advise(found: Measurements) -> Advice | None:
     python = (
         f"import glayers\n\ncalibrator = glayers.{settings}\n"
         f"calibrator.fit(calibration_{inputs}, calibration_labels)\n"
-        f'calibrator.save("model.safetensors")\nprobabilities = calibrator.predict_proba(new_{inputs})'
+        f'calibrator.save("model.safetensors")\n'
     )
-    shell = ""
-    if name in CALIBRATORS:
-        shell = (
-            f"glayers fit calibration.npz --method {name} -o model.safetensors\n"
-            "glayers apply model.safetensors new.npz -o calibrated.npz"
-        )
-    return Advice(name, _reason(found), costs, runner_up, python, shell)
+    shell, model = f"glayers fit calibration.npz --method {name} -o model.safetensors\n", "model.safetensors"
+    shifted = class_shift_found(found.checks)
+    if shifted is not None:
+        python += "# The class frequencies differ: adapt to those of new rows, without labels.\n"
+        python += f"calibrator = calibrator.adapt(new_{inputs})\n"
+        shell += f"glayers adapt {model} new.npz -o adapted.safetensors\n"
+        model = "adapted.safetensors"
+        costs.append(f"{shifted.advice}.")
+    python += f"probabilities = calibrator.predict_proba(new_{inputs})"
+    shell += f"glayers apply {model} new.npz -o calibrated.npz"
+    return Advice(name, _reason(found), costs, runner_up, python, shell if name in CALIBRATORS else "")
 
 
 def method_lines(found: Measurements) -> Lines:
@@ -168,7 +181,11 @@ def _reason(found: Measurements) -> str:
 
 def _finding(method: Measured, test: OmnibusTest) -> str:
     """Say in which direction the confidence is off if it is, else what all tests together found."""
-    return _direction(method) if {"ks", "ece"} & set(test.rejecting) else test.finding
+    return _direction(method) if _off_at_the_top(test) else test.finding
+
+
+def _off_at_the_top(test: OmnibusTest) -> bool:
+    return bool({"ks", "ece"} & set(test.rejecting))
 
 
 def _direction(method: Measured) -> str:
@@ -184,7 +201,7 @@ def _badge(test: OmnibusTest, tone: str) -> str:
     if test.undecided:
         return "Too few groups to tell"
     if tone == "fair":
-        return "Better, still off" if {"ks", "ece"} & set(test.rejecting) else "Confidence right, classes not"
+        return "Better, not fixed" if _off_at_the_top(test) else "Confidence right, not every class"
     return {"good": "Calibrated", "bad": "Not calibrated"}[tone]
 
 
@@ -205,6 +222,39 @@ def _meaning(found: Measurements, after: Measured) -> str:
     return f"{words} With {after.name}, the same rows say {100 * now:.3g} %, and {1000 * still:.0f} of 1,000 are right."
 
 
+def _facts(found: Measurements, shown: list[Measured]) -> dict[str, str]:
+    """Say which classes are off, and how sure all of this is; `shown` is one method, or before and after."""
+    tests = [found.compared.calibration_tests[method.name] for method in shown]
+    facts = {"Classes": _classes_off(found, shown)} if found.names else {}
+    rows = f"{tests[0].rows:,} test rows" + ("" if tests[0].groups is None else f" in {tests[0].groups:,} groups")
+    if any(test.undecided for test in tests):
+        return facts | {"How sure": f"not sure: {rows} are too few."}
+    asked = {"Confidence": ("ks", "ece")} | ({"Classes": ("rank_2_ks", "classwise_ks")} if found.names else {})
+    when = (" before", " after") if len(tests) > 1 else ("",)
+    for what, names in asked.items():
+        rows += f". {what}: {' and '.join(_passed(test, names, then) for test, then in zip(tests, when, strict=True))}"
+    return facts | {"How sure": f"{rows}."}
+
+
+def _passed(test: OmnibusTest, names: tuple[str, ...], when: str) -> str:
+    """Return whether some of the tests of calibration passed, with their smallest p-value."""
+    p_value = min(p for name, p in test.adjusted.items() if name in names)
+    return f"{'failed' if set(names) & set(test.rejecting) else 'passed'} the test{when} ({p_text(p_value)})"
+
+
+def _classes_off(found: Measurements, shown: list[Measured]) -> str:
+    """Name the classes that are off where they are predicted, after calibration first."""
+    words = []
+    for method, when in zip(reversed(shown), ("after calibration", "before") if len(shown) > 1 else ("",), strict=True):
+        gaps = method.predicted
+        off = [] if gaps is None else gaps.significant(LEVEL).tolist()
+        named = [f"{shortened(found.names[c])} {100 * gaps.gap[c]:+.1f}" for c in off if gaps is not None]
+        verbs = ("was", "were") if when == "before" else ("is", "are")
+        amount = f"{len(off) or 'none'} of {len(found.names):,} {verbs[len(off) > 1]} off"
+        words.append(f"{amount} {when}".strip() + (f" ({listed(named, 3)} points)" if named else " for certain"))
+    return f"{'; '.join(words)}."
+
+
 def _changes(found: Measurements, after: Measured) -> list[BeforeAfter]:
     """Return the numbers of the first screen, before and after."""
     shown = [metric for metric in ("confidence", "accuracy", "ks", "nll") if metric in found.shown_metrics]
@@ -216,7 +266,8 @@ def _changes(found: Measurements, after: Measured) -> list[BeforeAfter]:
             word, tone = cell.word, cell.tone
         first, last = (METRICS[metric].format(method.card[metric]) for method in (found.before, after))
         changes.append(BeforeAfter(METRICS[metric].short_label, first, last, word, tone))
-    return changes
+    first, last = (f"{100 * gap:+.1f} +- {200 * error:.1f}" for gap, error in (found.before.gap, after.gap))
+    return [*changes[:2], BeforeAfter("gap", first, last, "points"), *changes[2:]]
 
 
 def _capital(text: str) -> str:

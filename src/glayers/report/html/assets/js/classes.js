@@ -41,11 +41,14 @@ function classSpec(shown, order) {
     nearest: [0.05, 1],
     x: {
       range: [low - margin, high + margin],
-      label: "\u2190 underconfident, percentage points, overconfident \u2192",
+      label: "\u2190 underconfident, points, overconfident \u2192",
       text: () => (value) => Number((100 * value).toPrecision(3)).toString(),
     },
     y: { range: [places.length - 0.5, -0.5], hidden: true },
-    marks: [stretch(0, -0.5, 0, places.length - 0.5, "ideal"), ...marks, ...places.map((c, y) => (svg, at) => axisName(svg, at, names[c], y))],
+    marks: [
+      ...places.slice(1).map((_, y) => stretch(low - margin, y + 0.5, high + margin, y + 0.5, "grid")),
+      stretch(0, -0.5, 0, places.length - 0.5, "ideal"), ...marks, ...places.map((c, y) => (svg, at) => axisName(svg, at, names[c], y)),
+    ],
     points: places.flatMap((c, y) => shown.filter((name) => methods[name].gap[c] !== null).map((name) => ({
       x: methods[name].gap[c], y: y + classOffset(shown.indexOf(name), shown.length), text: classText(name, c),
     }))),
@@ -74,14 +77,14 @@ function classTable(shown, places) {
   const { names, methods, rows: counts, calibration } = data.classes;
   const whole = (n) => (n === null ? "0" : Math.round(n).toLocaleString("en"));
   const known = (value, text) => (value === null ? "never predicted" : text(value));
-  const gapOf = (name, c) => `${known(methods[name].gap[c], signedPoints)}${isSure(methods[name], c) ? ", significant" : ""}`;
+  const gapOf = (name, c) => `${known(methods[name].gap[c], (gap) => signedNumber(100 * gap, 1))}${isSure(methods[name], c) ? "*" : ""}`;
   const columns = [
-    ["gap", gapOf],
+    ["gap in points", gapOf],
     ["predicted rows", (name, c) => whole(methods[name].rows[c])],
     ["confidence", (name, c) => known(methods[name].confidence[c], percent)],
     ["accuracy", (name, c) => known(methods[name].accuracy[c], percent)],
     ["class KS", (name, c) => percent(methods[name].ks[c])],
-  ].flatMap(([heading, of]) => shown.map((name) => [`${heading}, ${name}`, (c) => of(name, c)]));
+  ].flatMap(([heading, of]) => shown.map((name) => [`${heading}, ${name === uncalibrated ? "before" : name}`, (c) => of(name, c)]));
   const counted = [["test rows", (c) => whole(counts[c])], ...(calibration ? [["calibration rows", (c) => whole(calibration[c])]] : [])];
   const all = [["class", (c) => names[c]], ...columns.slice(0, shown.length), ...counted, ...columns.slice(shown.length)];
   return { headings: all.map(([heading]) => heading), lines: places.map((c) => all.map(([, of]) => of(c))) };
@@ -97,5 +100,5 @@ function fillClasses() {
   fillHead(table.tHead, headings);
   fillBody(table.tBodies[0], headings, lines);
   makeSortable(table);
-  byId("class-count").textContent = `${found.length.toLocaleString("en")} of ${places.length.toLocaleString("en")} classes. A gap is mean confidence minus accuracy where the class is predicted; "significant" is at the ${Number((100 * (1 - data.level)).toPrecision(3))}\u00a0% level, corrected for the number of classes.`;
+  byId("class-count").textContent = `${found.length.toLocaleString("en")} of ${places.length.toLocaleString("en")} classes. A gap is mean confidence minus accuracy where the class is predicted. * significant at the ${Number((100 * (1 - data.level)).toPrecision(3))}\u00a0% level, corrected for the number of classes.`;
 }

@@ -1,6 +1,7 @@
 // Numbers -> SVG: scales, axes and a few marks. Nothing here knows what is drawn.
 
 const SVG = "http://www.w3.org/2000/svg";
+const LETTER = 6.6; // pixels of an average letter of a label
 
 function element(name, attributes = {}, text = "") {
   const made = document.createElementNS(SVG, name);
@@ -46,18 +47,20 @@ function axes(svg, at, spec) {
   const xText = (spec.x.text ?? percentTick)(xs);
   for (const value of xs) {
     svg.append(element("line", { class: "grid", x1: at.x(value), x2: at.x(value), y1: at.top, y2: at.bottom }));
-    svg.append(element("text", { x: at.x(value), y: at.bottom + 16, "text-anchor": "middle" }, xText(value)));
+    svg.append(element("text", { x: at.x(value), y: at.bottom + 16, "text-anchor": "middle" }, withMinus(xText(value))));
   }
-  const middle = (at.left + at.right) / 2;
+  // Below the middle of the plot, unless the words would be cut at an edge.
+  const half = (LETTER * spec.x.label.length) / 2;
+  const middle = Math.max(half, Math.min((at.left + at.right) / 2, at.width - half));
   svg.append(element("text", { x: middle, y: at.height - 6, "text-anchor": "middle" }, spec.x.label));
   if (spec.y.hidden) return;
-  const half = (at.top + at.bottom) / 2;
-  svg.append(element("text", { x: 12, y: half, "text-anchor": "middle", transform: `rotate(-90 12 ${half})` }, spec.y.label ?? ""));
+  const level = (at.top + at.bottom) / 2;
+  svg.append(element("text", { x: 12, y: level, "text-anchor": "middle", transform: `rotate(-90 12 ${level})` }, spec.y.label ?? ""));
   const ys = ticks(spec.y.range, 5);
   const yText = (spec.y.text ?? percentTick)(ys);
   for (const value of ys) {
     svg.append(element("line", { class: "grid", x1: at.left, x2: at.right, y1: at.y(value), y2: at.y(value) }));
-    svg.append(element("text", { x: at.left - 6, y: at.y(value) + 4, "text-anchor": "end" }, yText(value)));
+    svg.append(element("text", { x: at.left - 6, y: at.y(value) + 4, "text-anchor": "end" }, withMinus(yText(value))));
   }
 }
 

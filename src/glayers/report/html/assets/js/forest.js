@@ -42,7 +42,7 @@ function forestSpec(metric, against) {
 
 const forestLine = (one, place) => [
   stretch(one.low, place, one.high, place, "said"),
-  dot(one.difference, place, one.significant ? "mark sure" : "mark", 5),
+  dot(one.difference, place, one.significant ? "mark sure" : "mark open", 5),
   (svg, at) => axisName(svg, at, one.method, place),
 ];
 

@@ -65,7 +65,7 @@ function matrixScale(svg, at, strongest) {
     const kind = step ? (step > 0 ? "over" : "under") : "blank";
     svg.append(element("rect", { class: kind, "fill-opacity": Math.abs(step) || 1, x: at.left + place * width, y: 2, width: width - 1, height: 10 }));
     if (place % 2) return;
-    const text = `${step > 0 ? "+" : ""}${(100 * step * strongest).toFixed(strongest < 0.1 ? 1 : 0)}`;
+    const text = signedNumber(100 * step * strongest, strongest < 0.1 ? 1 : 0);
     svg.append(element("text", { x: at.left + (place + 0.5) * width, y: 25, "text-anchor": "middle" }, text));
   });
   svg.append(element("text", { x: at.left - 6, y: 12, "text-anchor": "end" }, "points"));

@@ -25,7 +25,9 @@ class Panel {
     this.tip.setAttribute("aria-hidden", "true");
     const picture = Object.assign(document.createElement("div"), { className: "picture" });
     picture.append(this.svg, this.tip);
-    root.append(this.title, picture, this.slider, this.output);
+    const reader = Object.assign(document.createElement("label"), { className: "reader", textContent: "Read values" });
+    reader.append(this.slider);
+    root.append(this.title, picture, reader, this.output);
     host.append(root);
     this.others = [];
     this.figure = host.closest("figure").querySelector("h3").textContent;
@@ -117,7 +119,7 @@ function nearestOf(points, far) {
 }
 
 // The legend names what is drawn, and nothing else.
-const DRAWN_AS = { true: ".true, .dot" };
+const DRAWN_AS = { true: ".true, .dot", sure: ".sure, circle:is(.was, .now):not(.open)" };
 function fitLegend(figure) {
   for (const entry of figure.querySelectorAll(".legend li")) {
     const { mark } = entry.dataset;

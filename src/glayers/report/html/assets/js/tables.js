@@ -38,7 +38,7 @@ const csvCell = (cell) => {
 const csvOf = ({ headings, lines }) => `${[headings, ...lines].map((cells) => cells.map(csvCell).join(",")).join("\n")}\n`;
 
 // A picture that needs no style sheet: what the page's style makes of each mark is written onto it.
-const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "font-size", "font-family"];
+const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "paint-order", "font-size", "font-family"];
 function standalone(svg) {
   const copy = svg.cloneNode(true);
   copy.querySelector(".cursor")?.remove();
