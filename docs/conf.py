@@ -72,7 +72,7 @@ html_theme_options = {
 }
 html_sidebars = {"docs/index": []}
 
-LINKED_PAGE = re.compile(r"^[-|] .*?\]\(([^)#\s]+\.md)\)", re.MULTILINE)
+LINKED_PAGE = re.compile(r"^[-|] .*?\[([^]]+)\]\(([^)#\s]+\.md)\)", re.MULTILINE)
 REPORT = ROOT / "build" / "report.html"
 LIVE_REPORT = """
 <p><a class="button" href="live-report.html">Open this report in full</a></p>
@@ -83,7 +83,7 @@ LIVE_REPORT = """
 def add_navigation(app: Sphinx, page: str, text: list[str]) -> None:
     """Append a hidden table of contents to the front page of the site and of each section: the pages that it lists."""
     if page.endswith("/index"):
-        pages = dict.fromkeys(LINKED_PAGE.findall(text[0]))
+        pages = [f"{title} <{path}>" for title, path in LINKED_PAGE.findall(text[0])]
         text[0] = text[0].replace("<!-- live report -->", LIVE_REPORT if REPORT.exists() else "")
         text[0] += "\n```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
     elif page.endswith("README") or page.startswith("experiments/"):  # reached by links, not by the navigation

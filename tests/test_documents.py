@@ -3,9 +3,11 @@
 Each page is one session. `tests/cli/test_examples.py` runs the `console` blocks, and all of some pages.
 """
 
+import csv
 import os
 import re
 import shutil
+import statistics
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -90,10 +92,32 @@ def metrics_table() -> str:
     )
 
 
+def peers_table() -> str:
+    """The means of `experiments/results/methods.csv` over the sets without class shift."""
+    with (ROOT / "experiments" / "results" / "methods.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["set"] != "cifar10_longtail_resnet110"]
+    lines = []
+    for name, shown in PEERS.items():
+        own = [row for row in rows if row["method"] == name]
+        means = [statistics.fmean(float(row[metric]) for row in own) for metric in ("nll", "ks")]
+        lines.append([shown, f"{means[0]:.3f}", f"{means[1]:.2f}"])
+    return table(["", "NLL", "KS, percent"], lines)
+
+
+PEERS = {
+    "uncalibrated": "no calibration",
+    "temperature": "temperature scaling",
+    "probmetrics SVS": "probmetrics, structured vector scaling",
+    "probmetrics SMS": "probmetrics, structured matrix scaling",
+    "g-layers": "glayers, `g-layers`",
+    "auto": "**glayers, `auto`**",
+}
+
 # A page, the comment that surrounds its table, and what the table must be: `python -m tests.test_documents` writes it.
 GENERATED = {
     "methods": (ROOT / "docs" / "choosing.md", methods_table),
     "metrics": (ROOT / "docs" / "metrics.md", metrics_table),
+    "peers": (ROOT / "README.md", peers_table),
 }
 
 
@@ -133,9 +157,13 @@ def test_every_start_page_is_a_script_in_examples(page: Path) -> None:
     assert script_of(page).name in (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_lists_exactly_the_public_functions_of_metrics() -> None:
-    rows = re.findall(r"^\| [^|]*\? \| (.*) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+def test_the_guide_to_metrics_lists_exactly_the_public_functions() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    listed = [
+        name
+        for row in re.findall(r"^\| [^|]*\? \| (.*) \|$", page, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    ]
     assert sorted(listed) == sorted(name for name in metrics.__all__ if name.islower())
 
 
