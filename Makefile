@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests docs test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
+.PHONY: demo test lint types tests docs dist test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
 	table-g-layers table-methods table-few-rows table-sklearn base-networks reproduce clean
 
 demo: .venv/package
@@ -43,6 +43,13 @@ docs: .venv/package build/report.html
 build/report.html: .venv/package docs/live_report.py
 	mkdir -p build
 	OMP_NUM_THREADS=1 $(BIN)/python docs/live_report.py $@
+
+# What is published, checked (docs/releasing.md)
+dist: .venv/package
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check twine
+	$(BIN)/python -m hatchling build
+	$(BIN)/twine check --strict dist/*
 
 # 10,000 damaged files, forged calibrators, odd command lines and unlucky fits, in some minutes. INPUTS=N and SEED=N
 # change how many and which.

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,25 @@ def test_the_sdist_holds_every_file_that_its_tests_read(sdist: dict[str, bytes])
     files += [ROOT / "Makefile", ROOT / "constraints.txt", *ROOT.glob("*.md")]
     wanted = {str(file.relative_to(ROOT)) for file in files if not {"__pycache__", ".hypothesis"} & set(file.parts)}
     assert wanted - set(sdist) == set()
+
+
+def test_the_wheel_is_small_and_has_what_it_needs(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], cwd=ROOT, check=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.stat().st_size <= 1_000_000
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert "glayers/py.typed" in names
+    assert any(name.startswith("glayers/datasets/") and name.endswith(".npz") for name in names)
+    assert {name.partition("/")[0] for name in names} == {"glayers", f"glayers-{PROJECT['version']}.dist-info"}
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = PROJECT["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    newest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## ")[2]
+    assert newest.startswith(f"{version},")
 
 
 def test_the_description_has_no_link_that_works_only_in_the_repository(sdist: dict[str, bytes]) -> None:
