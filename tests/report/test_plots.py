@@ -78,7 +78,7 @@ def test_calibrated_models_stay_in_the_band_of_the_gap_as_often_as_it_says() -> 
     panel = plots.draw_gap(axes(), found[0])
     assert abs(bars(panel)[0].get_y()) == found[0].test.bound  # the lower edge of the band
     gap = next(line for line in panel.lines if "minus" in str(line.get_label()))
-    assert np.array_equal(gap.get_ydata(), found[0].cumulative_hits - found[0].cumulative_score)
+    assert np.array_equal(gap.get_ydata(), found[0].cumulative_score - found[0].cumulative_hits)
 
 
 @pytest.mark.parametrize("kind", ["ks", "ks-fractile", "ks-score"])

@@ -103,9 +103,9 @@ def class_figure(
     figure = side_by_side(found, draw, dark=dark, size=(3.6, 3.0))
     with style(dark) as palette:
         bar = figure.colorbar(figure.axes[-1].images[-1], ax=figure.axes, shrink=0.8)
-        bar.set_label("points too high (+) or low (-), log scale")
+        bar.set_label("points too high or low, log scale")
         ticks = [sign * tick for sign in (-1, 1) for tick in _TICKS if tick < (norm.vmax or 1.0)]
-        bar.set_ticks([0.0, *ticks], labels=["0", *(f"{100 * tick:+g}" for tick in ticks)])
+        bar.set_ticks([0.0, *ticks], labels=["0", *(_signed(100 * tick) for tick in ticks)])
         bar.ax.minorticks_off()
         bar.ax.tick_params(color=palette.ink, labelcolor=palette.ink)
     return figure
@@ -231,10 +231,21 @@ def _beyond_chance(found: ClassMatrix) -> Floats:
     return np.where(np.abs(found.gap) <= _CHANCE * found.deviation, 0.0, found.gap)
 
 
+def _signed(number: float) -> str:
+    """Return a number with its sign; a minus as wide as the plus.
+
+    >>> _signed(-3.0)
+    '\N{MINUS SIGN}3'
+    """
+    return f"{number:+g}".replace("-", "\N{MINUS SIGN}")
+
+
 def _write_gaps(axes: Axes, shown: Floats, scale: Normalize, colours: Colormap) -> None:
     for (row, column), gap in np.ndenumerate(shown):
         if np.isfinite(gap) and abs(gap) >= 0.005:
             red, green, blue, _ = colours(np.asarray(scale(gap)).item())
             light = 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
             colour = "#111111" if light else "#ffffff"
-            axes.text(column, row, f"{100 * gap:+.0f}", ha="center", va="center", fontsize=SMALL - 1.5, color=colour)
+            axes.text(
+                column, row, _signed(round(100 * gap)), ha="center", va="center", fontsize=SMALL - 1.5, color=colour
+            )

@@ -146,7 +146,7 @@ def draw_cumulative(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) ->
 
 
 def draw_gap(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
-    """Draw cumulative hits minus cumulative score against fractile; a calibrated model stays within the band.
+    """Draw cumulative score minus cumulative hits against fractile; a calibrated model stays within the band.
 
     Parameters
     ----------
@@ -171,8 +171,8 @@ def draw_gap(axes: Axes, found: KsCurves, *, palette: Palette = LIGHT) -> Axes:
     """
     axes.axhspan(-found.test.bound, found.test.bound, **palette.shade(found.test.level))
     axes.axhline(0, color=palette.score, linestyle="--", linewidth=1.4)
-    gap = found.cumulative_hits - found.cumulative_score
-    axes.plot(found.fractile, gap, color=palette.truth, label="observed minus predicted")
+    gap = found.cumulative_score - found.cumulative_hits
+    axes.plot(found.fractile, gap, color=palette.truth, label="predicted minus observed")
     at = found.fractile[found.where]
     axes.plot([at, at], [0, gap[found.where]], color=palette.ink, linewidth=2.4, zorder=4, clip_on=False)
     dress(axes, palette, x="fractile, %", y="gap, %")
