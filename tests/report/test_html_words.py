@@ -131,16 +131,16 @@ def test_a_single_class_that_is_off_is_a_finding_with_advice() -> None:
 
 def test_the_headline_names_the_class_and_the_facts_say_how_sure(measured: Measurements) -> None:
     summary = summary_of(one_class_off().found)
-    assert summary.sentence.endswith("rows can tell, but not where class 4 is predicted.")
+    assert summary.sentence.endswith("rows can tell, but not where the prediction is class 4.")
     assert summary.badge == "Confidence right, not every class"
     assert re.match(
-        r"1 of 5 is off after calibration \(class 4 \+\d\d\.\d points\); 1 of 5 was off before",
+        r"1 of 5 is off after calibration \(points: class 4 \+\d\d\.\d\); 1 of 5 was off before",
         summary.facts["Classes"],
     )
     facts = summarise(measured).facts
     assert facts["Classes"].startswith("none of 4 is off after calibration for certain; 4 of 4 were off before (")
     sure = (
-        r"1,100 test rows\. Confidence: failed the test before \(p = 0\.00\d\) and passed the test after "
+        r"1,100 test rows\. Confidence: test failed before \(p = 0\.00\d\), test passed after "
         r"\(p = 0\.\d+\)\. Classes: "
     )
     assert re.match(sure, facts["How sure"])

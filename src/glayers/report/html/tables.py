@@ -83,11 +83,9 @@ def summarise(found: Measurements) -> Summary:
     if result == _direction(after):
         result = f"{'still' if ahead == result else 'now'} {result}{_amount(after)}"
     off = [] if after.predicted is None else after.predicted.significant(LEVEL).tolist()
-    if off and not _off_at_the_top(test):
-        where = listed([shortened(found.names[c]) for c in off], 2)
-        result = (
-            f"{test.finding.partition(', but ')[0]}, but not where {where} {'is' if len(off) == 1 else 'are'} predicted"
-        )
+    if off and not (_off_at_the_top(test) or test.undecided):
+        named = [shortened(found.names[c]) for c in off[:2]] + ([f"{len(off) - 2} others"] if len(off) > 2 else [])
+        result = f"{test.finding.partition(', but ')[0]}, but not where the prediction is {' or '.join(named)}"
     support += [f"After {name}: {test}.", f"After {name}, {mean_sentence(after.card)}; {ks_test_sentence(after.test)}."]
     shown = ("nll", "accuracy") if found.names else ("ks",)
     differences = [found.differences.between(metric, name, before.name) for metric in shown]
@@ -232,14 +230,14 @@ def _facts(found: Measurements, shown: list[Measured]) -> dict[str, str]:
     asked = {"Confidence": ("ks", "ece")} | ({"Classes": ("rank_2_ks", "classwise_ks")} if found.names else {})
     when = (" before", " after") if len(tests) > 1 else ("",)
     for what, names in asked.items():
-        rows += f". {what}: {' and '.join(_passed(test, names, then) for test, then in zip(tests, when, strict=True))}"
+        rows += f". {what}: {', '.join(_passed(test, names, then) for test, then in zip(tests, when, strict=True))}"
     return facts | {"How sure": f"{rows}."}
 
 
 def _passed(test: OmnibusTest, names: tuple[str, ...], when: str) -> str:
     """Return whether some of the tests of calibration passed, with their smallest p-value."""
     p_value = min(p for name, p in test.adjusted.items() if name in names)
-    return f"{'failed' if set(names) & set(test.rejecting) else 'passed'} the test{when} ({p_text(p_value)})"
+    return f"test {'failed' if set(names) & set(test.rejecting) else 'passed'}{when} ({p_text(p_value)})"
 
 
 def _classes_off(found: Measurements, shown: list[Measured]) -> str:
@@ -251,7 +249,7 @@ def _classes_off(found: Measurements, shown: list[Measured]) -> str:
         named = [f"{shortened(found.names[c])} {100 * gaps.gap[c]:+.1f}" for c in off if gaps is not None]
         verbs = ("was", "were") if when == "before" else ("is", "are")
         amount = f"{len(off) or 'none'} of {len(found.names):,} {verbs[len(off) > 1]} off"
-        words.append(f"{amount} {when}".strip() + (f" ({listed(named, 3)} points)" if named else " for certain"))
+        words.append(f"{amount} {when}".strip() + (f" (points: {listed(named, 3)})" if named else " for certain"))
     return f"{'; '.join(words)}."
 
 
