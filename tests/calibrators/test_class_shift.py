@@ -85,6 +85,23 @@ def test_rows_without_shift_are_left_alone_at_the_level() -> None:
     assert cost < 0.002
 
 
+def test_shift_of_many_classes_is_found_with_few_rows_of_each() -> None:
+    def many(rows: int, ratio: float, seed: int) -> tuple[Numbers, Numbers]:
+        rng = np.random.default_rng(seed)
+        frequencies = ratio ** -np.linspace(0, 1, 60)
+        labels = rng.choice(60, rows, p=frequencies / frequencies.sum())
+        z = 1.5 * rng.normal(size=(rows, 60))
+        z[np.arange(rows), labels] += 3.0
+        return z, labels
+
+    found = []
+    for seed in range(8):
+        calibrator = TemperatureScaling().fit(*many(2_000, 1.0, seed))
+        with warnings.catch_warnings(action="ignore"):  # the test of the fit may reject by chance
+            found.append(adaptation(calibrator, many(250, 30.0, 100 + seed)[0]).shifted)
+    assert sum(found) >= 5  # Hotelling's test, with its inverse of a covariance, finds one of these eight
+
+
 def test_noise_is_not_taken_for_class_shift() -> None:
     calibrator = fitted()
     z, _ = drawn(1_000, SHIFTED, 1, noise=4.0)

@@ -12,6 +12,7 @@ from glayers import (
     GlayersError,
     GroupCalibrator,
     PlattScaling,
+    Predictions,
     TemperatureScaling,
     VectorScaling,
     load,
@@ -89,6 +90,20 @@ def test_a_file_keeps_the_groups(tmp_path: Path) -> None:
     for change in changes:
         with pytest.raises(BadFile):
             load(write(tmp_path / "bad.safetensors", {**facts, **change}, arrays))
+
+
+def test_one_group_predicts_from_logits_alone_and_exports(tmp_path: Path) -> None:
+    z, labels, site = drawn(400, 0)
+    given = Predictions(z, labels, groups=site, class_names=("a", "b", "c"))
+    fitted = method().fit_predictions(given)
+    assert (fitted.predict_proba(z, site) == method().fit(z, labels, site).predict_proba(z, site)).all()
+    expected = fitted.predict_proba(z, site)
+    assert np.allclose(fitted.apply(given).probabilities(), expected, atol=1e-12)
+    oslo = site == "Oslo"
+    assert np.allclose(fitted.for_group("Oslo").predict_proba(z[oslo]), expected[oslo], atol=1e-12)
+    assert (fitted.for_group("Paris").predict_proba(z) == fitted.common_.predict_proba(z)).all()
+    fitted.for_group("Oslo").to_onnx(tmp_path / "oslo.onnx")  # compares its results with those of NumPy
+    assert (tmp_path / "oslo.onnx").exists()
 
 
 def test_wrong_input_is_refused() -> None:

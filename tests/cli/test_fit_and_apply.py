@@ -209,3 +209,21 @@ def test_apply_counts_the_probabilities_that_the_model_raises_to_its_own_floor(f
     done = run("apply", "p.safetensors", "new.npy", "-o", "out.npz")
     assert done.stderr == "note: 3 of 6 probabilities are below 0.01, the floor of the model, and were raised to it\n"
     assert run("score", "p.npz", "--model", "p.safetensors", "--quiet").stderr == ""
+
+
+def test_groups_are_fitted_applied_and_exported_one_by_one(folder: Path) -> None:
+    logits, labels = overconfident(300, 0)
+    site = np.array(["Bern", "Oslo"])[np.arange(300) % 2]
+    logits[site == "Oslo"] /= 3  # which needs no correction there
+    np.savez("sites.npz", logits=logits, labels=labels, groups=site)
+    done = run("fit", "sites.npz", "-o", "sites.safetensors", "-m", "temperature", "--by-group")
+    assert done.exit_code == 0, done.output
+    assert "group Oslo: its correction has a share of" in done.stdout
+    assert run("apply", "sites.safetensors", "sites.npz", "-o", "out.npz").exit_code == 0
+    fitted: Any = glayers.load("sites.safetensors")
+    assert np.allclose(np.load("out.npz")["probabilities"], fitted.predict_proba(logits, site))
+    np.savez("no_site.npz", logits=logits)
+    assert "groups are missing" in complaint(run("apply", "sites.safetensors", "no_site.npz", "-o", "b.npz"))
+    assert "give --group and one of Bern, Oslo" in usage_error(run("export", "sites.safetensors", "-o", "oslo.onnx"))
+    assert run("export", "sites.safetensors", "-o", "oslo.onnx", "--group", "Oslo").exit_code == 0
+    assert "leave --group out" in usage_error(run("export", "model.safetensors", "-o", "a.onnx", "--group", "a"))

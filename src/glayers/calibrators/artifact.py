@@ -108,7 +108,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     with errors_as_bad_file(where):
         facts, arrays = read(where)
         if facts.get("calibrator") == GROUPS:
-            raise BadFile("holds the calibrators of groups; use glayers.load and its predict_proba in Python")
+            raise BadFile("holds the calibrators of groups, which `export`, glayers.load and `apply` to one file read")
         if facts.get("calibrator") == MULTI_LABEL:
             raise BadFile(
                 "holds the calibrators of several labels, which `export`, glayers.load and `apply` to one file read"

@@ -21,7 +21,7 @@ from glayers.arrays import Array, Floats
 from glayers.calibrators.row_summary import ClassSummary, Histogram, coarse_bins, count_rows, sums_by_group
 from glayers.predictions import Predictions
 
-_LEAST_EXPECTED = 5.0  # rows per class or bin and sample; those with fewer are merged, as the tests need
+_LEAST_EXPECTED = 5.0  # rows per bin and sample; bins with fewer are merged, as the test of the fit needs
 _MOST_STEPS = 2_000
 
 
@@ -119,34 +119,41 @@ class Change(NamedTuple):
 
 
 def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) -> Change:
-    """Test whether class frequencies differ, by the score test that all ratios are 1. Rare classes are merged into one.
+    """Test whether class frequencies differ, from the differences d of the mean probabilities of the two samples.
 
-    The score is the difference d of the mean probabilities of the two samples, with covariance V. Where a
-    class varied more among the calibration rows, its variances are pooled: a class that is rare by chance among the new
-    rows would otherwise seem to vary little. What is added leaves the sum of all probabilities constant.
+    d is the score of the hypothesis that all ratios are 1. The statistic adds up d^2 / m over the classes, as Pearson's
+    does, and needs no inverse of a covariance, so it keeps its power with many classes. By chance it is a sum of
+    chi-square numbers with weights, which one of the same mean and variance replaces (Satterthwaite, 1946). Variances
+    are pooled over both samples. Covariances are those of the new rows; the sum of their squares is larger by chance,
+    which is subtracted.
 
-    Ratios with a Dirichlet prior worth a rows, centred at 1, give d the covariance Q / a, and so the statistic the mean
-    k + trace(inverse(V) Q) / a, with k degrees of freedom. Solving for a gives the prior. The critical value stands in
-    for k, so that chance alone hardly ever moves a ratio.
+    Ratios with a Dirichlet prior worth a rows, centred at 1, add spread / a to the statistic. Solving for a gives the
+    prior. The critical value stands in for the mean, so that chance alone hardly ever moves a ratio.
     """
-    merged = _merged(m, _LEAST_EXPECTED / min(sample.rows, summary.rows))
-    values = sample.p @ merged
-    mean = sample.mean(values)
-    spread = (values * sample.weights[:, None]).T @ values - np.outer(mean, mean)
-    covariance = sample.covariance_of_mean(values) + spread / summary.rows
-    new, old = (
-        squares - means**2
-        for squares, means in ((sample.mean(sample.p**2), sample.mean(sample.p)), (summary.squares, m))
-    )
-    more = np.maximum(old - new, 0) * summary.rows / (summary.rows + sample.rows)
-    added = merged.T @ (np.diag(more) - np.outer(more, more) / max(more.sum(), 1e-300)) @ merged
-    covariance = covariance + added * (1 / sample.rows + 1 / summary.rows)
-    found = _hotelling(mean - m @ merged, covariance, sample, summary.rows, level)
-    if not found.statistic > found.critical:
-        return Change(found.p_value, math.inf)
-    moved = (values * sample.weights[:, None]).T @ sample.p  # how d follows the ratios
-    trace = float(np.trace(np.linalg.pinv(covariance) @ ((moved / m) @ moved.T - np.outer(mean, mean))))
-    return Change(found.p_value, max(1.0, trace / (found.statistic - found.critical)))
+    from scipy.stats import chi2  # on first use: importing it takes longer than glayers
+
+    rows, before = sample.rows, summary.rows
+    if min(rows, before) < 2 * _LEAST_EXPECTED:
+        return Change(math.nan, math.inf)
+    mean = sample.mean(sample.p)
+    spread = (sample.p * sample.weights[:, None]).T @ sample.p
+    covariance = spread - np.outer(mean, mean)
+    pooled = (rows * np.diag(covariance) + before * (np.array(summary.squares) - m**2)) / (rows + before)
+    scale, both = 1 / (m + 1 / min(rows, before)), 1 / rows + 1 / before
+    statistic = float(scale @ (mean - m) ** 2)
+    expected = both * float(scale @ np.maximum(pooled, 0))
+    if not expected > 0:
+        return Change(math.nan, math.inf)
+    root = np.sqrt(scale)
+    scaled = root[:, None] * covariance * root
+    squares = both**2 * (float((scaled**2).sum()) - float(np.trace(scaled)) ** 2 / rows)
+    unit = max(squares, expected**2 / len(m)) / expected
+    freedom = expected / unit
+    p_value, critical = float(chi2.sf(statistic / unit, freedom)), unit * float(chi2.ppf(level, freedom))
+    if not statistic > critical:
+        return Change(p_value, math.inf)
+    moved = scale @ (np.square(spread) @ (1 / m) - mean**2)  # what ratios that vary add to the statistic
+    return Change(p_value, max(1.0, float(moved) / (statistic - critical)))
 
 
 def fit_test(
@@ -186,7 +193,7 @@ def fit_test(
     centred = e - sample.mean(e)
     as_before = (centred * (sample.weights * (sample.p @ w))[:, None]).T @ centred  # over calibration rows
     covariance = sample.covariance_of_mean(e) + as_before / summary.rows
-    return _hotelling(np.hstack(differences), covariance, sample, summary.rows, 0.5).p_value, misfit
+    return _hotelling(np.hstack(differences), covariance, sample, summary.rows), misfit
 
 
 def _interval(histogram: Histogram, place: int, size: int) -> str:
@@ -200,16 +207,6 @@ def _interval(histogram: Histogram, place: int, size: int) -> str:
     return f"from {histogram.edges[low]:.3g} to {histogram.edges[high]:.3g}"
 
 
-def _merged(shares: Floats, least: float) -> Floats:
-    """Return a matrix (k, parts) that adds up the rare classes; the last part follows from the others.
-
-    >>> _merged(np.array([0.5, 0.01, 0.4, 0.09]), 0.08).tolist()
-    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
-    """
-    order = np.argsort(shares, kind="stable")
-    return _neighbours(shares[order], least)[np.argsort(order)]
-
-
 def _neighbours(shares: Floats, least: float) -> Floats:
     """Return a matrix (k, parts) that adds up neighbours until each part has a share of `least`, less the last part."""
     parts, number, held = [], 0, 0.0
@@ -221,30 +218,20 @@ def _neighbours(shares: Floats, least: float) -> Floats:
     return np.eye(number + 1)[parts][:, : max(0, number - 1)]
 
 
-class _Hotelling(NamedTuple):
-    statistic: float
-    critical: float
-    p_value: float
-
-
-def _hotelling(
-    difference: Floats, covariance: Floats, sample: Sample, calibration_rows: float, level: float
-) -> _Hotelling:
-    """Test whether a difference is 0. Directions in which fewer than about five rows differ are left out."""
+def _hotelling(difference: Floats, covariance: Floats, sample: Sample, calibration_rows: float) -> float:
+    """Return the p-value that a difference is 0. Directions in which fewer than about five rows differ are left out."""
     from scipy.stats import f  # on first use: importing it takes longer than glayers
 
     scale = np.sqrt(np.diag(covariance))
     used = scale > 0
     if not used.any():
-        return _Hotelling(0.0, 0.0, math.nan)
+        return math.nan
     scale = scale[used]
     values, vectors = np.linalg.eigh(covariance[np.ix_(used, used)] / np.outer(scale, scale))
     kept = values > 5 * _LEAST_EXPECTED / min(sample.rows, calibration_rows)
     freedom, observations = float(kept.sum()), sample.observations
     left = observations - freedom
     if left < 1 or not freedom:
-        return _Hotelling(0.0, 0.0, math.nan)
+        return math.nan
     statistic = float((((difference[used] / scale) @ vectors)[kept] ** 2 / values[kept]).sum())
-    statistic *= left / (observations - 1)
-    critical = freedom * float(f.ppf(level, freedom, left))
-    return _Hotelling(statistic, critical, float(f.sf(statistic / freedom, freedom, left)))
+    return float(f.sf(statistic * left / (observations - 1) / freedom, freedom, left))

@@ -18,11 +18,15 @@ from glayers.activations import softmax
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator
+from glayers.calibrators.inputs import two_classes
 from glayers.calibrators.linear import VectorScaling
 from glayers.checks import check_groups
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.fitting.folds import assign_folds
-from glayers.predictions import Predictions
+from glayers.maps import Chain, Reference
+from glayers.maps.mixtures import Blend
+from glayers.predictions import Confidences, Predictions
+from glayers.serving.predictor import Diagnostics, Predictor
 
 _FOLDS = 5
 _LEAST_ROWS = 20  # a smaller group gets the common calibrator
@@ -79,6 +83,17 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
         Self
             The fitted calibrator.
         """
+        method, _ = self._methods()
+        return self._learn(method._given(logits, labels, sample_weight, None), groups)
+
+    def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
+        """Fit on `Predictions` with groups, and keep their class names."""
+        method, _ = self._methods()
+        given = two_classes(method.inputs, predictions).repeated()
+        return self._learn(Predictions._trusted(**vars(given) | {"groups": None}), given.groups)
+
+    def _methods(self) -> tuple[Calibrator, Calibrator]:
+        """Return the checked settings."""
         method = AutoCalibrator() if self.calibrator is None else self.calibrator
         correction = VectorScaling() if self.correction is None else self.correction
         for name, each in (("calibrator", method), ("correction", correction)):
@@ -86,10 +101,14 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
                 raise GlayersError(f"{name} must be a calibrator of all classes; got {shown(each)}")
         if correction.inputs != "logits":
             raise GlayersError('correction must have inputs="logits": it follows the common calibrator')
-        common = clone(method).fit(logits, labels, sample_weight)
-        names = _names(groups, len(labels))
-        # Calibrated logits as predictions, checked once.
-        given = Predictions._trusted(common.transform(logits), labels, sample_weight, None, None, None)
+        return method, correction
+
+    def _learn(self, rows_of_all: Predictions, groups: Any) -> Self:
+        method, correction = self._methods()
+        names = _names(groups, len(rows_of_all))
+        common = clone(method).fit_predictions(rows_of_all)
+        # Calibrated logits as predictions, checked already.
+        given = common.apply(rows_of_all)
         counted = np.full(len(names), True) if given.weights is None else given.weights > 0
         rows = {str(name): np.flatnonzero((names == name) & counted) for name in np.unique(names)}
         rows = {name: each for name, each in rows.items() if len(each) >= _LEAST_ROWS}
@@ -107,18 +126,62 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
     def predict_proba(self, logits: Any, groups: Any) -> Floats:
         """Return calibrated probabilities (n_rows, n_classes); `groups` (n_rows,) may hold unknown groups."""
         check_is_fitted(self)
-        calibrated = np.asarray(self.common_.transform(logits))
-        result, names = softmax(calibrated), _names(groups, len(calibrated))
-        for name, share in self.shares_.items():
-            rows = names == name
-            if share > 0 and rows.any():
-                corrected = self.corrections_[name].predict_proba(calibrated[rows])
-                result[rows] = (1 - share) * result[rows] + share * corrected
-        return np.asarray(result)
+        return np.asarray(softmax(self._corrected(np.array(self.common_.transform(logits)), groups)))
 
     def predict(self, logits: Any, groups: Any) -> Ints:
         """Return the most probable class of each row."""
         return np.asarray(self.predict_proba(logits, groups).argmax(axis=1))
+
+    def apply(self, predictions: Predictions) -> Predictions:
+        """Return `Predictions` with calibrated logits, by the groups that they have."""
+        check_is_fitted(self)
+        calibrated = self.common_.apply(predictions)
+        return calibrated.with_logits(self._corrected(np.array(calibrated.logits), predictions.groups))
+
+    def _corrected(self, logits: Floats, groups: Any) -> Floats:
+        """Correct the logits of the common calibrator in place, and return them."""
+        names = _names(groups, len(logits))
+        for name, share in self.shares_.items():
+            rows = names == name
+            if share > 0 and rows.any():
+                logits[rows] = self._step(name)(logits[rows])
+        return logits
+
+    def for_group(self, group: Any) -> Predictor:
+        """Return the calibration of one group, which predicts from logits alone and exports with `to_onnx`.
+
+        A group without a correction, such as one that was never seen, gets the common calibrator.
+        """
+        check_is_fitted(self)
+        (name,), common, one = _names([group], 1), self.common_, Predictor()
+        last = Chain((Reference(), self._step(name))) if name in self.shares_ else Chain(())
+        names = ("inputs", "diagnostics_", "n_features_in_", "classes_", "class_names_", "versions_")
+        vars(one).update({each: getattr(common, each) for each in names}, map_=common.map_ + last)
+        return one
+
+    def _step(self, name: str) -> Blend:
+        """Return the step from calibrated logits to those of a group."""
+        return Blend(np.array(self.shares_[name]), self.corrections_[name].map_)
+
+    @property
+    def inputs(self) -> str:
+        """What prediction takes, as for the common calibrator."""
+        return self.common_.inputs
+
+    @property
+    def class_names_(self) -> tuple[str, ...] | None:
+        """The class names of the common calibrator."""
+        return self.common_.class_names_
+
+    @property
+    def diagnostics_(self) -> Diagnostics:
+        """How the fit of the common calibrator went."""
+        return self.common_.diagnostics_
+
+    @property
+    def map_(self) -> Chain:
+        """The map of the common calibrator."""
+        return self.common_.map_
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the common calibrator and all corrections to one `.safetensors` file that `glayers.load` reads."""
@@ -131,7 +194,7 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
 def _names(groups: Any, n_rows: int) -> Array:
     """Return the group of each row as text."""
     if groups is None:
-        raise BadPredictions("groups are missing: give the group of each row")
+        raise BadPredictions("groups are missing: give the group of each row, in a file as `groups`")
     values = check_groups(groups, n_rows)
     whole = values.dtype.kind == "f" and (values == np.floor(values)).all()  # 1.0 is the group 1
     return np.asarray((values.astype(np.int64) if whole else values).astype(str))

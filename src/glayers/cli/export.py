@@ -10,6 +10,8 @@ from glayers.cli import arguments as arg
 from glayers.cli import monitoring
 from glayers.cli.runtime import flag, show, show_json, title, verb
 from glayers.files import errors_as_bad_file
+from glayers.predictions.contents import listed
+from glayers.serving.artifact import GROUPS
 
 
 @verb
@@ -28,6 +30,7 @@ def export(
         typer.Option(metavar="FILE", readable=False, help="Example inputs of the network: .npy, or .npz by name."),
     ] = None,
     class_axis: Annotated[int, typer.Option(metavar="N", help="The axis of the classes in its output.")] = 1,
+    group: Annotated[str | None, typer.Option(metavar="NAME", help="The group, for a model fitted by group.")] = None,
     force: arg.Force = False,
     quiet: arg.Quiet = False,
 ) -> None:
@@ -47,7 +50,16 @@ def export(
     if (network is None) != (inputs is None) or (float64 and network):
         raise typer.BadParameter("--network and --inputs belong together; the network decides about float64")
     target = arg.Output(output, force, (model, network, inputs))
-    calibrator = load(model)
+    calibrator: Any = load(model)
+    if type(calibrator).__name__ == GROUPS:
+        if group is None:
+            raise typer.BadParameter(
+                f"{arg.name_of(model)} was fitted by group, and an ONNX file holds one group: give --group and one of "
+                f"{listed(calibrator.shares_)}; any other name gives the common calibrator"
+            )
+        calibrator = calibrator.for_group(group)
+    elif group is not None:
+        raise typer.BadParameter(f"{arg.name_of(model)} was not fitted by group; leave --group out")
     if network is None or inputs is None:
         calibrator.to_onnx(output, "float64" if float64 else "float32")
     else:

@@ -57,6 +57,7 @@ def fit(
     probabilities: arg.Probabilities = False,
     columns: arg.Columns = None,
     several_labels: multi_label.SeveralLabels = False,
+    by_group: Annotated[bool, flag("--by-group", text="Also correct each group of rows, such as a site.")] = False,
     dask: arg.Dask = None,
     seed: arg.Seed = 0,
     force: arg.Force = False,
@@ -75,8 +76,11 @@ def fit(
     $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
     """
     from glayers.calibrators import METHODS, AutoCalibrator
+    from glayers.calibrators.groups import GroupCalibrator
     from glayers.comparison import unfitted
 
+    if by_group and (several_labels or dask is not None):
+        raise typer.BadParameter("--by-group works without --several-labels and --dask")
     arg.known_name(method, METHODS, "method", "glayers methods")
     target = arg.Output(output, force, (calibration, labels))
     reading = (calibration, labels, part, probabilities, columns)
@@ -96,13 +100,15 @@ def fit(
     calibrator.set_params(**{"inputs": inputs, **chosen})
     has_a_bar = "progress" in calibrator.get_params()
     with suitable_threads([method], rows), waiting_for(f"fitting {method} on {len(rows):,} rows", quiet or has_a_bar):
-        calibrator.fit_predictions(rows)
+        fitted: Any = (GroupCalibrator(calibrator) if by_group else calibrator).fit_predictions(rows)
     target.check()
-    calibrator.save(output)
+    fitted.save(output)
+    calibrator, shares = (fitted.common_, fitted.shares_) if by_group else (fitted, {})
     selection = calibrator.selection_ if isinstance(calibrator, AutoCalibrator) else None
     facts, name, n_classes = calibrator.diagnostics_, arg.name_of(calibration), len(calibrator.classes_)
     if as_json:
         found = {"method": method, "seed": seed, "output": str(output), "inputs": inputs, "classes": n_classes}
+        found |= {"shares": shares} if by_group else {}
         show_json({**found, "diagnostics": facts.to_dict(), "selection": selection and selection.to_dict()})
     elif not quiet:
         by = "" if inputs == "logits" else f", by {inputs}"
@@ -111,6 +117,7 @@ def fit(
             f"learned {facts.n_parameters:,} parameter{'s'[: facts.n_parameters != 1]} in {facts.seconds:.2g} s; "
             f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
             *([] if selection is None else [Text(str(selection))]),
+            *(f"group {name}: its correction has a share of {share:.2f}" for name, share in shares.items()),
             f"wrote {output}",
         )
 
