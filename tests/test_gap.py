@@ -48,6 +48,19 @@ def test_calibrated_models_are_rarely_called_anything_else() -> None:
     assert sum(p < 0.05 for p in p_values) < 7
 
 
+def test_rows_count_alike_however_unequal_the_folds() -> None:
+    z, labels = softened(240, 2.0)
+    groups = np.where(np.arange(240) < 150, 0, np.arange(240))  # one fold has 150 rows, the other 90
+    settings: Any = {"calibrator": TemperatureScaling(), "of": "probabilities"}
+    gap = calibration_gap(z, labels, groups=groups, n_folds=2, **settings)
+    large = np.arange(240) < 150
+    after = 0.0
+    for held in (large, ~large):
+        fitted = TemperatureScaling().fit(z[~held], labels[~held])
+        after += held.sum() * nll(fitted.predict_proba(z[held]), labels[held])
+    assert gap.log.refinement == pytest.approx(after / 240)
+
+
 def test_loss_is_calibration_and_refinement() -> None:
     z, labels = softened(600, 2.0)
     gap = calibration_gap(z, labels, calibrator=TemperatureScaling())

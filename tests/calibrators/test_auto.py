@@ -187,6 +187,22 @@ def test_families_are_compared_by_the_brier_score_if_asked() -> None:
     assert fitted.diagnostics_.loss_after == pytest.approx(brier_sum(fitted.predict_proba(few[0]), few[1]))
 
 
+def test_families_and_weights_are_fitted_by_the_brier_score_if_asked() -> None:
+    def noisy(rows: int, seed: int) -> tuple[Numbers, Numbers]:
+        """Overconfident logits with a tenth of the labels at the least probable class, which log loss dreads most."""
+        rng = np.random.default_rng(seed)
+        z = 2 * rng.normal(size=(rows, 3))
+        labels, wild = (2 * z + rng.gumbel(size=z.shape)).argmax(axis=1), rng.random(rows) < 0.1
+        return 2 * z, np.where(wild, z.argmin(axis=1), labels)
+
+    z, labels = noisy(20_000, 1)
+    scores = [
+        brier_sum(AutoCalibrator(loss=loss, time_budget=0.5, n_folds=2).fit(*noisy(300, 3)).predict_proba(z), labels)
+        for loss in ("brier", "log")
+    ]
+    assert scores[0] < scores[1]  # equal, if `loss` were ignored
+
+
 def test_a_small_budget_leaves_families_out_and_says_so() -> None:
     fitted = AutoCalibrator(time_budget=1, n_folds=2).fit(*crooked(200))
     assert "Not fitted: g-layers. It would take about" in str(fitted.selection_)
