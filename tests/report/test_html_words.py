@@ -149,6 +149,18 @@ def test_the_headline_names_the_class_and_the_facts_say_how_sure(measured: Measu
     assert gap.before == f"{100 * value:+.1f} +- {200 * error:.1f}"
 
 
+def test_a_test_that_too_few_groups_leave_open_is_not_called_passed_or_failed(
+    measured: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_tests = {"ks": np.nan, "ece": np.nan, "rank_2_ks": np.nan, "classwise_ks": 0.001}
+    tests = {name: replace(test, adjusted=open_tests) for name, test in measured.compared.calibration_tests.items()}
+    monkeypatch.setitem(vars(measured.compared), "calibration_tests", tests)
+    assert summarise(measured).facts["How sure"] == (
+        "1,100 test rows. Confidence: too few groups to test before, too few groups to test after. "
+        "Classes: test failed before (p = 0.001), test failed after (p = 0.001)."
+    )
+
+
 def test_classes_that_are_missing_in_both_sets_are_one_finding() -> None:
     parts = [sampled_rows(n, seed, classes=3) for n, seed in ((300, 1), (400, 2))]
     old, new = (Predictions(np.pad(rows.logits, ((0, 0), (0, 1)), constant_values=-9.0), rows.labels) for rows in parts)

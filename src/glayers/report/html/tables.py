@@ -1,5 +1,6 @@
 """Measurements -> what the page says: a summary in one sentence with its evidence, and the tables."""
 
+import math
 from typing import Literal, NamedTuple, TypeAlias
 
 from sklearn.base import clone
@@ -235,9 +236,11 @@ def _facts(found: Measurements, shown: list[Measured]) -> dict[str, str]:
 
 
 def _passed(test: OmnibusTest, names: tuple[str, ...], when: str) -> str:
-    """Return whether some of the tests of calibration passed, with their smallest p-value."""
-    p_value = min(p for name, p in test.adjusted.items() if name in names)
-    return f"test {'failed' if set(names) & set(test.rejecting) else 'passed'}{when} ({p_text(p_value)})"
+    """Return whether some of the tests of calibration passed, with their smallest p-value; NaN is of too few groups."""
+    p_values = [p for name, p in test.adjusted.items() if name in names and not math.isnan(p)]
+    if not p_values:
+        return f"too few groups to test{when}"
+    return f"test {'failed' if set(names) & set(test.rejecting) else 'passed'}{when} ({p_text(min(p_values))})"
 
 
 def _classes_off(found: Measurements, shown: list[Measured]) -> str:

@@ -76,7 +76,7 @@ function classText(name, c) {
 function classTable(shown, places) {
   const { names, methods, rows: counts, calibration } = data.classes;
   const whole = (n) => (n === null ? "0" : Math.round(n).toLocaleString("en"));
-  const known = (value, text) => (value === null ? "never predicted" : text(value));
+  const known = (value, text) => (value === null ? "\u2013" : text(value));
   const gapOf = (name, c) => `${known(methods[name].gap[c], (gap) => signedNumber(100 * gap, 1))}${isSure(methods[name], c) ? "*" : ""}`;
   const columns = [
     ["gap in points", gapOf],
@@ -100,5 +100,5 @@ function fillClasses() {
   fillHead(table.tHead, headings);
   fillBody(table.tBodies[0], headings, lines);
   makeSortable(table);
-  byId("class-count").textContent = `${found.length.toLocaleString("en")} of ${places.length.toLocaleString("en")} classes. A gap is mean confidence minus accuracy where the class is predicted. * significant at the ${Number((100 * (1 - data.level)).toPrecision(3))}\u00a0% level, corrected for the number of classes.`;
+  byId("class-count").textContent = `${found.length.toLocaleString("en")} of ${places.length.toLocaleString("en")} classes. A gap is mean confidence minus accuracy where the class is predicted. * significant at the ${Number((100 * (1 - data.level)).toPrecision(3))}\u00a0% level, corrected for the number of classes. \u2013 the class is never predicted.`;
 }
