@@ -4,7 +4,11 @@ Each fit runs in a process of its own, methods in turns. A table gives the media
 the largest, processor and wall time, the peak memory above the input, and beside each time the NLL and KS on new rows:
 nobody is fast by being wrong. The data are those of `simulation.py`, whose best possible NLL is known.
 
-    python -m benchmarks.bench --sizes 5000x10 5000x100 25000x1000 --results times.csv --plot times.png
+    python -m benchmarks.bench --sizes 5000x10 5000x100 --results times.csv
+    python -m benchmarks.bench --sizes 25000x1000 --repeats 1 --results times.csv
+    python -m benchmarks.bench --sizes --results times.csv --page times.md --plot times.png
+
+Runs are added to the CSV file as they end; the page and the plot are made of all runs in it.
 """
 
 import argparse
@@ -36,18 +40,19 @@ Fit = Callable[[np.ndarray, np.ndarray], Predict]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="ROWSxCLASSES")
+    parser.add_argument("--sizes", nargs="*", default=SIZES, metavar="ROWSxCLASSES")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a fit is given up")
-    parser.add_argument("--results", type=Path, help="also write every run to this CSV file")
+    parser.add_argument("--results", type=Path, help="add every run to this CSV file, and read earlier ones from it")
+    parser.add_argument("--page", type=Path, help="also write the tables to this Markdown file")
     parser.add_argument("--plot", type=Path, help="also draw processor time against rows and classes")
     parser.add_argument("--one", nargs=2, metavar=("METHOD", "SIZE"), help=argparse.SUPPRESS)
     settings = parser.parse_args()
     if settings.one:
         print(json.dumps(one_fit(*settings.one)))
         return
-    runs: list[dict[str, Any]] = []
+    runs = read(settings.results) if settings.results and settings.results.exists() else []
     for size in settings.sizes:
         given_up: set[str] = set()
         for _ in range(settings.repeats):
@@ -56,15 +61,29 @@ def main() -> None:
                     made = in_own_process(method, size, settings.limit)
                     runs.append(made)
                     given_up |= {method} if "problem" in made else set()
-        print(table(size, [run for run in runs if run["size"] == size]), flush=True)
-    if settings.results:
-        names = list(dict.fromkeys(name for run in runs for name in run))
-        with settings.results.open("w", newline="") as file:
-            writer = csv.DictWriter(file, names, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(runs)
+                    if settings.results:
+                        write(runs, settings.results)
+        print(table(size, runs), flush=True)
+    if settings.page:
+        settings.page.write_text(page(runs), encoding="utf-8")
     if settings.plot:
         draw(runs, settings.plot)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the runs of a CSV file; empty cells are left out."""
+    with path.open(newline="") as file:
+        lines = [{name: cell for name, cell in line.items() if cell} for line in csv.DictReader(file)]
+    words = ("method", "size", "problem")
+    return [{name: cell if name in words else float(cell) for name, cell in line.items()} for line in lines]
+
+
+def write(runs: list[dict[str, Any]], path: Path) -> None:
+    """Write all runs, in the order in which they were made."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, dict.fromkeys(name for run in runs for name in run), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({n: f"{v:.6g}" if isinstance(v, float) else v for n, v in run.items()} for run in runs)
 
 
 def in_own_process(method: str, size: str, limit: float) -> dict[str, Any]:
@@ -88,12 +107,14 @@ def one_fit(method: str, size: str) -> dict[str, Any]:
     test = gaussian_mixture(TEST_ROWS, classes, seed=1)
     some = gaussian_mixture(max(300, 2 * classes), classes, seed=2)
     fit(some.logits, some.labels)
+    load = os.getloadavg()[0]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, busy = time.perf_counter(), time.process_time()
     predict = fit(logits, labels)
     wall, busy = time.perf_counter() - wall, time.process_time() - busy
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     found = np.asarray(predict(test.logits))
+    plain, own = (min(seconds_of(call, test.logits) for _ in range(3)) for call in (softmax, predict))
     return {
         "method": method,
         "size": size,
@@ -103,49 +124,96 @@ def one_fit(method: str, size: str) -> dict[str, Any]:
         "nll": metrics.nll(found, test.labels),
         "oracle_nll": float(test.oracle_losses.mean()),
         "ks": metrics.ks(found, test.labels),
+        "predict_per_softmax": own / plain,
+        "load": load,
         "cores": len(os.sched_getaffinity(0)),
     }
 
 
+def seconds_of(call: Predict, logits: np.ndarray) -> float:
+    began = time.process_time()
+    call(logits)
+    return time.process_time() - began
+
+
+def page(runs: list[dict[str, Any]]) -> str:
+    """Return the tables of all sizes as Markdown, with what a reader must know to judge them."""
+    cores = int(max(run["cores"] for run in runs if "cores" in run))
+    loads = [run["load"] for run in runs if "load" in run]
+    missing = [method for method, (module, _) in METHODS.items() if method not in {run["method"] for run in runs}]
+    lines = [
+        "# Time, memory and quality of fits",
+        "",
+        "Made by `python -m benchmarks.bench` (see its first lines). Each fit ran in a process of its own on a machine",
+        f"with {cores} cores. Numbers are medians, with the smallest",
+        "and the largest in brackets where a method ran several times. CPU s is processor time, wall s elapsed time,",
+        "peak MB the memory above the input, predict the processor time of `predict_proba` on 20,000 rows divided by",
+        "that of a NumPy softmax in float64. NLL and KS are those of 20,000 new rows. Other work ran on the machine:",
+        f"its load was {min(loads):.1f} to {max(loads):.1f} (median {statistics.median(loads):.1f}), so compare",
+        "processor times, not elapsed ones.",
+    ]
+    lines += ["", f"Not measured: {', '.join(missing)}."] if missing else []
+    sizes = sorted({run["size"] for run in runs}, key=lambda size: [int(n) for n in size.split("x")][::-1])
+    return "\n".join([*lines, *(table(size, runs) for size in sizes)]) + "\n"
+
+
 def table(size: str, runs: list[dict[str, Any]]) -> str:
     """Return the medians of one size as Markdown, with the smallest and the largest in brackets."""
-    lines = [f"\n## {size.replace('x', ' rows x ')} classes\n"]
+    runs = [run for run in runs if run["size"] == size]
+    rows, classes = map(int, size.split("x"))
+    lines = [f"\n## {rows:,} rows x {classes:,} classes\n"]
     done = [run for run in runs if "problem" not in run]
     if done:
         lines[0] += f"\nThe best possible NLL on the test rows is {done[0]['oracle_nll']:.5f}.\n"
-    lines += ["| method | CPU s | wall s | peak MB | NLL | KS, % |", "|---|---|---|---|---|---|"]
+    lines += ["| method | CPU s | wall s | peak MB | predict | NLL | KS, % |", "|---|---|---|---|---|---|---|"]
     for method in dict.fromkeys(run["method"] for run in runs):
         own = [run for run in done if run["method"] == method]
         if not own:
             problem = next(run["problem"] for run in runs if run["method"] == method)
-            lines.append(f"| {method} | {problem} | | | | |")
+            lines.append(f"| {method} | {problem} | | | | | |")
             continue
         busy, wall = (spread([run[name] for run in own]) for name in ("cpu_seconds", "wall_seconds"))
         peak = statistics.median(run["peak_mb"] for run in own)
-        lines.append(f"| {method} | {busy} | {wall} | {peak:.0f} | {own[0]['nll']:.5f} | {100 * own[0]['ks']:.2f} |")
+        predict = statistics.median(run["predict_per_softmax"] for run in own)
+        quality = f"{own[0]['nll']:.5f} | {100 * own[0]['ks']:.2f}"
+        lines.append(f"| {method} | {busy} | {wall} | {peak:.0f} | {predict:.2g} | {quality} |")
     return "\n".join(lines)
 
 
 def spread(seconds: list[float]) -> str:
-    return f"{statistics.median(seconds):.3g} ({min(seconds):.3g} to {max(seconds):.3g})"
+    ends = f" ({min(seconds):.3g} to {max(seconds):.3g})" if len(seconds) > 1 else ""
+    return f"{statistics.median(seconds):.3g}{ends}"
 
 
 def draw(runs: list[dict[str, Any]], path: Path) -> None:
-    """Draw median processor seconds against the number of logits, one line per method and number of classes."""
+    """Draw median processor seconds against rows, for the smallest number of classes, and against classes."""
     import matplotlib.pyplot as plt
 
-    times: dict[tuple[str, int], dict[int, list[float]]] = {}
+    times: dict[tuple[str, int, int], list[float]] = {}
     for run in (each for each in runs if "problem" not in each):
         rows, classes = map(int, run["size"].split("x"))
-        times.setdefault((run["method"], classes), {}).setdefault(rows, []).append(run["cpu_seconds"])
-    figure, axes = plt.subplots(figsize=(7, 5))
-    methods = list(dict.fromkeys(method for method, _ in times))
-    for (method, classes), by_rows in sorted(times.items()):
-        seconds = [statistics.median(by_rows[rows]) for rows in sorted(by_rows)]
-        axes.plot(sorted(by_rows), seconds, marker="o", color=f"C{methods.index(method)}")
-        axes.annotate(f"{method}, {classes}", (max(by_rows), seconds[-1]), fontsize=7)
-    axes.set(xscale="log", yscale="log", xlabel="rows", ylabel="processor seconds")
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+        times.setdefault((run["method"], rows, classes), []).append(run["cpu_seconds"])
+    few_classes = min(classes for _, _, classes in times)
+    usual_rows = statistics.mode(rows for _, rows, classes in times if classes != few_classes)
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.5), sharey=True, layout="constrained")
+    for number, method in enumerate(dict.fromkeys(method for method, *_ in times)):
+        found = {(n, k): statistics.median(each) for (name, n, k), each in times.items() if name == method}
+        by_rows = sorted((n, seconds) for (n, k), seconds in found.items() if k == few_classes)
+        by_classes = sorted((k, seconds) for (n, k), seconds in found.items() if n == usual_rows)
+        style = {
+            "marker": "o",
+            "markersize": 3,
+            "color": f"C{number}",
+            "linestyle": "-" if "glayers" in method else ":",
+        }
+        for panel, points in zip(axes, (by_rows, by_classes), strict=True):
+            if len(points) > 1:
+                panel.plot(*zip(*points, strict=True), label=method, **style)
+    axes[0].set(xscale="log", yscale="log", xlabel=f"rows, {few_classes} classes", ylabel="processor seconds of a fit")
+    axes[1].set(xscale="log", yscale="log", xlabel=f"classes, {usual_rows:,} rows")
+    handles = {text: line for panel in axes for line, text in zip(*panel.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize=7)
+    figure.savefig(path, dpi=150)
 
 
 def ours(name: str, **settings: Any) -> Fit:

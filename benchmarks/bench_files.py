@@ -73,13 +73,23 @@ def main() -> None:
         load = os.getloadavg()[0]
         print(f"{len(os.sched_getaffinity(0))} cores, load {load:.1f} before the start")
         print(f"{'':8}{'wall s':>9}{'CPU s':>9}{'peak MB':>9}{'GB/s':>8}{'of reading':>12}")
-        alone = 0.0
-        for name, command in commands.items():
-            wall, processor, peak = _measure(command)
-            alone = alone or wall
-            print(f"{name:8}{wall:9.1f}{processor:9.1f}{peak:9.0f}{size / wall:8.3f}{alone / wall:12.2f}", flush=True)
+        before, *_ = alone = _measure(commands["read"])
+        print(_line("read", alone, size, before), flush=True)
+        for name in ("score", "apply"):
+            found = _measure(commands[name])
+            after, *_ = alone = _measure(commands["read"])
+            print(
+                _line(name, found, size, (before + after) / 2), _line("read", alone, size, after), sep="\n", flush=True
+            )
+            before = after
     finally:
         shutil.rmtree(folder / "out" if given.keep else folder, ignore_errors=True)
+
+
+def _line(name: str, found: tuple[float, float, float], size: float, alone: float) -> str:
+    """Return a line of the table; a command is compared with reading right before and after it."""
+    wall, processor, peak = found
+    return f"{name:8}{wall:9.1f}{processor:9.1f}{peak:9.0f}{size / wall:8.3f}{alone / wall:12.2f}"
 
 
 def _generate(folder: Path, n_files: int, n_classes: int) -> None:

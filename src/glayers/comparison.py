@@ -65,6 +65,11 @@ class Comparison:
     left_out: dict[str, str] = field(default_factory=dict)
 
     @property
+    def n_scored(self) -> int:
+        """The number of rows that were scored: on a cluster, more than `test` holds."""
+        return self.scorecards[UNCALIBRATED].rows
+
+    @property
     def seconds(self) -> dict[str, float]:
         """The duration of each fit."""
         return {name: fitted.diagnostics_.seconds or 0.0 for name, fitted in self.calibrators.items()}

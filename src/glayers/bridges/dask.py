@@ -268,7 +268,7 @@ def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, clien
 
 
 def compare(
-    calibration: DaskRows,
+    calibration: DaskRows | Predictions | Confidences,
     test: DaskRows,
     methods: Iterable[str] | Mapping[str, Calibrator] | None = None,
     *,
@@ -281,7 +281,7 @@ def compare(
     Parameters
     ----------
     calibration, test
-        From `rows` or `read_files`.
+        From `rows` or `read_files`. Calibration rows in memory are used as they are.
     methods, inputs, random_state
         As in `glayers.compare`.
     client
@@ -300,7 +300,10 @@ def compare(
     >>> list(compare(given, given, ["temperature"]).scorecards)
     ['uncalibrated', 'temperature']
     """
-    learned, tested = (sample_of(each, random_state, client).result() for each in (calibration, test))
+    learned: Any = calibration
+    if isinstance(calibration, DaskRows):
+        learned = sample_of(calibration, random_state, client).result()
+    tested = sample_of(test, random_state, client).result()
     chosen, left_out = calibrators_of(methods, learned, inputs, random_state)
     fits = {name: delayed(_fitted)(calibrator, learned) for name, calibrator in chosen.items()}
     outcomes: dict[str, Any] = computed(delayed(dict)(fits), client)

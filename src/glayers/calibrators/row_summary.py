@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from glayers.activations import softmax
-from glayers.arrays import Array, Floats, Ints
+from glayers.activations import probabilities_of
+from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.errors import BadFile, shown
 from glayers.predictions import Predictions
 
@@ -165,15 +165,19 @@ def independent_rows(given: Predictions, most: int = _MOST_ROWS) -> Ints:
     return np.sort(order[:most])
 
 
-def count_rows(given: Predictions, rows: Ints, calibrated: Floats) -> Counted:
+def count_rows(given: Predictions, rows: Ints, calibrated: Floats, probabilities: Floats | None = None) -> Counted:
     """Return the features of these rows; `calibrated` are their logits after calibration."""
-    logits = given.logits[rows].astype(np.float64)
-    if logits.shape[1] == 1:
-        logits = np.where(logits > -np.inf, logits, _NEVER)
-    highest = logits.max(axis=1)
-    confidence = softmax(calibrated).max(axis=1).round(_DIGITS)
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = np.nan_to_num(highest - logits.mean(axis=1, where=logits > -np.inf))
+    if probabilities is None:
+        probabilities = probabilities_of(calibrated)
+    confidence = probabilities.max(axis=1).round(_DIGITS)
+    highest, spread = np.empty((2, len(rows)))
+    for some in row_blocks(len(rows), given.logits.shape[1]):
+        logits = given.logits[rows[some]].astype(np.float64)
+        if logits.shape[1] == 1:
+            logits = np.where(logits > -np.inf, logits, _NEVER)
+        highest[some] = logits.max(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread[some] = np.nan_to_num(highest[some] - logits.mean(axis=1, where=logits > -np.inf))
     features = {CONFIDENCE: confidence, HIGHEST: highest, SPREAD: spread}
     weights = np.ones(len(rows)) if given.weights is None else given.weights[rows]
     if len(rows):  # they then add up to Kish's effective number
@@ -184,8 +188,8 @@ def count_rows(given: Predictions, rows: Ints, calibrated: Floats) -> Counted:
 
 def summarise(given: Predictions, rows: Ints, logits: Floats, calibrate: Callable[[Ints], Floats]) -> RowSummary:
     """Return the counts of calibration rows: independent ones with their calibrated logits, and others if needed."""
-    n_classes = given.n_classes
-    counted = count_rows(given, rows, logits)
+    n_classes, probabilities = given.n_classes, probabilities_of(logits)
+    counted = count_rows(given, rows, logits, probabilities)
     histograms = {}
     for name, values in counted.features.items():
         empty = Histogram(_edges(values), (0.0,) * (len(_edges(values)) - 1))
@@ -196,8 +200,9 @@ def summarise(given: Predictions, rows: Ints, logits: Floats, calibrate: Callabl
     if given.groups is not None:  # means over all rows of a group are more exact than one row of it
         rows = independent_rows(Predictions._trusted(**vars(given) | {"groups": None}))
         logits = calibrate(rows)
-        counted = count_rows(given, rows, logits)
-    return RowSummary(labels, predicted, histograms, _by_class(given, counted, softmax(logits), histograms))
+        probabilities = probabilities_of(logits)
+        counted = count_rows(given, rows, logits, probabilities)
+    return RowSummary(labels, predicted, histograms, _by_class(given, counted, probabilities, histograms))
 
 
 def _by_class(
@@ -206,15 +211,21 @@ def _by_class(
     """Return the histograms of each class; a row counts for a class with its calibrated probability."""
     n_bins = min(_BINS, _MOST_SHARES // (len(histograms) * given.n_classes))
     weights = counted.weights / counted.weights.sum()
-    shares = {}
+    bins = {}
     for name, histogram in histograms.items() if n_bins > 1 else [(CONFIDENCE, histograms[CONFIDENCE])]:
-        size = max(1, min(n_bins, len(histogram.counts)))
-        table = coarse_bins(histogram, counted.features[name], size).T @ (weights[:, None] * probabilities)
-        shares[name] = tuple(_short(row) for row in table)
+        bins[name] = coarse_bins(histogram, counted.features[name], max(1, min(n_bins, len(histogram.counts))))
+    tables, squares = {name: np.zeros((each.shape[1], given.n_classes)) for name, each in bins.items()}, 0.0
+    for some in row_blocks(*probabilities.shape):
+        p = probabilities[some]
+        weighted = weights[some, None] * p
+        squares = squares + np.einsum("nk,nk->k", weighted, p)
+        for name, each in bins.items():
+            tables[name] += each[some].T @ weighted
+    shares = {name: tuple(_short(row) for row in table) for name, table in tables.items()}
     frequencies = np.bincount(given.labels, given.weights, given.n_classes)
     groups = None if given.groups is None else given.groups[counted.rows]
     rows = effective_rows(probabilities, weights, groups)
-    return ClassSummary(_tuple(frequencies / frequencies.sum()), _short(weights @ probabilities**2), rows, shares)
+    return ClassSummary(_tuple(frequencies / frequencies.sum()), _short(np.asarray(squares)), rows, shares)
 
 
 def coarse_bins(histogram: Histogram, values: Floats, size: int) -> Floats:
@@ -225,10 +236,10 @@ def coarse_bins(histogram: Histogram, values: Floats, size: int) -> Floats:
 
 def effective_rows(values: Floats, weights: Floats, groups: Array | None) -> float:
     """Return how many independent rows of equal weight would give means of these values (n, k) the same precision."""
-    deviations = weights[:, None] * (values - weights @ values)
     n_equal = weights.sum() ** 2 / (weights @ weights)
     if groups is None:
         return float(n_equal)
+    deviations = weights[:, None] * (values - weights @ values)
     together = sums_by_group(deviations, groups)
     apart, grouped = float((deviations**2).sum()), float((together**2).sum())
     if len(together) == 1 or not grouped > 0:  # nothing varies

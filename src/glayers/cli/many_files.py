@@ -33,6 +33,7 @@ from glayers.progress import progress_bar
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
+    from glayers.comparison import Comparison
 
 Reading: TypeAlias = tuple[Path | None, str | None, bool, str | None]  # labels, part, probabilities, columns
 _LARGE = 2**30  # bytes of a file that is not read whole
@@ -248,6 +249,25 @@ def fit_on_cluster(
     calibrator.set_params(**{"inputs": next(source.chunks()).inputs, **chosen})
     with dask.connect(cluster) as client:
         dask.fit(calibrator, dask.rows_of_source(source), random_state=seed, client=client)
+
+
+def compare_on_cluster(
+    files: tuple[Path, Path],
+    methods: list[str] | None,
+    probabilities: bool,
+    columns: str | None,
+    seed: int,
+    cluster: str,
+) -> tuple["Comparison", Predictions | Confidences]:
+    """Fit each method as a task and score all test rows; return also the random subset to which they were fitted."""
+    from glayers.bridges import dask
+
+    sources = [source_of([file], None, None, probabilities, columns) for file in files]
+    calibration, test = (dask.rows_of_source(source) for source in sources)
+    inputs = next(sources[0].chunks()).inputs
+    with dask.connect(cluster) as client:
+        learned = dask.sample_of(calibration, seed, client).result()
+        return dask.compare(learned, test, methods, inputs=inputs, random_state=seed, client=client), learned
 
 
 def _chunks(

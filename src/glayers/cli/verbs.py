@@ -39,6 +39,7 @@ from glayers.serving.predictor import LabelPredictor
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
+    from glayers.comparison import Comparison
 
 _FORMAT = "npz, csv, tsv, parquet or json; by default the ending of OUT decides, and a pipe gets csv."
 _OUT = ".npz, .csv, .tsv, .parquet, .json or -; for many files a directory, which gets Parquet files."
@@ -211,6 +212,7 @@ def compare(
     columns: arg.Columns = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML report.")] = None,
     differences: Annotated[bool, flag("--differences", text="Add differences of methods with intervals.")] = False,
+    dask: arg.Dask = None,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
@@ -227,9 +229,14 @@ def compare(
     wanted = arg.method_names(methods)
     target = None if report is None else arg.Output(report, force, (calibration, test))
     many = [path for path in (calibration, test) if path is not None and many_files.is_large([path])]
-    if many and test is None:
-        why = "is a directory, a pattern or a large file, which has no parts calibration and test"
+    if (many or dask) and test is None:
+        why = "the parts calibration and test of one file are for small files that this machine reads"
         raise BadFile(f"{calibration}: {why}; give the test rows as a second argument, TEST")
+    name = arg.name_of(test or calibration)
+    if dask and test is not None:
+        found, learned = many_files.compare_on_cluster((calibration, test), wanted, probabilities, columns, seed, dask)
+        _show_comparison(found, learned, name, target, seed, quiet, as_json, differences)
+        return
     if many:
         (fitted, inputs), (scored, _) = (
             many_files.read_to_learn(path, None, None, probabilities, columns, seed, quiet, part)
@@ -238,7 +245,7 @@ def compare(
         rows: arg.TwoParts = (fitted, scored)
     else:
         rows, inputs = arg.read_calibration_and_test(calibration, test, probabilities, columns)
-    _compare(rows, arg.name_of(test or calibration), wanted, target, seed, quiet, as_json, inputs, differences)
+    _compare(rows, name, wanted, target, seed, quiet, as_json, inputs, differences)
 
 
 @verb
@@ -304,17 +311,31 @@ def _compare(
 ) -> None:
     """Fit and score the methods, print a table or JSON, and write the page if one is asked for."""
     from glayers import comparison
-    from glayers.report.findings import banners, data_checks
 
     shown = False if quiet else None
     with suitable_threads(methods or comparison.DEFAULT_METHODS, *rows):
         found = comparison.compare(
             *rows, methods, inputs=inputs, random_state=seed, progress=shown, on_result=None if quiet else _show_result
         )
+    _show_comparison(found, rows[0], name, page, seed, quiet, as_json, differences)
+
+
+def _show_comparison(
+    found: "Comparison",
+    learned: Predictions | Confidences,
+    name: str,
+    page: arg.Output | None,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+    differences: bool,
+) -> None:
+    from glayers.report.findings import banners, data_checks
+
     if not found.calibrators:
         raise GlayersError(f"no method could be fitted; {'; '.join(f'{n}: {why}' for n, why in found.failed.items())}")
     between = found.differences(random_state=seed) if differences else None
-    findings = banners(data_checks(found, rows[0]))
+    findings = banners(data_checks(found, learned))
     if as_json:
         tests = {name: test.to_dict() for name, test in found.calibration_tests.items()}
         numbers: dict[str, Any] = {"methods": found.to_dict(), "calibration_tests": tests, "notes": found.notes}
@@ -322,7 +343,7 @@ def _compare(
         numbers["findings"] = [check._asdict() for check in findings]
         show_json(numbers | ({} if between is None else {"differences": between.to_dicts()}))
     else:
-        show(title(f"{name}: fitted on {len(rows[0]):,} rows, scored on {len(rows[1]):,}"))
+        show(title(f"{name}: fitted on {len(learned):,} rows, scored on {found.n_scored:,}"))
         cards = found.scorecards
         show(tables.comparison_table(cards, found.seconds, Console(width=screen_width()).width), "")
         for method, answer in found.calibration_tests.items():
@@ -335,9 +356,9 @@ def _compare(
             show_note(f"note: {line}")
     if page is not None:
         page.check()
-        settings: dict[str, Any] = {"random_state": seed, "title": name, "force": page.force, "progress": shown}
-        with suitable_threads((), *rows):
-            found.to_html(page.path, calibration=rows[0], **settings)
+        settings: dict[str, Any] = {"random_state": seed, "title": name, "force": page.force}
+        with suitable_threads((), learned, found.test):
+            found.to_html(page.path, calibration=learned, progress=False if quiet else None, **settings)
         if not as_json:
             show("", f"wrote {page.path}: open it in a browser")
 
@@ -375,16 +396,8 @@ def _apply_to_many(
 
     calibrator = load(model)
     source = many_files.source_of(files, *reading, calibrator)
-    written, before = many_files.apply_files(
-        source,
-        model,
-        output,
-        partial(_calibrated, calibrator, logits=logits),
-        {"logits": logits},
-        force,
-        False if quiet else None,
-        cluster,
-    )
+    made, shown = partial(_calibrated, calibrator, logits=logits), False if quiet else None
+    written, before = many_files.apply_files(source, model, output, made, {"logits": logits}, force, shown, cluster)
     if not quiet:
         already = f"; {before:,} more were there already" if before else ""
         many = f"{len(source.files):,} file{'s'[: len(source.files) != 1]}"
