@@ -17,6 +17,7 @@ import re
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,8 @@ def main() -> None:
     pages = read_pages(given.pages, given.most_pages, given.seed)
     train, validation, test = np.split(np.arange(len(pages)), [int(0.6 * len(pages)), int(0.8 * len(pages))])
     number_of = vocabulary([pages[page] for page in train], given.words)
-    network = trained(*examples(pages, train, number_of)[:2], given.words, given.minutes)
+    before, after, _ = examples(pages, train, number_of)
+    network = trained(before, after, given.words, given.minutes)
     parts = {
         name: logits_of(network, examples(pages, some, number_of), given.rows, given.seed)
         for name, some in (("val", validation), ("test", test))
@@ -56,15 +58,15 @@ def main() -> None:
         facts = f"{len(labels):,} rows of {len(np.unique(groups)):,} pages, {seen:,} of {given.words:,} classes occur"
         print(f"{name}: {facts}, accuracy {(logits.argmax(axis=1) == labels).mean():.3f}")
     if given.out:
-        arrays = {
+        arrays: dict[str, Any] = {
             f"{field}_{name}": array
             for name, part in parts.items()
             for field, array in zip(("logits", "y", "groups"), part, strict=True)
         }
         np.savez(given.out, **arrays)
     if given.table:
-        rows = [Predictions(logits, labels, groups=groups) for logits, labels, groups in parts.values()]
-        print(compare(*rows, given.table).to_markdown())
+        rows, test_rows = (Predictions(z, y, groups=groups) for z, y, groups in parts.values())
+        print(compare(rows, test_rows, given.table).to_markdown())
 
 
 def read_pages(folder: Path, most: int, seed: int) -> list[list[str]]:
@@ -116,7 +118,7 @@ def trained(before: np.ndarray, after: np.ndarray, words: int, minutes: float) -
         rows = torch.randint(0, len(x), (BATCH,))
         loss = torch.nn.functional.cross_entropy(network(x[rows]), y[rows])
         optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
         steps += 1
     print(f"{len(x):,} training rows, {steps * BATCH / len(x):.1f} passes, last loss {loss.item():.2f}")
@@ -130,7 +132,7 @@ def logits_of(
     before, after, groups = rows
     some = np.sort(np.random.default_rng(seed).permutation(len(after))[:most])
     with torch.no_grad():
-        logits = torch.cat([network(part) for part in torch.as_tensor(before[some]).split(1_000)])
+        logits = torch.cat([network(part) for part in torch.split(torch.as_tensor(before[some]), 1_000)])
     return logits.numpy(), after[some], groups[some]
 
 

@@ -20,7 +20,7 @@ from glayers.calibrators.auto_families import enough_rows
 from glayers.calibrators.inputs import two_classes
 from glayers.comparison import UNCALIBRATED, Comparison, calibrators_of
 from glayers.errors import BadPredictions, GlayersError, shown
-from glayers.fitting.temperature import loss_and_derivatives, refine_inverse_temperature
+from glayers.fitting.temperature import PartDerivatives, add_up, refine_inverse_temperature
 from glayers.maps import Chain, Scale
 from glayers.metrics import Event, StreamingScorecard, top
 from glayers.metrics.row_draws import RowSample, row_places
@@ -206,7 +206,7 @@ def score(
     True
     """
     settings = {"event": event, "n_resamples": n_resamples, "random_state": random_state}
-    found: StreamingScorecard = given.reduced(_Scoring({"": calibrator}, settings), _Merged(), client)[""]
+    found: StreamingScorecard = given.reduced(_Scoring({"": calibrator}, settings), _merged, client)[""]
     return found
 
 
@@ -251,7 +251,7 @@ def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, clien
         return calibrator
 
     def sums(b: float, dtype: type) -> list[float]:
-        found = given.reduced(_Derivatives(b, dtype), _added, client)
+        found = given.reduced(PartDerivatives(b, dtype), add_up, client)
         return [value / found[-1] for value in found[:-1]]
 
     best = refine_inverse_temperature(sums, 1 / calibrator.temperature_)
@@ -309,7 +309,7 @@ def compare(
     outcomes: dict[str, Any] = computed(delayed(dict)(fits), client)
     fitted = {name: found for name, found in outcomes.items() if isinstance(found, Calibrator)}
     failed = {name: found for name, found in outcomes.items() if isinstance(found, str)}
-    sums = test.reduced(_Scoring({UNCALIBRATED: None, **fitted}, {}), _Merged(), client)
+    sums = test.reduced(_Scoring({UNCALIBRATED: None, **fitted}, {}), _merged, client)
     cards = {name: each.result() for name, each in sums.items()}
     return Comparison(tested, fitted, cards, failed, random_state, left_out)
 
@@ -371,12 +371,11 @@ class _Scoring:
         return found
 
 
-class _Merged:
-    def __call__(self, several: list[dict[str, StreamingScorecard]]) -> dict[str, StreamingScorecard]:
-        return {
-            name: reduce(StreamingScorecard.merge, (each[name] for each in several), first.alike())
-            for name, first in several[0].items()
-        }
+def _merged(several: list[dict[str, StreamingScorecard]]) -> dict[str, StreamingScorecard]:
+    return {
+        name: reduce(StreamingScorecard.merge, (each[name] for each in several), first.alike())
+        for name, first in several[0].items()
+    }
 
 
 @dataclass(frozen=True)
@@ -397,22 +396,3 @@ class _Sampling:
 def _merged_samples(several: list[RowSample]) -> RowSample:
     most = max(each.most for each in several)
     return reduce(RowSample.merge, several, RowSample(most, several[0].random_state))
-
-
-@dataclass(frozen=True)
-class _Derivatives:
-    b: float
-    dtype: type
-
-    def __call__(self, part: Iterable[_Part]) -> list[float]:
-        found = [[0.0] * 5]
-        for given, _ in part:
-            some: Any = given.repeated()
-            weights = np.ones(len(some)) if some.weights is None else some.weights
-            sums = loss_and_derivatives(some.logits, some.labels, weights, self.b, self.dtype)
-            found.append([*sums, float(weights.sum())])
-        return _added(found)
-
-
-def _added(several: list[list[float]]) -> list[float]:
-    return [math.fsum(column) for column in zip(*several, strict=True)]

@@ -230,22 +230,23 @@ def compare(
     target = None if report is None else arg.Output(report, force, (calibration, test))
     many = [path for path in (calibration, test) if path is not None and many_files.is_large([path])]
     if (many or dask) and test is None:
-        why = "the parts calibration and test of one file are for small files that this machine reads"
+        why = "only small files that this machine reads have parts calibration and test"
         raise BadFile(f"{calibration}: {why}; give the test rows as a second argument, TEST")
-    name = arg.name_of(test or calibration)
-    if dask and test is not None:
-        found, learned = many_files.compare_on_cluster((calibration, test), wanted, probabilities, columns, seed, dask)
-        _show_comparison(found, learned, name, target, seed, quiet, as_json, differences)
+    name, both = arg.name_of(test or calibration), (calibration, test or calibration)
+    how: dict[str, Any] = {"page": target, "seed": seed, "quiet": quiet, "as_json": as_json, "differences": differences}
+    if dask:
+        found, learned = many_files.compare_on_cluster(both, wanted, probabilities, columns, seed, dask)
+        _show_comparison(found, learned, name, **how)
         return
     if many:
         (fitted, inputs), (scored, _) = (
             many_files.read_to_learn(path, None, None, probabilities, columns, seed, quiet, part)
-            for part, path in (("calibration", calibration), ("test", test or calibration))
+            for part, path in zip(("calibration", "test"), both, strict=True)
         )
         rows: arg.TwoParts = (fitted, scored)
     else:
         rows, inputs = arg.read_calibration_and_test(calibration, test, probabilities, columns)
-    _compare(rows, name, wanted, target, seed, quiet, as_json, inputs, differences)
+    _compare(rows, name, wanted, inputs, **how)
 
 
 @verb
@@ -287,7 +288,7 @@ def demo(
     """
     own = output.is_file() and f"<title>{_DEMO}".encode() in output.read_bytes()[:4_096]
     target = arg.Output(output.resolve(), force or own)
-    _compare(load_fashion_mnist(), _DEMO, None, target, seed, quiet, as_json=False)
+    _compare(load_fashion_mnist(), _DEMO, None, "logits", page=target, seed=seed, quiet=quiet)
 
 
 def _show_result(name: str, card: Scorecard, seconds: float) -> None:
@@ -298,26 +299,14 @@ def _show_result(name: str, card: Scorecard, seconds: float) -> None:
     show_note(f"{name}: {', '.join(scores)}, fitted in {seconds:.1f} s")
 
 
-def _compare(
-    rows: arg.TwoParts,
-    name: str,
-    methods: list[str] | None,
-    page: arg.Output | None,
-    seed: int,
-    quiet: bool,
-    as_json: bool,
-    inputs: str = "logits",
-    differences: bool = False,
-) -> None:
-    """Fit and score the methods, print a table or JSON, and write the page if one is asked for."""
+def _compare(rows: arg.TwoParts, name: str, methods: list[str] | None, inputs: str, **how: Any) -> None:
+    """Fit and score the methods, and show what was found; `how` are the options of `_show_comparison`."""
     from glayers import comparison
 
-    shown = False if quiet else None
+    shown: dict[str, Any] = {"progress": False} if how["quiet"] else {"on_result": _show_result}
     with suitable_threads(methods or comparison.DEFAULT_METHODS, *rows):
-        found = comparison.compare(
-            *rows, methods, inputs=inputs, random_state=seed, progress=shown, on_result=None if quiet else _show_result
-        )
-    _show_comparison(found, rows[0], name, page, seed, quiet, as_json, differences)
+        found = comparison.compare(*rows, methods, inputs=inputs, random_state=how["seed"], **shown)
+    _show_comparison(found, rows[0], name, **how)
 
 
 def _show_comparison(
@@ -327,9 +316,10 @@ def _show_comparison(
     page: arg.Output | None,
     seed: int,
     quiet: bool,
-    as_json: bool,
-    differences: bool,
+    as_json: bool = False,
+    differences: bool = False,
 ) -> None:
+    """Print a table or JSON, and write the page if one is asked for."""
     from glayers.report.findings import banners, data_checks
 
     if not found.calibrators:

@@ -7,9 +7,10 @@ safe. A sample of the rows gives the first guess, float32 a close one, and a las
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -136,6 +137,29 @@ def loss_and_derivatives(logits: Array, labels: Ints, weights: Floats, b: float,
 
     # Summed in the order of the rows, whichever block was ready first.
     return [float(each) for each in np.sum(map_row_blocks(of, *logits.shape), axis=0)]
+
+
+@dataclass(frozen=True)
+class PartDerivatives:
+    """Some rows at a time -> the sums of `loss_and_derivatives` over all of them, and of their weights."""
+
+    b: float
+    dtype: type
+
+    def __call__(self, part: Iterable[tuple[Any, Array]]) -> list[float]:
+        """Return the sums of one part: pairs of rows and their places."""
+        found = [[0.0] * 5]
+        for given, _ in part:
+            some = given.repeated()
+            weights = np.ones(len(some)) if some.weights is None else some.weights
+            sums = loss_and_derivatives(some.logits, some.labels, weights, self.b, self.dtype)
+            found.append([*sums, float(weights.sum())])
+        return add_up(found)
+
+
+def add_up(several: list[list[float]]) -> list[float]:
+    """Return the sum of each column, exactly rounded, so that the order of the parts does not matter."""
+    return [math.fsum(column) for column in zip(*several, strict=True)]
 
 
 def _derivatives_of(logits: Array, labels: Ints, weights: Floats) -> Derivatives:
