@@ -19,6 +19,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable
@@ -141,17 +142,17 @@ def page(runs: list[dict[str, Any]]) -> str:
     cores = int(max(run["cores"] for run in runs if "cores" in run))
     loads = [run["load"] for run in runs if "load" in run]
     missing = [method for method, (module, _) in METHODS.items() if method not in {run["method"] for run in runs}]
-    lines = [
-        "# Time, memory and quality of fits",
-        "",
-        "Made by `python -m benchmarks.bench` (see its first lines). Each fit ran in a process of its own on a machine",
-        f"with {cores} cores. Numbers are medians, with the smallest",
-        "and the largest in brackets where a method ran several times. CPU s is processor time, wall s elapsed time,",
-        "peak MB the memory above the input, predict the processor time of `predict_proba` on 20,000 rows divided by",
-        "that of a NumPy softmax in float64. NLL and KS are those of 20,000 new rows. Other work ran on the machine:",
-        f"its load was {min(loads):.1f} to {max(loads):.1f} (median {statistics.median(loads):.1f}), so compare",
-        "processor times, not elapsed ones.",
-    ]
+    about = (
+        "Made by `python -m benchmarks.bench`; its first lines say how. Each fit ran in a process of its own, on one "
+        f"thread of a machine with {cores} cores. Numbers are medians, with the smallest and the largest in brackets "
+        "where a method ran several times. CPU s is processor time, wall s elapsed time, and peak MB the memory above "
+        "the input. predict is the processor time of `predict_proba` on 20,000 rows, divided by that of a softmax in "
+        "NumPy. NLL and KS are those of 20,000 new rows. "
+        f"The load of the machine was {min(loads):.1f} to {max(loads):.1f} (median {statistics.median(loads):.1f})."
+    )
+    lines = ["# Time, memory and quality of fits", "", *textwrap.wrap(about, 120)]
+    if statistics.median(loads) > cores:
+        lines.append("Other work took part of its time, so compare processor times, not elapsed ones.")
     lines += ["", f"Not measured: {', '.join(missing)}."] if missing else []
     sizes = sorted({run["size"] for run in runs}, key=lambda size: [int(n) for n in size.split("x")][::-1])
     return "\n".join([*lines, *(table(size, runs) for size in sizes)]) + "\n"
