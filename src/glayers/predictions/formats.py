@@ -40,11 +40,7 @@ READERS: Mapping[str, Callable[[Path, Room], dict[str, Contents]]] = {
     **LINE_READERS,
     **dict.fromkeys((".p", ".pkl", ".pickle"), read_legacy_pickle),
 }
-WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {
-    **ARCHIVE_WRITERS,
-    **TEXT_WRITERS,
-    ".parquet": parquet_bytes,
-}
+WRITERS = {**ARCHIVE_WRITERS, **TEXT_WRITERS, ".parquet": parquet_bytes}
 
 # The first bytes of binary files. Text and old pickles may begin with anything but these.
 _BEGINNINGS = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x1f\x8b": ".gz"}
