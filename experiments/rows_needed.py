@@ -4,8 +4,8 @@ Run: python experiments/rows_needed.py --logits DIR (writes results/rows_needed.
 
 Only calibration rows are used. `rows_needed` sees the first n rows of a random order. The truth is the loss of a fit on
 n rows less that of a fit on 2 n or 4 n rows, on all rows after the first 4 n (after 2 n where too few remain). The
-prior of the exponent was chosen with the draws 0 to 3 at 500 rows; the draws here are others. The last columns are the
-interval for an exponent of 1 +- 0.1 that never changes.
+prior of the exponent was chosen with the draws 0 to 3 of 500 rows; the tables show them apart from others. The last
+columns are the interval for an exponent of 1 +- 0.1 that never changes.
 """
 
 import argparse
@@ -21,8 +21,9 @@ from glayers.comparison import unfitted
 from glayers.text_tables import markdown_table
 
 RESULTS = Path(__file__).parent / "results" / "rows_needed.csv"
-SIZES = {"temperature": (250, 500, 1_000), "vector": (250, 500, 1_000), "auto": (250, 500)}
-DRAWS, LEAST_JUDGES = (100, 101, 102), 500
+SIZES = {"temperature": (250, 500, 1_000), "vector": (250, 500, 1_000), "auto": (500,)}
+CHOSEN_WITH = (0, 1, 2, 3)  # draws of 500 rows, with which the prior of the exponent was chosen
+DRAWS, LEAST_JUDGES = (*CHOSEN_WITH, 100, 101), 500
 COLUMNS = ["set", "method", "rows", "draw", "times", "gain", "lower", "upper", "truth", "lower_1", "upper_1"]
 
 
@@ -33,19 +34,19 @@ def main() -> None:
     warnings.simplefilter("ignore")
     lines = list(csv.DictReader(RESULTS.open(encoding="utf-8"))) if RESULTS.exists() else []
     done = {tuple(line[name] for name in COLUMNS[:4]) for line in lines}
-    for draw in DRAWS:
-        for file in sorted(options.logits.glob("*.npz")):
-            held = np.load(file)
-            calibration = Predictions(held["logits_val"], held["y_val"])
-            for method, sizes in SIZES.items():
-                for rows in sizes:
-                    if (file.stem, method, str(rows), str(draw)) not in done:
-                        lines += [
-                            dict(zip(COLUMNS, [file.stem, method, str(rows), str(draw), *map(str, each)], strict=True))
-                            for each in forecasts_and_truth(calibration, method, rows, draw)
-                        ]
-            write(lines)
-            print(f"draw {draw}, {file.stem}: {len(lines)} lines", flush=True)
+    sets = {file.stem: np.load(file) for file in sorted(options.logits.glob("*.npz"))}
+    rows_of = {name: Predictions(held["logits_val"], held["y_val"]) for name, held in sets.items()}
+    for method, sizes in SIZES.items():
+        for draw in DRAWS:
+            for rows in sizes if draw not in CHOSEN_WITH else (500,):
+                for name, calibration in rows_of.items():
+                    key = name, method, str(rows), str(draw)
+                    if key not in done:
+                        found = forecasts_and_truth(calibration, method, rows, draw)
+                        lines += [dict(zip(COLUMNS, [*key, *map(str, each)], strict=True)) for each in found]
+                        write(lines)
+            print(f"{method}, draw {draw}: {len(lines)} lines", flush=True)
+    write(lines)
 
 
 def forecasts_and_truth(calibration: Predictions, method: str, rows: int, draw: int) -> list[list[float]]:
@@ -81,17 +82,19 @@ def write(lines: list[dict[str, str]]) -> None:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
         table.writerows(lines)
-    heading = ["method", "rows", "times", "forecasts", "in the interval %", "below %", "above %"]
-    cells = [
-        [
-            *heading,
-            "median width",
-            "mean forecast",
-            "mean truth",
-            "mean absolute error",
-            "in the interval % for an exponent of 1",
-        ]
+    heading = [
+        "method",
+        "rows",
+        "draws",
+        "times",
+        "forecasts",
+        "in the interval %",
+        "below %",
+        "above %",
+        "median width",
     ]
+    heading += ["mean forecast", "mean truth", "mean absolute error", "in the interval for an exponent of 1, %"]
+    cells = [heading]
     for method, sizes in SIZES.items():
         for rows in sizes:
             for times in (2, 4):
@@ -101,6 +104,7 @@ def write(lines: list[dict[str, str]]) -> None:
 Made by `python experiments/rows_needed.py --logits DIR`. From n calibration rows, `rows_needed` forecasts by how much
 the NLL falls with 2 n and 4 n rows. The intervals are meant to hold 90 % of the truths; "below" and "above" say where
 the other truths lie. The truth is that of one fit on n and one on more rows, measured on other calibration rows.
+"chosen with" are the draws with which the prior of the exponent was chosen.
 
 {markdown_table(cells)}
 
@@ -112,19 +116,23 @@ the other truths lie. The truth is that of one fit on n and one on more rows, me
 
 
 def summary(method: str, rows: int, times: int, lines: list[dict[str, str]]) -> list[list[str]]:
-    chosen = [
-        line for line in lines if (line["method"], line["rows"], line["times"]) == (method, str(rows), str(times))
-    ]
-    if not chosen:
-        return []
-    gain, lower, upper, truth, lower_1, upper_1 = (
-        np.array([float(line[name]) for line in chosen]) for name in COLUMNS[5:]
-    )
-    shares = [((lower <= truth) & (truth <= upper)).mean(), (truth < lower).mean(), (truth > upper).mean()]
-    numbers = [np.median(upper - lower), gain.mean(), truth.mean(), np.abs(gain - truth).mean()]
-    first = [method, f"{rows:,}", str(times), str(len(chosen))]
-    cells = [*(f"{100 * share:.0f}" for share in shares), *(f"{number:.4f}" for number in numbers)]
-    return [[*first, *cells, f"{100 * ((lower_1 <= truth) & (truth <= upper_1)).mean():.0f}"]]
+    key, found = (method, str(rows), str(times)), []
+    for kind in ("chosen with", "others"):
+        chosen = [
+            line
+            for line in lines
+            if (line["method"], line["rows"], line["times"]) == key
+            and (int(line["draw"]) in CHOSEN_WITH) == (kind == "chosen with")
+        ]
+        if not chosen:
+            continue
+        gain, lower, upper, truth, *fixed = (np.array([float(line[name]) for line in chosen]) for name in COLUMNS[5:])
+        shares = [((lower <= truth) & (truth <= upper)).mean(), (truth < lower).mean(), (truth > upper).mean()]
+        numbers = [np.median(upper - lower), gain.mean(), truth.mean(), np.abs(gain - truth).mean()]
+        shown = [*(f"{100 * share:.0f}" for share in shares), *(f"{number:.4f}" for number in numbers)]
+        held = 100 * ((fixed[0] <= truth) & (truth <= fixed[1])).mean()
+        found.append([method, f"{rows:,}", kind, str(times), str(len(chosen)), *shown, f"{held:.0f}"])
+    return found
 
 
 def misses(lines: list[dict[str, str]]) -> list[list[str]]:

@@ -93,6 +93,7 @@ def test_the_sentence_says_what_the_interval_says() -> None:
         (2, [0, 1], None, "at least 40 rows with a positive weight; got 2"),
         (50, [1] * 50, None, "all labels are the same class"),
         (50, [0, 1] * 25, [1, 2] * 25, "at least 8 groups"),
+        (50, [0, 1] * 25, [0] * 40 + list(range(10)), "a group of 41 of 50 rows is too large"),
     ],
 )
 def test_too_little_data_is_refused(rows: int, labels: list[int], groups: list[int] | None, problem: str) -> None:

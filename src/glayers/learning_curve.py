@@ -196,7 +196,13 @@ def _parts(given: Predictions, seed: int) -> Ints:
         raise BadPredictions(
             "all labels are the same class, so no part of the rows can teach anything about the others"
         )
-    return assign_folds(len(given), given.groups, _PARTS, seed)
+    parts = assign_folds(len(given), given.groups, _PARTS, seed)
+    if (largest := int(np.bincount(parts).max())) > 2 * len(given) / _PARTS:
+        raise BadPredictions(
+            f"a group of {largest} of {len(given)} rows is too large: groups are never split, and all eighths of the "
+            f"rows should be about equal. Draw fewer rows of this group"
+        )
+    return parts
 
 
 def _held_out(
