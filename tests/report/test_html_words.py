@@ -104,7 +104,7 @@ def test_rows_in_both_sets_are_in_the_headline() -> None:
     summary = summarise(measure(compare(calibration, both, ["temperature"]), 50, 0, calibration))
     ends = "But 9 of 1,109 test rows are also calibration rows: scores on them are too optimistic."
     assert summary.sentence.endswith(ends)
-    assert (summary.tone, summary.badge) == ("fair", "Scores too optimistic")
+    assert (summary.tone, summary.badge) == ("fair", "Test rows not independent")
 
 
 def one_class_off() -> Compared:
@@ -134,11 +134,11 @@ def test_the_headline_names_the_class_and_the_facts_say_how_sure(measured: Measu
     assert summary.sentence.endswith("rows can tell, but not where the prediction is class 4.")
     assert summary.badge == "Confidence right, not every class"
     assert re.match(
-        r"1 of 5 is off after calibration \(points: class 4 \+\d\d\.\d\); 1 of 5 was off before",
+        r"1 of 5 is off after calibration \(points, \+ means overconfident: class 4 \+\d\d\.\d\); 1 of 5 was off",
         summary.facts["Classes"],
     )
     facts = summarise(measured).facts
-    assert facts["Classes"].startswith("none of 4 is off after calibration for certain; 4 of 4 were off before (")
+    assert facts["Classes"].startswith("none of 4 is off after calibration beyond chance; 4 of 4 were off before (")
     sure = (
         r"1,100 test rows\. Confidence: test failed before \(p = 0\.00\d\), test passed after "
         r"\(p = 0\.\d+\)\. Classes: "
@@ -174,9 +174,7 @@ def thinned(rows: Predictions, label: int, kept: int) -> Predictions:
     return rows.take(np.setdiff1d(np.arange(len(rows)), np.flatnonzero(rows.labels == label)[kept:]))
 
 
-@pytest.mark.parametrize(
-    ("sharpened", "explains"), [(1.0, "the shift explains the rest"), (3.0, "the shift explains only part")]
-)
+@pytest.mark.parametrize(("sharpened", "explains"), [(1.0, "the shift explains the rest"), (3.0, "explains only part")])
 def test_class_shift_brings_the_lines_that_adapt_and_what_they_achieve(sharpened: float, explains: str) -> None:
     # Test rows with few of one class. In the second case they are overconfident too, which no class shift explains.
     calibration = sampled_rows(2_000, 3, sharpened=1.0)
@@ -195,6 +193,7 @@ def test_class_shift_brings_the_lines_that_adapt_and_what_they_achieve(sharpened
     assert "glayers adapt model.safetensors new.npz -o adapted.safetensors" in advice.shell
     assert advice.shell.endswith("glayers apply adapted.safetensors new.npz -o calibrated.npz")
     assert any(explains in cost for cost in advice.costs)
+    assert advice.adapt
 
 
 def test_a_calibrator_that_does_not_help_is_reported() -> None:

@@ -134,12 +134,12 @@ def _after_class_shift(compared: "Comparison") -> str:
     found, (confidence, accuracy) = metrics.ks_test(after), (metrics.mean_confidence(after), metrics.accuracy(after))
     style = METRICS["confidence"].format
     words = (
-        f"Adapt the calibrator with glayers adapt: adapted to these rows without their labels, it has mean confidence "
-        f"{style(confidence)} and accuracy {style(accuracy)}"
+        f"Adapt the calibrator (glayers adapt). This needs no labels and gives mean confidence {style(confidence)} and "
+        f"accuracy {style(accuracy)} here"
     )
     if found.rejected:
-        return f"{words}, so the shift explains only part of the error; better fit again on such rows"
-    return f"{words}, so the shift explains the rest of the error"
+        return f"{words}. The shift explains only part of the error, so fit again on such rows if you can"
+    return f"{words}: the shift explains the rest of the error"
 
 
 def class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGaps | None = None) -> Check:

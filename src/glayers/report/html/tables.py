@@ -42,7 +42,7 @@ class Summary(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Which method to use, why, what it costs, which one comes next, and the lines that use it."""
+    """Which method to use, why, what it costs, which one comes next, the lines that use it, and whether to adapt it."""
 
     method: str
     why: str
@@ -50,6 +50,7 @@ class Advice(NamedTuple):
     runner_up: str
     python: str
     shell: str
+    adapt: bool = False
 
 
 class Cell(NamedTuple):
@@ -98,7 +99,7 @@ def summarise(found: Measurements) -> Summary:
         tone = "bad"
     sentence = f"{sentence} After calibration with {name}: {result}.{overlap}"
     meaning, changes = _meaning(found, after), _changes(found, after)
-    badge = "Scores too optimistic" if overlap else _badge(test, tone)
+    badge = "Test rows not independent" if overlap else _badge(test, tone)
     return Summary(badge, sentence, tone, _facts(found, [before, after]), meaning, changes, support, name)
 
 
@@ -141,7 +142,9 @@ def advise(found: Measurements) -> Advice | None:
         costs.append(f"{shifted.advice}.")
     python += f"probabilities = calibrator.predict_proba(new_{inputs})"
     shell += f"glayers apply {model} new.npz -o calibrated.npz"
-    return Advice(name, _reason(found), costs, runner_up, python, shell if name in CALIBRATORS else "")
+    return Advice(
+        name, _reason(found), costs, runner_up, python, shell if name in CALIBRATORS else "", shifted is not None
+    )
 
 
 def method_lines(found: Measurements) -> Lines:
@@ -252,7 +255,8 @@ def _classes_off(found: Measurements, shown: list[Measured]) -> str:
         named = [f"{shortened(found.names[c])} {100 * gaps.gap[c]:+.1f}" for c in off if gaps is not None]
         verbs = ("was", "were") if when == "before" else ("is", "are")
         amount = f"{len(off) or 'none'} of {len(found.names):,} {verbs[len(off) > 1]} off"
-        words.append(f"{amount} {when}".strip() + (f" (points: {listed(named, 3)})" if named else " for certain"))
+        details = f" (points, + means overconfident: {listed(named, 3)})" if named else " beyond chance"
+        words.append(f"{amount} {when}".strip() + details)
     return f"{'; '.join(words)}."
 
 
