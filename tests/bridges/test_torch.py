@@ -128,7 +128,7 @@ def test_temperature_as_a_module_divides_by_it() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:temperature scaling:glayers.GlayersWarning")
-@pytest.mark.parametrize("end", [nn.Softmax(dim=1), nn.LogSoftmax(dim=1)])
+@pytest.mark.parametrize("end", [nn.Softmax(dim=1), nn.LogSoftmax(dim=1), nn.Sigmoid()])
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_final_softmax_is_removed_with_a_warning(end: nn.Module, nested: bool) -> None:
     layers, loader = parts(), make_loader()
@@ -148,6 +148,11 @@ def test_a_final_softmax_is_removed_with_a_warning(end: nn.Module, nested: bool)
 @pytest.mark.parametrize("network", [nn.Linear(2, 3), nn.Sequential(), nn.Sequential(nn.Softmax(dim=1), nn.ReLU())])
 def test_what_does_not_end_in_softmax_is_left_alone(network: nn.Module) -> None:
     assert strip_softmax(network) is network
+
+
+def test_the_name_of_a_method_is_not_a_calibrator() -> None:
+    with pytest.raises(GlayersError, match=r"such as TemperatureScaling\(\); got 'temperature'"):
+        calibrate(make_network(), make_loader(), "temperature")  # type: ignore[arg-type]
 
 
 def test_a_softmax_within_forward_is_refused_as_probabilities() -> None:
@@ -304,7 +309,7 @@ def test_the_classes_may_lie_on_any_axis(name: str, shape: tuple[int, ...], axis
     ("z", "axis", "complaint"),
     [
         (torch.zeros(5, 7, 4), None, r"which axis of logits of shape \(5, 7, 4\) holds the classes.*pass 1 for"),
-        (torch.zeros(4), None, r"which axis of logits of shape \(4,\)"),
+        (torch.zeros(4), None, r"which axis of logits of shape \(4,\).*one logit per row must return \(rows, 1\)"),
         (torch.zeros(5, 7, 4), 1, r"fitted on 4 logits per row; got float32 of shape \(5, 7, 4\) .* axis 1"),
         (torch.zeros(5, 3), None, "fitted on 4 logits per row"),
         (torch.zeros(5, 7, 4), 3, r"class_axis must be in -3\.\.2"),

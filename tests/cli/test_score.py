@@ -94,6 +94,12 @@ def confidences(folder: Path) -> Confidences:
     return bare
 
 
+def test_a_model_of_confidences_is_scored_before_and_after(confidences: Confidences) -> None:
+    assert run("fit", "bare.csv", "-m", "platt", "-o", "platt.safetensors").exit_code == 0
+    found = json.loads(run("score", "bare.csv", "--model", "platt.safetensors", "--json").stdout)
+    assert found["calibrated"]["ks"] < found["uncalibrated"]["ks"]
+
+
 def test_confidence_and_correct_are_enough_for_the_metrics_of_the_top_class(confidences: Confidences) -> None:
     whole, bare = (json.loads(run("score", name, "--json").stdout)["all"] for name in ("test.npz", "bare.csv"))
     assert {"ks", "ece", "smooth_ece", "accuracy", "confidence"} < set(bare)

@@ -274,7 +274,7 @@ def test_each_way_a_pair_of_npy_files_can_be_wrong_has_its_own_message(tmp_path:
     logits, labels, both = tmp_path / "z.npy", tmp_path / "y.npy", npz(tmp_path / "a.npz", z=LOGITS, y=LABELS)
     np.save(logits, LOGITS)
     np.save(labels, LABELS)
-    assert "give labels too: labels=, on the command line --labels labels.npy" in bad(logits)
+    assert "labels=, on the command line --labels labels.npy. compare and report need both in one file" in bad(logits)
     assert "a .npz file holds its own labels, so leave it out" in bad(both, labels=labels)
     with pytest.raises(BadFile, match=r"a\.npz: labels= must be a \.npy file"):
         read_predictions(logits, labels=both)

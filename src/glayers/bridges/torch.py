@@ -225,8 +225,8 @@ def calibrate(
     Parameters
     ----------
     network
-        A module that returns logits: as a tensor, or in the field `logits` of a Hugging Face output. A softmax at the
-        end of an `nn.Sequential` is removed with a warning.
+        A module that returns logits: as a tensor, or in the field `logits` of a Hugging Face output. A softmax or
+        sigmoid at the end of an `nn.Sequential` is removed with a warning.
     loader
         Batches (inputs, labels) that the network was not trained on, or dictionaries with `labels`.
     calibrator
@@ -247,6 +247,8 @@ def calibrate(
     >>> calibrated.predict_proba(z[:1]).shape
     torch.Size([1, 3])
     """
+    if not (calibrator is None or isinstance(calibrator, Calibrator)):
+        raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {shown(calibrator)}")
     stripped = strip_softmax(network)
     given = collect_logits(
         stripped,
@@ -315,7 +317,7 @@ class CalibrateAfterTraining:
 
 
 def strip_softmax(network: nn.Module) -> nn.Module:
-    """Return the network without a softmax or log-softmax at its end; warn if there was one.
+    """Return the network without a softmax, log-softmax or sigmoid at its end; warn if there was one.
 
     Only the end of an nn.Sequential is visible from outside. If `forward` itself applies softmax, the fit refuses its
     outputs, because they look like probabilities.
@@ -328,7 +330,7 @@ def strip_softmax(network: nn.Module) -> nn.Module:
     Returns
     -------
     Module
-        The same network if it does not end in a softmax; otherwise a new nn.Sequential of its other modules.
+        The same network if it does not end in one of these; otherwise a new nn.Sequential of its other modules.
 
     Examples
     --------
@@ -339,7 +341,7 @@ def strip_softmax(network: nn.Module) -> nn.Module:
     if not isinstance(network, nn.Sequential) or len(network) == 0:
         return network
     last = network[-1]
-    if isinstance(last, nn.Softmax | nn.LogSoftmax):
+    if isinstance(last, nn.Softmax | nn.LogSoftmax | nn.Sigmoid):
         warnings.warn(f"removed the final {type(last).__name__}: g needs logits", GlayersWarning, stacklevel=3)
         return network[:-1]
     inner = strip_softmax(last)

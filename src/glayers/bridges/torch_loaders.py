@@ -194,7 +194,8 @@ def axis_of(logits: Tensor, class_axis: int | None) -> int:
     if class_axis is None and len(shape) != 2:
         raise BadPredictions(
             f"which axis of logits of shape {shape} holds the classes? Only (rows, classes) needs no class_axis; "
-            f"pass 1 for (images, classes, height, width), or -1 for (texts, tokens, classes)"
+            f"pass 1 for (images, classes, height, width), or -1 for (texts, tokens, classes). A network with one "
+            f"logit per row must return (rows, 1)"
         )
     axis = 1 if class_axis is None else whole_number(class_axis, "class_axis", least=-len(shape), most=len(shape) - 1)
     return axis % len(shape)

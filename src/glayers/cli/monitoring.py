@@ -146,9 +146,9 @@ def shift_of(calibrator: "Calibrator", given: "Predictions | Confidences", label
     from glayers.calibrators.inputs import map_inputs, two_classes
     from glayers.shift import shift_test
 
-    rows = two_classes(calibrator.inputs, given)
     if labelled:
-        return shift_test(calibrator, rows, level=level)
+        return shift_test(calibrator, given, level=level)
+    rows = two_classes(calibrator.inputs, given)
     return shift_test(calibrator, map_inputs(calibrator.inputs, rows), groups=rows.groups, level=level)
 
 

@@ -157,7 +157,10 @@ def read_npz(path: Path, room: Room) -> dict[str, Contents]:
 
 def read_npy(path: Path, room: Room) -> dict[str, Contents]:
     """Read the one array of a `.npy` file as logits."""
-    no_labels = "a .npy file holds logits alone; give labels too: labels=, on the command line --labels labels.npy"
+    no_labels = (
+        "a .npy file holds logits alone; give labels too: labels=, on the command line --labels labels.npy. "
+        "compare and report need both in one file: np.savez('rows.npz', logits=..., labels=...)"
+    )
     with path.open("rb") as stream:
         return {WHOLE_FILE: Contents(logits=_read_array(stream, path.stat().st_size, room), no_labels=no_labels)}
 
