@@ -21,15 +21,8 @@ project_copyright = author
 html_title = project
 
 root_doc = "docs/index"
-include_patterns = [
-    "docs/**",
-    "*.md",
-    "examples/**/README.md",
-    "examples/README.md",
-    "experiments/*.md",
-    "experiments/**/*.md",
-    "src/glayers/maps/README.md",
-]
+include_patterns = ["docs/**", "*.md", "benchmarks/**/*.md", "examples/**/README.md", "examples/README.md"]
+include_patterns += ["experiments/*.md", "experiments/**/*.md", "src/glayers/maps/README.md"]
 exclude_patterns = ["**/node_modules", "build", ".venv"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 
@@ -86,7 +79,9 @@ def add_navigation(app: Sphinx, page: str, text: list[str]) -> None:
         pages = [f"{title} <{path}>" for title, path in LINKED_PAGE.findall(text[0])]
         text[0] = text[0].replace("<!-- live report -->", LIVE_REPORT if REPORT.exists() else "")
         text[0] += "\n```{toctree}\n:hidden:\n\n" + "\n".join(pages) + "\n```\n"
-    elif page.endswith("README") or page.startswith("experiments/"):  # reached by links, not by the navigation
+    elif page.endswith("README") or page.startswith(
+        ("benchmarks/", "experiments/")
+    ):  # reached by links, not by the navigation
         title = "" if re.match("# ", text[0]) else f"# Results: {Path(page).name.replace('_', ' ')}\n\n"
         text[0] = f"---\norphan: true\n---\n\n{title}{text[0]}"
 
