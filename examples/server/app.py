@@ -45,4 +45,4 @@ def calibrate(rows: Logits) -> Probabilities:
 @app.get("/health")
 def health() -> dict[str, object]:
     """Say which calibrator is served."""
-    return {"calibrator": type(calibrator).__name__, "classes": len(calibrator.classes_), **calibrator.versions_}
+    return {"calibrator": calibrator.diagnostics_.method, "classes": len(calibrator.classes_), **calibrator.versions_}

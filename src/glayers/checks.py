@@ -20,6 +20,7 @@ LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
 HIGHEST = 1 + _SUM_ROUNDING
 _MOST_ROWS = 10**8
 _BINARY = 2
+_NO_LABEL = (255, -1, -100)  # what data sets and libraries write where there is no label
 _LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
 _IF_LOGITS = (
     "If these are logits, pass Predictions(logits=..., labels=...) or apply softmax first; "
@@ -173,6 +174,8 @@ def two_dimensional(array: Array, name: str) -> Array:
     """Return the array if it has shape (rows, classes) and is not empty; otherwise raise an error."""
     if array.ndim != 2:
         way_out = "; for one column, reshape(-1, 1)" if array.ndim == 1 else ""
+        if array.ndim > 2:
+            way_out = "; make every pixel or token a row: np.moveaxis(array, class_axis, -1).reshape(-1, n_classes)"
         raise BadPredictions(f"{name} must have shape (rows, classes); got {array.shape}{way_out}")
     if array.size == 0:
         raise BadPredictions(f"{name} are empty, with shape {array.shape}; give at least one row and one column")
@@ -214,6 +217,8 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
     bad = np.flatnonzero(~((labels >= 0) & (labels < n_classes)) | (labels != np.floor(labels)))
     if bad.size:
         hint = " (are they numbered from 1?)" if labels.min() == 1 and labels.max() == n_classes else ""
+        if labels[bad[0]] in _NO_LABEL:
+            hint = ". If this marks rows without a label, leave them out; with a torch network, pass it as ignore_label"
         raise BadPredictions(
             f"labels must be whole numbers in 0..{n_classes - 1}; row {bad[0]} has {labels[bad[0]]}{hint}"
         )

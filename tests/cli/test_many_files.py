@@ -126,6 +126,10 @@ def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, m
     assert "calibrated 180 rows of 2 files with m.safetensors; 120 more were there already" in " ".join(
         done.stdout.split()
     )
+    again = run(*words)  # both files are finished, and not read again
+    assert "calibrated 0 rows of 2 files with m.safetensors; 300 more were there already" in " ".join(
+        again.stdout.split()
+    )
     assert parts[0].stat().st_mtime_ns == before
     assert scored(out)["all"]["nll"] == pytest.approx(
         scored(tmp_path / "in", "--model", model)["calibrated"]["nll"], abs=1e-9

@@ -39,7 +39,8 @@ def test_rows_are_calibrated(client: TestClient) -> None:
     assert answer.status_code == 200
     assert answer.json()["class_names"] == ["cat", "dog", "owl"]
     np.testing.assert_allclose(answer.json()["probabilities"], FITTED.predict_proba(Z[:5]), atol=1e-12)
-    assert client.get("/health").json()["classes"] == 3
+    health = client.get("/health").json()
+    assert (health["calibrator"], health["classes"]) == ("vector scaling", 3)
 
 
 @pytest.mark.parametrize(

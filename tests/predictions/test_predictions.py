@@ -140,6 +140,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "float16 probabilities": ({"logits": softmax(LOGITS, axis=1).astype(np.float16)}, "from_probabilities"),
     "label too large": ({"labels": [0, 1, 3, 0]}, "row 2 has 3"),
     "labels from 1": ({"labels": [1, 2, 3, 1]}, "numbered from 1"),
+    "no label": ({"labels": [0, 255, 2, 1]}, "row 1 has 255. If this marks rows without a label, leave them out"),
+    "pixels": ({"logits": np.zeros((2, 3, 4, 4))}, "make every pixel or token a row: np.moveaxis"),
     "negative label": ({"labels": [0, -1, 2, 0]}, "row 1 has -1"),
     "fractional label": ({"labels": [0, 0.5, 2, 0]}, r"row 1 has 0\.5"),
     "missing label": ({"labels": [0, np.nan, 2, 0]}, "row 1 has nan"),

@@ -28,7 +28,7 @@ from glayers.predictions import Confidences, Predictions
 from glayers.predictions.chunks import Chunk, Source, files_of
 from glayers.predictions.contents import WHOLE_FILE, Contents
 from glayers.predictions.formats import WRITERS, Inputs, read_to_fit
-from glayers.predictions.parquet import write_parquet
+from glayers.predictions.parquet import parquet_rows, write_parquet
 from glayers.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -181,6 +181,7 @@ def apply_files(
     """Write calibrated rows, chunk by chunk, and return how many were written now and how many there were before."""
     folder = _Folder(output, _facts(source, model, options), force)
     files = range(folder.finished, len(source.files))
+    finished = sum(parquet_rows(part) for part in folder.finished_parts())
     if cluster is not None:
         from glayers.bridges import dask
 
@@ -191,7 +192,7 @@ def apply_files(
         for file in files:
             counts.append(_apply_file(source, file, output, calibrated, shown))
             folder.finish(file + 1)
-    return sum(written for written, _ in counts), sum(before for _, before in counts)
+    return sum(written for written, _ in counts), finished + sum(before for _, before in counts)
 
 
 def _apply_file(
@@ -325,6 +326,10 @@ class _Folder:
                     part.unlink()
                 before = {}
         self.finish(before.get("finished_files", 0))
+
+    def finished_parts(self) -> list[Path]:
+        """Return the parts of finished files, which are not read again."""
+        return [part for part in self.path.glob("part-*-*.parquet") if int(part.name.split("-")[1]) < self.finished]
 
     def finish(self, number: int) -> None:
         """Record that this many files are finished."""

@@ -32,7 +32,7 @@ _USUAL_LEVEL = 0.95
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt
 }  # fmt: skip
-_CONDITION = re.compile(r"\s*([a-z0-9_]+)\s*(>=|<=|>|<)\s*([-+.0-9eE]+)\s*(%?)\s*")
+_CONDITION = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=|>|<)\s*([-+.0-9eE]+)\s*(%?)\s*")
 
 Model = Annotated[
     Path | None,
@@ -65,7 +65,7 @@ class Condition:
     def of(cls, text: str) -> Self:
         """Return the condition that an option states.
 
-        >>> Condition.of("ks > 2 %")
+        >>> Condition.of("KS > 2 %")
         Condition(metric='ks', sign='>', limit=0.02)
         """
         found = _CONDITION.fullmatch(text)
@@ -77,7 +77,7 @@ class Condition:
             raise typer.BadParameter(
                 f"cannot read the condition {text!r}; write a metric, a sign and a number, such as 'ks > 0.02'"
             ) from error
-        return cls(arg.known_name(found[1], METRICS, "metric", "glayers score --json"), found[2], limit)
+        return cls(arg.known_name(found[1].lower(), METRICS, "metric", "glayers score --json"), found[2], limit)
 
     def failure(self, scores: Mapping[str, float]) -> str | None:
         """Return what is wrong, or None. A score that is not a number is wrong too."""

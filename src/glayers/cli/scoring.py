@@ -73,7 +73,10 @@ def score(
     reading = (labels, part, probabilities, columns)
     found = many_files.score_files(files, model, reading, settings) if many else _score(file, model, reading, settings)
     if not found.cards and (conditions or fail_if_miscalibrated or intervals):
-        raise BadPredictions("these rows have no labels, so they cannot be scored; only their shift can be tested")
+        raise BadPredictions(
+            "these rows have no labels, so they cannot be scored, only tested for shift: leave out --fail-if, "
+            "--fail-if-miscalibrated and --intervals"
+        )
     if as_json:
         all_found = {n: {**card.to_dict(), **_details(found, n)} for n, card in found.cards.items()}
         shifts = {monitoring.joined(n, "shift"): each.to_dict() for n, each in found.shifts.items()}

@@ -79,6 +79,15 @@ def _place(first: int, row: int) -> str:
     return f"row {first + row}"
 
 
+def parquet_rows(path: Path) -> int:
+    """Return the number of rows of a Parquet file, from its last bytes."""
+    pyarrow, parquet = needs_pyarrow("reading")
+    try:
+        return int(parquet.read_metadata(path).num_rows)
+    except pyarrow.ArrowException as error:
+        raise BadFile(f"{path}: is damaged; use --force to write all parts again") from error
+
+
 def _side_by_side(pyarrow: Any, batch: Any, names: list[str]) -> Array | None:
     """Return columns of one type of numbers without gaps as one array, or None."""
     several = batch.select(names)
