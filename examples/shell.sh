@@ -5,4 +5,4 @@ glayers fit calibration.npz -o model.safetensors --method temperature
 glayers score test.npz --model model.safetensors
 glayers apply model.safetensors test.npz -o calibrated.csv
 glayers report calibration.npz test.npz --methods temperature,vector -o report.html
-glayers score test.npz --model model.safetensors --fail-if "ks > 10 %"
+glayers score test.npz --model model.safetensors --fail-if "ks > 3 %"
