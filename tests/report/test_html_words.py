@@ -194,6 +194,8 @@ def test_class_shift_brings_the_lines_that_adapt_and_what_they_achieve(sharpened
     assert advice.shell.endswith("glayers apply adapted.safetensors new.npz -o calibrated.npz")
     assert any(explains in cost for cost in advice.costs)
     assert advice.adapt
+    assert advice.costs[1].startswith("Size: 1 parameter, ")
+    assert max(map(len, advice.python.splitlines())) <= 70  # as many as the box of the lines shows
 
 
 def test_a_calibrator_that_does_not_help_is_reported() -> None:
@@ -212,7 +214,7 @@ def test_the_advice_names_the_method_its_costs_and_lines_that_run(given: Compare
     other = next(name for name in given.found.calibrators if name != advice.method)
     assert advice.runner_up.startswith(f"{other}. Its NLL differs from that of {advice.method} by ")
     assert advice.costs[0].startswith("Accuracy: no significant difference, ")
-    assert "parameters" in advice.costs[1]
+    assert "parameter" in advice.costs[1]
     names = {"calibration_logits": given.calibration.logits, "calibration_labels": given.calibration.labels}
     lines = advice.python.replace('calibrator.save("model.safetensors")', "")
     space = {**names, "new_logits": given.test.logits}
@@ -304,14 +306,14 @@ def test_missing_and_rare_classes_are_named() -> None:
     rows = sampled_rows(600, 1, names=("owl", "cat", "dog", "hen"))
     never, rare = rows.labels == 2, np.flatnonzero(rows.labels == 3)[5:]
     keep = np.setdiff1d(np.flatnonzero(~never), rare)
-    found = compare(rows.take(keep), sampled_rows(600, 2, names=rows.class_names), ["temperature"])
+    found = compare(rows.take(keep), sampled_rows(600, 2, names=rows.class_names), ["temperature", "vector"])
     checks = {check.subject: check for check in data_checks(found, None)}
     missing, few = checks["Missing classes, calibration rows"], checks["Rare classes, calibration rows"]
     assert missing.found == "no calibration row has the label dog"
     assert few.found == "fewer than 20 calibration rows have the label hen: estimates for it are imprecise"
     assert missing.status == few.status == "attention"
     page = page_of(found, n_resamples=50)
-    assert "Warnings from <bdi>temperature</bdi>:" in page
+    assert "Warnings from <bdi>temperature</bdi>, <bdi>vector</bdi>:" in page  # the same warning, once
     assert found.notes["temperature"][0] in page
 
 

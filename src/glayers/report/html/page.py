@@ -46,8 +46,8 @@ GLOSSARY = {
     "rows. Zero for a perfectly calibrated model; it needs no bins.",
     "KS test": "Whether a calibrated model would show a KS error as large as this one on so many rows.",
     "p": "How often a calibrated model (or two equal methods) would show a result at least as extreme by chance.",
-    "NLL": "Negative log-likelihood: the mean of -log of the probability given to the label. Rewards accuracy and "
-    "calibration together.",
+    "NLL": "Negative log-likelihood: the mean of minus the log of the probability given to the label. Rewards accuracy "
+    "and calibration together.",
     "Brier": "The mean squared difference between the probabilities and the label.",
     "ECE": "Expected calibration error: the mean gap between confidence and accuracy over bins of confidence.",
     "smooth ECE": "Expected calibration error without bins: the gap is smoothed over the confidence.",

@@ -110,7 +110,8 @@ def advise(found: Measurements) -> Advice | None:
     compared, name = found.compared, found.compared.recommended
     calibrator = compared.calibrators[name]
     facts, size = calibrator.diagnostics_, sum(array.nbytes for array in arrays_of(calibrator).values())
-    costs = [f"Size: {facts.n_parameters:,} parameters, {max(1, round(size / 1000)):,} kB as a file."]
+    plural = "s" * (facts.n_parameters != 1)
+    costs = [f"Size: {facts.n_parameters:,} parameter{plural}, {max(1, round(size / 1000)):,} kB as a file."]
     if found.names:
         change = found.differences.between("accuracy", name, found.before.name)
         costs.insert(0, f"Accuracy: {_difference_cell(change).word}, {_difference_cell(change).value}.")
@@ -135,7 +136,7 @@ def advise(found: Measurements) -> Advice | None:
     shell, model = f"glayers fit calibration.npz --method {name} -o model.safetensors\n", "model.safetensors"
     shifted = class_shift_found(found.checks)
     if shifted is not None:
-        python += "# The class frequencies differ: adapt to those of new rows, without labels.\n"
+        python += "# Class frequencies differ: adapt to the new rows, without labels.\n"
         python += f"calibrator = calibrator.adapt(new_{inputs})\n"
         shell += f"glayers adapt {model} new.npz -o adapted.safetensors\n"
         model = "adapted.safetensors"
