@@ -34,7 +34,7 @@ def main() -> None:
     chosen.output.mkdir(parents=True, exist_ok=True)
     for name in chosen.only:
         file = chosen.output / f"{name}.png"
-        PICTURES[name]().savefig(file, dpi=85, metadata={"Software": None}, pil_kwargs={"optimize": True})
+        PICTURES[name]().savefig(file, dpi=170, metadata={"Software": None}, pil_kwargs={"optimize": True})
         print(file)
 
 
