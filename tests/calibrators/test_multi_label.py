@@ -182,3 +182,11 @@ def test_the_command_line_fits_applies_scores_and_exports_several_labels(
     np.savez("huge.npz", logits=1e4 * z, labels=labels)
     huge = json.loads(run("score", "huge.npz", "--several-labels", "--json").stdout)
     assert huge["1"]["nll"] == pytest.approx(metrics.nll(Predictions(1e4 * z[:, [1]], labels[:, 1])))
+
+
+def test_sigmoid_outputs_passed_as_logits_are_pointed_out() -> None:
+    z, labels = several(200)
+    outputs = 1 / (1 + np.exp(-z))
+    with pytest.warns(GlayersWarning, match=r'inputs="probabilities"'):
+        MultiLabelCalibrator().fit(outputs, labels)
+    MultiLabelCalibrator(BetaCalibration(inputs="probabilities")).fit(outputs, labels)  # warnings are errors here

@@ -76,6 +76,13 @@ class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]
             )
         scores = two_dimensional(to_floats(logits, "logits"), "logits")
         truth, names = check_label_matrix(labels, scores.shape), column_names(logits)
+        if method.inputs == "logits" and len(scores) > 1 and scores.min() >= 0 and scores.max() <= 1:
+            warnings.warn(
+                "all logits lie between 0 and 1: if they are probabilities, fit "
+                'MultiLabelCalibrator(BetaCalibration(inputs="probabilities"))',
+                GlayersWarning,
+                stacklevel=2,
+            )
         fits = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GlayersWarning)  # each label has its notes; they are counted below

@@ -231,6 +231,7 @@ def compare(
     many = [path for path in (calibration, test) if path is not None and many_files.is_large([path])]
     if (many or dask) and test is None:
         why = "only small files that this machine reads have parts calibration and test"
+        why = f"is a directory, and {why}" if calibration.is_dir() else why
         raise BadFile(f"{calibration}: {why}; give the test rows as a second argument, TEST")
     name, both = arg.name_of(test or calibration), (calibration, test or calibration)
     how: dict[str, Any] = {"page": target, "seed": seed, "quiet": quiet, "as_json": as_json, "differences": differences}
