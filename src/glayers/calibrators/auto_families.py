@@ -120,7 +120,7 @@ def _fit_part(name: str, task: Task, done: Mapping[str, Fitted]) -> Fitted:  # n
 def _beyond_temperature(part: Fitted) -> Fitted:
     """Return the part, or leave it out if it is only another temperature scaling."""
     if part.n_parameters == 1:
-        raise GlayersError(f"It falls back to temperature scaling: {part.reason}")
+        raise GlayersError(f"It equals temperature scaling: {part.reason}")
     return part
 
 
