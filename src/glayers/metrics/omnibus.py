@@ -42,7 +42,7 @@ _NOT = "not calibrated"
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _BELOW_THE_TOP = {
     frozenset([_RANK_2]): "the second class is not",
-    frozenset([_CLASSES]): "single classes are not",
+    frozenset([_CLASSES]): "the classes taken together are not",
     frozenset([_RANK_2, _CLASSES]): "classes below the top are not",
 }
 
