@@ -120,7 +120,7 @@ def rows_needed(
     labels, sample_weight, groups : array-like of shape (n_rows,), optional
         As for `Calibrator.fit`. A group is never split, and counts as one observation.
     calibrator : Calibrator, optional
-        The method, which is fitted 14 times. By default `AutoCalibrator()`, whose 14 fits take about half a minute on
+        The method, which is fitted 14 times. By default `AutoCalibrator()`, whose 14 fits take about 20 seconds on
         1,000 rows; `TemperatureScaling()` takes less than a second.
     times : sequence of float
         How many times as many rows to forecast for.
