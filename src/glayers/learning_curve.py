@@ -159,7 +159,7 @@ def rows_needed(
     parts = _parts(given, seed)
     losses = _held_out(method, given, parts, progress)
     curve, falls, variances = _measured(given, parts, losses)
-    draws = _possible_falls(falls, variances, factors)
+    draws = np.minimum(_possible_falls(falls, variances, factors), curve[-1])  # no loss falls below 0
     ends = np.quantile(draws, [0.5, (1 - level) / 2, (1 + level) / 2], axis=1).T
     forecasts = [Forecast(round(t * len(given)), *map(float, each)) for t, each in zip(factors, ends, strict=True)]
     sizes = tuple(round(len(given) / parts) for parts in (8, 4, 2))

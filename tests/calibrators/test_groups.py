@@ -118,3 +118,19 @@ def test_wrong_input_is_refused() -> None:
         GroupCalibrator(TemperatureScaling(), TemperatureScaling(inputs="probabilities")).fit(z, labels, site)
     with pytest.raises(BadPredictions, match="groups are missing"):
         method().fit(z, labels, site).predict_proba(z, None)
+
+
+def test_a_group_keeps_its_name_whatever_the_other_rows_are() -> None:
+    z, labels, site = drawn(300, 0)
+    number = np.where(site == site[0], 1.0, 2.5)
+    fitted = method().fit(z, labels, number)
+    assert set(fitted.shares_) <= {"1", "2.5"}
+    ones = number == 1.0
+    assert (fitted.predict_proba(z, number)[ones] == fitted.predict_proba(z[ones], number[ones])).all()
+    assert (
+        fitted.predict_proba(z[ones], number[ones].astype(object)) == fitted.predict_proba(z[ones], [1] * sum(ones))
+    ).all()
+    for bad in (np.nan, np.inf):
+        with pytest.raises(BadPredictions, match="finite numbers or names"):
+            method().fit(z, labels, np.where(ones, bad, 1.0))
+    assert set(method().fit(z, labels, np.where(ones, 1e20, 2e20)).shares_) <= {str(10**20), str(2 * 10**20)}

@@ -226,4 +226,7 @@ def test_groups_are_fitted_applied_and_exported_one_by_one(folder: Path) -> None
     assert "groups are missing" in complaint(run("apply", "sites.safetensors", "no_site.npz", "-o", "b.npz"))
     assert "give --group and one of Bern, Oslo" in usage_error(run("export", "sites.safetensors", "-o", "oslo.onnx"))
     assert run("export", "sites.safetensors", "-o", "oslo.onnx", "--group", "Oslo").exit_code == 0
+    unknown = run("export", "sites.safetensors", "-o", "rome.onnx", "--group", "Rome")
+    assert "no correction" in unknown.stderr
+    assert "Bern, Oslo" in unknown.stderr
     assert "leave --group out" in usage_error(run("export", "model.safetensors", "-o", "a.onnx", "--group", "a"))

@@ -192,12 +192,20 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
 
 
 def _names(groups: Any, n_rows: int) -> Array:
-    """Return the group of each row as text."""
+    """Return the group of each row as text; 1.0 is the group 1, whatever the other groups are."""
     if groups is None:
         raise BadPredictions("groups are missing: give the group of each row, in a file as `groups`")
     values = check_groups(groups, n_rows)
-    whole = values.dtype.kind == "f" and (values == np.floor(values)).all()  # 1.0 is the group 1
-    return np.asarray((values.astype(np.int64) if whole else values).astype(str))
+    different, members = np.unique(values, return_inverse=True)
+    numbers = [isinstance(value, float | np.floating) for value in different]
+    bad = [value for value, number in zip(different, numbers, strict=True) if number and not np.isfinite(value)]
+    if bad:
+        raise BadPredictions(f"groups must be finite numbers or names; got {bad[0]}. Give rows without a group a name")
+    names = [
+        str(int(value)) if number and float(value).is_integer() else str(value)
+        for value, number in zip(different, numbers, strict=True)
+    ]
+    return np.array(names, dtype=np.str_)[members]
 
 
 def _share(rows: float, prior_rows: float) -> float:

@@ -1,5 +1,6 @@
 """A fitted calibrator -> another file: `export` writes ONNX, alone or behind its network, and `adapt` a new model."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 from glayers.cli import arguments as arg
 from glayers.cli import monitoring
 from glayers.cli.runtime import flag, show, show_json, title, verb
+from glayers.errors import GlayersWarning, shown
 from glayers.files import errors_as_bad_file
 from glayers.predictions.contents import listed
 from glayers.serving.artifact import GROUPS
@@ -56,6 +58,13 @@ def export(
             raise typer.BadParameter(
                 f"{arg.name_of(model)} was fitted by group, and an ONNX file holds one group: give --group and one of "
                 f"{listed(calibrator.shares_)}; any other name gives the common calibrator"
+            )
+        if group not in calibrator.shares_:
+            known = f"known groups are {listed(calibrator.shares_)}" if calibrator.shares_ else "no group has one"
+            warnings.warn(
+                f"group {shown(group)} has no correction, so the file holds the common calibrator; {known}",
+                GlayersWarning,
+                stacklevel=2,
             )
         calibrator = calibrator.for_group(group)
     elif group is not None:
