@@ -11,8 +11,8 @@ small = DistilBertConfig(vocab_size=60, dim=16, n_layers=1, n_heads=2, hidden_di
 model = DistilBertForSequenceClassification(small).eval()  # replace: ...from_pretrained("your/model")
 tokens = torch.randint(60, (900, 8))  # replace by tokenizer(texts, return_tensors="pt", padding=True)
 with torch.no_grad():
-    model.classifier.weight *= 300  # a model that is three times as sure as it should be
-    labels = torch.distributions.Categorical(logits=model(tokens).logits / 3).sample()
+    model.classifier.weight *= 300  # an untrained model has tiny logits
+    labels = torch.distributions.Categorical(logits=model(tokens).logits / 3).sample()  # it is too sure
 
 
 def batches(first, last):  # replace by your own loaders

@@ -6,9 +6,9 @@ import glayers
 from glayers import metrics
 
 rng = np.random.default_rng(0)
-truth = 2 * rng.normal(size=(4000, 5))  # replace: logits = np.load("logits.npy")
+truth = 2 * rng.normal(size=(4000, 5))
 labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)  # replace: labels = np.load("labels.npy")
-logits = 2 * truth
+logits = 2 * truth  # replace: logits = np.load("logits.npy")
 
 calibration = glayers.Predictions(logits[:2000], labels[:2000])
 test = glayers.Predictions(logits[2000:], labels[2000:])
