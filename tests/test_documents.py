@@ -191,6 +191,12 @@ def test_every_metric_names_its_source_in_its_docstring_or_in_that_of_the_one_it
     assert any(re.search(r"\b(19|20)\d\d\b", text or "") for text in (own, *others))
 
 
+def test_the_readme_names_the_two_commands() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "`make demo`" in readme
+    assert "`make test`" in readme
+
+
 def test_the_readme_says_how_many_methods_the_demo_compares() -> None:
     words = ("five", "six", "seven", "eight", "nine")
     assert f"compares {words[len(DEFAULT_METHODS) - 5]} methods" in (ROOT / "README.md").read_text(encoding="utf-8")
