@@ -312,3 +312,11 @@ class TestConfidences:
         given: dict[str, Any] = {"confidence": CONFIDENCE, "correct": CORRECT} | changed
         with pytest.raises(BadPredictions, match=message):
             Confidences(**given)
+
+
+@pytest.mark.parametrize("scale", [1, 20, 1e4])
+def test_float32_logits_give_the_probabilities_of_double_precision(scale: float) -> None:
+    logits = (np.random.default_rng(0).normal(size=(500, 60)) * scale).astype(np.float32)
+    found = Predictions(logits, np.zeros(500, int)).probabilities()
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, softmax(logits.astype(np.float64), axis=1), rtol=0, atol=2e-7)

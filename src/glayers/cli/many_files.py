@@ -9,7 +9,7 @@ import glob
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -25,7 +25,7 @@ from glayers.files import write_whole
 from glayers.metrics import Event, Intervals, Scorecard, StreamingScorecard, calibration_test, ks_test, top
 from glayers.metrics.row_draws import RowSample, row_places
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.chunks import Chunk, Source, files_of
+from glayers.predictions.chunks import Chunk, Source, Unfinished, files_of
 from glayers.predictions.contents import WHOLE_FILE, Contents
 from glayers.predictions.formats import WRITERS, Inputs, read_to_fit
 from glayers.predictions.parquet import parquet_rows, write_parquet
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Reading: TypeAlias = tuple[Path | None, str | None, bool, str | None]  # labels, part, probabilities, columns
 _LARGE = 2**30  # bytes of a file that is not read whole
-_ENTRIES = 2**22  # scores in a chunk: 32 MB in float64
+_ENTRIES = 2**23  # scores in a chunk: 32 MB in float32
 _TESTED_ENTRIES, _TESTED_ROWS = 2**22, 25_000  # of the random subset for tests
 _MANIFEST = "_glayers.json"
 _Pass: TypeAlias = tuple[dict[str, StreamingScorecard], RowSample, bool]  # sums, a subset, whether there are labels
@@ -113,7 +113,8 @@ def _one_pass(source: Source, calibrator: "Calibrator | None", names: list[str],
         for _ in range(available_threads())
     ]
 
-    def add_up(worker: int, chunk: Chunk) -> Chunk:
+    def add_up(worker: int, unfinished: Unfinished) -> Chunk:
+        chunk = unfinished.finish()
         places = row_places(chunk.first_row, len(chunk.rows), chunk.file)
         if chunk.labelled:
             workers[worker][names[0]].update(chunk.rows, row_ids=places)
@@ -123,7 +124,7 @@ def _one_pass(source: Source, calibrator: "Calibrator | None", names: list[str],
 
     sample: RowSample | None = None
     labelled = set()
-    for chunk in _in_turns(add_up, _chunks(source, "scoring", settings.shown, needs_labels=calibrator is None)):
+    for chunk in _in_turns(add_up, source, "scoring", settings.shown, needs_labels=calibrator is None):
         if sample is None:
             sample = RowSample(min(_TESTED_ROWS, _TESTED_ENTRIES // _width(chunk)), settings.seed)
         sample.update(chunk.rows, row_places(chunk.first_row, len(chunk.rows), chunk.file))
@@ -138,22 +139,37 @@ def _one_pass(source: Source, calibrator: "Calibrator | None", names: list[str],
     return workers[0], sample, True in labelled
 
 
-def _in_turns(work: Callable[[int, Chunk], _Result], chunks: Iterator[Chunk]) -> Iterator[_Result]:
-    """Yield the results of chunks in order. Threads work on some chunks while the next one is read.
+def _in_turns(
+    work: Callable[[int, Unfinished], _Result],
+    source: Source,
+    what: str,
+    shown: bool | None,
+    files: Sequence[int] | None = None,
+    needs_labels: bool = True,
+    waiting: int = 0,
+) -> Iterator[_Result]:
+    """Yield the results of chunks in order. Threads convert and use some chunks while the next one is read.
 
-    Each thread takes every n-th chunk, so that what it adds up does not depend on which thread is faster.
+    Each thread takes every n-th chunk, so that what it adds up does not depend on which thread is faster. There is one
+    thread per core, and some more for work that is `waiting` for the disk.
     """
     from concurrent.futures import Future, ThreadPoolExecutor
 
+    chosen = range(len(source.files)) if files is None else files
     with contextlib.ExitStack() as stack:
-        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(available_threads())]
+        advance = stack.enter_context(progress_bar(shown, what, len(chosen) if len(chosen) > 1 else None))
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(available_threads() + waiting)]
         begun: deque[Future[_Result]] = deque()
-        for number, chunk in enumerate(chunks):
-            worker = number % len(pools)
-            begun.append(pools[worker].submit(work, worker, chunk))
+        for place, unfinished in enumerate(source.unfinished_chunks(chosen, needs_labels)):
+            if place and (len(chosen) == 1 or unfinished.number == 0):
+                advance()
+            worker = place % len(pools)
+            begun.append(pools[worker].submit(work, worker, unfinished))
+            del unfinished
             if len(begun) > len(pools):
                 yield begun.popleft().result()
-        yield from (future.result() for future in begun)
+        while begun:
+            yield begun.popleft().result()
 
 
 def _pass_on_cluster(source: Source, calibrator: "Calibrator | None", names: list[str], settings: Settings) -> _Pass:
@@ -185,30 +201,45 @@ def apply_files(
     if cluster is not None:
         from glayers.bridges import dask
 
-        counts = dask.run([(_apply_file, source, file, output, calibrated, False) for file in files], cluster)
-        folder.finish(len(source.files))
+        each = dask.run([(_write_parts, source, [file], output, calibrated) for file in files], cluster)
+        parts = [part for several in each for part in several]
     else:
-        counts = []
-        for file in files:
-            counts.append(_apply_file(source, file, output, calibrated, shown))
-            folder.finish(file + 1)
-    return sum(written for written, _ in counts), finished + sum(before for _, before in counts)
+        parts = []
+        for part in _parts_in_turn(source, files, output, calibrated, shown):
+            parts.append(part)
+            if part.file > folder.finished:
+                folder.finish(part.file)
+    folder.finish(len(source.files))
+    return sum(part.written for part in parts), finished + sum(part.before for part in parts)
 
 
-def _apply_file(
-    source: Source, file: int, output: Path, calibrated: _Calibrated, shown: bool | None
-) -> tuple[int, int]:
-    """Write the chunks of one file that are not there yet."""
+class _Part(NamedTuple):
+    """A file that `apply` wrote: the number of its input, and how many rows were written now, or were there before."""
 
-    def write(_: int, chunk: Chunk) -> tuple[int, int]:
-        part = output / f"part-{file:05d}-{chunk.number:05d}.parquet"
+    file: int
+    written: int
+    before: int
+
+
+def _write_parts(source: Source, files: Sequence[int], output: Path, calibrated: _Calibrated) -> list[_Part]:
+    return list(_parts_in_turn(source, files, output, calibrated, shown=False))
+
+
+def _parts_in_turn(
+    source: Source, files: Sequence[int], output: Path, calibrated: _Calibrated, shown: bool | None
+) -> Iterator[_Part]:
+    """Write the chunks of files that are not there yet."""
+
+    def write(_: int, unfinished: Unfinished) -> _Part:
+        file, number, n_rows, finish = unfinished
+        part = output / f"part-{file:05d}-{number:05d}.parquet"
         if part.exists():
-            return 0, len(chunk.rows)
+            return _Part(file, 0, n_rows)
+        chunk = finish()
         write_parquet(calibrated(chunk.rows, chunk.labelled), part)
-        return len(chunk.rows), 0
+        return _Part(file, n_rows, 0)
 
-    counts = list(_in_turns(write, _chunks(source, "calibrating", shown, file, needs_labels=False)))
-    return sum(now for now, _ in counts), sum(before for _, before in counts)
+    return _in_turns(write, source, "calibrating", shown, files, needs_labels=False, waiting=1)
 
 
 def read_to_learn(
@@ -228,7 +259,7 @@ def read_to_learn(
 
     source = source_of([path], labels, part, probabilities, columns)
     sample: RowSample | None = None
-    for chunk in _chunks(source, "reading", False if quiet else None):
+    for chunk in _in_turns(lambda _, each: each.finish(), source, "reading", False if quiet else None):
         if sample is None:
             sample, kind = RowSample(enough_rows(_width(chunk)), seed), chunk.inputs
         sample.update(chunk.rows, row_places(chunk.first_row, len(chunk.rows), chunk.file))
@@ -269,19 +300,6 @@ def compare_on_cluster(
     with dask.connect(cluster) as client:
         learned = dask.sample_of(calibration, seed, client).result()
         return dask.compare(learned, test, methods, inputs=inputs, random_state=seed, client=client), learned
-
-
-def _chunks(
-    source: Source, what: str, shown: bool | None, file: int | None = None, needs_labels: bool = True
-) -> Iterator[Chunk]:
-    several = len(source.files) > 1 and file is None
-    with progress_bar(shown, what, len(source.files) if several else None) as advance:
-        last = 0
-        for chunk in source.chunks(file, needs_labels):
-            yield chunk
-            if not several or chunk.file > last:
-                advance()
-            last = chunk.file
 
 
 def _facts(source: Source, model: Path, options: dict[str, Any]) -> dict[str, Any]:

@@ -125,9 +125,9 @@ class RowSample:
 
     def __init__(self, most: int, random_state: int = 0) -> None:
         self.most, self.random_state, self.n_seen = most, random_state, 0
-        self.rows: Predictions | Confidences | None = None
+        self._parts: list[Any] = []  # the rows with these keys and places
         self._keys = self._places = np.zeros(0, np.uint64)
-        self._below = 2**64  # keys from here on were dropped
+        self._below = np.uint64(2**64 - 1)  # only rows with smaller keys may still be drawn
 
     def update(self, rows: Predictions | Confidences, places: Array) -> Self:
         """Add rows with their places; the rows of a group are drawn together."""
@@ -135,42 +135,50 @@ class RowSample:
         own = group_keys(rows.groups) if rows.groups is not None else places
         with np.errstate(over="ignore"):
             own = mixed(mixed(own + _GOLDEN) + np.uint64(self.random_state))
-        return self._add(rows, own, places)
+        return self._add([rows], own, places)
 
     def merge(self, other: Self) -> Self:
         """Add the rows of another sample with the same settings."""
         self.n_seen += other.n_seen
         self._below = min(self._below, other._below)
-        return self if other.rows is None else self._add(other.rows, other._keys, other._places)
+        return self._add(other._parts, other._keys, other._places) if other._parts else self
 
     def result(self) -> Predictions | Confidences:
         """Return the rows that were drawn, in the order of their places."""
-        if self.rows is None or len(self.rows) == 0:
+        self._drop()
+        if not self._parts:
             raise BadPredictions("there are no rows to draw from")
-        return self.rows.take(np.argsort(self._places, kind="stable"))
+        found: Predictions | Confidences = self._parts[0].take(np.argsort(self._places, kind="stable"))
+        return found
 
-    def _add(self, rows: Any, keys: Array, places: Array) -> Self:
-        if self._below < 2**64:  # only these can be drawn: most chunks of a long file need not be copied
-            kept = np.flatnonzero(keys < np.uint64(self._below))
-            if not len(kept):
-                return self
-            rows, keys, places = rows.take(kept), keys[kept], places[kept]
-        if self.rows is not None:
-            rows = joined([self.rows, rows])
-            keys, places = np.concatenate([self._keys, keys]), np.concatenate([self._places, places])
-        order = np.argsort(keys, kind="stable")
-        ordered = keys[order]
-        last = len(keys) if self._below == 2**64 else int(np.searchsorted(ordered, np.uint64(self._below), side="left"))
-        if last > self.most:  # the longest run of whole groups that fits, but at least one group
+    def _add(self, parts: list[Any], keys: Array, places: Array) -> Self:
+        kept = np.flatnonzero(keys < self._below)
+        if not len(kept):
+            return self
+        if len(kept) < len(keys):  # most chunks of a long file need not be kept
+            parts, keys, places = [joined(parts).take(kept)], keys[kept], places[kept]
+        self._parts = self._parts + parts  # a new list: the other sample keeps its own
+        self._keys, self._places = np.concatenate([self._keys, keys]), np.concatenate([self._places, places])
+        ordered = np.sort(self._keys[self._keys < self._below])
+        if len(ordered) > self.most:  # the longest run of whole groups that fits, but at least one group
             fits = int(np.searchsorted(ordered, ordered[self.most], side="left"))
             last = fits or int(np.searchsorted(ordered, ordered[0], side="right"))
-            self._below = int(ordered[last]) if last < len(ordered) else self._below
-        self.rows, self._keys, self._places = rows.take(order[:last]), ordered[:last], places[order[:last]]
+            self._below = ordered[last] if last < len(ordered) else self._below
+        if 2 * len(self._keys) > 3 * len(ordered[: self.most]):  # seldom, as it copies all rows
+            self._drop()
         return self
+
+    def _drop(self) -> None:
+        """Make one part of the rows that may still be drawn."""
+        kept = np.flatnonzero(self._keys < self._below)
+        self._parts = [joined(self._parts).take(kept)] if len(kept) else []
+        self._keys, self._places = self._keys[kept], self._places[kept]
 
 
 def joined(parts: list[Any]) -> Any:
     """Return the rows of several `Predictions` or `Confidences` as one."""
+    if len(parts) == 1:
+        return parts[0]
     fields = [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]
     whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}
     return type(parts[0])._trusted(**(vars(parts[0]) | whole))

@@ -4,6 +4,7 @@ All sums have one column per weighting of the rows: one for a score, many for th
 """
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -171,34 +172,46 @@ def add_classes(rows: Rows, weights: Floats, totals: dict[str, Floats]) -> Float
     """Add up the cells of every class in place, and return the gap in each equal-width bin (k, bins).
 
     `totals` holds what the cells of each class were said to contain, the hits, and what was said of the hits. In a wide
-    row most probabilities fall into the first cell: sum every column once, and move only the rest.
+    row most probabilities fall into the first cell. It is not added up: it is what the other cells leave of `columns`.
     """
     n_classes, cells = rows.n_classes, class_cells(rows.n_classes)
-    size = n_classes * cells.number
     for name in ("said", "hits", "of_hits"):
-        totals.setdefault(name, np.zeros(size))
-    said = totals["said"].reshape(n_classes, cells.number)
-    gaps = np.zeros((n_classes, N_BINS))
-    p = rows.probabilities
-    p = p.astype(np.float32) if p.dtype == np.float16 else p
-    columns = weights @ p if p.dtype == np.float64 else _column_sums(p, weights)
-    beyond = np.flatnonzero(p > p.dtype.type(2.0**-cells.octaves))
-    row, column = np.divmod(beyond, n_classes)
-    value = p.reshape(-1)[beyond]
-    weighted = weights[row] * value
-    said += _sums(column * cells.number + cells.of(value), weighted, size).reshape(said.shape)
-    said[:, 0] += columns - _sums(column, weighted, n_classes)
-    high = np.flatnonzero(value > _EDGES[0])
-    column, weighted = column[high], weighted[high]
-    place = bin_of(value[high].astype(np.float64), _EDGES)
-    gaps += _sums(column * N_BINS + place, weighted, gaps.size).reshape(gaps.shape)
-    gaps[:, 0] += columns - _sums(column, weighted, n_classes)
-    own = p[np.arange(len(p)), rows.labels]
-    np.subtract.at(gaps, (rows.labels, bin_of(own.astype(np.float64), _EDGES)), weights)
+        totals.setdefault(name, np.zeros(n_classes * cells.number))
+    columns, gaps = np.zeros(n_classes), np.zeros(n_classes * N_BINS)
+    even = np.ptp(weights) == 0
+    for some in row_blocks(*rows.probabilities.shape):
+        p = _at_least_float32(rows.probabilities[some])
+        columns += p.sum(axis=0, dtype=np.float64) * weights[0] if even else weights[some] @ p
+        beyond = np.flatnonzero(p > p.dtype.type(2.0**-cells.octaves))
+        row, value = beyond // n_classes, p.reshape(-1)[beyond]
+        column = beyond - row * n_classes  # as the remainder, but faster
+        weighted = value * (weights[0] if even else weights[some][row])
+        np.add.at(totals["said"], column * cells.number + cells.of(value), weighted)
+        high = np.flatnonzero(value > _EDGES[0])
+        first, weighted = column[high] * N_BINS, weighted[high]
+        np.add.at(gaps, first + bin_of(value[high].astype(np.float64), _EDGES), weighted)
+        np.subtract.at(gaps, first, weighted)
+    gaps[::N_BINS] += columns
+    totals["columns"] = totals.get("columns", 0.0) + columns
+    own = _at_least_float32(rows.probabilities[np.arange(len(weights)), rows.labels])
+    np.subtract.at(gaps, rows.labels * N_BINS + bin_of(own.astype(np.float64), _EDGES), weights)
     place = rows.labels * cells.number + cells.of(own)
     np.add.at(totals["hits"], place, weights)
     np.add.at(totals["of_hits"], place, weights * own)
-    return gaps
+    return gaps.reshape(n_classes, N_BINS)
+
+
+def class_changes(totals: dict[str, Floats], n_classes: int, total: float) -> Iterator[tuple[Floats, Floats]]:
+    """Yield what each cell of each class adds to its running gap, and what its misses alone add."""
+    said, hits, of_hits = (totals[name].reshape(n_classes, -1) for name in ("said", "hits", "of_hits"))
+    for c in range(n_classes):
+        own = said[c].copy()
+        own[0] = totals["columns"][c] - own[1:].sum()
+        yield (own - hits[c]) / total, (own - of_hits[c]) / total
+
+
+def _at_least_float32(p: Array) -> Array:
+    return p.astype(np.float32) if p.dtype == np.float16 else p
 
 
 def _largest(changes: Floats) -> Floats:
@@ -223,14 +236,3 @@ def add_extremes(scores: Floats, found: Floats) -> None:
     cell = FINE.of(scores)
     np.minimum.at(found[0], cell, scores)
     np.minimum.at(found[1], cell, -scores)
-
-
-def _sums(place: Ints, values: Floats, number: int) -> Floats:
-    return np.bincount(place, weights=values, minlength=number).astype(np.float64, copy=False)
-
-
-def _column_sums(p: Array, weights: Floats) -> Floats:
-    """Return weighted sums of the columns in float64, without a float64 copy of the whole block."""
-    if np.ptp(weights) == 0:
-        return p.sum(axis=0, dtype=np.float64) * weights[0]
-    return np.sum([weights[some] @ p[some].astype(np.float64) for some in row_blocks(*p.shape)], axis=0)

@@ -30,6 +30,7 @@ from glayers.metrics.stream_sums import (
     add_classes,
     add_extremes,
     bounds_of,
+    class_changes,
     ks_with_bound,
     metrics_of,
     sums_of,
@@ -39,7 +40,7 @@ from glayers.predictions.predictions import Confidences, Predictions
 __all__ = ["StreamingScorecard"]
 
 _EXACT_ENTRIES = 2**21  # probabilities that are kept as they are: 16 MB in float64
-_AT_ONCE = 2**21  # entries that are added up at once
+_AT_ONCE = 2**23  # entries that are added up at once
 _MIDDLING = 1e-140, 1e140  # the largest weight must lie between: squares of weights must be normal numbers
 
 
@@ -273,17 +274,12 @@ class StreamingScorecard:
         found = {name: float(value[0]) for name, value in metrics_of(sums, self.n_classes).items()}
         bounds = bounds_of(sums, self._extremes, found["debiased_rms_calibration_error"])
         if self.n_classes:
-            per_class = np.array([ks_with_bound(*pair) for pair in self._class_changes(total)])
+            per_class = np.array(
+                [ks_with_bound(*pair) for pair in class_changes(self._class_sums, self.n_classes, total)]
+            )
             found["classwise_ks"], bounds["classwise_ks"] = per_class.mean(axis=0).tolist()
             found["classwise_ece"] = float(np.abs(sums["class_gaps"] / total).sum(axis=1).mean())
         return {name: found[name] for name in METRICS if name in found}, bounds
-
-    def _class_changes(self, total: float) -> Iterator[tuple[Floats, Floats]]:
-        """Yield what each cell of each class adds to its running gap, and what its misses alone add."""
-        shape = self.n_classes, -1
-        said, hits, of_hits = (self._class_sums[name].reshape(shape) for name in ("said", "hits", "of_hits"))
-        for c in range(self.n_classes):
-            yield (said[c] - hits[c]) / total, (said[c] - of_hits[c]) / total
 
     def _evidence(self) -> Evidence:
         (w, hits, *_), (w2, hits2) = self._drawn["means"][:, 0], self._drawn["squared"][:, 0]
@@ -326,7 +322,7 @@ class StreamingScorecard:
             distinct = np.unique(keys)
             self._groups = (self._groups or SmallestKeys()).merge(SmallestKeys(distinct))
         at = 0
-        for part in _parts(rows, _AT_ONCE // 8, self.n_resamples + 1):
+        for part in _parts(rows, _AT_ONCE // 32, self.n_resamples + 1):
             some = keys[at : (at := at + len(part.weights))]
             counts = poisson_counts(some, self.n_resamples, self.random_state)
             weights = np.concatenate([np.ones((len(some), 1)), counts], axis=1) * _own_weights(part)[:, None]

@@ -7,11 +7,12 @@ Parquet, CSV, `.npy` and `.npz` are read in chunks. Other formats are read whole
 import glob
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,7 +41,9 @@ from glayers.predictions.formats import (
 )
 from glayers.predictions.parquet import parquet_chunks
 from glayers.predictions.predictions import Confidences, Predictions
-from glayers.predictions.tables import TEXT_READERS, ColumnsOf, text_chunks
+from glayers.predictions.tables import TEXT_READERS, Columns, ColumnsOf, contents_of_table, text_chunks
+
+_Value = TypeVar("_Value")
 
 ENTRIES = 2**23  # scores in a chunk: 32 MB in float32
 
@@ -57,6 +60,15 @@ class Chunk:
     number: int  # in its file, from 0
 
 
+class Unfinished(NamedTuple):
+    """A chunk that was read; `finish` converts and checks its rows, in any thread."""
+
+    file: int
+    number: int
+    n_rows: int
+    finish: Callable[[], Chunk]
+
+
 @dataclass(frozen=True)
 class Source:
     """What to read, and how: the files in order, and the options of `read_predictions`."""
@@ -70,24 +82,41 @@ class Source:
 
     def chunks(self, file: int | None = None, needs_labels: bool = True) -> Iterator[Chunk]:
         """Yield the rows of one file or of all."""
-        names: list[Any] = []
-        for number in range(len(self.files)) if file is None else [file]:
-            path, first = self.files[number], 0
-            for place, contents in enumerate(_chunks(path, self)):
-                with errors_as_bad_file(f"{path}, counted from row {first:,}"), np.errstate(all="ignore"):
-                    told = told_contents(contents, self.inputs)
-                    labelled = told.labels is not None or told.correct is not None
-                    if needs_labels and not labelled:
-                        raise BadFile(told.no_labels or "holds `confidence` without `correct`; add it as 1 or 0")
-                    rows = either_record(told, not names) if labelled else rows_to_calibrate(told)[0]
-                    names.append(getattr(rows, "class_names", None))
-                    if names[0] != names[-1]:
-                        raise BadFile("its class names are not those of the first rows; handle these files apart")
-                    del names[1:]
-                kind = "logits" if told.logits is not None else "probabilities"
-                kind = "confidence" if told.confidence is not None else kind
-                yield Chunk(rows, labelled, kind, number, first, place)
-                first += len(rows)
+        return (each.finish() for each in self.unfinished_chunks(None if file is None else [file], needs_labels))
+
+    def unfinished_chunks(self, files: Iterable[int] | None = None, needs_labels: bool = True) -> Iterator[Unfinished]:
+        """Yield chunks as soon as they are read; only the first is converted and checked at once."""
+        names: list[Any] = []  # the class names of the first chunk
+        for file in range(len(self.files)) if files is None else files:
+            first = 0
+            for number, (n_rows, contents) in enumerate(_chunks(self.files[file], self)):
+                finish = partial(self._finished, contents, (file, first, number), needs_labels, names)
+                if not names:
+                    chunk = finish()
+                    names.append(_class_names(chunk.rows))
+                    finish = partial(_itself, chunk)
+                yield Unfinished(file, number, n_rows, finish)
+                first += n_rows
+
+    def _finished(
+        self, contents: Callable[[], Contents], place: tuple[int, int, int], needs_labels: bool, names: list[Any]
+    ) -> Chunk:
+        path = self.files[place[0]]
+        with errors_as_bad_file(path), np.errstate(all="ignore"):
+            told = told_contents(contents(), self.inputs)
+        with errors_as_bad_file(f"{path}, counted from row {place[1]:,}"), np.errstate(all="ignore"):
+            labelled = told.labels is not None or told.correct is not None
+            if needs_labels and not labelled:
+                raise BadFile(told.no_labels or "holds `confidence` without `correct`; add it as 1 or 0")
+            rows = either_record(told, warned=not names) if labelled else rows_to_calibrate(told, not names)[0]
+            if names and names[0] != _class_names(rows):
+                raise BadFile("its class names are not those of the first rows; handle these files apart")
+        kind = "logits" if told.logits is not None else "probabilities"
+        return Chunk(rows, labelled, "confidence" if told.confidence is not None else kind, *place)
+
+
+def _class_names(rows: Predictions | Confidences) -> tuple[str, ...] | None:
+    return rows.class_names if isinstance(rows, Predictions) else None
 
 
 def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
@@ -121,7 +150,8 @@ def _wanted(path: Path) -> bool:
     return not hidden and path.name.lower().endswith(tuple(READERS))
 
 
-def _chunks(path: Path, source: Source) -> Iterator[Contents]:
+def _chunks(path: Path, source: Source) -> Iterator[tuple[int, Callable[[], Contents]]]:
+    """Yield the number of rows of each chunk, and a function that converts them."""
     with errors_as_bad_file(path), np.errstate(all="ignore"):
         ending = checked_ending(path)
         if source.columns and ending not in TABLE_READERS:
@@ -129,15 +159,28 @@ def _chunks(path: Path, source: Source) -> Iterator[Contents]:
         if source.labels is not None and ending != ".npy":
             raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
         if ending == ".parquet":
-            for parts in parquet_chunks(path, source.columns, source.entries):
-                yield _part(parts, source.part)
-        elif ending in TEXT_READERS:
-            for parts in text_chunks(path, Room(), source.columns, source.entries):
-                yield _part(parts, source.part)
+            tables = parquet_chunks(path, source.columns, source.entries)
+            yield from ((n_rows, partial(_of_table, table, source.part)) for n_rows, table in tables)
+            return
+        found: Iterator[Contents]
+        if ending in TEXT_READERS:
+            several = text_chunks(path, Room(), source.columns, source.entries)
+            found = (_part(parts, source.part) for parts in several)
         elif ending in (".npy", ".npz"):
-            yield from _array_chunks(path, source)
+            found = _array_chunks(path, source)
         else:
-            yield _part(READERS[ending](path, Room()), source.part)
+            found = iter([_part(READERS[ending](path, Room()), source.part)])
+        for contents in found:
+            yield len(contents), partial(_itself, contents)
+
+
+def _itself(value: _Value) -> _Value:
+    return value
+
+
+def _of_table(table: Columns, part: str | None) -> Contents:
+    contents: Contents = _part(contents_of_table(table), part)
+    return contents
 
 
 def _part(parts: dict[str, Any], part: str | None) -> Any:

@@ -48,8 +48,11 @@ def read_parquet(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dic
         raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
 
 
-def parquet_chunks(path: Path, columns: ColumnsOf, cells_at_once: int) -> Iterator[dict[str, Contents]]:
-    """Read a Parquet file some rows at a time, however long its row groups are."""
+def parquet_chunks(path: Path, columns: ColumnsOf, cells_at_once: int) -> Iterator[tuple[int, Columns]]:
+    """Read a Parquet file some rows at a time, however long its row groups are; yield their number and columns.
+
+    One thread reads: the columns are so short that several threads take more time, and others convert the columns.
+    """
     pyarrow, parquet = needs_pyarrow("reading")
     try:
         with parquet.ParquetFile(path) as file:
@@ -64,10 +67,9 @@ def parquet_chunks(path: Path, columns: ColumnsOf, cells_at_once: int) -> Iterat
             raise BadFile("has no rows; remove the file")
         step = max(1, cells_at_once // max(1, len(wanted)))
         with parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER, pre_buffer=False) as file:
-            for batch in file.iter_batches(step, columns=wanted):
-                table = pyarrow.Table.from_batches([batch])
-                cells, block = partial(column_without_gaps, table), partial(_side_by_side, pyarrow, batch)
-                yield contents_of_table(Columns(names, cells, partial(_place, first), block).renamed(own))
+            for batch in file.iter_batches(step, columns=wanted, use_threads=False):
+                cells, block = partial(_cells, pyarrow, batch), partial(_side_by_side, pyarrow, batch)
+                yield len(batch), Columns(names, cells, partial(_place, first), block).renamed(own)
                 first += len(batch)
     except pyarrow.ArrowException as error:
         if isinstance(error, MemoryError):
@@ -88,11 +90,18 @@ def parquet_rows(path: Path) -> int:
         raise BadFile(f"{path}: is damaged; use --force to write all parts again") from error
 
 
+def _cells(pyarrow: Any, batch: Any, name: str) -> Array:
+    """Return one column; as a block where that is possible, since pyarrow's other ways to NumPy import pandas."""
+    block = _side_by_side(pyarrow, batch, [name])
+    return column_without_gaps(pyarrow.Table.from_batches([batch]), name) if block is None else block[:, 0]
+
+
 def _side_by_side(pyarrow: Any, batch: Any, names: list[str]) -> Array | None:
     """Return columns of one type of numbers without gaps as one array, or None."""
     several = batch.select(names)
-    kinds = {field.type for field in several.schema}
-    if len(kinds) > 1 or not pyarrow.types.is_floating(next(iter(kinds))) or any(c.null_count for c in several.columns):
+    kind, *others = {field.type for field in several.schema}
+    is_number = pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind)
+    if others or not is_number or any(c.null_count for c in several.columns):
         return None
     return np.asarray(several.to_tensor(row_major=True).to_numpy())
 
