@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from glayers.cli.plot import KINDS
 from glayers.report.plots import FIGURES
+from glayers.report.plots.style import PaperFigure
 from tests.cli.conftest import overconfident
 from tests.cli.running import complaint, leftovers, run, usage_error
 
@@ -17,32 +19,49 @@ def test_every_figure_is_described() -> None:
     assert list(KINDS) == list(FIGURES)
 
 
-@pytest.mark.parametrize("kind", ["reliability-smooth", "ks", "ks-within", "map", "classes", "differences"])
-def test_figures_of_each_kind_are_drawn(folder: Path, kind: str) -> None:
-    done = run("plot", kind, "test.npz", "calibrated.npz", "-o", "x.svg")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[0] == "drew test, calibrated; wrote x.svg"
-    assert Path("x.svg").stat().st_size > 1000
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that commands make, which they write without rendering them; the golden tests render each kind."""
+    figures: list[Figure] = []
+
+    def image(figure: Figure, inches: float | None, ending: str) -> bytes:
+        figures.append(figure)
+        return STARTS[ending]
+
+    monkeypatch.setattr("glayers.cli.plot._image", image)
+    return figures
+
+
+def test_every_figure_is_made_from_two_files_as_one_whose_pdf_has_truetype_fonts(
+    folder: Path, unrendered: list[Figure]
+) -> None:
+    for kind in KINDS:
+        done = run("plot", kind, "test.npz", "calibrated.npz", "-o", "x.pdf", "--force")
+        assert done.exit_code == 0, done.output
+        assert done.stdout.splitlines()[0] == "drew test, calibrated; wrote x.pdf"
+    assert {type(figure) for figure in unrendered} == {PaperFigure}
+    assert len(unrendered) == len(KINDS)
 
 
 @pytest.mark.parametrize("ending", STARTS)
 def test_the_ending_is_the_format(folder: Path, ending: str) -> None:
     assert run("plot", "reliability", "test.npz", "-o", f"x{ending}", "--dark", "--bins", 5).exit_code == 0
     assert Path(f"x{ending}").read_bytes().startswith(STARTS[ending])
+    assert b"/Type3" not in Path(f"x{ending}").read_bytes()
 
 
-def test_a_model_stands_beside_the_uncalibrated(folder: Path) -> None:
+def test_a_model_stands_beside_the_uncalibrated(folder: Path, unrendered: list[Figure]) -> None:
     done = run("plot", "ks", "test.npz", "--model", "model.safetensors", "-o", "x.png", "--event", "rank:2")
     assert done.stdout.splitlines()[0] == "drew uncalibrated, model; wrote x.png"
 
 
-def test_files_of_one_name_go_by_their_paths(folder: Path) -> None:
+def test_files_of_one_name_go_by_their_paths(folder: Path, unrendered: list[Figure]) -> None:
     (folder / "b").mkdir()
     Path("b/test.npz").write_bytes(Path("test.npz").read_bytes())
     assert run("plot", "ks", "test.npz", "b/test.npz", "-o", "x.png").stdout.startswith("drew test.npz, b/test.npz")
 
 
-def test_files_that_share_a_name_are_all_drawn(folder: Path) -> None:
+def test_files_that_share_a_name_are_all_drawn(folder: Path, unrendered: list[Figure]) -> None:
     (folder / "b").mkdir()
     Path("b/model.safetensors").write_bytes(Path("model.safetensors").read_bytes())
     models = ["--model", "model.safetensors", "--model", "b/model.safetensors"]
@@ -62,7 +81,9 @@ def test_a_model_that_is_sure_and_right_and_names_that_are_long_are_drawn(folder
 
 
 @pytest.mark.parametrize("kind", ["reliability", "reliability-corp", "ks", "differences"])
-def test_figures_of_the_top_class_need_confidence_and_correct_only(folder: Path, kind: str) -> None:
+def test_figures_of_the_top_class_need_confidence_and_correct_only(
+    folder: Path, unrendered: list[Figure], kind: str
+) -> None:
     rng = np.random.default_rng(0)
     for name in ("one", "two"):
         np.savez(f"{name}.npz", confidence=rng.uniform(size=80), correct=rng.integers(0, 2, 80))
@@ -114,16 +135,11 @@ def test_names_are_text_and_never_formulas(folder: Path) -> None:
         assert f"<!-- {name} -->" in drawn
 
 
-def test_every_figure_becomes_a_pdf_with_truetype_fonts(folder: Path) -> None:
-    for kind in KINDS:
-        assert run("plot", kind, "test.npz", "calibrated.npz", "-o", "x.pdf", "--force").exit_code == 0
-        assert b"/Type3" not in Path("x.pdf").read_bytes()
-
-
 def test_a_figure_for_a_paper_has_its_width_names_and_title(folder: Path) -> None:
     given = ("plot", "overview", "test.npz", "calibrated.npz", "--names", "before, after", "--title", "Both")
-    for width, points in (("column", 3.3 * 72), ("page", 6.9 * 72), ("5", 360)):
-        done = run(*given, "--width", width, "-o", "x.svg", "--force")
+    widths = {"column": ("ks-score", 3.3 * 72), "5": ("ks-score", 360), "page": ("overview", 6.9 * 72)}
+    for width, (kind, points) in widths.items():
+        done = run("plot", kind, *given[2:], "--width", width, "-o", "x.svg", "--force")
         assert done.exit_code == 0, done.output
         picture = Path("x.svg").read_text(encoding="utf-8")
         assert f'width="{points:g}pt"' in picture

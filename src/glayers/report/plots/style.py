@@ -163,7 +163,8 @@ def fit_width(figure: Figure, inches: float) -> Figure:
             which="major", labelsize=SMALL * factor, length=3.5 * factor, width=0.8 * factor, pad=3.5 * factor
         )
     figure.draw_without_rendering()  # which makes the ticks
-    sized: list[Any] = [text for text in figure.findobj(Text) if not _is_tick(text, figure)]
+    ticks = {tick for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for tick in axis.get_ticklabels()}
+    sized: list[Any] = [text for text in figure.findobj(Text) if text not in ticks]
     for text in sized:
         text.set_fontsize(text.get_fontsize() * factor)
     for artist in figure.findobj(lambda one: hasattr(one, "set_linewidth") and hasattr(one, "get_linewidth")):
@@ -172,10 +173,6 @@ def fit_width(figure: Figure, inches: float) -> Figure:
     for line in figure.findobj(Line2D):
         line.set_markersize(line.get_markersize() * factor)
     return figure
-
-
-def _is_tick(text: Any, figure: Figure) -> bool:
-    return any(text in axis.get_ticklabels() for axes in figure.axes for axis in (axes.xaxis, axes.yaxis))
 
 
 class Panel(NamedTuple):
