@@ -1,5 +1,6 @@
 """Small fits run fastest on one thread, and with others at work on the same cores by far."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -23,3 +24,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what imports and collection made out of all later garbage collections: it is never garbage."""
+    gc.collect()
+    gc.freeze()

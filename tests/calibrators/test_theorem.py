@@ -24,7 +24,7 @@ WORLDS: dict[str, tuple[Callable[[Numbers], Numbers], int]] = {
 ALLOWED = 2.2
 
 # Enough rows to judge by: uncalibrated logits exceed the bound many times over.
-MANY = 6_000
+MANY = 4_000
 # Where f is far from the truth, the default number of epochs ends a fit that is still improving.
 PATIENT: dict[str, Any] = {"random_state": 0, "max_epochs": 100}
 
@@ -58,8 +58,8 @@ def test_predictions_approach_the_truth_as_rows_grow_and_every_event_is_calibrat
     seen = rows_of(world, MANY, seed=1)
     temperature = TemperatureScaling().fit(seen.logits, seen.labels)
     by_temperature = divergence(fresh(world).truth, temperature.predict_proba(fresh(world).logits))
-    # One draw of 1,000 rows may be a lucky one.
-    few, many = float(np.mean([kl_of(world, 1_000, seed) for seed in (1, 3)])), kl_of(world, MANY)
+    # One draw of 500 rows may be a lucky one.
+    few, many = float(np.mean([kl_of(world, 500, seed) for seed in (1, 3)])), kl_of(world, MANY)
     assert many < 0.7 * few
     assert many < 0.15 * by_temperature
     calibrated = ks_in_bounds(fitted(world, MANY).predict_proba(fresh(world).logits), fresh(world).labels)
@@ -73,8 +73,8 @@ def test_predictions_approach_the_truth_as_rows_grow_and_every_event_is_calibrat
 @pytest.mark.filterwarnings("ignore:g-layers fall back:glayers.GlayersWarning")
 @pytest.mark.parametrize("network", ["half-trained", "badly trained", "overconfident"])
 def test_it_does_not_matter_how_well_f_was_trained(network: str) -> None:
-    rng = np.random.default_rng(0)
-    informative = rng.normal(size=(2 * MANY, 5)) * 2
+    rows, rng = 6_000, np.random.default_rng(0)  # fewer show no gain over a temperature of the badly trained one
+    informative = rng.normal(size=(2 * rows, 5)) * 2
     labels = draw(softmax(informative), rng)
     noise = rng.normal(size=informative.shape)
     logits = {
@@ -82,8 +82,8 @@ def test_it_does_not_matter_how_well_f_was_trained(network: str) -> None:
         "badly trained": 2 * informative @ rng.normal(size=(5, 5)) / np.sqrt(5) + 3 * noise,
         "overconfident": 6 * informative + 6 * noise,
     }[network]
-    g = GLayers(**PATIENT).fit(logits[:MANY], labels[:MANY])
-    judged, truth = logits[MANY:], labels[MANY:]
+    g = GLayers(**PATIENT).fit(logits[:rows], labels[:rows])
+    judged, truth = logits[rows:], labels[rows:]
     calibrated = ks_in_bounds(g.predict_proba(judged), truth)
     assert max(calibrated.values()) < ALLOWED, calibrated
     assert max(ks_in_bounds(softmax(judged), truth).values()) > 2 * ALLOWED
@@ -92,7 +92,7 @@ def test_it_does_not_matter_how_well_f_was_trained(network: str) -> None:
 def test_least_squares_leads_to_the_same_predictions() -> None:
     world = "crossed, 3 classes"
     # Least squares learn more slowly: fewer rows would leave more of the sampling error.
-    seen, judged = rows_of(world, 10_000, seed=1), rows_of(world, 10_000, seed=2)
+    seen, judged = rows_of(world, 5_000, seed=1), rows_of(world, 5_000, seed=2)
     squares = GLayers(loss="brier", **PATIENT).fit(seen.logits, seen.labels).predict_proba(judged.logits)
     logs = fitted(world, MANY).predict_proba(judged.logits)
     temperature = TemperatureScaling().fit(seen.logits, seen.labels).predict_proba(judged.logits)
