@@ -49,12 +49,11 @@ def traced(module: nn.Module, example: torch.Tensor) -> Traced:
 
 
 @every_calibrator
-@pytest.mark.parametrize(("columns", "to_trace"), [(CLASSES, torch.float64), (1, torch.float32)])
-def test_modules_and_traces_give_the_numbers_of_numpy(name: str, columns: int, to_trace: torch.dtype) -> None:
+@pytest.mark.parametrize("columns", [CLASSES, 1])
+def test_modules_give_the_numbers_of_numpy(name: str, columns: int) -> None:
     module = to_module(fitted(name, columns))
     for dtype in (torch.float64, torch.float32):
         check(fitted(name, columns), module, dtype)
-    check(fitted(name, columns), traced(module, torch.zeros(3, columns, dtype=to_trace)), to_trace)
 
 
 def exported(module: nn.Module, columns: int, dtype: torch.dtype = torch.float64) -> Traced:
@@ -72,14 +71,22 @@ def kinds(chain: Chain) -> Iterator[str]:
             yield from kinds(branch)
 
 
-# Exporting and compiling take seconds. These few contain every step of every calibrator.
-ALL_STEPS = ["auto", "g-layers", "ensemble-temperature", "order-general", "order-invariant", "order-diagonal", "platt"]
+# Tracing, exporting and compiling take long. These few contain every step of every calibrator.
+ALL_STEPS = ["auto", "g-layers", "vector", "order-general", "order-invariant", "order-diagonal", "platt"]
 ALL_STEPS += ["isotonic", "histogram-top"]
 
 
-def test_the_exported_and_compiled_calibrators_contain_every_step() -> None:
-    seen = {kind for name in ALL_STEPS for kind in kinds(fitted(name).map_)}
-    assert {kind for name in CALIBRATORS for kind in kinds(fitted(name).map_)} <= seen
+@pytest.mark.parametrize("columns", [CLASSES, 1])
+def test_the_traced_exported_and_compiled_calibrators_contain_every_step(columns: int) -> None:
+    seen = {kind for name in ALL_STEPS for kind in kinds(fitted(name, columns).map_)}
+    assert {kind for name in CALIBRATORS for kind in kinds(fitted(name, columns).map_)} <= seen
+
+
+@pytest.mark.parametrize("name", ALL_STEPS)
+@pytest.mark.parametrize(("columns", "dtype"), [(CLASSES, torch.float64), (1, torch.float32)])
+def test_traces_give_the_numbers_of_numpy(name: str, columns: int, dtype: torch.dtype) -> None:
+    example = torch.zeros(3, columns, dtype=dtype)
+    check(fitted(name, columns), traced(to_module(fitted(name, columns)), example), dtype)
 
 
 @pytest.mark.parametrize("name", ALL_STEPS)
@@ -100,7 +107,7 @@ def test_compiled_modules_give_the_numbers_of_numpy(name: str) -> None:
     module = to_module(fitted(name))
     # One graph without a break; the default backend would need a C++ compiler.
     # Another number of rows would be compiled anew: only one calibrator is tried with one row and with none.
-    sizes = EVERY_SIZE if name == "ensemble-temperature" else EVERY_SIZE[:1]
+    sizes = EVERY_SIZE if name == "vector" else EVERY_SIZE[:1]
     check(fitted(name), torch.compile(module, backend="eager", fullgraph=True), torch.float64, sizes)
 
 

@@ -39,7 +39,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_has_full_panels_whole_words_and_few_bytes(browser: Chrome, tmp_path: Path, kind: str) -> None:
+def test_a_page_has_full_panels_whole_words_and_few_bytes(
+    browser: Chrome, tmp_path: Path, few_draws: None, kind: str
+) -> None:
     page = tmp_path / "page.html"
     page.write_text(example_page(kind), encoding="utf-8")
     assert page.stat().st_size < MOST_BYTES.get(kind, 3_000_000)

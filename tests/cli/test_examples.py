@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glayers.calibrators import auto_families
 from glayers.datasets import CalibrationAndTest, load_fashion_mnist
 from glayers.metrics import omnibus
 from tests.cli.running import VERBS, run
@@ -51,7 +52,8 @@ def few_rows() -> CalibrationAndTest:
 
 @pytest.fixture
 def workplace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of small files, with small sample data; the quick methods stand for the strongest seven."""
+    """The folder of small files, with small sample data; quick methods and families stand for the strongest."""
+    monkeypatch.setattr(auto_families, "find_spec", lambda _: None)  # g-layers have a page of their own
     monkeypatch.setattr("glayers.cli.verbs.load_fashion_mnist", few_rows)
     monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("temperature", "vector"))
     return folder
