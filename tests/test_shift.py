@@ -100,6 +100,29 @@ def test_masked_classes_and_tied_confidences_are_counted() -> None:
     assert shift_test(certain, sure[:100]).p_value > 0.5
 
 
+def test_the_counts_are_those_of_the_predictions() -> None:
+    z, labels = drawn(3_000, 0)
+    fitted = TemperatureScaling().fit(z, labels)
+    p, summary = fitted.predict_proba(z), fitted.calibration_rows_
+    confidence, (low, *inner, high) = p.max(axis=1), summary.histograms["confidence"].edges
+    assert (low, high) == pytest.approx((confidence.min(), confidence.max()), abs=1e-6)
+    place = np.searchsorted(inner, confidence, side="right")
+    assert summary.histograms["confidence"].counts == tuple(np.bincount(place))
+    assert min(np.bincount(place)) > 200  # a tenth of the rows, although a part of them gave the edges
+    np.testing.assert_allclose(summary.by_class.means(), p.mean(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(summary.by_class.squares, (p**2).mean(axis=0), rtol=1e-3)
+    expected = [[p[place == b, c].sum() / len(p) for c in range(4)] for b in range(10)]
+    np.testing.assert_allclose(summary.by_class.shares["confidence"], expected, rtol=1e-3)
+
+
+def test_equal_confidences_share_a_bin_whatever_their_rounding() -> None:
+    rng = np.random.default_rng(0)
+    kinds = np.array([[0.1, 0.7, 1.3, 9.1, 2.2], [8.3, 0.2, 0.9, 1.7, 4.4], [20.0, 1.1, 0.3, 2.7, 3.3]])
+    z = rng.permuted(kinds[rng.integers(0, 3, 900)], axis=1) + rng.normal(size=(900, 1))  # sums in any order
+    edges = TemperatureScaling().fit(z, z.argmax(axis=1)).calibration_rows_.histograms["confidence"].edges
+    assert len(edges) == 4  # three kinds of rows
+
+
 def test_a_file_keeps_the_counts(tmp_path: Path) -> None:
     fitted = VectorScaling().fit_predictions(Predictions(*drawn(300, 0), class_names=list("abcd")))
     fitted.save(tmp_path / "v.safetensors")

@@ -83,7 +83,9 @@ def isolated_lowest(logits: Array) -> float | None:
     if logits.size < 22:  # two that share it and twenty others: a single row is often smaller, and must be quick
         return None
     blocks = [logits[rows] for rows in row_blocks(*logits.shape)]  # views: masks of all rows could fill the memory
-    lowest = min(block.min(where=block > -np.inf, initial=np.inf) for block in blocks)
+    lowest = min(block.min() for block in blocks)
+    if np.isneginf(lowest):
+        lowest = min(block.min(where=block > -np.inf, initial=np.inf) for block in blocks)
     if sum(np.count_nonzero(block == lowest) for block in blocks) < 2:
         return None
     highest, some = logits.max(), logits[: max(1, 10_000 // logits.shape[1])]

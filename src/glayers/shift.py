@@ -135,7 +135,7 @@ def shift_test(
     given, labelled = rows_to_compare(calibrator, logits, labels, groups)
     given, chain = calibrator._seen(given)
     rows, summary = independent_rows(given), calibrator.calibration_rows_
-    counted = count_rows(given, rows, apply_map(chain, given.logits[rows], given.n_classes))
+    counted = count_rows(given, rows, lambda some: apply_map(chain, given.logits[some], given.n_classes))
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
     predicted = counted.classes(counted.predicted, given.n_classes)
     compared = {"predicted classes": _classes(np.array(summary.predicted), predicted, names)}

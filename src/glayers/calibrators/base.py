@@ -21,10 +21,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, Tags, TransformerTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from glayers.arrays import Floats, row_blocks
+from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators.class_shift import estimate_class_shift, given_frequencies
 from glayers.calibrators.inputs import Inputs, checked_rows, map_inputs, rows_to_compare, two_classes
-from glayers.calibrators.row_summary import RowSummary, independent_rows, summarise
+from glayers.calibrators.row_summary import RowSummary, summarise
 from glayers.checks import number_between
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
@@ -272,17 +272,22 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         self.out_of_fold_ = fitted.out_of_fold
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
-        loss = smooth_loss(getattr(self, "loss", "log"))
-        rows = independent_rows(given)
-        calibrated = apply_map(found, given.logits[rows], given.n_classes)
+        loss, losses = smooth_loss(getattr(self, "loss", "log")), np.full(len(given), np.nan)
+
+        def calibrate(rows: Ints) -> Floats:
+            calibrated = apply_map(found, given.logits[rows], given.n_classes)
+            if fitted.losses is None:
+                losses[rows] = loss.rows(calibrated, given.labels[rows])
+            return calibrated
+
+        self.calibration_rows_ = summarise(given, calibrate)
         if fitted.losses is not None:
             before, after = fitted.losses
         else:
-            before = mean_loss(loss, Chain(()), given)
-            if len(rows) == len(given):  # all rows, which are calibrated already
-                after = float(np.average(loss.rows(calibrated, given.labels), weights=given.weights))
-            else:
-                after = mean_loss(loss, found, given)
+            left = np.flatnonzero(np.isnan(losses))  # the summary may need some rows only
+            for some in row_blocks(len(left), given.n_classes):
+                calibrate(left[some])
+            before, after = mean_loss(loss, Chain(()), given), weighted_mean(losses, given)
         # Rows of weight 0 do not count.
         counts = np.bincount(given.labels, None if given.weights is None else given.weights > 0, given.n_classes)
         facts = Diagnostics(
@@ -298,9 +303,6 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             classes_never_seen=tuple(np.flatnonzero(counts == 0).tolist()),
             n_parameters=found.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
             seconds=time.perf_counter() - began,
-        )
-        self.calibration_rows_ = summarise(
-            given, rows, calibrated, lambda rows: apply_map(found, given.logits[rows], given.n_classes)
         )
         notes = (*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes)), *([raised] if raised else []))
         self.diagnostics_ = replace(facts, notes=(*notes, *mask_notes(self.inputs, given.logits)))
@@ -351,8 +353,15 @@ def mean_loss(loss: SmoothLoss, chain: Chain, given: Predictions) -> float:
     losses = np.empty(len(given))
     for rows in row_blocks(len(given), given.n_classes):
         losses[rows] = loss.rows(apply_map(chain, given.logits[rows], given.n_classes), given.labels[rows])
-    counted = slice(None) if given.weights is None else given.weights > 0  # a row of weight 0 may have an infinite loss
-    return float(np.average(losses[counted], weights=None if given.weights is None else given.weights[counted]))
+    return weighted_mean(losses, given)
+
+
+def weighted_mean(losses: Floats, given: Predictions) -> float:
+    """Return the weighted mean of the losses of all rows; one of weight 0 may have an infinite loss."""
+    if given.weights is None:
+        return float(losses.mean())
+    counted = given.weights > 0
+    return float(np.average(losses[counted], weights=given.weights[counted]))
 
 
 def drawn_seed(random_state: Any) -> int:

@@ -172,7 +172,7 @@ def fit_test(
     """
     if sample.rows < 2 * len(m) or len(summary.shares) < 2:
         return math.nan, ""
-    features = count_rows(given, np.arange(len(given)), calibrated).features
+    features = count_rows(given, np.arange(len(given)), calibrated.__getitem__).features
     least = _LEAST_EXPECTED / min(sample.rows, summary.rows)
     free = r * (w > 0)  # a ratio of 0 is at its limit
     influence = free @ inverse_information(sample, free, m)

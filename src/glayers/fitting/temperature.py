@@ -82,7 +82,7 @@ def log_loss_at(logits: Array, labels: Ints, weights: Floats | None, factor: flo
 
     def of(block: slice) -> float:
         x, own = scratch.exponents(logits[block], labels[block], factor)
-        return float(weights[block] @ (np.log(np.exp(x, out=x).sum(axis=1, dtype=np.float64)) - own))
+        return float(weights[block] @ (np.log(np.exp(x, out=x).sum(axis=1).astype(np.float64)) - own))
 
     return math.fsum(map_row_blocks(of, *logits.shape))
 
@@ -125,8 +125,10 @@ def loss_and_derivatives(logits: Array, labels: Ints, weights: Floats, b: float,
 
     def of(block: slice) -> Floats:
         x, own = scratch.exponents(logits[block], labels[block], b)
+        if x.min() < _NOTHING[dtype]:  # looked up first: most often nothing is to do
+            np.maximum(x, _NOTHING[dtype], out=x)
         p = np.exp(x, out=scratch.powers[: len(x)])
-        total = p.sum(axis=1, dtype=np.float64)
+        total = p.sum(axis=1).astype(np.float64)
         mean = np.vecdot(p, x) / total
         p *= x
         square = np.vecdot(p, x) / total
@@ -175,7 +177,7 @@ class _Scratch(threading.local):
         self.differences, self.powers = np.empty(shape, dtype=dtype)
 
     def exponents(self, logits: Array, labels: Ints, b: float) -> tuple[Array, Floats]:
-        """Return b (z - max z), cut off where exp is 0, and in float64 that of the label, not cut off."""
+        """Return b (z - max z), and that of the label in float64."""
         z = with_reference_class(logits)
         top = z.max(axis=1)
         own = b * (z[np.arange(len(z)), labels].astype(np.float64) - top)
@@ -186,7 +188,7 @@ class _Scratch(threading.local):
         with np.errstate(over="ignore"):
             np.subtract(z, top[:, None], out=x, casting="same_kind")
             x *= b
-        return np.maximum(x, _NOTHING[self.dtype], out=x), own
+        return x, own
 
 
 def _between(low: float, high: float) -> float:
