@@ -83,10 +83,11 @@ def isolated_lowest(logits: Array) -> float | None:
     if logits.size < 22:  # two that share it and twenty others: a single row is often smaller, and must be quick
         return None
     blocks = [logits[rows] for rows in row_blocks(*logits.shape)]  # views: masks of all rows could fill the memory
-    lowest = min(block.min() for block in blocks)
-    if np.isneginf(lowest):
-        lowest = min(block.min(where=block > -np.inf, initial=np.inf) for block in blocks)
-    if sum(np.count_nonzero(block == lowest) for block in blocks) < 2:
+    lows = [block.min() for block in blocks]
+    if np.isneginf(min(lows)):
+        lows = [block.min(where=block > -np.inf, initial=np.inf) for block in blocks]
+    lowest = min(lows)
+    if sum(np.count_nonzero(block == lowest) for block, low in zip(blocks, lows, strict=True) if low == lowest) < 2:
         return None
     highest, some = logits.max(), logits[: max(1, 10_000 // logits.shape[1])]
     if len(np.unique(some[some > lowest])) < 20 or sum(np.count_nonzero(block == highest) for block in blocks) > 1:
