@@ -220,6 +220,18 @@ def test_bad_rows_are_found_in_their_file(tmp_path: Path) -> None:
     assert files_of([tmp_path]) == (tmp_path / "0.parquet", tmp_path / "bad.parquet", tmp_path / "f.npy")
 
 
+def test_apply_names_the_file_and_the_row_it_cannot_calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = simulated(50)
+    TemperatureScaling().fit(rows.logits / 10, rows.labels).save(model := tmp_path / "m.safetensors")
+    huge = rows.logits.copy()
+    huge[41] = [1e308, 0.0, 0.0]  # divided by a temperature below 1, it is no number
+    write(tmp_path / "in", Predictions(np.concatenate([rows.logits, huge]), np.tile(rows.labels, 2)), [50])
+    monkeypatch.setattr(many_files, "_ENTRIES", 60)
+    monkeypatch.setattr(many_files, "_CALIBRATED_ENTRIES", 30)
+    said = " ".join(run("apply", model, tmp_path / "in", "-o", tmp_path / "out", "-q").stderr.split())
+    assert "1.parquet, counted from row 32: the map has no result for row 9" in said
+
+
 def test_threads_change_neither_scores_nor_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = simulated(groups=True)
     write(tmp_path / "in", rows, [70, 71, 200])

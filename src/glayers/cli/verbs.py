@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from glayers.activations import probabilities_of
 from glayers.cli import arguments as arg
 from glayers.cli import many_files, multi_label
 from glayers.cli.runtime import (
@@ -361,9 +362,9 @@ def _calibrated(calibrator: "Calibrator", given: Predictions | Confidences, labe
         if logits:
             raise BadPredictions("--logits is for predictions of classes; this file has a confidence per row")
         return Contents(confidence=after.confidence, correct=after.correct if labelled else None, **extras)
-    made = after.logits if logits else after.probabilities()
-    if isinstance(given, Predictions) and given.logits.dtype == np.float32:
-        made = made.astype(np.float32)  # as precise as the input
+    # As precise as the input.
+    kind = np.float32 if isinstance(given, Predictions) and given.logits.dtype == np.float32 else np.float64
+    made = after.logits.astype(kind) if logits else probabilities_of(after.logits, kind)
     return Contents(
         logits=made if logits else None,
         probabilities=None if logits else made,

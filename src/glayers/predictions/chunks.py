@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -60,13 +60,18 @@ class Chunk:
     number: int  # in its file, from 0
 
 
-class Unfinished(NamedTuple):
-    """A chunk that was read; `finish` converts and checks its rows, in any thread."""
+@dataclass
+class Unfinished:
+    """A chunk that was read, but not yet converted and checked."""
 
     file: int
     number: int
     n_rows: int
-    finish: Callable[[], Chunk]
+    _finish: list[Callable[[], Chunk]]
+
+    def finish(self) -> Chunk:
+        """Convert and check the rows, in any thread; once only, as what was read is given up to save memory."""
+        return self._finish.pop()()
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,8 @@ class Source:
                     chunk = finish()
                     names.append(_class_names(chunk.rows))
                     finish = partial(_itself, chunk)
-                yield Unfinished(file, number, n_rows, finish)
+                yield Unfinished(file, number, n_rows, [finish])
+                del finish, contents
                 first += n_rows
 
     def _finished(
@@ -159,8 +165,9 @@ def _chunks(path: Path, source: Source) -> Iterator[tuple[int, Callable[[], Cont
         if source.labels is not None and ending != ".npy":
             raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
         if ending == ".parquet":
-            tables = parquet_chunks(path, source.columns, source.entries)
-            yield from ((n_rows, partial(_of_table, table, source.part)) for n_rows, table in tables)
+            for n_rows, table in parquet_chunks(path, source.columns, source.entries):
+                yield n_rows, partial(_of_table, table, source.part)
+                del table  # only the caller keeps it while the next one is read
             return
         found: Iterator[Contents]
         if ending in TEXT_READERS:

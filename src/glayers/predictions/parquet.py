@@ -23,6 +23,7 @@ from glayers.predictions.tables import (
     own_names,
 )
 
+_WRITTEN = 2**20  # bytes that are written to the disk at a time
 _BUFFER = 2**16  # bytes of each column that are read from the disk at a time
 
 
@@ -68,13 +69,18 @@ def parquet_chunks(path: Path, columns: ColumnsOf, cells_at_once: int) -> Iterat
         step = max(1, cells_at_once // max(1, len(wanted)))
         with parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER, pre_buffer=False) as file:
             for batch in file.iter_batches(step, columns=wanted, use_threads=False):
-                cells, block = partial(_cells, pyarrow, batch), partial(_side_by_side, pyarrow, batch)
-                yield len(batch), Columns(names, cells, partial(_place, first), block).renamed(own)
                 first += len(batch)
+                yield len(batch), _columns(pyarrow, batch, names, first - len(batch)).renamed(own)
+                del batch  # only the caller keeps it while the next one is read
     except pyarrow.ArrowException as error:
         if isinstance(error, MemoryError):
             raise
         raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
+
+
+def _columns(pyarrow: Any, batch: Any, names: list[str], first: int) -> Columns:
+    block = partial(_side_by_side, pyarrow, batch)
+    return Columns(names, partial(_cells, pyarrow, batch), partial(_place, first), block)
 
 
 def _place(first: int, row: int) -> str:
@@ -157,15 +163,25 @@ def parquet_bytes(parts: Mapping[str, Contents]) -> bytes:
 
 
 def write_parquet(contents: Contents, path: Path) -> None:
-    """Write one Parquet file, which appears complete or not at all; numbers keep their type."""
+    """Write one Parquet file, which appears complete or not at all; numbers keep their type.
+
+    Scores hardly get smaller by compression, and it would take most of the time. So do dictionaries and statistics.
+    """
     pyarrow, parquet = needs_pyarrow("writing")
-    columns = columns_of({"all": contents}, arrays=True)
-    text = [
-        name for name, values in columns.items() if getattr(values, "dtype", None) is None or values.dtype == object
-    ]
-    table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
-    with unfinished_file(path) as stream:
-        parquet.write_table(table, stream, use_dictionary=text)  # random numbers make large dictionaries
+    arrays, fields, text = [], [], []
+    for name, values in columns_of({"all": contents}, arrays=True).items():
+        if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+            kind, data = pyarrow.from_numpy_dtype(values.dtype), pyarrow.py_buffer(np.ascontiguousarray(values))
+            arrays.append(pyarrow.Array.from_buffers(kind, len(values), [None, data]))  # without a copy
+        else:
+            arrays.append(pyarrow.array(values))
+            text.append(name)
+        fields.append(pyarrow.field(name, arrays[-1].type, nullable=False))
+    table = pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(fields))
+    how = {"use_dictionary": text or False, "compression": "none", "write_statistics": False}
+    # Arrow opens the file again: through Python, every piece of a column would be a call.
+    with unfinished_file(path) as stream, pyarrow.output_stream(stream.name, buffer_size=_WRITTEN) as output:
+        parquet.write_table(table, output, **how)
 
 
 def needs_pyarrow(doing: str) -> tuple[Any, Any]:

@@ -41,11 +41,11 @@ class _Rows:
     def _trusted(cls, *fields: Any, **more: Any) -> Self:
         return cls(*fields, **more)
 
-    def _taken(self, rows: Array) -> dict[str, Any]:
+    def _taken(self, rows: Array | slice) -> dict[str, Any]:
         return {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
 
-    def take(self, rows: Array) -> Self:
-        """Return the given rows, by index or by mask.
+    def take(self, rows: Array | slice) -> Self:
+        """Return the given rows, by index, mask or slice.
 
         Examples
         --------
