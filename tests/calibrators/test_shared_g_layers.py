@@ -204,8 +204,12 @@ def test_rows_that_bend_without_context_are_not_charged_for_it() -> None:
         (logits * np.where(entropy > np.median(entropy), 0.3, 1), False),
     ):
         labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
-        chances = average_shared(shared_rows(plain, labels), np.ones(3_000)).chances
+        rows = shared_rows(plain, labels)
+        chances = average_shared(shared_rows(plain[:1_500], labels[:1_500]), np.ones(1_500)).chances
         assert (chances[-1 - len(STRENGTHS) : -1].sum() > 0.5) == without_context
+        # With many rows there is one penalty, and it holds the weights of the context more or less firmly.
+        own, *of_context = (average_shared(rows, np.ones(3_000)).penalties[0] / rows.scale)[: rows.context.shape[0]]
+        assert (min(of_context) > 100 * own) == without_context
 
 
 def test_penalties_far_from_the_best_are_not_tried() -> None:
@@ -221,16 +225,32 @@ def calibrated(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_evidence_is_for_no_correction_where_there_is_nothing_to_correct() -> None:
-    logits, labels = calibrated(3_000, 5)
-    chances = average_shared(shared_rows(log_softmax(logits, axis=1), labels), np.ones(3_000)).chances
+    logits, labels = calibrated(1_500, 5)
+    chances = average_shared(shared_rows(log_softmax(logits, axis=1), labels), np.ones(1_500)).chances
     assert chances.sum() == pytest.approx(1)
     # Strong penalties and none say nearly the same; weak ones pay for weights that nobody needs.
     by_strength = chances[:-1].reshape(len(CONTEXT_TIMES), len(STRENGTHS)).sum(axis=0)
     assert chances[-1] + by_strength[:2].sum() > 0.9
     assert (np.diff(by_strength[1:]) < 0).all()
+    for n_rows in (1_500, 3_000):
+        logits, labels = bent(n_rows, 5)
+        chances = average_shared(shared_rows(log_softmax(logits, axis=1), labels), np.ones(n_rows)).chances
+        assert chances[-1] < 1e-6
+
+
+def test_with_many_rows_the_penalty_of_most_evidence_is_found() -> None:
     logits, labels = bent(3_000, 5)
-    chances = average_shared(shared_rows(log_softmax(logits, axis=1), labels), np.ones(3_000)).chances
-    assert chances[-1] < 1e-6
+    rows, weights = shared_rows(log_softmax(logits, axis=1), labels), np.ones(3_000)
+    found = average_shared(rows, weights)
+
+    def evidence(penalty: np.ndarray) -> float:
+        _, value, curvature = fit_shared(rows, weights, penalty, found.theta)
+        spread = np.sqrt(penalty)
+        inner = np.eye(30) + 3_000 * curvature / np.outer(spread, spread)
+        return float(-3_000 * value - np.linalg.slogdet(inner)[1] / 2)
+
+    finite = [each for each in shared_penalties(rows) if np.isfinite(each).all()]
+    assert evidence(found.penalties[0]) > max(map(evidence, finite)) - 0.5
 
 
 def test_evidence_agrees_with_a_sum_over_a_fine_grid() -> None:
@@ -264,7 +284,7 @@ def test_a_correction_that_does_harm_is_left_out(monkeypatch: pytest.MonkeyPatch
     logits, labels = bent(500, 4)
     plain = log_softmax(logits, axis=1)
     n_fits = len(CONTEXT_TIMES) * len(STRENGTHS) + 1
-    wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(n_fits) / n_fits, np.zeros((n_fits, 30)))
+    wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(n_fits) / n_fits, *np.zeros((2, n_fits, 30)))
     monkeypatch.setattr(shared_g_layers, "average_shared", lambda *_: wild)
     monkeypatch.setattr(shared_g_layers, "average_without", lambda *_: [wild] * 5)
     found = shared_correction(plain, Predictions(logits, labels), 5, 0)

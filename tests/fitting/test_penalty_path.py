@@ -99,3 +99,52 @@ def test_rows_counted_by_weights() -> None:
     assert counted_rows(np.full(10, 3.0)) == pytest.approx(10)  # a common factor changes nothing
     assert counted_rows(np.array([1.0, 1.0, 4.0])) == pytest.approx(2)  # 6^2 / 18
     assert counted_rows(np.array([1e-3, 0, 0])) == pytest.approx(1)
+
+
+def shifted_path(rows: int = 3_000, classes: int = 6) -> Path:
+    """Rows whose labels follow one shift per class, and no scale; scales and shifts have strengths of their own."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, classes)) * 2
+    labels = (x + np.linspace(-1, 1, classes) + rng.gumbel(size=x.shape)).argmax(axis=1)
+    anchor = np.stack([np.ones(classes), np.zeros(classes)])
+    parts = tuple(2.0 * classes * np.eye(2)[part][:, None] * np.ones((2, classes)) for part in (0, 1))
+    problem = LinearProblem(x, labels, np.full(rows, 1 / rows), SMOOTH_LOSSES["log"], np.zeros_like(anchor), anchor)
+    return Path(problem, Prior(parts, anchor), np.ones(rows), None)
+
+
+def test_with_many_rows_the_strengths_of_most_evidence_are_found() -> None:
+    path = shifted_path()
+    found = path.average()
+    (scale, shift) = next(key for key in found.fits if key)
+
+    def evidence(*key: float) -> float:
+        return path._weigh(key, path.start, 3_000.0).evidence
+
+    assert evidence(scale, shift) > max(evidence(a, b) for a in (-1.0, 0.0, 1.0, 2.0) for b in (-1.0, 0.0)) - 0.5
+    assert scale > shift + 1  # the scales are not needed, and are held more firmly
+    assert found.point[1] - found.point[1].mean() == pytest.approx(np.linspace(-1, 1, 6), abs=0.15)
+
+
+def test_evidence_agrees_with_a_determinant_of_all_blocks() -> None:
+    path = shifted_path(rows=500)
+    found = path._weigh((0.5, -0.5), path.start, 500.0)
+    p = np.exp(path.problem.logits(found.point))
+    p /= p.sum(axis=1, keepdims=True)
+    penalty, determinant = path.prior.strengths((10**0.5, 10**-0.5), 1.0), 0.0
+    for of_class in range(p.shape[1]):
+        features = np.stack([path.problem.inputs[:, of_class], np.ones(500)])
+        curvature = (features * p[:, of_class] * (1 - p[:, of_class])) @ features.T
+        determinant += np.linalg.slogdet(np.eye(2) + curvature / penalty[:, of_class, None])[1]
+    losses = -np.log(p[np.arange(500), path.problem.labels]).sum()
+    distances = (penalty * (found.point - path.prior.anchor) ** 2).sum() / 2
+    assert found.evidence == pytest.approx(-losses - distances - determinant / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("rows", [500, 3_000])
+def test_without_some_rows_the_average_is_that_of_a_new_fit(rows: int) -> None:
+    path, rest = shifted_path(rows), np.arange(rows) % 5 > 0
+    weights = rest / rest.sum()
+    fewer = Path(path.problem._replace(weights=weights).take(rest), path.prior, np.ones(rest.sum()), None)
+    whole, again, afresh = path.average(), fewer.average_without(path.average()), fewer.average()
+    moved = np.abs(afresh.point - whole.point).max()
+    assert np.abs(again.point - afresh.point).max() < 0.3 * moved

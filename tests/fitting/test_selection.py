@@ -70,6 +70,12 @@ def test_a_setting_that_stopped_improving_ends_after_its_patience() -> None:
     assert selection.best_epoch.tolist() == [1]
 
 
+def test_a_setting_no_better_than_its_start_after_two_epochs_ends() -> None:
+    selection = EpochSelection(n_settings=3, fold_fractions=np.ones(1), patience=9)
+    went_on = run(selection, [[1.0, 1.2, 1.1], [1.0, 1.2, 0.9], [1.0, 0.9, 1.2]])
+    assert went_on == [[True] * 3, [True] * 3, [False, True, True]]
+
+
 def test_a_dropped_setting_is_no_longer_recorded() -> None:
     selection = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=1)
     run(selection, [[1.0, 1.1, 0.1], [1.0, 0.9, 0.8]])

@@ -66,7 +66,7 @@ def fit_default(plan: Any, given: Predictions, own_epochs: bool) -> Fitted:  # t
     plain = fallback(given.logits.astype(np.float64))
     base = smooth_loss(plan.loss).rows(plain, given.labels)
     _, gain, error = _best_weight(plan.loss, base, inputs, runs[0][2], given)
-    repeats = plan.n_repeats if gain > error else 1  # where one draw learns nothing, neither do more
+    repeats = plan.n_repeats if gain > error + _ROUNDING else 1  # where one draw learns nothing, neither do more
     for seed in np.random.default_rng(plan.random_state).integers(2**31, size=repeats - 1).tolist():
         folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
         if given.weights is None or (np.bincount(folds, given.weights) > 0).all():  # else a fold has no weight

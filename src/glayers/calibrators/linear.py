@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from glayers.activations import log_softmax
-from glayers.arrays import Array, Floats
+from glayers.arrays import Array, Floats, row_blocks
 from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, one_or_several
@@ -21,8 +21,8 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, fold_weights
 from glayers.fitting.newton import NOTHING_LEFT, LinearProblem
-from glayers.fitting.penalty_path import Average, Path, Prior, Trial, counted_rows
-from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.fitting.penalty_path import Average, Path, Prior, Trial, counted_rows, is_few
+from glayers.fitting.temperature import InverseTemperature, fit_inverse_temperature
 from glayers.maps import Centre, Chain, Dense, Diagonal, Floor, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
@@ -62,12 +62,17 @@ class LinearFamily(NamedTuple):
 
 
 class LinearAverage(NamedTuple):
-    """Penalties averaged by evidence: which form of the family, the average, its map, and any trouble on the way."""
+    """Penalties averaged by evidence: which form of the family, the average, its map, and any trouble on the way.
+
+    `factor` is the inverse temperature it starts from, and `floor` keeps very unlikely classes away.
+    """
 
     form: int
     average: Average
     map: Chain
     reason: str
+    factor: float
+    floor: Floor
 
 
 @dataclass(eq=False, repr=False)
@@ -146,35 +151,65 @@ class LinearScaling(Calibrator):
             attributes={"strength_": family.setting(multiples), "cv_results_": cv_results},
         )
 
-    def average(self, given: Predictions, near: "LinearAverage | None" = None) -> "LinearAverage":
-        """Fit every family of penalties and average them by their evidence; `near` is the same for more rows.
+    def average(self, given: Predictions) -> "LinearAverage":
+        """Fit several strengths of the penalty and average them by their evidence.
 
-        The form of more evidence at the prior's own strength is taken, such as centred logits or log-probabilities.
+        The form of more evidence is taken, such as centred logits or log-probabilities. With few rows, it is the form
+        of more evidence at the prior's own strength.
         """
-        found = fit_inverse_temperature(given.logits, given.labels, given.weights)
-        weights = np.ones(len(given)) if given.weights is None else given.weights
-        families = self._families(given.n_classes, counted_rows(weights), found.factor)
-        paths = []
-        for place, family in enumerate(families):
-            if near is None or near.form == place:
-                floor = fit_floor(family.prefix(given.logits.astype(np.float64)), family.factor, given.weights)
-                split = family._replace(prior=_split(family.prior))
-                paths.append((place, family, floor, self._path(given, weights, split, floor)))
-        form, family, floor, path = max(paths, key=lambda each: each[-1].evidence() if len(paths) > 1 else 0.0)
-        average = path.average(None if near is None else near.average)
-        return LinearAverage(form, average, family.map(average.point, floor), found.reason)
+        paths, found, floor = self._split_paths(given, None)
+        if len(paths) > 1 and paths[0][-1].few:
+            paths = [max(paths, key=lambda each: each[-1].evidence())]
+        averages = [path.average() for *_, path in paths]
+        average, (form, family, _) = max(zip(averages, paths, strict=True), key=lambda each: each[0].evidence)
+        return LinearAverage(form, average, family.map(average.point, floor), found.reason, found.factor, floor)
 
-    def _path(self, given: Predictions, weights: Floats, family: LinearFamily, floor: Floor) -> Path:
-        dtype = np.float32 if given.n_classes >= _SINGLE_PRECISION_CLASSES else np.float64
-        raised, lowered = floor.split(family.prefix(given.logits.astype(np.float64)))
-        inputs = family.between(raised).astype(dtype)
-        # Classes without a label are held at their start at any strength: the loss alone would send them to 0.
+    def average_without(self, given: Predictions, whole: "LinearAverage") -> Chain:
+        """Return the map for these rows, given the average for these and more."""
+        [(_, family, path)], _, floor = self._split_paths(given, whole)
+        return family.map(path.average_without(whole.average).point, floor)
+
+    def _split_paths(
+        self, given: Predictions, whole: "LinearAverage | None"
+    ) -> tuple[list[tuple[int, LinearFamily, Path]], InverseTemperature, Floor]:
+        """Return the path of each form, or of the one of `whole`; two parts of the coefficients have own strengths."""
+        start = None if whole is None else whole.factor
+        found = fit_inverse_temperature(given.logits, given.labels, given.weights, start)
+        weights = np.ones(len(given)) if given.weights is None else given.weights
+        n_rows = counted_rows(weights)
+        single = not is_few(n_rows)  # with many rows, rounding is far below the errors of estimates
+        families = list(enumerate(self._families(given.n_classes, n_rows, found.factor)))
+        if whole is None:
+            prefix, factor = families[0][1].prefix, families[0][1].factor
+            floor = fit_floor(prefix(given.logits.astype(np.float64)), factor, given.weights)
+        else:
+            floor, families = whole.floor, [families[whole.form]]
+        return (
+            [
+                (place, family, self._path(given, weights, family._replace(prior=_split(family.prior)), floor, single))
+                for place, family in families
+            ],
+            found,
+            floor,
+        )
+
+    def _path(
+        self, given: Predictions, weights: Floats, family: LinearFamily, floor: Floor, single: bool = False
+    ) -> Path:
+        dtype = np.float32 if single or given.n_classes >= _SINGLE_PRECISION_CLASSES else np.float64
         anchor, held = family.prior.anchor, np.zeros_like(family.prior.anchor)
+        # A matrix has a column of ones, which belongs to the intercept.
+        inputs = np.ones((len(given), given.n_classes + (len(anchor) > 2)), dtype)
+        lowered = None
+        for rows in row_blocks(len(given), given.n_classes):
+            raised, by = floor.split(family.prefix(given.logits[rows].astype(np.float64)))
+            inputs[rows, : given.n_classes] = family.between(raised)
+            if by.any():
+                lowered = np.zeros((len(given), given.n_classes), dtype) if lowered is None else lowered
+                lowered[rows] = by
+        # Classes without a label are held at their start at any strength: the loss alone would send them to 0.
         held[:, given.label_counts() == 0] = 2.0 * given.n_classes
-        if len(anchor) > 2:  # a matrix: the column of ones belongs to the intercept
-            inputs = np.concatenate([inputs, np.ones((len(inputs), 1), dtype=dtype)], axis=1)
         normalised, loss = weights / weights.sum(), smooth_loss(self.loss)
-        lowered = lowered.astype(dtype) if lowered.any() else None
         problem = LinearProblem(inputs, given.labels, normalised, loss, np.zeros_like(anchor), anchor, lowered)
         return Path(problem, family.prior._replace(held=held), weights, given.groups)
 

@@ -9,11 +9,11 @@ Every step here returns a `Fitted` record with out-of-fold log-probabilities, an
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, Ints, row_blocks
@@ -23,7 +23,7 @@ from glayers.calibrators.linear import LinearScaling, MatrixScaling, VectorScali
 from glayers.calibrators.temperature import TemperatureScaling, tempered
 from glayers.checks import check_switch, whole_number
 from glayers.errors import GlayersError
-from glayers.fitting.folds import assign_folds, draw_rows, fold_weights, format_gain, paired_gain
+from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
 from glayers.fitting.penalty_path import counted_rows
 from glayers.fitting.shared import average_shared, average_without, shared_rows, shared_step
 from glayers.fitting.temperature import fit_inverse_temperature
@@ -181,13 +181,18 @@ def _correct(log_probabilities: Floats, given: Predictions, folds: Ints) -> tupl
     rows = shared_rows(log_probabilities, given.labels, given.weights)
     held_out = np.empty_like(log_probabilities)
     # Matrix products this thin gain nothing from threads, which would only wait for each other.
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _thread_pools().limit(limits=1, user_api="blas"):
         whole = average_shared(rows, weights)
         for fold, found in enumerate(average_without(rows, weights, folds, whole)):
             own, step = np.flatnonzero(folds == fold), shared_step(rows, found.theta, found.share)
             for block in row_blocks(len(own), log_probabilities.shape[1]):
                 held_out[own[block]] = step(log_probabilities[own[block]])
     return shared_step(rows, whole.theta, whole.share), held_out
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()  # it looks at every library that is loaded, so once is enough
 
 
 def corrected(task: Task, part: Fitted) -> tuple[Fitted, Fitted]:
@@ -232,15 +237,12 @@ def linear_part(scaling: type[LinearScaling], task: Task) -> Fitted:
     given = task.given
     n_folds = task.n_folds if given.logits.size <= _LARGE else min(3, task.n_folds)
     folds = assign_folds(len(given), given.groups, n_folds, task.seed)
-    made, near = scaling(loss=task.loss), None
-    if given.logits.size > _LARGE:  # some of the rows show which penalties matter
-        some = draw_rows(len(given), given.groups, given.weights, _LARGE // (2 * given.n_classes), task.seed)
-        near = made.average(given.take(some))
-    whole, result = made.average(given, near), np.empty((len(given), given.n_classes))
+    made = scaling(loss=task.loss)
+    whole, result = made.average(given), np.empty((len(given), given.n_classes))
     for fold in range(int(folds.max()) + 1):
         own, chain = folds == fold, whole.map
         if given.weights is None or given.weights[~own].any():
-            chain = made.average(given.take(~own), whole).map
+            chain = made.average_without(given.take(~own), whole)
         result[own] = log_softmax(apply_map(chain, given.logits[own]))
     notes = (f"{made.methods[0].name} scaling, starting from temperature scaling: {whole.reason}",) * bool(whole.reason)
     chain = whole.map + Chain((LogSoftmax(),))

@@ -8,12 +8,13 @@ schedule and every epoch is a good place to stop.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from glayers.activations import with_reference_class
@@ -66,6 +67,11 @@ class _State:
             self.average[rows].lerp_(self.point[rows], 1 - averaging)
 
 
+@cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()  # it looks at every library that is loaded, so once is enough
+
+
 def descend(
     objective: Objective, rates: Tensor, schedule: Schedule, on_epoch: OnEpoch, measure: Measure, seed: int
 ) -> Tensor:
@@ -75,7 +81,7 @@ def descend(
     active = torch.arange(len(result))
     current, state, step = objective, _State(result.clone(), rates.clone()), 0
     with (
-        threadpool_limits(limits=1 if objective.logits.numel() < _MANY else None),
+        _thread_pools().limit(limits=1 if objective.logits.numel() < _MANY else None),
         progress_bar(schedule.progress, f"{len(result)} fits", schedule.epochs) as advance,
     ):
         train, held_out = measure(objective, result)

@@ -15,9 +15,10 @@ from glayers.errors import GlayersError
 
 
 class SmoothLoss(NamedTuple):
-    """A proper loss of logits (n, k), row by row, as four functions."""
+    """A proper loss of logits (n, k), row by row, as five functions."""
 
     rows: Callable[[Array, Ints], Floats]  # logits, labels -> the loss of each row
+    both: Callable[[Array, Ints], tuple[Floats, Array]]  # logits, labels -> the loss of each row, the probabilities
     slope: Callable[[Array, Ints], Array]  # probabilities, labels -> its derivative by the logits
     curve: Callable[[Array, Array], Array]  # probabilities, direction -> its curvature times a direction in the logits
     curve_diagonal: Callable[[Array], Array]  # probabilities -> the diagonal of its curvature
@@ -25,6 +26,15 @@ class SmoothLoss(NamedTuple):
 
 def _log_losses(logits: Array, labels: Ints) -> Floats:
     return -log_softmax(logits)[np.arange(len(labels)), labels].astype(np.float64)
+
+
+def _log_losses_and_probabilities(logits: Array, labels: Ints) -> tuple[Floats, Array]:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    own = shifted[np.arange(len(labels)), labels]
+    powers = np.exp(shifted, out=shifted)
+    total = powers.sum(axis=1)
+    powers /= total[:, None]
+    return (np.log(total) - own).astype(np.float64), powers
 
 
 def _minus_one_hot(probabilities: Array, labels: Ints) -> Array:
@@ -37,9 +47,10 @@ def _times_jacobian(probabilities: Array, direction: Array) -> Array:
     return probabilities * (direction - np.vecdot(probabilities, direction)[:, None])
 
 
-def _squared_distances(logits: Array, labels: Ints) -> Floats:
-    distance = _minus_one_hot(softmax(logits), labels)
-    return np.vecdot(distance, distance).astype(np.float64)
+def _distances_and_probabilities(logits: Array, labels: Ints) -> tuple[Floats, Array]:
+    probabilities = softmax(logits)
+    distance = _minus_one_hot(probabilities, labels)
+    return np.vecdot(distance, distance).astype(np.float64), probabilities
 
 
 def _brier_curve_diagonal(p: Array) -> Array:
@@ -48,9 +59,12 @@ def _brier_curve_diagonal(p: Array) -> Array:
 
 
 SMOOTH_LOSSES: dict[str, SmoothLoss] = {
-    "log": SmoothLoss(_log_losses, _minus_one_hot, _times_jacobian, lambda p: p * (1 - p)),
+    "log": SmoothLoss(
+        _log_losses, _log_losses_and_probabilities, _minus_one_hot, _times_jacobian, lambda p: p * (1 - p)
+    ),
     "brier": SmoothLoss(
-        _squared_distances,
+        lambda logits, labels: _distances_and_probabilities(logits, labels)[0],
+        _distances_and_probabilities,
         lambda p, labels: 2 * _times_jacobian(p, _minus_one_hot(p, labels)),
         lambda p, direction: 2 * _times_jacobian(p, _times_jacobian(p, direction)),
         _brier_curve_diagonal,

@@ -7,10 +7,13 @@ counts as far depends on the data: distances are measured in nats, after tempera
 the other rows.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from glayers.activations import with_reference_class
-from glayers.arrays import Array, Floats
+from glayers.arrays import Array, Floats, map_row_blocks
 from glayers.maps import Chain, Floor, LogProbabilities
 
 _LARGEST = float(np.finfo(np.float64).max)  # of numbers that a file holds
@@ -51,19 +54,32 @@ def fit_floor(logits: Array, factor: float, weights: Floats | None) -> Floor:
     >>> floor.depth.item(), floor.reach.item()  # 9 - 2 * 4 = 1 is the most beyond twice the lead
     (18.0, 6.25)
     """
-    counted = slice(None) if weights is None else weights > 0
-    each = with_reference_class(logits[counted].astype(np.float64))
-    distances = each.max(axis=1, keepdims=True) - each
-    lead = np.partition(distances, 1, axis=1)[:, 1]
-    finite = lead[np.isfinite(lead)]
+    each = with_reference_class(logits if weights is None else logits[weights > 0])
+    leads = np.concatenate(_over_blocks(each, lambda far: np.partition(far, 1, axis=1)[:, 1]))
+    finite = leads[np.isfinite(leads)]
     near = max(_LIKELY / factor, float(np.median(finite)) if finite.size else 0.0)
-    beyond = np.sort(distances[np.isfinite(distances) & (distances > near)])
-    gaps = np.flatnonzero(beyond > _GAP * np.append(near, beyond[:-1]))
-    largest = np.append(near, beyond)[gaps[0] if gaps.size else len(beyond)]
-    lowest = np.where(distances <= largest, distances, 0.0).max(axis=1)
+    following = near
+    while following:  # up to the largest distance before the first gap
+        largest, following = following, _largest_within(each, following, _GAP * following)
+    lowest = np.concatenate(_over_blocks(each, lambda far: far.max(axis=1, where=far <= largest, initial=0.0)))
     several = lowest > 0
     if not several.any():  # one possible class in each row, or all equal
         return Floor(np.asarray(2 * near), np.asarray(near), Chain(()))
-    reach = max(0.0, float((lowest - 2 * lead)[several].max()))
+    reach = max(0.0, float((lowest - 2 * leads)[several].max()))
     depth, reach = (min(each, _LARGEST) for each in (2 * float(lowest.max()), 1.25 * reach + _MARGIN / factor))
     return Floor(np.asarray(depth), np.asarray(reach), Chain(()))
+
+
+def _largest_within(logits: Array, start: float, end: float) -> float:
+    """Return the largest distance above `start` and up to `end`, or 0."""
+    return max(_over_blocks(logits, lambda far: far.max(where=(far > start) & (far <= end), initial=0.0)))
+
+
+def _over_blocks(logits: Array, function: Callable[[Floats], Any]) -> list[Any]:
+    """Return a function of the distances below the highest class, for each block of rows."""
+
+    def of_block(rows: slice) -> Any:
+        block = logits[rows].astype(np.float64)
+        return function(block.max(axis=1, keepdims=True) - block)
+
+    return map_row_blocks(of_block, *logits.shape)

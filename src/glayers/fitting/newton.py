@@ -89,7 +89,11 @@ class LinearProblem(NamedTuple):
     def value(self, coefficients: Array) -> float:
         """Return the objective."""
         losses = (part.loss.rows(part.logits(coefficients), part.labels) @ part.weights for part in self.parts())
-        return float(sum(losses) + (self.strengths * (coefficients - self.anchor) ** 2).sum() / 2)
+        return float(sum(losses)) + self.penalty(coefficients)
+
+    def penalty(self, coefficients: Array) -> float:
+        """Return the penalty alone."""
+        return float((self.strengths * (coefficients - self.anchor) ** 2).sum()) / 2
 
     def logits(self, coefficients: Array) -> Array:
         """Return logits (n, k)."""
@@ -98,13 +102,14 @@ class LinearProblem(NamedTuple):
     def forward(self, coefficients: Array) -> Array:
         """Return the linear map of the inputs, (n, k)."""
         if len(self.anchor) == 2:
-            return self.inputs * coefficients[0] + coefficients[1]
+            scaled = self.inputs * coefficients[0]
+            return np.add(scaled, coefficients[1], out=scaled)
         return self.inputs @ coefficients
 
     def adjoint(self, slopes: Array) -> Array:
         """Return the derivative by coefficients (r, k), given that by logits (n, k)."""
         if len(self.anchor) == 2:
-            return np.stack([(slopes * self.inputs).sum(axis=0), slopes.sum(axis=0)])
+            return np.stack([np.einsum("nk,nk->k", slopes, self.inputs), slopes.sum(axis=0)])
         return self.inputs.T @ slopes
 
     def blocks(self, curvature: Array) -> Array:
@@ -112,7 +117,8 @@ class LinearProblem(NamedTuple):
         if len(self.anchor) == 2:
             scaled = curvature * self.inputs
             cross = scaled.sum(axis=0)
-            both = np.stack([(scaled * self.inputs).sum(axis=0), cross, cross, curvature.sum(axis=0)], axis=1)
+            square = np.einsum("nk,nk->k", scaled, self.inputs)
+            both = np.stack([square, cross, cross, curvature.sum(axis=0)], axis=1)
             return both.reshape(-1, 2, 2)
         if curvature.shape[1] > _PRECONDITION_CLASSES:
             return ((self.inputs**2).T @ curvature).T[:, :, None]
@@ -149,18 +155,28 @@ def newton_cg(
     """Minimise a penalised linear problem, until the next step promises less than `tolerance` of the objective."""
     inverse = preconditioner.inverse(problem.strengths)
     parts = [(part, part.weights.astype(start.dtype)[:, None]) for part in problem.parts()]
-    here, value = start, problem.value(start)
+    blocks: list[_Block] = []  # of rows, at the point that was evaluated last
+
+    def value_at(point: Array) -> float:
+        blocks.clear()
+        losses = 0.0
+        for part, weights in parts:
+            of_rows, probabilities = part.loss.both(part.logits(point), part.labels)
+            blocks.append(_Block(part, weights, probabilities))
+            losses += float(of_rows @ part.weights)
+        return losses + problem.penalty(point)
+
+    here, value = start, value_at(start)
     for iteration in range(max_iterations):
         if value < NOTHING_LEFT:
             return Optimum(here, value, iteration, False)
-        blocks = [_Block(part, weights, softmax(part.logits(here))) for part, weights in parts]
         slope = sum(each.slope() for each in blocks)
         slope = (slope + problem.strengths * (here - problem.anchor)).astype(start.dtype)
         step = _solve(problem.strengths, blocks, slope, inverse)
         promised = -float(np.vdot(slope, step))
         if promised <= 2 * tolerance * abs(value):
             return Optimum(here, value, iteration, True)
-        length, here, value = _line_search(problem.value, here, value, step, promised)
+        length, here, value = _line_search(value_at, here, value, step, promised)
         if length == 0.0:
             return Optimum(here, value, iteration, _is_rounding(promised, value, start.dtype))
     return Optimum(here, value, max_iterations, False)

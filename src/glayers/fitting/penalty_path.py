@@ -7,8 +7,9 @@ With few rows, no strength need be chosen: `Path.average` weighs the fits of all
 """
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,10 @@ _TOLERANCE_SINGLE = 1e-6  # what float32 can see
 # behind the best count less than a hundredth of it; their neighbours are not tried.
 _STRONGEST_PLACE, _WEAKEST_PLACE = 2, -3
 _NEGLIGIBLE = 4.6
+# The search for the strengths of most evidence ends at a gain of so many nats, or after so many rounds.
+_SETTLED, _MOST_ROUNDS = 0.5, 8
+_TINY = 1e-9
+_MOST_RATIO, _FARTHEST = 0.75, 6.0  # of one step to the one before; of strengths from the prior, in powers of ten
 _LEAST_CHANCE = 1e-3  # strengths of less chance with all rows are not tried again without a fold
 
 
@@ -53,16 +58,25 @@ class Trial(NamedTuple):
     losses: Floats
 
 
-class Average(NamedTuple):
-    """Coefficients averaged over strengths by evidence, the log evidence of all, and each fit with its chance.
+# Strengths, one for each part of the prior: the logarithm, to base 10, of the multiple. The anchor has the key ().
+Key: TypeAlias = tuple[float, ...]
 
-    Fits have as key the logarithm, to base 10, of the multiples; the anchor has the key ().
-    """
+
+class Weighed(NamedTuple):
+    """The fit at some strengths, its log evidence, and the strengths to try next."""
 
     point: Array
     evidence: float
-    fits: Mapping[tuple[int, ...], Array]
-    chances: Mapping[tuple[int, ...], float]
+    towards: Key
+
+
+class Average(NamedTuple):
+    """Coefficients averaged over strengths by evidence, the log evidence of all, and each fit with its chance."""
+
+    point: Array
+    evidence: float
+    fits: Mapping[Key, Array]
+    chances: Mapping[Key, float]
 
 
 class Path:
@@ -72,6 +86,7 @@ class Path:
         self.problem, self.prior, self.weights, self.groups = problem, prior, weights, groups
         self.start = prior.anchor.astype(problem.inputs.dtype)
         self.preconditioner = Preconditioner(problem, self.start)
+        self.few = is_few(counted_rows(weights))
 
     def fit(self, multiples: tuple[float, ...], start: Array) -> Optimum:
         """Fit all rows at given strengths."""
@@ -92,48 +107,95 @@ class Path:
             chosen, trials = self.choose(again, chosen.multiples), trials + again
         return chosen, trials
 
-    def average(self, near: Average | None = None) -> Average:
-        """Average the fits of all strengths, and the anchor, each by its evidence in Laplace's approximation.
+    def average(self) -> Average:
+        """Average fits of several strengths, and the anchor, each by its evidence in Laplace's approximation.
 
         log evidence = -n loss - d' P d / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n the rows counted by weight, d the
         distance from the anchor, P the penalty and H the curvature of n loss, of which only the part within each class
-        counts. Strengths spread from the prior itself, as long as they are not negligible. `near` is the average over
-        these rows and more: only its strengths are tried, from where its fits ended.
+        counts. With few rows, strengths spread from the prior itself, as long as they are not negligible. With many
+        rows one strength, that of most evidence, stands for all.
         """
         n_rows = counted_rows(self.weights)
-        fits: dict[tuple[int, ...], Array] = {(): self.start}
-        unpenalised = self.problem._replace(strengths=np.zeros_like(self.prior.anchor))
-        evidence: dict[tuple[int, ...], float] = {(): -n_rows * unpenalised.value(self.start)}
-        waiting = {(0,) * len(self.prior.parts): self.start}
-        if near is not None:
-            waiting = {key: near.fits[key] for key, chance in near.chances.items() if key and chance > _LEAST_CHANCE}
-        while waiting:
-            key = next(iter(waiting))
-            fits[key], evidence[key] = self._weigh(key, waiting.pop(key), n_rows)
-            if near is None and evidence[key] > max(evidence.values()) - _NEGLIGIBLE:
-                waiting |= {each: fits[key] for each in _neighbours(key) if each not in fits}
-        log_chances = np.array(list(evidence.values()))
-        chances = softmax(log_chances)
-        point = np.tensordot(chances.astype(self.start.dtype), np.stack(list(fits.values())), 1)
-        total = float(np.logaddexp.reduce(log_chances))
-        return Average(point, total, fits, dict(zip(fits, chances.tolist(), strict=True)))
+        return self._averaged(self._spread(None, n_rows) if self.few else self._climb(n_rows), n_rows)
+
+    def average_without(self, whole: Average) -> Average:
+        """Average these rows, given the average over these and more: only its strengths are fitted.
+
+        With many rows, two Newton steps from the fit to all rows are enough, and the chances are those of all rows.
+        """
+        n_rows = counted_rows(self.weights)
+        if self.few:
+            return self._averaged(self._spread(whole, n_rows), n_rows)
+        fits = {
+            key: self._fit_at(key, start, n_rows, steps=2).point if key else self.start
+            for key, start in whole.fits.items()
+        }
+        return _mean_of(fits, whole.chances, whole.evidence)
 
     def evidence(self) -> float:
         """Return the log evidence at the strengths of the prior itself."""
-        return self._weigh((0,) * len(self.prior.parts), self.start, counted_rows(self.weights))[1]
+        return self._at_prior.evidence
 
-    def _weigh(self, key: tuple[int, ...], start: Array, n_rows: float) -> tuple[Array, float]:
-        """Return the fit at these strengths and its log evidence."""
+    @cached_property
+    def _at_prior(self) -> Weighed:
+        return self._weigh((0.0,) * len(self.prior.parts), self.start, counted_rows(self.weights))
+
+    def _climb(self, n_rows: float) -> dict[Key, Weighed]:
+        """Return the fit at the strengths of most evidence, from the prior itself on."""
+        first = (0.0,) * len(self.prior.parts)
+        return dict([most_evidence(first, self._at_prior, lambda key, start: self._weigh(key, start, n_rows))])
+
+    def _spread(self, whole: Average | None, n_rows: float) -> dict[Key, Weighed]:
+        """Return the fits at the strengths of `whole`, or else at all that are not negligible around the prior."""
+        tried: dict[Key, Weighed] = {}
+        best = self._evidence_of_none(n_rows)
+        waiting: dict[Key, Array] = {(0.0,) * len(self.prior.parts): self.start}
+        if whole is not None:
+            waiting = {key: whole.fits[key] for key, chance in whole.chances.items() if key and chance > _LEAST_CHANCE}
+        while waiting:
+            key = next(iter(waiting))
+            tried[key] = found = self._weigh(key, waiting.pop(key), n_rows)
+            best = max(best, found.evidence)
+            if whole is None and found.evidence > best - _NEGLIGIBLE:
+                waiting |= {each: found.point for each in _neighbours(key) if each not in tried}
+        return tried
+
+    def _averaged(self, tried: Mapping[Key, Weighed], n_rows: float) -> Average:
+        """Average the fits, and the anchor, by their evidence."""
+        fits: dict[Key, Array] = {(): self.start} | {key: found.point for key, found in tried.items()}
+        evidence = np.array([self._evidence_of_none(n_rows), *(found.evidence for found in tried.values())])
+        chances = dict(zip(fits, softmax(evidence).tolist(), strict=True))
+        return _mean_of(fits, chances, float(np.logaddexp.reduce(evidence)))
+
+    def _evidence_of_none(self, n_rows: float) -> float:
+        return -n_rows * self.problem._replace(strengths=np.zeros_like(self.prior.anchor)).value(self.start)
+
+    def _fit_at(self, key: Key, start: Array, n_rows: float, steps: int = 100) -> Optimum:
         strengths = self.prior.strengths(tuple(10.0**place for place in key), n_rows)
-        problem = self.problem._replace(strengths=strengths)
         tolerance = 1e-3 / n_rows if start.dtype == np.float64 else _TOLERANCE_SINGLE
-        found = newton_cg(problem, start, self.preconditioner, tolerance)
-        weights = self.problem.weights[:, None]
-        curvature = problem.loss.curve_diagonal(softmax(problem.logits(found.point))) * weights
-        blocks = problem.blocks(curvature.astype(start.dtype)).astype(np.float64)
-        scale = 1 / np.sqrt(strengths.T)
-        penalised = np.eye(len(strengths)) + scale[:, :, None] * blocks * scale[:, None, :]
-        return found.point, -n_rows * found.value - float(np.linalg.slogdet(penalised)[1].sum()) / 2
+        return newton_cg(self.problem._replace(strengths=strengths), start, self.preconditioner, tolerance, steps)
+
+    def _weigh(self, key: Key, start: Array, n_rows: float) -> Weighed:
+        """Return the fit at these strengths, its log evidence, and strengths of more evidence."""
+        found = self._fit_at(key, start, n_rows)
+        blocks: Floats = np.add.reduce([self._blocks(part, found.point) for part in self.problem.parts()])
+        precision = self.prior.strengths(tuple(10.0**place for place in key), n_rows)
+        scale = 1 / np.sqrt(precision.T)
+        if blocks.shape[-1] == 1:  # diagonals alone
+            penalised = 1 + scale**2 * blocks[:, :, 0]
+            determinant, left = float(np.log(penalised).sum()), 1 / penalised
+        else:
+            whole = np.eye(len(precision)) + scale[:, :, None] * blocks * scale[:, None, :]
+            determinant = float(np.linalg.slogdet(whole)[1].sum())
+            left = np.diagonal(np.linalg.inv(whole), axis1=1, axis2=2)
+        evidence = -n_rows * found.value - determinant / 2
+        free = [part * (np.asarray(self.prior.held) == 0) for part in self.prior.parts]
+        return Weighed(found.point, evidence, next_strengths(left.T, (found.point - self.prior.anchor) ** 2, free))
+
+    @staticmethod
+    def _blocks(problem: LinearProblem, point: Array) -> Floats:
+        curvature = problem.loss.curve_diagonal(softmax(problem.logits(point))) * problem.weights[:, None]
+        return problem.blocks(curvature.astype(point.dtype)).astype(np.float64)
 
     def choose(self, trials: list[Trial], default: tuple[float, ...]) -> Trial:
         """Of the trials within a standard error of the best, return the one nearest to the default."""
@@ -176,7 +238,51 @@ class Path:
         return Trial(multiples, tuple(fitted), losses)
 
 
-def _neighbours(key: tuple[int, ...]) -> list[tuple[int, ...]]:
+def most_evidence(key: Key, first: Weighed, weigh: Callable[[Key, Array], Weighed]) -> tuple[Key, Weighed]:
+    """Return the strengths of most evidence and their fit, by MacKay's fixed point; `first` is the fit at `key`.
+
+    Each round sets the strength of a part to the number of its coefficients that the rows determine, divided by their
+    squared distance from the anchor. MacKay, "Bayesian interpolation", 1992.
+    """
+    best, step = first, np.zeros(len(key))
+    for _ in range(_MOST_ROUNDS):
+        step, before = np.subtract(best.towards, key), step
+        # Steps to a fixed point shrink by a constant ratio: go where they would end, or only one step if that is worse.
+        ratio = np.divide(step, before, out=np.zeros(len(key)), where=before != 0).clip(0.0, _MOST_RATIO)
+        for target in (key + step / (1 - ratio), key + step)[: 1 + bool(ratio.any())]:
+            there = tuple(target.clip(-_FARTHEST, _FARTHEST).tolist())
+            found = weigh(there, best.point)
+            gain = found.evidence - best.evidence
+            if gain > 0:
+                key, best = there, found
+                break
+        if gain < _SETTLED:
+            break
+    return key, best
+
+
+def next_strengths(left: Floats, squares: Floats, parts: Sequence[Floats]) -> Key:
+    """Return the next strengths of MacKay's fixed point, as logarithms to base 10 of multiples of the prior's parts.
+
+    `left` is the posterior variance of each coefficient as a fraction of its prior variance, and `squares` its squared
+    distance from the anchor.
+
+    >>> [round(each, 3) for each in next_strengths(np.array([0.1, 0.1]), np.array([0.5, 0.4]), [np.ones(2)])]
+    [0.301]
+    """
+    determined = np.maximum(0.0, 1 - left)
+    return tuple(
+        math.log10(max(_TINY, float(determined[part > 0].sum())) / max(_TINY, float((part * squares).sum())))
+        for part in parts
+    )
+
+
+def _mean_of(fits: Mapping[Key, Array], chances: Mapping[Key, float], evidence: float) -> Average:
+    point = sum(fit * fit.dtype.type(chances[key]) for key, fit in fits.items())
+    return Average(np.asarray(point), evidence, fits, chances)
+
+
+def _neighbours(key: Key) -> list[Key]:
     """Return the strengths ten times as strong or weak in one part.
 
     >>> _neighbours((2, 0))
@@ -203,3 +309,8 @@ def caution(n_rows: float) -> float:
     (1.0, 0.8, 0.0)
     """
     return min(1.0, max(0.0, 2 - n_rows / 1_000))
+
+
+def is_few(n_rows: float) -> bool:
+    """Whether several penalties are averaged, because the rows do not show which one is best."""
+    return caution(n_rows) > 0

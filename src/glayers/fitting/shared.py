@@ -18,7 +18,7 @@ from glayers.activations import softmax
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.newton import newton
-from glayers.fitting.penalty_path import caution, counted_rows
+from glayers.fitting.penalty_path import Key, Weighed, caution, counted_rows, is_few, most_evidence, next_strengths
 from glayers.maps import Blend, Chain, Step
 from glayers.maps.tables import N_CONTEXT, N_SHAPES, Shared, context, raw_context, shapes
 
@@ -60,11 +60,12 @@ class SharedRows(NamedTuple):
 
 
 class SharedFit(NamedTuple):
-    """The averaged weights, the probability of each penalty and last of no correction, and the weights of each fit."""
+    """The averaged weights; probability and weights of each penalty, and last of no correction; the penalties."""
 
     theta: Floats
     chances: Floats
     fits: Floats
+    penalties: Floats
 
     @property
     def share(self) -> float:
@@ -118,11 +119,14 @@ def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
     weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. With
     few rows no correction has a prior probability of one half, with many that of one penalty. From a middle strength
     on, the search for each multiple of the context goes to stronger and to weaker penalties until the probability
-    becomes negligible.
+    becomes negligible. With many rows one penalty, that of most evidence, stands for all.
     """
-    used, penalties = weights > 0, shared_penalties(rows)
+    used = weights > 0
     seen = rows if used.all() else rows.take(used)
     weights, n_rows = weights[used], counted_rows(weights[used])
+    if not is_few(n_rows):
+        return _most_evidence(seen, weights, n_rows)
+    penalties = shared_penalties(rows)
     fits, evidence = np.zeros((len(penalties) + 1, penalties.shape[1])), np.full(len(penalties) + 1, -math.inf)
     evidence[-1] = -n_rows * _uncorrected(seen, weights)
     middle = len(STRENGTHS) // 2
@@ -136,16 +140,37 @@ def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
                     break
                 start = fits[place]
             start = fits[first + middle]
-    return _averaged(fits, evidence, n_rows)
+    return _averaged(fits, evidence, n_rows, penalties)
 
 
-def _averaged(fits: Floats, evidence: Floats, n_rows: float) -> SharedFit:
+def _most_evidence(rows: SharedRows, weights: Floats, n_rows: float) -> SharedFit:
+    """Return the fit of the penalty of most evidence, with a strength of its own for the weights of the context."""
+    of_context = np.arange(len(rows.scale)) % len(rows.context) > 0
+    parts = [rows.scale * ~of_context, rows.scale * of_context]
+
+    def penalty(key: Key) -> Floats:
+        return sum(10.0**place * part for place, part in zip(key, parts, strict=True))
+
+    def weigh(key: Key, start: Floats) -> Weighed:
+        theta, value, curvature = fit_shared(rows, weights, penalty(key), start)
+        scale = 1 / np.sqrt(penalty(key))
+        left = np.linalg.inv(np.eye(len(scale)) + scale[:, None] * (n_rows * curvature) * scale)
+        evidence = _log_evidence(value, curvature, penalty(key), n_rows)
+        return Weighed(theta, evidence, next_strengths(np.diagonal(left), theta**2, parts))
+
+    first = (math.log10(STRENGTHS[len(STRENGTHS) // 2]),) * 2
+    key, best = most_evidence(first, weigh(first, np.zeros(len(rows.scale))), weigh)
+    evidence = np.array([best.evidence, -n_rows * _uncorrected(rows, weights)])
+    return _averaged(np.stack([best.point, np.zeros_like(best.point)]), evidence, n_rows, penalty(key)[None])
+
+
+def _averaged(fits: Floats, evidence: Floats, n_rows: float, penalties: Floats) -> SharedFit:
     """Average the corrections among themselves; their probability follows from the evidence and the prior."""
-    of_penalties = np.tile(_STRENGTH_CHANCES, len(CONTEXT_TIMES))
+    of_penalties = np.tile(_STRENGTH_CHANCES, len(CONTEXT_TIMES)) if len(penalties) > 1 else np.ones(1)
     of_none = 1 + caution(n_rows) * (of_penalties.sum() - 1)
     chances = softmax(evidence + np.log(np.append(of_penalties, of_none)))
     theta = softmax(evidence[:-1] + np.log(of_penalties)) @ fits[:-1] if np.isfinite(evidence[:-1]).any() else fits[-1]
-    return SharedFit(theta, chances, fits)
+    return SharedFit(theta, chances, fits, penalties)
 
 
 def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: SharedFit) -> list[SharedFit]:
@@ -156,7 +181,7 @@ def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: Share
     Penalties of little probability are skipped.
     """
     n_folds, total = int(folds.max()) + 1, weights.sum()
-    penalties = shared_penalties(rows)
+    penalties = whole.penalties
     fits = np.zeros((n_folds, *whole.fits.shape))
     evidence = np.full((n_folds, len(whole.fits)), -math.inf)
     held_out = [rows.take(folds == fold) for fold in range(n_folds)]
@@ -185,7 +210,7 @@ def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: Share
                 found = fit_shared(rows.take(others), weights[others], penalties[place], fits[fold, place])
                 fits[fold, place], loss, bent = found
             evidence[fold, place] = _log_evidence(loss, bent, penalties[place], counted[fold])
-    return [_averaged(*each) for each in zip(fits, evidence, counted, strict=True)]
+    return [_averaged(*each, penalties) for each in zip(fits, evidence, counted, strict=True)]
 
 
 def _uncorrected(rows: SharedRows, weights: Floats) -> float:
