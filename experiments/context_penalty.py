@@ -16,7 +16,7 @@ import numpy as np
 from glayers import GlayersWarning, Predictions, metrics, read_parts
 from glayers.activations import log_softmax
 from glayers.calibrators.shared_g_layers import CLASS_PARTS, Task
-from glayers.fitting.shared import STRENGTHS, SharedFit, average_shared, shared_rows, shared_step
+from glayers.fitting.shared import STRENGTHS, SharedFit, average_over_grid, shared_rows, shared_step
 from glayers.serving.predictor import apply_map
 
 RESULTS = Path(__file__).parent / "results" / "context_penalty.csv"
@@ -53,7 +53,7 @@ def one_split(name: str, calibration: Predictions, split: int) -> list[list[str]
         made = CLASS_PARTS[part](Task(fitted_on, seed=split))
         plain = log_softmax(apply_map(made.map, scored_on.logits))
         rows = shared_rows(np.asarray(made.out_of_fold), fitted_on.labels)
-        found = average_shared(rows, np.ones(len(fitted_on)))
+        found = average_over_grid(rows, np.ones(len(fitted_on)))
         weights = (np.zeros_like(found.theta), of_one_penalty(found), found.theta)
         for kind, theta in zip(KINDS, weights, strict=True):
             moved = shared_step(rows, theta)(plain)

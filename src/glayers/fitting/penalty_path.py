@@ -3,7 +3,8 @@
 Strengths are multiples of the prior. The default is 1; cross-validation moves away from it only where the gain exceeds
 its own standard error. Each fit starts where the stronger one before it ended.
 
-With few rows, no strength need be chosen: `Path.average` weighs the fits of all strengths by their evidence.
+Without folds, `Path.average` uses the evidence. With few rows, it weighs the fits of all strengths by their evidence;
+with many, it takes the strengths of most evidence.
 """
 
 import math

@@ -2,11 +2,11 @@
 
 The correction is linear in its thirty weights, so the penalised log loss is convex and Newton's method finds its one
 minimum in a few steps. The penalty has two settings: its strength, and how much stronger it is for weights that depend
-on the row's context. Neither is chosen. Every pair of settings is fitted, and so is no correction at all; each counts
-by its evidence, the probability of the labels under it. So a correction with little evidence moves little, and one that
-needs no context does not pay for it. The corrections are averaged to one, and mixed with no correction by probability:
-with few rows, a wrong correction then costs little. Each row keeps its ten most probable classes apart and pools the
-rest.
+on the row's context. With few rows, neither is chosen. Every pair of settings is fitted, and so is no correction at
+all; each counts by its evidence, the probability of the labels under it. So a correction with little evidence moves
+little, and one that needs no context does not pay for it. The corrections are averaged to one, and mixed with no
+correction by probability: with few rows, a wrong correction then costs little. With many rows the evidence has a sharp
+peak, and only the settings there are used. Each row keeps its ten most probable classes apart and pools the rest.
 """
 
 import math
@@ -113,28 +113,31 @@ def _highest_classes(log_probabilities: Floats, depth: int) -> Ints:
 
 
 def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
+    """Return the correction for few rows, averaged over all penalties, or for many, of the penalty of most evidence."""
+    used = weights > 0
+    seen = rows if used.all() else rows.take(used)
+    few = is_few(counted_rows(weights[used]))
+    return (average_over_grid if few else _of_most_evidence)(seen, weights[used])
+
+
+def average_over_grid(rows: SharedRows, weights: Floats) -> SharedFit:
     """Average the fits of all penalties and of no correction, each by its evidence in Laplace's approximation.
 
     log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n the rows counted by
     weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. With
     few rows no correction has a prior probability of one half, with many that of one penalty. From a middle strength
     on, the search for each multiple of the context goes to stronger and to weaker penalties until the probability
-    becomes negligible. With many rows one penalty, that of most evidence, stands for all.
+    becomes negligible.
     """
-    used = weights > 0
-    seen = rows if used.all() else rows.take(used)
-    weights, n_rows = weights[used], counted_rows(weights[used])
-    if not is_few(n_rows):
-        return _most_evidence(seen, weights, n_rows)
-    penalties = shared_penalties(rows)
+    penalties, n_rows = shared_penalties(rows), counted_rows(weights)
     fits, evidence = np.zeros((len(penalties) + 1, penalties.shape[1])), np.full(len(penalties) + 1, -math.inf)
-    evidence[-1] = -n_rows * _uncorrected(seen, weights)
+    evidence[-1] = -n_rows * _uncorrected(rows, weights)
     middle = len(STRENGTHS) // 2
     start = fits[-1]
     for first in range(0, len(penalties), len(STRENGTHS)):
         for places in (range(first + middle, first + len(STRENGTHS)), range(first + middle - 1, first - 1, -1)):
             for place in places:
-                fits[place], value, curvature = fit_shared(seen, weights, penalties[place], start)
+                fits[place], value, curvature = fit_shared(rows, weights, penalties[place], start)
                 evidence[place] = _log_evidence(value, curvature, penalties[place], n_rows)
                 if evidence[place] < evidence.max() + _NEGLIGIBLE:
                     break
@@ -143,8 +146,9 @@ def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
     return _averaged(fits, evidence, n_rows, penalties)
 
 
-def _most_evidence(rows: SharedRows, weights: Floats, n_rows: float) -> SharedFit:
+def _of_most_evidence(rows: SharedRows, weights: Floats) -> SharedFit:
     """Return the fit of the penalty of most evidence, with a strength of its own for the weights of the context."""
+    n_rows = counted_rows(weights)
     of_context = np.arange(len(rows.scale)) % len(rows.context) > 0
     parts = [rows.scale * ~of_context, rows.scale * of_context]
 
