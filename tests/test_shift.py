@@ -117,7 +117,7 @@ def test_the_counts_are_those_of_the_predictions() -> None:
 
 def test_equal_confidences_share_a_bin_whatever_their_rounding() -> None:
     rng = np.random.default_rng(0)
-    kinds = np.array([[0.1, 0.7, 1.3, 9.1, 2.2], [8.3, 0.2, 0.9, 1.7, 4.4], [20.0, 1.1, 0.3, 2.7, 3.3]])
+    kinds = 3 * rng.normal(size=(3, 60))
     z = rng.permuted(kinds[rng.integers(0, 3, 900)], axis=1) + rng.normal(size=(900, 1))  # sums in any order
     labels = np.where(rng.random(900) < 0.9, z.argmax(axis=1), 0)
     edges = TemperatureScaling().fit(z, labels).calibration_rows_.histograms["confidence"].edges
