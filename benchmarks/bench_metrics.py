@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--classes", type=int, default=1_000)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--alone", action="store_true", help="without other libraries")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these metrics, by their names in the table")
     parser.add_argument("--check", action="store_true", help="exit with 1 where a ratio is over its limit")
     settings = parser.parse_args()
     probabilities, labels = sample(settings.rows, settings.classes)
@@ -34,6 +35,8 @@ def main() -> int:
     print(f"| metric | glayers ms | ratio | limit | {'peers, as ratio to ours'} |\n|---|---|---|---|---|")
     over = []
     for name, ours, peers in contests(probabilities, labels, settings.alone):
+        if settings.only and name not in settings.only:
+            continue
         taken = best_time(ours, settings.repeats)
         rivals = ", ".join(
             f"{peer} {best_time(call, 1) / taken:.0f}x" for peer, call in peers.items() if call is not None

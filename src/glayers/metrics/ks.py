@@ -10,13 +10,14 @@ turns can be added up first, and each block of weights is one sparse matrix prod
 cross the edges of bins either, so they also give the ECE of each class.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import BLOCK_ENTRIES, Bools, Floats, Ints, map_row_blocks
+from glayers.arrays import BLOCK_ENTRIES, Array, Bools, Floats, Ints, map_row_blocks, row_blocks
 from glayers.checks import HIGHEST, LOWEST, refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import SAME_SCORE, Event, Rows, Scored, bin_of, check_event, check_rows, last_of_ties, top
 from glayers.metrics.metric import Block, Metric, score
@@ -28,6 +29,8 @@ N_BINS = 15
 N_RANKS = 10
 _MOST_AT_ONCE = 1_000_000  # scores copied together
 _COLUMNS_AT_ONCE = 32  # columns copied together, so that a cache line of a row is used whole
+_ROWS_AT_ONCE = 500  # rows copied together, so that these lines stay in the cache
+_LEFT_OUT = 0.4  # of the square root of the number of hits, which a gap by chance mostly exceeds
 
 
 def ks(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
@@ -212,33 +215,90 @@ def _largest_gap(scores: Floats, hits: Floats, weights: Floats) -> float:
 def _class_errors(rows: Rows, weights: Floats) -> Floats:
     """Return the KS error of "the label is this class", for each of the rows' classes.
 
-    Below the lowest score of a hit the running gap only rises, so only its end matters. With many classes most scores
-    lie there: they are added up, and only the others are sorted.
+    The running gap rises from one hit to the next, so its extremes lie at hits and at the end. Of all scores, only the
+    sum below each hit matters. Up to some hit the gap is at most the sum of the hits or of the scores there. So a few
+    of the lowest hits are left out at first, and with them most scores; they count only if no larger gap is found.
     """
-    chosen, labels = rows.classes or range(rows.n_classes), rows.labels
-    lowest = np.full(rows.n_classes, np.inf)
-    with np.errstate(invalid="ignore"):  # NaN is refused below
-        np.minimum.at(lowest, labels, rows.probabilities[np.arange(len(labels)), labels])
-    lowest -= 2 * SAME_SCORE  # scores that differ by rounding enter together
+    chosen, hits = rows.classes or range(rows.n_classes), _hits_of(rows, weights)
+    different = weights if np.ptp(weights) > 0 else weights[:1]
 
     def errors(part: slice) -> list[float]:
         found, first = [], chosen.start + part.start
-        each = rows.probabilities[:, first : chosen.start + part.stop].T.astype(np.float64, order="C")
-        if not (each.min() >= LOWEST and each.max() <= HIGHEST):
-            refuse_outside_unit_interval(each.T, "probabilities")
-        for c, scores in enumerate(each, start=first):
-            above = np.flatnonzero(scores >= lowest[c])
-            above = above[np.argsort(scores[above])]
-            ordered, own = scores[above], weights[above]
-            added = own * ordered
-            below = max(0.0, float(np.einsum("n,n->", weights, scores) - added.sum()))  # a product would start threads
-            gap = below + np.cumsum(added - own * (labels[above] == c))
-            found.append(float(np.abs(gap[last_of_ties(ordered)[: len(gap)]]).max(initial=below)))
+        each = _columns(rows.probabilities, slice(first, chosen.start + part.stop))
+        if len(different) == 1:
+            totals = different * each.sum(axis=1, dtype=np.float64)
+        else:
+            totals = np.einsum("cn,n->c", each, weights)  # a product would start threads
+        for c, (scores, total) in enumerate(zip(each, totals.tolist(), strict=True), start=first):
+            start, stop = hits.starts[c : c + 2]
+            largest = abs(total - hits.totals[c])
+            for begin in (start + int(_LEFT_OUT * math.sqrt(stop - start)), start) if stop > start else ():
+                sums = _sums_below(hits.edges[:, begin:stop], scores, different, total)
+                largest = max(largest, float(np.abs(sums - hits.weights[:, begin:stop]).max()))
+                if largest >= max(sums[0, 0], hits.weights[0, begin]):
+                    break
+            found.append(largest)
         return found
 
     # Few columns of many rows at once, which bounds the memory.
     width = max(1, min(_COLUMNS_AT_ONCE, _MOST_AT_ONCE // len(weights)))
     return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
+
+
+class _Hits(NamedTuple):
+    """The different scores of hits, by class and in ascending order."""
+
+    starts: list[int]  # the place of the first score of each class, and the number of all
+    edges: Floats  # (2, scores): just below and just above each score
+    weights: Floats  # (2, scores): the weight of the hits of the class below each edge
+    totals: list[float]  # the weight of all hits of each class
+
+
+@np.errstate(invalid="ignore")  # NaN and infinity are refused with the columns
+def _hits_of(rows: Rows, weights: Floats) -> _Hits:
+    """Sort the scores of the labels within each class; those that differ by rounding are one."""
+    own = rows.probabilities[np.arange(len(rows.labels)), rows.labels].astype(np.float64)
+    order = own.argsort()
+    small = rows.labels.astype(np.min_scalar_type(rows.n_classes))  # small numbers are sorted by their digits
+    order = order[small[order].argsort(kind="stable")]
+    scores, classes = own[order], rows.labels[order]
+    last = last_of_ties(scores) | np.append(classes[1:] != classes[:-1], True)
+    first = np.append(True, last[:-1])
+    edges = np.stack([scores[first] - SAME_SCORE, scores[last] + SAME_SCORE])
+    starts = np.searchsorted(classes[first], np.arange(rows.n_classes + 1))
+    units = weights[order] / weights.max()  # whole numbers if all are equal, whose sums are exact
+    running, totals = np.cumsum(units), np.bincount(classes, units, rows.n_classes)
+    sums = np.stack([(running - units)[first], running[last]]) - (np.cumsum(totals) - totals)[classes[first]]
+    return _Hits(starts.tolist(), edges, weights.max() * sums, (weights.max() * totals).tolist())
+
+
+def _columns(probabilities: Array, columns: slice) -> Array:
+    """Return some columns as rows (columns, n) in float32 or float64, copied block by block inside the cache."""
+    dtype = np.float64 if probabilities.dtype == np.float64 else np.float32
+    each = np.empty((columns.stop - columns.start, len(probabilities)), dtype)
+    for rows in row_blocks(len(probabilities), BLOCK_ENTRIES // _ROWS_AT_ONCE):
+        each[:, rows] = probabilities[rows, columns].T
+    if not (each.min() >= LOWEST and each.max() <= HIGHEST):
+        refuse_outside_unit_interval(each.T, "probabilities")
+    return each
+
+
+def _sums_below(edges: Floats, scores: Array, weights: Floats, total: float) -> Floats:
+    """Return the weighted sum of the scores below each edge, of which the first is the lowest; `total` is that of all.
+
+    Scores below the lowest edge need no order. A single weight is that of every row.
+    """
+    (above,) = (scores >= float(edges[0, 0])).nonzero()
+    ordered, running = scores[above], np.zeros(len(above) + 1)
+    if len(weights) == 1:
+        ordered.sort()  # in a third of the time of finding the order
+    else:
+        order = ordered.argsort()
+        ordered, weights = ordered[order], weights[above[order]]
+    ordered = ordered.astype(np.float64, copy=False)
+    np.add.accumulate(weights * ordered, out=running[1:])
+    running += max(0.0, total - running[-1])
+    return running[ordered.searchsorted(edges)]
 
 
 def _summed_ks(rows: Rows | Scored, block: Block, events_of: EventsOf, *settings: int) -> Floats:
