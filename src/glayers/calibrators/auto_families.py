@@ -78,7 +78,7 @@ def needs(chosen: list[AutoFamily], rows: int, classes: int) -> str:
     """Return what the families will need, estimated from the size of the problem; the progress bar shows it.
 
     >>> needs(list(FAMILIES[:2]), 20_000, 100)
-    'fitting 2 families to 20,000 rows, about 2.2 s and 0.1 GB'
+    'fitting 2 families to 20,000 rows, about 1.2 s and 0.1 GB'
     """
     seconds = sum(family.seconds(rows, classes) for family in chosen)
     gigabytes = 8e-9 * rows * classes * (len(chosen) + _MORE_COPIES)
@@ -180,9 +180,9 @@ FAMILIES = (
     AutoFamily(
         "temperature", lambda n, k: 2e-7 * n * k, lambda *_: "", lambda task, _: CLASS_PARTS["temperature"](task)
     ),
-    AutoFamily("shared", lambda n, k: 6e-5 * n + 3e-7 * n * k, lambda *_: "", _fit_shared),
-    AutoFamily("vector", lambda n, k: 2.5e-6 * n * k, lambda *_: "", partial(_fit_part, "vector")),
-    AutoFamily("matrix", lambda n, k: 2.5e-6 * n * k**2, _many_classes, partial(_fit_part, "matrix")),
+    AutoFamily("shared", lambda n, k: 2.5e-5 * n + 1.5e-7 * n * k, lambda *_: "", _fit_shared),
+    AutoFamily("vector", lambda n, k: 4e-5 * n + 1.1e-6 * n * k, lambda *_: "", partial(_fit_part, "vector")),
+    AutoFamily("matrix", lambda n, k: 5e-5 * n + 3e-8 * n * k**2, _many_classes, partial(_fit_part, "matrix")),
     AutoFamily("g-layers", _g_layers_seconds, _no_layers, partial(_fit_part, "g-layers"), own_folds=True),
     AutoFamily("shared, g-layers", _g_layers_seconds, _no_layers, _fit_between, needs="shared", own_folds=True),
 )
