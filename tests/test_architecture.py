@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"calibrators", "metrics", "predictions"},
     "maps": set(),
     "fitting": {"maps", "predictions"},
-    "serving": {"maps"},
+    "serving": {"maps", "predictions"},
     "calibrators": {"fitting", "maps", "metrics", "predictions", "serving"},
     "bridges": {"calibrators", "comparison", "fitting", "maps", "metrics", "predictions", "serving"},
 }

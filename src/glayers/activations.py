@@ -85,8 +85,7 @@ def probabilities_and_losses(logits: Array, labels: Ints, dtype: Any = None) -> 
             block, powers = with_reference_class(logits[rows]), result[rows]
             highest = block.max(axis=1, keepdims=True)
             own = block[np.arange(len(block)), labels[rows]].astype(np.float64) - highest[:, 0]
-            np.subtract(block, highest, out=powers, dtype=kind, casting="same_kind")
-            np.exp(powers, out=powers)
+            np.exp(np.subtract(block, highest, dtype=kind).astype(powers.dtype, copy=False), out=powers)
             sums = powers.sum(axis=1, dtype=np.float64)
             losses[rows] = np.log(sums) - own
             powers /= sums[:, None].astype(powers.dtype)

@@ -12,7 +12,6 @@ from sklearn.base import clone
 
 from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
-from glayers.calibrators.inputs import two_classes
 from glayers.checks import whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.metrics import (
@@ -25,6 +24,7 @@ from glayers.metrics import (
     scorecard,
 )
 from glayers.predictions import Confidences, Predictions
+from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
 from glayers.text_tables import aligned_table, csv_table, data_frame, latex_table, markdown_table
 

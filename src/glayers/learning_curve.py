@@ -17,13 +17,13 @@ from sklearn.base import clone
 
 from glayers.arrays import Floats, Ints
 from glayers.calibrators import AutoCalibrator, Calibrator
-from glayers.calibrators.inputs import map_inputs, two_classes
 from glayers.calibrators.row_summary import sums_by_group
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds
 from glayers.predictions import Confidences, Predictions
+from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.progress import progress_bar
 from glayers.text_tables import aligned_table
 

@@ -17,7 +17,6 @@ import numpy as np
 from glayers.arrays import Array, is_dask
 from glayers.calibrators import Calibrator, TemperatureScaling
 from glayers.calibrators.auto_families import enough_rows
-from glayers.calibrators.inputs import two_classes
 from glayers.comparison import UNCALIBRATED, Comparison, calibrators_of
 from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.fitting.temperature import PartDerivatives, add_up, refine_inverse_temperature
@@ -27,6 +26,7 @@ from glayers.metrics.row_draws import RowSample, row_places
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.chunks import Source, files_of
 from glayers.predictions.formats import either_record
+from glayers.predictions.predictions import two_classes
 from glayers.predictions.tables import Columns, contents_of_table
 
 try:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators.class_shift import estimate_class_shift, given_frequencies
-from glayers.calibrators.inputs import Inputs, checked_rows, map_inputs, rows_to_compare, two_classes
+from glayers.calibrators.inputs import Inputs, checked_rows, rows_to_compare
 from glayers.calibrators.row_summary import RowSummary, summarise
 from glayers.checks import number_between
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
@@ -31,9 +31,8 @@ from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
 from glayers.maps import Chain, Diagonal, Reference
 from glayers.predictions import Confidences, Predictions
+from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, mask_notes
-
-_Record = TypeVar("_Record", bound=Predictions | Confidences)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,17 +138,6 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
     def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
         """Fit the calibrator on `Predictions`, and keep their class names; on `Confidences` if those are its inputs."""
         return self._learn(two_classes(self.inputs, predictions))._warned()
-
-    def apply(self, predictions: _Record) -> _Record:
-        """Return `Predictions` or `Confidences` with calibrated logits or a calibrated confidence.
-
-        Other than `transform`, it takes `Predictions` whether the calibrator's `inputs` are logits or probabilities.
-        """
-        given = two_classes(self.inputs, predictions)
-        if isinstance(predictions, Confidences):
-            return predictions.with_confidence(self.predict_proba(predictions.confidence)[:, 1])
-        self._check_names(given.class_names)
-        return predictions.with_logits(self.transform(map_inputs(self.inputs, given)))
 
     def adapt(
         self,

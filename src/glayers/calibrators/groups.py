@@ -18,7 +18,6 @@ from glayers.activations import softmax
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator
-from glayers.calibrators.inputs import two_classes
 from glayers.calibrators.linear import VectorScaling
 from glayers.checks import check_groups
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
@@ -26,6 +25,7 @@ from glayers.fitting.folds import assign_folds
 from glayers.maps import Chain, Reference
 from glayers.maps.mixtures import Blend
 from glayers.predictions import Confidences, Predictions
+from glayers.predictions.predictions import two_classes
 from glayers.serving.predictor import Diagnostics, Predictor
 
 _FOLDS = 5

@@ -6,12 +6,10 @@ A calibrator is told once what its inputs are, in the setting `inputs`, and a fi
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
-import numpy as np
-
-from glayers.arrays import Array
 from glayers.checks import check_choice, check_probabilities
-from glayers.errors import BadPredictions, shown
+from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
+from glayers.predictions.predictions import two_classes
 from glayers.serving.predictor import CHECKS, class_names_of
 
 
@@ -58,31 +56,3 @@ def rows_to_compare(
     if given.logits.shape[1] != n_logits:
         raise BadPredictions(f"fitted on {n_logits} logits per row; got {given.logits.shape[1]}")
     return given, labelled
-
-
-def two_classes(inputs: str, given: Predictions | Confidences) -> Predictions:
-    """Return predictions as they are, and confidences as predictions of the classes wrong and correct."""
-    check_choice(inputs, CHECKS, "inputs")
-    if not isinstance(given, Predictions | Confidences):
-        raise BadPredictions(f"needs Predictions or Confidences; got {shown(given)}. Pass arrays to fit and transform")
-    if isinstance(given, Confidences) != (inputs == "confidence"):
-        wanted = "confidence" if isinstance(given, Confidences) else "logits"
-        raise BadPredictions(
-            f"{type(given).__name__} do not fit a calibrator with inputs={inputs!r}; fit one with inputs={wanted!r}"
-        )
-    if isinstance(given, Predictions):
-        return given
-    extras = given.weights, given.groups, ("wrong", "correct"), given.counts
-    return Predictions._of_probabilities(given.confidence[:, None], given.correct, *extras)
-
-
-def map_inputs(inputs: str, given: Predictions) -> Array:
-    """Return what `transform` takes: logits, probabilities, or the probability of class 1 of two."""
-    if inputs == "logits":
-        return given.logits
-    if np.isneginf(given.logits).any():
-        raise BadPredictions('a class is impossible in some rows, which probabilities cannot say: use inputs="logits"')
-    probabilities = given.probabilities()
-    if inputs == "confidence":
-        return probabilities[:, 1]
-    return probabilities[:, 1:] if given.logits.shape[1] == 1 else probabilities

@@ -24,6 +24,7 @@ from glayers.cli import monitoring
 from glayers.cli.runtime import show_note
 from glayers.errors import BadFile
 from glayers.files import errors_as_bad_file, write_whole
+from glayers.loading import load
 from glayers.metrics import Event, Intervals, Scorecard, StreamingScorecard, calibration_test, ks_test, top
 from glayers.metrics.row_draws import RowSample, row_places
 from glayers.predictions import Confidences, Predictions
@@ -91,7 +92,7 @@ class Scores:
 
 def score_files(files: list[Path], model: Path | None, reading: Reading, settings: Settings) -> Scores:
     """Score all rows in one pass; tests, which need rows in memory, see a random subset."""
-    calibrator = None if model is None else _load(model)
+    calibrator = None if model is None else load(model)
     source = source_of(files, *reading, calibrator)
     names = [WHOLE_FILE] if calibrator is None else [monitoring.UNCALIBRATED, "calibrated"]
     on_cluster = settings.cluster is not None
@@ -392,12 +393,6 @@ def source_of(
     by_model = calibrator is not None and calibrator.inputs == "probabilities" and files[0].suffix.lower() == ".npy"
     inputs: Inputs = "probabilities" if probabilities or by_model else None
     return Source(files, labels, part, inputs, arg.columns_of(columns), _ENTRIES)
-
-
-def _load(model: Path) -> "Calibrator":
-    from glayers.calibrators import load
-
-    return load(model)
 
 
 def _width(chunk: Chunk) -> int:

@@ -143,7 +143,7 @@ def rows_to_score(
 
 def shift_of(calibrator: "Calibrator", given: "Predictions | Confidences", labelled: bool, level: float) -> "ShiftTest":
     """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
-    from glayers.calibrators.inputs import map_inputs, two_classes
+    from glayers.predictions.predictions import map_inputs, two_classes
     from glayers.shift import shift_test
 
     if labelled:

@@ -384,7 +384,7 @@ def _apply_to_many(
     quiet: bool,
     cluster: str | None,
 ) -> None:
-    from glayers.calibrators import load
+    from glayers.loading import load
 
     calibrator = load(model)
     source = many_files.source_of(files, *reading, calibrator)

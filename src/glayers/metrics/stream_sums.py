@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.arrays import Array, Floats, Ints, row_blocks, rows_in_a_block
 from glayers.metrics import binned, scores, smooth
 from glayers.metrics.events import Rows, Scored, bin_of
 from glayers.metrics.ks import N_BINS, N_RANKS
@@ -179,16 +179,17 @@ def add_classes(rows: Rows, weights: Floats, totals: dict[str, Floats]) -> Float
         totals.setdefault(name, np.zeros(n_classes * cells.number))
     columns, gaps = np.zeros(n_classes), np.zeros(n_classes * N_BINS)
     even = np.ptp(weights) == 0
+    block_rows = rows_in_a_block(*rows.probabilities.shape)
+    cell_zero = np.tile(np.arange(n_classes) * cells.number, block_rows)  # of the class of each entry of a block
     for some in row_blocks(*rows.probabilities.shape):
         p = _at_least_float32(rows.probabilities[some])
         columns += p.sum(axis=0, dtype=np.float64) * weights[0] if even else weights[some] @ p
         beyond = np.flatnonzero(p > p.dtype.type(2.0**-cells.octaves))
-        row, value = beyond // n_classes, p.reshape(-1)[beyond]
-        column = beyond - row * n_classes  # as the remainder, but faster
-        weighted = value * (weights[0] if even else weights[some][row])
-        np.add.at(totals["said"], column * cells.number + cells.of(value), weighted)
+        value = p.reshape(-1)[beyond]
+        weighted = value * (weights[0] if even else weights[some][beyond // n_classes])
+        np.add.at(totals["said"], cell_zero[beyond] + cells.of(value), weighted)
         high = np.flatnonzero(value > _EDGES[0])
-        first, weighted = column[high] * N_BINS, weighted[high]
+        first, weighted = beyond[high] % n_classes * N_BINS, weighted[high]
         np.add.at(gaps, first + bin_of(value[high].astype(np.float64), _EDGES), weighted)
         np.subtract.at(gaps, first, weighted)
     gaps[::N_BINS] += columns

@@ -178,10 +178,10 @@ def write_parquet(contents: Contents, path: Path) -> None:
             text.append(name)
         fields.append(pyarrow.field(name, arrays[-1].type, nullable=False))
     table = pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(fields))
-    how = {"use_dictionary": text or False, "compression": "none", "write_statistics": False}
+    how = {"use_dictionary": text or False, "compression": "none", "write_statistics": False, "store_schema": False}
     # Arrow opens the file again: through Python, every piece of a column would be a call.
     with unfinished_file(path) as stream, pyarrow.output_stream(stream.name, buffer_size=_WRITTEN) as output:
-        parquet.write_table(table, output, **how)
+        parquet.write_table(table, output, write_batch_size=max(1, len(contents)), **how)
 
 
 def needs_pyarrow(doing: str) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from glayers import checks
 from glayers.activations import probabilities_of
 from glayers.arrays import Array, Bools, Floats, Ints, to_numbers
-from glayers.errors import BadPredictions, GlayersWarning
+from glayers.errors import BadPredictions, GlayersWarning, shown
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -291,6 +291,34 @@ class Confidences(_Rows):
     def __repr__(self) -> str:
         extras = [name for name in ("weights", "counts", "groups") if getattr(self, name) is not None]
         return f"Confidences({', '.join([f'{len(self):,} rows', *extras])})"
+
+
+def two_classes(inputs: str, given: Predictions | Confidences) -> Predictions:
+    """Return predictions as they are, and confidences as predictions of the classes wrong and correct."""
+    checks.check_choice(inputs, ("logits", "probabilities", "confidence"), "inputs")
+    if not isinstance(given, Predictions | Confidences):
+        raise BadPredictions(f"needs Predictions or Confidences; got {shown(given)}. Pass arrays to fit and transform")
+    if isinstance(given, Confidences) != (inputs == "confidence"):
+        wanted = "confidence" if isinstance(given, Confidences) else "logits"
+        raise BadPredictions(
+            f"{type(given).__name__} do not fit a calibrator with inputs={inputs!r}; fit one with inputs={wanted!r}"
+        )
+    if isinstance(given, Predictions):
+        return given
+    extras = given.weights, given.groups, ("wrong", "correct"), given.counts
+    return Predictions._of_probabilities(given.confidence[:, None], given.correct, *extras)
+
+
+def map_inputs(inputs: str, given: Predictions) -> Array:
+    """Return what `transform` takes: logits, probabilities, or the probability of class 1 of two."""
+    if inputs == "logits":
+        return given.logits
+    if np.isneginf(given.logits).any():
+        raise BadPredictions('a class is impossible in some rows, which probabilities cannot say: use inputs="logits"')
+    probabilities = given.probabilities()
+    if inputs == "confidence":
+        return probabilities[:, 1]
+    return probabilities[:, 1:] if given.logits.shape[1] == 1 else probabilities
 
 
 def _check_correct(values: object, n_rows: int) -> Bools:

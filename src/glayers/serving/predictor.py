@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
@@ -18,6 +18,11 @@ from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, d
 from glayers.checks import check_confidence, check_probabilities, finite_features, isolated_lowest, possible_logits
 from glayers.errors import BadPredictions, GlayersWarning, listed, shown
 from glayers.maps import Chain
+
+if TYPE_CHECKING:
+    from glayers.predictions import Confidences, Predictions
+
+_Record = TypeVar("_Record", bound="Predictions | Confidences")
 
 # How `transform` checks each kind of input, and makes an array (n, m) of it.
 CHECKS: Mapping[str, Callable[[object], Array]] = {
@@ -124,6 +129,23 @@ class Predictor:
         whole = rows.rechunk({1: -1})  # a block needs all classes of its rows
         chunks = (whole.chunks[0], (len(self.classes_),))
         return whole.map_blocks(function, chunks=chunks, dtype=np.float64, meta=np.empty((0, 0)))
+
+    def apply(self, predictions: _Record) -> _Record:
+        """Return `Predictions` or `Confidences` with calibrated logits or a calibrated confidence.
+
+        Other than `transform`, it takes `Predictions` whether the calibrator's `inputs` are logits or probabilities.
+        """
+        from glayers.predictions.predictions import (  # predicting needs none of them
+            Confidences,
+            map_inputs,
+            two_classes,
+        )
+
+        given = two_classes(self.inputs, predictions)
+        if isinstance(predictions, Confidences):
+            return predictions.with_confidence(self.predict_proba(predictions.confidence)[:, 1])
+        self._check_names(given.class_names)
+        return predictions.with_logits(self.transform(map_inputs(self.inputs, given)))
 
     def predict(self, logits: Any) -> Any:
         """Return the most probable class of each row."""
