@@ -34,7 +34,7 @@ def rows(n_classes: int = 3, n: int = 400) -> tuple[Numbers, Numbers]:
 @pytest.mark.parametrize(
     "model",
     [
-        CalibratedClassifier(LogisticRegression(), cv=3),
+        CalibratedClassifier(LogisticRegression(), cv=2),
         CalibratedClassifier(GaussianNB(), "temperature", cv=3),
         CalibratedClassifier(GaussianNB(), "temperature", cv=3, ensemble=False),
     ],

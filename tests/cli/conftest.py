@@ -1,5 +1,6 @@
 """A folder with small files, named as in the help and the guides."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,26 +41,34 @@ def quick_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glayers.report.html.write_report", quick)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="session")
+def small_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that every test gets a copy of."""
+    folder = tmp_path_factory.mktemp("small_files")
     calibration, test = overconfident(90, 0), overconfident(150, 1)
     for name, (logits, labels) in {"calibration": calibration, "test": test}.items():
-        np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels, class_names=np.array(NAMES))
-        (tmp_path / f"{name}.csv").write_bytes(to_bytes({"all": Contents(logits=logits, labels=labels)}, ".csv"))
-    (tmp_path / "new.csv").write_bytes(to_bytes({"all": Contents(logits=test[0])}, ".csv"))
+        np.savez(folder / f"{name}.npz", logits=logits, labels=labels, class_names=np.array(NAMES))
+        (folder / f"{name}.csv").write_bytes(to_bytes({"all": Contents(logits=logits, labels=labels)}, ".csv"))
+    (folder / "new.csv").write_bytes(to_bytes({"all": Contents(logits=test[0])}, ".csv"))
     for name in ("both.npz", "model.npz"):
-        np.savez(tmp_path / name, z_val=calibration[0], y_val=calibration[1], z_test=test[0], y_test=test[1])
-    np.save(tmp_path / "logits.npy", calibration[0])
-    np.save(tmp_path / "labels.npy", calibration[1])
+        np.savez(folder / name, z_val=calibration[0], y_val=calibration[1], z_test=test[0], y_test=test[1])
+    np.save(folder / "logits.npy", calibration[0])
+    np.save(folder / "labels.npy", calibration[1])
     fitted = TemperatureScaling().fit_predictions(Predictions(*calibration, class_names=NAMES))
-    fitted.save(tmp_path / "model.safetensors")
+    fitted.save(folder / "model.safetensors")
     scores = Contents(probabilities=fitted.predict_proba(test[0]), labels=test[1], class_names=NAMES)
-    (tmp_path / "calibrated.npz").write_bytes(to_bytes({"all": scores}, ".npz"))
+    (folder / "calibrated.npz").write_bytes(to_bytes({"all": scores}, ".npz"))
     for name, (logits, labels) in {"logits": test, "calibration": calibration, "test": test}.items():
-        (tmp_path / name).mkdir()
+        (folder / name).mkdir()
         for half, rows in enumerate((slice(0, 40), slice(40, None))):
             contents = Contents(logits=logits[rows], labels=labels[rows], class_names=NAMES)
-            file = tmp_path / name / f"2026-{half + 1:02d}.parquet"
+            file = folder / name / f"2026-{half + 1:02d}.parquet"
             file.write_bytes(to_bytes({"all": contents}, ".parquet"))
+    return folder
+
+
+@pytest.fixture
+def folder(small_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(small_files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path

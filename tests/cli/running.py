@@ -34,7 +34,11 @@ outputs = {"full disk": os.open("/dev/full", os.O_WRONLY), "closed pipe": closed
 for number, (output, *words) in enumerate(json.loads(sys.argv[2])):
     child = os.fork()
     if not child:
-        os.dup2(outputs[output], 1)
+        if output == "closed":  # before the start, as Python finds it
+            os.close(1)
+            sys.stdout = None
+        else:
+            os.dup2(outputs[output], 1)
         os.dup2(os.open(f"{sys.argv[1]}/{number}", os.O_WRONLY | os.O_CREAT), 2)
         sys.argv = ["glayers", *words]
         main()

@@ -2,7 +2,6 @@
 
 import io
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from glayers.cli.arguments import PIPE, read_wanted, write_to_pipe
 from glayers.cli.runtime import waiting_for
 from glayers.errors import BadFile
 from glayers.predictions.formats import read_any
-from tests.cli.running import PROGRAM, complaint, leftovers, run, usage_error
+from tests.cli.running import complaint, leftovers, run, usage_error
 
 VERBS = {
     "fit": ["fit", "calibration.npz", "-m", "temperature", "-o"],
@@ -137,13 +136,3 @@ def test_a_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         read_wanted(read_any, PIPE)
 
 
-def test_a_closed_standard_output_is_no_bug(folder: Path) -> None:
-    def run_closed(*words: str) -> subprocess.CompletedProcess[str]:
-        shell = ["sh", "-c", '"$@" >&-', "sh", *PROGRAM, *words]
-        return subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
-
-    done = run_closed("methods")
-    assert (done.returncode, done.stderr) == (0, "")
-    done = run_closed("apply", "model.safetensors", "test.npz", "-o", "-")
-    assert done.returncode == 1
-    assert done.stderr.startswith("glayers: standard output is closed; give the name of a file")

@@ -67,14 +67,16 @@ def test_shell_completion_knows_verbs_methods_figures_and_formats(line: str, end
     assert done.stdout.split() == ends
 
 
-def test_a_full_disk_is_one_line_and_a_status_of_one_and_a_pipe_that_closes_early_is_no_error(folder: Path) -> None:
+def test_an_output_that_is_full_closed_early_or_closed_from_the_start_is_no_bug(folder: Path) -> None:
     full = [["methods"], ["score", "--help"], ["--version"], ["info", "model.safetensors", "--json"]]
     closed = [["methods"], ["methods", "--json"], ["apply", "model.safetensors", "test.npz", "-o", "-"]]  # as by head
-    done = run_programs(
-        folder, *(["full disk", *words] for words in full), *(["closed pipe", *words] for words in closed)
-    )
+    outputs = {"full disk": full, "closed pipe": closed, "closed": [closed[0], closed[2]]}
+    done = run_programs(folder, *([output, *words] for output, commands in outputs.items() for words in commands))
     assert done[:4] == 4 * [(1, "glayers: cannot write the output: [Errno 28] No space left on device\n")]
-    assert done[4:] == 3 * [(141, "")]
+    assert done[4:7] == 3 * [(141, "")]
+    assert done[7] == (0, "")
+    assert done[8][0] == 1
+    assert done[8][1].startswith("glayers: standard output is closed; give the name of a file")
 
 
 def test_an_interrupt_is_one_line_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
