@@ -22,7 +22,7 @@ FAST: dict[str, dict[str, Any]] = {
     "dirichlet": {"strength": 0.1},
     "g-layers": {"max_epochs": 3, "n_folds": 2, "learning_rate": 0.03, "random_state": 0},
     "g-layers-paper": {"max_epochs": 3, "learning_rate": 1e-2, "weight_decay": 1e-2, "random_state": 0},
-    "shared-g-layers": {"class_part": "temperature", "random_state": 0},
+    "shared-g-layers": {"class_part": "temperature", "n_folds": 3, "random_state": 0},
     "order-general": {"max_iterations": 10, "n_folds": 2},
     "order-invariant": {"max_iterations": 10, "n_folds": 2},
     "order-diagonal": {"max_iterations": 10, "n_folds": 2},
