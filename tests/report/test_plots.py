@@ -18,7 +18,7 @@ from glayers.errors import BadPredictions, GlayersError
 from glayers.metrics import label, rank
 from glayers.report import plots
 from glayers.report.curves import ks_curves, reliability
-from glayers.report.plots.style import SMALL, TEXT
+from glayers.report.plots.style import SMALL, TEXT, fit_width
 from tests.metrics.simulation import sample
 from tests.report.plots_cases import CASES, differences, methods, ranks
 from tests.strategies import Numbers
@@ -208,6 +208,21 @@ def test_letters_of_two_panels_shrunk_to_half_a_page_are_five_points_high() -> N
     given, labels = methods(n=60)
     inches = plots.FIGURES["reliability"](given, labels).get_figwidth()
     assert min(SMALL, TEXT) * 3.4 / inches >= 5
+
+
+def test_a_figure_fitted_to_half_its_width_has_letters_of_half_their_size() -> None:
+    given, labels = methods(n=60)
+    figure = plots.FIGURES["ks-score"]({"model": given["uncalibrated"]}, labels)
+
+    def sizes() -> list[float]:
+        figure.draw_without_rendering()
+        axes = figure.axes[0]
+        texts = (axes.title, axes.xaxis.label, axes.get_xticklabels()[1], axes.get_yticklabels()[1])
+        return [float(text.get_fontsize()) for text in texts]
+
+    before = sizes()
+    fit_width(figure, figure.get_figwidth() / 2)
+    assert sizes() == pytest.approx([size / 2 for size in before])
 
 
 # What a missing kind of cone makes of linear RGB: Vienot, Brettel and Mollon, Color Research and Application 1999.
