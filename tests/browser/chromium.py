@@ -15,6 +15,7 @@ from selenium.webdriver.chrome.service import Service
 
 _FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run --hide-scrollbars "
+    "--disable-extensions --disable-software-rasterizer "
     "--disable-background-networking --disable-component-update --disable-sync --force-prefers-reduced-motion"
 )
 

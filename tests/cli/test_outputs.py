@@ -134,5 +134,3 @@ def test_a_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(BadFile, match="standard input is closed"):
         read_wanted(read_any, PIPE)
-
-
