@@ -1,11 +1,12 @@
 """Pages of every kind of data look designed for it: full panels, whole words, and a size that a mail can carry."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
 
-from tests.browser.chromium import console, show
+from tests.browser.chromium import console, show, start
 from tests.report.example_pages import KINDS, example_page
 
 MOST_BYTES = {"10": 1_000_000, "1000": 3_000_000}
@@ -28,6 +29,13 @@ requestAnimationFrame(() => setTimeout(() => arguments[arguments.length - 1](
     };
   })), 0));
 """
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    started = start(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.quit()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,6 +4,7 @@ import base64
 import csv
 import io
 import re
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,7 +17,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
 from glayers import Confidences, compare
-from tests.browser.chromium import console, requests, show, violations
+from tests.browser.chromium import console, requests, show, start, violations
 from tests.report.html_comparisons import HOSTILE, overconfident_page
 
 FIGURES = {
@@ -36,6 +37,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(overconfident_page(), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    started = start(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.quit()
 
 
 @pytest.fixture(scope="module")

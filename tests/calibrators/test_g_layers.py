@@ -119,7 +119,7 @@ def test_an_average_of_many_is_made_surer_than_what_two_a_row_ask_for() -> None:
     # Thirty classes that all lean on each other, from few rows: members differ, and their average is too modest.
     rng = np.random.default_rng(0)
     mixing = np.eye(30) + 0.25 * rng.normal(size=(30, 30))
-    truth = rng.normal(size=(6_000, 30)) * 3
+    truth = rng.normal(size=(12_000, 30)) * 3
     labels: Any = draw(softmax(truth), rng)
     z = truth @ np.linalg.inv(mixing)
     settings: dict[str, Any] = {
@@ -132,7 +132,7 @@ def test_an_average_of_many_is_made_surer_than_what_two_a_row_ask_for() -> None:
     sharper = g.map_.steps[-2]
     assert isinstance(sharper, Scale)
     assert sharper.factor > 1.002
-    fresh, truth = z[1_000:], labels[1_000:]
+    fresh, truth = z[1_000:6_000], labels[1_000:6_000]
     held_out, with_it, without = (
         fit_inverse_temperature(log_probabilities, own, None).factor
         for log_probabilities, own in (

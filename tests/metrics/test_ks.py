@@ -45,7 +45,7 @@ def test_every_kind_of_ks_agrees_with_a_slow_loop(case: Case) -> None:
 def test_errors_of_classes_are_those_of_one_class_wherever_the_gap_is_largest(dtype: type, weighted: bool) -> None:
     for seed in range(60):  # in some of them, it is largest among the lowest hits
         rng = np.random.default_rng(seed)
-        p = rng.dirichlet(np.ones(3), size=40).astype(dtype)
+        p: Numbers = rng.dirichlet(np.ones(3), size=40).astype(dtype)
         y = (np.log(p) + rng.gumbel(size=p.shape)).argmax(axis=1)
         weights = rng.integers(1, 3, 40) if weighted else None
         each = [metrics.ks(p, y, sample_weight=weights, event=metrics.label(c)) for c in range(3)]
