@@ -120,16 +120,16 @@ class AutoCalibrator(Calibrator):
             advance()
         raw = log_softmax(apply_map(Chain(()), given.logits))
         tried = {"uncalibrated": Fitted(Chain(()), "", out_of_fold=raw, attributes={"seconds": 0.0}), **families}
-        losses = {name: loss.rows(_held_out(fitted), given.labels) for name, fitted in tried.items()}
+        losses = {name: _losses(self.loss, _held_out(fitted), given) for name, fitted in tried.items()}
         # Some families start from temperature scaling on all rows, so that is what they have to beat.
-        temperature = loss.rows(apply_map(families["temperature"].map, given.logits), given.labels)
-        mixture_losses = loss.rows(_held_out(mixture), given.labels)
+        temperature = _losses(self.loss, apply_map(families["temperature"].map, given.logits), given)
+        mixture_losses = _losses(self.loss, _held_out(mixture), given)
         found = families["temperature"].converged
         kept, reason = choose(losses, temperature, mixture_losses, weights, given, found)
         used = weights if kept == "mixture" else {kept: 1.0}
         fitted, room = with_room(tried.get(kept, mixture), task)
         if kept == "mixture":
-            mixture_losses = loss.rows(_held_out(fitted), given.labels)
+            mixture_losses = _losses(self.loss, _held_out(fitted), given)
         failed = tuple(f"auto: {name}: {tried[name].reason}" for name in used if not tried[name].converged)
         results = []
         for name, values in losses.items():
@@ -206,7 +206,7 @@ def mixture_of(families: Mapping[str, Fitted], task: Task) -> tuple[Fitted, dict
     gain, error = found.attributes["gain_"], found.attributes["gain_error_"]
     if last.steps:
         measured_by = task.loss
-        before, after = (smooth_loss(task.loss).rows(each, given.labels) for each in (held_out, corrected))
+        before, after = (_losses(task.loss, each, given) for each in (held_out, corrected))
         gain, error = paired_gain(before, after, given.weights, given.groups)
     chain = Chain((Stack(weights, tuple(part.map for part in parts)),)) + last
     correction = LastCorrection(bool(last.steps), measured_by, gain, error)
@@ -290,6 +290,13 @@ def _products(parts: list[Fitted], row_weights: Floats) -> Floats:
 
 def _held_out(fitted: Fitted) -> Floats:
     return np.asarray(fitted.out_of_fold)  # every family has it
+
+
+def _losses(loss: str, log_probabilities: Floats, given: Predictions) -> Floats:
+    """Return the loss of each row; log loss needs no more than the label's own entry."""
+    if loss == "log":
+        return -np.asarray(log_probabilities[np.arange(len(given)), given.labels], dtype=np.float64)
+    return smooth_loss(loss).rows(log_probabilities, given.labels)
 
 
 def _note(fitted: Fitted) -> str:

@@ -172,7 +172,7 @@ def newton_cg(
             return Optimum(here, value, iteration, False)
         slope = sum(each.slope() for each in blocks)
         slope = (slope + problem.strengths * (here - problem.anchor)).astype(start.dtype)
-        step = _solve(problem.strengths, blocks, slope, inverse)
+        step = _solve(problem.strengths, blocks, slope, inverse, 0.1 * tolerance * abs(value))
         promised = -float(np.vdot(slope, step))
         if promised <= 2 * tolerance * abs(value):
             return Optimum(here, value, iteration, True)
@@ -198,8 +198,11 @@ class _Block(NamedTuple):
         return problem.adjoint(self.weights * problem.loss.curve(self.probabilities, problem.forward(direction)))
 
 
-def _solve(strengths: Floats, blocks: list[_Block], slope: Array, inverse: Array) -> Array:
-    """Conjugate gradients for curvature @ step = -slope, to a precision that grows as the slope falls."""
+def _solve(strengths: Floats, blocks: list[_Block], slope: Array, inverse: Array, enough: float) -> Array:
+    """Conjugate gradients for curvature @ step = -slope, to a precision that grows as the slope falls.
+
+    They also end when the rest of the step would lower the objective by about `enough` or less.
+    """
 
     def precondition(residual: Array) -> Array:
         columns = residual.T[:, :, None]
@@ -209,7 +212,7 @@ def _solve(strengths: Floats, blocks: list[_Block], slope: Array, inverse: Array
     towards = ready = precondition(residual)
     size = first = float(np.vdot(residual, ready))
     # Loose far from the optimum, where the curvature will change anyway; near it Newton's own speed.
-    target = min(0.01, first) * first
+    target = max(min(0.01, first) * first, enough)
     for _ in range(_MOST_PRODUCTS):
         if not size > target:
             break
