@@ -8,7 +8,7 @@ worker lost can be run again. Numbers are those of one machine, whatever the par
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,12 +62,10 @@ def computed(task: Delayed, client: Any) -> Any:
     return task.compute() if client is None else client.compute(task).result()
 
 
-def run(calls: list[tuple[Any, ...]], address: str) -> list[Any]:
-    """Return the results of functions and their arguments, each a task on the cluster at an address."""
-    tasks = delayed(list)([delayed(call[0])(*call[1:]) for call in calls])
-    with connect(address) as client:
-        found: list[Any] = computed(tasks, client)
-    return found
+def run(function: Callable[..., Any], items: Iterable[Any], *common: Any, client: Any) -> list[Any]:
+    """Return function(item, *common) of each item, each a task; what they have in common is sent once."""
+    shared = [delayed(each, traverse=False) for each in common]
+    return list(computed(delayed(list)([delayed(function)(item, *shared) for item in items]), client))
 
 
 def rows(
@@ -223,7 +221,7 @@ def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, clien
     ----------
     calibrator
         Any. `TemperatureScaling` of logits uses all rows, by sums over them; other methods learn from a random subset,
-        of whole groups, as large as `AutoCalibrator` learns from.
+        of whole groups, as large as `AutoCalibrator` learns from. The families of `AutoCalibrator` are tasks.
     given
         From `rows` or `read_files`.
     random_state
@@ -246,7 +244,11 @@ def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, clien
     """
     sample = sample_of(given, random_state, client)
     some: Any = sample.result()
-    calibrator.fit_predictions(some)
+    calibrator.__dict__["_run"] = partial(run, client=client)  # how `AutoCalibrator` fits its families
+    try:
+        calibrator.fit_predictions(some)
+    finally:
+        del calibrator.__dict__["_run"]
     if len(some) == sample.n_seen or type(calibrator) is not TemperatureScaling or calibrator.inputs != "logits":
         return calibrator
 

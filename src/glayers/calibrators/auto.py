@@ -5,16 +5,16 @@ down to temperature scaling, by its evidence, so that it is safe with few rows. 
 loss gets one more correction, shared by all classes, and a little room for labels that no row has shown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import compress
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, row_blocks
-from glayers.calibrators.auto_families import affordable, enough_rows, fit_families, needs
+from glayers.calibrators.auto_families import affordable, enough_rows, fit_families, needs, one_by_one
 from glayers.calibrators.auto_selection import AutoSelection, FamilyResult, LastCorrection
 from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, mean_loss
 from glayers.calibrators.shared_g_layers import Task, shared_correction
@@ -93,6 +93,7 @@ class AutoCalibrator(Calibrator):
     methods = (Method("auto", "Cross-validated mixture of methods", "nothing", "glayers", torch="optional"),)
     _kept: ClassVar[tuple[str, ...]] = ("selection_",)
     _records: ClassVar = {"selection_": AutoSelection}
+    _run: ClassVar[Callable[..., Iterable[Any]]] = staticmethod(one_by_one)  # on a cluster, as tasks
 
     selection_: ClassVar[AutoSelection]
 
@@ -115,7 +116,7 @@ class AutoCalibrator(Calibrator):
         n_rows, given = len(given), task.given
         chosen, left_out = affordable(len(given), given.n_classes, budget, task.n_folds)
         with progress_bar(self.progress, needs(chosen, len(given), given.n_classes), len(chosen) + 1) as advance:
-            families = fit_families(task, chosen, left_out, advance)
+            families = fit_families(task, chosen, left_out, advance, self._run)
             mixture, weights, correction = mixture_of(families, task)
             advance()
         raw = log_softmax(apply_map(Chain(()), given.logits))

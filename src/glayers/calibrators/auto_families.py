@@ -5,11 +5,12 @@ estimated from the size of the problem and not measured, so that the same rows g
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,27 +86,47 @@ def needs(chosen: list[AutoFamily], rows: int, classes: int) -> str:
     return f"fitting {len(chosen)} families to {rows:,} rows, about {seconds:.2g} s and {gigabytes:.1g} GB"
 
 
-def fit_families(
-    task: Task, chosen: list[AutoFamily], left_out: dict[str, str], advance: Callable[[], None]
-) -> dict[str, Fitted]:
-    """Fit one family after the other; a family that cannot be fitted joins `left_out` with its reason.
+def one_by_one(function: Callable[..., Any], items: Iterable[Any], *common: Any) -> Iterator[Any]:
+    """Yield function(item, *common) of each item."""
+    return (function(item, *common) for item in items)
 
-    The only attribute of each record is "seconds", the time that its fit took.
+
+def fit_families(
+    task: Task,
+    chosen: list[AutoFamily],
+    left_out: dict[str, str],
+    advance: Callable[[], None],
+    run: Callable[..., Iterable[Fitted | str]] = one_by_one,
+) -> dict[str, Fitted]:
+    """Fit the families; one that cannot be fitted joins `left_out` with its reason.
+
+    The only attribute of each record is "seconds", the time that its fit took. Families that do
+    not depend on each other are fitted by run(fit_family, names, task, made): one by one, or each on another machine.
     """
     made: dict[str, Fitted] = {}
-    for family in chosen:
-        began = time.perf_counter()
-        try:
-            if made and family.needs not in made:
-                raise GlayersError(f"It builds on {family.needs}, which is left out")
-            fitted = family.fit(task, made)
-            made[family.name] = replace(fitted, attributes={"seconds": time.perf_counter() - began})
-        except GlayersError as problem:
-            if not made:  # nothing can be fitted without temperature scaling
-                raise
-            left_out[family.name] = str(problem)
-        advance()
+    for _, several in groupby(chosen, key=lambda family: family is not chosen[0] and family.needs):
+        names = [family.name for family in several]
+        for name, found in zip(names, run(fit_family, names, task, made), strict=True):
+            if isinstance(found, str):
+                left_out[name] = found
+            else:
+                made[name] = found
+            advance()
     return made
+
+
+def fit_family(name: str, task: Task, made: Mapping[str, Fitted]) -> Fitted | str:
+    """Return the fit of one family, or why there is none."""
+    family, began = next(family for family in FAMILIES if family.name == name), time.perf_counter()
+    try:
+        if made and family.needs not in made:
+            raise GlayersError(f"It builds on {family.needs}, which is left out")
+        fitted = family.fit(task, made)
+        return replace(fitted, attributes={"seconds": time.perf_counter() - began})
+    except GlayersError as problem:
+        if not made:  # nothing can be fitted without temperature scaling
+            raise
+        return str(problem)
 
 
 def _fit_shared(task: Task, done: Mapping[str, Fitted]) -> Fitted:

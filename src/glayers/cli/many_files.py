@@ -208,7 +208,8 @@ def apply_files(
     if cluster is not None:
         from glayers.bridges import dask
 
-        each = dask.run([(_write_parts, source, [file], output, calibrated) for file in files], cluster)
+        with dask.connect(cluster) as client:
+            each = dask.run(_write_parts, files, source, output, calibrated, client=client)
         parts = [part for several in each for part in several]
     else:
         parts = []
@@ -228,8 +229,8 @@ class _Part(NamedTuple):
     before: int
 
 
-def _write_parts(source: Source, files: Sequence[int], output: Path, calibrated: _Calibrated) -> list[_Part]:
-    return list(_parts_in_turn(source, files, output, calibrated, shown=False))
+def _write_parts(file: int, source: Source, output: Path, calibrated: _Calibrated) -> list[_Part]:
+    return list(_parts_in_turn(source, [file], output, calibrated, shown=False))
 
 
 def _parts_in_turn(
