@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, array_namespace, device_of, row_blocks
+from glayers.arrays import NUMPY, Array, Floats, Ints, array_namespace, device_of, row_blocks
 from glayers.errors import GlayersError
 
 
@@ -19,7 +19,8 @@ def log_softmax(logits: Any) -> Any:
     """
     xp = array_namespace(logits)
     shifted = logits - xp.max(logits, axis=-1, keepdims=True)
-    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+    log_total = xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+    return np.subtract(shifted, log_total, out=shifted) if xp is NUMPY else shifted - log_total
 
 
 def softmax(logits: Any) -> Any:
@@ -29,8 +30,10 @@ def softmax(logits: Any) -> Any:
     [[0.333, 0.333, 0.0, 0.333]]
     """
     xp = array_namespace(logits)
-    powers = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
-    return powers / xp.sum(powers, axis=-1, keepdims=True)
+    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    powers = np.exp(shifted, out=shifted) if xp is NUMPY else xp.exp(shifted)
+    total = xp.sum(powers, axis=-1, keepdims=True)
+    return np.divide(powers, total, out=powers) if xp is NUMPY else powers / total
 
 
 def is_top(logits: Any) -> Any:

@@ -6,14 +6,15 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from glayers.activations import keep_impossible, log_softmax, with_reference_class
-from glayers.arrays import Floats, array_namespace, row_blocks
+from glayers.activations import keep_impossible, log_softmax, softmax, with_reference_class
+from glayers.arrays import NUMPY, Floats, array_namespace, row_blocks
 from glayers.maps.steps import Chain, Numbers, Step
 
 __all__ = ["Blend", "Stack", "TemperedMixture"]
 
 # Between 0 and 1, up to rounding.
 _share = partial(Numbers, low=-1e-9, high=1 + 1e-9)
+_SMALL = 1e-290  # smaller numbers are close to underflow
 
 
 class Blend(Step):
@@ -25,6 +26,8 @@ class Blend(Step):
     def __call__(self, logits: Any) -> Any:
         """Return log((1 - share) softmax(logits) + share * mean over members of softmax(branch(logits)))."""
         xp = array_namespace(logits)
+        if xp is NUMPY and (logs := _logs(self.probabilities(logits))) is not None:
+            return logs
         plain, members = log_softmax(logits), log_softmax(self.branch(logits))
         if members.ndim > plain.ndim:
             limits, highest = xp.finfo(members.dtype), xp.max(members, axis=0)
@@ -32,6 +35,20 @@ class Blend(Step):
             mean = xp.mean(xp.exp(members - xp.clip(highest, min=float(limits.min))[None, ...]), axis=0)
             members = xp.log(xp.clip(mean, min=float(limits.smallest_normal))) + highest
         return _log_sum([_log(1 - self.share) + plain, _log(self.share) + members])
+
+    def probabilities(self, logits: Any) -> Any:
+        """Return the mixture itself. A branch that only blends the same logits again has a share of this share."""
+        share, branch = _clipped(self.share), self.branch
+        while len(branch.steps) == 1 and isinstance(branch.steps[0], Blend):
+            share, branch = share * _clipped(branch.steps[0].share), branch.steps[0].branch
+        members = branch.probabilities(logits)
+        if members.ndim > logits.ndim:
+            members = members.mean(axis=0)
+        members *= share
+        result = softmax(logits)
+        result *= 1.0 - share
+        result += members
+        return result
 
 
 class TemperedMixture(Step):
@@ -46,10 +63,28 @@ class TemperedMixture(Step):
     def __call__(self, logits: Any) -> Any:
         """Add the three parts on the log scale, where no probability underflows."""
         xp = array_namespace(logits)
+        if xp is NUMPY and (logs := _logs(self.probabilities(logits))) is not None:
+            return logs
         tempered, plain, uniform = (_log(self.shares)[..., part, None, None] for part in range(3))
         mixed = xp.logaddexp(tempered + log_softmax(logits * self.factor[..., None, None]), plain + log_softmax(logits))
         possible = xp.sum(xp.astype(logits > -xp.inf, logits.dtype), axis=-1, keepdims=True)
         return keep_impossible(xp.logaddexp(mixed, uniform - xp.log(possible)), logits)
+
+    def probabilities(self, logits: Any) -> Any:
+        """Return the mixture itself."""
+        tempered, plain, uniform = (_clipped(self.shares)[..., part, None, None] for part in range(3))
+        result = softmax(logits * self.factor[..., None, None])
+        if np.all(self.factor == 1.0):
+            result *= tempered + plain
+        else:
+            result *= tempered
+            result += plain * softmax(logits)
+        if logits.min() > -np.inf:
+            result += uniform / logits.shape[-1]
+        else:
+            possible = logits > -np.inf
+            result += uniform * (possible / possible.sum(axis=-1, keepdims=True))
+        return result
 
 
 class Stack(Step):
@@ -61,6 +96,8 @@ class Stack(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Add the branches on the log scale, where no probability underflows."""
+        if array_namespace(logits) is NUMPY and (logs := _logs(self.probabilities(logits))) is not None:
+            return logs
         log_shares = _log(self.shares)
         return _log_sum(
             [
@@ -68,6 +105,12 @@ class Stack(Step):
                 for place, branch in enumerate(self.branches)
             ]
         )
+
+    def probabilities(self, logits: Any) -> Any:
+        """Return the mixture itself."""
+        each = zip(_clipped(self.shares), self.branches, strict=True)
+        parts = [np.multiply(p := branch.probabilities(logits), share, out=p) for share, branch in each]
+        return reduce(lambda one, other: np.add(one, other, out=one), parts)
 
 
 def mixed(shares: Floats, parts: Sequence[Floats]) -> Floats:
@@ -80,6 +123,16 @@ def mixed(shares: Floats, parts: Sequence[Floats]) -> Floats:
     for rows in row_blocks(*result.shape):
         result[rows] = _log_sum([s + part[rows] for s, part in zip(_log(shares), parts, strict=True)])
     return result
+
+
+def _logs(probabilities: Floats) -> Floats | None:
+    """Return the logarithms, in place of the probabilities; None if one of them has lost digits to underflow."""
+    return np.log(probabilities, out=probabilities) if probabilities.min() > _SMALL else None
+
+
+def _clipped(shares: Any) -> Any:
+    """Return shares without what rounding adds beyond 0 and 1."""
+    return np.minimum(np.maximum(shares, 0.0), 1.0)
 
 
 def _log_sum(parts: Sequence[Any]) -> Any:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 
-from glayers.activations import Activation, is_top, log_softmax, with_reference_class
+from glayers.activations import Activation, is_top, log_softmax, softmax, with_reference_class
 from glayers.arrays import array_namespace
 from glayers.errors import GlayersError
 
@@ -57,6 +57,10 @@ class Step(ABC):
     @abstractmethod
     def __call__(self, logits: Any) -> Any:
         """Apply the step to logits (..., n, m)."""
+
+    def probabilities(self, logits: Any) -> Any:
+        """Return softmax of the result for NumPy logits (n, m), computed without logarithms where a step can."""
+        return softmax(with_reference_class(self(logits)))
 
     def parameters(self) -> dict[str, Any]:
         """Return what fitting may change, by name; those of a chain follow its own name: `branch.0.weight`."""
@@ -117,6 +121,14 @@ class Chain(Step):
         for step in self.steps:
             logits = step(logits)
         return logits
+
+    def probabilities(self, logits: Any) -> Any:
+        """Apply every step, and softmax."""
+        if not self.steps:
+            return softmax(with_reference_class(logits))
+        for step in self.steps[:-1]:
+            logits = step(logits)
+        return self.steps[-1].probabilities(logits)
 
     def __add__(self, other: "Chain") -> "Chain":
         return Chain(self.steps + other.steps)

@@ -15,8 +15,8 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
-from glayers.activations import is_top, keep_impossible, log_softmax
-from glayers.arrays import NUMPY, Floats, array_namespace, device_of, is_torch
+from glayers.activations import is_top, keep_impossible, log_softmax, softmax
+from glayers.arrays import NUMPY, Floats, Ints, array_namespace, device_of, is_torch
 from glayers.maps.steps import SMALLEST, Numbers, Step
 
 # Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
@@ -144,25 +144,44 @@ class Shared(Step):
         parts = [sizes[..., i : i + 1] * shape for i, shape in enumerate(shapes(reached))]
         return log_softmax(plain + sum(parts))
 
+    def probabilities(self, logits: Any) -> Any:
+        """Return softmax of the result."""
+        if logits.shape[-1] < _MANY_CLASSES:
+            return softmax(self(logits))
+        _, powers, _, _ = self._moved(logits)
+        powers /= powers.sum(axis=-1, keepdims=True)
+        return powers
+
     def _of_many_classes(self, logits: Floats) -> Floats:
-        """Compute the same in one pass: all classes but the highest move by the same amount, which softmax ignores."""
+        shifted, powers, high, moves = self._moved(logits)
+        shifted -= np.log(powers.sum(axis=-1, keepdims=True))
+        shifted.reshape(-1)[high] += moves
+        return shifted
+
+    def _moved(self, logits: Floats) -> tuple[Floats, Floats, Ints, Floats]:
+        """Compute the same in one pass: all classes but the highest move by the same amount, which softmax ignores.
+
+        Return logits less the highest, their exponentials after the moves, the places of the moved classes in the flat
+        array, and the moves.
+        """
         shifted = logits - logits.max(axis=-1, keepdims=True)
         powers = np.exp(shifted)
         total = powers.sum(axis=-1, keepdims=True)
-        plain = shifted - np.log(total)
-        depth = min(math.ceil(self.depth), plain.shape[-1])
+        log_total, n_classes = np.log(total), shifted.shape[-1]
+        depth = min(math.ceil(self.depth), n_classes)
         n_highest = max(depth, N_HIGHEST)
-        ordered = -np.sort(-np.partition(plain, -n_highest, axis=-1)[..., -n_highest:], axis=-1)
-        entropy = -np.vecdot(powers, np.maximum(plain, _NOTHING))[..., None] / total
-        seen = context(_raw_context(ordered, entropy), self.centre, self.spread)
-        sizes, lowest = seen @ self.weight.T, ordered[..., depth - 1 : depth]
-        high = np.nonzero(plain > lowest)
-        moved, rest = (np.stack(shapes(values), axis=-1) for values in (plain[high], lowest[..., 0]))
-        moves = np.vecdot(sizes[high[:-1]], moved - rest[high[:-1]])
-        powers[high] *= np.exp(moves)
-        shifted -= np.log(powers.sum(axis=-1, keepdims=True))
-        shifted[high] += moves
-        return shifted
+        highest = np.sort(np.partition(shifted, -n_highest, axis=-1)[..., -n_highest:], axis=-1)[..., ::-1]
+        finite = shifted if shifted.min() > _NOTHING else np.maximum(shifted, _NOTHING)
+        entropy = log_total - np.vecdot(powers, finite)[..., None] / total
+        seen = context(_raw_context(highest - log_total, entropy), self.centre, self.spread)
+        sizes, lowest = seen @ self.weight.T, highest[..., depth - 1 : depth]
+        high = np.flatnonzero(shifted > lowest)
+        rows = high // n_classes
+        plain = shifted.reshape(-1)[high] - log_total.reshape(-1)[rows]
+        moved, rest = (np.stack(shapes(values), axis=-1) for values in (plain, (lowest - log_total).reshape(-1)))
+        moves = np.vecdot(sizes.reshape(-1, N_SHAPES)[rows], moved - rest[rows])
+        powers.reshape(-1)[high] *= np.exp(moves)
+        return shifted, powers, high, moves
 
 
 def one_versus_rest(logits: Any) -> tuple[Any, Any]:
@@ -225,8 +244,11 @@ def shapes(l: Any) -> list[Any]:  # noqa: E741 (the l of the formulas)
     """Return six functions of a log-probability, on the scale of logits, on that of probabilities, and in between."""
     xp = array_namespace(l)
     miss = xp.log(-xp.expm1(xp.clip(l, max=-1e-9)))  # log(1 - p)
-    bends = [xp.exp(l), xp.exp(l / 2), xp.clip(miss, min=-15) / 5, xp.tanh(l + 2.3), xp.tanh((l + 5) / 2)]
-    return [xp.clip(l, min=_NOTHING), *bends]
+    root = xp.exp(l / 2)
+    p = root * root
+    # tanh(x) = 1 - 2 / (exp(2 x) + 1), of x = l + 2.3 and of (l + 5) / 2: exp(2 x) is a multiple of p^2 or of p.
+    bends = [1.0 - 2.0 / (math.exp(4.6) * p * p + 1.0), 1.0 - 2.0 / (math.exp(5.0) * p + 1.0)]
+    return [xp.clip(l, min=_NOTHING), p, root, xp.clip(miss, min=-15) / 5, *bends]
 
 
 def raw_context(plain: Any, ordered: Any) -> Any:

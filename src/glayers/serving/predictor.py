@@ -83,12 +83,10 @@ class Predictor:
         """
         if is_dask(logits):
             return self._lazily(self.predict_proba, logits)
-        result = self.transform(logits)
-        if not isinstance(result, np.ndarray):
-            return softmax(result)
-        for rows in row_blocks(*result.shape):  # in place and in the cache
-            result[rows] = softmax(result[rows])
-        return result
+        if is_array_api_obj(logits) and not is_numpy_array(logits):
+            return softmax(self.transform(logits))
+        self._check_fitted()
+        return self._computed(self.map_.probabilities, logits)
 
     def transform(self, logits: Any) -> Any:
         """Return calibrated logits (n_rows, n_classes). Their softmax is `predict_proba`, which describes `logits`."""
@@ -100,6 +98,10 @@ class Predictor:
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(logits.shape)}")
             return calibrated_logits(self.map_, rows)
+        return self._computed(self.map_, logits)
+
+    def _computed(self, function: Callable[[Floats], Floats], logits: Any) -> Floats:
+        """Return what a function gives for checked logits, block by block."""
         self._check_names(class_names_of(logits))
         if getattr(logits, "shape", None) == (0, self.n_features_in_):  # an empty batch; `fit` and metrics refuse it
             return np.empty((0, len(self.classes_)))
@@ -111,7 +113,7 @@ class Predictor:
         if len(self.classes_) != max(2, given.shape[1]):
             finite_features(given)
         with np.errstate(over="ignore", invalid="ignore"):  # the check below names the row
-            result = apply_map(self.map_, given, len(self.classes_))
+            result = apply_map(function, given, len(self.classes_))
         bad = ~np.isfinite(result.max(axis=1))  # NaN or infinity; -inf below a finite maximum is a masked class
         if bad.any():
             raise BadPredictions(
@@ -277,7 +279,7 @@ def mask_notes(inputs: str, logits: Array) -> list[str]:
     ]
 
 
-def apply_map(chain: Chain, logits: Array, n_classes: int | None = None) -> Floats:
+def apply_map(chain: Callable[[Floats], Floats], logits: Array, n_classes: int | None = None) -> Floats:
     """Return calibrated logits (n, classes) in float64, block by block."""
     result = np.empty((len(logits), n_classes or max(2, logits.shape[1])))
     for rows in row_blocks(*result.shape):
