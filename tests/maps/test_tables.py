@@ -201,6 +201,13 @@ def test_the_shared_correction_by_hand() -> None:
     np.testing.assert_array_equal(members, np.stack([step(z), step(-z)]))
 
 
+def test_impossible_classes_among_the_highest_change_nothing_for_the_others() -> None:
+    z = 2 * np.random.default_rng(0).normal(size=(20, 4))
+    step = Shared(np.eye(6, 5) - 3.0, np.zeros(4), np.ones(4), np.asarray(10.0))
+    masked = np.concatenate([z, np.full((20, 96), -np.inf)], axis=1)
+    np.testing.assert_allclose(step(masked)[:, :4], step(z), atol=1e-9)
+
+
 def test_a_table_of_the_top_class_stays_off_0_and_1() -> None:
     for value in (0.0, 1.0):
         assert 0 < float(TopClass.of(Table(np.zeros(1), np.array([value]))).values[0]) < 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from glayers.activations import keep_impossible, log_softmax, softmax, with_reference_class
 from glayers.arrays import NUMPY, Floats, array_namespace, row_blocks
-from glayers.maps.steps import Chain, Numbers, Step
+from glayers.maps.steps import Chain, LogSoftmax, Numbers, Step
 
 __all__ = ["Blend", "Stack", "TemperedMixture"]
 
@@ -37,10 +37,8 @@ class Blend(Step):
         return _log_sum([_log(1 - self.share) + plain, _log(self.share) + members])
 
     def probabilities(self, logits: Any) -> Any:
-        """Return the mixture itself. A branch that only blends the same logits again has a share of this share."""
-        share, branch = _clipped(self.share), self.branch
-        while len(branch.steps) == 1 and isinstance(branch.steps[0], Blend):
-            share, branch = share * _clipped(branch.steps[0].share), branch.steps[0].branch
+        """Return the mixture itself."""
+        share, branch = self._share_and_branch()
         members = branch.probabilities(logits)
         if members.ndim > logits.ndim:
             members = members.mean(axis=0)
@@ -49,6 +47,20 @@ class Blend(Step):
         result *= 1.0 - share
         result += members
         return result
+
+    def probabilities_after(self, before: Chain, logits: Any) -> Any:
+        """Leave out a normalisation that both parts repeat."""
+        _, branch = self._share_and_branch()
+        if before.steps and isinstance(before.steps[-1], LogSoftmax) and branch.steps and branch.steps[0].normalises:
+            before = Chain(before.steps[:-1])
+        return self.probabilities(before(logits))
+
+    def _share_and_branch(self) -> tuple[float, Chain]:
+        """Return both. A branch that only blends the same logits again has a share of this share."""
+        (share,), branch = _clipped(self.share), self.branch
+        while len(branch.steps) == 1 and isinstance(inner := branch.steps[0], Blend):
+            share, branch = share * _clipped(inner.share)[0], inner.branch
+        return share, branch
 
 
 class TemperedMixture(Step):
@@ -63,7 +75,7 @@ class TemperedMixture(Step):
     def __call__(self, logits: Any) -> Any:
         """Add the three parts on the log scale, where no probability underflows."""
         xp = array_namespace(logits)
-        if xp is NUMPY and (logs := _logs(self.probabilities(logits))) is not None:
+        if xp is NUMPY and self.shares.ndim == 1 and (logs := _logs(self.probabilities(logits))) is not None:
             return logs
         tempered, plain, uniform = (_log(self.shares)[..., part, None, None] for part in range(3))
         mixed = xp.logaddexp(tempered + log_softmax(logits * self.factor[..., None, None]), plain + log_softmax(logits))
@@ -72,19 +84,21 @@ class TemperedMixture(Step):
 
     def probabilities(self, logits: Any) -> Any:
         """Return the mixture itself."""
-        tempered, plain, uniform = (_clipped(self.shares)[..., part, None, None] for part in range(3))
-        result = softmax(logits * self.factor[..., None, None])
-        if np.all(self.factor == 1.0):
-            result *= tempered + plain
-        else:
-            result *= tempered
-            result += plain * softmax(logits)
-        if logits.min() > -np.inf:
-            result += uniform / logits.shape[-1]
-        else:
-            possible = logits > -np.inf
-            result += uniform * (possible / possible.sum(axis=-1, keepdims=True))
+        tempered, plain, uniform = _clipped(self.shares)
+        possible = logits > -np.inf
+        result = uniform * (possible / possible.sum(axis=-1, keepdims=True))
+        result += tempered * softmax(logits * self.factor)
+        result += plain * softmax(logits)
         return result
+
+    def probabilities_after(self, before: Chain, logits: Any) -> Any:
+        """With a temperature of 1, which is common, mix the probabilities before this step as they are."""
+        if self.factor == 1.0 and (result := before.probabilities(logits)).min() > 0:
+            tempered, plain, uniform = _clipped(self.shares)
+            result *= tempered + plain
+            result += uniform / result.shape[-1]
+            return result
+        return self.probabilities(before(logits))
 
 
 class Stack(Step):
@@ -130,9 +144,9 @@ def _logs(probabilities: Floats) -> Floats | None:
     return np.log(probabilities, out=probabilities) if probabilities.min() > _SMALL else None
 
 
-def _clipped(shares: Any) -> Any:
+def _clipped(shares: Floats) -> list[float]:
     """Return shares without what rounding adds beyond 0 and 1."""
-    return np.minimum(np.maximum(shares, 0.0), 1.0)
+    return [min(max(share, 0.0), 1.0) for share in shares.reshape(-1).tolist()]
 
 
 def _log_sum(parts: Sequence[Any]) -> Any:

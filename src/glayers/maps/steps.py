@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 import numpy as np
 
 from glayers.activations import Activation, is_top, log_softmax, softmax, with_reference_class
-from glayers.arrays import array_namespace
+from glayers.arrays import NUMPY, array_namespace
 from glayers.errors import GlayersError
 
 __all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "Floor", "LogProbabilities", "LogSoftmax"]
@@ -50,6 +50,7 @@ class Step(ABC):
 
     n_out: ClassVar[str] = "in"  # the number of logits that come out, as a word
     completes: ClassVar[bool] = False  # adds the reference class to a single logit, its own or that of a branch
+    normalises: ClassVar[bool] = False  # begins with log-probabilities, so a `LogSoftmax` before it changes nothing
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
@@ -61,6 +62,10 @@ class Step(ABC):
     def probabilities(self, logits: Any) -> Any:
         """Return softmax of the result for NumPy logits (n, m), computed without logarithms where a step can."""
         return softmax(with_reference_class(self(logits)))
+
+    def probabilities_after(self, before: "Chain", logits: Any) -> Any:
+        """Return the probabilities after the steps of a chain and this one."""
+        return self.probabilities(before(logits))
 
     def parameters(self) -> dict[str, Any]:
         """Return what fitting may change, by name; those of a chain follow its own name: `branch.0.weight`."""
@@ -126,9 +131,7 @@ class Chain(Step):
         """Apply every step, and softmax."""
         if not self.steps:
             return softmax(with_reference_class(logits))
-        for step in self.steps[:-1]:
-            logits = step(logits)
-        return self.steps[-1].probabilities(logits)
+        return self.steps[-1].probabilities_after(Chain(self.steps[:-1]), logits)
 
     def __add__(self, other: "Chain") -> "Chain":
         return Chain(self.steps + other.steps)
@@ -209,9 +212,15 @@ class Reference(Step):
 class LogSoftmax(Step):
     """Log-probabilities: the same prediction, in a form that adding a constant to a row does not change."""
 
+    normalises: ClassVar[bool] = True
+
     def __call__(self, logits: Any) -> Any:
         """Normalise each row."""
         return log_softmax(logits)
+
+    def probabilities_after(self, before: Chain, logits: Any) -> Any:
+        """Leave the normalisation to softmax."""
+        return before.probabilities(logits)
 
 
 class LogProbabilities(Step):
@@ -288,6 +297,10 @@ class Floor(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch to the raised logits, and lower the result again."""
+        if array_namespace(logits) is NUMPY and logits.shape[-1] > 1:
+            spread = np.maximum.reduce(logits, axis=-1) - np.minimum.reduce(logits, axis=-1)
+            if np.maximum.reduce(spread, axis=None, initial=0.0) <= np.minimum(self.depth, self.reach).min():
+                return self.branch(logits)  # no class is far
         raised, lowered = self.split(logits)
         return with_reference_class(self.branch(raised)) + lowered
 

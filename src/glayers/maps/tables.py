@@ -11,7 +11,7 @@ get the correction of the last of these.
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -127,6 +127,7 @@ class Shared(Step):
     centre: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", learned="none")]
     spread: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", low=SMALLEST, learned="none")]
     depth: Annotated[Any, Numbers(low=1.0, learned="none")]
+    normalises: ClassVar[bool] = True
 
     def __call__(self, logits: Any) -> Any:
         """Return corrected log-probabilities."""
@@ -135,12 +136,12 @@ class Shared(Step):
             return self._of_many_classes(logits)
         plain = log_softmax(logits)
         ordered = _descending(plain)
-        # The lowest of the `depth` highest. A mask, as an index taken from an array could not be traced.
-        within = xp.arange(plain.shape[-1], dtype=plain.dtype, device=device_of(plain)) < self.depth
-        lowest = xp.min(xp.where(within, ordered, xp.inf), axis=-1, keepdims=True)
         seen = context(raw_context(plain, ordered), self.centre, self.spread)
-        sizes = xp.matmul(seen, xp.matrix_transpose(self.weight))
-        reached = xp.maximum(plain, lowest)
+        sizes, reached = xp.matmul(seen, xp.matrix_transpose(self.weight)), plain
+        if xp is not NUMPY or self.depth < plain.shape[-1]:
+            # The lowest of the `depth` highest. A mask, as an index taken from an array could not be traced.
+            within = xp.arange(plain.shape[-1], dtype=plain.dtype, device=device_of(plain)) < self.depth
+            reached = xp.maximum(plain, xp.min(xp.where(within, ordered, xp.inf), axis=-1, keepdims=True))
         parts = [sizes[..., i : i + 1] * shape for i, shape in enumerate(shapes(reached))]
         return log_softmax(plain + sum(parts))
 
@@ -169,12 +170,15 @@ class Shared(Step):
         total = powers.sum(axis=-1, keepdims=True)
         log_total, n_classes = np.log(total), shifted.shape[-1]
         depth = min(math.ceil(self.depth), n_classes)
-        n_highest = max(depth, N_HIGHEST)
+        n_highest = min(max(depth, N_HIGHEST), n_classes)
         highest = np.sort(np.partition(shifted, -n_highest, axis=-1)[..., -n_highest:], axis=-1)[..., ::-1]
         finite = shifted if shifted.min() > _NOTHING else np.maximum(shifted, _NOTHING)
         entropy = log_total - np.vecdot(powers, finite)[..., None] / total
         seen = context(_raw_context(highest - log_total, entropy), self.centre, self.spread)
         sizes, lowest = seen @ self.weight.T, highest[..., depth - 1 : depth]
+        if lowest.min() == -np.inf:  # of an impossible class: the lowest possible one takes its place
+            possible = np.where(highest > -np.inf, highest, np.inf)
+            lowest = possible[..., :depth].min(axis=-1, keepdims=True)
         high = np.flatnonzero(shifted > lowest)
         rows = high // n_classes
         plain = shifted.reshape(-1)[high] - log_total.reshape(-1)[rows]
@@ -260,6 +264,8 @@ def raw_context(plain: Any, ordered: Any) -> Any:
 def _raw_context(ordered: Any, entropy: Any) -> Any:
     xp = array_namespace(ordered)
     last = ordered.shape[-1] - 1
+    if xp is NUMPY and last + 1 >= N_HIGHEST and ordered[..., N_HIGHEST - 1].min() > -np.inf:
+        return np.concatenate([ordered[..., :N_HIGHEST], entropy], axis=-1)
     highest = [ordered[..., min(i, last) : min(i, last) + 1] for i in range(N_HIGHEST)]
     for i in range(1, N_HIGHEST):
         highest[i] = xp.where(highest[i] > -xp.inf, highest[i], highest[i - 1])
