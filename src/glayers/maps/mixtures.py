@@ -9,6 +9,7 @@ import numpy as np
 from glayers.activations import keep_impossible, log_softmax, softmax, with_reference_class
 from glayers.arrays import NUMPY, Floats, array_namespace, row_blocks
 from glayers.maps.steps import Chain, LogSoftmax, Numbers, Step
+from glayers.maps.tables import Shared
 
 __all__ = ["Blend", "Stack", "TemperedMixture"]
 
@@ -50,8 +51,8 @@ class Blend(Step):
 
     def probabilities_after(self, before: Chain, logits: Any) -> Any:
         """Leave out a normalisation that both parts repeat."""
-        _, branch = self._share_and_branch()
-        if before.steps and isinstance(before.steps[-1], LogSoftmax) and branch.steps and branch.steps[0].normalises:
+        inner = self._share_and_branch()[1].steps
+        if before.steps and isinstance(before.steps[-1], LogSoftmax) and inner and isinstance(inner[0], Shared):
             before = Chain(before.steps[:-1])
         return self.probabilities(before(logits))
 

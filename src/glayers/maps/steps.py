@@ -50,7 +50,6 @@ class Step(ABC):
 
     n_out: ClassVar[str] = "in"  # the number of logits that come out, as a word
     completes: ClassVar[bool] = False  # adds the reference class to a single logit, its own or that of a branch
-    normalises: ClassVar[bool] = False  # begins with log-probabilities, so a `LogSoftmax` before it changes nothing
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
@@ -128,10 +127,11 @@ class Chain(Step):
         return logits
 
     def probabilities(self, logits: Any) -> Any:
-        """Apply every step, and softmax."""
+        """Apply every step, and softmax, which makes a last `LogSoftmax` needless."""
         if not self.steps:
             return softmax(with_reference_class(logits))
-        return self.steps[-1].probabilities_after(Chain(self.steps[:-1]), logits)
+        first, last = Chain(self.steps[:-1]), self.steps[-1]
+        return first.probabilities(logits) if isinstance(last, LogSoftmax) else last.probabilities_after(first, logits)
 
     def __add__(self, other: "Chain") -> "Chain":
         return Chain(self.steps + other.steps)
@@ -212,15 +212,9 @@ class Reference(Step):
 class LogSoftmax(Step):
     """Log-probabilities: the same prediction, in a form that adding a constant to a row does not change."""
 
-    normalises: ClassVar[bool] = True
-
     def __call__(self, logits: Any) -> Any:
         """Normalise each row."""
         return log_softmax(logits)
-
-    def probabilities_after(self, before: Chain, logits: Any) -> Any:
-        """Leave the normalisation to softmax."""
-        return before.probabilities(logits)
 
 
 class LogProbabilities(Step):
@@ -297,10 +291,9 @@ class Floor(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch to the raised logits, and lower the result again."""
-        if array_namespace(logits) is NUMPY and logits.shape[-1] > 1:
-            spread = np.maximum.reduce(logits, axis=-1) - np.minimum.reduce(logits, axis=-1)
-            if np.maximum.reduce(spread, axis=None, initial=0.0) <= np.minimum(self.depth, self.reach).min():
-                return self.branch(logits)  # no class is far
+        quick = array_namespace(logits) is NUMPY and logits.shape[-1] > 1
+        if quick and np.ptp(logits, axis=-1).max(initial=0.0) <= np.minimum(self.depth, self.reach).min():
+            return self.branch(logits)  # no class is far
         raised, lowered = self.split(logits)
         return with_reference_class(self.branch(raised)) + lowered
 

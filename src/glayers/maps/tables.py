@@ -11,7 +11,7 @@ get the correction of the last of these.
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -127,7 +127,6 @@ class Shared(Step):
     centre: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", learned="none")]
     spread: Annotated[Any, Numbers(f"{N_CONTEXT - 1}", low=SMALLEST, learned="none")]
     depth: Annotated[Any, Numbers(low=1.0, learned="none")]
-    normalises: ClassVar[bool] = True
 
     def __call__(self, logits: Any) -> Any:
         """Return corrected log-probabilities."""
