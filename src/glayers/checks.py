@@ -185,6 +185,13 @@ def two_dimensional(array: Array, name: str) -> Array:
     return array
 
 
+def one_per_row(array: Array, n_rows: int, name: str) -> Array:
+    """Return an array that has one value per row."""
+    if array.shape != (n_rows,):
+        raise BadPredictions(f"{name} must have shape ({n_rows},), one per row; got {array.shape}")
+    return array
+
+
 def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, ...] | None = None) -> Ints:
     """Return labels as int64 in 0..n_classes-1, or raise an error that names the first bad row.
 
@@ -207,8 +214,7 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
             f"labels must be one class number per row; got shape {labels.shape}, which looks one-hot. "
             f"Pass labels.argmax(axis=1)"
         )
-    if labels.shape != (n_rows,):
-        raise BadPredictions(f"labels must have shape ({n_rows},), one per row; got {labels.shape}")
+    one_per_row(labels, n_rows, "labels")
     if labels.dtype.kind not in "iubf":
         raise BadPredictions(
             f"labels must be class numbers 0..{n_classes - 1}; got an array of {labels.dtype}. "
@@ -244,9 +250,7 @@ def _numbers_of(labels: Array, names: tuple[str, ...]) -> Array:
 
 def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:
     """Return row weights as float64: finite, not negative, with a positive finite sum."""
-    weights = to_floats(values, name).astype(np.float64)
-    if weights.shape != (n_rows,):
-        raise BadPredictions(f"{name} must have shape ({n_rows},), one per row; got {weights.shape}")
+    weights = one_per_row(to_floats(values, name).astype(np.float64), n_rows, name)
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if bad.size:
         raise BadPredictions(f"{name} must be finite and not negative; row {bad[0]} has {weights[bad[0]]}")
@@ -277,9 +281,7 @@ def check_counts(values: object, n_rows: int) -> Ints:
 
 def check_groups(values: object, n_rows: int) -> Array:
     """Return the group of each row, after checking that groups can be compared."""
-    groups = to_numpy(values, "groups")
-    if groups.shape != (n_rows,):
-        raise BadPredictions(f"groups must have shape ({n_rows},), one per row; got {groups.shape}")
+    groups = one_per_row(to_numpy(values, "groups"), n_rows, "groups")
     try:
         np.unique(groups)
     except TypeError as error:

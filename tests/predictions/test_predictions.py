@@ -276,7 +276,7 @@ REFUSED_CONFIDENCES: dict[str, tuple[dict[str, Any], str]] = {
     "labels as correct": ({"correct": [0, 1, 5, 1]}, r"row 2 has .*5.*\. Compare the answers .* predicted == labels"),
     "missing correct": ({"correct": [0, 1, np.nan, 1]}, "row 2 has .*nan"),
     "text as correct": ({"correct": ["yes", "no", "yes", "no"]}, "row 0 has .*yes.* Compare the answers"),
-    "too few correct": ({"correct": [True]}, r"correct must have shape \(4,\), one value per row"),
+    "too few correct": ({"correct": [True]}, r"correct must have shape \(4,\), one per row"),
     "too few weights": ({"weights": [1, 2]}, r"weights must have shape \(4,\)"),
     "too few groups": ({"groups": ["a"]}, r"groups must have shape \(4,\)"),
 }

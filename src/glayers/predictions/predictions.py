@@ -322,9 +322,7 @@ def map_inputs(inputs: str, given: Predictions) -> Array:
 
 
 def _check_correct(values: object, n_rows: int) -> Bools:
-    correct = to_numbers(values, "correct")
-    if correct.shape != (n_rows,):
-        raise BadPredictions(f"correct must have shape ({n_rows},), one value per row; got {correct.shape}")
+    correct = checks.one_per_row(to_numbers(values, "correct"), n_rows, "correct")
     bad = np.flatnonzero((correct != 0) & (correct != 1))
     if bad.size:
         raise BadPredictions(
