@@ -15,6 +15,7 @@ from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.wait import WebDriverWait
 
 from glayers import Confidences, compare
 from tests.browser.chromium import console, requests, show, start, violations
@@ -64,6 +65,11 @@ def unfold(browser: Chrome) -> None:
         "for (const part of document.querySelectorAll('details.more')) part.open = true;"
         "requestAnimationFrame(() => setTimeout(arguments[arguments.length - 1], 0))"
     )
+
+
+def once_there(browser: Chrome, selector: str) -> list[WebElement]:
+    """Wait for elements of a part just opened: the browser reports that it was opened a moment later."""
+    return WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, selector))
 
 
 def panels(browser: Chrome, figure: str) -> list[WebElement]:
@@ -248,7 +254,7 @@ def test_everything_is_reached_and_read_by_keyboard(shown: Chrome) -> None:
 def test_the_numbers_of_a_figure_are_a_table(shown: Chrome) -> None:
     figure = shown.find_element(By.ID, "forest")
     figure.find_element(By.TAG_NAME, "summary").click()
-    lines = figure.find_elements(By.CSS_SELECTOR, "tbody tr")
+    lines = once_there(shown, "#forest tbody tr")
     assert [line.text.split()[0] for line in lines] == ["temperature", "vector"]
     choose(shown, "against", "temperature")
     lines = figure.find_elements(By.CSS_SELECTOR, "tbody tr")
@@ -366,7 +372,7 @@ def test_figures_can_be_taken_away_as_picture_and_as_numbers(shown: Chrome) -> N
     shown.execute_script("URL.createObjectURL = (blob) => { window.taken = blob; return '#'; }")
     shown.find_element(By.CSS_SELECTOR, "#class-gaps .numbers summary").click()
     files = {}
-    for button in shown.find_elements(By.CSS_SELECTOR, "#class-gaps .downloads button"):
+    for button in once_there(shown, "#class-gaps .downloads button"):
         button.click()
         files[button.text] = shown.execute_async_script("taken.text().then(arguments[arguments.length - 1])")
     assert list(files) == ["class-gaps.svg", "class-gaps.csv"]
