@@ -114,15 +114,13 @@ class LinearScaling(Calibrator):
         ]
         paths = [self._path(given, weights, *each) for each in zip(families, floors, strict=True)]
         if self.strength is not None:
-            best, falls_back, out_of_fold, cv_results = 0, False, None, None
+            best, falls_back, out_of_fold, cv_results, how = 0, False, None, None, "given"
             multiples, start = _multiples(self.strength, families[0].units), paths[0].start
-            how = "given"
         else:
             searches = [self._search(given, *each) for each in zip(families, paths, strict=True)]
             best = int(np.argmin([loss for _, loss, _, _ in searches]))
             chosen, loss, out_of_fold, cv_results = searches[best]
-            multiples = chosen.multiples
-            start = np.mean(chosen.folds, axis=0, dtype=paths[best].start.dtype)
+            multiples, start = chosen.multiples, np.mean(chosen.folds, axis=0, dtype=paths[best].start.dtype)
             of_temperature = cv_results["temperature_loss"][0]
             falls_back = not loss < of_temperature
             how = "chosen by cross-validation"
@@ -184,14 +182,11 @@ class LinearScaling(Calibrator):
             floor = fit_floor(prefix(given.logits.astype(np.float64)), factor, given.weights)
         else:
             floor, families = whole.floor, [families[whole.form]]
-        return (
-            [
-                (place, family, self._path(given, weights, family._replace(prior=_split(family.prior)), floor, single))
-                for place, family in families
-            ],
-            found,
-            floor,
-        )
+        paths = [
+            (place, family, self._path(given, weights, family._replace(prior=_split(family.prior)), floor, single))
+            for place, family in families
+        ]
+        return paths, found, floor
 
     def _path(
         self, given: Predictions, weights: Floats, family: LinearFamily, floor: Floor, single: bool = False
