@@ -14,23 +14,7 @@ from glayers.arrays import Array
 from glayers.errors import BadFile, GlayersWarning
 from glayers.predictions import Predictions
 from glayers.predictions.formats import read_parts, read_predictions
-
-LOGITS = np.random.default_rng(11).normal(size=(7, 4))
-LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
-PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
-WEIGHTS = np.array([1.0, 2.0, 0.5, 0.0, 3.0, 1.5, 1.0])
-GROUPS = np.array(["b", "a", "b", "c", "a", "a", "b"])
-NAMES = ("owl", "cat", "dog", "ant")
-
-
-def bad(path: Path, part: str | None = None, labels: Path | None = None) -> str:
-    """Return the one line with which a file is refused."""
-    with pytest.raises(BadFile) as caught:
-        read_predictions(path, part, labels)
-    message = str(caught.value)
-    assert str(path) in message
-    assert "\n" not in message
-    return message
+from tests.predictions.examples import GROUPS, LABELS, LOGITS, NAMES, PROBABILITIES, WEIGHTS, bad
 
 
 def npz(path: Path, **entries: Any) -> Path:

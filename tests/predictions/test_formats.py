@@ -21,19 +21,7 @@ from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.formats import read_any, read_confidences, read_parts, read_predictions, read_rows
-
-LOGITS = np.random.default_rng(11).normal(size=(7, 4))
-LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
-
-
-def bad(path: Path, part: str | None = None, labels: Path | None = None) -> str:
-    """Return the one line with which a file is refused."""
-    with pytest.raises(BadFile) as caught:
-        read_predictions(path, part, labels)
-    message = str(caught.value)
-    assert str(path) in message
-    assert "\n" not in message
-    return message
+from tests.predictions.examples import LABELS, LOGITS, bad
 
 
 def save(path: Path, logits: Array, labels: Array) -> Path:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from glayers.arrays import Array
-from glayers.errors import BadFile
-from glayers.predictions.formats import read_parts
+from tests.predictions.examples import refusal
 
 
 def collection() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -19,16 +18,6 @@ def collection() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     logits = np.random.default_rng(0).normal(size=(12, 4))
     labels = np.array([3, 0, 2, 1, 1, 3, 0, 2, 0, 3, 1, 2])
     return (logits[:7], labels[:7]), (logits[7:], labels[7:])
-
-
-def refusal(path: Path, data: bytes) -> str:
-    path.write_bytes(data)
-    with pytest.raises(BadFile) as caught:
-        read_parts(path)
-    message = str(caught.value)
-    assert message.startswith(str(path))
-    assert "\n" not in message
-    return message
 
 
 class Calls:

@@ -11,6 +11,7 @@ import pytest
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions.formats import read_parts
+from tests.predictions.examples import refusal
 
 Collection = tuple[tuple[Array, Array], tuple[Array, Array]]
 
@@ -30,16 +31,6 @@ def assert_reads_as(path: Path, expected: Collection) -> None:
         np.testing.assert_array_equal(part.logits, logits)
         np.testing.assert_array_equal(part.labels, labels.ravel())
         assert part.logits.dtype.isnative
-
-
-def refusal(path: Path, data: bytes) -> str:
-    path.write_bytes(data)
-    with pytest.raises(BadFile) as caught:
-        read_parts(path)
-    message = str(caught.value)
-    assert message.startswith(str(path))
-    assert "\n" not in message
-    return message
 
 
 # --- Python 2 pickles, written by hand as its cPickle wrote them -------------------------------------------
