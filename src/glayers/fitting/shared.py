@@ -149,23 +149,33 @@ def average_over_grid(rows: SharedRows, weights: Floats) -> SharedFit:
 def _of_most_evidence(rows: SharedRows, weights: Floats) -> SharedFit:
     """Return the fit of the penalty of most evidence, with a strength of its own for the weights of the context."""
     n_rows = counted_rows(weights)
-    of_context = np.arange(len(rows.scale)) % len(rows.context) > 0
-    parts = [rows.scale * ~of_context, rows.scale * of_context]
-
-    def penalty(key: Key) -> Floats:
-        return sum(10.0**place * part for place, part in zip(key, parts, strict=True))
 
     def weigh(key: Key, start: Floats) -> Weighed:
-        theta, value, curvature = fit_shared(rows, weights, penalty(key), start)
-        scale = 1 / np.sqrt(penalty(key))
-        left = np.linalg.inv(np.eye(len(scale)) + scale[:, None] * (n_rows * curvature) * scale)
-        evidence = _log_evidence(value, curvature, penalty(key), n_rows)
-        return Weighed(theta, evidence, next_strengths(np.diagonal(left), theta**2, parts))
+        return _weighed(*fit_shared(rows, weights, _penalty(rows, key), start), rows, key, n_rows)
 
     first = (math.log10(STRENGTHS[len(STRENGTHS) // 2]),) * 2
     key, best = most_evidence(first, weigh(first, np.zeros(len(rows.scale))), weigh)
     evidence = np.array([best.evidence, -n_rows * _uncorrected(rows, weights)])
-    return _averaged(np.stack([best.point, np.zeros_like(best.point)]), evidence, n_rows, penalty(key)[None])
+    return _averaged(np.stack([best.point, np.zeros_like(best.point)]), evidence, n_rows, _penalty(rows, key)[None])
+
+
+def _penalty(rows: SharedRows, key: Key) -> Floats:
+    """Return the penalty of each weight, for a strength of its own and one of the context, both as powers of ten."""
+    return rows.scale * np.where(_of_context(rows), 10.0 ** key[1], 10.0 ** key[0])
+
+
+def _of_context(rows: SharedRows) -> Bools:
+    return np.arange(len(rows.scale)) % len(rows.context) > 0
+
+
+def _weighed(theta: Floats, value: float, curvature: Floats, rows: SharedRows, key: Key, n_rows: float) -> Weighed:
+    """Return a fit with its log evidence and the strengths to try next."""
+    penalty = _penalty(rows, key)
+    scale = 1 / np.sqrt(penalty)
+    left = np.linalg.inv(np.eye(len(scale)) + scale[:, None] * (n_rows * curvature) * scale)
+    parts = [rows.scale * ~_of_context(rows), rows.scale * _of_context(rows)]
+    evidence = _log_evidence(value, curvature, penalty, n_rows)
+    return Weighed(theta, evidence, next_strengths(np.diagonal(left), theta**2, parts))
 
 
 def _averaged(fits: Floats, evidence: Floats, n_rows: float, penalties: Floats) -> SharedFit:
@@ -182,7 +192,7 @@ def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: Share
 
     Each fit is one Newton step from the fit to all rows, which differs by little. Its loss follows from the same
     quadratic, so one pass over the rows serves all folds. A fold of few rows matters more, and Newton's method goes on.
-    Penalties of little probability are skipped.
+    Penalties of little probability are skipped. With many rows, each fold finds its own penalty of most evidence.
     """
     n_folds, total = int(folds.max()) + 1, weights.sum()
     penalties = whole.penalties
@@ -204,17 +214,39 @@ def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: Share
         value, gradient, curvature = (sum(each) for each in zip(*parts, strict=True))
         for fold, (own_value, own_gradient, own_curvature) in enumerate(parts):
             bent = (curvature - own_curvature) / left[fold]
-            ridge = penalty / counted[fold]
-            slope = (gradient - own_gradient) / left[fold] + ridge * theta
-            step = -np.linalg.solve(bent + np.diag(ridge + 1e-12), slope)
-            loss = (value - own_value) / left[fold] + float(ridge @ theta**2) / 2 + float(slope @ step) / 2
-            fits[fold, place, free] = theta + step
+            near = (value - own_value) / left[fold], (gradient - own_gradient) / left[fold], bent
+            if len(penalties) == 1:
+                best = _most_evidence_near(theta, near, rows, penalty, counted[fold])
+                fits[fold, place], evidence[fold, place] = best.point, best.evidence
+                continue
+            fits[fold, place, free], loss = _newton_step(theta, near, penalty / counted[fold])
             if len(weights) <= _FEW:
                 others = folds != fold
                 found = fit_shared(rows.take(others), weights[others], penalties[place], fits[fold, place])
                 fits[fold, place], loss, bent = found
             evidence[fold, place] = _log_evidence(loss, bent, penalties[place], counted[fold])
     return [_averaged(*each, penalties) for each in zip(fits, evidence, counted, strict=True)]
+
+
+def _newton_step(theta: Floats, near: tuple[float, Floats, Floats], ridge: Floats) -> tuple[Floats, float]:
+    """Return the minimum of a quadratic plus a penalty, and its value; `near` is value, slope, curvature at theta."""
+    value, gradient, curvature = near
+    slope = gradient + ridge * theta
+    step = -np.linalg.solve(curvature + np.diag(ridge + 1e-12), slope)
+    return theta + step, value + float(ridge @ theta**2) / 2 + float(slope @ step) / 2
+
+
+def _most_evidence_near(
+    theta: Floats, near: tuple[float, Floats, Floats], rows: SharedRows, penalty: Floats, n_rows: float
+) -> Weighed:
+    """Search for the penalty of most evidence where the loss is a quadratic, which takes no pass over the rows."""
+
+    def weigh(key: Key, _: Floats) -> Weighed:
+        found, value = _newton_step(theta, near, _penalty(rows, key) / n_rows)
+        return _weighed(found, value, near[2], rows, key, n_rows)
+
+    own, of_context = np.log10(penalty / rows.scale)[:2].tolist()
+    return most_evidence((own, of_context), weigh((own, of_context), theta), weigh)[1]
 
 
 def _uncorrected(rows: SharedRows, weights: Floats) -> float:
