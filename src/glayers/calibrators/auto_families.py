@@ -17,9 +17,6 @@ import numpy as np
 from glayers.calibrators.base import Fitted
 from glayers.calibrators.shared_g_layers import CLASS_PARTS, Task, corrected, n_repeats
 from glayers.errors import GlayersError
-from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.folds import paired_gain
-from glayers.fitting.penalty_path import counted_rows, is_few
 
 LEAST_ROWS = 100  # of g-layers: the other families have priors that hold them near temperature scaling
 # With more classes a matrix has more entries than rows can determine, and takes longer than all other families.
@@ -39,7 +36,6 @@ def enough_rows(classes: int) -> int:
     return min(_ENOUGH_ROWS, _MOST_LOGITS // classes)
 
 
-_WORTHWHILE = 5e-4  # nats per row, below which a gain of the shared correction is no reason to fit g-layers again
 _MORE_COPIES = 4  # of the logits, in float64, beside the out-of-fold predictions of each family
 
 
@@ -154,22 +150,10 @@ def _fit_between(task: Task, done: Mapping[str, Fitted]) -> Fitted:
     if "g-layers" not in done:
         raise GlayersError("Without the shared correction, g-layers learn nothing beyond temperature scaling")
     shared = done["shared"]
-    if not _lowers_loss(task, shared, done["temperature"]):
-        raise GlayersError("The shared correction hardly lowers the loss, so this would repeat g-layers")
     # Out-of-fold inputs: with those of a correction that saw the labels, the held-out loss would be too optimistic.
     moved = task.given.with_logits(np.asarray(shared.out_of_fold))
     part = _beyond_temperature(CLASS_PARTS["g-layers"](task._replace(given=moved, seed=task.seed + 2)))
     return corrected(task, replace(part, map=shared.map + part.map))[0]
-
-
-def _lowers_loss(task: Task, part: Fitted, before: Fitted) -> bool:
-    """Whether a part has a clearly lower held-out loss. With few rows chance decides that: yes."""
-    given, rows = task.given, smooth_loss(task.loss).rows
-    if is_few(counted_rows(np.ones(len(given)) if given.weights is None else given.weights)):
-        return True
-    then, now = (rows(np.asarray(each.out_of_fold), given.labels) for each in (before, part))
-    gain, error = paired_gain(then, now, given.weights, given.groups)
-    return gain > max(2 * error, _WORTHWHILE)
 
 
 def _g_layers_seconds(rows: int, classes: int) -> float:
