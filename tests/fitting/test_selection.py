@@ -70,10 +70,13 @@ def test_a_setting_that_stopped_improving_ends_after_its_patience() -> None:
     assert selection.best_epoch.tolist() == [1]
 
 
-def test_a_setting_no_better_than_its_start_after_two_epochs_ends() -> None:
-    selection = EpochSelection(n_settings=3, fold_fractions=np.ones(1), patience=9)
-    went_on = run(selection, [[1.0, 1.2, 1.1], [1.0, 1.2, 0.9], [1.0, 0.9, 1.2]])
-    assert went_on == [[True] * 3, [True] * 3, [False, True, True]]
+def test_settings_no_better_than_their_start_end_after_two_epochs() -> None:
+    nothing = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
+    assert run(nothing, [[1.0, 1.2, 1.1], [1.0, 1.1, 1.1]]) == [[True, True], [False, True], [False, False]]
+    late = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
+    assert run(late, [[1.0, 1.2, 1.1], [1.0, 1.1, 0.9]]) == [[True, True], [False, True], [False, True]]
+    one = EpochSelection(n_settings=2, fold_fractions=np.ones(1), patience=9)
+    assert run(one, [[1.0, 0.9, 1.1], [1.0, 1.1, 1.2]]) == [[True, True]] * 3
 
 
 def test_a_dropped_setting_is_no_longer_recorded() -> None:

@@ -5,17 +5,15 @@ from torch import Tensor
 
 from glayers.arrays import Floats
 
-_HOPELESS = 2  # epochs without any gain over the start: on real logits, none gained later
-
 
 class EpochSelection:
     """An `on_epoch` callback that keeps the epoch of least loss of each setting, and the parameters of its folds then.
 
     Members are ordered by setting, then by fold; `fold_fractions` says how much of the weight each fold holds out. A
-    setting stops when it has not improved for `patience` epochs. By held-out loss, it also stops when it is no better
-    than its start after two epochs, and only the more promising half of the settings continues after epochs 3, 6, 12,
-    ..., so that most time goes to the likely winners. With `by_training_loss` every setting runs until its training
-    loss stops falling.
+    setting stops when it has not improved for `patience` epochs. By held-out loss, only the more promising half of the
+    settings continues after epochs 3, 6, 12, ..., so that most time goes to the likely winners. If no setting is better
+    than its start after one epoch, only the best one continues, and if it is not after two, none. With
+    `by_training_loss` every setting runs until its training loss stops falling.
     """
 
     def __init__(self, n_settings: int, fold_fractions: Floats, patience: int, by_training_loss: bool = False) -> None:
@@ -40,8 +38,9 @@ class EpochSelection:
             self.best[setting], self.best_epoch[setting] = losses[setting], epoch
             self.held_out[setting], self.parameters[setting] = held_out[setting], by_setting[setting].clone()
         self.running &= epoch - self.best_epoch < self.patience
-        if epoch == _HOPELESS and not self.by_training_loss:
-            self.running &= self.best_epoch > 0
+        if epoch in (1, 2) and not self.by_training_loss and not self.best_epoch.any():
+            # Nothing learned so far: one more epoch shows whether the most promising setting learns anything at all.
+            self.running &= (losses == losses.min()) if epoch == 1 else torch.zeros(1, dtype=torch.bool)
         if epoch in (3, 6, 12, 24, 48, 96) and not self.by_training_loss:
             contenders = torch.nonzero(self.running)[:, 0]
             ranking = contenders[torch.argsort(self.expected_final_loss()[contenders], stable=True)]
