@@ -63,11 +63,12 @@ def parquet_chunks(path: Path, columns: ColumnsOf, cells_at_once: int) -> Iterat
             wanted = [name for name in names if key_of_column(name) in COLUMN_KEYS or name in own.values()]
             text = [name for name in wanted if is_text_column(pyarrow, schema.field(name))]
             refuse_packed_text(file.metadata, {*text})
-            first, n_rows = 0, file.metadata.num_rows
-        if n_rows == 0:
+            first, metadata = 0, file.metadata
+        if metadata.num_rows == 0:
             raise BadFile("has no rows; remove the file")
         step = max(1, cells_at_once // max(1, len(wanted)))
-        with parquet.ParquetFile(path, read_dictionary=text, buffer_size=_BUFFER, pre_buffer=False) as file:
+        how = {"metadata": metadata, "read_dictionary": text, "buffer_size": _BUFFER, "pre_buffer": False}
+        with parquet.ParquetFile(path, **how) as file:
             for batch in file.iter_batches(step, columns=wanted, use_threads=False):
                 first += len(batch)
                 yield len(batch), _columns(pyarrow, batch, names, first - len(batch)).renamed(own)
