@@ -58,6 +58,10 @@ class _NumPy:
         return np.add.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
 
     @staticmethod
+    def mean(x: Any, axis: int, keepdims: Any = False) -> Any:
+        return np.add.reduce(x, axis=axis, keepdims=keepdims) / x.shape[axis]
+
+    @staticmethod
     def clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002  # the names of the array API
         raised = x if min is None else np.maximum(x, min)
         return raised if max is None else np.minimum(raised, max)

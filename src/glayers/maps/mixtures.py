@@ -1,7 +1,7 @@
 """Logits -> the logarithm of mixtures of probabilities."""
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -39,10 +39,10 @@ class Blend(Step):
 
     def probabilities(self, logits: Any) -> Any:
         """Return the mixture itself."""
-        share, branch = self._share_and_branch()
+        share, branch = self._share_and_branch
         members = branch.probabilities(logits)
         if members.ndim > logits.ndim:
-            members = members.mean(axis=0)
+            members = array_namespace(logits).mean(members, axis=0)
         members *= share
         result = softmax(logits)
         result *= 1.0 - share
@@ -51,11 +51,12 @@ class Blend(Step):
 
     def probabilities_after(self, before: Chain, logits: Any) -> Any:
         """Leave out a normalisation that both parts repeat."""
-        inner = self._share_and_branch()[1].steps
+        inner = self._share_and_branch[1].steps
         if before.steps and isinstance(before.steps[-1], LogSoftmax) and inner and isinstance(inner[0], Shared):
             before = Chain(before.steps[:-1])
         return self.probabilities(before(logits))
 
+    @cached_property
     def _share_and_branch(self) -> tuple[float, Chain]:
         """Return both. A branch that only blends the same logits again has a share of this share."""
         (share,), branch = _clipped(self.share), self.branch

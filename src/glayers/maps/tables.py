@@ -130,9 +130,13 @@ class Shared(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Return corrected log-probabilities."""
-        xp = array_namespace(logits)
-        if xp is NUMPY and logits.shape[-1] >= _MANY_CLASSES:
+        if array_namespace(logits) is NUMPY and logits.shape[-1] >= _MANY_CLASSES:
             return self._of_many_classes(logits)
+        return log_softmax(self._corrected(logits))
+
+    def _corrected(self, logits: Any) -> Any:
+        """Return log-probabilities plus the correction, not yet normalised."""
+        xp = array_namespace(logits)
         plain = log_softmax(logits)
         ordered = _descending(plain)
         seen = context(raw_context(plain, ordered), self.centre, self.spread)
@@ -142,12 +146,12 @@ class Shared(Step):
             within = xp.arange(plain.shape[-1], dtype=plain.dtype, device=device_of(plain)) < self.depth
             reached = xp.maximum(plain, xp.min(xp.where(within, ordered, xp.inf), axis=-1, keepdims=True))
         parts = [sizes[..., i : i + 1] * shape for i, shape in enumerate(shapes(reached))]
-        return log_softmax(plain + sum(parts))
+        return plain + sum(parts)
 
     def probabilities(self, logits: Any) -> Any:
         """Return softmax of the result."""
         if logits.shape[-1] < _MANY_CLASSES:
-            return softmax(self(logits))
+            return softmax(self._corrected(logits))
         _, powers, _, _ = self._moved(logits)
         powers /= powers.sum(axis=-1, keepdims=True)
         return powers
