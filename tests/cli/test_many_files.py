@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from glayers import Predictions, TemperatureScaling, metrics, read_predictions
 from glayers.cli import many_files
@@ -214,6 +216,11 @@ def test_bad_rows_are_found_in_their_file(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(to_bytes({"all": Contents(logits=z, labels=rows.labels)}, ".parquet"))
     with pytest.raises(Exception, match="row 30, column 'logit_1' has 'nan'"):
         list(Source((path, tmp_path / "bad.parquet"), entries=40).chunks())
+    gap = pyarrow.table({f"logit_{c}": [None if (n, c) == (31, 2) else 3.0 * c for n in range(50)] for c in range(3)})
+    parquet.write_table(gap, tmp_path / "gap.parquet")
+    with pytest.raises(Exception, match="row 31, column 'logit_2' is missing"):
+        list(Source((tmp_path / "gap.parquet",), entries=40).chunks(needs_labels=False))
+    (tmp_path / "gap.parquet").unlink()
     np.save(tmp_path / "f.npy", np.asfortranarray(z))
     with pytest.raises(Exception, match="Fortran order"):
         list(Source((tmp_path / "f.npy",), entries=40).chunks())

@@ -81,7 +81,7 @@ def parquet_chunks(path: Path, columns: ColumnsOf, cells_at_once: int) -> Iterat
 
 def _columns(pyarrow: Any, batch: Any, names: list[str], first: int) -> Columns:
     block = partial(_side_by_side, pyarrow, batch)
-    return Columns(names, partial(_cells, pyarrow, batch), partial(_place, first), block)
+    return Columns(names, partial(_cells, pyarrow, batch, first), partial(_place, first), block)
 
 
 def _place(first: int, row: int) -> str:
@@ -97,10 +97,10 @@ def parquet_rows(path: Path) -> int:
         raise BadFile(f"{path}: is damaged; use --force to write all parts again") from error
 
 
-def _cells(pyarrow: Any, batch: Any, name: str) -> Array:
+def _cells(pyarrow: Any, batch: Any, first: int, name: str) -> Array:
     """Return one column; as a block where that is possible, since pyarrow's other ways to NumPy import pandas."""
     block = _side_by_side(pyarrow, batch, [name])
-    return column_without_gaps(pyarrow.Table.from_batches([batch]), name) if block is None else block[:, 0]
+    return column_without_gaps(pyarrow.Table.from_batches([batch]), name, first) if block is None else block[:, 0]
 
 
 def _side_by_side(pyarrow: Any, batch: Any, names: list[str]) -> Array | None:
@@ -195,11 +195,11 @@ def needs_pyarrow(doing: str) -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def column_without_gaps(table: Any, column: str) -> Array:
+def column_without_gaps(table: Any, column: str, first: int = 0) -> Array:
     """Return a column of a Parquet file, refusing gaps, which pyarrow would turn into NaN or None."""
     values = table[column]
     if values.null_count:
-        row = values.is_null().to_pylist().index(True)
+        row = first + values.is_null().to_pylist().index(True)
         raise BadFile(f"row {row}, column {column!r} is missing; fill in or remove that row")
     if not hasattr(values.type, "value_type"):
         return np.asarray(values.to_numpy())
