@@ -128,7 +128,7 @@ class Path:
     def average_without(self, whole: Average) -> Average:
         """Average these rows, given the average over these and more: the search starts from its strengths and fits.
 
-        The strengths are found again. With those of all rows, held-out losses would be too low by a few 0.0001 nats.
+        The strengths are found again. With those of all rows, held-out losses would be too low.
         """
         n_rows = counted_rows(self.weights)
         self.few = whole.few

@@ -124,10 +124,10 @@ def average_over_grid(rows: SharedRows, weights: Floats) -> SharedFit:
     """Average the fits of all penalties and of no correction, each by its evidence in Laplace's approximation.
 
     log evidence = -n loss(theta) - theta' P theta / 2 - log det(I + P^-1/2 H P^-1/2) / 2, with n the rows counted by
-    weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. With
-    few rows no correction has a prior probability of one half, with many that of one penalty. From a middle strength
-    on, the search for each multiple of the context goes to stronger and to weaker penalties until the probability
-    becomes negligible.
+    weight, P the penalty and H the curvature of n loss, both for the weights that a penalty leaves free. With few rows
+    no correction has a prior probability of one half, with many that of one penalty of the grid. From a middle
+    strength on, the search for each multiple of the context goes to stronger and to weaker penalties until the
+    probability becomes negligible.
     """
     penalties, n_rows = shared_penalties(rows), counted_rows(weights)
     fits, evidence = np.zeros((len(penalties) + 1, penalties.shape[1])), np.full(len(penalties) + 1, -math.inf)
@@ -180,7 +180,9 @@ def _weighed(theta: Floats, value: float, curvature: Floats, rows: SharedRows, k
 
 def _averaged(fits: Floats, evidence: Floats, n_rows: float, penalties: Floats) -> SharedFit:
     """Average the corrections among themselves; their probability follows from the evidence and the prior."""
-    of_penalties = np.tile(_STRENGTH_CHANCES, len(CONTEXT_TIMES)) if len(penalties) > 1 else np.ones(1)
+    of_penalties = np.tile(_STRENGTH_CHANCES, len(CONTEXT_TIMES))
+    if len(penalties) == 1:  # it stands for all
+        of_penalties = of_penalties.sum(keepdims=True)
     of_none = 1 + caution(n_rows) * (of_penalties.sum() - 1)
     chances = softmax(evidence + np.log(np.append(of_penalties, of_none)))
     theta = softmax(evidence[:-1] + np.log(of_penalties)) @ fits[:-1] if np.isfinite(evidence[:-1]).any() else fits[-1]
