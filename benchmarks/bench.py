@@ -6,9 +6,9 @@ nobody is fast by being wrong. The data are those of `simulation.py`, whose best
 
     python -m benchmarks.bench --sizes 5000x10 5000x100 --results times.csv
     python -m benchmarks.bench --sizes 25000x1000 --repeats 1 --results times.csv
-    python -m benchmarks.bench --sizes --results times.csv --page times.md --plot times.png
+    python -m benchmarks.bench --sizes --results times.csv --page times.md --short short.md --plot times.png
 
-Runs are added to the CSV file as they end; the page and the plot are made of all runs in it.
+Runs are added to the CSV file as they end; the pages and the plot are made of all runs in it.
 """
 
 import argparse
@@ -34,6 +34,13 @@ from benchmarks.simulation import gaussian_mixture
 from glayers import metrics
 
 SIZES = ("5000x10", "5000x100", "25000x1000")
+IN_SHORT = (
+    "glayers temperature",
+    "scikit-learn temperature",
+    "probmetrics temperature",
+    "probmetrics SMS",
+    "glayers auto",
+)
 TEST_ROWS = 20_000
 Predict = Callable[[np.ndarray], np.ndarray]
 Fit = Callable[[np.ndarray, np.ndarray], Predict]
@@ -47,6 +54,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a fit is given up")
     parser.add_argument("--results", type=Path, help="add every run to this CSV file, and read earlier ones from it")
     parser.add_argument("--page", type=Path, help="also write the tables to this Markdown file")
+    parser.add_argument("--short", type=Path, help="also write the table of the README to this Markdown file")
     parser.add_argument("--plot", type=Path, help="also draw processor time against rows and classes")
     parser.add_argument("--one", nargs=2, metavar=("METHOD", "SIZE"), help=argparse.SUPPRESS)
     settings = parser.parse_args()
@@ -67,6 +75,8 @@ def main() -> None:
         print(table(size, runs), flush=True)
     if settings.page:
         settings.page.write_text(page(runs), encoding="utf-8")
+    if settings.short:
+        settings.short.write_text(short(runs), encoding="utf-8")
     if settings.plot:
         draw(runs, settings.plot)
 
@@ -179,6 +189,26 @@ def table(size: str, runs: list[dict[str, Any]]) -> str:
         quality = f"{own[0]['nll']:.5f} | {100 * own[0]['ks']:.2f}"
         lines.append(f"| {method} | {busy} | {wall} | {peak:.0f} | {predict:.2g} | {quality} |")
     return "\n".join(lines)
+
+
+def short(runs: list[dict[str, Any]]) -> str:
+    """Return the medians of the usual sizes and of the methods that matter most, as the README shows them."""
+    lines = [
+        "# The speed table in short",
+        "",
+        "Medians of [fits.md](fits.md). Peak MB is the memory above the input.",
+        "",
+    ]
+    lines += ["| rows x classes | method | CPU s | NLL | peak MB |", "|---|---|---:|---:|---:|"]
+    for size in SIZES:
+        shown = "{:,} x {:,}".format(*map(int, size.split("x")))
+        for method in IN_SHORT:
+            own = [run for run in runs if (run["size"], run["method"]) == (size, method) and "problem" not in run]
+            if own:
+                busy, nll, peak = (statistics.median(run[n] for run in own) for n in ("cpu_seconds", "nll", "peak_mb"))
+                lines.append(f"| {shown} | {method} | {busy:.2g} | {nll:.4f} | {peak:.0f} |")
+                shown = ""
+    return "\n".join(lines) + "\n"
 
 
 def spread(seconds: list[float]) -> str:

@@ -104,6 +104,12 @@ def peers_table() -> str:
     return table(["", "NLL", "KS, percent"], lines)
 
 
+def speed_table() -> str:
+    """The table of `benchmarks/results/short.md`."""
+    page = (ROOT / "benchmarks" / "results" / "short.md").read_text(encoding="utf-8")
+    return page[page.index("|") :].strip()
+
+
 PEERS = {
     "uncalibrated": "no calibration",
     "temperature": "temperature scaling",
@@ -118,6 +124,7 @@ GENERATED = {
     "methods": (ROOT / "docs" / "choosing.md", methods_table),
     "metrics": (ROOT / "docs" / "metrics.md", metrics_table),
     "peers": (ROOT / "README.md", peers_table),
+    "speed": (ROOT / "README.md", speed_table),
 }
 
 
