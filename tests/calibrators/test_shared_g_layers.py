@@ -16,6 +16,7 @@ from glayers.fitting.shared import (
     STRENGTHS,
     SharedFit,
     SharedRows,
+    average_over_grid,
     average_shared,
     average_without,
     fit_shared,
@@ -207,9 +208,9 @@ def test_rows_that_bend_without_context_are_not_charged_for_it() -> None:
         rows = shared_rows(plain, labels)
         chances = average_shared(shared_rows(plain[:1_500], labels[:1_500]), np.ones(1_500)).chances
         assert (chances[-1 - len(STRENGTHS) : -1].sum() > 0.5) == without_context
-        # With many rows there is one penalty, and it holds the weights of the context more or less firmly.
-        own, *of_context = (average_shared(rows, np.ones(3_000)).penalties[0] / rows.scale)[: rows.context.shape[0]]
-        assert (min(of_context) > 100 * own) == without_context
+        # With many rows, the strengths of most evidence hold the weights of the context more or less firmly.
+        own, of_context = average_shared(rows, np.ones(3_000)).key
+        assert (of_context > own + 2) == without_context
 
 
 def test_penalties_far_from_the_best_are_not_tried() -> None:
@@ -250,7 +251,14 @@ def test_with_many_rows_the_penalty_of_most_evidence_is_found() -> None:
         return float(-3_000 * value - np.linalg.slogdet(inner)[1] / 2)
 
     finite = [each for each in shared_penalties(rows) if np.isfinite(each).all()]
-    assert evidence(found.penalties[0]) > max(map(evidence, finite)) - 0.5
+    of_context = np.arange(30) % 5 > 0
+    best = rows.scale * 10.0 ** np.where(of_context, *found.key[::-1])
+    assert evidence(best) > max(map(evidence, finite)) - 0.5
+    # The quadratic around it stands for all penalties.
+    grid = average_over_grid(rows, weights)
+    losses = [shared_losses(rows, theta).mean() for theta in (np.zeros(30), grid.theta, found.theta)]
+    assert losses[2] == pytest.approx(losses[1], abs=0.05 * (losses[0] - losses[1]))
+    assert found.share == pytest.approx(grid.share, abs=0.01)
 
 
 def test_evidence_agrees_with_a_sum_over_a_fine_grid() -> None:
@@ -284,7 +292,7 @@ def test_a_correction_that_does_harm_is_left_out(monkeypatch: pytest.MonkeyPatch
     logits, labels = bent(500, 4)
     plain = log_softmax(logits, axis=1)
     n_fits = len(CONTEXT_TIMES) * len(STRENGTHS) + 1
-    wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(n_fits) / n_fits, *np.zeros((2, n_fits, 30)))
+    wild = SharedFit(np.random.default_rng(0).normal(size=30), np.ones(n_fits) / n_fits, np.zeros((n_fits, 30)))
     monkeypatch.setattr(shared_g_layers, "average_shared", lambda *_: wild)
     monkeypatch.setattr(shared_g_layers, "average_without", lambda *_: [wild] * 5)
     found = shared_correction(plain, Predictions(logits, labels), 5, 0)

@@ -2,11 +2,12 @@
 
 The correction is linear in its thirty weights, so the penalised log loss is convex and Newton's method finds its one
 minimum in a few steps. The penalty has two settings: its strength, and how much stronger it is for weights that depend
-on the row's context. With few rows, neither is chosen. Every pair of settings is fitted, and so is no correction at
-all; each counts by its evidence, the probability of the labels under it. So a correction with little evidence moves
-little, and one that needs no context does not pay for it. The corrections are averaged to one, and mixed with no
-correction by probability: with few rows, a wrong correction then costs little. With many rows the evidence has a sharp
-peak, and only the settings there are used. Each row keeps its ten most probable classes apart and pools the rest.
+on the row's context. Neither is chosen. Every pair of settings counts, and so does no correction at all, by its
+evidence: the probability of the labels under it. So a correction with little evidence moves little, and one that needs
+no context does not pay for it. The corrections are averaged to one, and mixed with no correction by probability: with
+few rows, a wrong correction then costs little. With few rows, every pair is fitted. With many, only the settings of
+most evidence are, and the others follow from a quadratic there. Each row keeps its ten most probable classes apart and
+pools the rest.
 """
 
 import math
@@ -29,6 +30,8 @@ STRENGTHS = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1)
 CONTEXT_TIMES = (1.0, 30.0, math.inf)
 # Prior probabilities, up to a factor, of the strengths: weak penalties allow moves of several nats, which are rare.
 _STRENGTH_CHANCES = (1.0, 1.0, 1.0, 1.0, 0.3, 0.1)
+_ON_GRID = len(STRENGTHS) * len(CONTEXT_TIMES)
+_INFINITE = 1e12  # stands for an infinite strength
 _ALL = 1 - 1e-6  # a correction of more probability stands alone
 _LEAST_CHANCE = 1e-3  # a penalty of less probability with all rows is not tried again without a fold
 _MOST_STEPS = 30
@@ -60,12 +63,15 @@ class SharedRows(NamedTuple):
 
 
 class SharedFit(NamedTuple):
-    """The averaged weights; probability and weights of each penalty, and last of no correction; the penalties."""
+    """The averaged weights; probability and weights of each penalty, and last of no correction.
+
+    With many rows, `key` are the strengths of most evidence, whose fit comes before the last one.
+    """
 
     theta: Floats
     chances: Floats
     fits: Floats
-    penalties: Floats
+    key: Key = ()
 
     @property
     def share(self) -> float:
@@ -113,11 +119,11 @@ def _highest_classes(log_probabilities: Floats, depth: int) -> Ints:
 
 
 def average_shared(rows: SharedRows, weights: Floats) -> SharedFit:
-    """Return the correction for few rows, averaged over all penalties, or for many, of the penalty of most evidence."""
+    """Return the correction averaged over all penalties; with many rows, most follow from a quadratic."""
     used = weights > 0
     seen = rows if used.all() else rows.take(used)
     few = is_few(counted_rows(weights[used]))
-    return (average_over_grid if few else _of_most_evidence)(seen, weights[used])
+    return (average_over_grid if few else _around_most_evidence)(seen, weights[used])
 
 
 def average_over_grid(rows: SharedRows, weights: Floats) -> SharedFit:
@@ -143,11 +149,11 @@ def average_over_grid(rows: SharedRows, weights: Floats) -> SharedFit:
                     break
                 start = fits[place]
             start = fits[first + middle]
-    return _averaged(fits, evidence, n_rows, penalties)
+    return _averaged(fits, evidence, n_rows)
 
 
-def _of_most_evidence(rows: SharedRows, weights: Floats) -> SharedFit:
-    """Return the fit of the penalty of most evidence, with a strength of its own for the weights of the context."""
+def _around_most_evidence(rows: SharedRows, weights: Floats) -> SharedFit:
+    """Average as `average_over_grid`, with a quadratic in place of the loss: that at the penalty of most evidence."""
     n_rows = counted_rows(weights)
 
     def weigh(key: Key, start: Floats) -> Weighed:
@@ -155,8 +161,23 @@ def _of_most_evidence(rows: SharedRows, weights: Floats) -> SharedFit:
 
     first = (math.log10(STRENGTHS[len(STRENGTHS) // 2]),) * 2
     key, best = most_evidence(first, weigh(first, np.zeros(len(rows.scale))), weigh)
-    evidence = np.array([best.evidence, -n_rows * _uncorrected(rows, weights)])
-    return _averaged(np.stack([best.point, np.zeros_like(best.point)]), evidence, n_rows, _penalty(rows, key)[None])
+    near = _loss_and_derivatives(rows, weights / weights.sum(), best.point)
+    return _average_near(best.point, near, rows, key, n_rows, -n_rows * _uncorrected(rows, weights))
+
+
+def _average_near(
+    theta: Floats, near: tuple[float, Floats, Floats], rows: SharedRows, key: Key, n_rows: float, of_none: float
+) -> SharedFit:
+    """Average over the grid of penalties, the one of `key` and no correction, where the loss is a quadratic.
+
+    `near` holds value, slope and curvature at theta. This takes no pass over the rows.
+    """
+    penalties = np.concatenate([np.minimum(shared_penalties(rows), _INFINITE * rows.scale), [_penalty(rows, key)]])
+    fits, evidence = np.zeros((len(penalties) + 1, len(theta))), np.append(np.zeros(len(penalties)), of_none)
+    for place, penalty in enumerate(penalties):
+        fits[place], value = _newton_step(theta, near, penalty / n_rows)
+        evidence[place] = _log_evidence(value, near[2], penalty, n_rows)
+    return _averaged(fits, evidence, n_rows, key)
 
 
 def _penalty(rows: SharedRows, key: Key) -> Floats:
@@ -178,15 +199,13 @@ def _weighed(theta: Floats, value: float, curvature: Floats, rows: SharedRows, k
     return Weighed(theta, evidence, next_strengths(np.diagonal(left), theta**2, parts))
 
 
-def _averaged(fits: Floats, evidence: Floats, n_rows: float, penalties: Floats) -> SharedFit:
+def _averaged(fits: Floats, evidence: Floats, n_rows: float, key: Key = ()) -> SharedFit:
     """Average the corrections among themselves; their probability follows from the evidence and the prior."""
-    of_penalties = np.tile(_STRENGTH_CHANCES, len(CONTEXT_TIMES))
-    if len(penalties) == 1:  # it stands for all
-        of_penalties = of_penalties.sum(keepdims=True)
+    of_penalties = np.append(np.tile(_STRENGTH_CHANCES, len(CONTEXT_TIMES)), np.ones(len(fits) - 1 - _ON_GRID))
     of_none = 1 + caution(n_rows) * (of_penalties.sum() - 1)
     chances = softmax(evidence + np.log(np.append(of_penalties, of_none)))
     theta = softmax(evidence[:-1] + np.log(of_penalties)) @ fits[:-1] if np.isfinite(evidence[:-1]).any() else fits[-1]
-    return SharedFit(theta, chances, fits, penalties)
+    return SharedFit(theta, chances, fits, key)
 
 
 def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: SharedFit) -> list[SharedFit]:
@@ -197,37 +216,46 @@ def average_without(rows: SharedRows, weights: Floats, folds: Ints, whole: Share
     Penalties of little probability are skipped. With many rows, each fold finds its own penalty of most evidence.
     """
     n_folds, total = int(folds.max()) + 1, weights.sum()
-    penalties = whole.penalties
-    fits = np.zeros((n_folds, *whole.fits.shape))
-    evidence = np.full((n_folds, len(whole.fits)), -math.inf)
     held_out = [rows.take(folds == fold) for fold in range(n_folds)]
     shares = [weights[folds == fold] / total for fold in range(n_folds)]
-    left = [1.0 - float(each.sum()) for each in shares]
     counted = [counted_rows(weights[folds != fold]) for fold in range(n_folds)]
-    for fold in range(n_folds):
-        evidence[fold, -1] = -counted[fold] * _uncorrected(rows, weights * (folds != fold))
-    for place in np.flatnonzero(whole.chances[:-1] >= _LEAST_CHANCE):
-        free = np.isfinite(penalties[place])
-        theta, penalty = whole.fits[place][free], penalties[place][free]
+    of_none = [-counted[fold] * _uncorrected(rows, weights * (folds != fold)) for fold in range(n_folds)]
+
+    def without_each(theta: Floats, free: Bools) -> list[tuple[float, Floats, Floats]]:
+        """Return value, slope and curvature of the loss of the other rows, for each fold."""
         parts = [
             _loss_and_derivatives(_with_context(part, free), share, theta)
             for part, share in zip(held_out, shares, strict=True)
         ]
-        value, gradient, curvature = (sum(each) for each in zip(*parts, strict=True))
-        for fold, (own_value, own_gradient, own_curvature) in enumerate(parts):
-            bent = (curvature - own_curvature) / left[fold]
-            near = (value - own_value) / left[fold], (gradient - own_gradient) / left[fold], bent
-            if len(penalties) == 1:
-                best = _most_evidence_near(theta, near, rows, penalty, counted[fold])
-                fits[fold, place], evidence[fold, place] = best.point, best.evidence
-                continue
+        whole = [sum(each) for each in zip(*parts, strict=True)]
+        left = [1.0 - float(share.sum()) for share in shares]
+        return [
+            tuple((all_rows - own) / rest for all_rows, own in zip(whole, part, strict=True))
+            for part, rest in zip(parts, left, strict=True)
+        ]
+
+    if whole.key:
+        theta, made = whole.fits[-2], []
+        for near, n_rows, none in zip(without_each(theta, np.isfinite(theta)), counted, of_none, strict=True):
+            key = _most_evidence_near(theta, near, rows, whole.key, n_rows)
+            made.append(_average_near(theta, near, rows, key, n_rows, none))
+        return made
+    penalties = shared_penalties(rows)
+    fits = np.zeros((n_folds, *whole.fits.shape))
+    evidence = np.full((n_folds, len(whole.fits)), -math.inf)
+    evidence[:, -1] = of_none
+    for place in np.flatnonzero(whole.chances[:-1] >= _LEAST_CHANCE):
+        free = np.isfinite(penalties[place])
+        theta, penalty = whole.fits[place][free], penalties[place][free]
+        for fold, near in enumerate(without_each(theta, free)):
             fits[fold, place, free], loss = _newton_step(theta, near, penalty / counted[fold])
+            bent = near[2]
             if len(weights) <= _FEW:
                 others = folds != fold
                 found = fit_shared(rows.take(others), weights[others], penalties[place], fits[fold, place])
                 fits[fold, place], loss, bent = found
             evidence[fold, place] = _log_evidence(loss, bent, penalties[place], counted[fold])
-    return [_averaged(*each, penalties) for each in zip(fits, evidence, counted, strict=True)]
+    return [_averaged(*each) for each in zip(fits, evidence, counted, strict=True)]
 
 
 def _newton_step(theta: Floats, near: tuple[float, Floats, Floats], ridge: Floats) -> tuple[Floats, float]:
@@ -239,16 +267,15 @@ def _newton_step(theta: Floats, near: tuple[float, Floats, Floats], ridge: Float
 
 
 def _most_evidence_near(
-    theta: Floats, near: tuple[float, Floats, Floats], rows: SharedRows, penalty: Floats, n_rows: float
-) -> Weighed:
+    theta: Floats, near: tuple[float, Floats, Floats], rows: SharedRows, key: Key, n_rows: float
+) -> Key:
     """Search for the penalty of most evidence where the loss is a quadratic, which takes no pass over the rows."""
 
-    def weigh(key: Key, _: Floats) -> Weighed:
-        found, value = _newton_step(theta, near, _penalty(rows, key) / n_rows)
-        return _weighed(found, value, near[2], rows, key, n_rows)
+    def weigh(there: Key, _: Floats) -> Weighed:
+        found, value = _newton_step(theta, near, _penalty(rows, there) / n_rows)
+        return _weighed(found, value, near[2], rows, there, n_rows)
 
-    own, of_context = np.log10(penalty / rows.scale)[:2].tolist()
-    return most_evidence((own, of_context), weigh((own, of_context), theta), weigh)[1]
+    return most_evidence(key, weigh(key, theta), weigh)[0]
 
 
 def _uncorrected(rows: SharedRows, weights: Floats) -> float:
