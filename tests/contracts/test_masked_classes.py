@@ -56,7 +56,8 @@ def test_an_impossible_class_has_probability_0_and_other_rows_do_not_change(
     assert p[0, labels[0]] == 1
     assert np.array_equal(np.isneginf(calibrator.transform(z)), missing)
     whole = ~missing.any(axis=1)
-    assert np.array_equal(p[whole], calibrator.predict_proba(tilted()[0])[whole])
+    # Rows without such a class are computed in a shorter way if no row of the block has one: only rounding differs.
+    np.testing.assert_allclose(p[whole], calibrator.predict_proba(tilted()[0])[whole], rtol=1e-13)
     calibrator.save(tmp_path / "saved.safetensors")
     assert np.array_equal(load(tmp_path / "saved.safetensors").predict_proba(z), p)
     by_torch = torch.softmax(to_module(calibrator)(torch.tensor(z)), dim=1).numpy()
