@@ -233,7 +233,7 @@ def _held_out_factors(task: Task, factor: float) -> Floats:
 
 
 def linear_part(scaling: type[LinearScaling], task: Task) -> Fitted:
-    """Vector or matrix scaling, averaged over penalties by their evidence: safe with few rows."""
+    """Vector or matrix scaling; the penalty is averaged by evidence with few rows, and searched for with many."""
     given = task.given
     n_folds = task.n_folds if given.logits.size <= _LARGE else min(3, task.n_folds)
     folds = assign_folds(len(given), given.groups, n_folds, task.seed)
