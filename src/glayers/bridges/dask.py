@@ -16,7 +16,7 @@ import numpy as np
 
 from glayers.arrays import Array, is_dask
 from glayers.calibrators import Calibrator, TemperatureScaling
-from glayers.calibrators.auto_families import enough_rows
+from glayers.calibrators.auto import enough_rows
 from glayers.comparison import UNCALIBRATED, Comparison, calibrators_of
 from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.fitting.temperature import PartDerivatives, add_up, refine_inverse_temperature

@@ -23,7 +23,7 @@ from sklearn.utils.validation import _check_method_params, check_is_fitted, colu
 from glayers.activations import log_softmax, softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers, TemperatureScaling
-from glayers.calibrators.auto_families import LEAST_ROWS
+from glayers.calibrators.auto import LEAST_ROWS
 from glayers.calibrators.base import Fitted
 from glayers.checks import check_weights
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown

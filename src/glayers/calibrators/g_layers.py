@@ -69,8 +69,6 @@ class GLayers(Calibrator):
     n_folds, n_repeats : int, optional
         Folds of the cross-validation, and how many times to draw them (default recipe only). More draws average more
         models, and out-of-fold predictions become averages too. If the first draw gains nothing, there is no other.
-    correct_confidence : bool
-        Whether the default recipe ends with two layers that treat all classes alike, fitted to out-of-fold predictions.
     max_epochs, patience, batch_size : int, optional
         Longest run, epochs without improvement before stopping, and rows per step.
     random_state : int or None
@@ -132,7 +130,6 @@ class GLayers(Calibrator):
     mixup: float = 0.0
     n_folds: int | None = None
     n_repeats: int | None = None
-    correct_confidence: bool = True
     max_epochs: int | None = None
     patience: int | None = None
     batch_size: int | None = None
@@ -170,7 +167,6 @@ class GLayers(Calibrator):
     def _check_settings(self) -> None:
         check_choice(self.recipe, ("default", "paper"), "recipe")
         check_choice(self.start, ("glorot", "transparent"), "start")
-        check_switch(self.correct_confidence, "correct_confidence")
         if self.decay_to is not None:
             check_choice(self.decay_to, ("start", "zero"), "decay_to")
         for name, kind in (("activation", Activation), ("initial_layers", Chain)):

@@ -2,8 +2,7 @@
 
 The default recipe starts from temperature scaling. All folds of all settings train as one batched run; the setting and
 the epoch of least cross-validated loss win. The fold models are averaged and mixed with temperature scaling, with the
-weight that is best out of fold. Two more dense layers that treat all classes alike correct the confidence; they are
-fitted to the out-of-fold predictions. Without a significant gain the recipe falls back to temperature scaling.
+weight that is best out of fold. Without a significant gain the recipe falls back to temperature scaling.
 
 An average of models predicts more accurately than each of them, but not with more confidence. With one draw of the
 folds this cannot be measured: each row has one model that did not see it. With R draws each row has R such models, and
@@ -35,10 +34,8 @@ from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
 from glayers.fitting.objective import Objective, Penalty, row_loss
 from glayers.fitting.selection import EpochSelection
-from glayers.fitting.symmetric import fit_symmetric
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Blend, Centre, Chain, Floor
-from glayers.maps.layouts import n_learned
 from glayers.predictions import Predictions
 
 _SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
@@ -86,8 +83,7 @@ def fit_default(plan: Any, given: Predictions, own_epochs: bool) -> Fitted:  # t
     if gain <= error:
         weight, reason = 0.0, "no significant gain of class-wise layers over temperature scaling in cross-validation"
     held_out = _mixed(inputs if weight else plain, layers, weight)
-    last, held_out, change = _last_layers(plan, given, held_out, behind_layers=weight > 0)
-    if not weight and not last.steps:
+    if not weight:
         reason += ": falls back to it"
         notes.append(
             f"g-layers fall back to temperature scaling: no significant gain in cross-validated loss "
@@ -100,12 +96,12 @@ def fit_default(plan: Any, given: Predictions, own_epochs: bool) -> Fitted:  # t
         sharper = _sharper(alone, inputs, weight, given, selection.n_folds)
         chain = prefix + Chain((Blend(np.asarray(weight), training.behind_floor(branch)),)) + sharper
     return Fitted(
-        chain + last,
+        chain,
         "g-layers, default recipe",
         converged=(max(stops) < plan.max_epochs or not own_epochs or not weight) and temperature.converged,
-        reason=reason + change,
+        reason=reason,
         iterations=sum(len(each.trace) - 1 for each in selections),
-        n_parameters=(body.n_parameters - 1 if weight else 1) + n_learned(last),
+        n_parameters=body.n_parameters - 1 if weight else 1,
         out_of_fold=held_out,
         notes=tuple(notes),
         attributes={
@@ -123,23 +119,6 @@ def fit_default(plan: Any, given: Predictions, own_epochs: bool) -> Fitted:  # t
             "history_": {"held_out_loss": torch.stack(selection.trace)[:, winner].numpy()},
         },
     )
-
-
-def _last_layers(plan: Any, given: Predictions, before: Floats, behind_layers: bool) -> tuple[Chain, Floats, str]:
-    """Return the layers that correct confidence, or none; out-of-fold predictions with them; and what they change.
-
-    Behind other layers they are kept unless they raise the held-out loss by more than a standard error: they lower the
-    calibration error where the loss hardly changes. Alone they must lower it by more than that.
-    """
-    if not plan.correct_confidence:
-        return Chain(()), before, ""
-    folds = assign_folds(len(given), given.groups, plan.n_folds, plan.random_state)
-    layers, after = fit_symmetric(before, given.labels, given.weights, folds)
-    rows = smooth_loss(plan.loss).rows
-    gain, error = paired_gain(rows(before, given.labels), rows(after, given.labels), given.weights, given.groups)
-    if not np.isfinite(error) or gain <= (-error if behind_layers else error):
-        return Chain(()), before, "; no correction of confidence, as it does not lower the cross-validated loss"
-    return Chain((layers,)), after, f"; gain of the correction of confidence {format_gain(gain, error)}"
 
 
 def fit_paper(plan: Any, given: Predictions, searched: Collection[str]) -> Fitted:

@@ -278,7 +278,7 @@ def read_to_learn(
     """Read rows to fit on, and what they hold; of many, a random subset large enough for every method."""
     if not is_large([path]):
         return arg.only_or(preferred, arg.read_wanted(read_to_fit, path, labels, part, probabilities, columns))
-    from glayers.calibrators.auto_families import enough_rows
+    from glayers.calibrators.auto import enough_rows
 
     source = source_of([path], labels, part, probabilities, columns)
     sample: RowSample | None = None

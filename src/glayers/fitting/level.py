@@ -18,8 +18,7 @@ from scipy.special import logsumexp
 from glayers.activations import keep_impossible, log_softmax
 from glayers.arrays import Array, Floats
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.folds import assign_folds, paired_gain
-from glayers.fitting.penalty_path import counted_rows
+from glayers.fitting.folds import assign_folds, effective_rows, paired_gain
 from glayers.predictions import Predictions
 
 Level = Callable[[Array], Floats]
@@ -80,7 +79,7 @@ def fit_level(log_p: Floats, given: Predictions, seed: int) -> LevelCorrection |
     before = loss.rows(log_p, given.labels)
     rounding = 1e-9 * np.abs(given.logits[given.logits > -np.inf]).max()
     best, most = None, 0.0
-    enough = counted_rows(weights) >= _ROWS_PER_SHIFT * len(_QUANTILES) * log_p.shape[1]
+    enough = effective_rows(weights) >= _ROWS_PER_SHIFT * len(_QUANTILES) * log_p.shape[1]
     for level, with_shifts in itertools.product((highest_level, mean_level), (False, True)[: 1 + enough]):
         knots = np.quantile(level(given.logits), _QUANTILES)
         if not (np.diff(knots) > rounding).all():
@@ -104,7 +103,7 @@ def _fit(
     used = weights > 0
     plain, labels, weights = np.maximum(log_p[used], _DEEPEST), given.labels[used], weights[used]
     possible, near = log_p[used] > -np.inf, _hats(level(given.logits[used]), knots)
-    fractions, prior = weights / weights.sum(), 1 / counted_rows(weights)
+    fractions, prior = weights / weights.sum(), 1 / effective_rows(weights)
     rows, shape = np.arange(len(labels)), (len(knots), 1 + log_p.shape[1] * with_shifts)
 
     def value_and_slope(flat: Floats) -> tuple[float, Floats]:

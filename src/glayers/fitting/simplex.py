@@ -6,10 +6,10 @@ from scipy.optimize import minimize
 from glayers.activations import softmax
 from glayers.arrays import Array, Floats
 from glayers.fitting.newton import Optimum
-from glayers.fitting.penalty_path import counted_rows
+from glayers.fitting.folds import effective_rows
 
-# Exponent of the prior of `share_of_room`: spread over orders of magnitude below 1 / n, with a mean of 0.1 / n.
-_ROOM = 0.1
+# Exponent of the prior of `uniform_share`: spread over orders of magnitude below 1 / n, with a mean of 0.1 / n.
+_EXPONENT = 0.1
 
 
 def fit_mixture_weights(loss: str, own: Floats, products: Floats, row_weights: Floats, start: Floats) -> Optimum:
@@ -52,7 +52,7 @@ def fit_mixture_weights(loss: str, own: Floats, products: Floats, row_weights: F
     return Optimum(point, value, int(found.nit), converged)
 
 
-def share_of_room(log_ratios: Floats, weights: Floats) -> float:
+def uniform_share(log_ratios: Floats, weights: Floats) -> float:
     """Return the mean of the share s of a uniform part, given log(u / p) of each label: its uniform probability over p.
 
     The likelihood of s is the product of 1 - s + s u / p over n rows. Its prior, s^-0.9 (1 - s)^(n - 1), is what n rows
@@ -60,12 +60,12 @@ def share_of_room(log_ratios: Floats, weights: Floats) -> float:
     about 0.5 / n.
 
     >>> right, wrong = np.full(100, -2.3), np.append(np.full(99, -2.3), 60.0)
-    >>> [round(share_of_room(ratios, np.ones(100)), 4) for ratios in (right, wrong)]
+    >>> [round(uniform_share(ratios, np.ones(100)), 4) for ratios in (right, wrong)]
     [0.0005, 0.0058]
     """
-    n_rows, fractions = counted_rows(weights), weights / weights.sum()
+    n_rows, fractions = effective_rows(weights), weights / weights.sum()
     # s = t^10 has this prior if t is uniform, apart from the last factor. Beyond 50 / n, nothing is left.
-    t = min(1.0, 50 / n_rows) ** _ROOM * (np.arange(50) + 0.5) / 50
-    log_s, log_rest = np.log(t) / _ROOM, np.log1p(-(t ** (1 / _ROOM)))
+    t = min(1.0, 50 / n_rows) ** _EXPONENT * (np.arange(50) + 0.5) / 50
+    log_s, log_rest = np.log(t) / _EXPONENT, np.log1p(-(t ** (1 / _EXPONENT)))
     logs = np.array([fractions @ np.logaddexp(rest, s + log_ratios) for s, rest in zip(log_s, log_rest, strict=True)])
     return float(softmax(n_rows * logs + (n_rows - 1) * log_rest) @ np.exp(log_s))

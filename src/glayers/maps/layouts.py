@@ -14,14 +14,14 @@ import numpy as np
 from glayers.activations import with_reference_class
 from glayers.arrays import Array
 from glayers.errors import BadFile, GlayersError, shown
-from glayers.maps import mixtures, order, steps, tables
+from glayers.maps import corrections, mixtures, order, steps, tables
 from glayers.maps.steps import Activate, Chain, Numbers, Step, arrays_of, branch_field, holding
 
 # A user's activation is code, and a file holds none; a fitted map is one chain, with others only in branches.
 _NOT_IN_FILES = (Activate, Chain)
 STEPS: dict[str, type[Step]] = {
     name: kind
-    for module in (mixtures, order, steps, tables)
+    for module in (corrections, mixtures, order, steps, tables)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Step) and not isabstract(kind) and kind not in _NOT_IN_FILES
 }
@@ -75,10 +75,10 @@ def n_learned(chain: Chain) -> int:
     """Return how many numbers a fit learns, for one member, without constants, scales and reference points.
 
     >>> from glayers.maps import Scale
-    >>> from glayers.maps.tables import Shared
-    >>> shared = Shared(np.zeros((6, 5)), np.zeros(4), np.ones(4), np.asarray(10.0))
+    >>> from glayers.maps import Shared
+    >>> shared = Shared(np.zeros((7, 5)), np.zeros(4), np.ones(4))
     >>> n_learned(Chain((Scale(np.ones(())), shared))), Chain((Scale(np.ones(())), shared)).n_parameters
-    (31, 40)
+    (36, 44)
     """
     total = 0
     for step in chain.steps:

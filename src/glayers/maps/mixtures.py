@@ -8,8 +8,7 @@ import numpy as np
 
 from glayers.activations import keep_impossible, log_softmax, softmax, with_reference_class
 from glayers.arrays import NUMPY, Floats, array_namespace, row_blocks
-from glayers.maps.steps import Chain, LogSoftmax, Numbers, Step
-from glayers.maps.tables import Shared
+from glayers.maps.steps import Chain, Numbers, Step
 
 __all__ = ["Blend", "Stack", "TemperedMixture"]
 
@@ -48,13 +47,6 @@ class Blend(Step):
         result *= 1.0 - share
         result += members
         return result
-
-    def probabilities_after(self, before: Chain, logits: Any) -> Any:
-        """Leave out a normalisation that both parts repeat."""
-        inner = self._share_and_branch[1].steps
-        if before.steps and isinstance(before.steps[-1], LogSoftmax) and inner and isinstance(inner[0], Shared):
-            before = Chain(before.steps[:-1])
-        return self.probabilities(before(logits))
 
     @cached_property
     def _share_and_branch(self) -> tuple[float, Chain]:

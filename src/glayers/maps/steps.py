@@ -20,7 +20,7 @@ from glayers.arrays import NUMPY, array_namespace
 from glayers.errors import GlayersError
 
 __all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "Floor", "LogProbabilities", "LogSoftmax"]
-__all__ += ["Reference", "Relu", "Scale", "Step", "SymmetricLayers", "dense_layers"]
+__all__ += ["Reference", "Relu", "Scale", "Step", "dense_layers"]
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
 
@@ -246,30 +246,6 @@ class Centre(Step):
         """Subtract that share of the mean of each row."""
         mean = array_namespace(logits).mean(logits, axis=-1, keepdims=True)
         return logits - self.share[..., None, None] * mean
-
-
-class SymmetricLayers(Step):
-    """Two dense layers that treat all classes alike: x_i + sum_k weight_k relu(x_i - knot_k), with x = log softmax(z).
-
-    They equal `Dense`, `Relu`, `Dense` with weights that are multiples of the identity: for each class one hidden unit
-    relu(-x_i) that carries x_i <= 0, and one unit per knot. Weights of 0 are the transparent start.
-
-    >>> bend = SymmetricLayers(np.array([0.5]), np.array([-1.0]))
-    >>> np.exp(bend(np.log([[0.5, 0.25, 0.25]]))).round(3).tolist()  # only log 0.5 lies above the knot
-    [[0.538, 0.231, 0.231]]
-    """
-
-    weight: Annotated[Any, Numbers("knots")]
-    knots: Annotated[Any, Numbers("knots", learned="none")]
-
-    def __call__(self, logits: Any) -> Any:
-        """Return corrected log-probabilities."""
-        xp = array_namespace(logits)
-        plain = result = log_softmax(logits)
-        for i in range(self.knots.shape[-1]):
-            bend = xp.clip(plain - self.knots[..., i, None, None], min=0)
-            result = result + self.weight[..., i, None, None] * bend
-        return log_softmax(result)
 
 
 class Floor(Step):

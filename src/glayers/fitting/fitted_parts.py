@@ -1,0 +1,138 @@
+"""Predictions and the names of parts -> the fitted map, its out-of-fold predictions, and what the rows support.
+
+Every penalised fit of the library comes through `fit_parts`: vector, matrix and Dirichlet scaling, the shared
+correction, the corrections of groups, and the model of `auto`. They differ in their parts and in nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from glayers.activations import log_softmax
+from glayers.arrays import Floats, Ints
+from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.evidence import (
+    USUAL,
+    Basis,
+    Design,
+    Fit,
+    Model,
+    basis_of,
+    corrected_map,
+    design_of,
+    held_out_scores,
+)
+from glayers.fitting.floor import fit_floor
+from glayers.maps import Chain, LogSoftmax, Reference, Scale
+from glayers.predictions import Predictions
+
+LOOSE = ("matrix", "confusion", "hinges")
+_LOOSER = 0.1  # precisions that find no peak are averaged with a tenth of them
+_CAUTION = 3.0  # nats that a looser fit must gain over all rows: with 100 rows, chance gains one or two
+_HINGE_CLASSES = 12  # with more classes, hinges have more coefficients than they gain
+_MANY_CLASSES = 50  # from here on a matrix and probabilities say the same, and the matrix says it better
+_MATRIX_WORK = 1.5e9  # rows x classes^2 of one product: above, a matrix takes longer than all other parts
+
+
+@dataclass(frozen=True, eq=False)
+class FittedParts:
+    """A fitted model: its map from logits to log-probabilities, and what the fit found.
+
+    `effective` counts the coefficients of each part that the rows determine, and `loosened` is the weight of the fit
+    with a tenth of the precisions.
+    """
+
+    map: Chain
+    out_of_fold: Floats
+    design: Design
+    fit: Fit
+    loosened: float
+    n_parameters: int
+
+    @property
+    def effective(self) -> dict[str, float]:
+        """The effective number of coefficients of each part."""
+        return self.fit.effective
+
+
+def model_parts(n_rows: int, n_classes: int) -> tuple[str, ...]:
+    """Return the parts of the full model that rows and classes allow.
+
+    >>> model_parts(5_000, 10)
+    ('shared', 'scale', 'shift', 'matrix', 'confusion', 'hinges')
+    >>> model_parts(5_000, 100), model_parts(25_000, 1_000)
+    (('shared', 'scale', 'shift', 'matrix'), ('shared', 'scale', 'shift', 'confusion'))
+    """
+    common = ("shared", "scale", "shift")
+    if n_classes <= _HINGE_CLASSES:
+        return (*common, "matrix", "confusion", "hinges")
+    if n_classes < _MANY_CLASSES:
+        return (*common, "matrix", "confusion")
+    if n_rows * n_classes**2 <= _MATRIX_WORK:
+        return (*common, "matrix")
+    return (*common, "confusion")
+
+
+def fit_parts(
+    given: Predictions,
+    factor: float,
+    parts: Sequence[str],
+    folds: Ints | None,
+    *,
+    loss: str = "log",
+    precisions: Mapping[str, float] | None = None,
+    basis: Basis | None = None,
+    means: Floats | None = None,
+    inputs: str = "centred",
+) -> FittedParts:
+    """Fit the parts to rows behind an inverse temperature.
+
+    With `precisions`, these stay as given. `basis` and `means`, the prior means, are those of an earlier fit. Without
+    folds there are no out-of-fold predictions.
+    """
+    prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
+    log_p = prefix(given.logits.astype(np.float64))
+    floor = fit_floor(log_p, 1.0, given.weights)
+    raised, lowered = floor.split(log_p)
+    raised = log_softmax(raised)
+    weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
+    if basis is None:
+        basis = basis_of(raised, weights, parts, inputs)
+    design = design_of(basis, raised, given.labels, weights, lowered if lowered.any() else None)
+    if means is None:
+        means = np.zeros(len(design.owners()))
+    fixed = None if precisions is None else dict(precisions)
+    model = Model(design, smooth_loss(loss), means, dict(USUAL), fixed)
+    fit = model.fit()
+    out_of_fold = np.zeros((0, 0))
+    loosened = 0.0
+    if folds is not None:
+        out_of_fold = held_out_scores(model, fit, folds).astype(np.float64)
+        if fixed is None and any(part in parts for part in LOOSE):
+            fit, out_of_fold, loosened = _loosened(model, fit, out_of_fold, folds)
+        out_of_fold = log_softmax(out_of_fold)
+    chain = prefix + Chain((replace(floor, branch=Chain((corrected_map(design, fit.state.point),))),))
+    return FittedParts(chain, out_of_fold, design, fit, loosened, len(fit.state.point))
+
+
+def _loosened(model: Model, tight: Fit, scores: Floats, folds: Ints) -> tuple[Fit, Floats, float]:
+    """Average the coefficients with those of a looser fit, with the weight of least held-out loss.
+
+    Where the evidence for the precision of thousands of coefficients has no peak, the fixed point ends too tight.
+    """
+    precisions = {name: value * (_LOOSER if name in LOOSE else 1.0) for name, value in tight.precisions.items()}
+    loose = model.at(precisions, tight.state.point)
+    other = held_out_scores(model, loose, folds).astype(np.float64)
+    labels, weights = model.design.labels, model.design.weights
+
+    def held_out_loss(share: float) -> float:
+        loss = model.loss.rows((1 - share) * scores + share * other, labels)
+        return float(weights @ loss) + _CAUTION * share
+
+    share = float(minimize_scalar(held_out_loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.02}).x)
+    point = (1 - share) * tight.state.point + share * loose.state.point
+    effective = {name: (1 - share) * value + share * loose.effective[name] for name, value in tight.effective.items()}
+    averaged = tight._replace(state=tight.state._replace(point=point), effective=effective)
+    return averaged, (1 - share) * scores + share * other, share
