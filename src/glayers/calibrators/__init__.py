@@ -12,6 +12,7 @@ from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator, Method
 from glayers.calibrators.binary import BetaCalibration, PlattScaling
 from glayers.calibrators.g_layers import GLayers
+from glayers.calibrators.groups import GroupCorrection
 from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
 from glayers.calibrators.multi_label import MultiLabelCalibrator as MultiLabelCalibrator
 from glayers.calibrators.nonparametric import (
@@ -35,6 +36,7 @@ __all__ += ["ScalingBinning", "SplineCalibration"]
 
 # The classes by name; a saved file may name only these.
 CLASSES: dict[str, type[Calibrator]] = {name: globals()[name] for name in __all__[3:]}
+CLASSES["GroupCorrection"] = GroupCorrection  # part of `GroupCalibrator`, and no method of its own
 METHODS: dict[str, Method] = {method.name: method for each in CLASSES.values() for method in each.methods}
 # Call an entry for an unfitted calibrator, with further settings if needed: CALIBRATORS["g-layers"](n_layers=1).
 CALIBRATORS: dict[str, Callable[..., Calibrator]] = {

@@ -18,7 +18,7 @@ from glayers import calibrators
 from glayers.arrays import Array
 from glayers.calibrators.base import Calibrator
 from glayers.calibrators.class_shift import ClassShift
-from glayers.calibrators.groups import GroupCalibrator
+from glayers.calibrators.groups import GroupCalibrator, GroupCorrection
 from glayers.calibrators.multi_label import MultiLabelCalibrator
 from glayers.calibrators.row_summary import RowSummary
 from glayers.errors import BadFile, GlayersError, shown
@@ -77,7 +77,7 @@ def write_groups(fitted: GroupCalibrator, path: str | os.PathLike[str]) -> None:
     facts = {
         "format": FORMAT,
         "calibrator": GROUPS,
-        "shares": fitted.shares_,
+        "groups": list(fitted.corrections_),
         "parts": [_facts_of(each) for each in fits],
     }
     arrays = {f"{place}/{name}": array for place, each in enumerate(fits) for name, array in arrays_of(each).items()}
@@ -131,15 +131,19 @@ def estimator_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
 
 def _groups_of(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> GroupCalibrator:
     """Build the calibrators of groups again."""
-    check_names(facts, {"format", "calibrator", "shares", "parts"}, "fact")
-    shares = of_type(facts, "shares", dict)
-    if not all(type(share) is float and 0 <= share <= 1 for share in shares.values()):
-        raise BadFile(f"shares must be numbers between 0 and 1; got {shown(shares)}")
+    check_names(facts, {"format", "calibrator", "groups", "parts"}, "fact")
+    groups = of_type(facts, "groups", list)
     common, *fits = (calibrator_of(*part) for part in parts_of(facts["parts"], arrays, "part"))
-    if len(fits) != len(shares) or any(each.n_features_in_ != len(common.classes_) for each in fits):
-        raise BadFile(f"{len(shares)} groups need as many corrections of {len(common.classes_)} logits")
-    new = GroupCalibrator(clone(common), clone(fits[0]) if fits else None)
-    new._set_fits(common, dict(zip(shares, fits, strict=True)), shares)
+    if len(fits) != len(groups) or not all(isinstance(each, GroupCorrection) for each in fits):
+        raise BadFile(f"{len(groups)} groups need as many corrections; got {len(fits)}")
+    if any(type(name) is not str for name in groups) or any(
+        each.n_features_in_ != len(common.classes_) for each in fits
+    ):
+        raise BadFile(f"groups must have names, and corrections {len(common.classes_)} logits")
+    if any(type(each.share_) is not float or not 0 <= each.share_ <= 1 for each in fits):
+        raise BadFile("the share of a correction must be a number between 0 and 1")
+    new = GroupCalibrator(clone(common))
+    new._set_fits(common, dict(zip(groups, fits, strict=True)))
     return new
 
 

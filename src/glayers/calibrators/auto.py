@@ -274,7 +274,15 @@ class _Task(NamedTuple):
         model = fit_parts(given, temperature.factor, names, self.folds, loss=self.loss)
         found["model"] = self._part(model.map, log_softmax(model.out_of_fold * ratio), model.n_parameters, began)
         for place, prior in enumerate(earlier):
-            again = fit_parts(given, temperature.factor, names, self.folds, loss=self.loss, basis=prior.design.basis, means=prior.fit.state.point)
+            again = fit_parts(
+                given,
+                temperature.factor,
+                names,
+                self.folds,
+                loss=self.loss,
+                basis=prior.design.basis,
+                means=prior.fit.state.point,
+            )
             name = f"model, prior {place + 1}"
             found[name] = self._part(again.map, log_softmax(again.out_of_fold * ratio), again.n_parameters, began)
         advance()

@@ -119,14 +119,18 @@ class AutoSelection:
     def conclusions(self) -> list[str]:
         """Return what follows from the table, as sentences."""
         supported = [
-            f"{_CORRECTS[name]} ({count:.0f})" for name, count in self.effective.items() if round(count) and name in _CORRECTS
+            f"{_CORRECTS[name]} ({count:.0f})"
+            for name, count in self.effective.items()
+            if round(count) and name in _CORRECTS
         ]
         said = []
         if supported and "model" in self.weights:
             said.append(f"The rows support these corrections (effective coefficients): {', '.join(supported)}.")
         kept = " + ".join(f"{weight:.2f} {name}" for name, weight in self.weights.items())
         said.append(f"Kept: {kept}; {self.reason}.")
-        said.append(f"A share of {self.uniform_share:.2g} is spread over all classes, for labels that no row has shown.")
+        said.append(
+            f"A share of {self.uniform_share:.2g} is spread over all classes, for labels that no row has shown."
+        )
         if self.keep_accuracy:
             said.append("The order of the classes is kept in every row, and so is accuracy.")
         said += [f"Not fitted: {name}. {reason}." for name, reason in self.left_out.items()]

@@ -17,7 +17,6 @@ from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, nee
 from glayers.checks import (
     check_choice,
     check_labels,
-    check_switch,
     finite_features,
     one_or_several,
     possible_logits,

@@ -1,36 +1,71 @@
 """Logits, labels and groups -> a common calibrator and one correction per group, such as a site, language or device.
 
-A correction is fitted on the calibrated logits of its group. Its probabilities are mixed with the common ones, with the
-share n / (n + k) for n rows of the group. Cross-validation over all groups chooses k, so that groups are corrected only
-as far as held-out rows show a gain. Unknown groups get the common calibrator.
+A correction is the model of `fitting/evidence.py` on the calibrated logits of its group: priors hold it at the common
+calibrator, so that a group with few or separable rows stays where it was. Its probabilities are mixed with the common
+ones by their held-out loss. Unknown groups get the common calibrator.
 """
 
 import os
 import warnings
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from glayers.activations import softmax
+from glayers.activations import log_softmax, softmax
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators.auto import AutoCalibrator
-from glayers.calibrators.base import Calibrator
-from glayers.calibrators.linear import VectorScaling
+from glayers.calibrators.base import Calibrator, Fitted
 from glayers.checks import check_groups
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
-from glayers.fitting.folds import assign_folds
+from glayers.fitting.fitted_parts import fit_parts
+from glayers.fitting.folds import assign_folds, effective_rows
+from glayers.fitting.simplex import fit_mixture_weights
 from glayers.maps import Chain, Reference
 from glayers.maps.mixtures import Blend
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
-from glayers.serving.predictor import Diagnostics, Predictor
+from glayers.serving.predictor import Diagnostics, Predictor, apply_map
 
 _FOLDS = 5
 _LEAST_ROWS = 20  # a smaller group gets the common calibrator
-_PRIOR_ROWS = (np.inf, 10_000.0, 3_000.0, 1_000.0, 300.0, 100.0, 30.0, 10.0, 0.0)
+_EXTRA_ROWS = 0.5  # the prior of the share counts as this many rows that only the common calibrator explains
+
+
+class GroupCorrection(Calibrator):
+    """Correct calibrated logits by confidence, and by one scale and one shift per class, held at no correction.
+
+    Attributes
+    ----------
+    share_ : float
+        The share of the correction in the mixture with no correction, by held-out loss.
+    """
+
+    _kept: ClassVar[tuple[str, ...]] = ("share_",)
+    _warns_if_loss_rises = False
+
+    share_: ClassVar[float]
+
+    def _fit(self, given: Predictions) -> Fitted:
+        folds = assign_folds(len(given), None, _FOLDS, random_state=0)
+        found = fit_parts(given, 1.0, ("shared", "scale", "shift"), folds)
+        own = np.arange(len(given)), given.labels
+        logs = np.array([log_softmax(apply_map(Chain(()), given.logits))[own], found.out_of_fold[own]])
+        weights = np.ones(len(given)) if given.weights is None else given.weights
+        weights = np.append(weights / weights.sum(), _EXTRA_ROWS / effective_rows(weights))
+        held_out = np.column_stack([np.exp(logs - logs.max(axis=0)), [1.0, 0.0]])
+        mixture = fit_mixture_weights("log", held_out, np.zeros((0, 0)), weights / weights.sum(), np.full(2, 0.5))
+        return Fitted(
+            found.map,
+            "correction of a group",
+            converged=found.fit.converged,
+            reason="precisions by evidence",
+            iterations=found.fit.iterations,
+            n_parameters=found.n_parameters,
+            attributes={"share_": float(mixture.point[1])},
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -41,14 +76,12 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
     ----------
     calibrator : Calibrator, optional
         The common method, fitted on the rows of all groups. By default `AutoCalibrator()`.
-    correction : Calibrator, optional
-        The method that corrects each group after the common one. By default `VectorScaling()`.
 
     Attributes
     ----------
     common_ : Calibrator
         The common calibrator, which unknown groups get.
-    corrections_ : dict of str to Calibrator
+    corrections_ : dict of str to GroupCorrection
         The correction of each group with at least 20 rows, by the group as text.
     shares_ : dict of str to float
         The share of the correction in the probabilities of each of these groups; 0 means the common calibrator.
@@ -60,13 +93,12 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
     >>> z, site = rng.normal(size=(4_000, 3)) * 2, rng.choice(["Bern", "Oslo"], 4_000)
     >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
     >>> seen = z * np.where(site == "Bern", 3.0, 1.0)[:, None]  # overconfident in Bern only
-    >>> fitted = GroupCalibrator(TemperatureScaling(), TemperatureScaling()).fit(seen, labels, site)
+    >>> fitted = GroupCalibrator(TemperatureScaling()).fit(seen, labels, site)
     >>> fitted.predict_proba([[3.0, 0.0, 0.0]] * 3, ["Bern", "Oslo", "Rome"])[:, 0].round(1).tolist()
     [0.6, 0.9, 0.7]
     """
 
     calibrator: Any = None
-    correction: Any = None
 
     def fit(self, logits: Any, labels: Any, groups: Any, sample_weight: Any = None) -> Self:
         """Fit the common calibrator and the corrections, on rows that the network was not trained on.
@@ -83,45 +115,45 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
         Self
             The fitted calibrator.
         """
-        method, _ = self._methods()
+        method = self._method()
         return self._learn(method._given(logits, labels, sample_weight, None), groups)
 
     def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
         """Fit on `Predictions` with groups, and keep their class names."""
-        method, _ = self._methods()
+        method = self._method()
         given = two_classes(method.inputs, predictions).repeated()
         return self._learn(Predictions._trusted(**vars(given) | {"groups": None}), given.groups)
 
-    def _methods(self) -> tuple[Calibrator, Calibrator]:
-        """Return the checked settings."""
+    def _method(self) -> Calibrator:
+        """Return the checked setting."""
         method = AutoCalibrator() if self.calibrator is None else self.calibrator
-        correction = VectorScaling() if self.correction is None else self.correction
-        for name, each in (("calibrator", method), ("correction", correction)):
-            if not isinstance(each, Calibrator) or each.inputs == "confidence":
-                raise GlayersError(f"{name} must be a calibrator of all classes; got {shown(each)}")
-        if correction.inputs != "logits":
-            raise GlayersError('correction must have inputs="logits": it follows the common calibrator')
-        return method, correction
+        if not isinstance(method, Calibrator) or method.inputs == "confidence":
+            raise GlayersError(f"calibrator must be a calibrator of all classes; got {shown(method)}")
+        return method
 
     def _learn(self, rows_of_all: Predictions, groups: Any) -> Self:
-        method, correction = self._methods()
         names = _names(groups, len(rows_of_all))
-        common = clone(method).fit_predictions(rows_of_all)
-        # Calibrated logits as predictions, checked already.
+        common = clone(self._method()).fit_predictions(rows_of_all)
         given = common.apply(rows_of_all)
-        counted = np.full(len(names), True) if given.weights is None else given.weights > 0
-        rows = {str(name): np.flatnonzero((names == name) & counted) for name in np.unique(names)}
-        rows = {name: each for name, each in rows.items() if len(each) >= _LEAST_ROWS}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GlayersWarning)  # small groups may miss classes; cross-validation decides
-            prior_rows = _prior_rows(correction, given, rows)
-            fits = {name: clone(correction).fit_predictions(given.take(each)) for name, each in rows.items()}
-        self._set_fits(common, fits, {name: _share(len(each), prior_rows) for name, each in rows.items()})
+        counted = np.full(len(names), True)
+        if given.weights is not None:
+            counted = given.weights > 0
+        fits = {}
+        for name in np.unique(names):
+            own = np.flatnonzero((names == name) & counted)
+            if len(own) >= _LEAST_ROWS:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", GlayersWarning)  # small groups may miss classes
+                    fits[str(name)] = GroupCorrection().fit_predictions(given.take(own))
+        self._set_fits(common, fits)
         return self
 
-    def _set_fits(self, common: Calibrator, fits: dict[str, Calibrator], shares: dict[str, float]) -> None:
-        self.common_, self.corrections_, self.shares_ = common, fits, shares
-        self.n_features_in_, self.classes_ = common.n_features_in_, common.classes_
+    def _set_fits(self, common: Calibrator, fits: dict[str, GroupCorrection]) -> None:
+        self.common_ = common
+        self.corrections_ = fits
+        self.shares_ = {name: fit.share_ for name, fit in fits.items()}
+        self.n_features_in_ = common.n_features_in_
+        self.classes_ = common.classes_
 
     def predict_proba(self, logits: Any, groups: Any) -> Floats:
         """Return calibrated probabilities (n_rows, n_classes); `groups` (n_rows,) may hold unknown groups."""
@@ -206,25 +238,3 @@ def _names(groups: Any, n_rows: int) -> Array:
         for value, number in zip(different, numbers, strict=True)
     ]
     return np.array(names, dtype=np.str_)[members]
-
-
-def _share(rows: float, prior_rows: float) -> float:
-    return float(rows / (rows + prior_rows))
-
-
-def _prior_rows(correction: Calibrator, given: Predictions, rows: dict[str, Ints]) -> float:
-    """Return the k of the shares n / (n + k) that has the lowest held-out loss over all groups."""
-    weights = np.ones(len(given)) if given.weights is None else given.weights
-    own = softmax(given.logits)[np.arange(len(given)), given.labels]
-    losses = np.zeros(len(_PRIOR_ROWS))
-    for each in rows.values():
-        folds = assign_folds(len(each), None, _FOLDS, random_state=0)
-        for fold in range(_FOLDS):
-            train, held = each[folds != fold], each[folds == fold]
-            p = clone(correction).fit_predictions(given.take(train)).predict_proba(given.logits[held])
-            corrected = p[np.arange(len(held)), given.labels[held]]
-            for place, prior in enumerate(_PRIOR_ROWS):
-                share = _share(len(train), prior)
-                mixed = (1 - share) * own[held] + share * corrected
-                losses[place] -= weights[held] @ np.log(np.maximum(mixed, 1e-300))
-    return _PRIOR_ROWS[int(losses.argmin())]  # the first of equal ones, which shrinks most

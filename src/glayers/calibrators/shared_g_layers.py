@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from glayers.activations import log_softmax
+from glayers.arrays import Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_switch, whole_number
 from glayers.errors import GlayersError
-from glayers.activations import log_softmax
-from glayers.arrays import Ints
 from glayers.fitting.fitted_parts import FittedParts, fit_parts
 from glayers.fitting.folds import assign_folds, format_gain, paired_gain
 from glayers.fitting.temperature import fit_inverse_temperature

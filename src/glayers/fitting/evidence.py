@@ -26,13 +26,13 @@ from glayers.fitting.folds import effective_rows
 from glayers.maps import Chain, Dense, Diagonal
 from glayers.maps.corrections import (
     DEPTH,
+    LOWEST,
     N_CONTEXT,
     N_SHAPES,
     Centred,
     Corrected,
     HingeLayer,
     Shared,
-    LOWEST,
     TopProbabilities,
     bends,
     centred,
@@ -646,5 +646,3 @@ def held_out_scores(model: Model, fit: Fit, folds: Ints) -> Array:
         rows = model.design.take(own)
         result[own] = rows.base + rows.scores(point)
     return result
-
-

@@ -5,8 +5,8 @@ from scipy.optimize import minimize
 
 from glayers.activations import softmax
 from glayers.arrays import Array, Floats
-from glayers.fitting.newton import Optimum
 from glayers.fitting.folds import effective_rows
+from glayers.fitting.newton import Optimum
 
 # Exponent of the prior of `uniform_share`: spread over orders of magnitude below 1 / n, with a mean of 0.1 / n.
 _EXPONENT = 0.1

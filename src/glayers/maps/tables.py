@@ -4,15 +4,14 @@ A table is a piecewise linear function through knots (x, y), constant beyond its
 so piecewise constant functions are tables too. Tables are not fitted by gradients, so they carry no members axis.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
-from glayers.activations import is_top, keep_impossible, log_softmax, softmax
-from glayers.arrays import NUMPY, Floats, Ints, array_namespace, device_of, is_torch
-from glayers.maps.steps import SMALLEST, Numbers, Step
+from glayers.activations import is_top, keep_impossible
+from glayers.arrays import Floats, array_namespace, device_of
+from glayers.maps.steps import Numbers, Step
 
 # Tables return at least this, and at most 1 minus this for the top class: a wrong row costs at most about 14 nats.
 FLOOR = 1e-6
