@@ -363,7 +363,7 @@ class _Task(NamedTuple):
         layers = fit_layers(self.given, self.seed, settings)
         if layers.n_parameters == 1:
             return None
-        layers = replace(layers, out_of_fold=np.asarray(log_softmax(layers.out_of_fold * ratio)))
+        layers = replace(layers, out_of_fold=np.asarray(log_softmax(np.asarray(layers.out_of_fold) * ratio)))
         shared = behind_layers(self.given, layers, self.folds, self.loss)
         chain = layers.map + shared.map
         return self._part(chain, shared.out_of_fold, n_learned(chain), began)

@@ -283,7 +283,7 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         self.out_of_fold_ = fitted.out_of_fold
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
-        vars(self).pop("_counts", None)
+        self.__dict__.pop("_counts", None)
         self._uncounted = given, found
         loss = smooth_loss(getattr(self, "loss", "log"))
         if fitted.losses is None:

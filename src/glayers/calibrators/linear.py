@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from glayers.arrays import Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, weighted_mean
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, one_or_several
@@ -81,7 +80,7 @@ class LinearScaling(Calibrator):
         name = self.methods[0].name
         chain = found.map
         reason = "precisions by evidence"
-        held_out: Floats | None = found.out_of_fold
+        held_out: Any = found.out_of_fold
         size = found.n_parameters
         notes: list[str] = []
         if not found.out_of_fold.size:
@@ -189,7 +188,7 @@ class MatrixScaling(LinearScaling):
         smooth_loss(self.loss)  # checks the name
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
         folds = assign_folds(len(given), given.groups, self.n_folds, drawn_seed(self.random_state))
-        tried = [(strength, strength) for strength in _ODIR_STRENGTHS]
+        tried = [_strengths(strength, 2) for strength in _ODIR_STRENGTHS]
         if self.strength is not None:
             tried = [_strengths(self.strength, 2)]
         basis = plain_basis(given.n_classes, self._parts)
