@@ -108,7 +108,7 @@ def errors_as_bad_file(name: object) -> Iterator[None]:
         raise BadFile(f"{name}: {_one_line(error)}") from error
     except MemoryError as error:
         raise BadFile(f"{name}: is too large for the memory of this machine; read fewer rows at a time") from error
-    except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow, pickle and JSON raise almost anything
+    except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow and JSON raise almost anything
         raise BadFile(f"{name}: cannot be read ({type(error).__name__}: {_one_line(error)}); {DAMAGED}") from error
 
 

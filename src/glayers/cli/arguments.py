@@ -91,9 +91,7 @@ def output_option(name: str, text: str) -> Any:
     return typer.Option("--output", "-o", metavar=name, help=text)
 
 
-PREDICTIONS = (
-    "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json, .jsonl or pickled logits; - is standard input."
-)
+PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or .jsonl; - is standard input."
 MANY = "Also directories, patterns such as 'logits/*.parquet', and several files."
 _METHOD = "The method to fit; `glayers methods` lists them."
 _METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."

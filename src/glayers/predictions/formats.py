@@ -22,7 +22,6 @@ from glayers.errors import BadFile, shown
 from glayers.files import DAMAGED, Room, errors_as_bad_file, file_path, open_regular
 from glayers.predictions.contents import ARCHIVE_READERS, ARCHIVE_WRITERS, WHOLE_FILE, Contents, listed
 from glayers.predictions.json_lines import LINE_READERS
-from glayers.predictions.legacy_pickle import read_legacy_pickle
 from glayers.predictions.parquet import parquet_bytes, read_parquet
 from glayers.predictions.predictions import Confidences, Predictions
 from glayers.predictions.tables import NO_COLUMNS, TEXT_READERS, TEXT_WRITERS, ColumnsOf
@@ -38,14 +37,13 @@ READERS: Mapping[str, Callable[[Path, Room], dict[str, Contents]]] = {
     **ARCHIVE_READERS,
     **TABLE_READERS,
     **LINE_READERS,
-    **dict.fromkeys((".p", ".pkl", ".pickle"), read_legacy_pickle),
 }
 WRITERS = {**ARCHIVE_WRITERS, **TEXT_WRITERS, ".parquet": parquet_bytes}
 
-# The first bytes of binary files. Text and old pickles may begin with anything but these.
+# The first bytes of binary files. Text may begin with anything but these.
 _BEGINNINGS = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x1f\x8b": ".gz"}
-# In a pipe these mark the other formats; "(" begins the oldest pickles, and no header of a table.
-_PIPE_BEGINNINGS = _BEGINNINGS | {b"\x80": ".pkl", b"(": ".pkl", b"{": ".json", b"[": ".json"}
+# In a pipe these mark the other formats.
+_PIPE_BEGINNINGS = _BEGINNINGS | {b"{": ".json", b"[": ".json"}
 _LOOKED_AT = 65_536  # enough for a header of a thousand long class names
 _LFS_POINTER = b"version https://git-lfs"
 
