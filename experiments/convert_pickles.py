@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     for path in sorted(parser.parse_args().folder.glob("*.p")):
         calibration, test = read_pickle(path).values()
-        arrays = {"logits_val": calibration.logits, "y_val": calibration.labels}
+        arrays: dict[str, Any] = {"logits_val": calibration.logits, "y_val": calibration.labels}
         arrays |= {"logits_test": test.logits, "y_test": test.labels}
         np.savez(path.with_suffix(".npz"), **arrays)
         print(f"wrote {path.with_suffix('.npz')}")

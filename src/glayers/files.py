@@ -14,17 +14,20 @@ MAX_BYTES = 2**33  # 8 GiB, about a million rows of a thousand classes
 LIMIT = "GLAYERS_MAX_BYTES"  # the environment variable that changes it
 
 
-class Room:
+class MemoryBudget:
     """The bytes of memory that the contents of a file may still take; a reader asks before it unpacks them."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
-        given = os.environ.get(LIMIT, "")
-        if max_bytes is None and given and not given.isdecimal():
-            raise GlayersError(f"the variable {LIMIT} must be a number of bytes; got {given[:40]!r}")
-        default = int(given[:30] or MAX_BYTES)
-        self.most = self.left = default if max_bytes is None else whole_number(max_bytes, "max_bytes", 1, 2**62)
+        variable = os.environ.get(LIMIT, "")
+        if max_bytes is not None:
+            self.most = whole_number(max_bytes, "max_bytes", 1, 2**62)
+        elif variable and not variable.isdecimal():
+            raise GlayersError(f"the variable {LIMIT} must be a number of bytes; got {variable[:40]!r}")
+        else:
+            self.most = int(variable[:30] or MAX_BYTES)
+        self.left = self.most
 
-    def take(self, n_bytes: int) -> None:
+    def spend(self, n_bytes: int) -> None:
         """Count bytes that are about to be unpacked, or raise an error if they are too many."""
         self.left -= n_bytes
         if self.left < 0:

@@ -60,7 +60,7 @@ def test_a_bug_is_one_line_with_a_status_of_its_own(folder: Path, monkeypatch: p
     def broken(*_: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr("glayers.cli.monitoring.read_any", broken)
+    monkeypatch.setattr("glayers.cli.arguments.read_parts", broken)
     line = complaint(run("score", "test.npz"), status=70)
     assert "this is a bug in glayers: KeyError: 'lost'; please report it with what --debug shows" in line
 

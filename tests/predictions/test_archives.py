@@ -108,7 +108,9 @@ def test_two_parts_come_out_in_order_under_their_own_names(tmp_path: Path, mark:
 
 def test_a_file_of_two_parts_asks_which_one(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", z_val=LOGITS, y_val=LABELS, z_test=LOGITS, y_test=LABELS)
-    assert "parts calibration, test; say which with part=, such as 'calibration'" in bad(path)
+    assert "parts calibration, test; say which with part= (on the command line --part), such as 'calibration'" in bad(
+        path
+    )
     assert "no part 'train'; its parts are calibration, test" in bad(path, part="train")
 
 

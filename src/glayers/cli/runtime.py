@@ -42,23 +42,41 @@ def flag(*names: str, text: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=" ", help=text, **more)  # or typer would print <bool> beside it
 
 
+class OptionGroup(NamedTuple):
+    """Options that become one value: the parameters of `make`, which returns it."""
+
+    make: Callable[..., Any]
+
+    def options(self) -> list[inspect.Parameter]:
+        """Return the options as parameters."""
+        return list(inspect.signature(self.make).parameters.values())
+
+
 def verb(function: Callable[..., None], more: str = "") -> Verb:
     """Turn a function into a verb with `--debug`; its option `quiet`, if any, also silences notes.
 
-    `more` and the examples of the docstring end its help.
+    A parameter whose default is an `OptionGroup` stands for the options of the group. `more` and the examples of the
+    docstring end its help.
     """
-    debug_option = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
-    debug_parameter = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=debug_option)
+    parameters = list(inspect.signature(function).parameters.values())
+    groups = {each.name: each.default for each in parameters if isinstance(each.default, OptionGroup)}
 
     @functools.wraps(function)
     def run(*, debug: bool = False, **options: Any) -> None:
         with _notes(bool(options.get("quiet"))), one_line_per_error(debug):
+            for name, group in groups.items():
+                options[name] = group.make(**{each.name: options.pop(each.name) for each in group.options()})
             function(**options)
 
-    signature = inspect.signature(function)
-    own = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values())
-    vars(run)["__signature__"] = signature.replace(parameters=[*own, debug_parameter])  # where typer finds options
-    run.__annotations__ = {**function.__annotations__, "debug": debug_option}
+    expanded = []
+    for parameter in parameters:
+        expanded += groups[parameter.name].options() if parameter.name in groups else [parameter]
+    debug_option = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    expanded.append(inspect.Parameter("debug", kind, default=False, annotation=debug_option))
+    expanded = [each.replace(kind=kind) for each in expanded]
+    vars(run)["__signature__"] = inspect.Signature(expanded)  # where typer finds options
+    run.__annotations__ = {each.name: each.annotation for each in expanded}
     run.__doc__, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
     # It begins with an empty line, or typer would remove the indentation of the examples.
     return Verb(run, f"\n{more}Examples:\n{textwrap.indent(examples, '  ')}")
@@ -156,6 +174,15 @@ def show_json(numbers: Mapping[str, Any]) -> None:
     finite = json.loads(json.dumps(numbers), parse_constant=lambda _: None)
     sys.stdout.write(json.dumps(finite, indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    >>> plural(1, "row"), plural(2_000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def title(text: str) -> Text:

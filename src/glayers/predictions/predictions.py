@@ -25,17 +25,25 @@ class _Rows:
     groups: Array | None
     counts: Ints | None
 
-    def _set(self, n_rows: int, weights: object, groups: object, counts: object = None, **others: object) -> None:
+    def _set(self, n_rows: int, weights: object, groups: object, counts: object = None, **others: Any) -> None:
         """Set all fields, after checking the optional ones; the caller's own arrays stay writable."""
         if weights is not None and counts is not None:
             raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
-        others["weights"] = None if weights is None else checks.check_weights(weights, n_rows)
-        others["groups"] = None if groups is None else checks.check_groups(groups, n_rows)
-        others["counts"] = None if counts is None else checks.check_counts(counts, n_rows)
+        others |= {"weights": None, "groups": None, "counts": None}
+        if weights is not None:
+            others["weights"] = checks.check_weights(weights, n_rows)
+        if groups is not None:
+            others["groups"] = checks.check_groups(groups, n_rows)
+        if counts is not None:
+            n_columns = others["logits"].shape[1] if "logits" in others else 1
+            others["counts"] = checks.check_counts(counts, n_rows, n_columns)
         for name, value in others.items():
-            object.__setattr__(self, name, value.view() if isinstance(value, np.ndarray) else value)
             if isinstance(value, np.ndarray):
-                getattr(self, name).flags.writeable = False
+                view = value.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
+            else:
+                object.__setattr__(self, name, value)
 
     @classmethod
     def _trusted(cls, *fields: Any, **more: Any) -> Self:
@@ -278,8 +286,9 @@ class Confidences(_Rows):
         groups: object = None,
         counts: object = None,
     ) -> None:
-        given = checks.check_confidence(confidence)
-        self._set(len(given), weights, groups, counts, confidence=given, correct=_check_correct(correct, len(given)))
+        checked = checks.check_confidence(confidence)
+        correct = _check_correct(correct, len(checked))
+        self._set(len(checked), weights, groups, counts, confidence=checked, correct=correct)
 
     def with_confidence(self, confidence: Array) -> Self:
         """Return the same rows with another confidence, such as a calibrated one."""

@@ -1,0 +1,103 @@
+"""Rows of any number of files -> scores of all of them, and a random sample, in one pass.
+
+An executor says where the pass runs: `Threads` of this machine, or `Cluster` of `glayers.bridges.dask`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from glayers.calibrators import Calibrator
+from glayers.calibrators.auto_families import enough_rows
+from glayers.errors import BadFile
+from glayers.metrics import StreamingScorecard
+from glayers.metrics.row_draws import RowSample, row_places
+from glayers.predictions.source import Chunk, Executor
+
+TESTED_ROWS = 25_000  # of the random sample for tests, which need rows in memory
+_TESTED_ENTRIES = 2**22  # scores of that sample
+
+
+def tested_rows(n_classes: int) -> int:
+    """Return how many rows tests of calibration see."""
+    return min(TESTED_ROWS, _TESTED_ENTRIES // n_classes)
+
+
+@dataclass
+class Collected:
+    """What a pass found: sums by name, a random sample of the rows, and whether they have labels."""
+
+    sums: dict[str, StreamingScorecard] = field(default_factory=dict)
+    sample: RowSample | None = None
+    labelled: bool | None = None  # None before the first row
+
+    def merge(self, other: "Collected") -> "Collected":
+        """Add what was found elsewhere."""
+        for name, sums in other.sums.items():
+            self.sums[name] = self.sums[name].merge(sums) if name in self.sums else sums
+        if self.sample is None:
+            self.sample = other.sample
+        elif other.sample is not None:
+            self.sample.merge(other.sample)
+        self.labelled = _same_answer(self.labelled, other.labelled)
+        return self
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What to collect from chunks of rows.
+
+    Parameters
+    ----------
+    calibrators
+        What to apply before the rows are scored, by name; None scores them as they are.
+    settings
+        Those of `StreamingScorecard`.
+    sample_size
+        The number of rows to draw, given the number of classes; None draws none.
+    random_state
+        The seed of the sample.
+    """
+
+    calibrators: Mapping[str, Calibrator | None] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sample_size: Callable[[int], int] | None = None
+    random_state: int = 0
+
+    def __call__(self, chunks: Iterable[Chunk]) -> Collected:
+        """Return the sums and the sample of some chunks."""
+        found = Collected({name: StreamingScorecard("logits", **self.settings) for name in self.calibrators})
+        for chunk in chunks:
+            found.labelled = _same_answer(found.labelled, chunk.labelled, f"{chunk.path}: ")
+            places = row_places(chunk.first_row, len(chunk.rows), chunk.file)
+            for name, calibrator in self.calibrators.items():
+                if chunk.labelled:
+                    rows = chunk.rows if calibrator is None else calibrator.apply(chunk.rows)
+                    found.sums[name].update(rows, row_ids=places)
+            if self.sample_size is not None:
+                if found.sample is None:
+                    found.sample = RowSample(self.sample_size(chunk.n_classes), self.random_state)
+                found.sample.update(chunk.rows, places)
+        return found
+
+    def over(self, tasks: Sequence[Any], executor: Executor) -> Collected:
+        """Return the sums and the sample of all rows of tasks."""
+        return executor.fold(tasks, self, Collected.merge)
+
+
+def sample_rows(
+    tasks: Sequence[Any], executor: Executor, random_state: int, sample_size: Callable[[int], int] = enough_rows
+) -> RowSample:
+    """Return a random sample of rows, by default as many as every method needs to be fitted."""
+    sample = Pass(sample_size=sample_size, random_state=random_state).over(tasks, executor).sample
+    if sample is None:
+        raise BadFile("there are no rows")
+    return sample
+
+
+def _same_answer(one: bool | None, other: bool | None, where: str = "") -> bool | None:
+    if one is None or other is None:
+        return other if one is None else one
+    if one is not other:
+        raise BadFile(f"{where}some files have labels and others have none; score them apart")
+    return one
