@@ -18,7 +18,7 @@ TESTED_ROWS = 25_000  # of the random sample for tests, which need rows in memor
 _TESTED_ENTRIES = 2**22  # scores of that sample
 
 
-def tested_rows(n_classes: int) -> int:
+def rows_to_test(n_classes: int) -> int:
     """Return how many rows tests of calibration see."""
     return min(TESTED_ROWS, _TESTED_ENTRIES // n_classes)
 

@@ -7,7 +7,7 @@ their inputs, so a task that a worker lost can be run again. Numbers are those o
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -26,7 +26,7 @@ from glayers.metrics import Event, StreamingScorecard, top
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Reading
 from glayers.predictions.predictions import two_classes
-from glayers.predictions.source import Chunk, Source
+from glayers.predictions.source import Chunk, Make, Merge, Source, UseTask
 from glayers.predictions.tables import Columns, contents_of_table
 
 try:
@@ -45,7 +45,7 @@ class Cluster:
 
     client: Any = None
 
-    def fold(self, tasks: Sequence[Any], make: Callable[..., Any], merge: Callable[..., Any]) -> Any:
+    def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
         """Return what `make` makes of the chunks of each task, merged in a tree."""
         level = self._begun(lambda _, chunks: make(chunks), tasks)
         while len(level) > 1:
@@ -53,7 +53,7 @@ class Cluster:
             level = [delayed(_merged)(results, merge) for results in several]
         return self.result(level[0])
 
-    def map(self, function: Callable[..., Any], tasks: Sequence[Any]) -> list[Any]:
+    def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
         """Return function(task, its chunks) of each task."""
         return list(self.result(delayed(list)(self._begun(function, tasks))))
 
@@ -61,16 +61,16 @@ class Cluster:
         """Run a task."""
         return task.compute() if self.client is None else self.client.compute(task).result()
 
-    def _begun(self, function: Callable[..., Any], tasks: Sequence[Any]) -> list[Delayed]:
+    def _begun(self, function: UseTask, tasks: Sequence[Any]) -> list[Delayed]:
         shared = delayed(function, traverse=False)  # sent once
         return [delayed(_of_task)(shared, delayed(task, traverse=False)) for task in tasks]
 
 
-def _of_task(function: Callable[..., Any], task: Any) -> Any:
+def _of_task(function: UseTask, task: Any) -> Any:
     return function(task, task.chunks())
 
 
-def _merged(results: list[Any], merge: Callable[..., Any]) -> Any:
+def _merged(results: list[Any], merge: Merge) -> Any:
     return reduce(merge, results[1:], copy.deepcopy(results[0]))
 
 

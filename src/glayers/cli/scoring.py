@@ -186,13 +186,13 @@ def _score_at_once(source: Source, calibrator: "Calibrator | None", settings: Se
 
 def _score_in_chunks(source: Source, calibrator: "Calibrator | None", settings: Settings, executor: Executor) -> Scores:
     """Score all rows in one pass; tests, which need rows in memory, see a random subset."""
-    from glayers.many_rows import Pass, tested_rows
+    from glayers.many_rows import Pass, rows_to_test
 
     calibrators: dict[str, Calibrator | None] = {WHOLE_FILE: None}
     if calibrator is not None:
         calibrators = {monitoring.UNCALIBRATED: None, _CALIBRATED: calibrator}
     streaming = {"event": settings.event, "n_resamples": settings.n_resamples, "random_state": settings.seed}
-    plan = Pass(calibrators, streaming, tested_rows, settings.seed)
+    plan = Pass(calibrators, streaming, rows_to_test, settings.seed)
     found = plan.over(source.tasks(needs_labels=calibrator is None), executor)
     if found.sample is None:
         raise BadPredictions("there are no rows to score")

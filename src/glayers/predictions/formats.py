@@ -24,20 +24,20 @@ from glayers.predictions.contents import ARCHIVE_KEYS, Contents, Inputs, Parts, 
 from glayers.predictions.language_models import json_lines_bytes, read_json_lines
 from glayers.predictions.parquet import parquet_bytes, read_parquet
 from glayers.predictions.predictions import Confidences, Predictions
-from glayers.predictions.tables import TEXT_ENDINGS, TEXT_WRITERS, read_text
+from glayers.predictions.tables import TEXT_WRITERS, read_text
 
 PathLike: TypeAlias = str | os.PathLike[str]
 PathOrStream: TypeAlias = PathLike | IO[bytes]
 _Record = TypeVar("_Record")
 
-_TABLES = (".parquet", *TEXT_ENDINGS)
+_TABLES = (".parquet", *TEXT_WRITERS)
 READERS: Mapping[str, Callable[[Path, Reading, Portion], Parts]] = {
     ".npz": read_npz,
     ".npy": read_npy,
     ".json": read_json,
     ".jsonl": read_json_lines,
     ".parquet": read_parquet,
-    **dict.fromkeys(TEXT_ENDINGS, read_text),
+    **dict.fromkeys(TEXT_WRITERS, read_text),
 }
 WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {
     ".npz": npz_bytes,

@@ -13,7 +13,7 @@ from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.files import DAMAGED, MemoryBudget, unfinished_file
 from glayers.predictions.contents import WHOLE_FILE, Contents, Parts, Portion, Reading
-from glayers.predictions.tables import COLUMN_KEYS, Columns, columns_of, contents_of_table, key_of_column, own_names
+from glayers.predictions.tables import COLUMN_KEYS, Columns, columns_of, contents_of_table, key_of_column, known_names
 
 _WRITE_BYTES = 2**20  # that are written to the disk at a time
 _READ_BYTES = 2**16  # of each column that are read from the disk at a time
@@ -34,26 +34,19 @@ def _chunks(path: Path, reading: Reading, portion: Portion) -> Iterator[Contents
         with parquet.ParquetFile(path) as file:
             schema = file.schema_arrow  # once: each access converts all columns
             metadata = file.metadata
-        names = list(schema.names)
-        own = own_names(names, reading.columns)
-        known = [name for name in names if key_of_column(name) in COLUMN_KEYS or name in own.values()]
-        text = [name for name in known if _is_text(pyarrow, schema.field(name))]
+        known = dict(zip(schema.names, known_names(schema.names, reading.columns), strict=True))
+        read = [name for name in schema.names if key_of_column(known[name]) in COLUMN_KEYS]
+        text = [name for name in read if _is_text(schema.field(name))]
         _refuse_packed_text(metadata, {*text})
-        wanted = names if reading.others else known
+        wanted = schema.names if reading.others else read
         # Text is read as numbers and a list of different names, so that a long name is in memory once.
         options = {"metadata": metadata, "read_dictionary": text, "buffer_size": _READ_BYTES, "pre_buffer": False}
         with parquet.ParquetFile(path, **options) as file:
-            first = _first_row(portion)
-            for table in _tables(file, wanted, {*text}, portion):
-                columns = _columns(table, names, first)
-                if reading.others:
-                    columns = Columns(names, columns.cells, columns.place, columns.block, table.column)
-                yield contents_of_table(columns.renamed(own))
-                first += len(table)
-
-
-def _first_row(portion: Portion) -> int:
-    return 0 if portion.rows is None else portion.rows.start
+            first_row = 0 if portion.rows is None else portion.rows.start
+            for own_table in _tables(file, wanted, {*text}, portion):
+                table = own_table.rename_columns([known[name] for name in wanted])
+                yield contents_of_table(_columns(table, list(known.values()), first_row, reading.others))
+                first_row += len(table)
 
 
 def _tables(file: Any, wanted: list[str], text: set[str], portion: Portion) -> Iterator[Any]:
@@ -68,8 +61,7 @@ def _tables(file: Any, wanted: list[str], text: set[str], portion: Portion) -> I
         raise BadFile("has no rows; remove the file")
     groups = None
     if portion.rows is not None:
-        starts = group_starts(file.metadata)
-        groups = [group for group, start in enumerate(starts) if start in portion.rows]
+        groups = [group for group, start in enumerate(group_starts(file.metadata)) if start in portion.rows]
     step = portion.rows_at_once(len(wanted))
     for batch in file.iter_batches(step, row_groups=groups, columns=wanted, use_threads=False):
         yield pyarrow.Table.from_batches([batch])
@@ -99,45 +91,42 @@ def _arrow_errors(pyarrow: Any) -> Iterator[None]:
         raise BadFile(f"cannot be read as Parquet ({error}); {DAMAGED}") from error
 
 
-def _columns(table: Any, names: list[str], first: int) -> Columns:
-    return Columns(
-        names,
-        cells=partial(_cells, table, first),
-        place=lambda row: f"row {first + row}",
-        block=partial(_side_by_side, table),
-    )
+def _columns(table: Any, names: list[str], first_row: int, others: bool) -> Columns:
+    def cells(name: str) -> Array:
+        # As a block where that is possible, since pyarrow's other ways to NumPy import pandas.
+        block = _side_by_side(table, [name])
+        return _column_without_gaps(table, name, first_row) if block is None else block[:, 0]
 
+    def place(row: int) -> str:
+        return f"row {first_row + row}"
 
-def _cells(table: Any, first: int, name: str) -> Array:
-    """Return one column; as a block where that is possible, since pyarrow's other ways to NumPy import pandas."""
-    block = _side_by_side(table, [name])
-    return _column_without_gaps(table, name, first) if block is None else block[:, 0]
+    return Columns(names, cells, place, partial(_side_by_side, table), table.column if others else None)
 
 
 def _side_by_side(table: Any, names: list[str]) -> Array | None:
     """Return columns of one type of numbers without gaps as one array, or None."""
-    import pyarrow
-
     columns = table.select(names)
     kind, *others = {field.type for field in columns.schema}
-    is_number = pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind)
-    if others or not is_number or any(column.null_count for column in columns.columns):
+    if others or not _is_number(kind) or any(column.null_count for column in columns.columns):
         return None
     batches = columns.combine_chunks().to_batches()
-    if not batches:
-        return None
-    return np.asarray(batches[0].to_tensor(row_major=True).to_numpy())
+    return np.asarray(batches[0].to_tensor(row_major=True).to_numpy()) if batches else None
 
 
-def _is_text(pyarrow: Any, field: Any) -> bool:
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind))
+
+
+def _is_text(field: Any) -> bool:
     """Return whether a column holds text; refuse columns that hold neither text nor numbers, before reading them."""
-    types = pyarrow.types
+    from pyarrow import types
+
     kind = field.type.value_type if types.is_dictionary(field.type) else field.type
-    if any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_binary)):
+    if str(kind) in ("string", "large_string", "binary", "large_binary"):
         return True
-    if types.is_large_binary(kind):
-        return True
-    if not any(is_kind(kind) for is_kind in (types.is_boolean, types.is_integer, types.is_floating, types.is_null)):
+    if not (_is_number(kind) or types.is_boolean(kind) or types.is_null(kind)):
         raise BadFile(f"column {field.name[:80]!r} holds {str(kind)[:80]}; expected numbers or text: cast it")
     return False
 
@@ -204,7 +193,7 @@ def parquet_writer(path: Path) -> Iterator[Callable[[Contents], None]]:
         def write(contents: Contents) -> None:
             table = _table_of({WHOLE_FILE: contents})
             if not writers:
-                text = [field.name for field in table.schema if not _is_plain_number(pyarrow, field.type)]
+                text = [field.name for field in table.schema if not _is_number(field.type)]
                 options = {"compression": "none", "write_statistics": False, "store_schema": False}
                 writers.append(parquet.ParquetWriter(output, table.schema, use_dictionary=text or False, **options))
             writers[0].write_table(table.cast(writers[0].schema))
@@ -214,10 +203,6 @@ def parquet_writer(path: Path) -> Iterator[Callable[[Contents], None]]:
         finally:
             for writer in writers:
                 writer.close()
-
-
-def _is_plain_number(pyarrow: Any, kind: Any) -> bool:
-    return bool(pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind))
 
 
 def _table_of(parts: Mapping[str, Contents]) -> Any:
@@ -230,10 +215,10 @@ def _table_of(parts: Mapping[str, Contents]) -> Any:
             kind = pyarrow.from_numpy_dtype(values.dtype)
             data = pyarrow.py_buffer(np.ascontiguousarray(values))
             arrays[name] = pyarrow.Array.from_buffers(kind, len(values), [None, data])
-        elif isinstance(values, np.ndarray):
-            arrays[name] = _text_column(values.tolist())
+        elif isinstance(values, np.ndarray | list):
+            arrays[name] = _text_column(list(values))
         else:
-            arrays[name] = _text_column(values) if isinstance(values, list) else values
+            arrays[name] = values  # a column of another Parquet file
     return pyarrow.table(arrays)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,8 +25,6 @@ from glayers.predictions.formats import READERS, one_part, open_parts
 from glayers.predictions.parquet import group_starts, read_metadata
 from glayers.predictions.predictions import Predictions
 from glayers.progress import progress_bar
-
-_Result = TypeVar("_Result")
 
 LARGE_FILE = 2**30  # bytes: a larger one is read in chunks
 CHUNK_ENTRIES = 2**22  # scores: 16 MB in float32
@@ -202,21 +200,19 @@ def _files_in(folder: Path) -> list[Path]:
     return files
 
 
+Make: TypeAlias = Callable[[Iterable[Chunk]], Any]
+Merge: TypeAlias = Callable[[Any, Any], Any]
+UseTask: TypeAlias = Callable[[Any, Iterable[Chunk]], Any]  # a task and its chunks
+
+
 class Executor(Protocol):
     """Where tasks run."""
 
-    def fold(
-        self,
-        tasks: Sequence[Any],
-        make: Callable[[Iterable[Chunk]], _Result],
-        merge: Callable[[_Result, _Result], _Result],
-    ) -> _Result:
+    def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
         """Return what `make` makes of the chunks of tasks, merged."""
-        ...
 
-    def map(self, function: Callable[[Any, Iterable[Chunk]], _Result], tasks: Sequence[Any]) -> list[_Result]:
+    def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
         """Return function(task, its chunks) of each task."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -229,29 +225,21 @@ class Threads:
     progress: bool | None = False
     what: str = "reading"
 
-    def fold(
-        self,
-        tasks: Sequence[Any],
-        make: Callable[[Iterable[Chunk]], _Result],
-        merge: Callable[[_Result, _Result], _Result],
-    ) -> _Result:
+    def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
         """Return what `make` makes of the chunks of batches of tasks, merged in order."""
         n_batches = min(len(tasks), _BATCHES_PER_THREAD * available_threads())
         batches = [tasks[places[0] : places[-1] + 1] for places in np.array_split(np.arange(len(tasks)), n_batches)]
-        results = self._run(lambda _, chunks: make(chunks), batches, len(tasks))
-        return reduce(merge, results)
+        return reduce(merge, self._run(lambda _, chunks: make(chunks), batches))
 
-    def map(self, function: Callable[[Any, Iterable[Chunk]], _Result], tasks: Sequence[Any]) -> list[_Result]:
+    def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
         """Return function(task, its chunks) of each task."""
-        return self._run(lambda batch, chunks: function(batch[0], chunks), [[task] for task in tasks], len(tasks))
+        return self._run(lambda batch, chunks: function(batch[0], chunks), [[task] for task in tasks])
 
-    def _run(
-        self, function: Callable[[Any, Iterable[Chunk]], _Result], batches: Sequence[Sequence[Any]], n_tasks: int
-    ) -> list[_Result]:
+    def _run(self, function: UseTask, batches: Sequence[Sequence[Any]]) -> list[Any]:
         from concurrent.futures import ThreadPoolExecutor
 
         stopped = threading.Event()
-        with progress_bar(self.progress, self.what, n_tasks) as advance:
+        with progress_bar(self.progress, self.what, sum(map(len, batches))) as advance:
 
             def chunks_of(batch: Sequence[Any]) -> Iterator[Chunk]:
                 for task in batch:

@@ -22,6 +22,7 @@ from glayers.files import MemoryBudget
 from glayers.predictions.contents import (
     ARCHIVE_KEYS,
     FIELD_WORDS,
+    SCORES,
     WHOLE_FILE,
     Contents,
     Parts,
@@ -60,17 +61,6 @@ class Columns:
     place: Callable[[int], str]
     block: Callable[[list[str]], Array | None] = lambda _: None
     unread: Callable[[str], Any] | None = None
-
-    def renamed(self, own_name: Mapping[str, str]) -> "Columns":
-        """Return the same columns by the names that the reader knows; `own_name` is the file's name of each."""
-        known_name = {own: known for known, own in own_name.items()}
-        return Columns(
-            [known_name.get(name, name) for name in self.names],
-            lambda name: self.cells(own_name.get(name, name)),
-            self.place,
-            lambda names: self.block([own_name.get(name, name) for name in names]),
-            self.unread,
-        )
 
     def numbers(self, column: str, logits: bool = False) -> Array:
         """Return a column as finite numbers, or -inf in logits, or raise an error that names the first bad cell."""
@@ -140,7 +130,7 @@ def contents_of_table(table: Columns) -> Contents:
     key_of = keys_by_part(keys, COLUMN_KEYS)[WHOLE_FILE]
     fields: dict[str, Any] = {"no_labels": missing_message(WHOLE_FILE, keys, COLUMN_KEYS, "labels")}
     classes = None
-    for field in key_of.keys() & {"logits", "probabilities"}:
+    for field in key_of.keys() & set(SCORES):
         columns, classes = score_columns(table.names, key_of[field])
         fields[field] = table.scores(columns, field == "logits")
         fields["class_names"] = classes
@@ -149,7 +139,7 @@ def contents_of_table(table: Columns) -> Contents:
         "correct": table.correct,
         "groups": table.groups,
     }
-    for field in key_of.keys() - {"logits", "probabilities"}:
+    for field in key_of.keys() - set(SCORES):
         fields[field] = readers.get(field, table.numbers)(key_of[field])
     if table.unread is not None:
         fields["others"] = {name: table.unread(name) for name in table.names if not is_known(name)}
@@ -195,18 +185,18 @@ def score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str,
     return [f"{prefix}_{number}" for number in range(len(classes))], None  # label 2 must mean column logit_2
 
 
-def own_names(names: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the file's own name of each column that the reader knows by another name.
+def known_names(names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+    """Return the names by which the reader knows the columns of a file, of which `columns` says what some mean.
 
-    >>> own_names(["c0", "c1", "y"], {"logits": "c*", "labels": "y"})
-    {'logit_0': 'c0', 'logit_1': 'c1', 'label': 'y'}
+    >>> known_names(["c0", "c1", "y", "date"], {"logits": "c*", "labels": "y"})
+    ['logit_0', 'logit_1', 'label', 'date']
     """
-    own: dict[str, str] = {}
+    known = {name: name for name in names}
     fields = [field for field in FIELD_WORDS if field not in ("class_names", "predicted")]
     for field, pattern in columns.items():
         if field not in fields:
             raise BadFile(f"unknown field {field!r} of a column; choose from {listed(fields)}")
-        per_class = field in ("logits", "probabilities")
+        per_class = field in SCORES
         star = re.compile(re.escape(pattern).replace(r"\*", "(.*)"))
         matches = {name: match for name in names if (match := star.fullmatch(name))}
         if not matches or (len(matches) > 1 and not per_class) or pattern.count("*") > 1:
@@ -215,9 +205,10 @@ def own_names(names: Sequence[str], columns: Mapping[str, str]) -> dict[str, str
                 f"Name one column, or for logits and probabilities all of them with one star, such as 'c*'"
             )
         for name, match in matches.items():
-            known = f"{_column_name(field)}_{match[1]}" if per_class and "*" in pattern else _column_name(field)
-            own[known] = name
-    return own
+            known[name] = _column_name(field)
+            if per_class and "*" in pattern:
+                known[name] += f"_{match[1]}"
+    return [known[name] for name in names]
 
 
 def _column_name(field: str) -> str:
@@ -253,9 +244,10 @@ def _text_chunks(path: Path, reading: Reading, portion: Portion) -> Iterator[Con
             header = [name.strip() for name in next(reader, [])]
             if len(header) == 1:
                 raise BadFile(f"has one column, {header[0][:80]!r}; put {delimiters} between the columns")
+            names = known_names(header, reading.columns)
             left = budget.left
             n_chunks = 0
-            chunk = _TextChunk(header, reading)
+            chunk = _TextChunk(names, reading.others)
             for row in reader:
                 if row:
                     budget.spend(_CELL * len(row))
@@ -263,7 +255,7 @@ def _text_chunks(path: Path, reading: Reading, portion: Portion) -> Iterator[Con
                 if portion.chunk_entries is not None and len(chunk.rows) >= portion.rows_at_once(len(header)):
                     yield chunk.contents()
                     n_chunks += 1
-                    chunk = _TextChunk(header, reading)
+                    chunk = _TextChunk(names, reading.others)
                     budget.left = left  # a chunk gives back what it took
     except UnicodeDecodeError as error:
         raise BadFile(f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
@@ -276,28 +268,30 @@ def _text_chunks(path: Path, reading: Reading, portion: Portion) -> Iterator[Con
 class _TextChunk:
     """Some rows of a text file, and the line of each."""
 
-    def __init__(self, header: list[str], reading: Reading) -> None:
-        self.header = header
-        self.reading = reading
+    def __init__(self, names: list[str], others: bool) -> None:
+        self.names = names
+        self.others = others
         self.rows: list[list[str]] = []
         self.lines: list[int] = []
 
     def add(self, row: list[str], line: int) -> None:
         """Add a row, after checking that it has all cells."""
-        if len(row) != len(self.header):
-            raise BadFile(f"line {line} has {len(row)} cells, but the header has {len(self.header)}; fix that line")
+        if len(row) != len(self.names):
+            raise BadFile(f"line {line} has {len(row)} cells, but the header has {len(self.names)}; fix that line")
         self.rows.append(row)
         self.lines.append(line)
 
     def contents(self) -> Contents:
         """Return what the rows hold."""
-        unread = self._cells if self.reading.others else None
-        table = Columns(self.header, self._cells, lambda row: f"line {self.lines[row]}", unread=unread)
-        return contents_of_table(table.renamed(own_names(self.header, self.reading.columns)))
+        unread = self._cells if self.others else None
+        return contents_of_table(Columns(self.names, self._cells, self._place, unread=unread))
 
     def _cells(self, column: str) -> list[str]:
-        place = self.header.index(column)
+        place = self.names.index(column)
         return [_unescaped(row[place]) for row in self.rows]
+
+    def _place(self, row: int) -> str:
+        return f"line {self.lines[row]}"
 
 
 def _lines(stream: IO[str], budget: MemoryBudget) -> Iterator[str]:
@@ -382,8 +376,9 @@ def gzipped_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
     return gzip.compress(text_bytes(parts, delimiter), mtime=0)
 
 
-TEXT_ENDINGS = [f"{ending}{packed}" for ending in _DELIMITERS for packed in ("", ".gz")]
-TEXT_WRITERS: dict[str, Callable[[Mapping[str, Contents]], bytes]] = {}
-for _ending, (_delimiter, _) in _DELIMITERS.items():
-    TEXT_WRITERS[_ending] = partial(text_bytes, delimiter=_delimiter)
-    TEXT_WRITERS[f"{_ending}.gz"] = partial(gzipped_bytes, delimiter=_delimiter)
+TEXT_WRITERS: dict[str, Callable[[Mapping[str, Contents]], bytes]] = {
+    ".csv": partial(text_bytes, delimiter=","),
+    ".csv.gz": partial(gzipped_bytes, delimiter=","),
+    ".tsv": partial(text_bytes, delimiter="\t"),
+    ".tsv.gz": partial(gzipped_bytes, delimiter="\t"),
+}
