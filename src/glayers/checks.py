@@ -18,10 +18,11 @@ from glayers.errors import BadPredictions, GlayersWarning, shown
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
 LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
 HIGHEST = 1 + _SUM_ROUNDING
-# Rows with counts are repeated. A file of some kilobytes must not take gigabytes: 30 million scores took 2.5 GB and a
-# minute in `score`. Large records may be repeated some times more.
+# Rows with counts are repeated, and a file of some kilobytes must not take gigabytes: 10 million repeated rows took
+# 2.5 GB and a minute in `score`. A large record may be repeated ten times.
 _REPEATED_ENTRIES = 2**24
 _REPEATED_TIMES = 10
+_ROW_ENTRIES = 8  # what a metric keeps of a row, however few scores it has
 _BINARY = 2
 _NO_LABEL = (255, -1, -100)  # what data sets and libraries write where there is no label
 _LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
@@ -274,11 +275,11 @@ def check_counts(values: object, n_rows: int, n_columns: int) -> Ints:
         raise BadPredictions(
             f"counts must be whole numbers; row {bad[0]} has {counts[bad[0]]}. Pass importance weights as weights"
         )
-    most = max(_REPEATED_ENTRIES, _REPEATED_TIMES * n_rows * n_columns) // n_columns
+    most = max(_REPEATED_ENTRIES // max(n_columns, _ROW_ENTRIES), _REPEATED_TIMES * n_rows)
     if counts.sum() > most:
         raise BadPredictions(
-            f"counts sum to {counts.sum():,.0f}, and rows are repeated in memory: at most {most:,} of {n_columns} "
-            f"scores. Divide the counts by a number, or pass them as weights if you need no tests and no intervals"
+            f"counts sum to {counts.sum():,.0f}, and rows are repeated in memory: here at most {most:,} times in all. "
+            f"Divide the counts by a number, or pass them as weights if you need no tests and no intervals"
         )
     return counts.astype(np.int64)
 

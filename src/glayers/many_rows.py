@@ -5,14 +5,15 @@ An executor says where the pass runs: `Threads` of this machine, or `Cluster` of
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from glayers.calibrators import Calibrator
-from glayers.calibrators.auto_families import enough_rows
 from glayers.errors import BadFile
 from glayers.metrics import StreamingScorecard
 from glayers.metrics.row_draws import RowSample, row_places
 from glayers.predictions.source import Chunk, Executor
+
+if TYPE_CHECKING:
+    from glayers.calibrators import Calibrator
 
 TESTED_ROWS = 25_000  # of the random sample for tests, which need rows in memory
 _TESTED_ENTRIES = 2**22  # scores of that sample
@@ -59,7 +60,7 @@ class Pass:
         The seed of the sample.
     """
 
-    calibrators: Mapping[str, Calibrator | None] = field(default_factory=dict)
+    calibrators: Mapping[str, "Calibrator | None"] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     sample_size: Callable[[int], int] | None = None
     random_state: int = 0
@@ -85,11 +86,11 @@ class Pass:
         return executor.fold(tasks, self, Collected.merge)
 
 
-def sample_rows(
-    tasks: Sequence[Any], executor: Executor, random_state: int, sample_size: Callable[[int], int] = enough_rows
-) -> RowSample:
-    """Return a random sample of rows, by default as many as every method needs to be fitted."""
-    sample = Pass(sample_size=sample_size, random_state=random_state).over(tasks, executor).sample
+def sample_rows(tasks: Sequence[Any], executor: Executor, random_state: int) -> RowSample:
+    """Return a random sample of rows, as many as every method needs to be fitted."""
+    from glayers.calibrators.auto_families import enough_rows  # needs scikit-learn, and scores do not
+
+    sample = Pass(sample_size=enough_rows, random_state=random_state).over(tasks, executor).sample
     if sample is None:
         raise BadFile("there are no rows")
     return sample
