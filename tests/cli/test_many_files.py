@@ -189,7 +189,8 @@ def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, m
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process")
-def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "status"), [("SIGKILL", -9), ("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path, sent: str, status: int) -> None:
     rows = simulated(4_000)
     write(tmp_path / "in", rows, list(range(100, 4_000, 100)))
     TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
@@ -199,8 +200,9 @@ def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path) -> Non
         if name == "killed":
             while len(list((tmp_path / name).glob("part-*"))) < 3 and child.poll() is None:
                 time.sleep(0.001)
-            child.send_signal(signal.SIGKILL)
-            child.wait()
+            child.send_signal(signal.Signals[sent])
+            assert child.wait() == status
+            assert sent == "SIGKILL" or not list((tmp_path / name).glob(".*"))  # nothing is left unfinished
             assert len(list((tmp_path / name).glob("part-*"))) < 40
             child = subprocess.Popen(words)
         assert child.wait() == 0

@@ -153,7 +153,9 @@ def source_of(paths: Iterable[Path], reading: Reading, model_inputs: str | None 
 
 def read_contents(source: Source, check: Callable[..., _Part]) -> dict[str, _Part]:
     """Return what `check` makes of the parts of a small file, or of the part asked for; - is standard input."""
-    (file,) = source.files
+    file, *others = source.files
+    if others:
+        raise BadFile(f"{file} and {len(others)} more: cannot be read at once here; give one file")
     if file == PIPE and (sys.stdin is None or sys.stdin.closed):
         raise BadFile("standard input is closed; give a file, or pipe predictions in")
     parts = read_as(check, sys.stdin.buffer if file == PIPE else file, source.reading)
@@ -274,7 +276,7 @@ class Output:
 
     path: Path
     force: bool
-    inputs: tuple[Path | None, ...] = ()
+    inputs: tuple[str | os.PathLike[str] | None, ...] = ()
 
     def __post_init__(self) -> None:
         self.check()
@@ -290,7 +292,7 @@ class Output:
     def _problem(self) -> str | None:
         folder = Path(os.path.realpath(self.path)).parent
         if self.path.exists():
-            if any(file is not None and file.exists() and self.path.samefile(file) for file in self.inputs):
+            if any(file is not None and Path(file).exists() and self.path.samefile(file) for file in self.inputs):
                 return "is one of the input files; write to another file"
             if not self.path.is_file():
                 return "is a directory or another special file; choose another name"

@@ -18,7 +18,7 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile, shown
-from glayers.files import DAMAGED, MemoryBudget, errors_as_bad_file, open_regular
+from glayers.files import DAMAGED, MemoryBudget, errors_as_bad_file, file_path, open_regular
 from glayers.predictions.contents import (
     ARCHIVE_KEYS,
     WHOLE_FILE,
@@ -26,6 +26,7 @@ from glayers.predictions.contents import (
     Parts,
     Portion,
     Reading,
+    cells_of,
     class_names_in,
     groups_in,
     keys_by_part,
@@ -86,9 +87,12 @@ def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> IO[bytes]
 
 def read_npy(path: Path, reading: Reading, portion: Portion) -> Parts:
     """Read the one array of a `.npy` file as logits, and the labels of another file."""
-    if reading.labels is not None and reading.labels.suffix.lower() != ".npy":
-        raise BadFile(f"{reading.labels}: labels= must be a .npy file; save the labels with np.save")
-    return {WHOLE_FILE: _npy_part(path, reading.labels, portion)}
+    labels = None
+    if reading.labels is not None:
+        labels = file_path(reading.labels)
+        if labels.suffix.lower() != ".npy":
+            raise BadFile(f"{labels}: labels= must be a .npy file; save the labels with np.save")
+    return {WHOLE_FILE: _npy_part(path, labels, portion)}
 
 
 def _npy_part(path: Path, labels: Path | None, portion: Portion) -> Iterator[Contents]:
@@ -114,14 +118,14 @@ class ArrayStream:
         self._stream = stream
         self._size = size
         self.key = key
-        self.dtype, self.shape, self.order, self._start = _read_header(stream, size)
+        self.dtype, self.shape, self.is_fortran, self._start = _read_header(stream, size)
         self.n_rows = self.shape[0] if self.shape else 0
         self.width = int(np.prod(self.shape[1:], dtype=np.int64))
 
     def read_all(self, budget: MemoryBudget) -> Array:
         """Return the whole array."""
         budget.spend(self._size)
-        return _array_from_bytes(self._start + self._stream.read(), self.dtype, self.shape, self.order)
+        return _array_from_bytes(self._start + self._stream.read(), self.dtype, self.shape, self.is_fortran)
 
     def read(self, n_rows: int) -> Array:
         """Return the next rows."""
@@ -129,7 +133,7 @@ class ArrayStream:
         data = self._start[:n_bytes]
         self._start = self._start[n_bytes:]
         data += self._stream.read(n_bytes - len(data))
-        return _array_from_bytes(data, self.dtype, (n_rows, *self.shape[1:]), "C")
+        return _array_from_bytes(data, self.dtype, (n_rows, *self.shape[1:]), False)
 
     def skip(self, n_rows: int) -> None:
         """Leave out the next rows of a file."""
@@ -141,31 +145,27 @@ class ArrayStream:
 
 def _array_chunks(arrays: dict[str, ArrayStream], portion: Portion, no_labels: str) -> Iterator[Contents]:
     """Read arrays at once, or row by row, each from a stream of its own."""
+    key_of = {field: array.key for field, array in arrays.items()}
     if portion.chunk_entries is None:
         whole = {field: array.read_all(portion.budget) for field, array in arrays.items()}
-        yield _archive_contents(whole, {field: array.key for field, array in arrays.items()}, no_labels)
+        yield _archive_contents(whole, key_of, no_labels)
         return
-    fixed: dict[str, Any] = {}
+    names = {}
     if "class_names" in arrays:
-        names = arrays.pop("class_names")
-        fixed["class_names"] = class_names_in(names.key, names.read_all(portion.budget))
-    n_rows = _common_rows(arrays)
-    rows = portion.rows or range(n_rows)
+        names["class_names"] = arrays.pop("class_names").read_all(portion.budget)
+    rows = portion.rows or range(_common_rows(arrays))
     for array in arrays.values():
         array.skip(rows.start)
     step = portion.rows_at_once(max(array.width for array in arrays.values()))
     for first in range(rows.start, rows.stop, step):
-        fields = dict(fixed)
-        for field, array in arrays.items():
-            values = array.read(min(step, rows.stop - first))
-            fields[field] = groups_in(array.key, values) if field == "groups" else values
-        yield Contents(**fields, no_labels=no_labels)
+        values = {field: array.read(min(step, rows.stop - first)) for field, array in arrays.items()}
+        yield _archive_contents(values | names, key_of, no_labels)
 
 
 def _common_rows(arrays: dict[str, ArrayStream]) -> int:
     """Return the number of rows that all arrays have, after checking that they can be read row by row."""
     for array in arrays.values():
-        if array.order == "F" and len(array.shape) > 1 and min(array.shape) > 1:
+        if array.is_fortran and len(array.shape) > 1 and min(array.shape) > 1:
             raise BadFile("holds an array in Fortran order; save np.ascontiguousarray(array) to read it in chunks")
     sizes = {field: array.n_rows for field, array in arrays.items()}
     if len(set(sizes.values())) > 1:
@@ -176,8 +176,8 @@ def _common_rows(arrays: dict[str, ArrayStream]) -> int:
     return n_rows
 
 
-def _read_header(stream: IO[bytes], size: int) -> tuple[np.dtype[Any], tuple[int, ...], str, bytes]:
-    """Read dtype, shape and order ("C" or "F") of an array, and the first bytes of its data, and check its size."""
+def _read_header(stream: IO[bytes], size: int) -> tuple[np.dtype[Any], tuple[int, ...], bool, bytes]:
+    """Read dtype, shape and order of an array, and the first bytes of its data, and check its size."""
     start = stream.read(_HEADER_LIMIT)
     header = io.BytesIO(start)
     version = np.lib.format.read_magic(header)
@@ -194,14 +194,13 @@ def _read_header(stream: IO[bytes], size: int) -> tuple[np.dtype[Any], tuple[int
     shape = tuple(map(int, re.findall("-?[0-9]+", sides)))
     dtype = np.dtype(descr)
     _check_size(dtype, shape, size - header.tell())
-    order = "F" if is_fortran == "True" else "C"
-    return dtype, shape, order, start[header.tell() :]
+    return dtype, shape, is_fortran == "True", start[header.tell() :]
 
 
-def _array_from_bytes(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> Array:
-    """Return bytes from a file as an array in this machine's byte order; `order` is "C" or "F"."""
+def _array_from_bytes(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], is_fortran: bool) -> Array:
+    """Return bytes from a file as an array in this machine's byte order."""
     _check_size(dtype, shape, len(data))
-    array: Array = np.ndarray(shape, dtype, buffer=data, order="F" if order == "F" else "C")
+    array: Array = np.ndarray(shape, dtype, buffer=data, order="F" if is_fortran else "C")
     if dtype.kind == "b":
         return np.not_equal(array.view(np.uint8), 0)  # NumPy trusts that a boolean's byte is 0 or 1; a file need not
     if dtype.kind == "U":
@@ -319,24 +318,24 @@ def json_bytes(parts: Mapping[str, Contents]) -> bytes:
     return (json.dumps(lists, default=str) + "\n").encode()
 
 
-def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Any]:
+def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Array]:
     """Return the arrays by the keys that the reader knows: plain for a whole file, else such as logits_test."""
-    arrays: dict[str, Any] = {}
+    arrays = {}
     for part, contents in parts.items():
         ending = "" if part == WHOLE_FILE else f"_{part}"
-        fields: dict[str, Any] = dict(vars(contents))
-        for name in ("class_names", *contents.others):
-            values = contents.others.get(name, contents.class_names)
-            fields[name] = None if values is None else _objects(values)
-        arrays |= {f"{key}{ending}": value for key, value in fields.items() if isinstance(value, np.ndarray)}
+        columns = {**vars(contents), **contents.others}
+        del columns["others"], columns["no_labels"]
+        for name, values in columns.items():
+            if values is not None:
+                arrays[f"{name}{ending}"] = _as_array(values)
     return arrays
 
 
-def _objects(values: Any) -> Array:
-    """Return text, or the cells of a column, as an array of objects; numbers stay an array of numbers."""
-    cells = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
-    if isinstance(values, np.ndarray) and values.dtype != object:
+def _as_array(values: Any) -> Array:
+    """Return text, or the cells of a column, as an array of objects."""
+    if isinstance(values, np.ndarray):
         return values
+    cells = cells_of(values)
     array = np.empty(len(cells), object)
     array[:] = cells
     return array

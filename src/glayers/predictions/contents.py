@@ -1,8 +1,8 @@
 """Contents of a file: what its keys and columns mean, the record they fill, and the checked rows it becomes."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -73,7 +73,7 @@ class Reading:
         Whether to read the other columns of a table too, such as an id.
     """
 
-    labels: Path | None = None
+    labels: str | os.PathLike[str] | None = None
     part: str | None = None
     inputs: Inputs = None
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -301,3 +301,11 @@ def _decoded(values: list[Any]) -> list[str]:
         return [value.decode() for value in raw]
     except UnicodeDecodeError:
         return [value.decode("latin-1") for value in raw]
+
+
+def cells_of(values: Any) -> list[Any]:
+    """Return a column as Python objects, whether it is a list, an array or a column of Parquet."""
+    if hasattr(values, "to_pylist"):
+        cells: list[Any] = values.to_pylist()
+        return cells
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)

@@ -138,7 +138,7 @@ def read_parts(
     >>> list(read_parts(io.BytesIO(contents)))
     ['calibration', 'test']
     """
-    reading = Reading(labels=None if labels is None else file_path(labels), inputs=inputs, columns=columns or {})
+    reading = Reading(labels, inputs=inputs, columns=columns or {})
     return read_as(Contents.predictions, path, reading, max_bytes)
 
 
@@ -174,7 +174,7 @@ def read_confidences(path: PathOrStream, part: str | None = None, max_bytes: int
 
 def read_any(path: PathOrStream, labels: PathLike | None = None) -> dict[str, Rows]:
     """Read every part of a file as `Confidences` if it holds those, otherwise as `Predictions`."""
-    return read_as(Contents.checked, path, Reading(labels=None if labels is None else file_path(labels)))
+    return read_as(Contents.checked, path, Reading(labels))
 
 
 def read_rows(path: PathOrStream, labels: PathLike | None = None) -> dict[str, tuple[Rows, bool]]:
@@ -183,7 +183,7 @@ def read_rows(path: PathOrStream, labels: PathLike | None = None) -> dict[str, t
     def check(contents: Contents) -> tuple[Rows, bool]:
         return contents.with_possible_labels().checked(), contents.labelled
 
-    return read_as(check, path, Reading(labels=None if labels is None else file_path(labels)))
+    return read_as(check, path, Reading(labels))
 
 
 def read_as(

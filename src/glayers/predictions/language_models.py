@@ -24,10 +24,10 @@ from glayers.predictions.contents import (
     Parts,
     Portion,
     Reading,
+    cells_of,
     group_ids,
     listed,
 )
-from glayers.predictions.tables import cells_of
 
 _LOG_PROBABILITIES = ("log_probabilities", "logprobs", "log_likelihoods")
 _WORDS: Mapping[str, tuple[str, ...]] = {

@@ -28,6 +28,7 @@ from glayers.predictions.contents import (
     Parts,
     Portion,
     Reading,
+    cells_of,
     group_ids,
     keys_by_part,
     listed,
@@ -348,14 +349,6 @@ def text_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
     writer.writerow(columns)
     writer.writerows(zip(*(map(_escaped, cells) for cells in columns.values()), strict=True))
     return stream.getvalue().encode()
-
-
-def cells_of(values: Any) -> list[Any]:
-    """Return a column as Python objects, whether it is a list, an array or a column of Parquet."""
-    if hasattr(values, "to_pylist"):
-        cells: list[Any] = values.to_pylist()
-        return cells
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
 def _escaped(cell: Any) -> Any:
