@@ -67,19 +67,19 @@ class Pass:
 
     def __call__(self, chunks: Iterable[Chunk]) -> Collected:
         """Return the sums and the sample of some chunks."""
-        found = Collected({name: StreamingScorecard("logits", **self.settings) for name in self.calibrators})
+        collected = Collected({name: StreamingScorecard("logits", **self.settings) for name in self.calibrators})
         for chunk in chunks:
-            found.labelled = _same_answer(found.labelled, chunk.labelled, f"{chunk.path}: ")
+            collected.labelled = _same_answer(collected.labelled, chunk.labelled, f"{chunk.path}: ")
             places = row_places(chunk.first_row, len(chunk.rows), chunk.file)
             for name, calibrator in self.calibrators.items():
                 if chunk.labelled:
                     rows = chunk.rows if calibrator is None else calibrator.apply(chunk.rows)
-                    found.sums[name].update(rows, row_ids=places)
+                    collected.sums[name].update(rows, row_ids=places)
             if self.sample_size is not None:
-                if found.sample is None:
-                    found.sample = RowSample(self.sample_size(chunk.n_classes), self.random_state)
-                found.sample.update(chunk.rows, places)
-        return found
+                if collected.sample is None:
+                    collected.sample = RowSample(self.sample_size(chunk.n_classes), self.random_state)
+                collected.sample.update(chunk.rows, places)
+        return collected
 
     def over(self, tasks: Sequence[Any], executor: Executor) -> Collected:
         """Return the sums and the sample of all rows of tasks."""

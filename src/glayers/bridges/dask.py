@@ -49,8 +49,8 @@ class Cluster:
         """Return what `make` makes of the chunks of each task, merged in a tree."""
         level = self._begun(lambda _, chunks: make(chunks), tasks)
         while len(level) > 1:
-            several = [level[first : first + _AT_ONCE] for first in range(0, len(level), _AT_ONCE)]
-            level = [delayed(_merged)(results, merge) for results in several]
+            groups = [level[first : first + _AT_ONCE] for first in range(0, len(level), _AT_ONCE)]
+            level = [delayed(_merged)(results, merge) for results in groups]
         return self.result(level[0])
 
     def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
@@ -216,7 +216,7 @@ def read_files(*paths: str | Path, entries: int | None = None, **reading: Any) -
 
 
 def score(
-    given: DaskRows,
+    dask_rows: DaskRows,
     calibrator: Calibrator | None = None,
     *,
     event: Event = top,
@@ -228,7 +228,7 @@ def score(
 
     Parameters
     ----------
-    given
+    dask_rows
         From `rows` or `read_files`.
     calibrator
         Apply this one first; None scores rows as they are.
@@ -246,15 +246,15 @@ def score(
     --------
     >>> import dask.array as da
     >>> logits = da.random.default_rng(0).normal(size=(100, 3), chunks=(40, 3))
-    >>> given = rows(logits, np.arange(100) % 3)
-    >>> 0 < score(given).result()["ks"] < 1
+    >>> dask_rows = rows(logits, np.arange(100) % 3)
+    >>> 0 < score(dask_rows).result()["ks"] < 1
     True
     """
     settings = {"event": event, "n_resamples": n_resamples, "random_state": random_state}
-    return Pass({"": calibrator}, settings).over(given.tasks, Cluster(client)).sums[""]
+    return Pass({"": calibrator}, settings).over(dask_rows.tasks, Cluster(client)).sums[""]
 
 
-def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, client: Any = None) -> Calibrator:
+def fit(calibrator: Calibrator, dask_rows: DaskRows, *, random_state: int = 0, client: Any = None) -> Calibrator:
     """Fit a calibrator and return it.
 
     Parameters
@@ -262,7 +262,7 @@ def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, clien
     calibrator
         Any. `TemperatureScaling` of logits uses all rows, by sums over them; other methods learn from a random subset,
         of whole groups, as large as `AutoCalibrator` learns from.
-    given
+    dask_rows
         From `rows` or `read_files`.
     random_state
         Seed of the subset.
@@ -278,24 +278,24 @@ def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, clien
     --------
     >>> import dask.array as da
     >>> logits = da.random.default_rng(0).normal(size=(100, 3), chunks=(40, 3))
-    >>> given = rows(logits, np.arange(100) % 3)
-    >>> fit(TemperatureScaling(), given).diagnostics_.rows
+    >>> dask_rows = rows(logits, np.arange(100) % 3)
+    >>> fit(TemperatureScaling(), dask_rows).diagnostics_.rows
     100
     """
-    sample = sample_rows(given.tasks, Cluster(client), random_state)
+    sample = sample_rows(dask_rows.tasks, Cluster(client), random_state)
     drawn = sample.result()
     calibrator.fit_predictions(drawn)
     if len(drawn) < sample.n_seen and isinstance(calibrator, TemperatureScaling) and calibrator.inputs == "logits":
-        _use_all_rows(calibrator, given, sample.n_seen, Cluster(client))
+        _use_all_rows(calibrator, dask_rows, sample.n_seen, Cluster(client))
     return calibrator
 
 
-def _use_all_rows(calibrator: TemperatureScaling, given: DaskRows, n_rows: int, cluster: Cluster) -> None:
+def _use_all_rows(calibrator: TemperatureScaling, dask_rows: DaskRows, n_rows: int, cluster: Cluster) -> None:
     """Refine a temperature by sums over all rows."""
 
     def sums(inverse_temperature: float, dtype: type) -> list[float]:
         derivatives = PartDerivatives(inverse_temperature, dtype)
-        *totals, weight = cluster.fold(given.tasks, _Derivatives(derivatives), _add_two)
+        *totals, weight = cluster.fold(dask_rows.tasks, _Derivatives(derivatives), _add_two)
         return [total / weight for total in totals]
 
     best = refine_inverse_temperature(sums, 1 / calibrator.temperature_)

@@ -130,12 +130,13 @@ def _compare_files(calibration: Path, test: Path | None, methods: str | None, re
 def _compare_rows(
     calibration: Rows, test: Rows, name: str, methods: list[str] | None, inputs: str, shown: _Shown
 ) -> None:
-    from glayers import comparison
+    from glayers.comparison import DEFAULT_METHODS
+    from glayers.comparison import compare as compare_methods
 
     options: dict[str, Any] = {"progress": False} if shown.quiet else {"on_result": _show_result}
-    with suitable_threads(methods or comparison.DEFAULT_METHODS, calibration, test):
-        found = comparison.compare(calibration, test, methods, inputs=inputs, random_state=shown.seed, **options)
-    _show_comparison(found, calibration, name, shown)
+    with suitable_threads(methods or DEFAULT_METHODS, calibration, test):
+        comparison = compare_methods(calibration, test, methods, inputs=inputs, random_state=shown.seed, **options)
+    _show_comparison(comparison, calibration, name, shown)
 
 
 def _compare_on_cluster(
@@ -153,8 +154,8 @@ def _compare_on_cluster(
         learned = sample_rows(sources[0].tasks(), dask.Cluster(client), shown.seed).result()
         tested = dask.DaskRows(tuple(sources[1].tasks()))
         inputs = sources[0].first().inputs
-        found = dask.compare(learned, tested, names, inputs=inputs, random_state=shown.seed, client=client)
-    _show_comparison(found, learned, arg.name_of(test), shown)
+        comparison = dask.compare(learned, tested, names, inputs=inputs, random_state=shown.seed, client=client)
+    _show_comparison(comparison, learned, arg.name_of(test), shown)
 
 
 def _needs_test(calibration: Path) -> BadFile:
@@ -170,26 +171,26 @@ def _show_result(name: str, card: Scorecard, seconds: float) -> None:
     show_note(f"{name}: {', '.join(scores)}, fitted in {seconds:.1f} s")
 
 
-def _show_comparison(found: "Comparison", learned: Rows, name: str, shown: _Shown) -> None:
+def _show_comparison(comparison: "Comparison", learned: Rows, name: str, shown: _Shown) -> None:
     """Print a table or JSON, and write the page if one is asked for."""
     from glayers.report.findings import banners, data_checks
 
-    if not found.calibrators:
-        reasons = "; ".join(f"{method}: {why}" for method, why in found.failed.items())
+    if not comparison.calibrators:
+        reasons = "; ".join(f"{method}: {why}" for method, why in comparison.failed.items())
         raise GlayersError(f"no method could be fitted; {reasons}")
-    between = found.differences(random_state=shown.seed) if shown.differences else None
-    findings = banners(data_checks(found, learned))
+    between = comparison.differences(random_state=shown.seed) if shown.differences else None
+    findings = banners(data_checks(comparison, learned))
     if shown.as_json:
-        _show_numbers(found, findings, between)
+        _show_numbers(comparison, findings, between)
     else:
-        show(title(f"{name}: fitted on {len(learned):,} rows, scored on {found.n_scored:,}"))
-        _show_table(found, findings, between)
-        for line in () if shown.quiet else found.remarks():
+        show(title(f"{name}: fitted on {len(learned):,} rows, scored on {comparison.n_scored:,}"))
+        _show_table(comparison, findings, between)
+        for line in () if shown.quiet else comparison.remarks():
             show_note(f"note: {line}")
     if shown.page is not None:
         shown.page.check()
-        with suitable_threads((), learned, found.test):
-            found.to_html(
+        with suitable_threads((), learned, comparison.test):
+            comparison.to_html(
                 shown.page.path,
                 calibration=learned,
                 progress=arg.progress_of(shown.quiet),
@@ -201,13 +202,13 @@ def _show_comparison(found: "Comparison", learned: Rows, name: str, shown: _Show
             show("", f"wrote {shown.page.path}: open it in a browser")
 
 
-def _show_numbers(found: "Comparison", findings: Any, between: Any) -> None:
+def _show_numbers(comparison: "Comparison", findings: Any, between: Any) -> None:
     numbers: dict[str, Any] = {
-        "methods": found.to_dict(),
-        "calibration_tests": {method: test.to_dict() for method, test in found.calibration_tests.items()},
-        "notes": found.notes,
-        "failed": found.failed,
-        "left_out": found.left_out,
+        "methods": comparison.to_dict(),
+        "calibration_tests": {method: test.to_dict() for method, test in comparison.calibration_tests.items()},
+        "notes": comparison.notes,
+        "failed": comparison.failed,
+        "left_out": comparison.left_out,
         "findings": [finding._asdict() for finding in findings],
     }
     if between is not None:
@@ -215,10 +216,10 @@ def _show_numbers(found: "Comparison", findings: Any, between: Any) -> None:
     show_json(numbers)
 
 
-def _show_table(found: "Comparison", findings: Any, between: Any) -> None:
-    cards = found.scorecards
-    show(tables.comparison_table(cards, found.seconds, Console(width=screen_width()).width), "")
-    for method, test in found.calibration_tests.items():
+def _show_table(comparison: "Comparison", findings: Any, between: Any) -> None:
+    cards = comparison.scorecards
+    show(tables.comparison_table(cards, comparison.seconds, Console(width=screen_width()).width), "")
+    for method, test in comparison.calibration_tests.items():
         show(f"{method}: {test}", f"{method}: {tables.confidence_sentence(cards[method])}")
     for finding in findings:
         show(f"attention: {finding.subject}: {finding.found}. {finding.advice}.")

@@ -122,19 +122,23 @@ def adapt(
         parts = arg.read_for(calibrator, arg.source_of([file], reading, calibrator.inputs))
         rows: Any = arg.only_or("test", parts).rows
         adapted = calibrator.adapt(rows, level=level)
-    found = adapted.adaptation_
-    refused = fail_if_unexplained and not found.fit_p_value > 1 - level
+    adaptation = adapted.adaptation_
+    refused = fail_if_unexplained and not adaptation.fit_p_value > 1 - level
     if not refused:
         target.check()
         adapted.save(output)
     if as_json:
-        tests = {"shifted": found.shifted, "unexplained": found.unexplained, "output": None if refused else str(output)}
-        show_json({**found.to_dict(), **tests})
+        tests = {
+            "shifted": adaptation.shifted,
+            "unexplained": adaptation.unexplained,
+            "output": None if refused else str(output),
+        }
+        show_json({**adaptation.to_dict(), **tests})
     elif not quiet:
-        show(title(arg.name_of(model if file is None else file)), *str(found).splitlines())
+        show(title(arg.name_of(model if file is None else file)), *str(adaptation).splitlines())
         if not refused:
             show(f"wrote {output}")
-    monitoring.end_with([found.sentences()[-1]] if refused else [])
+    monitoring.end_with([adaptation.sentences()[-1]] if refused else [])
 
 
 def _named_numbers(text: str) -> dict[str, float]:

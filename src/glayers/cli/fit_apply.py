@@ -126,13 +126,13 @@ def _show_fit(fitted: Any, facts: dict[str, Any], name: str) -> None:
     shares = getattr(fitted, "shares_", {})
     calibrator = fitted.common_ if hasattr(fitted, "common_") else fitted
     selection = getattr(calibrator, "selection_", None)
-    found = calibrator.diagnostics_
+    diagnostics = calibrator.diagnostics_
     by = "" if facts["inputs"] == "logits" else f", by {facts['inputs']}"
-    rows = f"{found.rows:,} rows of {len(calibrator.classes_):,} classes"
+    rows = f"{diagnostics.rows:,} rows of {len(calibrator.classes_):,} classes"
     show(
         title(f"{facts['method']}, fitted on {rows} from {name}{by}"),
-        f"learned {plural(found.n_parameters, 'parameter')} in {found.seconds:.2g} s; "
-        f"mean loss on these rows: {found.loss_before:.4f} before, {found.loss_after:.4f} after",
+        f"learned {plural(diagnostics.n_parameters, 'parameter')} in {diagnostics.seconds:.2g} s; "
+        f"mean loss on these rows: {diagnostics.loss_before:.4f} before, {diagnostics.loss_after:.4f} after",
     )
     if selection is not None:
         show(Text(str(selection)))

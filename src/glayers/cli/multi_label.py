@@ -63,14 +63,14 @@ def read_label_rows(source: Source) -> dict[str, LabelRows]:
 
 
 def fit_each_label(
-    given: LabelRows, name: str, method: "Calibrator", target: arg.Output, as_json: bool, quiet: bool
+    label_rows: LabelRows, name: str, method: "Calibrator", target: arg.Output, as_json: bool, quiet: bool
 ) -> None:
     """Fit one calibrator per label, write them to one file, and say so."""
     from glayers.calibrators import MultiLabelCalibrator
 
-    contents = given.contents
-    scores = given.scores
-    labels = given.labels()
+    contents = label_rows.contents
+    scores = label_rows.scores
+    labels = label_rows.labels()
     groups = contents.groups
     if contents.counts is not None:
         times = check_counts(contents.counts, *scores.shape)
@@ -78,14 +78,14 @@ def fit_each_label(
         scores = scores[repeated]
         labels = labels[repeated]
         groups = None if groups is None else check_groups(groups, len(times))[repeated]
-    several = MultiLabelCalibrator(method.set_params(inputs=contents.inputs))
-    several.fit(scores, labels, contents.weights, groups)
-    several.label_names_ = contents.class_names
+    calibrator = MultiLabelCalibrator(method.set_params(inputs=contents.inputs))
+    calibrator.fit(scores, labels, contents.weights, groups)
+    calibrator.label_names_ = contents.class_names
     target.check()
-    several.save(target.path)
-    facts = [each.diagnostics_ for each in several.calibrators_]
+    calibrator.save(target.path)
+    facts = [each.diagnostics_ for each in calibrator.calibrators_]
     if as_json:
-        by_label = {label: each.to_dict() for label, each in zip(given.names, facts, strict=True)}
+        by_label = {label: each.to_dict() for label, each in zip(label_rows.names, facts, strict=True)}
         show_json({"method": name, "output": str(target.path), "labels": by_label})
     elif not quiet:
         before = float(np.mean([each.loss_before for each in facts]))
@@ -101,8 +101,8 @@ def apply_to_labels(model: "LabelPredictor", source: Source, logits: bool) -> di
     """Return every part of a file with calibrated probabilities or logits of each label; the rest stays as it was."""
     made = {}
     takes = model.calibrators_[0].inputs
-    for part, given in read_label_rows(source).items():
-        contents = given.contents
+    for part, label_rows in read_label_rows(source).items():
+        contents = label_rows.contents
         if contents.inputs != takes:
             raise BadFile(
                 f"{arg.name_of(source.files[0])}: holds {contents.inputs}, but the model was fitted on {takes}"
@@ -110,22 +110,22 @@ def apply_to_labels(model: "LabelPredictor", source: Source, logits: bool) -> di
         model.check_names(contents.class_names)
         fields: dict[str, Any] = {"logits": None, "probabilities": None}
         if logits:
-            fields["logits"] = model.transform(given.scores)
+            fields["logits"] = model.transform(label_rows.scores)
         else:
-            fields["probabilities"] = model.predict_proba(given.scores)
+            fields["probabilities"] = model.predict_proba(label_rows.scores)
         made[part] = replace(contents, **fields, class_names=contents.class_names or model.label_names_)
     return made
 
 
-def show_label_scores(name: str, given: LabelRows, as_json: bool) -> None:
+def show_label_scores(name: str, label_rows: LabelRows, as_json: bool) -> None:
     """Print the scores of each label, and their mean."""
-    contents = given.contents
-    labels = given.labels()
+    contents = label_rows.contents
+    labels = label_rows.labels()
     make = Predictions if contents.inputs == "logits" else Predictions.from_probabilities
     extras: dict[str, Any] = {"weights": contents.weights, "counts": contents.counts}
     cards = {}
-    for number, label in enumerate(given.names):
-        cards[label] = label_scorecard(make(given.scores[:, [number]], labels[:, number], **extras))
+    for number, label in enumerate(label_rows.names):
+        cards[label] = label_scorecard(make(label_rows.scores[:, [number]], labels[:, number], **extras))
     scores = LabelScorecards(cards)
     if as_json:
         show_json(scores.to_dict())

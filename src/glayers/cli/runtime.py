@@ -59,13 +59,13 @@ def verb(function: Callable[..., None], more: str = "") -> Verb:
     docstring end its help.
     """
     parameters = list(inspect.signature(function).parameters.values())
-    groups = {each.name: each.default for each in parameters if isinstance(each.default, OptionGroup)}
+    groups = {option.name: option.default for option in parameters if isinstance(option.default, OptionGroup)}
 
     @functools.wraps(function)
     def run(*, debug: bool = False, **options: Any) -> None:
         with _notes(bool(options.get("quiet"))), one_line_per_error(debug):
             for name, group in groups.items():
-                options[name] = group.make(**{each.name: options.pop(each.name) for each in group.options()})
+                options[name] = group.make(**{option.name: options.pop(option.name) for option in group.options()})
             function(**options)
 
     expanded = []
@@ -74,9 +74,9 @@ def verb(function: Callable[..., None], more: str = "") -> Verb:
     debug_option = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
     kind = inspect.Parameter.KEYWORD_ONLY
     expanded.append(inspect.Parameter("debug", kind, default=False, annotation=debug_option))
-    expanded = [each.replace(kind=kind) for each in expanded]
+    expanded = [option.replace(kind=kind) for option in expanded]
     vars(run)["__signature__"] = inspect.Signature(expanded)  # where typer finds options
-    run.__annotations__ = {each.name: each.annotation for each in expanded}
+    run.__annotations__ = {option.name: option.annotation for option in expanded}
     run.__doc__, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
     # It begins with an empty line, or typer would remove the indentation of the examples.
     return Verb(run, f"\n{more}Examples:\n{textwrap.indent(examples, '  ')}")

@@ -130,7 +130,7 @@ def score(
     $ glayers score logits/ --json
     $ cat test.csv | glayers score -
     """
-    conditions = [monitoring.Condition.of(each) for each in fail_if or ()]
+    conditions = [monitoring.Condition.of(text) for text in fail_if or ()]
     settings = Settings(arg.event_of(event), resamples if intervals else 0, level, seed, arg.progress_of(quiet))
     name = f"{len(files):,} files" if len(files) > 1 else arg.name_of(files[0])
     if several_labels:
@@ -193,20 +193,20 @@ def _score_in_chunks(source: Source, calibrator: "Calibrator | None", settings: 
         calibrators = {monitoring.UNCALIBRATED: None, _CALIBRATED: calibrator}
     streaming = {"event": settings.event, "n_resamples": settings.n_resamples, "random_state": settings.seed}
     plan = Pass(calibrators, streaming, rows_to_test, settings.seed)
-    found = plan.over(source.tasks(needs_labels=calibrator is None), executor)
-    if found.sample is None:
+    collected = plan.over(source.tasks(needs_labels=calibrator is None), executor)
+    if collected.sample is None:
         raise BadPredictions("there are no rows to score")
-    tested = found.sample.result()
-    scores = Scores(n_rows=found.sample.n_seen)
+    tested = collected.sample.result()
+    scores = Scores(n_rows=collected.sample.n_seen)
     if len(tested) < scores.n_rows:
         scores.tested_rows = len(tested)
-    for name, sums in found.sums.items() if found.labelled else ():
+    for name, sums in collected.sums.items() if collected.labelled else ():
         applied = calibrators[name]
         rows = tested if applied is None else applied.apply(tested)
         ends = sums.intervals() if settings.n_resamples else None
         scores.by_name[name] = Score(sums.result(), *settings.tests(rows), ends, sums.error_bounds())
     if calibrator is not None:
-        sampled = replace(source.first(), rows=tested, labelled=bool(found.labelled))
+        sampled = replace(source.first(), rows=tested, labelled=bool(collected.labelled))
         scores.shifts[WHOLE_FILE] = monitoring.shift_of(calibrator, sampled, settings.level)
     return scores
 
@@ -285,10 +285,10 @@ def rows(
     sample = arg.read_sample(calibration, reading, "calibration", seed, quiet)
     calibrator.set_params(**{"inputs": sample.inputs, **chosen})
     with suitable_threads([method], sample.rows):
-        found = rows_needed(
+        forecast = rows_needed(
             sample.rows, calibrator=calibrator, level=level, random_state=seed, progress=arg.progress_of(quiet)
         )
     if as_json:
-        show_json({**found.to_dict(), "method": method})
+        show_json({**forecast.to_dict(), "method": method})
     else:
-        show(title(f"{method} on {found.rows:,} rows from {arg.name_of(calibration)}"), *str(found).splitlines())
+        show(title(f"{method} on {forecast.rows:,} rows from {arg.name_of(calibration)}"), *str(forecast).splitlines())

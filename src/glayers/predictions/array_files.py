@@ -185,12 +185,12 @@ def _read_header(stream: IO[bytes], size: int) -> tuple[np.dtype[Any], tuple[int
         raise BadFile(f"holds an array in .npy version {version}; save plain numbers with np.save")
     length = int.from_bytes(header.read(2 * version[0]), "little")
     text = header.read(length).decode("latin-1")
-    found = {name: pattern.search(text) for name, pattern in _HEADER.items()}
-    if not found["descr"] and re.search(r"descr.: *\[", text):
+    matches = {name: pattern.search(text) for name, pattern in _HEADER.items()}
+    if not matches["descr"] and re.search(r"descr.: *\[", text):
         raise BadFile("holds an array of records; save plain numbers, or text for names and groups")
-    if not all(found.values()) or length > _HEADER_LIMIT:
+    if not all(matches.values()) or length > _HEADER_LIMIT:
         raise BadFile(f"holds an array with a header that NumPy does not write; {DAMAGED}")
-    descr, is_fortran, sides = (match[1] for match in found.values() if match)
+    descr, is_fortran, sides = (match[1] for match in matches.values() if match)
     shape = tuple(map(int, re.findall("-?[0-9]+", sides)))
     dtype = np.dtype(descr)
     _check_size(dtype, shape, size - header.tell())

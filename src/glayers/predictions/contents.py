@@ -195,9 +195,9 @@ def keys_by_part(keys: Iterable[str], known: KnownKeys) -> dict[str, dict[str, s
     >>> keys_by_part(["z_test", "y_test", "date"], ARCHIVE_KEYS)
     {'test': {'logits': 'z_test', 'labels': 'y_test'}}
     """
-    found = list(keys)
+    all_keys = list(keys)
     parts: dict[str, dict[str, list[str]]] = {}
-    for key in found:
+    for key in all_keys:
         if key in known:
             part, field_name = known[key]
             parts.setdefault(part, {}).setdefault(field_name, []).append(key)
@@ -205,16 +205,17 @@ def keys_by_part(keys: Iterable[str], known: KnownKeys) -> dict[str, dict[str, s
     if not parts:
         parts = {WHOLE_FILE: {}}
     return {
-        part: _chosen_keys(shared | parts[part], missing_message(part, found, known, *SCORES)) for part in sorted(parts)
+        part: _chosen_keys(shared | parts[part], missing_message(part, all_keys, known, *SCORES))
+        for part in sorted(parts)
     }
 
 
-def missing_message(part: str, found: Iterable[str], known: KnownKeys, *fields: str) -> str:
+def missing_message(part: str, all_keys: Iterable[str], known: KnownKeys, *fields: str) -> str:
     """Return what is missing, what was found, and what was expected."""
     of_part = "" if part == WHOLE_FILE else f" of the part {part}"
     words = [key for key, place in known.items() if place in [(WHOLE_FILE, name) for name in fields]]
     expected = f"expected one of these keys or column headers: {listed(words)}"
-    return f"no {' or '.join(fields)}{of_part}: found {listed(found)}; {expected}"
+    return f"no {' or '.join(fields)}{of_part}: found {listed(all_keys)}; {expected}"
 
 
 def _take_shared_names(parts: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:

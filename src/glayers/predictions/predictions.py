@@ -177,18 +177,18 @@ class Predictions(_Rows):
         >>> Predictions.from_probabilities([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], [0, 2]).logits.round(2).tolist()
         [[-0.36, -1.61, -2.3], [-2.3, -2.3, -0.22]]
         """
-        given = checks.check_probabilities(probabilities)
+        checked = checks.check_probabilities(probabilities)
         if not (isinstance(floor, int | float) and floor == 0):
             floor = checks.number_between(floor, "floor", 0.0, 0.5)
-            _warn_of_certainty(given, floor)
-        elif given.shape[1] == 1 and (given >= 1).any():
+            _warn_of_certainty(checked, floor)
+        elif checked.shape[1] == 1 and (checked >= 1).any():
             raise BadPredictions("class 0 cannot be impossible in one column; pass the probabilities of both classes")
-        return cls._of_probabilities(given, labels, weights, groups, class_names, counts, floor)
+        return cls._of_probabilities(checked, labels, weights, groups, class_names, counts, floor)
 
     @classmethod
     def _of_probabilities(
         cls,
-        given: Array,
+        probabilities: Array,
         labels: object,
         weights: object = None,
         groups: object = None,
@@ -197,12 +197,12 @@ class Predictions(_Rows):
         floor: float = 1e-12,
     ) -> Self:
         """Return predictions from checked probabilities, without a warning."""
-        wide = np.clip(given.astype(np.float64), 0.0, 1.0)
+        wide = np.clip(probabilities.astype(np.float64), 0.0, 1.0)
         with np.errstate(divide="ignore"):  # log 0 = -inf
             logits = np.log(np.maximum(wide, floor))
-            if given.shape[1] == 1:
+            if probabilities.shape[1] == 1:
                 logits -= np.log(np.maximum(1.0 - wide, floor))
-        logits = logits if given.dtype == np.float64 else logits.astype(np.float32)
+        logits = logits if probabilities.dtype == np.float64 else logits.astype(np.float32)
         return cls._trusted(logits, labels, weights, groups, class_names, counts)
 
     def __len__(self) -> int:
@@ -302,32 +302,32 @@ class Confidences(_Rows):
         return f"Confidences({', '.join([f'{len(self):,} rows', *extras])})"
 
 
-def two_classes(inputs: str, given: Predictions | Confidences) -> Predictions:
+def two_classes(inputs: str, record: Predictions | Confidences) -> Predictions:
     """Return predictions as they are, and confidences as predictions of the classes wrong and correct."""
     checks.check_choice(inputs, ("logits", "probabilities", "confidence"), "inputs")
-    if not isinstance(given, Predictions | Confidences):
-        raise BadPredictions(f"needs Predictions or Confidences; got {shown(given)}. Pass arrays to fit and transform")
-    if isinstance(given, Confidences) != (inputs == "confidence"):
-        wanted = "confidence" if isinstance(given, Confidences) else "logits"
+    if not isinstance(record, Predictions | Confidences):
+        raise BadPredictions(f"needs Predictions or Confidences; got {shown(record)}. Pass arrays to fit and transform")
+    if isinstance(record, Confidences) != (inputs == "confidence"):
+        wanted = "confidence" if isinstance(record, Confidences) else "logits"
         raise BadPredictions(
-            f"{type(given).__name__} do not fit a calibrator with inputs={inputs!r}; fit one with inputs={wanted!r}"
+            f"{type(record).__name__} do not fit a calibrator with inputs={inputs!r}; fit one with inputs={wanted!r}"
         )
-    if isinstance(given, Predictions):
-        return given
-    extras = given.weights, given.groups, ("wrong", "correct"), given.counts
-    return Predictions._of_probabilities(given.confidence[:, None], given.correct, *extras)
+    if isinstance(record, Predictions):
+        return record
+    extras = record.weights, record.groups, ("wrong", "correct"), record.counts
+    return Predictions._of_probabilities(record.confidence[:, None], record.correct, *extras)
 
 
-def map_inputs(inputs: str, given: Predictions) -> Array:
+def map_inputs(inputs: str, predictions: Predictions) -> Array:
     """Return what `transform` takes: logits, probabilities, or the probability of class 1 of two."""
     if inputs == "logits":
-        return given.logits
-    if np.isneginf(given.logits).any():
+        return predictions.logits
+    if np.isneginf(predictions.logits).any():
         raise BadPredictions('a class is impossible in some rows, which probabilities cannot say: use inputs="logits"')
-    probabilities = given.probabilities()
+    probabilities = predictions.probabilities()
     if inputs == "confidence":
         return probabilities[:, 1]
-    return probabilities[:, 1:] if given.logits.shape[1] == 1 else probabilities
+    return probabilities[:, 1:] if predictions.logits.shape[1] == 1 else probabilities
 
 
 def _check_correct(values: object, n_rows: int) -> Bools:
@@ -359,7 +359,9 @@ def _check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str
     if names is None:
         return None
     result = tuple(str(name) for name in (names if isinstance(names, str) else checks.items_of(names) or ()))
-    given, different = len(result), len(set(result))
-    if not given == different == n_classes:
-        raise BadPredictions(f"class_names must be {n_classes} different names; got {given}, {different} different")
+    n_different = len(set(result))
+    if not len(result) == n_different == n_classes:
+        raise BadPredictions(
+            f"class_names must be {n_classes} different names; got {len(result)}, {n_different} different"
+        )
     return result
