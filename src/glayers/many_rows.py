@@ -35,7 +35,7 @@ class Collected:
     def merge(self, other: "Collected") -> "Collected":
         """Add what was found elsewhere."""
         for name, sums in other.sums.items():
-            self.sums[name] = self.sums[name].merge(sums) if name in self.sums else sums
+            self.sums[name].merge(sums)
         if self.sample is None:
             self.sample = other.sample
         elif other.sample is not None:
@@ -71,8 +71,8 @@ class Pass:
         for chunk in chunks:
             collected.labelled = _same_answer(collected.labelled, chunk.labelled, f"{chunk.path}: ")
             places = row_places(chunk.first_row, len(chunk.rows), chunk.file)
-            for name, calibrator in self.calibrators.items():
-                if chunk.labelled:
+            if chunk.labelled:
+                for name, calibrator in self.calibrators.items():
                     rows = chunk.rows if calibrator is None else calibrator.apply(chunk.rows)
                     collected.sums[name].update(rows, row_ids=places)
             if self.sample_size is not None:
@@ -97,8 +97,8 @@ def sample_rows(tasks: Sequence[Any], executor: Executor, random_state: int) -> 
 
 
 def _same_answer(one: bool | None, other: bool | None, where: str = "") -> bool | None:
-    if one is None or other is None:
-        return other if one is None else one
-    if one is not other:
+    if one is None:
+        return other
+    if other not in (None, one):
         raise BadFile(f"{where}some files have labels and others have none; score them apart")
     return one

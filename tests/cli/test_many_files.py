@@ -181,6 +181,10 @@ def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, m
     assert scored(out)["all"]["nll"] == pytest.approx(
         scored(tmp_path / "in", "--model", model)["calibrated"]["nll"], abs=1e-9
     )
+    alone = tmp_path / "alone"
+    write(alone, rows, [])
+    assert run("apply", model, alone, "-o", tmp_path / "of one file").exit_code == 0  # also a directory
+    assert [part.name for part in (tmp_path / "of one file").glob("part-*")] == ["part-00000-00000.parquet"]
     refused = run(*words, "--logits")
     assert refused.exit_code == 1
     assert "not from this model, input and options; use --force" in " ".join(refused.stderr.split())
@@ -248,6 +252,9 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
         ("apply", model, *files, "-o", tmp_path / "taken"): "has files already",
         ("apply", model, *files, "-o", tmp_path / "x", "--format", "csv"): "Parquet files in a directory",
         ("compare", tmp_path / "in"): "as a second argument, TEST",
+        ("plot", "ks", tmp_path / "in", "-o", tmp_path / "x.png"): "give one file in it",
+        ("adapt", model, tmp_path / "in", "-o", tmp_path / "x.safetensors"): "give one file in it",
+        ("score", tmp_path / "in", "--several-labels"): "scores of each label of one file",
     }.items():
         done = run(*words)
         assert done.exit_code in (1, 2), (words, done.stdout)

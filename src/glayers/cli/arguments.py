@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -141,7 +141,7 @@ def name_of(path: Path) -> str:
     return "standard input" if path == PIPE else path.name
 
 
-def source_of(paths: Iterable[Path], reading: Reading, model_inputs: str | None = None) -> Source:
+def source_of(paths: Sequence[Path], reading: Reading, model_inputs: str | None = None) -> Source:
     """Return the files to read. A .npy file does not say what it holds, but the inputs of a model do."""
     source = Source.of(paths, reading)
     if reading.labels is not None and len(source.files) > 1:
@@ -153,9 +153,9 @@ def source_of(paths: Iterable[Path], reading: Reading, model_inputs: str | None 
 
 def read_contents(source: Source, check: Callable[..., _Part]) -> dict[str, _Part]:
     """Return what `check` makes of the parts of a small file, or of the part asked for; - is standard input."""
-    file, *others = source.files
-    if others:
-        raise BadFile(f"{file} and {len(others)} more: cannot be read at once here; give one file")
+    file = source.files[0]
+    if not source.is_one_file:
+        raise BadFile(f"{file.parent}: is a directory or a pattern; give one file in it")
     if file == PIPE and (sys.stdin is None or sys.stdin.closed):
         raise BadFile("standard input is closed; give a file, or pipe predictions in")
     parts = read_as(check, sys.stdin.buffer if file == PIPE else file, source.reading)

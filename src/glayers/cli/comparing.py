@@ -185,8 +185,9 @@ def _show_comparison(comparison: "Comparison", learned: Rows, name: str, shown: 
     else:
         show(title(f"{name}: fitted on {len(learned):,} rows, scored on {comparison.n_scored:,}"))
         _show_table(comparison, findings, between)
-        for line in () if shown.quiet else comparison.remarks():
-            show_note(f"note: {line}")
+        if not shown.quiet:
+            for line in comparison.remarks():
+                show_note(f"note: {line}")
     if shown.page is not None:
         shown.page.check()
         with suitable_threads((), learned, comparison.test):

@@ -111,20 +111,18 @@ def _fit_on_cluster(calibrator: "Calibrator", chosen: dict[str, Any], source: So
 
 
 def _fit_as_json(fitted: Any, facts: dict[str, Any]) -> dict[str, Any]:
-    shares = getattr(fitted, "shares_", None)  # of groups
-    calibrator = fitted if shares is None else fitted.common_
+    calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
     selection = getattr(calibrator, "selection_", None)
     numbers = {**facts, "classes": len(calibrator.classes_)}
-    if shares is not None:
-        numbers["shares"] = shares
+    if calibrator is not fitted:
+        numbers["shares"] = fitted.shares_
     numbers["diagnostics"] = calibrator.diagnostics_.to_dict()
     numbers["selection"] = selection and selection.to_dict()
     return numbers
 
 
 def _show_fit(fitted: Any, facts: dict[str, Any], name: str) -> None:
-    shares = getattr(fitted, "shares_", {})
-    calibrator = fitted.common_ if hasattr(fitted, "common_") else fitted
+    calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
     selection = getattr(calibrator, "selection_", None)
     diagnostics = calibrator.diagnostics_
     by = "" if facts["inputs"] == "logits" else f", by {facts['inputs']}"
@@ -136,7 +134,7 @@ def _show_fit(fitted: Any, facts: dict[str, Any], name: str) -> None:
     )
     if selection is not None:
         show(Text(str(selection)))
-    for group, share in shares.items():
+    for group, share in getattr(fitted, "shares_", {}).items():
         show(f"group {group}: its correction has a share of {share:.2f}")
     show(f"wrote {facts['output']}")
 

@@ -70,7 +70,10 @@ def verb(function: Callable[..., None], more: str = "") -> Verb:
 
     expanded = []
     for parameter in parameters:
-        expanded += groups[parameter.name].options() if parameter.name in groups else [parameter]
+        if parameter.name in groups:
+            expanded += groups[parameter.name].options()
+        else:
+            expanded.append(parameter)
     debug_option = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
     kind = inspect.Parameter.KEYWORD_ONLY
     expanded.append(inspect.Parameter("debug", kind, default=False, annotation=debug_option))
@@ -107,8 +110,9 @@ def one_line_per_error(debug: bool = False) -> Iterator[None]:
 
 
 def _stop(reason: str, status: int, debug: bool) -> typer.Exit:
-    for line in traceback.format_exc().splitlines() if debug else ():
-        show_note(line)
+    if debug:
+        for line in traceback.format_exc().splitlines():
+            show_note(line)
     show_note(f"glayers: {reason}")
     return typer.Exit(status)
 
@@ -202,8 +206,10 @@ def one_line(text: str) -> str:
 @contextlib.contextmanager
 def waiting_for(what: str, quiet: bool) -> Iterator[None]:
     """Show at a terminal that work without a progress bar of its own goes on."""
-    visible = sys.stderr.isatty() and not quiet
-    with Console(stderr=True).status(one_line(what)) if visible else contextlib.nullcontext():
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(one_line(what)):
         yield
 
 

@@ -139,8 +139,11 @@ def score(
         return
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
-    calibrator = None if model is None else load(model)
-    source = arg.source_of(files, reading, None if calibrator is None else calibrator.inputs)
+    calibrator = None
+    source = arg.source_of(files, reading)
+    if model is not None:
+        calibrator = load(model)
+        source = arg.source_of(files, reading, calibrator.inputs)
     if dask is None and source.is_small:
         scores = _score_at_once(source, calibrator, settings)
     else:
@@ -200,15 +203,19 @@ def _score_in_chunks(source: Source, calibrator: "Calibrator | None", settings: 
     scores = Scores(n_rows=collected.sample.n_seen)
     if len(tested) < scores.n_rows:
         scores.tested_rows = len(tested)
-    for name, sums in collected.sums.items() if collected.labelled else ():
-        applied = calibrators[name]
-        rows = tested if applied is None else applied.apply(tested)
-        ends = sums.intervals() if settings.n_resamples else None
-        scores.by_name[name] = Score(sums.result(), *settings.tests(rows), ends, sums.error_bounds())
+    if collected.labelled:
+        for name, sums in collected.sums.items():
+            rows = _applied(calibrators[name], tested)
+            ends = sums.intervals() if settings.n_resamples else None
+            scores.by_name[name] = Score(sums.result(), *settings.tests(rows), ends, sums.error_bounds())
     if calibrator is not None:
         sampled = replace(source.first(), rows=tested, labelled=bool(collected.labelled))
         scores.shifts[WHOLE_FILE] = monitoring.shift_of(calibrator, sampled, settings.level)
     return scores
+
+
+def _applied(calibrator: "Calibrator | None", rows: Rows) -> Rows:
+    return rows if calibrator is None else calibrator.apply(rows)
 
 
 def _failures(
@@ -224,10 +231,11 @@ def _failures(
         for reason in reasons:
             if reason is not None:
                 yield f"{monitoring.prefix_of(name)}{reason}"
-    for part, shift in scores.shifts.items() if shifted else ():
-        reason = monitoring.shift_failure(shift)
-        if reason is not None:
-            yield f"{monitoring.prefix_of(part)}{reason}"
+    if shifted:
+        for part, shift in scores.shifts.items():
+            reason = monitoring.shift_failure(shift)
+            if reason is not None:
+                yield f"{monitoring.prefix_of(part)}{reason}"
 
 
 def _show(scores: Scores, name: str) -> None:

@@ -153,7 +153,9 @@ def _harness_row(record: dict[str, Any]) -> dict[str, Any]:
 
 def _choices(document: object) -> object:
     """Return the choices of a question, which some tasks write as {"text": [...]}."""
-    choices = document.get("choices") if isinstance(document, dict) else None
+    if not isinstance(document, dict):
+        return None
+    choices = document.get("choices")
     return choices.get("text") if isinstance(choices, dict) else choices
 
 

@@ -109,24 +109,24 @@ def checked_chunk(contents: Contents, needs_labels: bool, warn: bool) -> Chunk:
 
 @dataclass(frozen=True)
 class Source:
-    """The files to read, in order, and how to read them."""
+    """The files to read, in order, and how to read them; `is_one_file` if one was named, and no directory or glob."""
 
     files: tuple[Path, ...]
     reading: Reading = field(default_factory=Reading)
     chunk_entries: int | None = None
+    is_one_file: bool = False
 
     @classmethod
-    def of(cls, paths: Iterable[Path], reading: Reading | None = None, chunk_entries: int | None = None) -> "Source":
+    def of(cls, paths: Sequence[Path], reading: Reading | None = None, chunk_entries: int | None = None) -> "Source":
         """Return the source of files, directories and globs."""
-        return cls(files_of(paths), reading or Reading(), chunk_entries)
+        files = files_of(paths)
+        return cls(files, reading or Reading(), chunk_entries, is_one_file=files == (paths[0],))
 
     @property
     def is_small(self) -> bool:
         """Whether to read everything at once: one file of at most 1 GB."""
-        if len(self.files) > 1:
-            return False
-        (file,) = self.files
-        return not file.is_file() or file.stat().st_size <= LARGE_FILE
+        file = self.files[0]
+        return self.is_one_file and (not file.is_file() or file.stat().st_size <= LARGE_FILE)
 
     def first(self) -> Chunk:
         """Read the first row, which tells what all rows hold, whether or not there are labels."""

@@ -66,7 +66,9 @@ class Columns:
     def numbers(self, column: str, logits: bool = False) -> Array:
         """Return a column as finite numbers, or -inf in logits, or raise an error that names the first bad cell."""
         cells = self.cells(column)
-        values = np.array([_number(cell) for cell in cells], np.float64) if isinstance(cells, list) else cells
+        values: Any = cells
+        if isinstance(cells, list):
+            values = np.array([_number(cell) for cell in cells], np.float64)
         if values.dtype.kind not in "biuf":
             kind = type(cells[0]).__name__ if values.dtype == object else str(values.dtype)
             raise BadFile(f"column {column!r} holds {kind}; expected numbers: cast it")
@@ -75,7 +77,7 @@ class Columns:
             good |= np.isneginf(values)
         bad = np.flatnonzero(~good)
         if not bad.size:
-            return values
+            return np.asarray(values)
         cell = str(cells[bad[0]])
         expected = "a finite number or -inf" if logits else "a finite number"
         raise self.bad_cell(column, bad[0], cell, "a number" if _number(cell) is None else expected)
