@@ -6,6 +6,7 @@ A table has one part, the whole file. `parquet.py` reads and writes tables in an
 import csv
 import gzip
 import io
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -248,53 +249,40 @@ def _text_chunks(path: Path, reading: Reading, portion: Portion) -> Iterator[Con
             if len(header) == 1:
                 raise BadFile(f"has one column, {header[0][:80]!r}; put {delimiters} between the columns")
             names = known_names(header, reading.columns)
+            lines = _numbered_rows(reader, len(header), budget)
+            step = None if portion.chunk_entries is None else portion.rows_at_once(len(header))
             left = budget.left
-            n_chunks = 0
-            chunk = _TextChunk(names, reading.others)
-            for row in reader:
-                if row:
-                    budget.spend(_CELL * len(row))
-                    chunk.add(row, reader.line_num)
-                if portion.chunk_entries is not None and len(chunk.rows) >= portion.rows_at_once(len(header)):
-                    yield chunk.contents()
-                    n_chunks += 1
-                    chunk = _TextChunk(names, reading.others)
-                    budget.left = left  # a chunk gives back what it took
+            is_empty = True
+            while chunk := list(itertools.islice(lines, step)):
+                yield _text_contents(names, chunk, reading.others)
+                budget.left = left  # a chunk gives back what it took
+                is_empty = False
     except UnicodeDecodeError as error:
         raise BadFile(f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
-    if chunk.rows:
-        yield chunk.contents()
-    elif n_chunks == 0:
+    if is_empty:
         raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
 
 
-class _TextChunk:
-    """Some rows of a text file, and the line of each."""
+def _numbered_rows(reader: Any, n_cells: int, budget: MemoryBudget) -> Iterator[tuple[int, list[str]]]:
+    """Yield rows with the numbers of their lines, after checking that they have all cells."""
+    for row in reader:
+        if row and len(row) != n_cells:
+            place = f"line {reader.line_num}"
+            raise BadFile(f"{place} has {len(row)} cells, but the header has {n_cells}; fix that line")
+        if row:
+            budget.spend(_CELL * n_cells)
+            yield reader.line_num, row
 
-    def __init__(self, names: list[str], others: bool) -> None:
-        self.names = names
-        self.others = others
-        self.rows: list[list[str]] = []
-        self.lines: list[int] = []
 
-    def add(self, row: list[str], line: int) -> None:
-        """Add a row, after checking that it has all cells."""
-        if len(row) != len(self.names):
-            raise BadFile(f"line {line} has {len(row)} cells, but the header has {len(self.names)}; fix that line")
-        self.rows.append(row)
-        self.lines.append(line)
+def _text_contents(names: list[str], chunk: list[tuple[int, list[str]]], others: bool) -> Contents:
+    def cells(column: str) -> list[str]:
+        place = names.index(column)
+        return [_unescaped(row[place]) for _, row in chunk]
 
-    def contents(self) -> Contents:
-        """Return what the rows hold."""
-        unread = self._cells if self.others else None
-        return contents_of_table(Columns(self.names, self._cells, self._place, unread=unread))
+    def place_of(row: int) -> str:
+        return f"line {chunk[row][0]}"
 
-    def _cells(self, column: str) -> list[str]:
-        place = self.names.index(column)
-        return [_unescaped(row[place]) for row in self.rows]
-
-    def _place(self, row: int) -> str:
-        return f"line {self.lines[row]}"
+    return contents_of_table(Columns(names, cells, place_of, unread=cells if others else None))
 
 
 def _lines(stream: IO[str], budget: MemoryBudget) -> Iterator[str]:
