@@ -7,7 +7,6 @@ time.
 import io
 import json
 import math
-import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 
 from glayers.arrays import Array
 from glayers.errors import BadFile, shown
@@ -33,13 +33,8 @@ from glayers.predictions.contents import (
     missing_message,
 )
 
-_HEADER_LIMIT = 65_536  # NumPy itself refuses headers past 10,000 characters
-# A header is a dict as Python prints it. NumPy's own reader changes the warning filters of the whole process.
-_HEADER = {
-    "descr": re.compile(r"['\"]descr['\"]: *['\"]([<>=|]?[?biufcmMOSUV][0-9]*(?:\[[0-9]*\w+\])?)['\"]"),
-    "fortran_order": re.compile(r"['\"]fortran_order['\"]: *(True|False)"),
-    "shape": re.compile(r"['\"]shape['\"]: *\(((?:-?[0-9]{1,30}L?,? *)*)\)"),
-}
+_HEADER_BYTES = 2**14  # more than NumPy reads of a header
+_HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _MAX_UNPACKED = {
     zipfile.ZIP_STORED: 1,
     zipfile.ZIP_DEFLATED: 1032,  # times: two bits of a DEFLATE stream give at most 258 bytes
@@ -178,23 +173,14 @@ def _common_rows(arrays: dict[str, ArrayStream]) -> int:
 
 def _read_header(stream: IO[bytes], size: int) -> tuple[np.dtype[Any], tuple[int, ...], bool, bytes]:
     """Read dtype, shape and order of an array, and the first bytes of its data, and check its size."""
-    start = stream.read(_HEADER_LIMIT)
+    start = stream.read(_HEADER_BYTES)
     header = io.BytesIO(start)
-    version = np.lib.format.read_magic(header)
-    if version not in ((1, 0), (2, 0)):
+    version = npy_format.read_magic(header)
+    if version not in _HEADER_READERS:
         raise BadFile(f"holds an array in .npy version {version}; save plain numbers with np.save")
-    length = int.from_bytes(header.read(2 * version[0]), "little")
-    text = header.read(length).decode("latin-1")
-    matches = {name: pattern.search(text) for name, pattern in _HEADER.items()}
-    if not matches["descr"] and re.search(r"descr.: *\[", text):
-        raise BadFile("holds an array of records; save plain numbers, or text for names and groups")
-    if not all(matches.values()) or length > _HEADER_LIMIT:
-        raise BadFile(f"holds an array with a header that NumPy does not write; {DAMAGED}")
-    descr, is_fortran, sides = (match[1] for match in matches.values() if match)
-    shape = tuple(map(int, re.findall("-?[0-9]+", sides)))
-    dtype = np.dtype(descr)
+    shape, is_fortran, dtype = _HEADER_READERS[version](header)
     _check_size(dtype, shape, size - header.tell())
-    return dtype, shape, is_fortran == "True", start[header.tell() :]
+    return dtype, shape, is_fortran, start[header.tell() :]
 
 
 def _array_from_bytes(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], is_fortran: bool) -> Array:
@@ -218,7 +204,7 @@ def _check_size(dtype: np.dtype[Any], shape: tuple[int, ...], n_bytes: int) -> N
             "save plain numbers instead, for example np.array(values, dtype=float)"
         )
     if dtype.kind not in "biufUS" or dtype.itemsize == 0:
-        raise BadFile(f"holds an array of {dtype}; save plain numbers, or text for names and groups")
+        raise BadFile(f"holds an array of {str(dtype)[:80]}; save plain numbers, or text for names and groups")
     expected = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or expected != n_bytes:
         raise BadFile(f"an array of shape {shape} and {dtype} takes {expected} bytes, not {n_bytes}; {DAMAGED}")
