@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 import glayers
 from glayers import Predictions, TemperatureScaling, read_predictions
+from glayers.predictions.formats import WRITERS
 from tests.cli.conftest import NAMES, overconfident
 from tests.cli.running import complaint, run, usage_error
 
@@ -174,6 +175,19 @@ def test_other_columns_are_kept_and_the_prediction_is_added(folder: Path, read: 
     assert (read_predictions(f"out{written}").labels == labels).all()  # and what was written can be read
     assert run("apply", "model.safetensors", f"out{written}", "-o", f"twice{written}").exit_code == 0
     assert list(cells_of(f"twice{written}")) == list(found)
+
+
+@pytest.mark.parametrize("ending", [ending for ending in WRITERS if ending != ".npy"])
+def test_a_log_with_nested_values_can_be_written_in_every_format(folder: Path, ending: str) -> None:
+    logits, labels = overconfident(30, 3)
+    with Path("log.jsonl").open("w") as stream:
+        for number, (row, label) in enumerate(zip(logits.tolist(), labels.tolist(), strict=True)):
+            answers = [[score, False] for score in row]
+            record = {"doc_id": number, "doc": {"question": "a\nb"}, "filtered_resps": answers, "target": label}
+            stream.write(json.dumps(record | {"tags": [1, None], "odd": None if number % 2 else "x"}) + "\n")
+    done = run("apply", "model.safetensors", "log.jsonl", "-o", f"out{ending}")
+    assert done.exit_code == 0, done.stderr
+    assert (read_predictions(f"out{ending}").labels == labels).all()
 
 
 def test_an_array_alone_can_be_written(folder: Path) -> None:

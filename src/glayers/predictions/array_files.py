@@ -318,10 +318,12 @@ def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Array]:
 
 
 def _as_array(values: Any) -> Array:
-    """Return text, or the cells of a column, as an array of objects."""
+    """Return the cells of a column as an array of numbers, or else of objects."""
     if isinstance(values, np.ndarray):
         return values
     cells = cells_of(values)
+    if all(type(cell) in (int, float) for cell in cells):
+        return np.array(cells)
     array = np.empty(len(cells), object)
     array[:] = cells
     return array
@@ -334,4 +336,4 @@ def _plain_text(key: str, array: Array) -> Any:
     lengths = [len(str(value)) for value in array]
     if max(lengths) * len(lengths) > _PADDING * (sum(lengths) + 2**20):
         raise BadFile(f"{key} holds a name of {max(lengths)} characters, and .npz would store all as long; write .json")
-    return array.astype(str)
+    return np.array(list(map(str, array)))

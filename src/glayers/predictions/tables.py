@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import itertools
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -344,9 +345,11 @@ def text_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
 def _escaped(cell: Any) -> Any:
     """Put an apostrophe before text that a spreadsheet would execute as a formula; numbers stay numbers.
 
-    >>> _escaped("=1+1"), _escaped("-2"), _escaped(-2), _escaped("cat")
-    ("'=1+1", '-2', -2, 'cat')
+    >>> _escaped("=1+1"), _escaped("-2"), _escaped(-2), _escaped({"a": 1})
+    ("'=1+1", '-2', -2, '{"a": 1}')
     """
+    if isinstance(cell, dict | list):  # of another format
+        return json.dumps(cell, default=str)
     return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) and _number(cell) is None else cell
 
 
