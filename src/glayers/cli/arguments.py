@@ -50,7 +50,9 @@ def method_names(names: str | None) -> list[str] | None:
 
     if names is None:
         return None
-    wanted = list(METHODS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if names == "all":
+        wanted = list(METHODS)
     if not wanted:
         raise typer.BadParameter("no method is named; see `glayers methods`")
     return [known_name(name, METHODS, "method", "glayers methods") for name in dict.fromkeys(wanted)]
@@ -292,7 +294,8 @@ class Output:
     def _problem(self) -> str | None:
         folder = Path(os.path.realpath(self.path)).parent
         if self.path.exists():
-            if any(file is not None and Path(file).exists() and self.path.samefile(file) for file in self.inputs):
+            there = [file for file in self.inputs if file is not None and Path(file).exists()]
+            if any(self.path.samefile(file) for file in there):
                 return "is one of the input files; write to another file"
             if not self.path.is_file():
                 return "is a directory or another special file; choose another name"

@@ -178,7 +178,8 @@ def apply(
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o its name, and no --format")
     calibrator = load(model)
     source = arg.source_of(files, source.reading, calibrator.inputs)
-    folder = _Folder(output, source, {"model": hashlib.sha256(model.read_bytes()).hexdigest(), "logits": logits})
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    folder = _Folder(output, source, {"model": digest, "logits": logits})
     folder.prepare(force)
     tasks = [task for task in source.tasks(needs_labels=False) if not folder.part_of(task).exists()]
     before = folder.n_rows()

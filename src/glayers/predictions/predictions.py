@@ -50,7 +50,11 @@ class _Rows:
         return cls(*fields, **more)
 
     def _taken(self, rows: Array | slice) -> dict[str, Any]:
-        return {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        fields = dict(vars(self))
+        for name, value in fields.items():
+            if isinstance(value, np.ndarray):
+                fields[name] = value[rows]
+        return fields
 
     def take(self, rows: Array | slice) -> Self:
         """Return the given rows, by index, mask or slice.

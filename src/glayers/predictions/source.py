@@ -6,6 +6,7 @@ A `Source` is what to read. It is cut into tasks, each some rows of one file, wh
 
 import glob
 import itertools
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -227,8 +228,8 @@ class Threads:
 
     def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
         """Return what `make` makes of the chunks of batches of tasks, merged in order."""
-        n_batches = min(len(tasks), _BATCHES_PER_THREAD * available_threads())
-        batches = [tasks[places[0] : places[-1] + 1] for places in np.array_split(np.arange(len(tasks)), n_batches)]
+        size = math.ceil(len(tasks) / (_BATCHES_PER_THREAD * available_threads()))
+        batches = [tasks[first : first + size] for first in range(0, len(tasks), size)]
         return reduce(merge, self._run(lambda _, chunks: make(chunks), batches))
 
     def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
