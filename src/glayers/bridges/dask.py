@@ -294,8 +294,11 @@ def _use_all_rows(calibrator: TemperatureScaling, dask_rows: DaskRows, n_rows: i
     """Refine a temperature by sums over all rows."""
 
     def sums(inverse_temperature: float, dtype: type) -> list[float]:
-        derivatives = PartDerivatives(inverse_temperature, dtype)
-        *totals, weight = cluster.fold(dask_rows.tasks, _Derivatives(derivatives), _add_two)
+        def make(chunks: Iterable[Chunk]) -> list[float]:
+            pairs = ((chunk.rows, np.empty(0)) for chunk in chunks)
+            return PartDerivatives(inverse_temperature, dtype)(pairs)
+
+        *totals, weight = cluster.fold(dask_rows.tasks, make, lambda one, other: add_up([one, other]))
         return [total / weight for total in totals]
 
     best = refine_inverse_temperature(sums, 1 / calibrator.temperature_)
@@ -308,18 +311,6 @@ def _use_all_rows(calibrator: TemperatureScaling, dask_rows: DaskRows, n_rows: i
         converged=best.converged,
         reason=best.reason or "converged",
     )
-
-
-@dataclass(frozen=True)
-class _Derivatives:
-    of_rows: PartDerivatives
-
-    def __call__(self, chunks: Iterable[Chunk]) -> list[float]:
-        return self.of_rows((chunk.rows, np.empty(0)) for chunk in chunks)
-
-
-def _add_two(one: list[float], other: list[float]) -> list[float]:
-    return add_up([one, other])
 
 
 def compare(

@@ -1,6 +1,7 @@
 """Contents of a file: what its keys and columns mean, the record they fill, and the checked rows it becomes."""
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
@@ -91,7 +92,7 @@ class Portion:
     def rows_at_once(self, n_columns: int) -> int:
         """Return the number of rows of a chunk of a file with so many columns."""
         if self.chunk_entries is None:
-            raise ValueError("the file is read at once")
+            return sys.maxsize
         return max(1, self.chunk_entries // max(1, n_columns))
 
 

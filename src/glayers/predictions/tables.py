@@ -251,7 +251,7 @@ def _text_chunks(path: Path, reading: Reading, portion: Portion) -> Iterator[Con
                 raise BadFile(f"has one column, {header[0][:80]!r}; put {delimiters} between the columns")
             names = known_names(header, reading.columns)
             lines = _numbered_rows(reader, len(header), budget)
-            step = None if portion.chunk_entries is None else portion.rows_at_once(len(header))
+            step = portion.rows_at_once(len(header))
             left = budget.left
             is_empty = True
             while chunk := list(itertools.islice(lines, step)):
