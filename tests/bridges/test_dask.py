@@ -16,11 +16,10 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from dask.callbacks import Callback
 from distributed import Client, LocalCluster
 
 import glayers
-from glayers import AutoCalibrator, Predictions, TemperatureScaling, VectorScaling, metrics
+from glayers import Predictions, TemperatureScaling, VectorScaling, metrics
 from glayers.bridges import dask as bridge
 from glayers.calibrators import auto_families
 from glayers.errors import BadPredictions
@@ -113,17 +112,6 @@ def test_temperature_comes_from_all_rows_and_others_from_a_subset(monkeypatch: p
     assert several[0].diagnostics_.rows == 400
     first, second = (each.predict_proba(given.logits) for each in several)
     np.testing.assert_allclose(first, second, atol=1e-9)
-
-
-def test_families_of_auto_are_tasks_with_the_numbers_of_one_machine() -> None:
-    given, tasks = simulated(300), []
-    alone, found = (AutoCalibrator(time_budget=0.03, progress=False) for _ in range(2))
-    alone.fit_predictions(given)
-    with Callback(pretask=lambda key, *_: tasks.append(str(key))):
-        bridge.fit(found, on_dask(given))
-    assert sum(task.startswith("fit_family-") for task in tasks) == 3  # temperature, shared, vector
-    assert found.mixture_weights_ == pytest.approx(alone.mixture_weights_, abs=1e-9)
-    np.testing.assert_allclose(found.predict_proba(given.logits), alone.predict_proba(given.logits), atol=1e-9)
 
 
 def test_a_comparison_has_the_scores_of_one_machine() -> None:

@@ -19,11 +19,10 @@ from glayers.cli.runtime import flag, show, show_json, show_note, title, verb
 from glayers.errors import BadPredictions
 from glayers.metrics import METRICS, OmnibusTest
 from glayers.predictions.contents import WHOLE_FILE, listed
-from glayers.predictions.formats import read_any
+from glayers.predictions.source import Chunk
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
-    from glayers.predictions import Confidences, Predictions
     from glayers.shift import ShiftTest
 
 _FAILED = 3  # exit status
@@ -119,45 +118,23 @@ def end_with(failures: Iterable[str]) -> None:
         raise typer.Exit(_FAILED)
 
 
-def rows_to_score(
-    file: Path, model: Path | None, reading: tuple[Path | None, str | None, bool, str | None], level: float
-) -> tuple[dict[str, Any], dict[str, "ShiftTest"]]:
-    """Return the rows to score by name, and for a model how each part differs from its calibration rows.
-
-    `reading` are the options labels, part, probabilities and columns.
-    """
-    if model is None:
-        return arg.read_wanted(read_any, file, *reading), {}
-    from glayers.calibrators import load
-
-    calibrator = load(model)
-    scored: dict[str, Predictions | Confidences] = {}
-    shifts = {}
-    for name, (given, labelled) in arg.read_for(calibrator, file, *reading).items():
-        if labelled:
-            scored[joined(name, UNCALIBRATED)] = given
-            scored[joined(name, "calibrated")] = calibrator.apply(given)
-        shifts[name] = shift_of(calibrator, given, labelled, level)
-    return scored, shifts
-
-
-def shift_of(calibrator: "Calibrator", given: "Predictions | Confidences", labelled: bool, level: float) -> "ShiftTest":
+def shift_of(calibrator: "Calibrator", chunk: Chunk, level: float) -> "ShiftTest":
     """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
     from glayers.predictions.predictions import map_inputs, two_classes
     from glayers.shift import shift_test
 
-    if labelled:
-        return shift_test(calibrator, given, level=level)
-    rows = two_classes(calibrator.inputs, given)
+    if chunk.labelled:
+        return shift_test(calibrator, chunk.rows, level=level)
+    rows = two_classes(calibrator.inputs, chunk.rows)
     return shift_test(calibrator, map_inputs(calibrator.inputs, rows), groups=rows.groups, level=level)
 
 
-def joined(part: str, name: str) -> str:
+def part_label(part: str, name: str) -> str:
     """Return the name of a result of one part; a file without parts needs no name for it."""
     return name if part == WHOLE_FILE else f"{part}, {name}"
 
 
-def before(name: str) -> str:
+def prefix_of(name: str) -> str:
     """Return what stands before a sentence about one part."""
     return "" if name == WHOLE_FILE else f"{name}: "
 

@@ -14,7 +14,6 @@ from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, one_line, show, verb, waiting_for
 from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.formats import read_any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +88,8 @@ def plot(
     if ending not in _DATED:
         raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
     target = arg.Output(output, force, (*files, *models, labels))
-    rows = [arg.only_or("test", arg.read_wanted(read_any, file, labels, part, probabilities)) for file in files]
+    reading = arg.reading_of(labels, part, probabilities)
+    rows = [arg.only_or("test", arg.read_parts(arg.source_of([file], reading))).rows for file in files]
     for file, other in zip(files, rows, strict=True):
         if not _same_rows(rows[0], other):
             raise BadPredictions(f"{arg.name_of(file)} and {arg.name_of(files[0])} hold different rows or labels")
