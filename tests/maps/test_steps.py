@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from glayers.activations import log_softmax, softmax
+from glayers.activations import softmax
 from glayers.maps import (
     Activate,
     Blend,
