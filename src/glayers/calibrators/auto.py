@@ -41,7 +41,7 @@ _ENOUGH_ROWS, _MOST_LOGITS = 100_000, 25_000_000
 _FEW_FOLDS_FROM = 200_000  # logits from which three folds show as much as five
 _LEAST_WEIGHT = 0.01  # parts with less weight in the mixture are dropped
 # The prior of the mixture weights counts as this many rows that only temperature scaling explains.
-_EXTRA_ROWS = 0.5
+_EXTRA_ROWS = 2.0
 
 
 def enough_rows(classes: int) -> int:

@@ -16,9 +16,10 @@ from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, one_or_several
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.evidence import USUAL, part_names, plain_basis
+from glayers.fitting.evidence import USUAL
 from glayers.fitting.fitted_parts import FittedParts, fit_parts
 from glayers.fitting.folds import assign_folds, effective_rows
+from glayers.fitting.parts import part_names, plain_basis
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map

@@ -13,24 +13,16 @@ from scipy.optimize import minimize_scalar
 from glayers.activations import log_softmax
 from glayers.arrays import Floats, Ints
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.evidence import (
-    USUAL,
-    Basis,
-    Design,
-    Fit,
-    Model,
-    basis_of,
-    corrected_map,
-    design_of,
-    held_out_scores,
-)
+from glayers.fitting.evidence import Fit, Model, held_out_scores
 from glayers.fitting.floor import fit_floor
+from glayers.fitting.parts import Basis, Design, basis_of, corrected_map, design_of
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
 LOOSE = ("matrix", "confusion", "hinges")
 _LOOSER = 0.1  # precisions that find no peak are averaged with a tenth of them
 _CAUTION = 3.0  # nats that a looser fit must gain over all rows: with 100 rows, chance gains one or two
+_HOPELESS = 1.0  # nats that a looser fit may lose in the first fold without being given up
 _HINGE_CLASSES = 12  # with more classes, hinges have more coefficients than they gain
 _MANY_CLASSES = 50  # from here on a matrix and probabilities say the same, and the matrix says it better
 _MATRIX_WORK = 1.5e9  # rows x classes^2 of one product: above, a matrix takes longer than all other parts
@@ -102,15 +94,14 @@ def fit_parts(
         basis = basis_of(raised, weights, parts, inputs)
     design = design_of(basis, raised, given.labels, weights, lowered if lowered.any() else None)
     if means is None:
-        means = np.zeros(len(design.owners()))
-    fixed = None if precisions is None else dict(precisions)
-    model = Model(design, smooth_loss(loss), means, dict(USUAL), fixed)
-    fit = model.fit()
+        means = np.zeros(design.owners.size)
+    model = Model(design, smooth_loss(loss), means)
+    fit = model.fit() if precisions is None else model.at(precisions, means)
     out_of_fold = np.zeros((0, 0))
     loosened = 0.0
     if folds is not None:
         out_of_fold = held_out_scores(model, fit, folds).astype(np.float64)
-        if fixed is None and any(part in parts for part in LOOSE):
+        if precisions is None and any(part in parts for part in LOOSE):
             fit, out_of_fold, loosened = _loosened(model, fit, out_of_fold, folds)
         out_of_fold = log_softmax(out_of_fold)
     chain = prefix + Chain((replace(floor, branch=Chain((corrected_map(design, fit.state.point),))),))
@@ -123,9 +114,14 @@ def _loosened(model: Model, tight: Fit, scores: Floats, folds: Ints) -> tuple[Fi
     Where the evidence for the precision of thousands of coefficients has no peak, the fixed point ends too tight.
     """
     precisions = {name: value * (_LOOSER if name in LOOSE else 1.0) for name, value in tight.precisions.items()}
+    labels, weights = model.design.labels, model.design.weights
+    first = folds == 0
+    trial = held_out_scores(model, tight._replace(precisions=precisions), np.where(first, 0, -1))
+    change = model.loss.rows(trial[first], labels[first]) - model.loss.rows(scores[first], labels[first])
+    if float(weights[first] @ change) > _HOPELESS:
+        return tight, scores, 0.0
     loose = model.at(precisions, tight.state.point)
     other = held_out_scores(model, loose, folds).astype(np.float64)
-    labels, weights = model.design.labels, model.design.weights
 
     def held_out_loss(share: float) -> float:
         loss = model.loss.rows((1 - share) * scores + share * other, labels)
