@@ -1,5 +1,6 @@
 """Corrections that find their own strength: the optimum, the map, known precisions, symmetries, and rows held out."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,10 @@ from scipy.optimize import approx_fprime, minimize
 from glayers import Predictions
 from glayers.activations import log_softmax, softmax
 from glayers.fitting.curvature import SMOOTH_LOSSES
-from glayers.fitting.evidence import (
-    USUAL,
-    Curvature,
-    Model,
-    basis_of,
-    corrected_map,
-    design_of,
-    held_out_scores,
-    part_names,
-)
+from glayers.fitting.evidence import USUAL, Fit, Model, held_out_scores
 from glayers.fitting.fitted_parts import FittedParts, fit_parts, model_parts
 from glayers.fitting.folds import assign_folds, effective_rows
+from glayers.fitting.parts import LinearPart, basis_of, corrected_map, curvature_of, design_of, part_names
 from glayers.fitting.temperature import fit_inverse_temperature
 from tests.strategies import Numbers
 
@@ -51,14 +44,19 @@ def model_of(given: Predictions, parts: Any, loss: str = "log", weights: Numbers
     log_p = log_softmax(given.logits)
     ones = np.ones(len(given)) if weights is None else weights
     design = design_of(basis_of(log_p, ones, parts), log_p, given.labels, weights)
-    return Model(design, SMOOTH_LOSSES[loss], np.zeros(len(design.owners())), dict(USUAL), fixed(parts))
+    return Model(design, SMOOTH_LOSSES[loss], np.zeros(design.owners.size))
+
+
+def fit_of(model: Model) -> Fit:
+    """The fit at the usual precisions."""
+    return model.at({name: USUAL[name] for name in model.design.names}, model.means)
 
 
 def objective(model: Model, flat: Numbers) -> float:
     """The penalised loss, written down once more."""
     scores = model.design.base + model.design.scores(flat)
     losses = model.loss.rows(scores, model.design.labels)
-    precisions = np.array([model.fixed[name] for name in model.design.names()])[model.design.owners()]  # type: ignore[index]
+    precisions = np.array([USUAL[name] for name in model.design.names])[model.design.owners]
     return float(model.design.weights @ losses) + float(precisions @ (flat - model.means) ** 2) / 2
 
 
@@ -66,7 +64,7 @@ def objective(model: Model, flat: Numbers) -> float:
 @pytest.mark.parametrize("parts", [*EACH, ALL_PARTS], ids="-".join)
 def test_the_optimum_has_no_slope_and_no_neighbour_below_it(parts: Any, loss: str) -> None:
     model = model_of(rows_of(150), parts, loss, weights=np.random.default_rng(1).uniform(0.5, 2, 150))
-    fit = model.fit()
+    fit = fit_of(model)
     assert fit.converged
     slope = approx_fprime(fit.state.point, lambda flat: objective(model, flat), 1e-7)
     start = approx_fprime(model.means, lambda flat: objective(model, flat), 1e-7)
@@ -105,7 +103,9 @@ def test_the_map_gives_what_the_fit_has_seen(parts: Any, classes: int) -> None:
     expected = log_softmax(model.design.base + model.design.scores(flat))
     np.testing.assert_allclose(corrected_map(model.design, flat)(model.design.base), expected, atol=1e-8)
     if parts == ("confusion",):
-        assert sparse.issparse(model.design.blocks[0].features) == (classes == 60)
+        (part,) = model.design.parts
+        assert isinstance(part, LinearPart)
+        assert sparse.issparse(part.features) == (classes == 60)
 
 
 def test_scales_and_a_matrix_of_plain_log_probabilities_map_as_they_fit() -> None:
@@ -133,29 +133,27 @@ def test_the_curvature_of_shifts_is_exact() -> None:
     model = model_of(rows_of(50), ("shift",))
     p = softmax(model.design.base)
     exact = sum(np.diag(row) - np.outer(row, row) for row in p) + USUAL["shift"] * np.eye(4)
-    found = Curvature(model.design, p, np.full(4, USUAL["shift"]))
+    found = curvature_of(model.design, p, np.full(4, USUAL["shift"]))
     vector = np.random.default_rng(0).normal(size=4)
     np.testing.assert_allclose(found.solve(vector), np.linalg.solve(exact, vector), rtol=1e-9)
-    variances = USUAL["shift"] * np.diagonal(np.linalg.inv(exact))
-    np.testing.assert_allclose(found.variances(np.full(4, USUAL["shift"])), variances, rtol=1e-9)
+    np.testing.assert_allclose(found.variances(), np.diagonal(np.linalg.inv(exact)), rtol=1e-9)
 
 
-def test_the_curvature_of_a_block_is_exact_where_all_rows_are_equally_unsure() -> None:
+def test_the_curvature_of_features_is_exact_where_all_rows_are_equally_unsure() -> None:
     # Equal probabilities make the curvature a Kronecker product: features' covariance x (diag(p) - p p').
     rng = np.random.default_rng(0)
-    model = model_of(rows_of(60, 3), ("matrix",))
-    block = model.design.blocks[0]
-    centred = rng.normal(size=(60, 3))
-    centred -= centred.mean(axis=0)
-    block = block._replace(features=centred, means=np.zeros((3, 3)))
-    design = model.design.__class__(**{**vars(model.design), "blocks": (block,)})
-    p = np.full((60, 3), 1 / 3)
+    design = model_of(rows_of(60, 3), ("matrix",)).design
+    (part,) = design.parts
+    assert isinstance(part, LinearPart)
+    features = rng.normal(size=(60, 3))
+    features -= features.mean(axis=0)
+    design = replace(design, parts=(replace(part, features=features, means=np.zeros((3, 3))),))
     of_classes = np.eye(3) / 3 - 1 / 9
-    exact = np.kron(centred.T @ centred, of_classes) + 7.0 * np.eye(9)
-    found = Curvature(design, p, np.full(9, 7.0))
+    exact = np.kron(features.T @ features, of_classes) + 7.0 * np.eye(9)
+    found = curvature_of(design, np.full((60, 3), 1 / 3), np.full(9, 7.0))
     vector = rng.normal(size=9)
     np.testing.assert_allclose(found.solve(vector), np.linalg.solve(exact, vector), rtol=1e-9)
-    np.testing.assert_allclose(found.variances(np.full(9, 7.0)), 7 * np.diagonal(np.linalg.inv(exact)), rtol=1e-9)
+    np.testing.assert_allclose(found.variances(), np.diagonal(np.linalg.inv(exact)), rtol=1e-9)
 
 
 def test_the_curvature_of_the_shared_part_is_the_covariance_of_its_functions() -> None:
@@ -165,11 +163,23 @@ def test_the_curvature_of_the_shared_part_is_the_covariance_of_its_functions() -
         p = softmax(design.base)
         features = np.stack([design.scores(unit) for unit in np.eye(35)], axis=2)  # (n, classes, 35)
         covariances = [np.cov(f, rowvar=False, aweights=q, ddof=0) for f, q in zip(features, p, strict=True)]
-        precisions = np.repeat(10.0, 35)
-        found = Curvature(design, p, precisions)
-        np.testing.assert_allclose(
-            found.shared, np.linalg.inv(np.sum(covariances, axis=0) + 10 * np.eye(35)), atol=1e-8
-        )
+        found = curvature_of(design, p, np.full(35, 10.0))
+        exact = np.linalg.inv(np.sum(covariances, axis=0) + 10 * np.eye(35))
+        vector = np.random.default_rng(0).normal(size=35)
+        np.testing.assert_allclose(found.solve(vector), exact @ vector, atol=1e-8)
+        np.testing.assert_allclose(found.variances(), np.diagonal(exact), atol=1e-8)
+
+
+@pytest.mark.parametrize("part", ["scale", "shift", "matrix", "confusion", "hinges"])
+def test_an_inverse_curvature_is_symmetric_and_below_the_prior(part: str) -> None:
+    design = model_of(rows_of(80), (part,)).design
+    size = design.owners.size
+    found = curvature_of(design, softmax(design.base), np.full(size, 20.0))
+    matrix = np.stack([found.solve(unit) for unit in np.eye(size)])
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
+    np.testing.assert_allclose(np.diagonal(matrix), found.variances(), atol=1e-12)
+    assert (found.variances() > 0).all()
+    assert (found.variances() <= 1 / 20 + 1e-12).all()
 
 
 def drawn_with(size: float, n_rows: int, classes: int, seed: int) -> Predictions:
@@ -306,8 +316,8 @@ def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any) -> Non
 def test_held_out_scores_of_a_fold_come_from_the_other_rows() -> None:
     model = model_of(rows_of(200), ("shift",))
     folds = np.arange(200) % 4
-    scores = held_out_scores(model, model.fit(), folds)
-    alone = Model(model.design.take(folds != 1), model.loss, model.means, model.usual, model.fixed).fit()
+    scores = held_out_scores(model, fit_of(model), folds)
+    alone = fit_of(Model(model.design.take(folds != 1), model.loss, model.means))
     rows = model.design.take(folds == 1)
     np.testing.assert_allclose(scores[folds == 1], rows.base + rows.scores(alone.state.point), atol=1e-3)
 
