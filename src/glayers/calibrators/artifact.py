@@ -154,7 +154,8 @@ def _facts_of(calibrator: Calibrator) -> dict[str, Any]:
         "calibrator": type(calibrator).__name__,
         "structure": structure_of(calibrator.map_),  # before the settings: its message about an activation is better
         "settings": {
-            name: _plain(value, f"the setting {name}") for name, value in calibrator.get_params(False).items()
+            name: _plain(None if name in calibrator._only_for_fits else value, f"the setting {name}")
+            for name, value in calibrator.get_params(False).items()
         },
         "n_logits": calibrator.n_features_in_,
         "n_classes": len(calibrator.classes_),

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from scipy.special import expit
+from scipy.stats import norm
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, Ints, row_blocks
@@ -20,10 +22,10 @@ from glayers.calibrators.auto_selection import AutoSelection, PartResult
 from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, mean_loss, weighted_mean
 from glayers.calibrators.shared_g_layers import behind_layers, fit_layers
 from glayers.calibrators.temperature import tempered
-from glayers.checks import check_switch, to_float, whole_number
+from glayers.checks import check_switch, number_between, to_float, whole_number
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.fitted_parts import FittedParts, fit_parts, model_parts
+from glayers.fitting.fitted_parts import FittedParts, Posterior, fit_parts, model_parts
 from glayers.fitting.folds import assign_folds, draw_rows, paired_gain
 from glayers.fitting.simplex import fit_mixture_weights, uniform_share
 from glayers.fitting.temperature import InverseTemperature, fit_inverse_temperature
@@ -32,7 +34,7 @@ from glayers.maps.layouts import n_learned
 from glayers.maps.order import in_order_of
 from glayers.predictions import Predictions
 from glayers.progress import progress_bar
-from glayers.serving.predictor import apply_map
+from glayers.serving.predictor import CHECKS, apply_map
 
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
 LEAST_ROWS = 100  # of g-layers; the model has priors that hold it near temperature scaling
@@ -42,6 +44,8 @@ _FEW_FOLDS_FROM = 200_000  # logits from which three folds show as much as five
 _LEAST_WEIGHT = 0.01  # parts with less weight in the mixture are dropped
 # The prior of the mixture weights counts as this many rows that only temperature scaling explains.
 _EXTRA_ROWS = 2.0
+_RATE, _EPOCHS = 0.02, 30  # of g-layers, whose rate falls with the square root of the classes
+_SMALL_LAYERS = 5_000_000  # rows x classes^2: above, the recipe of g-layers takes fewer epochs itself
 
 
 def enough_rows(classes: int) -> int:
@@ -121,8 +125,10 @@ class AutoCalibrator(Calibrator):
     methods = (Method("auto", "Cross-validated mixture of methods", "nothing", "glayers", torch="optional"),)
     _kept: ClassVar[tuple[str, ...]] = ("selection_",)
     _records: ClassVar = {"selection_": AutoSelection}
+    _only_for_fits: ClassVar[tuple[str, ...]] = ("prior",)
 
     selection_: ClassVar[AutoSelection]
+    _posterior: ClassVar[Posterior | None] = None
 
     _: KW_ONLY
     loss: Literal["log", "brier"] = "log"
@@ -138,6 +144,46 @@ class AutoCalibrator(Calibrator):
         """Weight of each part in what was kept, which sum to 1."""
         return self.selection_.weights
 
+    def predict_interval(self, logits: Any, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Return an interval for each probability: what the calibration rows leave open about it.
+
+        The interval surrounds `predict_proba`. Its width comes from the posterior of the model's coefficients. It does
+        not count that the model may be too simple, nor that new rows may be of another kind.
+
+        Parameters
+        ----------
+        logits : array-like of shape (n_rows, n_logits)
+            As for `predict_proba`.
+        level : float, default 0.9
+            The probability that an interval holds the true probability.
+
+        Returns
+        -------
+        low, high : ndarray of shape (n_rows, n_classes)
+            The ends of the intervals.
+
+        Examples
+        --------
+        >>> from glayers.datasets import load_fashion_mnist
+        >>> calibration, test = load_fashion_mnist()
+        >>> auto = AutoCalibrator(time_budget=0).fit_predictions(calibration)
+        >>> low, high = auto.predict_interval(test.logits[:3])
+        >>> bool((low < auto.predict_proba(test.logits[:3])).all() and (low < high).all())
+        True
+        """
+        self._check_fitted()
+        number_between(level, "level", 0, 1)
+        if self._posterior is None:
+            raise GlayersError("a file does not keep what intervals need: fit the calibrator again")
+        p = self.predict_proba(logits)
+        values = CHECKS[self.inputs](logits).astype(np.float64)
+        if self.inputs != "logits":
+            values = self.map_.steps[0](values)
+        reach = norm.ppf((1 + level) / 2) * self._posterior.log_odds_errors(values)
+        with np.errstate(divide="ignore"):
+            log_odds = np.log(p) - np.log1p(-p)
+        return expit(log_odds - reach), expit(log_odds + reach)
+
     def _fit(self, given: Predictions) -> Fitted:
         smooth_loss(self.loss)  # checks the name
         seed = drawn_seed(self.random_state)
@@ -146,11 +192,11 @@ class AutoCalibrator(Calibrator):
         if len(given) > enough_rows(given.n_classes):
             drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
             sample = given.take(drawn)
-        task = _Task(sample, self.loss, keep_order, self._folds(sample, seed), seed)
+        task = _Task(sample, self.loss, keep_order, self._folds(sample, seed), seed, self.inputs)
         temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
         left_out = self._left_out(sample)
         with progress_bar(self.progress, "fitting", 3) as advance:
-            parts, model = task.parts(temperature, self._earlier(), "g-layers" not in left_out, advance)
+            parts, model = task.parts(temperature, self._earlier(given), "g-layers" not in left_out, advance)
         return self._fitted(given, task, parts, model, left_out)
 
     def _fitted(
@@ -208,7 +254,7 @@ class AutoCalibrator(Calibrator):
             out_of_fold=out_of_fold if task.given.logits.size <= MOST_KEPT else None,
             losses=(mean_loss(loss, Chain(()), given), mean_loss(loss, chain, given)) if sampled else None,
             notes=tuple(f"auto: {selection.reason}" for name in weights if list(weights) == ["uncalibrated"]),
-            attributes={"selection_": selection},
+            attributes={"selection_": selection, "_posterior": model.posterior()},
         )
 
     def _folds(self, given: Predictions, seed: int) -> Ints:
@@ -218,8 +264,23 @@ class AutoCalibrator(Calibrator):
             n_folds = min(n_folds, 3)
         return assign_folds(len(given), given.groups, n_folds, seed)
 
-    def _earlier(self) -> list[FittedParts]:
-        return []
+    def _earlier(self, given: Predictions) -> list[Calibrator]:
+        """Return the calibrators of the setting `prior`, checked."""
+        if self.prior is None:
+            return []
+        several = self.prior if isinstance(self.prior, list | tuple) else [self.prior]
+        for each in several:
+            if not isinstance(each, Calibrator) or not hasattr(each, "map_"):
+                raise GlayersError(
+                    f"prior must be a fitted calibrator, or several in a list; got {shown(each)}. scikit-learn's clone "
+                    f"returns unfitted ones: set prior on the clone"
+                )
+            if each.n_features_in_ != given.logits.shape[1] or each.inputs != self.inputs:
+                raise GlayersError(
+                    f"prior was fitted on {each.n_features_in_} columns of {each.inputs}; these rows have "
+                    f"{given.logits.shape[1]} of {self.inputs}"
+                )
+        return list(several)
 
     def _left_out(self, given: Predictions) -> dict[str, str]:
         """Return why g-layers are not fitted, if they are not."""
@@ -252,9 +313,10 @@ class _Task(NamedTuple):
     keep_order: bool
     folds: Ints
     seed: int
+    given_as: str
 
     def parts(
-        self, temperature: InverseTemperature, earlier: Sequence[FittedParts], with_layers: bool, advance: Any
+        self, temperature: InverseTemperature, earlier: Sequence[Calibrator], with_layers: bool, advance: Any
     ) -> tuple[dict[str, Part], FittedParts]:
         """Fit the anchors, the model and g-layers, each with out-of-fold predictions and a uniform share."""
         given = self.given
@@ -273,18 +335,8 @@ class _Task(NamedTuple):
         names = model_parts(len(given), given.n_classes)
         model = fit_parts(given, temperature.factor, names, self.folds, loss=self.loss)
         found["model"] = self._part(model.map, log_softmax(model.out_of_fold * ratio), model.n_parameters, began)
-        for place, prior in enumerate(earlier):
-            again = fit_parts(
-                given,
-                temperature.factor,
-                names,
-                self.folds,
-                loss=self.loss,
-                basis=prior.design.basis,
-                means=prior.fit.state.point,
-            )
-            name = f"model, prior {place + 1}"
-            found[name] = self._part(again.map, log_softmax(again.out_of_fold * ratio), again.n_parameters, began)
+        for place, prior in enumerate(earlier, start=1):
+            found[f"prior {place}"] = self._around(prior, names)
         advance()
         if with_layers:
             layers = self._layers(ratio)
@@ -293,13 +345,25 @@ class _Task(NamedTuple):
         advance()
         return found, model
 
+    def _around(self, prior: Calibrator, names: Sequence[str]) -> Part:
+        """Fit the model to the output of an earlier calibrator, so that its priors hold it there."""
+        began = time.perf_counter()
+        before = prior.map_ if self.given_as == "logits" else Chain(prior.map_.steps[1:])
+        moved = self.given.with_logits(np.asarray(log_softmax(apply_map(before, self.given.logits))))
+        again = fit_parts(moved, 1.0, names, self.folds, loss=self.loss)
+        return self._part(before + again.map, again.out_of_fold, again.n_parameters, began)
+
     def _layers(self, ratio: Floats) -> Part | None:
         """Fit g-layers with the shared correction behind them; None if they learn nothing."""
         began = time.perf_counter()
-        layers = fit_layers(self.given, self.seed, {"loss": self.loss, **_LAYERS})
+        # One learning rate: a second one gains 0.0005 of the loss with 10 classes, and takes half of the time of auto.
+        settings = {"loss": self.loss, "learning_rate": _RATE / math.sqrt(self.given.n_classes)}
+        if len(self.given) * self.given.n_classes**2 <= _SMALL_LAYERS:
+            settings["max_epochs"] = _EPOCHS
+        layers = fit_layers(self.given, self.seed, settings)
         if layers.n_parameters == 1:
             return None
-        layers = replace(layers, out_of_fold=np.asarray(log_softmax(layers.out_of_fold * ratio)))
+        layers = replace(layers, out_of_fold=np.asarray(log_softmax(np.asarray(layers.out_of_fold) * ratio)))
         shared = behind_layers(self.given, layers, self.folds, self.loss)
         chain = layers.map + shared.map
         return self._part(chain, shared.out_of_fold, n_learned(chain), began)
@@ -334,7 +398,7 @@ class _Task(NamedTuple):
         return result
 
     def weights(self, parts: Mapping[str, Part]) -> dict[str, float]:
-        """Return the weights of least held-out loss, without parts below 1 %, or the best anchor if it is as good."""
+        """Return the weights of least held-out loss, without parts below 1 %, or an anchor alone if it is as good."""
         names = list(parts)
         n_rows = len(self.given)
         of_rows = np.ones(n_rows) if self.given.weights is None else np.asarray(self.given.weights)
@@ -357,10 +421,11 @@ class _Task(NamedTuple):
         weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
         weights /= weights.sum()
         found = {name: float(weight) for name, weight in zip(names, weights, strict=True) if weight}
-        anchors = {name: weighted_mean(self.losses(parts[name].out_of_fold), self.given) for name in names[:2]}
-        best = min(anchors, key=lambda name: anchors[name])
+        # Without a finite temperature of least loss, the logits as they are come next.
+        anchor = "uncalibrated" if parts["temperature"].note else "temperature"
         mixed = weighted_mean(self.losses(self.mixture(parts, found)[1]), self.given)
-        return found if mixed < anchors[best] else {best: 1.0}
+        alone = weighted_mean(self.losses(parts[anchor].out_of_fold), self.given)
+        return found if mixed < alone else {anchor: 1.0}
 
     def mixture(self, parts: Mapping[str, Part], weights: Mapping[str, float]) -> tuple[Chain, Floats, float]:
         """Return the map of a mixture, its out-of-fold predictions, and its uniform share."""
@@ -396,6 +461,3 @@ def _products(parts: Sequence[Floats], row_weights: Floats) -> Floats:
         p = np.exp([part[rows] for part in parts])
         products += np.einsum("ink,jnk,n->ij", p, p, row_weights[rows], optimize=True)
     return products
-
-
-_LAYERS: dict[str, Any] = {}

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal, Self
 
@@ -21,7 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, Tags, TransformerTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from glayers.arrays import Floats, Ints, row_blocks
+from glayers.arrays import Floats, row_blocks
 from glayers.calibrators.class_shift import estimate_class_shift, given_frequencies
 from glayers.calibrators.inputs import Inputs, checked_rows, rows_to_compare
 from glayers.calibrators.row_summary import RowSummary, summarise
@@ -102,9 +103,10 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
     """
 
     out_of_fold_: Any  # Floats or None
-    calibration_rows_: RowSummary
     adaptation_: Any = None  # ClassShift or None
     methods: ClassVar[tuple[Method, ...]] = ()
+    # Settings that only a fit needs: a file keeps None in their place.
+    _only_for_fits: ClassVar[tuple[str, ...]] = ()
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
     _kept: ClassVar[tuple[str, ...]] = ()
     # Of these, the records and their classes, which have `to_dict` and `from_dict`.
@@ -232,6 +234,27 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         return given.with_logits(chain.steps[0](values)), Chain(chain.steps[1:])
 
     @property
+    def calibration_rows_(self) -> RowSummary:
+        """Counts of the calibration rows, made when they are first asked for."""
+        if "_counts" not in vars(self):
+            if "_uncounted" not in vars(self):
+                raise AttributeError("calibration_rows_")
+            given, found = self._uncounted
+            self._counts = summarise(given, lambda rows: apply_map(found, given.logits[rows], given.n_classes))
+            del self._uncounted
+        return self._counts
+
+    @calibration_rows_.setter
+    def calibration_rows_(self, counts: RowSummary) -> None:
+        self._counts = counts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Count the calibration rows rather than keep them."""
+        if "_uncounted" in vars(self):
+            self.calibration_rows_  # noqa: B018 (makes the counts)
+        return dict(super().__getstate__())
+
+    @property
     def _fitted_map(self) -> Chain:
         """The map as it was fitted, without the two steps of `adapt`."""
         return self.map_ if self.adaptation_ is None else Chain(self.map_.steps[:-2])
@@ -260,22 +283,13 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         self.out_of_fold_ = fitted.out_of_fold
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
-        loss, losses = smooth_loss(getattr(self, "loss", "log")), np.full(len(given), np.nan)
-
-        def calibrate(rows: Ints) -> Floats:
-            calibrated = apply_map(found, given.logits[rows], given.n_classes)
-            if fitted.losses is None:
-                losses[rows] = loss.rows(calibrated, given.labels[rows])
-            return calibrated
-
-        self.calibration_rows_ = summarise(given, calibrate)
-        if fitted.losses is not None:
-            before, after = fitted.losses
+        self.__dict__.pop("_counts", None)
+        self._uncounted = given, found
+        loss = smooth_loss(getattr(self, "loss", "log"))
+        if fitted.losses is None:
+            before, after = mean_loss(loss, Chain(()), given), mean_loss(loss, found, given)
         else:
-            left = np.flatnonzero(np.isnan(losses))  # the summary may need some rows only
-            for some in row_blocks(len(left), given.n_classes):
-                calibrate(left[some])
-            before, after = mean_loss(loss, Chain(()), given), weighted_mean(losses, given)
+            before, after = fitted.losses
         # Rows of weight 0 do not count.
         counts = np.bincount(given.labels, None if given.weights is None else given.weights > 0, given.n_classes)
         facts = Diagnostics(
@@ -294,9 +308,7 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         )
         notes = (*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes)), *([raised] if raised else []))
         self.diagnostics_ = replace(facts, notes=(*notes, *mask_notes(self.inputs, given.logits)))
-        self._set_facts(
-            given.logits.shape[1], given.class_names, {"glayers": version("glayers"), "numpy": np.__version__}
-        )
+        self._set_facts(given.logits.shape[1], given.class_names, _versions())
         self.classes_ = np.arange(given.n_classes)
         return self
 
@@ -334,6 +346,11 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         self.classes_ = np.arange(max(2, n_logits))
         self.class_names_ = class_names
         self.versions_ = versions
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {"glayers": version("glayers"), "numpy": np.__version__}
 
 
 def mean_loss(loss: SmoothLoss, chain: Chain, given: Predictions) -> float:

@@ -36,9 +36,9 @@ class GLayers(Calibrator):
     """A small dense network between the logits and the softmax, fitted by a proper loss.
 
     `recipe="default"` starts from temperature scaling, stops early by cross-validated loss, averages the fold models
-    and mixes them with temperature scaling. Two more layers that treat all classes alike then correct the confidence.
-    It falls back to temperature scaling, with a warning, unless cross-validation shows a gain. `recipe="paper"` is the
-    paper's procedure: raw logits, settings chosen by cross-validation, one fit on all rows.
+    and mixes them with temperature scaling. It falls back to temperature scaling, with a warning, unless
+    cross-validation shows a gain. `recipe="paper"` is the paper's procedure: raw logits, settings chosen by
+    cross-validation, one fit on all rows.
 
     Parameters
     ----------

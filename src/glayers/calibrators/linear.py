@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from glayers.arrays import Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, weighted_mean
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, one_or_several
@@ -24,7 +23,8 @@ from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map
 
-_UNPENALISED = 1e-6  # a precision of 0 has no scale; this one moves no estimate
+_UNPENALISED = 1e-4  # the factor on usual precisions that stands for 0: it moves no estimate, and fits converge
+_PERFECT = 1e-6  # mean loss below which all rows are right, and an unpenalised map would grow without end
 _STRONGEST = 1e9  # stands for an infinite strength: no coefficient moves, and nothing overflows
 _ODIR_STRENGTHS = tuple(10.0**place for place in range(1, -7, -1))  # from too strong to hardly any
 _KULL = "Kull et al., NeurIPS 2019"
@@ -63,7 +63,7 @@ class LinearScaling(Calibrator):
         precisions = None
         if self.strength is not None:
             [strength] = _strengths(self.strength, 1)
-            precisions = {name: max(strength * USUAL[name], _UNPENALISED) for name in part_names(self._parts)}
+            precisions = {name: max(strength, _UNPENALISED) * USUAL[name] for name in part_names(self._parts)}
         found = fit_parts(
             given,
             factor,
@@ -80,7 +80,7 @@ class LinearScaling(Calibrator):
         name = self.methods[0].name
         chain = found.map
         reason = "precisions by evidence"
-        held_out: Floats | None = found.out_of_fold
+        held_out: Any = found.out_of_fold
         size = found.n_parameters
         notes: list[str] = []
         if not found.out_of_fold.size:
@@ -95,6 +95,9 @@ class LinearScaling(Calibrator):
                 chain, held_out, size = tempered(factor), plain, 1
                 reason = f"falls back to temperature scaling: held-out loss {after:.6g} against {before:.6g}"
                 notes.append(f"{name}: {reason}")
+        if found.fit.state.loss < _PERFECT * found.design.weights.sum() and self.strength is not None:
+            reason = f"every row is fitted perfectly: increase the strength; {reason}"
+            notes.append(f"{name}: {reason}")
         if not found.fit.converged:
             reason = f"no convergence in {found.fit.iterations} Newton steps, increase the strength; {reason}"
             notes.append(f"{name}: {reason}")
@@ -185,7 +188,7 @@ class MatrixScaling(LinearScaling):
         smooth_loss(self.loss)  # checks the name
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
         folds = assign_folds(len(given), given.groups, self.n_folds, drawn_seed(self.random_state))
-        tried = [(strength, strength) for strength in _ODIR_STRENGTHS]
+        tried = [_strengths(strength, 2) for strength in _ODIR_STRENGTHS]
         if self.strength is not None:
             tried = [_strengths(self.strength, 2)]
         basis = plain_basis(given.n_classes, self._parts)
@@ -203,8 +206,8 @@ class MatrixScaling(LinearScaling):
 class DirichletCalibration(LinearScaling):
     """Learn a full matrix and an intercept on log-probabilities. Kull et al., NeurIPS 2019.
 
-    The priors are those of matrix scaling, in the place of the paper's ODIR penalty. For two classes this is beta
-    calibration without constraints on the signs.
+    It acts on log softmax(z / T), with T of temperature scaling, and has the priors of matrix scaling in the place of
+    the paper's ODIR penalty. For two classes this is beta calibration without constraints on the signs.
 
     Parameters
     ----------

@@ -6,9 +6,10 @@ curvature. The curvature preconditions a fit, and afterwards it is the posterior
 Features are centred for each class where that class is in question, so that no part can take the place of the shifts.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -143,47 +144,47 @@ class Rows(NamedTuple):
     of_classes: Floats
 
 
-class Inverse(Protocol):
+class Inverse(ABC):
     """The inverse of a part's penalised curvature."""
 
+    @abstractmethod
     def solve(self, slopes: Floats) -> Floats:
         """Return the inverse times a vector of slopes, both of the part's shape."""
-        ...
 
+    @abstractmethod
     def variances(self) -> Floats:
         """Return the posterior variance of each coefficient."""
-        ...
 
+    @abstractmethod
     def score_variances(self, part: Any, probabilities: Floats) -> Floats:
         """Return the posterior variance of the log-probability of each class, (n, classes)."""
-        ...
 
 
-class Part(Protocol):
+class Part(ABC):
     """Features of rows and the coefficients that multiply them; `names` are the precisions that it has."""
 
     names: tuple[str, ...]
     owners: Ints  # the place in `names` of each coefficient, in the shape of the coefficients
 
+    @abstractmethod
     def take(self, rows: Any) -> "Part":
         """Return some of the rows."""
-        ...
 
+    @abstractmethod
     def add_scores(self, coefficients: Array, result: Array) -> None:
         """Add what the part adds to the scores (n, classes), in place."""
-        ...
 
+    @abstractmethod
     def slopes(self, by_score: Array, total: Array) -> Array:
         """Return the transpose of `add_scores`; `total` is the sum of `by_score` over rows."""
-        ...
 
+    @abstractmethod
     def inverse(self, rows: Rows, precisions: Floats) -> Inverse:
         """Return the inverse of the curvature with the precision of each coefficient."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
-class SharedPart:
+class _SharedPart(Part):
     """The shared correction: `linear` (n, classes), `bends` (6, n, outcomes) and `context` (n, 5).
 
     `places` (n, outcomes) are the columns of the outcomes, or None if these are all classes.
@@ -196,9 +197,9 @@ class SharedPart:
     names = ("shared", "context")
     owners = np.tile(np.minimum(np.arange(N_CONTEXT), 1), (N_SHAPES, 1))
 
-    def take(self, rows: Any) -> "SharedPart":
+    def take(self, rows: Any) -> "_SharedPart":
         places = None if self.places is None else self.places[rows]
-        return SharedPart(self.linear[rows], self.bends[:, rows], self.context[rows], places)
+        return _SharedPart(self.linear[rows], self.bends[:, rows], self.context[rows], places)
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
         sizes = self.context @ coefficients.T
@@ -214,7 +215,7 @@ class SharedPart:
         by_size = [np.vecdot(by_score, self.linear), *np.einsum("no,sno->sn", own, self.bends)]
         return np.stack(by_size) @ self.context
 
-    def inverse(self, rows: Rows, precisions: Floats) -> "DenseInverse":
+    def inverse(self, rows: Rows, precisions: Floats) -> "_DenseInverse":
         """Sum over rows of context x context times the covariance of the functions under the probabilities."""
         p = rows.probabilities
         own = self._outcomes(p)
@@ -231,7 +232,7 @@ class SharedPart:
         summed = covariance.reshape(len(p), -1).T @ pairs.reshape(len(p), -1)
         curved = summed.reshape(N_SHAPES, N_SHAPES, N_CONTEXT, N_CONTEXT).transpose(0, 2, 1, 3)
         curved = curved.reshape(N_SHAPES * N_CONTEXT, -1)
-        return DenseInverse(np.linalg.inv(curved + np.diag(precisions.ravel())))
+        return _DenseInverse(np.linalg.inv(curved + np.diag(precisions.ravel())))
 
     def _outcomes(self, values: Array) -> Array:
         if self.places is None:
@@ -252,7 +253,8 @@ class SharedPart:
         return np.einsum("ncs,nj->ncsj", each, self.context).reshape(n_rows, n_classes, -1)
 
 
-class DenseInverse(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _DenseInverse(Inverse):
     """The inverse of a curvature that is written down."""
 
     matrix: Floats
@@ -269,15 +271,15 @@ class DenseInverse(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ScalePart:
+class _ScalePart(Part):
     """One scale per class: coefficients (classes,) times `values` (n, classes)."""
 
     values: Array
     owners: Ints
     names = ("scale",)
 
-    def take(self, rows: Any) -> "ScalePart":
-        return ScalePart(self.values[rows], self.owners)
+    def take(self, rows: Any) -> "_ScalePart":
+        return _ScalePart(self.values[rows], self.owners)
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
         result += self.values * coefficients
@@ -285,16 +287,17 @@ class ScalePart:
     def slopes(self, by_score: Array, total: Array) -> Array:  # noqa: ARG002 (centred already)
         return np.einsum("nc,nc->c", by_score, self.values)
 
-    def inverse(self, rows: Rows, precisions: Floats) -> "DiagonalInverse":
+    def inverse(self, rows: Rows, precisions: Floats) -> "_DiagonalInverse":
         p = rows.probabilities
-        return DiagonalInverse(1 / (rows.weights @ (p * (1 - p) * self.values**2) + precisions))
+        return _DiagonalInverse(1 / (rows.weights @ (p * (1 - p) * self.values**2) + precisions))
 
     def features_at(self, probabilities: Floats) -> Floats:
         """Return the derivative of each log-probability by each coefficient, (n, classes, classes)."""
         return (np.eye(self.values.shape[1]) - probabilities[:, None, :]) * self.values[:, None, :]
 
 
-class DiagonalInverse(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _DiagonalInverse(Inverse):
     """The inverse of a curvature that is taken as diagonal."""
 
     diagonal: Floats
@@ -310,14 +313,14 @@ class DiagonalInverse(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ShiftPart:
+class _ShiftPart(Part):
     """One shift per class."""
 
     n_rows: int
     owners: Ints
     names = ("shift",)
 
-    def take(self, rows: Any) -> "ShiftPart":
+    def take(self, rows: Any) -> "_ShiftPart":
         return replace(self, n_rows=len(np.arange(self.n_rows)[rows]))
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
@@ -328,8 +331,8 @@ class ShiftPart:
 
     def inverse(self, rows: Rows, precisions: Floats) -> Inverse:
         if len(precisions) > _DIAGONAL:
-            return DiagonalInverse(1 / (np.diagonal(rows.of_classes) + precisions))
-        return DenseInverse(np.linalg.inv(rows.of_classes + np.diag(precisions)))
+            return _DiagonalInverse(1 / (np.diagonal(rows.of_classes) + precisions))
+        return _DenseInverse(np.linalg.inv(np.asarray(rows.of_classes + np.diag(precisions), np.float64)))
 
     def features_at(self, probabilities: Floats) -> Floats:
         """Return the derivative of each log-probability by each coefficient, (n, classes, classes)."""
@@ -337,7 +340,7 @@ class ShiftPart:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearPart:
+class _LinearPart(Part):
     """Features (n, j), dense or sparse, with one coefficient per feature and class: (j, classes).
 
     `means` (j, classes) are subtracted for each class.
@@ -348,7 +351,7 @@ class LinearPart:
     names: tuple[str, ...]
     owners: Ints
 
-    def take(self, rows: Any) -> "LinearPart":
+    def take(self, rows: Any) -> "_LinearPart":
         return replace(self, features=self.features[rows])
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
@@ -372,14 +375,14 @@ class LinearPart:
         if sparse.issparse(self.features) or len(precisions) > _DIAGONAL:
             squares = (self.features * self.features).T @ unsure
             variances = np.maximum(squares - means**2 @ shares, 0.0)
-            return DiagonalInverse(1 / (variances[:, None] * of_class + precisions))
+            return _DiagonalInverse(1 / (variances[:, None] * of_class + precisions))
         scale = 1 / np.sqrt(precisions[:, 0])
         weighted = self.features.astype(np.float64) * np.sqrt(unsure)[:, None]
         covariance = weighted.T @ weighted - (means * shares) @ means.T
         class_values, class_vectors = np.linalg.eigh(rows.of_classes)
         feature_values, feature_vectors = np.linalg.eigh(scale[:, None] * covariance * scale)
         curved = np.maximum(feature_values, 0.0)[:, None] * np.maximum(class_values, 0.0)
-        return KroneckerInverse(scale[:, None] * feature_vectors, class_vectors, 1 / (1 + curved))
+        return _KroneckerInverse(scale[:, None] * feature_vectors, class_vectors, 1 / (1 + curved))
 
     def features_at(self, probabilities: Floats) -> Floats:
         """Return the features of each row, centred by the class means that its probabilities expect, (n, j)."""
@@ -387,7 +390,8 @@ class LinearPart:
         return np.asarray(dense - probabilities @ self.means.T, dtype=np.float64)
 
 
-class KroneckerInverse(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _KroneckerInverse(Inverse):
     """The inverse of a Kronecker product plus a penalty: scaled eigenvectors of features, those of classes, values."""
 
     features: Floats
@@ -483,21 +487,21 @@ def design_of(
         parts.append(_shared_part(basis, log_p, ordered, dtype))
     if "scale" in basis.parts:
         values = (basis.values(log_p) - basis.own_centre) / basis.own_spread
-        parts.append(ScalePart(values.astype(dtype), np.zeros(n_classes, np.int64)))
+        parts.append(_ScalePart(values.astype(dtype), np.zeros(n_classes, np.int64)))
     if "shift" in basis.parts:
-        parts.append(ShiftPart(len(log_p), np.zeros(n_classes, np.int64)))
+        parts.append(_ShiftPart(len(log_p), np.zeros(n_classes, np.int64)))
     linear = [part for part in basis.parts if part in LINEAR]
     features = {part: basis.features(part, log_p, ordered).astype(dtype) for part in linear}
     if "confusion" in linear and n_classes >= _SPARSE_CLASSES:
         linear.remove("confusion")
         owners = np.zeros((n_classes, n_classes), np.int64)
         means = basis.means["confusion"].astype(dtype)
-        parts.append(LinearPart(sparse.csr_array(features["confusion"]), means, ("confusion",), owners))
+        parts.append(_LinearPart(sparse.csr_array(features["confusion"]), means, ("confusion",), owners))
     if linear:
         owners = np.concatenate([np.full(features[part].shape[1], place) for place, part in enumerate(linear)])
         together = np.concatenate([features[part] for part in linear], axis=1)
         means = np.concatenate([basis.means[part] for part in linear]).astype(dtype)
-        parts.append(LinearPart(together, means, tuple(linear), np.repeat(owners[:, None], n_classes, axis=1)))
+        parts.append(_LinearPart(together, means, tuple(linear), np.repeat(owners[:, None], n_classes, axis=1)))
     if weights is None:
         weights = np.ones(len(log_p))
     base = log_p if lowered is None else log_p + lowered
@@ -505,7 +509,7 @@ def design_of(
     return Design(basis, base.astype(dtype), labels, counted, tuple(parts))
 
 
-def _shared_part(basis: Basis, log_p: Floats, ordered: Floats, dtype: type) -> SharedPart:
+def _shared_part(basis: Basis, log_p: Floats, ordered: Floats, dtype: type) -> _SharedPart:
     places = None
     if log_p.shape[1] > DEPTH:
         places = np.argpartition(log_p, -DEPTH, axis=1)[:, -DEPTH:]
@@ -515,7 +519,7 @@ def _shared_part(basis: Basis, log_p: Floats, ordered: Floats, dtype: type) -> S
         bent = np.stack(bends(log_p))
     seen = context(raw_context(log_p, ordered), basis.context_centre, basis.context_spread)
     linear = np.maximum(log_p, LOWEST)
-    return SharedPart(linear.astype(dtype), bent.astype(dtype), seen.astype(dtype), places)
+    return _SharedPart(linear.astype(dtype), bent.astype(dtype), seen.astype(dtype), places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -554,14 +558,14 @@ def corrected_map(design: Design, flat: Floats) -> Corrected:
     slopes = np.zeros(basis.n_classes)
     branches: list[Chain] = []
     for part, coefficients in zip(design.parts, design.split(flat), strict=True):
-        if isinstance(part, SharedPart):
+        if isinstance(part, _SharedPart):
             branches.append(Chain((Shared(coefficients, basis.context_centre, basis.context_spread),)))
-        elif isinstance(part, ScalePart):
+        elif isinstance(part, _ScalePart):
             slopes = coefficients / basis.own_spread
             bias = bias - basis.own_centre * slopes
-        elif isinstance(part, ShiftPart):
+        elif isinstance(part, _ShiftPart):
             bias = bias + coefficients
-        elif isinstance(part, LinearPart):
+        elif isinstance(part, _LinearPart):
             bias = bias - (part.means.astype(np.float64) * coefficients).sum(axis=0)
             for place, name in enumerate(part.names):
                 weights[name] = coefficients[part.owners[:, 0] == place]
