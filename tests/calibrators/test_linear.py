@@ -78,13 +78,7 @@ def test_infinite_strength_is_temperature_scaling(make: Any, strength: float) ->
     assert make(strength=strength).fit(z, y).predict_proba(z) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        pytest.param("log", marks=pytest.mark.xfail(strict=True, reason="ends 1.3 nats above the optimum")),
-        "brier",
-    ],
-)
+@pytest.mark.parametrize("loss", ["log", "brier"])
 def test_dirichlet_without_penalty_is_multinomial_regression_on_log_probabilities(loss: Any) -> None:
     z, y = sample(rows=3000)
     found = DirichletCalibration(0, loss=loss).fit(z, y).predict_proba(z)
@@ -195,6 +189,15 @@ def test_where_temperature_is_all_there_is_it_comes_back_or_next_to_it(make: Any
     else:
         held_out, plain = (nll(Predictions(each, y)) for each in (fitted.out_of_fold_, temperature.transform(z)))
         assert held_out < plain
+
+
+@pytest.mark.parametrize("make", TUNED)
+def test_a_given_strength_is_fitted_as_given(make: Any) -> None:
+    z, y = sample(rows=60, classes=8, bend=False, seed=2)  # rows that would fall back, see the next test
+    fitted = make(strength=1e-3).fit(z, y)
+    assert fitted.n_parameters_ > 1
+    assert fitted.out_of_fold_ is None
+    assert fitted.diagnostics_.reason == "strength as given"
 
 
 def test_noise_is_answered_with_temperature_scaling() -> None:
