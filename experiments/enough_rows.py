@@ -16,7 +16,7 @@ from unittest import mock
 from benchmarks.simulation import gaussian_mixture
 
 from glayers import AutoCalibrator
-from glayers.calibrators import auto_families
+from glayers.calibrators import auto
 from glayers.metrics import ks, nll
 from glayers.predictions import Predictions
 
@@ -33,7 +33,7 @@ def main() -> None:
     settings = parser.parse_args()
     warnings.simplefilter("ignore")
     new = not settings.results.exists()
-    with settings.results.open("a", newline="") as file, mock.patch.object(auto_families, "_ENOUGH_ROWS", 10**9):
+    with settings.results.open("a", newline="") as file, mock.patch.object(auto, "_ENOUGH_ROWS", 10**9):
         writer = csv.writer(file, lineterminator="\n")
         if new:
             writer.writerow(COLUMNS)

@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 
 from glayers import AutoCalibrator, Predictions, metrics
-from glayers.calibrators import auto_families
+from glayers.calibrators import auto
 from glayers.text_tables import markdown_table
 
 RESULTS = Path(__file__).parent / "results" / "without_torch.md"
@@ -61,7 +61,7 @@ def one(held: Mapping[str, Any], size: int, draw: int) -> list[float]:
         began = time.process_time()
         calibrator = AutoCalibrator(random_state=0, progress=False)
         if hidden:
-            with mock.patch.object(auto_families, "find_spec", return_value=None):
+            with mock.patch.object(auto, "find_spec", return_value=None):
                 calibrator.fit(held["logits_val"][rows], held["y_val"][rows])
         else:
             calibrator.fit(held["logits_val"][rows], held["y_val"][rows])

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from glayers import datasets, metrics
-from glayers.calibrators import METHODS, auto_families
+from glayers.calibrators import METHODS, auto
 from glayers.comparison import DEFAULT_METHODS
 from tests.cli.test_examples import PAGES, WRITES_ITS_FILES, blocks, name_of
 
@@ -30,7 +30,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_draws: None) -> Path:
     """An empty folder, and fewer rows, draws and families of `auto`: every block of a page runs, and quickly."""
-    monkeypatch.setattr(auto_families, "find_spec", lambda _: None)  # g-layers have a page of their own
+    monkeypatch.setattr(auto, "find_spec", lambda _: None)  # g-layers have a page of their own
     few = datasets.CalibrationAndTest(*(part.take(np.arange(600)) for part in datasets.load_fashion_mnist()))
     monkeypatch.setattr(datasets, "load_fashion_mnist", lambda: few)
     monkeypatch.chdir(tmp_path)

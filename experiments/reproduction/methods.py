@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -66,12 +65,15 @@ def paper_recipe(given: Predictions, depth: int, seed: int, found: Found) -> Cal
     return _fit(GLayers(depth, 3, recipe="paper", random_state=seed, **found._asdict()), given)
 
 
-def odir(make: Callable[..., MatrixScaling | DirichletCalibration], given: Predictions, seed: int) -> Calibrator:
+def odir(given: Predictions, seed: int) -> Calibrator:
     """Fit as published: cross-validation chooses the strength, and it never falls back to temperature scaling."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GlayersWarning)  # about the fallback, which a given strength does not use
-        strength = make(random_state=seed).fit(given.logits, given.labels).strength_
-    return _fit(make(strength=strength), given)
+        chosen = MatrixScaling(penalty="odir", random_state=seed).fit(given.logits, given.labels)
+    # The precision is that of lambda times the mean square off the diagonal, summed over rows.
+    off_diagonal = given.n_classes * (given.n_classes - 1)
+    strength = chosen.precisions_["matrix"] * off_diagonal / (2 * len(given))
+    return _fit(MatrixScaling(strength=strength, penalty="odir"), given)
 
 
 def _fit(calibrator: Calibrator, given: Predictions) -> Calibrator:
@@ -82,8 +84,8 @@ def _fit(calibrator: Calibrator, given: Predictions) -> Calibrator:
 METHODS: dict[str, Callable[[Predictions, int, Found], Calibrator | None]] = {
     "uncalibrated": lambda *_: None,
     "temperature": lambda given, *_: _fit(TemperatureScaling(), given),
-    "ms_odir": lambda given, seed, _: odir(partial(MatrixScaling, penalty="odir"), given, seed),
-    "dir_odir": lambda given, seed, _: odir(DirichletCalibration, given, seed),
+    "ms_odir": lambda given, seed, _: odir(given, seed),
+    "dir_odir": lambda given, seed, _: _fit(DirichletCalibration(random_state=seed), given),
     "g_layers_1": lambda given, seed, _: paper_recipe(given, 1, seed, Found()),
     "g_layers_2": lambda given, seed, found: paper_recipe(given, 2, seed, found),
     "g_layers_3": lambda given, seed, _: paper_recipe(given, 3, seed, Found()),

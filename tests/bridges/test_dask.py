@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster
 import glayers
 from glayers import Predictions, TemperatureScaling, VectorScaling, metrics
 from glayers.bridges import dask as bridge
-from glayers.calibrators import auto_families
+from glayers.calibrators import auto
 from glayers.errors import BadPredictions
 from tests.cli.running import run
 from tests.cli.test_many_files import write
@@ -99,7 +99,7 @@ def test_predictions_of_a_dask_array_are_lazy_and_the_same() -> None:
 
 
 def test_temperature_comes_from_all_rows_and_others_from_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto_families, "_ENOUGH_ROWS", 400)
+    monkeypatch.setattr(auto, "_ENOUGH_ROWS", 400)
     given = simulated()
     alone = TemperatureScaling().fit_predictions(given)
     found = bridge.fit(TemperatureScaling(), on_dask(given))
@@ -112,6 +112,15 @@ def test_temperature_comes_from_all_rows_and_others_from_a_subset(monkeypatch: p
     assert several[0].diagnostics_.rows == 400
     first, second = (each.predict_proba(given.logits) for each in several)
     np.testing.assert_allclose(first, second, atol=1e-9)
+
+
+def test_auto_has_the_numbers_of_one_machine() -> None:
+    given = simulated(300)
+    alone, found = (AutoCalibrator(time_budget=0, progress=False) for _ in range(2))
+    alone.fit_predictions(given)
+    bridge.fit(found, on_dask(given))
+    assert found.mixture_weights_ == pytest.approx(alone.mixture_weights_, abs=1e-9)
+    np.testing.assert_allclose(found.predict_proba(given.logits), alone.predict_proba(given.logits), atol=1e-9)
 
 
 def test_a_comparison_has_the_scores_of_one_machine() -> None:

@@ -54,7 +54,7 @@ def test_a_file_holds_arrays_by_name_and_all_else_as_json(tmp_path: Path) -> Non
     assert facts["calibrator"] == "GLayers"
     assert facts["settings"] == calibrator.get_params() | {"learning_rate": [0.03]}
     layers = {"Blend": [{"Floor": ["Centre", "Dense", "Relu", "Dense"]}]}
-    assert facts["structure"] == ["Reference", "Scale", "LogSoftmax", layers, "SymmetricLayers"]
+    assert facts["structure"] == ["Reference", "Scale", "LogSoftmax", layers]
     assert (facts["n_logits"], facts["n_classes"]) == (4, 4)
     assert facts["class_names"] == ["owl", "élan", "wren", "jay"]
     assert facts["diagnostics"]["loss_after"] == calibrator.diagnostics_.loss_after

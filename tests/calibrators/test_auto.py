@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from glayers import GlayersError, GlayersWarning, load
-from glayers.activations import log_softmax, softmax
+from glayers.activations import softmax
 from glayers.calibrators import auto as auto_module
-from glayers.calibrators import auto_families
-from glayers.calibrators.auto import AutoCalibrator, choose, mixture_of
-from glayers.calibrators.auto_families import FAMILIES, affordable, fit_families
-from glayers.calibrators.auto_selection import AutoSelection, FamilyResult
-from glayers.calibrators.base import Fitted
-from glayers.calibrators.shared_g_layers import Task
+from glayers.calibrators.auto import AutoCalibrator, enough_rows, g_layers_seconds
+from glayers.calibrators.auto_selection import AutoSelection, PartResult
 from glayers.calibrators.temperature import TemperatureScaling
 from glayers.errors import BadFile
-from glayers.maps import Chain, LogSoftmax, Scale
 from glayers.metrics import brier_sum, nll
 from glayers.predictions import Predictions
 from tests.calibrators.simulation import by_class, sample
@@ -44,6 +42,17 @@ def log_loss(logits: Numbers, labels: Numbers) -> float:
     return nll(Predictions(logits, labels))
 
 
+def quietly(calibrator: Any, *given: Any, **named: Any) -> Any:
+    """Fit without warnings: it may fall back to no calibration, and say so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GlayersWarning)
+        return calibrator.fit(*given, **named)
+
+
+def names_of(fitted: AutoCalibrator) -> list[str]:
+    return [part.name for part in fitted.selection_.parts]
+
+
 @pytest.fixture(scope="module")
 def fitted() -> AutoCalibrator:
     return AutoCalibrator().fit(*crooked())
@@ -62,22 +71,34 @@ def test_held_out_predictions_are_worth_what_new_rows_show(fitted: AutoCalibrato
     assert abs(held_out - log_loss(fitted.transform(z), labels)) < 3 * spread / np.sqrt(1_000)
 
 
-def test_the_selection_names_everything_tried_and_the_reason(fitted: AutoCalibrator) -> None:
+def test_the_selection_names_every_part_and_the_reason(fitted: AutoCalibrator) -> None:
     selection = fitted.selection_
     assert (selection.rows, selection.classes, selection.n_folds, selection.loss) == (1_000, 4, 5, "log")
-    tried = ["uncalibrated", "temperature", "shared", "vector", "matrix", "g-layers", "shared, g-layers"]
-    assert [family.name for family in selection.families] == tried
-    assert selection.kept == "mixture"
-    assert fitted.mixture_weights_ == selection.mixture == selection.weights
+    assert names_of(fitted) == ["uncalibrated", "temperature", "model", "g-layers"]
+    assert fitted.mixture_weights_ == selection.weights
     assert sum(fitted.mixture_weights_.values()) == pytest.approx(1)
     assert min(fitted.mixture_weights_.values()) >= 0.01
-    assert selection.mixture_loss == pytest.approx(log_loss(fitted.out_of_fold_, crooked()[1]))
+    assert selection.kept_loss == pytest.approx(log_loss(fitted.out_of_fold_, crooked()[1]))
+    assert selection.effective.keys() == {"shared", "context", "scale", "shift", "matrix", "confusion", "hinges"}
+    assert selection.left_out == {}
     for printed in (str(selection), selection.to_markdown()):
         assert printed.startswith("1,000 rows, 4 classes (250 rows per class); compared by 5-fold cross-validated log")
-        assert "Kept: mixture. Its cross-validated loss is lower than that of temperature scaling by " in printed
-    for family in tried:
-        assert f"\n| {family} " in selection.to_markdown()
-    assert selection.table(seconds=False)[0] == ["family", "loss", "gain over temperature", "weight", "parameters"]
+        assert "The rows support these corrections (effective coefficients): " in printed
+        assert "cross-validated log loss lower than temperature scaling's by " in printed
+    for name in names_of(fitted):
+        assert f"\n| {name} " in selection.to_markdown()
+    assert selection.table(seconds=False)[0] == ["part", "loss", "gain over temperature", "weight", "parameters"]
+
+
+def test_the_losses_of_the_selection_belong_together(fitted: AutoCalibrator) -> None:
+    selection = fitted.selection_
+    by_name = {part.name: part for part in selection.parts}
+    assert by_name["temperature"].gain == 0
+    for part in selection.parts:
+        assert part.gain == pytest.approx(by_name["temperature"].loss - part.loss)
+    assert selection.gain == pytest.approx(by_name["temperature"].loss - selection.kept_loss)
+    assert selection.kept_loss <= min(part.loss for part in selection.parts) + 1e-3
+    assert selection.gain_error > 0
 
 
 def test_the_selection_survives_json_and_a_file(fitted: AutoCalibrator, tmp_path: Any) -> None:
@@ -86,11 +107,12 @@ def test_the_selection_survives_json_and_a_file(fitted: AutoCalibrator, tmp_path
     fitted.save(tmp_path / "auto.safetensors")
     again = load(tmp_path / "auto.safetensors")
     assert isinstance(again, AutoCalibrator)
-    untimed = [replace(family, seconds=None) for family in fitted.selection_.families]  # files hold no times
-    assert again.selection_ == replace(fitted.selection_, families=tuple(untimed))
+    untimed = [replace(part, seconds=None) for part in fitted.selection_.parts]  # files hold no times
+    assert again.selection_ == replace(fitted.selection_, parts=tuple(untimed))
     assert again.mixture_weights_ == fitted.mixture_weights_
-    damages: list[dict[str, Any]] = [{"more": 1}, {"families": [{}]}, {"loss": "hinge"}, {"rows": "many"}]
-    for damage in (*damages, {"mixture": {}}):
+    assert again.predict_proba(crooked()[0]).tobytes() == fitted.predict_proba(crooked()[0]).tobytes()
+    damages: list[dict[str, Any]] = [{"more": 1}, {"parts": [{}]}, {"parts": 3}, {"loss": "hinge"}, {"rows": "many"}]
+    for damage in (*damages, {"effective": {"shift": "many"}}, {"effective": []}, {"left_out": 3}):
         with pytest.raises(BadFile, match="record of what auto selected is damaged"):
             AutoSelection.from_dict(record | damage)
 
@@ -98,16 +120,14 @@ def test_the_selection_survives_json_and_a_file(fitted: AutoCalibrator, tmp_path
 def test_same_seed_same_bytes() -> None:
     z, labels = crooked(120)
     one, same = (AutoCalibrator(n_folds=2).fit(z, labels) for _ in range(2))
-    assert "shared, g-layers" in [family.name for family in one.selection_.families]
+    assert "g-layers" in names_of(one)
     assert np.array_equal(one.transform(z), same.transform(z))
 
 
 def test_calibrated_logits_come_back_all_but_unchanged() -> None:
     z, labels = calibrated(2_000)
     fresh = calibrated(20_000, seed=1)[0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GlayersWarning)  # nothing is returned, or a temperature near 1
-        p = AutoCalibrator(time_budget=3).fit(z, labels).predict_proba(fresh)
+    p = quietly(AutoCalibrator(), z, labels).predict_proba(fresh)
     assert np.abs(p - softmax(fresh)).mean() < 0.01
 
 
@@ -115,11 +135,35 @@ def test_noise_is_no_gain() -> None:
     costs = []
     for seed in range(6):
         (z, labels), (fresh, truth) = calibrated(60, seed=seed), calibrated(5_000, seed=100 + seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GlayersWarning)  # it may fall back to no calibration
-            fitted, plain = (made.fit(z, labels) for made in (AutoCalibrator(n_folds=3), TemperatureScaling()))
+        fitted, plain = (quietly(made, z, labels) for made in (AutoCalibrator(n_folds=3), TemperatureScaling()))
         costs.append(log_loss(fitted.transform(fresh), truth) - log_loss(plain.transform(fresh), truth))
     assert np.mean(costs) < 0.003
+
+
+@hypothesis_settings(max_examples=20, deadline=None)
+@drawn(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.integers(10, 150),
+    classes=st.integers(2, 7),
+    loss=st.sampled_from(["log", "brier"]),
+    signal=st.sampled_from([0.0, 1.0, 3.0]),
+    keep_accuracy=st.booleans(),
+)
+def test_what_is_kept_never_has_a_higher_held_out_loss_than_temperature_scaling(
+    seed: int, rows: int, classes: int, loss: Any, signal: float, keep_accuracy: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(rows, classes)) * rng.uniform(0.1, 10)
+    truth = signal * z @ rng.normal(size=(classes, classes)) / 3
+    labels = (truth + rng.gumbel(size=z.shape)).argmax(axis=1)
+    auto = AutoCalibrator(loss=loss, time_budget=0, keep_accuracy=keep_accuracy, random_state=seed % 1000)
+    selection = quietly(auto, z, labels).selection_
+    temperature = next(part for part in selection.parts if part.name == "temperature")
+    if not temperature.note:  # it has a finite temperature of least loss
+        assert selection.kept_loss <= temperature.loss + 1e-12
+        assert selection.gain >= -1e-12
+    assert sum(selection.weights.values()) == pytest.approx(1)
+    assert np.isfinite(auto.transform(z)).all()
 
 
 def test_no_label_costs_tens_of_nats() -> None:
@@ -129,8 +173,8 @@ def test_no_label_costs_tens_of_nats() -> None:
     z[:2] = z[2:4]  # two labels out of a hundred are wrong, and class 4 never occurs
     z[:, 4] -= 60.0
     for keep_accuracy in (False, True):
-        with pytest.warns(GlayersWarning, match="no row is labelled 4"):
-            fitted = AutoCalibrator(time_budget=1, n_folds=2, keep_accuracy=keep_accuracy).fit(z, labels)
+        fitted = quietly(AutoCalibrator(time_budget=0, n_folds=2, keep_accuracy=keep_accuracy), z, labels)
+        assert fitted.diagnostics_.classes_never_seen == (4,)
         log_p = fitted.transform(z)
         assert log_p.min() > np.log(0.1 / 5 / 200), "a share of about 0.1 / n, for each of five classes"
         assert np.log(0.9) < np.median(log_p.max(axis=1)), "and it costs little"
@@ -140,34 +184,40 @@ def test_no_label_costs_tens_of_nats() -> None:
         assert "is spread over all classes, for labels that no row has shown." in str(fitted.selection_)
 
 
-def test_temperature_is_kept_where_rows_are_too_few_for_more() -> None:
-    z, labels = calibrated(80)
-    fitted = AutoCalibrator().fit(4 * z, labels)
-    assert fitted.mixture_weights_ == {"temperature": 1.0}
-    assert fitted.map_.parameters()["1.factor"] == pytest.approx(
-        1 / TemperatureScaling().fit(4 * z, labels).temperature_
-    )
-    assert "Mixture: temperature alone; cross-validated loss" in str(fitted.selection_)
-    kept = "Kept: temperature. No other family has any weight in the best mixture: falls back to temperature scaling."
-    assert kept in str(fitted.selection_)
+def test_the_uniform_share_is_the_same_in_the_map_and_in_what_was_held_out() -> None:
+    # Far beyond all rows every part is certain, and only the share is left for the other classes.
+    fitted = quietly(AutoCalibrator(time_budget=0), *crooked(400))
+    extreme = np.array([[1e5, 0.0, -1e5, -2e5]])
+    expected = fitted.selection_.uniform_share / 4
+    assert fitted.predict_proba(extreme)[0, 3] == pytest.approx(expected, rel=1e-6)
+    assert np.exp(fitted.out_of_fold_).sum(axis=1) == pytest.approx(1)
 
 
-def test_few_rows_seldom_lead_away_from_the_truth() -> None:
-    # 10 classes, 300 rows, and the truth is a temperature. With folds stratified by class, a matrix's intercepts looked
-    # worth 0.02 here, for a loss higher by 0.007 on average. G-layers are left out to save time.
-    costs = []
-    for seed in range(12):
-        auto = AutoCalibrator(time_budget=0.5)
-        (z, labels), (fresh, truth) = calibrated(300, 10, seed), calibrated(5_000, 10, 100 + seed)
-        fitted, plain = (made.fit(3 * z, labels) for made in (auto, TemperatureScaling()))
-        costs.append(log_loss(fitted.transform(3 * fresh), truth))
-        costs[-1] -= log_loss(plain.transform(3 * fresh), truth)
-    assert np.mean(costs) < 0.001
+def test_an_anchor_is_kept_where_nothing_more_is_shown() -> None:
+    found = []
+    for seed in range(8):
+        z, labels = calibrated(80, seed=seed)
+        fitted = quietly(AutoCalibrator(), 4 * z, labels)
+        if fitted.mixture_weights_ == {"temperature": 1.0}:
+            reason = "no gain over temperature scaling in cross-validated log loss: falls back to it"
+            assert fitted.selection_.reason == reason
+            assert f"Kept: 1.00 temperature; {reason}." in str(fitted.selection_)
+            plain = TemperatureScaling().fit(4 * z, labels)
+            assert fitted.predict_proba(z) == pytest.approx(plain.predict_proba(z), abs=0.01)  # but for the share
+            found.append(seed)
+    assert found, "80 rows whose truth is a temperature"
+
+
+def test_the_reason_names_the_anchor_that_is_kept() -> None:
+    part = PartResult("uncalibrated", 1.0, 0.0, 0.1, 1.0, 0)
+    selection = AutoSelection(50, 50, 3, 5, "brier", False, (part,), {}, {}, 1.0, 0.0, 0.1, 0.001)
+    assert selection.reason == "no gain over no calibration in cross-validated Brier score: falls back to it"
+    assert "Kept: 1.00 uncalibrated; no gain over no calibration" in str(selection)
 
 
 def test_kept_accuracy_is_kept_in_every_row() -> None:
     fitted = AutoCalibrator(keep_accuracy=True, n_folds=2).fit(*crooked(400))
-    assert "g-layers" in [family.name for family in fitted.selection_.families]
+    assert "g-layers" in names_of(fitted)
     z, labels = crooked(5_000, seed=1)
     moved = fitted.transform(z)
     assert np.array_equal(np.argsort(-moved, axis=1), np.argsort(-z, axis=1))
@@ -176,18 +226,18 @@ def test_kept_accuracy_is_kept_in_every_row() -> None:
     assert "The order of the classes is kept in every row, and so is accuracy." in str(fitted.selection_)
 
 
-def test_families_are_compared_by_the_brier_score_if_asked() -> None:
+def test_parts_are_compared_by_the_brier_score_if_asked() -> None:
     z, labels = crooked(10_000, seed=1)
     few = crooked(400)
     fitted = AutoCalibrator(loss="brier", n_folds=2).fit(*few)
-    assert "g-layers" in [family.name for family in fitted.selection_.families]
+    assert "g-layers" in names_of(fitted)
     plain = TemperatureScaling().fit(*few)
     assert fitted.selection_.summary.endswith("compared by 2-fold cross-validated Brier score.")
     assert brier_sum(fitted.predict_proba(z), labels) < brier_sum(plain.predict_proba(z), labels) - 0.01
     assert fitted.diagnostics_.loss_after == pytest.approx(brier_sum(fitted.predict_proba(few[0]), few[1]))
 
 
-def test_families_and_weights_are_fitted_by_the_brier_score_if_asked() -> None:
+def test_parts_and_weights_are_fitted_by_the_brier_score_if_asked() -> None:
     def noisy(rows: int, seed: int) -> tuple[Numbers, Numbers]:
         """Overconfident logits with a tenth of the labels at the least probable class, which log loss dreads most."""
         rng = np.random.default_rng(seed)
@@ -197,48 +247,31 @@ def test_families_and_weights_are_fitted_by_the_brier_score_if_asked() -> None:
 
     z, labels = noisy(20_000, 1)
     scores = [
-        brier_sum(AutoCalibrator(loss=loss, time_budget=0.5, n_folds=2).fit(*noisy(300, 3)).predict_proba(z), labels)
+        brier_sum(AutoCalibrator(loss=loss, time_budget=0, n_folds=2).fit(*noisy(300, 3)).predict_proba(z), labels)
         for loss in ("brier", "log")
     ]
     assert scores[0] < scores[1]  # equal, if `loss` were ignored
 
 
-def test_a_small_budget_leaves_families_out_and_says_so() -> None:
-    fitted = AutoCalibrator(time_budget=1, n_folds=2).fit(*crooked(200))
+def test_a_small_budget_leaves_g_layers_out_and_says_so() -> None:
+    fitted = quietly(AutoCalibrator(time_budget=0, n_folds=2), *crooked(200))
     assert "Not fitted: g-layers. It would take about" in str(fitted.selection_)
-    assert "vector" in [family.name for family in fitted.selection_.families]
-    z, labels = calibrated(500)
-    assert AutoCalibrator(time_budget=0).fit(4 * z, labels).mixture_weights_ == {"temperature": 1.0}
+    assert names_of(fitted) == ["uncalibrated", "temperature", "model"]
+    few = quietly(AutoCalibrator(n_folds=2), *crooked(99))
+    assert few.selection_.left_out["g-layers"] == "99 rows are too few; it needs at least 100"
 
 
-def test_families_follow_rows_and_classes() -> None:
-    def names(rows: int, classes: int, budget: float = 120.0, n_folds: int = 5) -> list[str]:
-        return [family.name for family in affordable(rows, classes, budget, n_folds)[0]]
-
-    assert names(5_000, 10) == ["temperature", "shared", "vector", "matrix", "g-layers", "shared, g-layers"]
-    assert names(5_000, 100) == ["temperature", "shared", "vector", "g-layers", "shared, g-layers"]
-    assert names(25_000, 1_000) == ["temperature", "shared", "vector"]
-    assert names(25_000, 1_000, 1e4) == ["temperature", "shared", "vector", "g-layers", "shared, g-layers"]
-    assert names(20, 3) == ["temperature", "shared", "vector", "matrix"]
-    # In 50 folds the shared correction takes 2 s and vector scaling 7.5 s; g-layers take 9 s, whatever folds the
-    # others have.
-    assert names(5_000, 100, 25, n_folds=50) == ["temperature", "shared", "vector", "g-layers"]
+def test_the_time_of_g_layers_grows_with_rows_and_classes() -> None:
+    assert g_layers_seconds(1_000, 10) < g_layers_seconds(5_000, 10) < g_layers_seconds(5_000, 100)
+    assert g_layers_seconds(25_000, 1_000) > 120 > g_layers_seconds(5_000, 100)
 
 
 def test_without_torch_it_does_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(auto_families, "find_spec", lambda name: None if name == "torch" else real(name))
-    fitted = AutoCalibrator(n_folds=2).fit(*crooked(200))
+    monkeypatch.setattr(auto_module, "find_spec", lambda name: None if name == "torch" else real(name))
+    fitted = quietly(AutoCalibrator(n_folds=2), *crooked(200))
     assert fitted.selection_.left_out["g-layers"] == 'Torch is not installed: pip install "glayers[fit]"'
-    assert "vector" in [family.name for family in fitted.selection_.families]
-
-
-def test_a_family_that_builds_on_one_left_out_is_left_out_too() -> None:
-    chosen, left_out = affordable(10_000, 2, budget=20)
-    assert chosen[-1].name == "shared, g-layers"
-    task = Task(Predictions(*calibrated(50)), "log", False, 5, 0)
-    assert list(fit_families(task, [chosen[0], chosen[-1]], left_out, lambda: None)) == ["temperature"]
-    assert left_out["shared, g-layers"] == "It builds on shared, which is left out"
+    assert names_of(fitted) == ["uncalibrated", "temperature", "model"]
 
 
 def test_weights_that_sit_on_one_fold_are_no_crash() -> None:
@@ -246,111 +279,61 @@ def test_weights_that_sit_on_one_fold_are_no_crash() -> None:
     weights = np.zeros(300)
     weights[[5, 17]] = 1
     for seed in range(4):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GlayersWarning)
-            p = AutoCalibrator(time_budget=1, random_state=seed).fit(z, labels, weights).predict_proba(z)
+        p = quietly(AutoCalibrator(time_budget=0, random_state=seed), z, labels, weights).predict_proba(z)
         np.testing.assert_allclose(p.sum(axis=1), 1)
+
+
+def test_equal_weights_are_none_and_a_weight_of_zero_is_no_row() -> None:
+    z, labels = crooked(300)
+    one, other = (quietly(AutoCalibrator(time_budget=0), z, labels, w) for w in (None, np.full(300, 3.0)))
+    assert one.predict_proba(z) == pytest.approx(other.predict_proba(z), abs=1e-6)
 
 
 def test_keeping_accuracy_costs_the_same_on_any_scale() -> None:
     z, labels = crooked(200)
     same, *scaled = (
-        AutoCalibrator(keep_accuracy=True, time_budget=1, n_folds=2).fit(scale * z, labels).diagnostics_.loss_after
+        AutoCalibrator(keep_accuracy=True, time_budget=0, n_folds=2).fit(scale * z, labels).diagnostics_.loss_after
         for scale in (1.0, 1e-3, 1e4)
     )
     assert scaled == pytest.approx([same] * 2, rel=1e-3)
 
 
+def test_permuting_classes_permutes_the_result() -> None:
+    z, labels = crooked(400)
+    order = np.array([2, 0, 3, 1])
+    one = quietly(AutoCalibrator(time_budget=0), z, labels)
+    other = quietly(AutoCalibrator(time_budget=0), z[:, order], np.argsort(order)[labels])
+    assert other.predict_proba(z[:, order]) == pytest.approx(one.predict_proba(z)[:, order], abs=0.01)
+
+
 def test_rows_of_one_group_are_never_split() -> None:
     z, labels = crooked(300)
     groups = np.repeat(np.arange(60), 5)
-    fitted = AutoCalibrator(time_budget=1).fit(z, labels, groups=groups)
+    fitted = AutoCalibrator(time_budget=0).fit(z, labels, groups=groups)
     assert fitted.out_of_fold_.shape == (300, 4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GlayersWarning)
-        few = AutoCalibrator(time_budget=1).fit(z, labels, groups=np.arange(300) % 3).selection_
+    few = quietly(AutoCalibrator(time_budget=0), z, labels, groups=np.arange(300) % 3).selection_
     assert few.n_folds == 3
-    assert "(too few rows or groups for a standard error)" in few.reason
+    assert few.gain_error == np.inf
+    assert "inf" not in few.reason
     with pytest.raises(GlayersError, match="groups must hold at least 2"):
         AutoCalibrator().fit(z, labels, groups=np.zeros(300))
 
 
-def candidate(log_probabilities: Numbers) -> Fitted:
-    return Fitted(Chain((Scale(np.ones(())), LogSoftmax())), "", out_of_fold=log_probabilities)
-
-
-@pytest.mark.parametrize("loss", ["log", "brier"])
-def test_a_mixture_drops_families_of_little_weight(loss: str) -> None:
-    z, labels = calibrated(2_000)
-    good, bad = np.log(softmax(z)), np.log(softmax(-z))
-    families = {"bad": candidate(bad), "good": candidate(good)}
-    mixture, weights, correction = mixture_of(families, Task(Predictions(z, labels), loss, False, 5, 0))
-    assert weights == {"good": 1.0}
-    assert mixture is families["good"]
-    assert correction is None
-
-
-@pytest.mark.parametrize("loss", ["log", "brier"])
-def test_two_halves_of_the_truth_are_mixed_half_and_half(loss: str) -> None:
+def test_repeated_rows_of_a_group_are_no_evidence() -> None:
+    # Random labels, each row five times: split over folds, every row would be known by heart.
     rng = np.random.default_rng(0)
-    first, second = (np.log(softmax(2 * rng.normal(size=(8_000, 3)))) for _ in range(2))
-    truth = (np.exp(first) + np.exp(second)) / 2
-    labels = (truth.cumsum(axis=1) > rng.random((8_000, 1))).argmax(axis=1)
-    task = Task(Predictions(first, labels), loss, False, 5, 0)
-    mixture, weights, _ = mixture_of({"first": candidate(first), "second": candidate(second)}, task)
-    assert weights["first"] == pytest.approx(0.5, abs=0.03)
-    np.testing.assert_allclose(np.exp(np.asarray(mixture.out_of_fold)), truth, atol=0.05)
-
-
-@pytest.mark.parametrize(("kept", "gain"), [(True, 0.25), (True, -0.25), (False, -0.25)])
-def test_the_last_correction_is_reported_by_the_loss_that_compares_and_as_made_only_where_it_was(
-    monkeypatch: pytest.MonkeyPatch, kept: bool, gain: float
-) -> None:
-    z, labels = calibrated(400)
-    plain = np.log(softmax(z))
-    made = Fitted(
-        Chain((LogSoftmax(),)) if kept else Chain(()),
-        "",
-        out_of_fold=np.log(softmax(2 * z)) if kept else plain,
-        attributes={"gain_": gain, "gain_error_": 0.01},  # measured by log loss
-    )
-    monkeypatch.setattr(auto_module, "shared_correction", lambda *_: made)
-    monkeypatch.setattr(auto_module, "_weights", lambda parts, _: np.full(len(parts), 0.5))
-    task = Task(Predictions(z, labels), "brier", False, 5, 0)
-    _, weights, correction = mixture_of({"one": candidate(plain), "other": candidate(plain)}, task)
-    assert correction is not None
-    lowered = brier_sum(softmax(z), labels) - brier_sum(softmax(2 * z), labels)
-    assert lowered < 0
-    assert (correction.kept, correction.loss) == ((True, "brier") if kept else (False, "log"))
-    assert correction.gain == pytest.approx(lowered if kept else gain)
-    selection = AutoSelection(400, 3, 5, "brier", False, (), {}, weights, 0.5, correction, "mixture", "Why.")
-    assert "Mixture: 0.50 one + 0.50 other; cross-validated loss 0.50000." in str(selection)
-    done = f"raises the loss by {-lowered:.2g} +- "
-    undone = "would raise the log loss by 0.25 +- 0.01, so it is left out."
-    assert (done in str(selection), undone in str(selection)) == (kept, not kept)
-
-
-def test_no_calibration_is_kept_only_without_evidence_for_a_temperature() -> None:
-    given = Predictions(*calibrated(50))
-    raw = np.linspace(0.5, 1.5, 50)
-    losses = {"uncalibrated": raw, "temperature": raw + 0.1}
-    kept, reason = choose(losses, raw - 0.001, raw + 0.1, {"temperature": 1.0}, given)
-    assert kept == "uncalibrated"
-    assert reason.startswith("No gain, as the mixture's cross-validated loss is higher than that of no calibration by")
-    assert reason.endswith(": falls back to no calibration.")
-    assert choose(losses, raw - 0.01, raw + 0.1, {"temperature": 1.0}, given)[0] == "temperature", "0.5 nats in all"
-    unlimited = choose(losses, raw - 0.01, raw + 0.1, {"temperature": 1.0}, given, found_temperature=False)
-    assert unlimited[0] == "uncalibrated"
-    kept, reason = choose(losses, raw - 0.01, raw - 0.01, {"matrix": 1.0}, given)
-    assert (kept, reason) == ("mixture", "Its cross-validated loss is equal to that of temperature scaling.")
+    z, labels = np.repeat(rng.normal(size=(40, 3)), 5, axis=0), np.repeat(rng.integers(0, 3, 40), 5)
+    selection = quietly(AutoCalibrator(time_budget=0), z, labels, groups=np.repeat(np.arange(40), 5)).selection_
+    assert selection.kept_loss > np.log(3) - 0.05
 
 
 def test_a_gain_without_a_standard_error_prints_without_one() -> None:
-    families = (FamilyResult("matrix", 1.0, 0.5, np.inf, 1.0, 2, 0.1, note="not converged"),)
-    selection = AutoSelection(5, 3, 2, "log", True, families, {}, {"matrix": 1.0}, 1.0, None, "mixture", "Why.")
+    parts = (PartResult("model", 1.0, 0.5, np.inf, 1.0, 2, 0.1, note="not converged"),)
+    selection = AutoSelection(5, 5, 3, 2, "log", True, parts, {"shift": 2.0}, {}, 1.0, 0.5, np.inf, 0.01)
     cells = [cell.strip() for cell in selection.to_markdown().splitlines()[4].strip("|").split("|")]
-    assert cells == ["matrix", "1.00000", "+0.50000", "1.00", "2", "0.1"]
-    assert str(selection).endswith("Note on matrix: not converged.")
+    assert cells == ["model", "1.00000", "+0.50000", "1.00", "2", "0.1"]
+    assert "(effective coefficients): one shift per class (2)." in str(selection)
+    assert str(selection).endswith("Note on model: not converged.")
 
 
 @pytest.mark.parametrize(
@@ -370,36 +353,34 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], complaint
 
 
 def test_many_rows_teach_by_a_sample_and_temperature_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto_families, "_ENOUGH_ROWS", 600)
+    assert (enough_rows(10), enough_rows(1_000)) == (100_000, 25_000)
+    monkeypatch.setattr(auto_module, "_ENOUGH_ROWS", 600)
     monkeypatch.setattr(auto_module, "MOST_KEPT", 600 * 4)
     z, labels = crooked(5_000)
     groups = np.arange(5_000) // 4
-    fitted = AutoCalibrator(time_budget=1).fit(z, labels, groups=groups)
+    fitted = AutoCalibrator(time_budget=0).fit(z, labels, groups=groups)
     assert (fitted.selection_.rows, fitted.selection_.sample) == (5_000, 600)
-    assert "temperature from all, the other families from 600 random rows;" in fitted.selection_.summary
+    assert "temperature from all, the other parts from 600 random rows;" in fitted.selection_.summary
     assert fitted.out_of_fold_.shape == (600, 4)
     assert fitted.diagnostics_.rows == 5_000
-    z = z / 3
-    plain = AutoCalibrator(time_budget=0).fit(z, labels, groups=groups)
-    assert plain.selection_.kept == "temperature"
-    np.testing.assert_allclose(plain.predict_proba(z), TemperatureScaling().fit(z, labels).predict_proba(z), atol=1e-3)
+    assert fitted.diagnostics_.loss_after == pytest.approx(log_loss(fitted.transform(z), labels))
     monkeypatch.setattr(auto_module, "MOST_KEPT", 600)
     assert AutoCalibrator(time_budget=0).fit(z, labels).out_of_fold_ is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_many_rows_fill_no_memory() -> None:
-    # A copy of the logits in float64 would take 49 MB, and one per family several times as much.
+    # A copy of the logits in float64 would take 49 MB, and one per part several times as much.
     script = r"""
 import re, warnings
 from pathlib import Path
 import numpy as np
 from glayers import AutoCalibrator
-from glayers.calibrators import auto_families
+from glayers.calibrators import auto
 warnings.simplefilter("ignore")
 def peak():  # of this program alone; ru_maxrss begins with that of the process which started it
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
-auto_families._ENOUGH_ROWS = 2_000
+auto._ENOUGH_ROWS = 2_000
 rng = np.random.default_rng(0)
 logits, labels = rng.standard_normal((800_000, 8), dtype=np.float32), rng.integers(0, 8, 800_000)
 AutoCalibrator(time_budget=0).fit(logits[:2_000], labels[:2_000])
@@ -409,11 +390,3 @@ print((peak() - before) // 1024)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 60
-
-
-def test_g_layers_are_not_tried_again_behind_the_shared_correction_if_they_learn_nothing() -> None:
-    z, labels = calibrated(50)
-    plain = Fitted(Chain(()), "", out_of_fold=log_softmax(z))
-    fit = next(family.fit for family in FAMILIES if family.name == "shared, g-layers")
-    with pytest.raises(GlayersError, match="learn nothing beyond temperature"):
-        fit(Task(Predictions(z, labels)), {"temperature": plain, "shared": plain})

@@ -143,7 +143,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_spec(name: str, *rest: Any) -> Any:
         return None if name == "torch" else real(name, *rest)
 
-    for module in ("cli.fit_apply", "calibrators.auto_families"):
+    for module in ("cli.fit_apply", "calibrators.auto"):
         monkeypatch.setattr(f"glayers.{module}.find_spec", find_spec)
     for loaded in [name for name in sys.modules if name.startswith("glayers.")]:  # or the fits would not import torch
         if "torch" in vars(sys.modules[loaded]):

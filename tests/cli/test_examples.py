@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers.calibrators import auto_families
+from glayers.calibrators import auto
 from glayers.datasets import CalibrationAndTest, load_fashion_mnist
 from glayers.metrics import omnibus
 from tests.cli.running import VERBS, run
@@ -53,7 +53,7 @@ def few_rows() -> CalibrationAndTest:
 @pytest.fixture
 def workplace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of small files, with small sample data; quick methods and families stand for the strongest."""
-    monkeypatch.setattr(auto_families, "find_spec", lambda _: None)  # g-layers have a page of their own
+    monkeypatch.setattr(auto, "find_spec", lambda _: None)  # g-layers have a page of their own
     monkeypatch.setattr("glayers.cli.comparing.load_fashion_mnist", few_rows)
     monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("temperature", "vector"))
     return folder

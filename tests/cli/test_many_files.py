@@ -216,9 +216,9 @@ def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path, sent: 
 
 
 def test_fit_and_report_take_a_random_subset_of_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from glayers.calibrators import auto_families
+    from glayers.calibrators import auto
 
-    monkeypatch.setattr(auto_families, "_ENOUGH_ROWS", 1_000)
+    monkeypatch.setattr(auto, "_ENOUGH_ROWS", 1_000)
     rows = simulated(1_500)
     write(tmp_path / "in", rows, [400])
     done = run("fit", tmp_path / "in", "-o", tmp_path / "m.safetensors", "-m", "temperature")

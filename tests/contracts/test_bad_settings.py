@@ -15,7 +15,7 @@ from matplotlib import pyplot
 
 import glayers
 from glayers import GlayersError, Predictions, metrics
-from glayers.calibrators import CLASSES, auto_families
+from glayers.calibrators import CLASSES, auto
 from glayers.report.plots import FIGURES
 
 BAD: dict[str, Any] = {
@@ -148,7 +148,7 @@ def fitted(kind: type[glayers.Calibrator], **settings: Any) -> Any:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_calibrator_refuses_bad_settings_by_our_own_errors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto_families, "find_spec", lambda _: None)  # auto sets no setting of g-layers
+    monkeypatch.setattr(auto, "find_spec", lambda _: None)  # auto sets no setting of g-layers
     settings = list(CLASSES[name]().get_params(deep=False))
     assert foreign_errors(partial(fitted, CLASSES[name]), settings) == []
 

@@ -48,11 +48,21 @@ EXCLUDED_FOR_SOME = {
     "check_classifiers_one_label": (
         "wants the only label seen predicted everywhere; these keep the predicted class, or stop short of it",
         {"temperature", "ensemble-temperature", "g-layers", "g-layers-paper", "shared-g-layers", "order-general"}
-        | {"auto", "order-invariant", "order-diagonal", "histogram-top", "bbq", "scaling-binning", "spline"},
+        | {
+            "vector",
+            "matrix",
+            "order-invariant",
+            "order-diagonal",
+            "histogram-top",
+            "bbq",
+            "scaling-binning",
+            "spline",
+        },
     ),
     "check_fit2d_1sample": (
         "wants other words where one row cannot be cut into folds",
-        {"auto", "g-layers", "shared-g-layers", "order-general", "order-invariant", "order-diagonal"},
+        {"auto", "g-layers", "shared-g-layers", "order-general", "order-invariant", "order-diagonal"}
+        | {"vector", "matrix", "dirichlet"},
     ),
 }
 

@@ -14,7 +14,7 @@ from experiments.reproduction.command import fits_of, main
 from experiments.reproduction.methods import METHODS, METRICS, OURS, Found, odir
 from experiments.reproduction.tables import as_markdown
 
-from glayers import Calibrator, DirichletCalibration, GLayers, GlayersWarning, Predictions, TemperatureScaling, metrics
+from glayers import Calibrator, GLayers, GlayersWarning, MatrixScaling, Predictions, TemperatureScaling, metrics
 from tests.strategies import Numbers
 
 ROOT = Path(__file__).parents[2]
@@ -169,15 +169,16 @@ def test_an_archive_under_our_name_is_found(tmp_path: Path) -> None:
 
 
 def test_odir_does_not_go_back_to_temperature_scaling() -> None:
-    # A temperature is all that these rows need, so that the library's own Dirichlet calibration returns it.
+    # A temperature is all that these rows need, so that the library's own matrix scaling returns it.
     logits, labels = rows(200, 4, 0)
     given = Predictions(logits, labels[:, 0])
     with pytest.warns(GlayersWarning, match="back to temperature scaling"):
-        cautious = DirichletCalibration(random_state=0).fit(given.logits, given.labels)
+        cautious = MatrixScaling(penalty="odir", random_state=0).fit(given.logits, given.labels)
     temperature = TemperatureScaling().fit(given.logits, given.labels).predict_proba(logits)
-    published = odir(DirichletCalibration, given, 0).predict_proba(logits)
+    published = odir(given, 0)
     assert np.allclose(cautious.predict_proba(logits), temperature, atol=1e-6)
-    assert np.abs(published - temperature).max() > 0.01
+    assert np.abs(published.predict_proba(logits) - temperature).max() > 1e-3
+    assert published.precisions_["matrix"] == pytest.approx(cautious.precisions_["matrix"])
 
 
 def test_depths_reuse_the_settings_found_at_three_layers(

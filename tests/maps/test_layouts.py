@@ -8,7 +8,6 @@ import pytest
 
 from glayers.activations import Softmax
 from glayers.errors import BadFile, GlayersError
-from glayers.fitting.shared import shared_rows, shared_step
 from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
 from glayers.maps.layouts import STEPS, chain_of, n_learned, structure_of
 from glayers.maps.mixtures import Stack
@@ -59,18 +58,12 @@ def test_learned_numbers_exclude_constants_and_count_one_member() -> None:
     # 35 weights and biases, whatever the members; the branch's share; no share of the mean, which is there or not.
     blend = Blend(np.asarray(0.5), layers)
     assert n_learned(Chain((blend,))) == 36
-    # One share of the stack beside them, since the other follows; 6 x 5 shared weights; no slope.
+    # One share of the stack beside them, since the other follows; 7 x 5 shared weights; no slope.
     mixed = Chain((Stack(np.array([0.5, 0.5]), (Chain((blend,)), Chain((Scale(np.ones(())),)))), step_of("Shared")))
-    assert n_learned(Chain((KeepOrder.of(mixed),))) == 36 + 1 + 1 + 30
+    assert n_learned(Chain((KeepOrder.of(mixed),))) == 36 + 1 + 1 + 35
     assert (
         n_learned(Chain((Activate(Softmax()), step_of("SharedCurve")))) == 1 + 6
     )  # a factor, a slope for each stretch
-
-
-def test_the_layout_of_the_shared_correction_is_that_of_its_fit() -> None:
-    rows = shared_rows(np.log(np.full((20, 3), 1 / 3)), np.arange(20) % 3)
-    chain = Chain((shared_step(rows, np.zeros(30)),))
-    assert structure_of(chain_of(["Shared"], chain.parameters(), 3)) == ["Shared"]
 
 
 @every_step

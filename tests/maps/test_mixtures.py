@@ -9,9 +9,9 @@ from hypothesis.extra.numpy import arrays
 
 from glayers.activations import log_softmax, softmax
 from glayers.maps import Centre, Chain, Dense, Diagonal, Floor, LogSoftmax, Scale
+from glayers.maps.corrections import Corrected, Shared
 from glayers.maps.mixtures import Blend, Stack, TemperedMixture, mixed
 from glayers.maps.order import KeepOrder, in_order_of
-from glayers.maps.tables import Shared
 from tests.strategies import Numbers
 
 
@@ -57,7 +57,7 @@ def test_probabilities_are_those_of_torch_on_the_log_scale(rows: str, classes: i
     z = some_logits(40, classes) * (300 if rows == "wide" else 1)
     if rows == "masked":
         z[np.arange(40), rng.integers(0, classes, 40)] = -np.inf
-    shared = Shared(rng.normal(size=(6, 5)) / 9, np.zeros(4), np.ones(4), np.asarray(10.0))
+    shared = Corrected((Chain((Shared(rng.normal(size=(7, 5)) / 9, np.zeros(4), np.ones(4)),)),))
     twice = Blend(np.asarray(0.8), Chain((Blend(np.asarray(0.7), Chain((shared,))),)))
     members = Dense(rng.normal(size=(3, classes, classes)), rng.normal(size=(3, classes)))
     dense = Floor(np.asarray(9.0), np.asarray(5.0), Chain((Centre(np.ones(3)), members)))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from glayers.activations import log_softmax, softmax
+from glayers.activations import softmax
 from glayers.maps import (
     Activate,
     Blend,
@@ -21,7 +21,6 @@ from glayers.maps import (
     Relu,
     Scale,
     Step,
-    SymmetricLayers,
     dense_layers,
 )
 from tests.strategies import Numbers
@@ -49,12 +48,11 @@ def random_step(name: str, members: tuple[int, ...]) -> Step:
         "centre": lambda: Centre(rng.uniform(size=members)),
         "activate": lambda: Activate(Sharpened()),
         "dropout": Dropout,
-        "symmetric": lambda: SymmetricLayers(rng.normal(size=(*members, 2)), rng.uniform(-4, 0, (*members, 2))),
     }
     return made[name]()
 
 
-WITH_PARAMETERS = ["scale", "diagonal", "dense", "centre", "symmetric"]
+WITH_PARAMETERS = ["scale", "diagonal", "dense", "centre"]
 every_step = pytest.mark.parametrize(
     "name", [*WITH_PARAMETERS, "relu", "reference", "log_softmax", "activate", "dropout"]
 )
@@ -223,16 +221,3 @@ def test_chains_add_up_in_order() -> None:
     first, second = Chain((Scale(np.array(2.0)),)), Chain((Relu(), Diagonal(np.ones(CLASSES), np.zeros(CLASSES))))
     z = some_logits()
     assert np.array_equal((first + second)(z), second(first(z)))
-
-
-def test_symmetric_layers_are_dense_layers_with_multiples_of_the_identity() -> None:
-    weight, knots, eye = np.array([0.4, -0.7]), np.array([-3.0, -0.5]), np.eye(CLASSES)
-    # Hidden units of class i: relu(-x_i), which carries x_i <= 0, and relu(x_i - knot) for each knot.
-    inner = Dense(np.hstack([-eye, eye, eye]), np.repeat([0.0, 3.0, 0.5], CLASSES))
-    outer = Dense(np.vstack([-eye, 0.4 * eye, -0.7 * eye]), np.zeros(CLASSES))
-    dense = Chain((LogSoftmax(), inner, Relu(), outer, LogSoftmax()))
-    step = Chain((SymmetricLayers(weight, knots),))
-    z = 3 * some_logits()
-    assert step(z) == pytest.approx(dense(z), abs=1e-12)
-    assert in_torch(step, z) == pytest.approx(dense(z), abs=1e-12)
-    assert SymmetricLayers(0 * weight, knots)(z) == pytest.approx(log_softmax(z), abs=1e-12)

@@ -14,7 +14,7 @@ from glayers.errors import BadFile
 from glayers.maps import Chain, Step
 from glayers.maps.layouts import chain_of
 from glayers.maps.order import General, Invariant, SharedCurve
-from glayers.maps.tables import EachClass, OneVersusRest, Shared, Table, TopClass, look_up, one_versus_rest
+from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest
 from tests.strategies import Numbers
 
 CLASSES = 4
@@ -178,34 +178,6 @@ def test_the_slope_of_the_shared_curve_changes_at_its_knots() -> None:
     # A gap across a knot has one part on each side of it, each times its own slope.
     expected = [1.25 * (z[0, 0] + 1) + 2 * (-1 - z[0, 1]), 2 * (z[0, 1] + 4) + 0.5 * (-4 - z[0, 2]), 0.5 * np.log(99)]
     np.testing.assert_allclose(-np.diff(step(z)[0]), expected, rtol=1e-9)
-
-
-def test_the_shared_correction_by_hand() -> None:
-    rng = np.random.default_rng(4)
-    weight, centre, spread = rng.normal(size=(6, 5)) / 5, rng.normal(size=4), rng.uniform(1, 2, 4)
-    z = rng.normal(size=(3, 7)) * 3
-    z[2] = [18.0, 0.0, 0.0, -1.0, -2.0, -3.0, -4.0]  # log(1 - p) of class 0 is below the limit of -15
-    step = Shared(weight, centre, spread, np.asarray(4.0))
-    for row, out in zip(np.log(softmax(z)), step(z), strict=True):
-        highest = np.sort(row)[::-1]
-        raw = np.array([*highest[:3], -(np.exp(row) * row).sum()])
-        context = np.array([1.0, *np.clip((raw - centre) / spread, -4, 4)])
-        moved = []
-        for own in row:
-            l = max(own, highest[3])  # noqa: E741  # classes below the four highest get the correction of the fourth
-            miss = max(np.log(1 - np.exp(l)), -15) / 5
-            shapes = [l, np.exp(l), np.exp(l / 2), miss, np.tanh(l + 2.3), np.tanh((l + 5) / 2)]
-            moved.append(own + context @ weight.T @ shapes)
-        np.testing.assert_allclose(out, np.log(softmax(np.array(moved))), rtol=1e-10, atol=1e-12)
-    members = step(np.stack([z, -z]))
-    np.testing.assert_array_equal(members, np.stack([step(z), step(-z)]))
-
-
-def test_impossible_classes_among_the_highest_change_nothing_for_the_others() -> None:
-    z = 2 * np.random.default_rng(0).normal(size=(20, 4))
-    step = Shared(np.eye(6, 5) - 3.0, np.zeros(4), np.ones(4), np.asarray(10.0))
-    masked = np.concatenate([z, np.full((20, 96), -np.inf)], axis=1)
-    np.testing.assert_allclose(step(masked)[:, :4], step(z), atol=1e-9)
 
 
 def test_a_table_of_the_top_class_stays_off_0_and_1() -> None:
