@@ -1,11 +1,13 @@
 """`score --model` compares new rows with the model's own; conditions end with status 3; `info` describes a model."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
 from glayers import TemperatureScaling, load, metrics
 from glayers.cli.monitoring import Condition
@@ -69,7 +71,30 @@ def test_shift_is_named_with_and_without_labels(model: TemperatureScaling) -> No
 def test_wrong_conditions_are_usage_errors(folder: Path) -> None:
     assert "cannot read the condition 'ks'" in usage_error(run("score", "test.npz", "--fail-if", "ks"))
     assert "did you mean 'ks'?" in usage_error(run("score", "test.npz", "--fail-if", "kss > 1"))
+    assert "did you mean 'ks > 3 %'?" in usage_error(run("score", "test.npz", "--fail-if", "ks > 3"))
     assert "needs --model" in usage_error(run("score", "test.npz", "--fail-if-shifted"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("ks > 3", "ks is always between 0 and 1 (100 %), so it cannot be compared with 3; did you mean 'ks > 3 %'?"),
+        ("ks > 300 %", "did you mean 'ks > 3 %'?"),
+        ("ks > 1", "did you mean 'ks > 1 %'?"),
+        ("accuracy < 90", "did you mean 'accuracy < 90 %'?"),
+        ("accuracy < 0", "cannot be compared with 0"),
+        ("nll < -1", "nll is always at least 0, so it cannot be compared with -1"),
+        ("brier_sum >= 2.5", "brier_sum is always between 0 and 2, so it cannot be compared with 2.5"),
+    ],
+)
+def test_a_limit_that_no_score_can_pass_is_refused(condition: str, words: str) -> None:
+    with pytest.raises(typer.BadParameter, match=re.escape(words)):
+        Condition.of(condition)
+
+
+def test_limits_at_the_ends_of_the_range_are_allowed_where_a_score_can_pass_them() -> None:
+    for condition in ("ks > 0", "ks >= 1", "accuracy <= 0 %", "accuracy < 1", "nll > 300", "debiased_ece > -0.01"):
+        assert Condition.of(condition).sign in condition
 
 
 def test_a_score_that_is_no_number_fails() -> None:

@@ -377,7 +377,7 @@ _RMS = "RMS calibration error"
 METRICS = (
     Metric("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
     Metric("ece_equal_mass", "ECE, 15 equal-mass bins", partial(_ece, binning="equal_mass"), _NAEINI),
-    Metric("debiased_ece", "ECE, debiased, equal-mass", _debiased_ece, _KUMAR),
+    Metric("debiased_ece", "ECE, debiased, equal-mass", _debiased_ece, _KUMAR, lowest=-1.0),
     Metric("classwise_ece", "ECE, class-wise", _classwise_ece, "Kull et al., NeurIPS 2019", "each class"),
     Metric("mce", "MCE", _mce, _NAEINI),
     Metric("rms_calibration_error", f"{_RMS}, equal-width", _rms, _KUMAR),

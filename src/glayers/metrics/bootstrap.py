@@ -182,7 +182,7 @@ class Bootstrapped(NamedTuple):
             high = high if final - 1e-9 <= last else max(high, self.value + reach * error)
         if self.is_difference:
             return low, high
-        return max(low, 0.0), high if self.metric.kind == "loss" else min(high, 1.0)
+        return max(low, self.metric.lowest), min(high, self.metric.highest)
 
     def _exact(self, level: float, error: float) -> tuple[float, float]:
         """Return the Clopper-Pearson interval of a share, by the rows it counts as."""

@@ -89,6 +89,8 @@ class Metric:
         does not depend on labels.
     trusted_from
         How many standard errors above 0 an error must be for its interval to be trusted.
+    lowest, highest
+        The smallest and the largest value that any rows can give.
     """
 
     name: str
@@ -102,6 +104,8 @@ class Metric:
     at_most: int = 0
     kind: Literal["error", "loss", "share", "scores"] = "error"
     trusted_from: float = 3.0
+    lowest: float = 0.0
+    highest: float = 1.0
 
     @property
     def label(self) -> str:

@@ -4,6 +4,8 @@ A proper score is lowest, on average, when the probabilities are true. The log l
 two that post-hoc calibration minimises.
 """
 
+import math
+
 import numpy as np
 
 from glayers.activations import probabilities_and_losses
@@ -248,7 +250,17 @@ METRICS = (
         kind="share",
     ),
     Metric("confidence", "mean confidence", _confidence, "standard", better=None, kind="scores"),
-    Metric("nll", "NLL", _nll, "Good, J. Royal Statistical Society B 1952", "classes", "plain", 4, kind="loss"),
+    Metric(
+        "nll",
+        "NLL",
+        _nll,
+        "Good, J. Royal Statistical Society B 1952",
+        "classes",
+        "plain",
+        4,
+        kind="loss",
+        highest=math.inf,
+    ),
     Metric("brier", "Brier, mean over classes", _brier, _BRIER, "classes", "plain", 5, kind="loss"),
-    Metric("brier_sum", "Brier, sum over classes", _brier_sum, _BRIER, "classes", "plain", 4, kind="loss"),
+    Metric("brier_sum", "Brier, sum over classes", _brier_sum, _BRIER, "classes", "plain", 4, kind="loss", highest=2.0),
 )
