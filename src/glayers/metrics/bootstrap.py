@@ -249,7 +249,7 @@ class Bootstrapped(NamedTuple):
             return "the resamples are biased"
         if kind == "error" and not self.is_difference and self.value < self.metric.trusted_from * error:
             return f"less than {self.metric.trusted_from:g} standard errors from 0"
-        return ""
+        return "" if self.is_difference else self.metric.unreliable
 
 
 def _reach(level: float, freedom: float) -> float:

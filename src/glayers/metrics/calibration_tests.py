@@ -20,12 +20,10 @@ from glayers.checks import check_choice
 from glayers.errors import BadPredictions
 from glayers.metrics.binned import Binning, bin_edges
 from glayers.metrics.dependence import UnseenFailures, too_few_groups, unseen_failures
-from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, check_rows, top
-from glayers.metrics.ks import N_BINS
-from glayers.metrics.metric import score
+from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, check_rows, top
 from glayers.metrics.null_distribution import KSNullDistribution
 from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_labels, rows_to_redraw
-from glayers.metrics.registry import METRICS
+from glayers.metrics.registry import METRICS, evaluate_once
 from glayers.progress import progress_bar
 
 __all__ = ["CalibrationTest", "consistency_test", "ece_test", "ks_test"]
@@ -345,7 +343,7 @@ def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Ro
         if found.better != "lower":
             raise BadPredictions(f"a test needs a metric that is larger for worse models; {metric} is not")
         check = partial(check_event, event=event) if found.about == "event" else check_rows
-        return lambda rows: score(found.evaluate, check(rows))
+        return lambda rows: evaluate_once(check(rows), [found])[metric]
     if isinstance(metric, str) or not callable(metric):
         raise BadPredictions(
             f"metric must be one of {', '.join(METRICS)}, or a function of probabilities and labels; got {metric!r:.60}"

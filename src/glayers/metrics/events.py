@@ -29,6 +29,8 @@ from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 
+_COLUMNS_AT_ONCE = 32  # columns copied together, so that a cache line of a row is used whole
+N_BINS = 15  # of binned metrics, by default
 SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
 
 
@@ -256,6 +258,26 @@ class Rows(Memoized):
             rows = np.flatnonzero(tied)
             ranks[rows] = _label_ranks(self.probabilities[rows], self.labels[rows])
         return ranks
+
+
+def rank_events(rows: Rows, n_ranks: int) -> list[Scored]:
+    """Return the events of the highest ranks, the top class first."""
+    scores = rows.top_scores(n_ranks)
+    ranks = rows.label_ranks_within(scores)
+    return [rows.scored(scores[:, r], ranks == r) for r in range(n_ranks)]
+
+
+def class_events(rows: Rows) -> list[Scored]:
+    """Return the events "the label is this class" of the rows' classes."""
+    classes = rows.classes or range(rows.n_classes)
+    events = []
+    for first in range(classes.start, classes.stop, _COLUMNS_AT_ONCE):
+        stop = min(first + _COLUMNS_AT_ONCE, classes.stop)
+        columns = rows.probabilities[:, first:stop].T.astype(np.float64, order="C")
+        refuse_outside_unit_interval(columns.T, "probabilities")
+        for c, scores in enumerate(columns, start=first):
+            events.append(rows.scored(scores, rows.labels == c))
+    return events
 
 
 def _rank(rows: Rows, r: int) -> Scored:

@@ -2,7 +2,7 @@
 
 A block holds several weightings of the same rows side by side, one per column: the bootstrap evaluates many columns at
 once, and a single score is one column. Results that several metrics need, such as the sums of each bin, are kept on the
-block (`once`), so that every metric can be written as if it were alone.
+block (`cached`), so that every metric can be written as if it were alone.
 """
 
 import math
@@ -25,20 +25,16 @@ class Memoized:
     """Keeps what several metrics need, so that it is computed once per object."""
 
     @cached_property
-    def _kept(self) -> dict[tuple[Hashable, ...], Any]:
+    def _cache(self) -> dict[tuple[Hashable, ...], Any]:
         return {}
 
-    def once(self, make: Callable[..., _Made], *settings: Hashable) -> _Made:
+    def cached(self, make: Callable[..., _Made], *settings: Hashable) -> _Made:
         """Return make(self, *settings), computed at the first call only."""
         key = (make, *settings)
-        if key not in self._kept:
-            self._kept[key] = make(self, *settings)
-        found: _Made = self._kept[key]
-        return found
-
-    def know(self, found: Any, make: Callable[..., Any], *settings: Hashable) -> None:
-        """Keep what was computed elsewhere, as if by make(self, *settings)."""
-        self._kept[(make, *settings)] = found
+        if key not in self._cache:
+            self._cache[key] = make(self, *settings)
+        made: _Made = self._cache[key]
+        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +66,11 @@ class Metric:
     label
         The name in tables. `{}` stands for `at_most`.
     evaluate
-        A function of rows and a `Block`, giving one value per column.
+        A function of an event (`Scored`) and a `Block`, giving one value per column; for a metric about "rows", a
+        function of `Rows` that gives one value per row.
     about
-        What `evaluate` takes: an "event" (`Scored`), all "classes" (`Rows`), or "each class" (`Rows`, whose `classes`
-        say which classes to add up).
+        "event": the metric is the value of one event. "ranks" and "classes": the mean over the events of the `at_most`
+        highest ranks, or over those of all classes. "rows": the weighted mean of a value per row.
     unit
         "percent" if the value prints as a percentage, otherwise "plain".
     digits
@@ -89,23 +86,33 @@ class Metric:
         does not depend on labels.
     trusted_from
         How many standard errors above 0 an error must be for its interval to be trusted.
+    unreliable
+        Why its interval should never be trusted; empty for most.
     lowest, highest
         The smallest and the largest value that any rows can give.
+    over_classes
+        A faster form of the mean over classes, a function of `Rows` and a `Block`.
+    cell_error
+        How far the value of streamed rows may lie from the exact one: a function of `CellValue`. None if no bound is
+        known.
     """
 
     name: str
     label_template: str
     evaluate: Callable[..., Floats]
     reference: str
-    about: Literal["event", "classes", "each class"] = "event"
+    about: Literal["event", "ranks", "classes", "rows"] = "event"
     unit: Literal["percent", "plain"] = "percent"
     digits: int = 2
     better: Literal["lower", "higher"] | None = "lower"
     at_most: int = 0
     kind: Literal["error", "loss", "share", "scores"] = "error"
     trusted_from: float = 3.0
+    unreliable: str = ""
     lowest: float = 0.0
     highest: float = 1.0
+    over_classes: Callable[..., Floats] | None = None
+    cell_error: Callable[..., float] | None = None
 
     @property
     def label(self) -> str:
@@ -149,6 +156,11 @@ class Metric:
 def score(evaluate: Callable[..., Floats], rows: Any, *settings: object) -> float:
     """Return the value of a metric for the rows' own weights."""
     return float(evaluate(rows, Block.of(rows), *settings)[0])
+
+
+def exact_in_cells(_: Any) -> float:
+    """The `cell_error` of a metric that depends on sums over equal-width bins only: cells never cross their edges."""
+    return 0.0
 
 
 def mean(values: Floats, block: Block) -> Floats:

@@ -29,8 +29,7 @@ from glayers.metrics.calibration_tests import (
 )
 from glayers.metrics.class_tests import ClassSteps, classwise_ks_test, step_down
 from glayers.metrics.differences import adjust
-from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, rank, top
-from glayers.metrics.ks import N_BINS
+from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, rank, top
 from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_labels, rows_to_redraw
 from glayers.progress import progress_bar
 

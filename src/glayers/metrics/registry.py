@@ -14,14 +14,14 @@ from glayers.arrays import Floats
 from glayers.checks import items_of
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import binned, ks, scores, smooth
-from glayers.metrics.events import Rows, Scored
-from glayers.metrics.metric import Block, Metric
+from glayers.metrics.events import Rows, Scored, class_events, rank_events
+from glayers.metrics.metric import Block, Metric, mean
 
 __all__ = ["METRICS"]
 
 _ALL = (*scores.METRICS, *ks.METRICS, *binned.METRICS, *smooth.METRICS)
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
-_ENTRIES = 4_000_000  # of a sparse matrix at once: 48 MB
+_ENTRIES = 2_000_000  # probabilities of classes sorted at once: 56 MB
 
 
 def chosen_metrics(rows: Rows | Scored, names: Iterable[str] | None = None) -> list[Metric]:
@@ -53,10 +53,10 @@ def evaluate(
     `blocks` is called for each of the `class_ranges` and must yield the same weights again.
     """
     found: dict[str, Floats] = {}
-    jobs = [(metric, rows) for metric in metrics if metric.about != "each class"]
+    jobs = [(metric, rows) for metric in metrics if metric.about != "classes"]
     for classes in class_ranges(rows, metrics):
         part = replace(rows, classes=classes) if isinstance(rows, Rows) else rows
-        jobs += [(metric, part) for metric in metrics if metric.about == "each class"]
+        jobs += [(metric, part) for metric in metrics if metric.about == "classes"]
         columns: dict[str, list[Floats]] = {metric.name: [] for metric, _ in jobs}
         for block in blocks():
             for metric, its_rows in jobs:
@@ -71,11 +71,24 @@ def evaluate(
 
 def class_ranges(rows: Rows | Scored, metrics: Iterable[Metric]) -> list[range]:
     """Return the classes of each pass over the blocks: sorting all of them at once may not fit into memory."""
-    if isinstance(rows, Scored) or all(metric.about != "each class" for metric in metrics):
+    if isinstance(rows, Scored) or all(metric.about != "classes" for metric in metrics):
         return [range(0)]
     at_once = max(1, _ENTRIES // len(rows.labels))
     return [range(first, min(first + at_once, rows.n_classes)) for first in range(0, rows.n_classes, at_once)]
 
 
 def _values(metric: Metric, rows: Rows | Scored, block: Block) -> Floats:
-    return metric.evaluate(rows.top if metric.about == "event" and isinstance(rows, Rows) else rows, block)
+    """Return a metric for each column; of some of the classes, their part of the mean over all classes."""
+    if isinstance(rows, Scored):
+        return metric.evaluate(rows, block)
+    if metric.about == "event":
+        return metric.evaluate(rows.top, block)
+    if metric.about == "rows":
+        return np.minimum(mean(rows.cached(metric.evaluate), block), metric.highest)
+    if metric.about == "ranks":
+        events = rows.cached(rank_events, min(metric.at_most, rows.n_classes))
+        return np.mean([metric.evaluate(event, block) for event in events], axis=0)
+    if metric.over_classes is not None:
+        return metric.over_classes(rows, block)
+    errors = [metric.evaluate(event, block) for event in rows.cached(class_events)]
+    return np.sum(errors, axis=0) / rows.n_classes

@@ -19,7 +19,7 @@ _GROUPS = 1024  # keys that count groups: fewer are counted exactly, more to abo
 _DRAWS_PER_WORD = 4  # of 16 bits each
 
 
-def mixed(keys: Array) -> Array:
+def hash_bits(keys: Array) -> Array:
     """Return well mixed bits of each key: the output function of SplitMix64."""
     with np.errstate(over="ignore"):
         x = keys.astype(np.uint64)
@@ -54,8 +54,8 @@ def content_keys(*columns: Array) -> Array:
         rng = np.random.default_rng(wide.shape[1])
         odd = rng.integers(0, 2**63, (2, wide.shape[1]), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         with np.errstate(over="ignore"):  # each entry is mixed by itself, then all are added with odd factors
-            bits = mixed(wide.view(np.uint64) ^ odd[0])
-            keys = mixed(keys + (bits * odd[1]).sum(axis=1, dtype=np.uint64) + _GOLDEN)
+            bits = hash_bits(wide.view(np.uint64) ^ odd[0])
+            keys = hash_bits(keys + (bits * odd[1]).sum(axis=1, dtype=np.uint64) + _GOLDEN)
     return keys
 
 
@@ -73,8 +73,8 @@ def poisson_counts(keys: Array, n_resamples: int, seed: int) -> Array:
     """
     words = -(-n_resamples // _DRAWS_PER_WORD)
     with np.errstate(over="ignore"):
-        offset = mixed(np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed))
-        bits = mixed(mixed(keys)[:, None] + offset).astype("<u8").view("<u2")
+        offset = hash_bits(np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed))
+        bits = hash_bits(hash_bits(keys)[:, None] + offset).astype("<u8").view("<u2")
     return _POISSON[bits[:, :n_resamples]]
 
 
@@ -91,7 +91,7 @@ class SmallestKeys:
     """The smallest of the keys seen, which tell how many different ones there are. Bar-Yossef et al., RANDOM 2002."""
 
     def __init__(self, keys: Array | None = None) -> None:
-        self.keys = np.unique(mixed(np.zeros(0, np.uint64) if keys is None else keys))[:_GROUPS]
+        self.keys = np.unique(hash_bits(np.zeros(0, np.uint64) if keys is None else keys))[:_GROUPS]
 
     def merge(self, other: Self) -> Self:
         """Return the smallest keys of both."""
@@ -134,7 +134,7 @@ class RowSample:
         self.n_seen += len(rows)
         own = group_keys(rows.groups) if rows.groups is not None else places
         with np.errstate(over="ignore"):
-            own = mixed(mixed(own + _GOLDEN) + np.uint64(self.random_state))
+            own = hash_bits(hash_bits(own + _GOLDEN) + np.uint64(self.random_state))
         return self._add([rows], own, places)
 
     def merge(self, other: Self) -> Self:
@@ -156,7 +156,7 @@ class RowSample:
         if not len(kept):
             return self
         if len(kept) < len(keys):  # most chunks of a long file need not be kept
-            parts, keys, places = [joined(parts).take(kept)], keys[kept], places[kept]
+            parts, keys, places = [concatenate_rows(parts).take(kept)], keys[kept], places[kept]
         self._parts = self._parts + parts  # a new list: the other sample keeps its own
         self._keys, self._places = np.concatenate([self._keys, keys]), np.concatenate([self._places, places])
         ordered = np.sort(self._keys[self._keys < self._below])
@@ -171,11 +171,11 @@ class RowSample:
     def _drop(self) -> None:
         """Make one part of the rows that may still be drawn."""
         kept = np.flatnonzero(self._keys < self._below)
-        self._parts = [joined(self._parts).take(kept)] if len(kept) else []
+        self._parts = [concatenate_rows(self._parts).take(kept)] if len(kept) else []
         self._keys, self._places = self._keys[kept], self._places[kept]
 
 
-def joined(parts: list[Any]) -> Any:
+def concatenate_rows(parts: list[Any]) -> Any:
     """Return the rows of several `Predictions` or `Confidences` as one."""
     if len(parts) == 1:
         return parts[0]

@@ -229,8 +229,6 @@ def intervals(
     settings = Bootstrap(n_resamples, level, method, stratify, random_state, progress)
     found = settings.columns(rows, chosen, "resampling")
     ends = {metric.name: found[metric.name].interval(level) for metric in chosen}
-    if "mce" in ends:  # even where nothing else speaks against them, two intervals in ten cover the truth
-        ends["mce"] = ends["mce"]._replace(unreliable=ends["mce"].unreliable or "the largest of many bins")
     card = card_of(rows, {name: interval.value for name, interval in ends.items()})
     return Intervals(ends, card, level, method, n_resamples)
 

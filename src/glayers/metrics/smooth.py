@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from glayers.arrays import Floats
+from glayers.metrics.cells import CellValue
 from glayers.metrics.events import Event, Scored, check_event, top
 from glayers.metrics.metric import Block, Metric, PlaceSums, score
 
@@ -57,16 +58,32 @@ def smooth_ece(
 
 
 def _smooth_ece(event: Scored, block: Block) -> Floats:
-    return errors_of(event.once(residual_sums).of(block))
-
-
-def errors_of(sums: Floats) -> Floats:
-    """Return the smooth calibration error of each column of residual densities (cells, b)."""
-    densities = np.ascontiguousarray(sums.T)
+    densities = np.ascontiguousarray(event.cached(_residual_sums).of(block).T)
     return np.concatenate([_errors(densities[i : i + _AT_ONCE]) for i in range(0, len(densities), _AT_ONCE)])
 
 
-def residual_sums(event: Scored) -> PlaceSums:
+def _cell_error(found: CellValue) -> float:
+    """Bound what changes when all hits of a cell move to their mean score, and all misses to theirs.
+
+    Means stay, so only the second derivative of the kernel counts. The area under it is below 1 / s^2 at bandwidth s,
+    and that under the first derivative below 1 / s. The error is a bandwidth at which the area equals the bandwidth,
+    and the area falls with the bandwidth, so the error moves at most as far as the area at the bandwidth found.
+    """
+    cells = found.cells
+    varied = cells.varied
+    most = 2 * (cells.rises + cells.falls)[varied]  # all residuals there vanish, and come back elsewhere
+    if found.value == 0:
+        return float(most.sum())
+    low, high = cells.low[varied], cells.high[varied]
+    width = high - low
+    weight = cells.weight[:, varied].sum(axis=0) / cells.total
+    spread = weight * width * (width + 1 / _GRID) / 4
+    largest_residual = np.maximum(high, 1 - low)
+    curved = spread * (largest_residual / found.value**2 + 2 / found.value)
+    return float(np.minimum(curved, most).sum())
+
+
+def _residual_sums(event: Scored) -> PlaceSums:
     """Share each residual between the two nearest cell centres; cells beyond an end are the mirrored end cell."""
     position = np.clip(event.scores, 0.0, 1.0) * _GRID - 0.5
     left = np.floor(position).astype(np.int64)
@@ -114,4 +131,13 @@ def _root(excess: Callable[[Floats], Floats], width: int) -> Floats:
     return at
 
 
-METRICS = (Metric("smooth_ece", "ECE, smooth", _smooth_ece, "Blasiok and Nakkiran, ICLR 2024", trusted_from=6.0),)
+METRICS = (
+    Metric(
+        "smooth_ece",
+        "ECE, smooth",
+        _smooth_ece,
+        "Blasiok and Nakkiran, ICLR 2024",
+        trusted_from=6.0,
+        cell_error=_cell_error,
+    ),
+)
