@@ -10,8 +10,8 @@ them.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +25,23 @@ from glayers.metrics.calibration_tests import (
     compare_with_draws,
     ece_test,
     ks_test,
+    largest,
     rejects,
+    step_down,
+    summed_steps,
 )
-from glayers.metrics.class_tests import ClassSteps, classwise_ks_test, step_down
+from glayers.metrics.class_tests import ClassSteps, classwise_ks_test
 from glayers.metrics.differences import adjust
 from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, rank, top
-from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_labels, rows_to_redraw
-from glayers.progress import progress_bar
+from glayers.metrics.redrawing import (
+    ROUNDING,
+    Draws,
+    Outcomes,
+    RunningSum,
+    label_outcomes,
+    redraw,
+    redrawn_labels,
+)
 
 __all__ = ["OmnibusTest", "calibration_test"]
 
@@ -181,7 +191,10 @@ def calibration_test(
     # With fewer draws the smallest adjusted p-value of several tests would exceed 1 - level: nothing could be rejected.
     least = math.ceil(_n_tests(given) / (1 - level) - ROUNDING) - 1
     whole_number(n_resamples, f"for {_n_tests(given)} tests at level {level:g}, n_resamples", least)
-    tests, adjusted = (_jointly if given.groups is None else _in_groups)(given, draws, progress)
+    if given.groups is None:
+        tests, adjusted = _jointly(given, draws, progress)
+    else:
+        tests, adjusted = _in_groups(given, draws, progress)
     about = "confidence" if event is None or event == top else event.name
     n_groups = None if given.groups is None else len(np.unique(given.groups))
     return OmnibusTest(tests, adjusted, about, len(given.weights), n_groups, n_resamples, level)
@@ -211,18 +224,22 @@ def _jointly(
     given: Rows | Scored, draws: Draws, progress: bool | None
 ) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
     """Draw labels once for all tests, and adjust by the smallest p-values of the same draws, step by step."""
-    rows = rows_to_redraw(given)
-    errors, labels, probabilities = _errors_of_rows(rows) if isinstance(rows, Rows) else _errors_of_event(rows)
-    found = [errors(labels)]
-    with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
-        for drawn in redrawn_labels(probabilities, draws.n_resamples, draws.generator()):
-            found.append(errors(drawn))
-            advance()
-    columns = {name: np.array([each[name] for each in found]) for name in found[0]}
-    p_values = np.column_stack([_p_values(column) for column in columns.values()])
-    adjusted = step_down(-p_values[0], -p_values[1:])
-    tests = {name: compare_with_draws(float(c[0]), c[1:], draws.level) for name, c in columns.items()}
-    return tests, dict(zip(columns, adjusted.tolist(), strict=True))
+    if isinstance(given, Rows):
+        errors = _ErrorsOfRows.of(given)
+        outcomes = label_outcomes(given)
+    else:
+        errors = _ErrorsOfRows(_EventErrors.of(given, np.ones(len(given.scores), dtype=np.int64)))
+        probabilities = np.column_stack([1 - given.scores, given.scores])
+        outcomes = Outcomes(given.hits, partial(redrawn_labels, probabilities))
+    found = redraw(outcomes, errors, draws.n_resamples, draws.generator(), progress)
+    names = errors.names()
+    both = np.vstack([found.values, found.drawn])
+    p_values = np.column_stack([_p_values(column) for column in both.T])
+    adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
+    tests = {}
+    for name, value, drawn in zip(names, found.values.tolist(), found.drawn.T, strict=True):
+        tests[name] = compare_with_draws(value, drawn, draws.level)
+    return tests, dict(zip(names, adjusted, strict=True))
 
 
 def _p_values(errors: Floats) -> Floats:
@@ -244,50 +261,57 @@ def _p_values(errors: Floats) -> Floats:
 class _EventErrors(NamedTuple):
     """KS and ECE of one event for any labels: the event happens where the label is the class that the row names."""
 
-    order: Ints
-    named: Ints
     running: RunningSum
-    bin_ends: Ints
+    named: Ints
+    bin_ends: Ints  # among the ends of the running sum
 
     @classmethod
     def of(cls, event: Scored, named: Ints) -> "_EventErrors":
-        order = np.argsort(event.scores, kind="stable")
-        order = order[event.weights[order] > 0]
-        bin_ends = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width")).ends
-        return cls(order, named[order], RunningSum.of(event), bin_ends)
+        running = RunningSum.of(event)
+        bins = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width"))
+        return cls(running, named[running.order], np.searchsorted(running.ends, bins.ends))
 
-    def __call__(self, labels: Ints) -> tuple[float, float]:
-        event, ends = self.running
-        sums = np.cumsum(event.weights * ((labels[self.order] == self.named) - event.scores))
-        return float(np.abs(sums[ends]).max()), float(np.abs(np.diff(sums[self.bin_ends], prepend=0.0)).sum())
+    def __call__(self, labels: Ints) -> list[float]:
+        sums = self.running.sums((labels[self.running.order] == self.named)[None])
+        return [float(largest(sums)[0, 0]), float(summed_steps(sums[:, self.bin_ends])[0, 0])]
 
 
-_Errors = Callable[[Ints], dict[str, float]]
+@dataclass(frozen=True)
+class _ErrorsOfRows:
+    """The errors of the confidence (or of another event), of the second class, and of all classes."""
 
+    confidence: _EventErrors
+    second_class: _EventErrors | None = None
+    classes: ClassSteps | None = None
 
-def _errors_of_event(event: Scored) -> tuple[_Errors, Ints, Array]:
-    """Return the errors of one event, its outcomes as labels 0 and 1, and the probabilities to draw these from."""
-    measure = _EventErrors.of(event, np.ones(len(event.scores), dtype=np.int64))
+    @classmethod
+    def of(cls, rows: Rows) -> "_ErrorsOfRows":
+        first, second = _two_best(rows.probabilities)
+        confidence = _EventErrors.of(rows.top, first)
+        if rows.n_classes == 2:  # the second class says nothing new
+            return cls(confidence, None, ClassSteps.of(rows))
+        return cls(confidence, _EventErrors.of(rank(2).of(rows), second), ClassSteps.of(rows))
 
-    def errors(labels: Ints) -> dict[str, float]:
-        return dict(zip(("ks", "ece"), measure(labels), strict=True))
+    def names(self) -> list[str]:
+        """The names of the errors."""
+        names = ["ks", "ece"]
+        if self.second_class is not None:
+            names.append(_RANK_2)
+        if self.classes is not None:
+            names.append(_CLASSES)
+        return names
 
-    return errors, event.hits.astype(np.int64), np.column_stack([1 - event.scores, event.scores])
-
-
-def _errors_of_rows(rows: Rows) -> tuple[_Errors, Ints, Array]:
-    """Return the errors of confidence, second class and all classes, the labels, and the probabilities."""
-    first, second = _two_best(rows.probabilities)
-    confidence, classes = _EventErrors.of(rows.top, first), ClassSteps.of(rows)
-    below = _EventErrors.of(rank(2).of(rows), second) if rows.n_classes > 2 else None
-
-    def errors(labels: Ints) -> dict[str, float]:
-        found = dict(zip(("ks", "ece"), confidence(labels), strict=True))
-        if below is not None:
-            found[_RANK_2] = below(labels)[0]
-        return {**found, _CLASSES: float(classes.ks(labels).mean())}
-
-    return errors, rows.labels, rows.probabilities
+    def __call__(self, batch: Array) -> Floats:
+        """Return the errors (b, s) of labels (b, n)."""
+        found = []
+        for labels in batch:
+            errors = self.confidence(labels)
+            if self.second_class is not None:
+                errors.append(self.second_class(labels)[0])
+            if self.classes is not None:
+                errors.append(float(self.classes.ks(labels).mean()))
+            found.append(errors)
+        return np.array(found)
 
 
 def _two_best(probabilities: Array) -> tuple[Ints, Ints]:
