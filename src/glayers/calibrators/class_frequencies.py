@@ -19,9 +19,9 @@ import numpy as np
 
 from glayers.arrays import Array, Floats
 from glayers.calibrators.row_summary import ClassSummary, Histogram, coarse_bins, count_rows, sums_by_group
+from glayers.calibrators.shift_tests import LEAST_EXPECTED, merge_neighbours, no_difference
 from glayers.predictions import Predictions
 
-_LEAST_EXPECTED = 5.0  # rows per bin and sample; bins with fewer are merged, as the test of the fit needs
 _MOST_STEPS = 2_000
 
 
@@ -133,7 +133,7 @@ def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) 
     from scipy.stats import chi2  # on first use: importing it takes longer than glayers
 
     rows, before = sample.rows, summary.rows
-    if min(rows, before) < 2 * _LEAST_EXPECTED:
+    if min(rows, before) < 2 * LEAST_EXPECTED:
         return Change(math.nan, math.inf)
     mean = sample.mean(sample.p)
     spread = (sample.p * sample.weights[:, None]).T @ sample.p
@@ -173,7 +173,7 @@ def fit_test(
     if sample.rows < 2 * len(m) or len(summary.shares) < 2:
         return math.nan, ""
     features = count_rows(given, np.arange(len(given)), calibrated.__getitem__).features
-    least = _LEAST_EXPECTED / min(sample.rows, summary.rows)
+    least = LEAST_EXPECTED / min(sample.rows, summary.rows)
     free = r * (w > 0)  # a ratio of 0 is at its limit
     influence = free @ inverse_information(sample, free, m)
     differences, residuals, largest, misfit = [], [], 0.0, ""
@@ -186,14 +186,16 @@ def fit_test(
             largest, place = float(gaps.max()), int(gaps.argmax())
             interval = _interval(histograms[name], place, len(table))
             misfit = f"{name} {interval}: {100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
-        merged = _neighbours(np.minimum(expected, table.sum(axis=1)), least)
+        parts = merge_neighbours(np.minimum(expected, table.sum(axis=1)), least)
+        merged = np.eye(int(parts.max()) + 1)[parts][:, :-1]  # the last part is what the others leave
         differences.append((now - expected) @ merged)
         residuals.append(bins @ merged - influence @ (merged.T @ table).T)
     e = np.hstack(residuals)
     centred = e - sample.mean(e)
     as_before = (centred * (sample.weights * (sample.p @ w))[:, None]).T @ centred  # over calibration rows
     covariance = sample.covariance_of_mean(e) + as_before / summary.rows
-    return _hotelling(np.hstack(differences), covariance, sample, summary.rows), misfit
+    fewer_rows = min(sample.rows, summary.rows)
+    return no_difference(np.hstack(differences), covariance, sample.observations, fewer_rows), misfit
 
 
 def _interval(histogram: Histogram, place: int, size: int) -> str:
@@ -205,33 +207,3 @@ def _interval(histogram: Histogram, place: int, size: int) -> str:
     if place == size - 1:
         return f"above {histogram.edges[low]:.3g}"
     return f"from {histogram.edges[low]:.3g} to {histogram.edges[high]:.3g}"
-
-
-def _neighbours(shares: Floats, least: float) -> Floats:
-    """Return a matrix (k, parts) that adds up neighbours until each part has a share of `least`, less the last part."""
-    parts, number, held = [], 0, 0.0
-    for share in shares:
-        parts.append(number)
-        held += share
-        if held >= least:
-            number, held = number + 1, 0.0
-    return np.eye(number + 1)[parts][:, : max(0, number - 1)]
-
-
-def _hotelling(difference: Floats, covariance: Floats, sample: Sample, calibration_rows: float) -> float:
-    """Return the p-value that a difference is 0. Directions in which fewer than about five rows differ are left out."""
-    from scipy.stats import f  # on first use: importing it takes longer than glayers
-
-    scale = np.sqrt(np.diag(covariance))
-    used = scale > 0
-    if not used.any():
-        return math.nan
-    scale = scale[used]
-    values, vectors = np.linalg.eigh(covariance[np.ix_(used, used)] / np.outer(scale, scale))
-    kept = values > 5 * _LEAST_EXPECTED / min(sample.rows, calibration_rows)
-    freedom, observations = float(kept.sum()), sample.observations
-    left = observations - freedom
-    if left < 1 or not freedom:
-        return math.nan
-    statistic = float((((difference[used] / scale) @ vectors)[kept] ** 2 / values[kept]).sum())
-    return float(f.sf(statistic * left / (observations - 1) / freedom, freedom, left))
