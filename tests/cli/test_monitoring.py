@@ -39,7 +39,7 @@ def test_scores_before_and_after_the_model(model: TemperatureScaling) -> None:
     lines = run("score", "new.npz", "--model", "model.safetensors").stdout.splitlines()
     assert lines[1].split() == ["uncalibrated", "calibrated"]
     assert any(line.startswith("uncalibrated: not calibrated") for line in lines)
-    assert any(line.startswith("calibrated: calibrated, as far as 400 rows can tell") for line in lines)
+    assert any(line.startswith("calibrated: too few rows to tell whether the model is calibrated") for line in lines)
     assert lines[-1].startswith("no significant shift: these rows look like the calibration rows (p = ")
     found = json.loads(run("score", "new.npz", "--model", "model.safetensors", "--json").stdout)
     logits, labels = overconfident(400, 6)
@@ -51,10 +51,13 @@ def test_the_status_says_whether_a_condition_holds(model: TemperatureScaling) ->
     write("new.npz", 400, 6)
     scored = ("score", "new.npz", "--quiet")
     calibrated = (*scored, "--model", "model.safetensors")
-    fine = run(*calibrated, "--fail-if", "ks > 10 %", "--fail-if", "accuracy < 0.3", "--fail-if-miscalibrated")
-    assert fine.exit_code == 0
+    assert run(*calibrated, "--fail-if", "ks > 10 %", "--fail-if", "accuracy < 0.3").exit_code == 0
+    write("true.npz", 8_000, 6, 1 / 3)
+    assert run("score", "true.npz", "--quiet", "--fail-if-miscalibrated").exit_code == 0
     assert "failed: ks = " in failure(*scored, "--fail-if", "ks > 0.05")
     assert "failed: not calibrated" in failure(*scored, "--fail-if-miscalibrated")
+    write("few.npz", 60, 6, 1 / 3)
+    assert "failed: too few rows to tell" in failure("score", "few.npz", "--quiet", "--fail-if-miscalibrated")
     assert "failed: calibrated: nll = " in failure(*calibrated, "--fail-if", "nll >= 0.01")
 
 

@@ -113,7 +113,7 @@ def _check_limit(metric: Metric, sign: str, limit: float) -> None:
 
 def test_failure(answer: OmnibusTest) -> str | None:
     """Return why the calibration test does not pass, or None."""
-    return str(answer) if answer.rejected or math.isnan(answer.p_value) else None
+    return None if answer.verdict == "calibrated" else str(answer)
 
 
 def shift_failure(found: "ShiftTest") -> str | None:

@@ -122,7 +122,7 @@ def _show(found: Scores, name: str) -> None:
     for bounds in found.bounds.values():
         largest = max((bounds[name] for name in bounds if name.endswith("ks")), default=0.0)
         if largest:
-            show(f"KS errors are at most {100 * largest:.2g} points too low: scores were sorted into narrow cells.")
+            show(f"KS errors are at most {100 * largest:.2g} points off: scores were sorted into narrow cells.")
     if found.tested_rows is not None:
         show(f"Tests of {found.tested_rows:,} rows, drawn at random from {found.n_rows:,}:")
     for name, card in found.cards.items():

@@ -18,7 +18,7 @@ import numpy as np
 
 from glayers.arrays import Floats
 
-_MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)|
+MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)|
 _TERMS = 8  # either series has converged to float64 by then on its side of height 1
 # The mean distance by which a sum steps past a line, in standard deviations of a step: -zeta(1/2) over the root of
 # 2 pi. Chernoff, Sankhya 1965; Siegmund, Advances in Applied Probability 1979.
@@ -93,7 +93,7 @@ class KSNullDistribution(NamedTuple):
 
     def mean(self) -> float:
         """Return the expected largest size of the running sum."""
-        return self.deviation * max(0.0, _MEAN_LARGEST - self.overshoot)
+        return self.deviation * max(0.0, MEAN_LARGEST - self.overshoot)
 
     def _brownian_value(self, probability: float) -> float:
         return self.deviation * max(0.0, brownian_height(probability) - self.overshoot)

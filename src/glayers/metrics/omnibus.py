@@ -12,7 +12,7 @@ them.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from glayers.metrics.calibration_tests import (
 from glayers.metrics.class_tests import ClassSteps, classwise_ks_test
 from glayers.metrics.differences import adjust
 from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, rank, top
+from glayers.metrics.power import TOLERANCE, detectable_error
 from glayers.metrics.redrawing import (
     ROUNDING,
     Draws,
@@ -47,12 +48,13 @@ __all__ = ["OmnibusTest", "calibration_test"]
 
 _DRAWS, _FEWER_DRAWS = 999, 199  # one draw less than a multiple of 20, so that a level of 5 % can be exact
 _MANY_PROBABILITIES = 5_000_000  # from here on fewer draws: 25,000 rows of 1,000 classes then take half a minute
-_NOT = "not calibrated"
+Verdict: TypeAlias = Literal["calibrated", "not calibrated", "too few rows", "too few groups"]
+_NOT: Literal["not calibrated"] = "not calibrated"
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _BELOW_THE_TOP = {
-    frozenset([_RANK_2]): "the second class is not",
-    frozenset([_CLASSES]): "the classes taken together are not",
-    frozenset([_RANK_2, _CLASSES]): "classes below the top are not",
+    frozenset([_RANK_2]): "the second class is",
+    frozenset([_CLASSES]): "the classes taken together are",
+    frozenset([_RANK_2, _CLASSES]): "classes below the top are",
 }
 
 
@@ -75,6 +77,9 @@ class OmnibusTest:
         The number of draws.
     level
         The level of all tests together: a calibrated model passes with this probability.
+    detectable
+        The KS error of the confidence, or of the event, that these rows would have shown with a probability of 80 %,
+        if all scores are too high or too low by that much; nan if there are too few groups to tell.
     """
 
     tests: dict[str, CalibrationTest]
@@ -84,6 +89,18 @@ class OmnibusTest:
     groups: int | None
     n_resamples: int
     level: float
+    detectable: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """The answer in a few words: "calibrated" only if an error above 2 points would most likely have shown."""
+        if self.rejecting:
+            return _NOT
+        if math.isnan(self.p_value):
+            return "too few groups"
+        if self.detectable > TOLERANCE:
+            return "too few rows"
+        return "calibrated"
 
     @property
     def p_value(self) -> float:
@@ -94,7 +111,7 @@ class OmnibusTest:
 
     @property
     def rejected(self) -> bool:
-        """Whether the model is not calibrated. False also where there are too few groups to tell: see `undecided`."""
+        """Whether the model is not calibrated. False also where there are too few rows to tell: see `verdict`."""
         return bool(self.rejecting)
 
     @property
@@ -104,32 +121,45 @@ class OmnibusTest:
 
     @property
     def undecided(self) -> bool:
-        """Whether there are too few groups to tell."""
-        return math.isnan(self.p_value)
+        """Whether there are too few rows or groups to tell."""
+        return self.verdict in ("too few rows", "too few groups")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
         tests = {name: {**vars(test), "adjusted_p_value": self.adjusted[name]} for name, test in self.tests.items()}
-        own = {name: getattr(self, name) for name in ("p_value", "rejected", "rejecting", "undecided")}
-        return {**own, "n_resamples": self.n_resamples, "level": self.level, "sentence": str(self), "tests": tests}
+        names = ("verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level")
+        return {**{name: getattr(self, name) for name in names}, "sentence": str(self), "tests": tests}
 
     @property
     def finding(self) -> str:
         """The answer in words, without numbers but that of the rows."""
-        rows = f"{self.rows:,} rows" + ("" if self.groups is None else f" in {self.groups:,} groups")
-        if self.undecided:
-            return f"too few groups to tell whether the model is calibrated: {rows}"
-        if not self.rejecting:
+        rows = f"{self.rows:,} rows"
+        if self.groups is not None:
+            rows += f" in {self.groups:,} groups"
+        if self.verdict == "calibrated":
             return f"calibrated, as far as {rows} can tell"
+        if self.undecided:
+            return f"{self.verdict} to tell whether the model is calibrated: {rows}"
         below = _BELOW_THE_TOP.get(frozenset(self.rejecting))
-        return f"the {self.event} is calibrated, as far as {rows} can tell, but {below}" if below else _NOT
+        if below is None:
+            return _NOT
+        if self.detectable > TOLERANCE:
+            return f"{below} not calibrated; {rows} are too few to tell whether the {self.event} is"
+        return f"the {self.event} is calibrated, as far as {rows} can tell, but {below} not"
 
     def __str__(self) -> str:
         labels = {"ks": f"KS ({self.event})", "ece": f"ECE ({self.event})"}
         labels |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
-        p_value = "" if self.undecided else f" (p = {self.p_value:.2g})"
-        named = f"; significant: {', '.join(labels[name] for name in self.rejecting)}"
-        return f"{self.finding}{p_value}{named if self.finding == _NOT else ''}"
+        found = self.finding
+        if self.verdict != "too few groups":
+            found += f" (p = {self.p_value:.2g})"
+        if self.finding == _NOT:
+            return f"{found}; significant: {', '.join(labels[name] for name in self.rejecting)}"
+        if self.undecided and not math.isnan(self.detectable):
+            found += f"; only errors above about {100 * self.detectable:.2g} points would show"
+        if self.verdict == "calibrated":
+            found += f"; an error of {100 * self.detectable:.2g} points would show"
+        return found
 
 
 def calibration_test(
@@ -177,7 +207,7 @@ def calibration_test(
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 70 + [1] * 2 + [2] * 28
     >>> found = calibration_test(p, y)
     >>> print(found)
-    the confidence is calibrated, as far as 100 rows can tell, but classes below the top are not (p = 0.001)
+    classes below the top are not calibrated; 100 rows are too few to tell whether the confidence is (p = 0.001)
     >>> found.rejected, found.rejecting
     (True, ('rank_2_ks', 'classwise_ks'))
     """
@@ -197,7 +227,9 @@ def calibration_test(
         tests, adjusted = _in_groups(given, draws, progress)
     about = "confidence" if event is None or event == top else event.name
     n_groups = None if given.groups is None else len(np.unique(given.groups))
-    return OmnibusTest(tests, adjusted, about, len(given.weights), n_groups, n_resamples, level)
+    tested = given.top if isinstance(given, Rows) else given
+    detectable = detectable_error(tested, tests["ks"], len(tests))
+    return OmnibusTest(tests, adjusted, about, len(given.weights), n_groups, n_resamples, level, detectable)
 
 
 def _n_tests(given: Rows | Scored) -> int:
