@@ -383,7 +383,7 @@ class _MovedRows(NamedTuple):
         at_edges = np.unique(cells.grid.of(edges))
         at_edges = at_edges[cells.varied[at_edges]]
         gap = (cells.rises + cells.falls)[at_edges].sum()
-        weight = cells.weight[:, at_edges].sum() / cells.total
+        weight = cells.share[at_edges].sum()
         return cls(float(gap), float(weight))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks
 from glayers.checks import HIGHEST, LOWEST
 from glayers.metrics.events import N_BINS, SAME_SCORE, Rows, Scored, bin_of
+from glayers.metrics.metric import Block, PlaceSums
 
 _BIN_EDGES = np.arange(1, N_BINS) / N_BINS
 _CLASS_CELLS = 2**20  # of all classes together, about: 8 MB for each of four sums
@@ -63,26 +64,31 @@ class CellGrid:
 
 @dataclass(eq=False)
 class Cells:
-    """One event: per cell the weight of misses and hits, their weighted scores, and the range of all scores."""
+    """One event: the weight of each cell's misses and hits, their scores, and the range of all scores in the cell.
+
+    Weights may have several columns, one per weighting of the rows. Scores are those of the first column.
+    """
 
     grid: CellGrid
-    weight: Floats  # (2, cells): misses, hits
-    score: Floats  # (2, cells): sums of weight * score
+    weight: Floats  # (2 * cells, b): misses, then hits
+    score: Floats  # (2 * cells,): sums of weight * score
     low: Floats
     high: Floats
 
     @classmethod
-    def empty(cls, grid: CellGrid) -> Self:
+    def empty(cls, grid: CellGrid, n_columns: int) -> Self:
         """Return cells without rows."""
-        shape = (2, grid.number)
-        return cls(grid, np.zeros(shape), np.zeros(shape), np.full(grid.number, np.inf), np.full(grid.number, -np.inf))
+        size = 2 * grid.number
+        nothing = np.full(grid.number, np.inf)
+        return cls(grid, np.zeros((size, n_columns)), np.zeros(size), nothing, -nothing)
 
     def add(self, event: Scored, weights: Floats) -> None:
-        """Add rows with these weights."""
+        """Add rows with weights (n, b)."""
         cell = self.grid.of(event.scores)
         place = cell + self.grid.number * event.hits.astype(np.int64)
-        self.weight += np.bincount(place, weights, self.weight.size).reshape(self.weight.shape)
-        self.score += np.bincount(place, weights * event.scores, self.score.size).reshape(self.score.shape)
+        sums = PlaceSums(place[:, None], np.ones((len(place), 1)), len(self.score))
+        self.weight += sums.of(Block(weights, np.ones(weights.shape[1])))
+        self.score += np.bincount(place, weights[:, 0] * event.scores, len(self.score))
         np.minimum.at(self.low, cell, event.scores)
         np.maximum.at(self.high, cell, event.scores)
 
@@ -93,17 +99,28 @@ class Cells:
         np.minimum(self.low, other.low, out=self.low)
         np.maximum(self.high, other.high, out=self.high)
 
-    def scored(self, n_rows: float) -> Scored:
-        """Return a row for the misses and a row for the hits of each cell; `n_rows` is the effective number of rows."""
-        hit, cell = np.nonzero(self.weight > 0)
-        weight = self.weight[hit, cell]
-        scores = np.clip(self.score[hit, cell] / weight, self.low[cell], self.high[cell])
-        return Scored(scores, hit.astype(np.float64), weight / weight.sum(), n_rows)
+    def as_rows(self, n_rows: Floats) -> tuple[Scored, Block]:
+        """Return a row for the misses and a row for the hits of each cell, and its weight in each column.
+
+        `n_rows` are the effective numbers of rows, (b,); columns without rows are left out.
+        """
+        used = np.flatnonzero(self.weight[:, 0] > 0)
+        cell = used % self.grid.number
+        scores = np.clip(self.score[used] / self.weight[used, 0], self.low[cell], self.high[cell])
+        hits = (used >= self.grid.number).astype(np.float64)
+        weights = self.weight[used][:, n_rows > 0]
+        shares = weights / weights.sum(axis=0)
+        return Scored(scores, hits, shares[:, 0], float(n_rows[0])), Block(shares, n_rows[n_rows > 0])
 
     @property
     def total(self) -> float:
         """The weight of all rows."""
-        return float(self.weight.sum())
+        return float(self.weight[:, 0].sum())
+
+    @property
+    def share(self) -> Floats:
+        """The share of the weight that each cell holds."""
+        return self.weight[:, 0].reshape(2, -1).sum(axis=0) / self.total
 
     @property
     def varied(self) -> Bools:
@@ -113,12 +130,14 @@ class Cells:
     @property
     def changes(self) -> Floats:
         """What each cell adds to the running gap of scores and hits."""
-        return (self.score.sum(axis=0) - self.weight[1]) / self.total
+        hits = self.weight[self.grid.number :, 0]
+        return (self.score.reshape(2, -1).sum(axis=0) - hits) / self.total
 
     @property
     def rises(self) -> Floats:
         """How far the running gap may rise inside each cell: by its misses."""
-        return np.where(self.varied, self.score[0] / self.total, np.maximum(self.changes, 0.0))
+        misses = self.score[: self.grid.number]
+        return np.where(self.varied, misses / self.total, np.maximum(self.changes, 0.0))
 
     @property
     def falls(self) -> Floats:
@@ -182,7 +201,7 @@ class ClassCells:
             score = self.score[:, c].copy()
             weight[0, 0] = max(0.0, total - weight[1].sum() - weight[0, 1:].sum())
             score[0, 0] = self.missed_scores[c] - score[0, 1:].sum()
-            yield Cells(self.grid, weight, score, *self.grid.ends)
+            yield Cells(self.grid, weight.reshape(-1, 1), score.reshape(-1), *self.grid.ends)
 
 
 def column_sums(p: Array, weights: Floats) -> Floats:

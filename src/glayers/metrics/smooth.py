@@ -76,8 +76,7 @@ def _cell_error(found: CellValue) -> float:
         return float(most.sum())
     low, high = cells.low[varied], cells.high[varied]
     width = high - low
-    weight = cells.weight[:, varied].sum(axis=0) / cells.total
-    spread = weight * width * (width + 1 / _GRID) / 4
+    spread = cells.share[varied] * width * (width + 1 / _GRID) / 4
     largest_residual = np.maximum(high, 1 - low)
     curved = spread * (largest_residual / found.value**2 + 2 / found.value)
     return float(np.minimum(curved, most).sum())

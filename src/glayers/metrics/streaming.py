@@ -21,7 +21,7 @@ from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrapped, Evidence
 from glayers.metrics.cells import CellGrid, Cells, CellValue, ClassCells
 from glayers.metrics.events import Event, Rows, Scored, check_any, rank_events, top
-from glayers.metrics.metric import Block, Metric, PlaceSums
+from glayers.metrics.metric import Metric
 from glayers.metrics.redrawing import check_seed
 from glayers.metrics.registry import METRICS, chosen_metrics, evaluate_once
 from glayers.metrics.row_draws import SmallestKeys, content_keys, group_keys, hash_bits, poisson_counts
@@ -41,227 +41,94 @@ _DRAWN_EVENT_GRID = CellGrid(octaves=10, bits=7)
 _DRAWN_RANK_GRID = CellGrid(octaves=10, bits=6)
 
 
-def _metrics_of(n_classes: int) -> list[Metric]:
-    """Return the metrics that rows with this many classes allow; 0 stands for one event per row."""
-    return [metric for metric in METRICS.values() if n_classes or metric.about == "event"]
+class CompressedRows:
+    """What is kept of rows that are too many to keep: sums of row values, and cells of events.
 
+    Weights have one column per weighting of the rows; the first is the sample's own. The cells of classes have only
+    that one, and are left out where there are more.
+    """
 
-def _grids(n_classes: int, event: CellGrid, other_ranks: CellGrid) -> list[CellGrid]:
-    """Return the grid of each event: the one of the scorecard, and the other ranks that metrics look at."""
-    most = max((metric.at_most for metric in METRICS.values() if metric.about == "ranks"), default=1)
-    n_ranks = max(1, min(most, n_classes))
-    return [event] + [other_ranks] * (n_ranks - 1)
-
-
-def _events_of(rows: Rows | Scored, n_events: int) -> list[Scored]:
-    if isinstance(rows, Scored):
-        return [rows]
-    return rank_events(rows, n_events)
-
-
-class RowSums:
-    """Weighted sums of the row values of each metric about rows, (2, b): of finite values, and of infinite ones."""
-
-    def __init__(self, n_classes: int, n_columns: int) -> None:
-        self.metrics = [metric for metric in _metrics_of(n_classes) if metric.about == "rows"]
-        self.sums = {metric.name: np.zeros((2, n_columns)) for metric in self.metrics}
+    def __init__(self, n_classes: int, n_columns: int, event_grid: CellGrid, rank_grid: CellGrid) -> None:
+        self.metrics = [metric for metric in METRICS.values() if n_classes or metric.about == "event"]
+        self.sums = np.zeros((4, n_columns))  # weights of all rows and of hits, then squared weights of both
+        by_row = [metric.name for metric in self.metrics if metric.about == "rows"]
+        self.row_sums = {name: np.zeros((2, n_columns)) for name in by_row}  # of finite values, and of infinite ones
+        n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in self.metrics if metric.about == "ranks"])
+        self.events = [Cells.empty(event_grid, n_columns)]
+        self.events += [Cells.empty(rank_grid, n_columns) for _ in range(1, n_ranks)]
+        self.classes = ClassCells(n_classes) if n_classes and n_columns == 1 else None
 
     def add(self, rows: Rows | Scored, weights: Floats) -> None:
         """Add rows with weights (n, b)."""
-        for metric in self.metrics:
-            values = metric.evaluate(rows)
+        own = weights[:, 0]
+        events = [rows] if isinstance(rows, Scored) else rank_events(rows, len(self.events))
+        hits = events[0].hits
+        self.sums += np.stack([np.ones(len(own)), hits, own, own * hits]) @ weights
+        for name, sums in self.row_sums.items():
+            values = METRICS[name].evaluate(rows)
             infinite = np.isinf(values)
-            self.sums[metric.name][0] += np.where(infinite, 0.0, values) @ weights
-            self.sums[metric.name][1] += infinite @ weights
-
-    def merge(self, other: Self) -> None:
-        """Add all rows of another."""
-        for name, sums in other.sums.items():
-            self.sums[name] += sums
-
-    def means(self, total: Floats) -> dict[str, Floats]:
-        """Return each metric, (b,), for rows of this total weight."""
-        found = {}
-        for metric in self.metrics:
-            finite, infinite = self.sums[metric.name]
-            values = np.where(infinite > 0, np.inf, finite / total)
-            found[metric.name] = np.minimum(values, metric.highest)
-        return found
-
-
-class CompressedRows:
-    """What is kept of rows that are too many to keep: sums of row values, and cells of events."""
-
-    def __init__(self, n_classes: int) -> None:
-        self.n_classes = n_classes
-        self.weight = 0.0
-        self.squared_weight = 0.0
-        self.row_sums = RowSums(n_classes, 1)
-        self.events = [Cells.empty(grid) for grid in _grids(n_classes, _EVENT_GRID, _RANK_GRID)]
-        self.classes = ClassCells(n_classes) if n_classes else None
-
-    def add(self, rows: Rows | Scored) -> None:
-        """Add rows."""
-        weights = _own_weights(rows)
-        self.weight += float(weights.sum())
-        self.squared_weight += float(weights @ weights)
-        self.row_sums.add(rows, weights[:, None])
-        for cells, event in zip(self.events, _events_of(rows, len(self.events)), strict=True):
+            sums += np.stack([np.where(infinite, 0.0, values), infinite]) @ weights
+        for cells, event in zip(self.events, events, strict=True):
             cells.add(event, weights)
         if self.classes is not None and isinstance(rows, Rows):
-            self.classes.add(rows, weights)
+            self.classes.add(rows, own)
 
     def merge(self, other: Self) -> None:
         """Add all rows of another."""
-        self.weight += other.weight
-        self.squared_weight += other.squared_weight
-        self.row_sums.merge(other.row_sums)
+        self.sums += other.sums
+        for name, sums in other.row_sums.items():
+            self.row_sums[name] += sums
         for cells, others in zip(self.events, other.events, strict=True):
             cells.merge(others)
         if self.classes is not None and other.classes is not None:
             self.classes.merge(other.classes)
 
-    def evaluate(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Return every metric, and how far it may lie from the exact value where that is known."""
-        means = self.row_sums.means(np.array([self.weight]))
-        values = {name: float(value[0]) for name, value in means.items()}
-        bounds = dict.fromkeys(values, 0.0)
+    def values(self) -> dict[str, Floats]:
+        """Return every metric for each column that has rows."""
+        return {name: values for name, (values, _) in self._evaluated().items()}
+
+    def bounds(self) -> dict[str, float]:
+        """Return how far each metric may lie from its exact value, where that is known."""
+        bounds = {name: bound for name, (_, bound) in self._evaluated().items()}
+        return {name: bound for name, bound in bounds.items() if not math.isnan(bound)}
+
+    def _evaluated(self) -> dict[str, tuple[Floats, float]]:
+        """Return the value of each metric, and its bound: nan if none is known."""
+        total = self.sums[0]
+        found = {}
+        for name, (finite, infinite) in self.row_sums.items():
+            seen = total > 0
+            values = np.where(infinite[seen] > 0, np.inf, finite[seen] / total[seen])
+            found[name] = np.minimum(values, METRICS[name].highest), 0.0
         families: dict[str, Iterable[Cells]] = {"event": self.events[:1], "ranks": self.events}
         if self.classes is not None:
-            families["classes"] = self.classes.events(self.weight)
-        for about, cells in families.items():
-            metrics = [metric for metric in _metrics_of(self.n_classes) if metric.about == about]
-            for name, (value, bound) in self._means(metrics, cells).items():
-                values[name] = value
-                if not math.isnan(bound):
-                    bounds[name] = bound
-        in_order = [name for name in METRICS if name in values]
-        return {name: values[name] for name in in_order}, {name: bounds[name] for name in in_order if name in bounds}
+            families["classes"] = self.classes.events(total[0])
+        for about, family in families.items():
+            found |= self._means([metric for metric in self.metrics if metric.about == about], family)
+        return {name: found[name] for name in METRICS if name in found}
 
-    def _means(self, metrics: list[Metric], family: Iterable[Cells]) -> dict[str, tuple[float, float]]:
-        """Return the mean value over events, and the mean bound: nan if none is known."""
-        found: dict[str, list[tuple[float, float]]] = {metric.name: [] for metric in metrics}
+    def _means(self, metrics: list[Metric], family: Iterable[Cells]) -> dict[str, tuple[Floats, float]]:
+        """Return the means over events of values and bounds."""
+        n_rows = _effective(self.sums[0], self.sums[2])
+        values: dict[str, list[Floats]] = {metric.name: [] for metric in metrics}
+        bounds: dict[str, list[float]] = {metric.name: [] for metric in metrics}
         for place, cells in enumerate(family):
-            event = cells.scored(self.weight**2 / self.squared_weight)
-            block = Block.of(event)
+            event, block = cells.as_rows(n_rows)
             for metric in metrics:
                 if metric.about == "ranks" and place >= metric.at_most:
                     continue
-                value = float(metric.evaluate(event, block)[0])
+                value = metric.evaluate(event, block)
                 bound = math.nan
                 if metric.cell_error is not None:
-                    bound = metric.cell_error(CellValue(cells, event, value))
-                found[metric.name].append((value, bound))
-        return {name: tuple(np.mean(pairs, axis=0).tolist()) for name, pairs in found.items()}
+                    bound = metric.cell_error(CellValue(cells, event, float(value[0])))
+                values[metric.name].append(value)
+                bounds[metric.name].append(bound)
+        return {name: (np.mean(values[name], axis=0), float(np.mean(bounds[name]))) for name in values}
 
 
-class DrawnCells:
-    """The weight of each cell's misses and hits in each resample, and their scores in the sample."""
-
-    def __init__(self, grid: CellGrid, n_columns: int) -> None:
-        self.grid = grid
-        self.weight = np.zeros((2 * grid.number, n_columns))
-        self.score = np.zeros(2 * grid.number)
-
-    def add(self, event: Scored, weights: Floats) -> None:
-        """Add rows with weights (n, b), of which the first column is the sample's."""
-        place = self.grid.of(event.scores) + self.grid.number * event.hits.astype(np.int64)
-        sums = PlaceSums(place[:, None], np.ones((len(place), 1)), len(self.score))
-        self.weight += sums.of(Block(weights, np.ones(weights.shape[1])))
-        np.add.at(self.score, place, weights[:, 0] * event.scores)
-
-    def merge(self, other: Self) -> None:
-        """Add all rows of another."""
-        self.weight += other.weight
-        self.score += other.score
-
-    def event(self, columns: Array, totals: Floats) -> tuple[Scored, Block]:
-        """Return the cells as rows, and their weights in these columns with their effective numbers of rows."""
-        used = np.flatnonzero(self.weight[:, 0] > 0)
-        weights = self.weight[used][:, columns]
-        shares = weights / weights.sum(axis=0)
-        scores = self.score[used] / self.weight[used, 0]
-        hits = (used >= self.grid.number).astype(np.float64)
-        return Scored(scores, hits, shares[:, 0], float(totals[0])), Block(shares, totals)
-
-
-class Resamples:
-    """The rows of each bootstrap resample, added up; column 0 counts every row once."""
-
-    def __init__(self, n_classes: int, n_resamples: int, seed: int) -> None:
-        self.n_classes = n_classes
-        self.n_resamples = n_resamples
-        self.seed = seed
-        n_columns = 1 + n_resamples
-        self.sums = np.zeros((4, n_columns))  # weights of all rows and of hits, then squared weights of both
-        self.row_sums = RowSums(n_classes, n_columns)
-        grids = _grids(n_classes, _DRAWN_EVENT_GRID, _DRAWN_RANK_GRID)
-        self.events = [DrawnCells(grid, n_columns) for grid in grids]
-        self.groups: SmallestKeys | None = None
-
-    def add(self, rows: Rows | Scored, keys: Array) -> None:
-        """Add the rows to every resample, as often as the key of each says."""
-        if rows.groups is not None:
-            self._add_groups(SmallestKeys(np.unique(keys)))
-        start = 0
-        for part in _parts(rows, _DRAWN_AT_ONCE, self.n_resamples + 1):
-            stop = start + len(part.weights)
-            counts = poisson_counts(keys[start:stop], self.n_resamples, self.seed)
-            start = stop
-            own = _own_weights(part)
-            weights = np.concatenate([np.ones((len(own), 1)), counts], axis=1) * own[:, None]
-            events = _events_of(part, len(self.events))
-            hits = events[0].hits
-            self.sums += np.stack([np.ones(len(own)), hits, own, own * hits]) @ weights
-            self.row_sums.add(part, weights)
-            for cells, event in zip(self.events, events, strict=True):
-                cells.add(event, weights)
-
-    def merge(self, other: Self) -> None:
-        """Add all rows of another."""
-        self.sums += other.sums
-        self.row_sums.merge(other.row_sums)
-        for cells, others in zip(self.events, other.events, strict=True):
-            cells.merge(others)
-        if other.groups is not None:
-            self._add_groups(other.groups)
-
-    def values(self) -> dict[str, Floats]:
-        """Return the metrics of the sample and of each resample that has rows, but for those of classes."""
-        total = self.sums[0]
-        columns = np.flatnonzero(total > 0)  # in few rows a resample may have none
-        n_rows = total[columns] ** 2 / self.sums[2, columns]
-        with np.errstate(invalid="ignore"):
-            found = {name: value[columns] for name, value in self.row_sums.means(total).items()}
-        views = [cells.event(columns, n_rows) for cells in self.events]
-        for metric in _metrics_of(self.n_classes):
-            if metric.about == "event":
-                found[metric.name] = metric.evaluate(*views[0])
-            if metric.about == "ranks":
-                values = [metric.evaluate(*view) for view in views[: metric.at_most]]
-                found[metric.name] = np.mean(values, axis=0)
-        return {name: found[name] for name in METRICS if name in found}
-
-    def evidence(self, n_rows: int) -> Evidence:
-        """Return the effective numbers of rows, of units, and of units with the rarer outcome."""
-        weight, hits, squared, squared_hits = self.sums[:, 0]
-        rows = _effective(weight, squared)
-        errors_seen = _effective(weight - hits, squared - squared_hits)
-        hits_seen = _effective(hits, squared_hits)
-        rarer = "errors" if errors_seen <= hits_seen else "hits"
-        units = rows
-        if self.groups is not None:
-            units = min(rows, self.groups.estimated_number())
-        even = self.groups is None and math.isclose(rows, n_rows)
-        return Evidence(rows, units, min(errors_seen, hits_seen, units), rarer, self.groups is not None, even)
-
-    def _add_groups(self, keys: SmallestKeys) -> None:
-        self.groups = keys if self.groups is None else self.groups.merge(keys)
-
-
-def _effective(weight: float, squared: float) -> float:
-    """Return Kish's effective number of rows."""
-    return weight**2 / squared if squared > 0 else 0.0
+def _effective(weight: Floats, squared: Floats) -> Floats:
+    """Return Kish's effective number of rows; 0 where there are none."""
+    return np.where(squared > 0, weight**2 / np.where(squared > 0, squared, 1.0), 0.0)
 
 
 class StreamingScorecard:
@@ -309,7 +176,8 @@ class StreamingScorecard:
         self._entries = 0
         self._kept: list[Rows | Scored] = []
         self._compressed: CompressedRows | None = None
-        self._resamples: Resamples | None = None
+        self._resampled: CompressedRows | None = None  # column 0 counts every row once
+        self._groups: SmallestKeys | None = None
 
     def update(
         self,
@@ -360,8 +228,7 @@ class StreamingScorecard:
                 f"divide all weights by a common factor"
             )
         if self.n_resamples:
-            keys = _keys(given, rows, row_ids)
-            self._into_resamples().add(rows, keys)
+            self._resample(rows, _keys(given, rows, row_ids))
         self.n_rows += len(rows.weights)
         self._entries += len(rows.weights) * max(1, self.n_classes)
         self._kept.append(rows)
@@ -394,9 +261,11 @@ class StreamingScorecard:
         self._entries += other._entries
         self._kept += other._kept
         if other._compressed is not None:
-            self._into_cells().merge(other._compressed)
-        if other._resamples is not None:
-            self._into_resamples().merge(other._resamples)
+            self._cells().merge(other._compressed)
+        if other._resampled is not None:
+            self._resamples().merge(other._resampled)
+        if other._groups is not None:
+            self._add_groups(other._groups)
         if self._entries > self.exact_entries:
             self._fold()
         return self
@@ -419,7 +288,11 @@ class StreamingScorecard:
         Scorecard
             With the metrics of `scorecard`. SKCE compares pairs of rows and has no accumulator.
         """
-        values, _ = self._evaluate()
+        rows = self._rows_seen()
+        if rows is not None:
+            values = evaluate_once(rows, chosen_metrics(rows))
+        else:
+            values = {name: float(value[0]) for name, value in self._cells().values().items()}
         return Scorecard(values, self.n_rows, self.n_classes or None)
 
     def error_bounds(self) -> dict[str, float]:
@@ -430,7 +303,7 @@ class StreamingScorecard:
         dict
             Empty while all rows are kept. A metric that is missing has no known bound.
         """
-        return self._evaluate()[1]
+        return {} if self._rows_seen() is not None else self._cells().bounds()
 
     def intervals(self, level: float = 0.95) -> Intervals:
         """Return intervals from a Poisson bootstrap, in which each row or group counts 0, 1, 2, ... times.
@@ -453,10 +326,9 @@ class StreamingScorecard:
             raise BadPredictions("there are no resamples; make the accumulator with n_resamples=200 or more")
         number_between(level, "level", 0, 1)
         card = self.result()
-        resamples = self._into_resamples()
-        evidence = resamples.evidence(self.n_rows)
+        evidence = self._evidence()
         ends = {}
-        for name, values in resamples.values().items():
+        for name, values in self._resamples().values().items():
             at_sample = values[0]
             drawn = values[1:]
             if math.isfinite(at_sample):  # cells of resamples are wide: take only the spread from them
@@ -477,23 +349,22 @@ class StreamingScorecard:
             said = [f"{n} classes" if n else "one event per row" for n in (self.n_classes, n_classes)]
             raise BadPredictions(f"earlier rows had {said[0]}, these have {said[1]}; score them apart")
 
-    def _evaluate(self) -> tuple[dict[str, float], dict[str, float]]:
+    def _rows_seen(self) -> Rows | Scored | None:
+        """Return all rows while they are kept, and refuse to go on without any."""
         if self.about_classes is None:
             raise BadPredictions("there are no rows of positive weight yet; call update first")
-        rows = self.rows_kept()
-        if rows is not None:
-            return evaluate_once(rows, chosen_metrics(rows)), {}
-        return self._into_cells().evaluate()
+        return self.rows_kept()
 
-    def _into_cells(self) -> CompressedRows:
+    def _cells(self) -> CompressedRows:
         if self._compressed is None:
-            self._compressed = CompressedRows(self.n_classes)
+            self._compressed = CompressedRows(self.n_classes, 1, _EVENT_GRID, _RANK_GRID)
         return self._compressed
 
-    def _into_resamples(self) -> Resamples:
-        if self._resamples is None:
-            self._resamples = Resamples(self.n_classes, self.n_resamples, self.random_state)
-        return self._resamples
+    def _resamples(self) -> CompressedRows:
+        if self._resampled is None:
+            n_columns = 1 + self.n_resamples
+            self._resampled = CompressedRows(self.n_classes, n_columns, _DRAWN_EVENT_GRID, _DRAWN_RANK_GRID)
+        return self._resampled
 
     def _fold(self) -> None:
         """Compress the rows that are kept."""
@@ -501,7 +372,34 @@ class StreamingScorecard:
         self._kept = []
         for rows in kept:
             for part in _parts(rows, _AT_ONCE):
-                self._into_cells().add(part)
+                self._cells().add(part, _own_weights(part)[:, None])
+
+    def _resample(self, rows: Rows | Scored, keys: Array) -> None:
+        """Add the rows to every resample, as often as the key of each says."""
+        if rows.groups is not None:
+            self._add_groups(SmallestKeys(np.unique(keys)))
+        start = 0
+        for part in _parts(rows, _DRAWN_AT_ONCE, self.n_resamples + 1):
+            stop = start + len(part.weights)
+            counts = poisson_counts(keys[start:stop], self.n_resamples, self.random_state)
+            start = stop
+            weights = np.concatenate([np.ones((len(counts), 1)), counts], axis=1) * _own_weights(part)[:, None]
+            self._resamples().add(part, weights)
+
+    def _add_groups(self, keys: SmallestKeys) -> None:
+        self._groups = keys if self._groups is None else self._groups.merge(keys)
+
+    def _evidence(self) -> Evidence:
+        weight, hits, squared, squared_hits = self._resamples().sums[:, :1]
+        rows = float(_effective(weight, squared)[0])
+        errors_seen = float(_effective(weight - hits, squared - squared_hits)[0])
+        hits_seen = float(_effective(hits, squared_hits)[0])
+        rarer = "errors" if errors_seen <= hits_seen else "hits"
+        units = rows
+        if self._groups is not None:
+            units = min(rows, self._groups.estimated_number())
+        even = self._groups is None and math.isclose(rows, self.n_rows)
+        return Evidence(rows, units, min(errors_seen, hits_seen, units), rarer, self._groups is not None, even)
 
 
 def _own_weights(rows: Rows | Scored) -> Floats:
