@@ -299,7 +299,7 @@ def needs_draws(running: RunningSum, method: TestMethod, null: KSNullDistributio
     grouped = running.event.groups is not None
     if method == "asymptotic" and grouped:
         raise BadPredictions("the asymptotic test needs independent rows; with groups pass method='resampling'")
-    return method == "resampling" or (method == "auto" and (grouped or null.few_surprises))
+    return method == "resampling" or (method == "auto" and (grouped or null.too_few_uncertain_rows))
 
 
 def _resampling_test(running: RunningSum, statistic: Callable[[Floats], Floats], draws: Draws) -> CalibrationTest:
@@ -315,7 +315,7 @@ def _resampling_test(running: RunningSum, statistic: Callable[[Floats], Floats],
 
 def allow_for(unseen: UnseenFailures, found: CalibrationTest, power: int = 1) -> CalibrationTest:
     """Raise the p-value and the bound to what unseen failures explain; the error is this power of theirs."""
-    rest = found.value - unseen.shown**power
+    rest = found.value - unseen.observed_gap**power
     if rest > found.bound:  # the rows outside groups of several rows suffice to reject
         return found
     bound = rest + unseen.largest(1 - found.level) ** power

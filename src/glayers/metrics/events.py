@@ -408,4 +408,15 @@ def _shares(weights: Floats | None, n_rows: int) -> tuple[Floats, float]:
     if weights is None:
         return np.full(n_rows, 1.0 / n_rows), float(n_rows)
     shares = weights / weights.sum()
-    return shares, 1 / float(shares @ shares)
+    return shares, effective_number(shares)
+
+
+def effective_number(weights: Array) -> float:
+    """Return Kish's effective number of rows or groups with these weights, (sum w)^2 / sum w^2; 0 if all are 0.
+
+    >>> effective_number(np.array([1.0, 1.0, 0.0]))
+    2.0
+    """
+    if not weights.any():
+        return 0.0
+    return float(weights.sum()) ** 2 / float(weights @ weights)

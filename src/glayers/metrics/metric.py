@@ -121,7 +121,10 @@ class Metric:
 
     def label_for(self, n_classes: int | None) -> str:
         """Return the name in tables where there may be fewer classes than the metric looks at."""
-        return self.label_template.format(self.at_most if n_classes is None else min(self.at_most, n_classes))
+        shown = self.at_most
+        if n_classes is not None:
+            shown = min(shown, n_classes)
+        return self.label_template.format(shown)
 
     @property
     def short_label(self) -> str:
@@ -130,13 +133,17 @@ class Metric:
 
     def format(self, value: float) -> str:
         """Return a value as people read it, such as "1.52 %" or "0.2341"."""
-        return f"{100 * value:.{self.digits}f} %" if self.unit == "percent" else f"{value:.{self.digits}f}"
+        if self.unit == "percent":
+            return f"{100 * value:.{self.digits}f} %"
+        return f"{value:.{self.digits}f}"
 
     def format_difference(self, value: float) -> str:
         """Return a difference with its sign, such as "+0.10 points" or "-0.0120"; zero has no sign."""
-        scaled, unit = (100 * value, " points") if self.unit == "percent" else (value, "")
-        text = f"{scaled:+.{self.digits}f}"
-        return (text if float(text) else text[1:]) + unit
+        scale, unit = self._scale()
+        text = f"{scale * value:+.{self.digits}f}"
+        if float(text) == 0:
+            text = text[1:]
+        return text + unit
 
     def format_change(self, value: float, low: float, high: float, error: float, level: float) -> str:
         """Return a difference with its interval, to the digits the standard error allows; percentages become points.
@@ -144,13 +151,21 @@ class Metric:
         >>> Metric("nll", "NLL", lambda: None, "", unit="plain").format_change(0.1052, 0.0931, 0.1168, 0.006, 0.95)
         '0.105 (95 % interval 0.093 to 0.117)'
         """
-        scale, unit = (100, " points") if self.unit == "percent" else (1, "")
+        scale, unit = self._scale()
         digits = 4
-        if 0 < error < math.inf:  # one digit of the error; two where the first is 1 or 2, as rounding changes it much
+        if 0 < error < math.inf:
             magnitude = math.floor(math.log10(scale * error))
-            digits = max(0, -magnitude + (scale * error / 10**magnitude < 2.95))
-        number, least, most = (f"{scale * x:.{digits}f}" for x in (value, low, high))
-        return f"{number}{unit} ({100 * level:g} % interval {least} to {most})"
+            digits = max(0, -magnitude)
+            if scale * error / 10**magnitude < 2.95:  # rounding to a single 1 or 2 would change the error much
+                digits = max(0, 1 - magnitude)
+        number = f"{scale * value:.{digits}f}{unit}"
+        return f"{number} ({100 * level:g} % interval {scale * low:.{digits}f} to {scale * high:.{digits}f})"
+
+    def _scale(self) -> tuple[float, str]:
+        """Return the factor and the unit of printed differences."""
+        if self.unit == "percent":
+            return 100.0, " points"
+        return 1.0, ""
 
 
 def score(evaluate: Callable[..., Floats], rows: Any, *settings: object) -> float:

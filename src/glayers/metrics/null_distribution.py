@@ -56,7 +56,7 @@ class KSNullDistribution(NamedTuple):
         return cls(scores[matter], weights[matter] / deviation, deviation, mean_overshoot(step_variances))
 
     @property
-    def few_surprises(self) -> bool:
+    def too_few_uncertain_rows(self) -> bool:
         """Whether so few rows have an uncertain outcome that the approximations are off by more than a tenth."""
         flips = self.scores * (1 - self.scores)
         return self.deviation > 0 and float(self.weights**4 @ flips) * _FEW > 1  # weights^2 @ flips is 1

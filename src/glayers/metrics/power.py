@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from glayers.metrics.calibration_tests import CalibrationTest
-from glayers.metrics.events import Scored
+from glayers.metrics.events import Scored, effective_number
 from glayers.metrics.null_distribution import MEAN_LARGEST, brownian_height
 from glayers.metrics.redrawing import group_numbers
 
@@ -60,5 +60,4 @@ def _effective_units(event: Scored) -> float:
     """Return Kish's effective number of rows, or of groups."""
     if event.groups is None:
         return event.total
-    shares = np.bincount(group_numbers(event.groups), event.weights)
-    return float(1 / (shares @ shares))
+    return effective_number(np.bincount(group_numbers(event.groups), event.weights))

@@ -20,7 +20,7 @@ from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrapped, Evidence
 from glayers.metrics.cells import CellGrid, Cells, CellValue, ClassCells
-from glayers.metrics.events import Event, Rows, Scored, check_any, rank_events, top
+from glayers.metrics.events import Event, Rows, Scored, check_any, effective_number, rank_events, top
 from glayers.metrics.metric import Metric
 from glayers.metrics.redrawing import check_seed
 from glayers.metrics.registry import METRICS, chosen_metrics, evaluate_once
@@ -166,7 +166,8 @@ class StreamingScorecard:
         exact_entries: int = _EXACT_ENTRIES,
     ) -> None:
         check_choice(inputs, ("probabilities", "logits"), "inputs")
-        self.inputs, self.event = inputs, event
+        self.inputs = inputs
+        self.event = event
         self.n_resamples = whole_number(n_resamples, "n_resamples", least=0)
         self.random_state = check_seed(random_state) or 0
         self.exact_entries = whole_number(exact_entries, "exact_entries", least=0)
@@ -391,9 +392,9 @@ class StreamingScorecard:
 
     def _evidence(self) -> Evidence:
         weight, hits, squared, squared_hits = self._resamples().sums[:, :1]
-        rows = float(_effective(weight, squared)[0])
-        errors_seen = float(_effective(weight - hits, squared - squared_hits)[0])
-        hits_seen = float(_effective(hits, squared_hits)[0])
+        (rows,) = _effective(weight, squared).tolist()
+        (errors_seen,) = _effective(weight - hits, squared - squared_hits).tolist()
+        (hits_seen,) = _effective(hits, squared_hits).tolist()
         rarer = "errors" if errors_seen <= hits_seen else "hits"
         units = rows
         if self._groups is not None:
@@ -449,13 +450,11 @@ def _together(parts: list[Rows | Scored]) -> Rows | Scored:
     weights = np.concatenate([_own_weights(part) for part in parts])
     given = None if all(part.given_weights is None for part in parts) else weights
     shares = weights / weights.sum()
-    whole: dict[str, Any] = {
-        "weights": shares,
-        "total": 1 / float(shares @ shares),
-        "given_weights": given,
-        "groups": None,
-    }
-    names = ("probabilities", "labels", "logits", "losses") if isinstance(parts[0], Rows) else ("scores", "hits")
+    total = effective_number(shares)
+    whole: dict[str, Any] = {"weights": shares, "total": total, "given_weights": given, "groups": None}
+    names = ["scores", "hits"]
+    if isinstance(parts[0], Rows):
+        names = ["probabilities", "labels", "logits", "losses"]
     for name in names:
         if getattr(parts[0], name) is not None:
             whole[name] = np.concatenate([getattr(part, name) for part in parts])
