@@ -22,7 +22,9 @@ from glayers.calibrators.row_summary import ClassSummary, Histogram, coarse_bins
 from glayers.calibrators.shift_tests import LEAST_EXPECTED, merge_neighbours, no_difference
 from glayers.predictions import Predictions
 
-_MOST_STEPS = 2_000
+_MOST_STEPS = 2_000  # of EM; with acceleration a hundred are usually enough
+_CLOSE = 1e-3  # of the log-likelihood of all rows: far below its sampling error
+_TINY = 1e-300  # nothing is divided by 0
 
 
 class Sample(NamedTuple):
@@ -57,14 +59,19 @@ def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
     frequencies to each step; with it, w is the posterior mode. Each cycle extrapolates two steps (Varadhan and Roland,
     2008) and keeps the result only if it is no worse.
     """
-    w, close, prior = np.ones(len(m)), 1e-3 / sample.rows, prior_rows / sample.rows
+    w = np.ones(len(m))
+    close = _CLOSE / sample.rows
+    prior = prior_rows / sample.rows
 
     def step(w: Floats) -> tuple[Floats, float, float]:
-        mixed = np.maximum(sample.p @ w, 1e-300)
-        factors = (sample.weights / mixed) @ sample.p / m
+        """Return the next ratios, the likelihood of these, and how far they are from the maximum."""
+        density = np.maximum(sample.p @ w, _TINY)
+        factors = (sample.weights / density) @ sample.p / m
         new = w * factors + prior
-        value = sample.weights @ np.log(mixed) + prior * (m @ np.log(np.maximum(w, 1e-300)))
-        gap = factors.max() - 1 if not prior else np.abs(new / (1 + prior) - w).max()
+        value = sample.weights @ np.log(density) + prior * (m @ np.log(np.maximum(w, _TINY)))
+        gap = factors.max() - 1
+        if prior:
+            gap = np.abs(new / (1 + prior) - w).max()
         return new / (m @ new), float(value), float(gap)
 
     for _ in range(_MOST_STEPS):
@@ -72,9 +79,10 @@ def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
         if gap < close:
             break
         second, _, _ = step(first)
-        move, bend = first - w, second - 2 * first + w
-        length = math.sqrt(float(move @ move) / max(float(bend @ bend), 1e-300))
-        far = w + 2 * length * move + length**2 * bend
+        move = first - w
+        curvature = second - 2 * first + w
+        length = math.sqrt(float(move @ move) / max(float(curvature @ curvature), _TINY))
+        far = w + 2 * length * move + length**2 * curvature
         w = second
         if length > 1 and (far >= 0).all():
             tried, far_value, _ = step(far / (m @ far))
@@ -105,9 +113,12 @@ def standard_errors(
     """
     moved = before * ((r - m) @ inverse)
     new = (sums_by_group(sample.weights[:, None] * moved, sample.groups) ** 2).sum(axis=0)
-    spread = ((r * (sample.weights * (sample.p @ w))[:, None]).T @ r) - np.outer(m, m)  # of p over calibration rows
-    both = np.einsum("ij,jk,ki->i", inverse, spread, inverse)
-    old = before**2 * both - 2 * before * w * (inverse * spread).sum(axis=1) + w**2 * m * (1 - m)
+    as_before = sample.weights * (sample.p @ w)  # weights that make calibration rows of the new rows
+    spread = (r * as_before[:, None]).T @ r - np.outer(m, m)  # of p over calibration rows
+    by_mean = before**2 * np.einsum("ij,jk,ki->i", inverse, spread, inverse)
+    by_both = before * w * (inverse * spread).sum(axis=1)
+    by_labels = w**2 * m * (1 - m)
+    old = by_mean - 2 * by_both + by_labels
     return np.sqrt(np.maximum(new + np.maximum(old, 0) / calibration_rows, 0))
 
 
@@ -139,7 +150,8 @@ def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) 
     spread = (sample.p * sample.weights[:, None]).T @ sample.p
     covariance = spread - np.outer(mean, mean)
     pooled = (rows * np.diag(covariance) + before * (np.array(summary.squares) - m**2)) / (rows + before)
-    scale, both = 1 / (m + 1 / min(rows, before)), 1 / rows + 1 / before
+    scale = 1 / (m + 1 / min(rows, before))
+    both = 1 / rows + 1 / before
     statistic = float(scale @ (mean - m) ** 2)
     expected = both * float(scale @ np.maximum(pooled, 0))
     if not expected > 0:
@@ -149,7 +161,8 @@ def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) 
     squares = both**2 * (float((scaled**2).sum()) - float(np.trace(scaled)) ** 2 / rows)
     unit = max(squares, expected**2 / len(m)) / expected
     freedom = expected / unit
-    p_value, critical = float(chi2.sf(statistic / unit, freedom)), unit * float(chi2.ppf(level, freedom))
+    p_value = float(chi2.sf(statistic / unit, freedom))
+    critical = unit * float(chi2.ppf(level, freedom))
     if not statistic > critical:
         return Change(p_value, math.inf)
     moved = scale @ (np.square(spread) @ (1 / m) - mean**2)  # what ratios that vary add to the statistic
@@ -176,14 +189,19 @@ def fit_test(
     least = LEAST_EXPECTED / min(sample.rows, summary.rows)
     free = r * (w > 0)  # a ratio of 0 is at its limit
     influence = free @ inverse_information(sample, free, m)
-    differences, residuals, largest, misfit = [], [], 0.0, ""
+    differences = []
+    residuals = []
+    largest = 0.0
+    misfit = ""
     for name, shares in summary.shares.items():
         table = np.array(shares)
         bins = coarse_bins(histograms[name], features[name], len(table))
-        now, expected = sample.mean(bins), table @ w
+        now = sample.mean(bins)
+        expected = table @ w
         gaps = np.abs(now - expected)
         if gaps.max() > largest:
-            largest, place = float(gaps.max()), int(gaps.argmax())
+            largest = float(gaps.max())
+            place = int(gaps.argmax())
             interval = _interval(histograms[name], place, len(table))
             misfit = f"{name} {interval}: {100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
         parts = merge_neighbours(np.minimum(expected, table.sum(axis=1)), least)

@@ -25,7 +25,7 @@ import numpy as np
 from glayers.arrays import Array, Floats
 from glayers.checks import check_choice, check_switch, number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored, effective_number
+from glayers.metrics.events import Rows, Scored, effective_number, own_weights
 from glayers.metrics.metric import Block, Metric
 from glayers.metrics.redrawing import check_seed, group_numbers
 from glayers.metrics.registry import class_ranges, evaluate
@@ -78,13 +78,13 @@ class Evidence(NamedTuple):
     @classmethod
     def of(cls, rows: Rows | Scored) -> "Evidence":
         """Count the rows, and the units that hold errors and hits."""
-        event = rows.top if isinstance(rows, Rows) else rows
+        hits = rows.top.hits
         units = np.arange(len(rows.weights))
         if rows.groups is not None:
             units = group_numbers(rows.groups)
         n_units = effective_number(np.bincount(units, rows.weights))
-        n_errors = effective_number(np.bincount(units, rows.weights * (1 - event.hits)))
-        n_hits = effective_number(np.bincount(units, rows.weights * event.hits))
+        n_errors = effective_number(np.bincount(units, rows.weights * (1 - hits)))
+        n_hits = effective_number(np.bincount(units, rows.weights * hits))
         rarer = "errors" if n_errors <= n_hits else "hits"
         even = math.isclose(n_units, np.count_nonzero(rows.weights))
         return cls(rows.total, n_units, min(n_errors, n_hits), rarer, rows.groups is not None, even)
@@ -282,7 +282,9 @@ class Bootstrapped(NamedTuple):
             return "the resamples are biased"
         if kind == "error" and not self.is_difference and self.value < self.metric.trusted_from * error:
             return f"less than {self.metric.trusted_from:g} standard errors from 0"
-        return "" if self.is_difference else self.metric.unreliable
+        if self.is_difference:
+            return ""
+        return self.metric.unreliable
 
 
 def _quantile(level: float, freedom: float) -> float:
@@ -313,7 +315,7 @@ class Resampling:
 
     def __init__(self, rows: Rows | Scored, settings: Bootstrap) -> None:
         n_rows = len(rows.weights)
-        given = np.ones(n_rows) if rows.given_weights is None else rows.given_weights
+        given = own_weights(rows)
         # A common factor changes nothing, and squares of tiny weights would vanish. Powers of 2 are exact.
         self.row_weights = np.ldexp(given, -np.frexp(given.max())[1])
         self.groups = None
@@ -375,7 +377,9 @@ class Resampling:
 
     def _block(self, counts: Floats) -> Block:
         """Turn counts of units (units, b), which are overwritten, into weights of rows."""
-        raw = counts if self.groups is None else counts[self.groups]
+        raw = counts
+        if self.groups is not None:
+            raw = counts[self.groups]
         raw *= self.row_weights[:, None]
         sums = raw.sum(axis=0)
         totals = sums**2 / (self.row_weights @ raw)

@@ -288,7 +288,9 @@ def largest_gap_test(running: RunningSum, method: TestMethod, draws: Draws) -> C
         found = _resampling_test(running, largest, draws)
         # Draws cannot tell how far out an error is that none of them reaches.
         unreached = method == "auto" and running.event.groups is None and found.p_value * (1 + draws.n_resamples) <= 1
-        return replace(found, p_value=min(found.p_value, null.p_value(found.value))) if unreached else found
+        if unreached:
+            return replace(found, p_value=min(found.p_value, null.p_value(found.value)))
+        return found
     value = float(largest(running.sums(running.event.hits[None]))[0, 0])
     return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - draws.level), null.mean(), draws.level)
 
@@ -364,7 +366,9 @@ def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Ro
     def number(rows: Rows | Scored) -> float:
         if isinstance(rows, Scored):
             raise BadPredictions("Confidences need the name of a metric, such as 'ece', instead of a function")
-        weighted = {} if rows.given_weights is None else {"sample_weight": rows.given_weights}
+        weighted = {}
+        if rows.given_weights is not None:
+            weighted = {"sample_weight": rows.given_weights}
         found: object = metric(rows.probabilities, rows.labels, **weighted)
         value = float(found) if isinstance(found, Real) else math.nan
         if math.isnan(value):

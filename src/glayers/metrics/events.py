@@ -15,7 +15,7 @@ counts instead (`Predictions`), and are repeated here.
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -50,7 +50,9 @@ class Event:
         """What the event is, in words."""
         if isinstance(self.which, tuple):
             return f"one of {len(self.which)} classes"
-        return "top class" if self == top else f"{self.kind} {self.which}"
+        if self == top:
+            return "top class"
+        return f"{self.kind} {self.which}"
 
     def of(self, rows: "Rows") -> "Scored":
         """Return the score and the outcome of each row."""
@@ -177,6 +179,12 @@ class Scored(Memoized):
     total: float
     given_weights: Floats | None = None
     groups: Array | None = None
+    n_classes: ClassVar[int] = 0  # only one event is known
+
+    @property
+    def top(self) -> "Scored":
+        """The event itself."""
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,6 +417,13 @@ def _shares(weights: Floats | None, n_rows: int) -> tuple[Floats, float]:
         return np.full(n_rows, 1.0 / n_rows), float(n_rows)
     shares = weights / weights.sum()
     return shares, effective_number(shares)
+
+
+def own_weights(rows: Rows | Scored) -> Floats:
+    """Return the weights as passed, or ones."""
+    if rows.given_weights is None:
+        return np.ones(len(rows.weights))
+    return rows.given_weights
 
 
 def effective_number(weights: Array) -> float:

@@ -188,7 +188,8 @@ def _changes(block: Block, gap: RunningGap) -> Floats:
 def _segment_starts(scores: Floats, falls: Bools, place: Ints) -> Ints:
     """Return where a new segment must start: at a new score, if the rows from the last score to this rise and fall."""
     first = np.flatnonzero(np.append(True, last_of_ties(scores)[:-1]))  # rows of equal score enter together
-    any_falls, any_rises = np.logical_or.reduceat(falls, first), np.logical_or.reduceat(~falls, first)
+    any_falls = np.logical_or.reduceat(falls, first)
+    any_rises = np.logical_or.reduceat(~falls, first)
     turns = (any_falls[1:] | any_falls[:-1]) & (any_rises[1:] | any_rises[:-1])
     new_bin = place[first[1:]] != place[first[:-1]]
     return first[np.append(True, turns | new_bin)]
@@ -208,30 +209,40 @@ def _class_errors(rows: Rows, weights: Floats) -> Floats:
     sum below each hit matters. Up to some hit the gap is at most the sum of the hits or of the scores there. So a few
     of the lowest hits are left out at first, and with them most scores; they count only if no larger gap is found.
     """
-    chosen, hits = rows.classes or range(rows.n_classes), _hits_of(rows, weights)
+    chosen = rows.classes or range(rows.n_classes)
+    hits = _hits_of(rows, weights)
     different = weights if np.ptp(weights) > 0 else weights[:1]
 
     def errors(part: slice) -> list[float]:
-        found, first = [], chosen.start + part.start
-        each = _columns(rows.probabilities, slice(first, chosen.start + part.stop))
+        first = chosen.start + part.start
+        columns = _columns(rows.probabilities, slice(first, chosen.start + part.stop))
         if len(different) == 1:
-            totals = different * each.sum(axis=1, dtype=np.float64)
+            totals = different * columns.sum(axis=1, dtype=np.float64)
         else:
-            totals = np.einsum("cn,n->c", each, weights)  # a product would start threads
-        for c, (scores, total) in enumerate(zip(each, totals.tolist(), strict=True), start=first):
-            start, stop = hits.starts[c : c + 2]
-            largest = abs(total - hits.totals[c])
-            for begin in (start + int(_LEFT_OUT * math.sqrt(stop - start)), start) if stop > start else ():
-                sums = _sums_below(hits.edges[:, begin:stop], scores, different, total)
-                largest = max(largest, float(np.abs(sums - hits.weights[:, begin:stop]).max()))
-                if largest >= max(sums[0, 0], hits.weights[0, begin]):
-                    break
-            found.append(largest)
-        return found
+            totals = np.einsum("cn,n->c", columns, weights)  # a product would start threads
+        return [
+            _class_error(hits, c, scores, different, total)
+            for c, (scores, total) in enumerate(zip(columns, totals.tolist(), strict=True), start=first)
+        ]
 
     # Few columns of many rows at once, which bounds the memory.
     width = max(1, min(_COLUMNS_AT_ONCE, _MOST_AT_ONCE // len(weights)))
     return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
+
+
+def _class_error(hits: "_Hits", c: int, scores: Array, weights: Floats, total: float) -> float:
+    """Return the KS error of one class; `total` is the weighted sum of its scores."""
+    start, stop = hits.starts[c : c + 2]
+    largest = abs(total - hits.totals[c])
+    if start == stop:
+        return largest
+    left_out = int(_LEFT_OUT * math.sqrt(stop - start))
+    for begin in (start + left_out, start):
+        sums = _sums_below(hits.edges[:, begin:stop], scores, weights, total)
+        largest = max(largest, float(np.abs(sums - hits.weights[:, begin:stop]).max()))
+        if largest >= max(sums[0, 0], hits.weights[0, begin]):
+            break
+    return largest
 
 
 class _Hits(NamedTuple):
@@ -250,14 +261,17 @@ def _hits_of(rows: Rows, weights: Floats) -> _Hits:
     order = own.argsort()
     small = rows.labels.astype(np.min_scalar_type(rows.n_classes))  # small numbers are sorted by their digits
     order = order[small[order].argsort(kind="stable")]
-    scores, classes = own[order], rows.labels[order]
+    scores = own[order]
+    classes = rows.labels[order]
     last = last_of_ties(scores) | np.append(classes[1:] != classes[:-1], True)
     first = np.append(True, last[:-1])
     edges = np.stack([scores[first] - SAME_SCORE, scores[last] + SAME_SCORE])
     starts = np.searchsorted(classes[first], np.arange(rows.n_classes + 1))
     units = weights[order] / weights.max()  # whole numbers if all are equal, whose sums are exact
-    running, totals = np.cumsum(units), np.bincount(classes, units, rows.n_classes)
-    sums = np.stack([(running - units)[first], running[last]]) - (np.cumsum(totals) - totals)[classes[first]]
+    running = np.cumsum(units)
+    totals = np.bincount(classes, units, rows.n_classes)
+    earlier_classes = (np.cumsum(totals) - totals)[classes[first]]
+    sums = np.stack([(running - units)[first], running[last]]) - earlier_classes
     return _Hits(starts.tolist(), edges, weights.max() * sums, (weights.max() * totals).tolist())
 
 
@@ -278,13 +292,15 @@ def _sums_below(edges: Floats, scores: Array, weights: Floats, total: float) -> 
     Scores below the lowest edge need no order. A single weight is that of every row.
     """
     (above,) = (scores >= float(edges[0, 0])).nonzero()
-    ordered, running = scores[above], np.zeros(len(above) + 1)
+    ordered = scores[above]
     if len(weights) == 1:
         ordered.sort()  # in a third of the time of finding the order
     else:
         order = ordered.argsort()
-        ordered, weights = ordered[order], weights[above[order]]
+        ordered = ordered[order]
+        weights = weights[above[order]]
     ordered = ordered.astype(np.float64, copy=False)
+    running = np.zeros(len(above) + 1)
     np.add.accumulate(weights * ordered, out=running[1:])
     running += max(0.0, total - running[-1])
     return running[ordered.searchsorted(edges)]

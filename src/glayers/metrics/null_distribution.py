@@ -25,6 +25,7 @@ _TERMS = 8  # either series has converged to float64 by then on its side of heig
 _OVERSHOOT = 0.5826
 _FEWEST_STEPS = 20  # with fewer steps the mean says little about the last one; a smaller correction is conservative
 _FAR_OUT = 1.5  # standard deviations from where on skewness matters; nearer, a saddlepoint of few coins does not help
+_VERY_FAR = 8.0  # standard deviations from where on the limit holds to float64
 _FEW = 20  # expected hits, or misses: with 10, 6.2 % of calibrated models are rejected at 5 %, and with 2, up to 9 %
 _NEVER = 1e-15  # misses expected in all rows: none will be seen
 _NEGLIGIBLE = 1e-4  # of the mean variance of a row: all such rows together change nothing
@@ -77,7 +78,9 @@ class KSNullDistribution(NamedTuple):
             return brownian_exit_probability(height)
         at_the_end = self._tail_at_the_end(self.scores, height) + self._tail_at_the_end(1 - self.scores, height)
         # How much likelier the sum is outside at some time than outside at the end: twice, far out.
-        ratio = brownian_exit_probability(height) / math.erfc(height / math.sqrt(2)) if height < 8 else 2.0
+        ratio = 2.0
+        if height < _VERY_FAR:
+            ratio = brownian_exit_probability(height) / math.erfc(height / math.sqrt(2))
         return min(brownian_exit_probability(_FAR_OUT), ratio * at_the_end)
 
     def quantile_above(self, probability: float) -> float:
@@ -89,7 +92,8 @@ class KSNullDistribution(NamedTuple):
                 break
             ratio = corrected / brownian_exit_probability(value / self.deviation + self.overshoot)
             value = self._brownian_value(min(1.0, probability / ratio))
-        return min(value, self.deviation * max(self._largest_sum(self.scores), self._largest_sum(1 - self.scores)))
+        largest_sum = max(self._largest_sum(self.scores), self._largest_sum(1 - self.scores))
+        return min(value, self.deviation * largest_sum)
 
     def mean(self) -> float:
         """Return the expected largest size of the running sum."""
@@ -104,7 +108,9 @@ class KSNullDistribution(NamedTuple):
 
     def _tail_at_the_end(self, scores: Floats, height: float) -> float:
         most = self._largest_sum(scores)
-        return tail_of_sum(scores, self.weights, min(height, most)) if height - self.overshoot <= most else 0.0
+        if height - self.overshoot > most:
+            return 0.0
+        return tail_of_sum(scores, self.weights, min(height, most))
 
 
 def brownian_exit_probability(height: float) -> float:
@@ -167,15 +173,23 @@ def _tilt(scores: Floats, weights: Floats, at_least: float) -> float:
     """Return the factor at which coins of log-odds + factor * weight sum to this much above the mean, as expected."""
     odds = np.log(scores) - np.log1p(-scores)
     wanted = float(weights @ scores) + at_least
-    low, high, tilt = 0.0, math.inf, at_least / _variance(scores, weights)
+    low = 0.0
+    high = math.inf
+    tilt = at_least / _variance(scores, weights)
     for _ in range(_NEWTON_STEPS):
         tilted = _expit(odds + tilt * weights)
         beyond = float(weights @ tilted) - wanted
         if abs(beyond) <= _CLOSE * at_least:
             break
-        low, high = (low, tilt) if beyond > 0 else (tilt, high)
+        if beyond > 0:
+            high = tilt
+        else:
+            low = tilt
         step = tilt - beyond / max(_variance(tilted, weights), 1e-300)
-        tilt = step if low < step < min(high, 4 * tilt) else min(4 * tilt, (low + high) / 2)
+        if low < step < min(high, 4 * tilt):
+            tilt = step
+        else:
+            tilt = min(4 * tilt, (low + high) / 2)
     return tilt
 
 

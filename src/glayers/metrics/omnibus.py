@@ -106,8 +106,11 @@ class OmnibusTest:
     def p_value(self) -> float:
         """The p-value of all tests together; NaN if there are too few groups to tell."""
         p_values = list(self.adjusted.values())
-        smallest = min((p for p in p_values if not math.isnan(p)), default=math.nan)
-        return smallest if rejects(smallest, self.level) else math.nan if any(map(math.isnan, p_values)) else smallest
+        known = [p for p in p_values if not math.isnan(p)]
+        smallest = min(known, default=math.nan)
+        if len(known) < len(p_values) and not rejects(smallest, self.level):
+            return math.nan
+        return smallest
 
     @property
     def rejected(self) -> bool:
@@ -227,14 +230,15 @@ def calibration_test(
         tests, adjusted = _in_groups(given, draws, progress)
     about = "confidence" if event is None or event == top else event.name
     n_groups = None if given.groups is None else len(np.unique(given.groups))
-    tested = given.top if isinstance(given, Rows) else given
-    detectable = detectable_error(tested, tests["ks"], len(tests))
+    detectable = detectable_error(given.top, tests["ks"], len(tests))
     return OmnibusTest(tests, adjusted, about, len(given.weights), n_groups, n_resamples, level, detectable)
 
 
 def _n_tests(given: Rows | Scored) -> int:
     """Of two classes the second says nothing new."""
-    return 2 if isinstance(given, Scored) else 3 if given.n_classes == 2 else 4
+    if isinstance(given, Scored):
+        return 2
+    return 3 if given.n_classes == 2 else 4
 
 
 def _in_groups(
@@ -286,7 +290,9 @@ def _p_values(errors: Floats) -> Floats:
     ascending = np.sort(errors)
     below = [np.searchsorted(at_least_as_large(ascending, error), True) for error in errors]
     spread = errors.std()
-    part = 0.5 + np.arctan((errors - errors.mean()) / spread) / np.pi if spread > ROUNDING else 0.5
+    part = np.full(len(errors), 0.5)
+    if spread > ROUNDING:
+        part += np.arctan((errors - errors.mean()) / spread) / np.pi
     return 1 - (np.array(below) + part) / len(errors)
 
 

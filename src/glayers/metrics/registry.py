@@ -26,16 +26,20 @@ _ENTRIES = 2_000_000  # probabilities of classes sorted at once: 56 MB
 
 def chosen_metrics(rows: Rows | Scored, names: Iterable[str] | None = None) -> list[Metric]:
     """Return the named metrics, or all that these rows allow: `Confidences` allow those of an event."""
-    possible = {name: m for name, m in METRICS.items() if m.about == "event" or isinstance(rows, Rows)}
+    possible = dict(METRICS)
+    if isinstance(rows, Scored):
+        possible = {name: metric for name, metric in METRICS.items() if metric.about == "event"}
     if names is None:
         return list(possible.values())
     listed = items_of(names)
-    if not listed or not all(isinstance(name, str) and name in METRICS for name in listed):
+    known = all(isinstance(name, str) and name in METRICS for name in listed or ())
+    if not listed or not known:
         raise BadPredictions(f"metrics must be a list of some of {', '.join(METRICS)}; got {shown(names)}")
     impossible = [name for name in listed if name not in possible]
     if impossible:
-        names = ", ".join(impossible)
-        raise BadPredictions(f"{names}: needs the probabilities of all classes; choose from {', '.join(possible)}")
+        raise BadPredictions(
+            f"{', '.join(impossible)}: needs the probabilities of all classes; choose from {', '.join(possible)}"
+        )
     return [possible[name] for name in listed]
 
 

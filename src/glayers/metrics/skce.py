@@ -200,9 +200,12 @@ class _Pairs(NamedTuple):
 
     def similarity(self, left: Ints, right: Ints) -> Floats:
         """Return w w' k(p, p') of each pair of two lists of places, 0 within a group."""
-        units = (left, right) if self.groups is None else (self.groups[left], self.groups[right])
-        counted = (units[0][:, None] != units[1]) * (self.weights[left][:, None] * self.weights[right])
-        return self.kernel(self.probabilities_at(left), self.probabilities_at(right)) * counted
+        weights = np.outer(self.weights[left], self.weights[right])
+        if self.groups is None:
+            counted = left[:, None] != right
+        else:
+            counted = self.groups[left][:, None] != self.groups[right]
+        return self.kernel(self.probabilities_at(left), self.probabilities_at(right)) * (counted * weights)
 
     def outcomes(self) -> Outcomes:
         """Return labels that depend on each other within groups: all resamples at once, as pairs are read only once.
@@ -239,7 +242,8 @@ class _Pairs(NamedTuple):
         sizes = np.bincount(groups)
         shown = fewer = more = 0.0
         for block in blocks:
-            p, rows = self.probabilities_at(block), np.arange(len(block))
+            p = self.probabilities_at(block)
+            rows = np.arange(len(block))
             residuals = -p
             residuals[rows, self.labels[block]] += 1
             similar = np.zeros_like(p)  # the sum of w w' k(p, p') r' over the other rows
@@ -255,7 +259,8 @@ class _Pairs(NamedTuple):
             counted = sizes[groups[block]] > 1
             gain = (similar[rows, best] - others) * counted  # by a hit of the top class
             shown += float(np.einsum("ij,ij->i", similar, residuals) @ counted)
-            fewer, more = fewer + float(gain @ confidence), more - float(gain @ (1 - confidence))
+            fewer += float(gain @ confidence)
+            more -= float(gain @ (1 - confidence))
         root = max(shown / self.mass(blocks), 0.0) ** 0.5
         lost = max(fewer, more, 0.0) / self.mass(blocks)
         return UnseenFailures(root, lost / (root or 1.0), int((sizes > 1).sum()))
@@ -265,8 +270,12 @@ class _Pairs(NamedTuple):
         total = 0.0
         for block in blocks:
             weights = self.weights[block]
-            within = weights if self.groups is None else np.bincount(self.groups[block], weights=weights)
-            total += float(weights.sum() ** 2 - within @ within)
+            pairs = float(weights.sum()) ** 2
+            if self.groups is None:
+                total += pairs - float(weights @ weights)
+            else:
+                within = np.bincount(self.groups[block], weights)
+                total += pairs - float(within @ within)
         if total <= 0:
             raise BadPredictions("no block holds rows of two different groups; pass a larger block_size")
         return total
@@ -288,10 +297,15 @@ class _Relabelled(NamedTuple):
             self.expected[right] += similar.T @ self.pairs.probabilities_at(self.block[left])
         n_classes = self.expected.shape[1]
         if n_classes <= _FEW_CLASSES:
-            mine, theirs = self.labels[:, left].T, self.labels[:, right].T
-            each = ((similar @ (theirs == c).astype(np.float64) * (mine == c)).sum(axis=0) for c in range(n_classes))
-            return np.sum(list(each), axis=0)
-        flat, equal = similar.ravel(), np.empty(similar.shape)
+            mine = self.labels[:, left].T
+            theirs = self.labels[:, right].T
+            sums = np.zeros(len(self.labels))
+            for c in range(n_classes):
+                alike = similar @ (theirs == c).astype(np.float64)
+                sums += (alike * (mine == c)).sum(axis=0)
+            return sums
+        flat = similar.ravel()
+        equal = np.empty(similar.shape)
         return np.array([flat @ np.equal(row[left, None], row[right], out=equal).ravel() for row in self.labels])
 
     def rest(self) -> Floats:
@@ -321,7 +335,8 @@ def make_kernel(name: KernelName, bandwidth: float | None, probabilities: Array,
         some = probabilities[rows[np.sort(rng.permutation(len(rows))[:_SAMPLE])]].astype(np.float64)
         between = distance(some, some)[np.triu_indices(len(some), 1)]
         apart = between[between > 1e-6]  # equal rows, as saturated models have, carry no scale
-        width = _PART_OF_MEDIAN * (float(np.median(apart)) if apart.size else 1.0)
+        typical = float(np.median(apart)) if apart.size else 1.0
+        width = _PART_OF_MEDIAN * typical
     else:
         width = number_between(bandwidth, "bandwidth", 0, np.inf)
 

@@ -112,17 +112,20 @@ def _errors(densities: Floats) -> Floats:
 
 def _root(excess: Callable[[Floats], Floats], width: int) -> Floats:
     """Return where a falling function is 0, entry by entry: secant steps, halving where one would leave the bracket."""
-    low, high = np.full(width, _SMALLEST), np.full(width, _LARGEST)
+    low = np.full(width, _SMALLEST)
+    high = np.full(width, _LARGEST)
     at = np.full(width, _FIRST_GUESS)
     value = excess(at)
     slope = np.full(width, -1.25)
     for _ in range(_MOST_STEPS):
-        low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
+        low = np.where(value > 0, at, low)
+        high = np.where(value > 0, high, at)
         wanted = at - value / slope
         step_to = np.where((wanted > low) & (wanted < high), wanted, (low + high) / 2)
         step_to = np.where(np.abs(value) < _ENOUGH, wanted, step_to)
         step = step_to - at
-        at, before = step_to, value
+        at = step_to
+        before = value
         if np.abs(step).max() < _ENOUGH:
             break
         value = excess(at)

@@ -20,7 +20,7 @@ from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrapped, Evidence
 from glayers.metrics.cells import CellGrid, Cells, CellValue, ClassCells
-from glayers.metrics.events import Event, Rows, Scored, check_any, effective_number, rank_events, top
+from glayers.metrics.events import Event, Rows, Scored, check_any, effective_number, own_weights, rank_events, top
 from glayers.metrics.metric import Metric
 from glayers.metrics.redrawing import check_seed
 from glayers.metrics.registry import METRICS, chosen_metrics, evaluate_once
@@ -56,7 +56,9 @@ class CompressedRows:
         n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in self.metrics if metric.about == "ranks"])
         self.events = [Cells.empty(event_grid, n_columns)]
         self.events += [Cells.empty(rank_grid, n_columns) for _ in range(1, n_ranks)]
-        self.classes = ClassCells(n_classes) if n_classes and n_columns == 1 else None
+        self.classes = None
+        if n_classes and n_columns == 1:
+            self.classes = ClassCells(n_classes)
 
     def add(self, rows: Rows | Scored, weights: Floats) -> None:
         """Add rows with weights (n, b)."""
@@ -173,7 +175,7 @@ class StreamingScorecard:
         self.exact_entries = whole_number(exact_entries, "exact_entries", least=0)
         self.n_rows = 0
         self.n_classes = 0  # not known yet, or one event per row
-        self.about_classes: bool | None = None
+        self.started = False  # no rows of positive weight yet
         self._entries = 0
         self._kept: list[Rows | Scored] = []
         self._compressed: CompressedRows | None = None
@@ -256,7 +258,7 @@ class StreamingScorecard:
             raise BadPredictions(
                 f"these accumulators differ in {', '.join(different)}; make both with the same settings"
             )
-        if other.about_classes is not None:
+        if other.started:
             self._same_kind(other)
         self.n_rows += other.n_rows
         self._entries += other._entries
@@ -304,7 +306,9 @@ class StreamingScorecard:
         dict
             Empty while all rows are kept. A metric that is missing has no known bound.
         """
-        return {} if self._rows_seen() is not None else self._cells().bounds()
+        if self._rows_seen() is not None:
+            return {}
+        return self._cells().bounds()
 
     def intervals(self, level: float = 0.95) -> Intervals:
         """Return intervals from a Poisson bootstrap, in which each row or group counts 0, 1, 2, ... times.
@@ -339,20 +343,21 @@ class StreamingScorecard:
 
     def rows_kept(self) -> Rows | Scored | None:
         """Return all rows while they are kept, in the order they came; None after that."""
-        return _together(self._kept) if self.exact and self._kept else None
+        if not self.exact or not self._kept:
+            return None
+        return _together(self._kept)
 
     def _same_kind(self, rows: Any) -> None:
-        about_classes = rows.about_classes if isinstance(rows, StreamingScorecard) else isinstance(rows, Rows)
-        n_classes = rows.n_classes if about_classes else 0
-        if self.about_classes is None:
-            self.about_classes, self.n_classes = about_classes, n_classes
-        elif (about_classes, n_classes) != (self.about_classes, self.n_classes):
-            said = [f"{n} classes" if n else "one event per row" for n in (self.n_classes, n_classes)]
-            raise BadPredictions(f"earlier rows had {said[0]}, these have {said[1]}; score them apart")
+        if not self.started:
+            self.started = True
+            self.n_classes = rows.n_classes
+        elif rows.n_classes != self.n_classes:
+            earlier, these = (f"{n} classes" if n else "one event per row" for n in (self.n_classes, rows.n_classes))
+            raise BadPredictions(f"earlier rows had {earlier}, these have {these}; score them apart")
 
     def _rows_seen(self) -> Rows | Scored | None:
         """Return all rows while they are kept, and refuse to go on without any."""
-        if self.about_classes is None:
+        if not self.started:
             raise BadPredictions("there are no rows of positive weight yet; call update first")
         return self.rows_kept()
 
@@ -373,7 +378,7 @@ class StreamingScorecard:
         self._kept = []
         for rows in kept:
             for part in _parts(rows, _AT_ONCE):
-                self._cells().add(part, _own_weights(part)[:, None])
+                self._cells().add(part, own_weights(part)[:, None])
 
     def _resample(self, rows: Rows | Scored, keys: Array) -> None:
         """Add the rows to every resample, as often as the key of each says."""
@@ -384,11 +389,13 @@ class StreamingScorecard:
             stop = start + len(part.weights)
             counts = poisson_counts(keys[start:stop], self.n_resamples, self.random_state)
             start = stop
-            weights = np.concatenate([np.ones((len(counts), 1)), counts], axis=1) * _own_weights(part)[:, None]
+            weights = np.concatenate([np.ones((len(counts), 1)), counts], axis=1) * own_weights(part)[:, None]
             self._resamples().add(part, weights)
 
     def _add_groups(self, keys: SmallestKeys) -> None:
-        self._groups = keys if self._groups is None else self._groups.merge(keys)
+        if self._groups is not None:
+            keys = self._groups.merge(keys)
+        self._groups = keys
 
     def _evidence(self) -> Evidence:
         weight, hits, squared, squared_hits = self._resamples().sums[:, :1]
@@ -401,10 +408,6 @@ class StreamingScorecard:
             units = min(rows, self._groups.estimated_number())
         even = self._groups is None and math.isclose(rows, self.n_rows)
         return Evidence(rows, units, min(errors_seen, hits_seen, units), rarer, self._groups is not None, even)
-
-
-def _own_weights(rows: Rows | Scored) -> Floats:
-    return np.ones(len(rows.weights)) if rows.given_weights is None else rows.given_weights
 
 
 def _all_zero(weights: object) -> bool:
@@ -423,7 +426,8 @@ def _keys(given: Any, rows: Rows | Scored, row_ids: object) -> Array:
         keys = hash_bits(to_numpy(row_ids, "row_ids").astype(np.uint64))
         if counts is None and keys.shape != rows.weights.shape:
             raise BadPredictions(f"row_ids must have shape {rows.weights.shape}, one per row; got {keys.shape}")
-        keys = keys if counts is None else np.repeat(keys, counts)
+        if counts is not None:
+            keys = np.repeat(keys, counts)
     elif isinstance(rows, Rows):
         keys = content_keys(rows.probabilities if rows.logits is None else rows.logits, rows.labels)
     else:
@@ -436,7 +440,7 @@ def _keys(given: Any, rows: Rows | Scored, row_ids: object) -> Array:
 
 def _parts(rows: Rows | Scored, entries: int, columns: int = 1) -> Iterator[Rows | Scored]:
     """Yield some rows at a time."""
-    width = max(columns, rows.n_classes if isinstance(rows, Rows) else 1)
+    width = max(columns, rows.n_classes)
     step = max(1, entries // width)
     for first in range(0, len(rows.weights), step):
         some = slice(first, first + step)
@@ -447,7 +451,7 @@ def _parts(rows: Rows | Scored, entries: int, columns: int = 1) -> Iterator[Rows
 
 def _together(parts: list[Rows | Scored]) -> Rows | Scored:
     """Return all rows as one record, with weights that sum to 1."""
-    weights = np.concatenate([_own_weights(part) for part in parts])
+    weights = np.concatenate([own_weights(part) for part in parts])
     given = None if all(part.given_weights is None for part in parts) else weights
     shares = weights / weights.sum()
     total = effective_number(shares)
