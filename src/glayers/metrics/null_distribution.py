@@ -29,6 +29,8 @@ _VERY_FAR = 8.0  # standard deviations from where on the limit holds to float64
 _FEW = 20  # expected hits, or misses: with 10, 6.2 % of calibrated models are rejected at 5 %, and with 2, up to 9 %
 _NEVER = 1e-15  # misses expected in all rows: none will be seen
 _NEGLIGIBLE = 1e-4  # of the mean variance of a row: all such rows together change nothing
+_HIGHEST = 40.0  # standard deviations, which no float64 probability exceeds
+_HALVINGS = 60  # of that height, down to rounding; loading a solver would take longer than glayers itself
 _NEWTON_STEPS = 60  # about five are needed; halving, the fallback, gets there in 60
 _CLOSE = 1e-9
 
@@ -134,9 +136,15 @@ def brownian_height(probability: float) -> float:
     >>> round(brownian_height(0.05), 4)
     2.2414
     """
-    from scipy.optimize import brentq  # on first use: importing it takes longer than importing glayers
-
-    return float(brentq(lambda height: brownian_exit_probability(height) - probability, 0.0, 40.0, xtol=1e-15))
+    low = 0.0
+    high = _HIGHEST
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if brownian_exit_probability(middle) > probability:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def mean_overshoot(variances: Floats) -> float:
