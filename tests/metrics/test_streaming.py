@@ -141,6 +141,14 @@ def test_scores_that_take_few_values_have_no_error() -> None:
     assert found.result()["ks"] == pytest.approx(scorecard(answers)["ks"], abs=1e-12)
 
 
+def test_rounding_in_the_sum_of_many_equal_scores_keeps_hits_and_misses_together() -> None:
+    n = 400_000  # the sum of 0.6 over the hits is too large by 3e-12 of itself, which is past the edge of a bin
+    hits = np.arange(n) % 10 < 9
+    found = StreamingScorecard(exact_entries=0).update(Confidences(np.full(n, 0.6), hits))
+    for name in ("ks", "ece", "ece_equal_mass", "mce"):
+        assert found.result()[name] == pytest.approx(0.3, abs=1e-9), name
+
+
 def test_impossible_labels_make_the_loss_infinite_only_where_they_have_weight() -> None:
     p, labels = np.array([[1.0, 0.0, 0.0], [0.2, 0.5, 0.3]]), np.array([1, 2])
     for weights in ([1.0, 1.0], [0.0, 1.0]):
