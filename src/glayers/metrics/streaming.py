@@ -49,11 +49,11 @@ class CompressedRows:
     """
 
     def __init__(self, n_classes: int, n_columns: int, event_grid: CellGrid, rank_grid: CellGrid) -> None:
-        self.metrics = [metric for metric in METRICS.values() if n_classes or metric.about == "event"]
+        self.n_classes = n_classes
         self.sums = np.zeros((4, n_columns))  # weights of all rows and of hits, then squared weights of both
-        by_row = [metric.name for metric in self.metrics if metric.about == "rows"]
+        by_row = [metric.name for metric in self._metrics("rows")]
         self.row_sums = {name: np.zeros((2, n_columns)) for name in by_row}  # of finite values, and of infinite ones
-        n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in self.metrics if metric.about == "ranks"])
+        n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in self._metrics("ranks")])
         self.events = [Cells.empty(event_grid, n_columns)]
         self.events += [Cells.empty(rank_grid, n_columns) for _ in range(1, n_ranks)]
         self.classes = None
@@ -94,6 +94,12 @@ class CompressedRows:
         bounds = {name: bound for name, (_, bound) in self._evaluated().items()}
         return {name: bound for name, bound in bounds.items() if not math.isnan(bound)}
 
+    def _metrics(self, about: str) -> list[Metric]:
+        """Return the metrics about rows, events, ranks or classes that these rows allow."""
+        if self.n_classes == 0 and about != "event":
+            return []
+        return [metric for metric in METRICS.values() if metric.about == about]
+
     def _evaluated(self) -> dict[str, tuple[Floats, float]]:
         """Return the value of each metric, and its bound: nan if none is known."""
         total = self.sums[0]
@@ -106,7 +112,7 @@ class CompressedRows:
         if self.classes is not None:
             families["classes"] = self.classes.events(total[0])
         for about, family in families.items():
-            found |= self._means([metric for metric in self.metrics if metric.about == about], family)
+            found |= self._means(self._metrics(about), family)
         return {name: found[name] for name in METRICS if name in found}
 
     def _means(self, metrics: list[Metric], family: Iterable[Cells]) -> dict[str, tuple[Floats, float]]:
