@@ -257,7 +257,8 @@ class BinSums(NamedTuple):
     def hit_variance(self, divisor: Floats) -> Floats:
         """Variance of each bin's share of hits, 0 where there is nothing to divide by."""
         rate = self.hits / np.where(self.weight > 0, self.weight, 1.0)
-        return np.where(divisor > 0, rate * (1 - rate) / np.where(divisor > 0, divisor, 1.0), 0.0)
+        variance = rate * (1 - rate) / np.where(divisor > 0, divisor, 1.0)
+        return np.where(divisor > 0, variance, 0.0)
 
 
 def bin_sums(block: Block, event: Scored, n_bins: int, binning: Binning) -> BinSums:
@@ -314,13 +315,15 @@ def _rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "
 def _debiased_ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
     sums = block.cached(bin_sums, event, n_bins, binning)
     gaps = np.abs(sums.gaps())
-    expected = np.vectorize(_mean_abs_normal, otypes=[np.float64])(gaps, np.sqrt(sums.hit_variance(sums.rows)))
+    deviations = np.sqrt(sums.hit_variance(sums.rows))
+    expected = np.vectorize(_mean_abs_normal, otypes=[np.float64])(gaps, deviations)
     return (sums.weight * (2 * gaps - expected)).sum(axis=0)
 
 
 def _debiased_rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
     sums = block.cached(bin_sums, event, n_bins, binning)
-    squares = (sums.weight * (sums.gaps() ** 2 - sums.hit_variance(sums.rows - 1))).sum(axis=0)
+    debiased = sums.gaps() ** 2 - sums.hit_variance(sums.rows - 1)
+    squares = (sums.weight * debiased).sum(axis=0)
     return np.sqrt(np.maximum(0.0, squares))
 
 
@@ -329,7 +332,8 @@ def _mean_abs_normal(mean: float, deviation: float) -> float:
     if deviation == 0:
         return abs(mean)
     z = mean / deviation
-    return deviation * math.sqrt(2 / math.pi) * math.exp(-z * z / 2) + mean * math.erf(z / math.sqrt(2))
+    spread_part = deviation * math.sqrt(2 / math.pi) * math.exp(-z * z / 2)
+    return spread_part + mean * math.erf(z / math.sqrt(2))
 
 
 def _ece_over_classes(rows: Rows, block: Block) -> Floats:
@@ -412,7 +416,9 @@ def _debiased_rms_error(found: CellValue) -> float:
 def _condition_of_variance(sums: BinSums) -> float:
     """Return how much the variances of bins, r (1 - r) / (n - 1), magnify rounding: much if n is hardly above 1."""
     used = (sums.rows > 1) & (sums.hits > 0) & (sums.hits < sums.weight)
-    weight, rate, rows = sums.weight[used], sums.hits[used] / sums.weight[used], sums.rows[used]
+    weight = sums.weight[used]
+    rate = sums.hits[used] / weight
+    rows = sums.rows[used]
     by_rate = np.abs(1 - 2 * rate) / (rows - 1)
     by_rows = rate * (1 - rate) * rows / (rows - 1) ** 2
     return float(weight @ (by_rate + by_rows))

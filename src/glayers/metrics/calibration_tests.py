@@ -292,7 +292,8 @@ def largest_gap_test(running: RunningSum, method: TestMethod, draws: Draws) -> C
             return replace(found, p_value=min(found.p_value, null.p_value(found.value)))
         return found
     value = float(largest(running.sums(running.event.hits[None]))[0, 0])
-    return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - draws.level), null.mean(), draws.level)
+    bound = null.quantile_above(1 - draws.level)
+    return CalibrationTest(value, null.p_value(value), bound, null.mean(), draws.level)
 
 
 def needs_draws(running: RunningSum, method: TestMethod, null: KSNullDistribution) -> bool:
@@ -337,7 +338,9 @@ def summed_steps(sums: Floats) -> Floats:
 def _signs_of_largest(sums: Floats) -> Ints:
     """Return with which sign each step of a running sum enters its largest size."""
     largest = int(np.abs(sums).argmax())
-    return np.where(np.arange(len(sums)) <= largest, np.sign(sums[largest]), 0.0).astype(np.int64)
+    signs = np.zeros(len(sums), dtype=np.int64)
+    signs[: largest + 1] = np.sign(sums[largest])
+    return signs
 
 
 def _signs_of_steps(sums: Floats) -> Ints:

@@ -106,11 +106,14 @@ class Cells:
         """
         used = np.flatnonzero(self.weight[:, 0] > 0)
         cell = used % self.grid.number
-        scores = np.clip(self.score[used] / self.weight[used, 0], self.low[cell], self.high[cell])
+        means = self.score[used] / self.weight[used, 0]
+        scores = np.clip(means, self.low[cell], self.high[cell])
         hits = (used >= self.grid.number).astype(np.float64)
-        weights = self.weight[used][:, n_rows > 0]
+        seen = n_rows > 0
+        weights = self.weight[used][:, seen]
         shares = weights / weights.sum(axis=0)
-        return Scored(scores, hits, shares[:, 0], float(n_rows[0])), Block(shares, n_rows[n_rows > 0])
+        event = Scored(scores, hits, shares[:, 0], float(n_rows[0]))
+        return event, Block(shares, n_rows[seen])
 
     @property
     def total(self) -> float:
@@ -199,7 +202,8 @@ class ClassCells:
         for c in range(self.weight.shape[1]):
             weight = self.weight[:, c].copy()
             score = self.score[:, c].copy()
-            weight[0, 0] = max(0.0, total - weight[1].sum() - weight[0, 1:].sum())
+            others = weight[1].sum() + weight[0, 1:].sum()
+            weight[0, 0] = max(0.0, total - others)
             score[0, 0] = self.missed_scores[c] - score[0, 1:].sum()
             yield Cells(self.grid, weight.reshape(-1, 1), score.reshape(-1), *self.grid.ends)
 

@@ -198,7 +198,9 @@ class ClassSteps:
         """Sort every class once."""
         shape = rows.probabilities.shape
         place = np.empty(shape, dtype=np.int32, order="F")  # filled class by class
-        before, through, total = np.empty(shape, order="F"), np.empty(shape, order="F"), np.empty(shape[1])
+        before = np.empty(shape, order="F")
+        through = np.empty(shape, order="F")
+        total = np.empty(shape[1])
         for c in range(shape[1]):
             scores = rows.probabilities[:, c].astype(np.float64)
             different, place[:, c] = distinct_scores(scores)
@@ -223,18 +225,22 @@ class ClassSteps:
         rows = np.arange(len(labels))
         key = labels.astype(np.int64) * len(labels) + self.place[rows, labels]
         order = np.argsort(key, kind="stable")
-        key, label = key[order], labels[order]
+        key = key[order]
+        label = labels[order]
         hits = np.cumsum(self.weights[order])
         last = np.flatnonzero(np.append(key[1:] != key[:-1], True))  # hits of equal score enter together
-        row, label, through = order[last], label[last], hits[last]
+        row = order[last]
+        label = label[last]
+        through = hits[last]
         first = np.append(True, label[1:] != label[:-1])
         until = np.append(0.0, through[:-1])  # hits before each of these places, of all classes
         earlier = until[first][np.cumsum(first) - 1]  # hits of the classes before
-        gaps = np.maximum(
-            np.abs(through - earlier - self.through[row, label]), np.abs(until - earlier - self.before[row, label])
-        )
+        after = np.abs(through - earlier - self.through[row, label])
+        ahead = np.abs(until - earlier - self.before[row, label])
+        gaps = np.maximum.reduceat(np.maximum(after, ahead), np.flatnonzero(first))
+        seen = label[first]
         at_end = -self.total
-        at_end[label[first]] += np.diff(np.append(until[first], hits[-1]))
+        at_end[seen] += np.diff(np.append(until[first], hits[-1]))
         largest = np.abs(at_end)
-        largest[label[first]] = np.maximum(largest[label[first]], np.maximum.reduceat(gaps, np.flatnonzero(first)))
+        largest[seen] = np.maximum(largest[seen], gaps)
         return largest

@@ -253,9 +253,10 @@ def adjust(p_values: object, method: Correction = "holm") -> Floats:
 
         return np.asarray(false_discovery_control(given)) if len(given) else given
     order = np.argsort(given, kind="stable")
+    times = np.arange(len(given), 0, -1)
     adjusted = np.empty(len(given))
-    adjusted[order] = np.minimum(np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1)), 1.0)
-    return adjusted
+    adjusted[order] = np.maximum.accumulate(given[order] * times)
+    return np.minimum(adjusted, 1.0)
 
 
 def _compare(

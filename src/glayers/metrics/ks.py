@@ -272,7 +272,8 @@ def _hits_of(rows: Rows, weights: Floats) -> _Hits:
     totals = np.bincount(classes, units, rows.n_classes)
     earlier_classes = (np.cumsum(totals) - totals)[classes[first]]
     sums = np.stack([(running - units)[first], running[last]]) - earlier_classes
-    return _Hits(starts.tolist(), edges, weights.max() * sums, (weights.max() * totals).tolist())
+    unit = weights.max()
+    return _Hits(starts.tolist(), edges, unit * sums, (unit * totals).tolist())
 
 
 def _columns(probabilities: Array, columns: slice) -> Array:
@@ -329,8 +330,9 @@ def _cell_error(found: CellValue) -> float:
     ends = np.cumsum(cells.changes)
     starts = ends - cells.changes
     at_ends = float(np.abs(ends).max())
-    inside = max(float((starts + cells.rises).max()), float((cells.falls - starts).max()))
-    return max(inside - at_ends, 0.0)
+    highest = float((starts + cells.rises).max())
+    lowest = float((starts - cells.falls).min())
+    return max(highest - at_ends, -lowest - at_ends, 0.0)
 
 
 _GUPTA = "Gupta et al., ICLR 2021"

@@ -199,7 +199,8 @@ class PlaceSums:
         """Return the sums (places, b)."""
         if not block.single:
             return np.asarray(self._matrix @ block.weights)
-        sums = np.bincount(self.place.ravel(), weights=(self.values * block.weights).ravel(), minlength=self.n_places)
+        weighted = self.values * block.weights
+        sums = np.bincount(self.place.ravel(), weighted.ravel(), self.n_places)
         return sums.astype(np.float64, copy=False)[:, None]
 
     @cached_property

@@ -123,11 +123,18 @@ def brownian_exit_probability(height: float) -> float:
     """
     if height <= 0:
         return 1.0
-    odd = range(1, 2 * _TERMS, 2)
+    staying = 0.0
+    leaving = 0.0
+    sign = 1.0
+    for m in range(1, 2 * _TERMS, 2):
+        if height < 1:
+            staying += sign / m * math.exp(-((m * math.pi / height) ** 2) / 8)
+        else:
+            leaving += sign * math.erfc(m * height / math.sqrt(2))
+        sign = -sign
     if height < 1:
-        staying = sum(math.sin(m * math.pi / 2) / m * math.exp(-((m * math.pi / height) ** 2) / 8) for m in odd)
         return 1 - 4 / math.pi * staying
-    return 2 * sum(math.sin(m * math.pi / 2) * math.erfc(m * height / math.sqrt(2)) for m in odd)
+    return 2 * leaving
 
 
 def brownian_height(probability: float) -> float:

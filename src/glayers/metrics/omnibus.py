@@ -129,7 +129,9 @@ class OmnibusTest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        tests = {name: {**vars(test), "adjusted_p_value": self.adjusted[name]} for name, test in self.tests.items()}
+        tests = {}
+        for name, test in self.tests.items():
+            tests[name] = {**vars(test), "adjusted_p_value": self.adjusted[name]}
         names = ("verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level")
         return {**{name: getattr(self, name) for name in names}, "sentence": str(self), "tests": tests}
 
@@ -252,8 +254,10 @@ def _in_groups(
             tests[_RANK_2] = ks_test(given, event=rank(2), method="resampling", **settings)
         tests[_CLASSES] = classwise_ks_test(given, progress=progress, **settings)
     known = [name for name, test in tests.items() if not math.isnan(test.p_value)]
-    holm = dict(zip(known, adjust([tests[name].p_value for name in known]).tolist(), strict=True))
-    return tests, {name: holm.get(name, math.nan) for name in tests}
+    corrected = adjust([tests[name].p_value for name in known]).tolist()
+    adjusted = dict.fromkeys(tests, math.nan)
+    adjusted.update(zip(known, corrected, strict=True))
+    return tests, adjusted
 
 
 def _jointly(
@@ -311,7 +315,9 @@ class _EventErrors(NamedTuple):
 
     def __call__(self, labels: Ints) -> list[float]:
         sums = self.running.sums((labels[self.running.order] == self.named)[None])
-        return [float(largest(sums)[0, 0]), float(summed_steps(sums[:, self.bin_ends])[0, 0])]
+        ks = largest(sums)
+        ece = summed_steps(sums[:, self.bin_ends])
+        return [float(ks[0, 0]), float(ece[0, 0])]
 
 
 @dataclass(frozen=True)

@@ -159,8 +159,10 @@ class RunningSum(NamedTuple):
     def null_distribution(self) -> KSNullDistribution:
         """Return what is known of the sum under calibration, for independent rows."""
         scores = np.clip(self.event.scores, 0.0, 1.0)  # rounding may have left them just outside
-        variances = np.add.reduceat(self.event.weights**2 * scores * (1 - scores), np.append(0, self.ends[:-1] + 1))
-        return KSNullDistribution.of(scores, self.event.weights, variances)
+        variances = self.event.weights**2 * scores * (1 - scores)
+        first_rows = np.append(0, self.ends[:-1] + 1)
+        step_variances = np.add.reduceat(variances, first_rows)
+        return KSNullDistribution.of(scores, self.event.weights, step_variances)
 
     def redrawn(self, statistic: Callable[[Floats], Floats], draws: Draws) -> Floats:
         """Return a statistic (b, s) of the running sums of calibrated models, (resamples, s)."""
@@ -201,7 +203,8 @@ def redrawn_labels(probabilities: Array, n_resamples: int, rng: np.random.Genera
     for first in range(0, n_resamples, step):
         labels = np.empty((min(step, n_resamples - first), n_rows), dtype=np.int32)
         for rows in row_blocks(n_rows, max(probabilities.shape[1], len(labels))):
-            labels[:, rows] = _draw(probabilities[rows], rng.random((rows.stop - rows.start, len(labels)))).T
+            uniform = rng.random((rows.stop - rows.start, len(labels)))
+            labels[:, rows] = _draw(probabilities[rows], uniform).T
         yield labels, _ONE
 
 
@@ -229,7 +232,8 @@ def _redrawn_group_labels(
         right = (labels == best) - confidence
         return np.concatenate([features[labels] - expected, right[:, :, None]], axis=2)
 
-    variances = p @ (features**2).sum(axis=1) - (expected**2).sum(axis=1) + confidence * (1 - confidence)
+    variances = p @ (features**2).sum(axis=1) - (expected**2).sum(axis=1)
+    variances += confidence * (1 - confidence)
     dependence = Dependence(
         groups,
         rows.weights,
@@ -253,4 +257,5 @@ def _draw(block: Array, uniform: Floats) -> Ints:
     # a number just below 1 from rounding into the next row.
     row = np.arange(len(block))[:, None]
     wanted = uniform * (1 - 1e-9) + row
-    return np.searchsorted((reached + row).ravel(), wanted.ravel(), side="right").reshape(wanted.shape) - row * width
+    places = np.searchsorted((reached + row).ravel(), wanted.ravel(), side="right")
+    return places.reshape(wanted.shape) - row * width

@@ -50,7 +50,10 @@ def evaluate_once(rows: Rows | Scored, metrics: Iterable[Metric]) -> dict[str, f
 
 
 def evaluate(
-    rows: Rows | Scored, metrics: Sequence[Metric], blocks: Callable[[], Iterable[Block]], advance: Callable[[], None]
+    rows: Rows | Scored,
+    metrics: Sequence[Metric],
+    blocks: Callable[[], Iterable[Block]],
+    advance: Callable[[], None],
 ) -> dict[str, Floats]:
     """Return each metric for every column of the blocks, calling `advance` after each block of each pass.
 

@@ -56,7 +56,8 @@ def content_keys(*columns: Array) -> Array:
     for column in columns:
         wide = np.ascontiguousarray(column.reshape(len(column), -1), dtype=np.float64) + 0.0  # -0 becomes 0
         rng = np.random.default_rng(wide.shape[1])
-        odd = rng.integers(0, 2**63, (2, wide.shape[1]), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        numbers = rng.integers(0, 2**63, (2, wide.shape[1]), dtype=np.uint64)
+        odd = np.uint64(2) * numbers + np.uint64(1)
         with np.errstate(over="ignore"):  # each entry is mixed by itself, then all are added with odd factors
             bits = hash_bits(wide.view(np.uint64) ^ odd[0])
             keys = hash_bits(keys + (bits * odd[1]).sum(axis=1, dtype=np.uint64) + _GOLDEN)
@@ -84,8 +85,9 @@ def poisson_counts(keys: Array, n_resamples: int, seed: int) -> Array:
 
 def _poisson_table() -> Array:
     """Return the quantiles of a Poisson distribution with mean 1, at 2**16 steps."""
-    chances = [math.exp(-1) / math.factorial(k) for k in range(9)]
-    return np.searchsorted(np.cumsum(chances), (np.arange(2**16) + 0.5) / 2**16).astype(np.uint8)
+    probabilities = [math.exp(-1) / math.factorial(k) for k in range(9)]
+    steps = (np.arange(2**16) + 0.5) / 2**16
+    return np.searchsorted(np.cumsum(probabilities), steps).astype(np.uint8)
 
 
 _POISSON = _poisson_table()

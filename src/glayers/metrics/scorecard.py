@@ -142,7 +142,9 @@ class Intervals(Mapping[str, Interval]):
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per metric; a star marks unreliable intervals."""
         heading = ("metric", "value", f"{100 * self.level:g} % interval", "standard error")
-        return "\n".join([markdown_table([heading, *self.printed()]), "", self.footnote().replace("*", r"\*")]).rstrip()
+        table = markdown_table([heading, *self.printed()])
+        footnote = self.footnote().replace("*", r"\*")
+        return f"{table}\n\n{footnote}".rstrip()
 
     def __str__(self) -> str:
         lines = [("", "", f"{100 * self.level:g} % interval", "std. error"), *self.printed()]

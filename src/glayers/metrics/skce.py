@@ -296,17 +296,20 @@ class _Relabelled(NamedTuple):
         if times == 2:
             self.expected[right] += similar.T @ self.pairs.probabilities_at(self.block[left])
         n_classes = self.expected.shape[1]
+        sums = np.zeros(len(self.labels))
         if n_classes <= _FEW_CLASSES:
             mine = self.labels[:, left].T
             theirs = self.labels[:, right].T
-            sums = np.zeros(len(self.labels))
             for c in range(n_classes):
                 alike = similar @ (theirs == c).astype(np.float64)
                 sums += (alike * (mine == c)).sum(axis=0)
             return sums
         flat = similar.ravel()
         equal = np.empty(similar.shape)
-        return np.array([flat @ np.equal(row[left, None], row[right], out=equal).ravel() for row in self.labels])
+        for place, row in enumerate(self.labels):
+            np.equal(row[left, None], row[right], out=equal)
+            sums[place] = flat @ equal.ravel()
+        return sums
 
     def rest(self) -> Floats:
         """Return what p.p' - p(label') - p'(label) adds, once every tile is in."""
@@ -332,7 +335,8 @@ def make_kernel(name: KernelName, bandwidth: float | None, probabilities: Array,
     check_choice(name, _DISTANCES, "kernel")
     distance = _DISTANCES[name]
     if bandwidth is None:
-        some = probabilities[rows[np.sort(rng.permutation(len(rows))[:_SAMPLE])]].astype(np.float64)
+        sampled = np.sort(rng.permutation(len(rows))[:_SAMPLE])
+        some = probabilities[rows[sampled]].astype(np.float64)
         between = distance(some, some)[np.triu_indices(len(some), 1)]
         apart = between[between > 1e-6]  # equal rows, as saturated models have, carry no scale
         typical = float(np.median(apart)) if apart.size else 1.0
@@ -349,7 +353,8 @@ def make_kernel(name: KernelName, bandwidth: float | None, probabilities: Array,
 
 def _fast_euclidean(left: Floats, right: Floats) -> Floats:
     """One product of matrices; for equal rows rounding leaves a distance of 1e-8, which squaring makes harmless."""
-    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
+    squares = np.add.outer((left**2).sum(axis=1), (right**2).sum(axis=1))
+    squares -= 2 * left @ right.T
     return np.sqrt(np.maximum(squares, 0.0))
 
 

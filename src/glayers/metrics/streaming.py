@@ -131,7 +131,10 @@ class CompressedRows:
                     bound = metric.cell_error(CellValue(cells, event, float(value[0])))
                 values[metric.name].append(value)
                 bounds[metric.name].append(bound)
-        return {name: (np.mean(values[name], axis=0), float(np.mean(bounds[name]))) for name in values}
+        found = {}
+        for name in values:
+            found[name] = np.mean(values[name], axis=0), float(np.mean(bounds[name]))
+        return found
 
 
 def _effective(weight: Floats, squared: Floats) -> Floats:
@@ -395,8 +398,8 @@ class StreamingScorecard:
             stop = start + len(part.weights)
             counts = poisson_counts(keys[start:stop], self.n_resamples, self.random_state)
             start = stop
-            weights = np.concatenate([np.ones((len(counts), 1)), counts], axis=1) * own_weights(part)[:, None]
-            self._resamples().add(part, weights)
+            times = np.insert(counts.astype(np.float64), 0, 1.0, axis=1)
+            self._resamples().add(part, times * own_weights(part)[:, None])
 
     def _add_groups(self, keys: SmallestKeys) -> None:
         if self._groups is not None:
@@ -449,9 +452,11 @@ def _parts(rows: Rows | Scored, entries: int, columns: int = 1) -> Iterator[Rows
     width = max(columns, rows.n_classes)
     step = max(1, entries // width)
     for first in range(0, len(rows.weights), step):
-        some = slice(first, first + step)
-        arrays: dict[str, Any] = {each.name: getattr(rows, each.name) for each in fields(rows)}
-        parts: dict[str, Any] = {name: v[some] for name, v in arrays.items() if isinstance(v, np.ndarray)}
+        parts: dict[str, Any] = {}
+        for field in fields(rows):
+            value = getattr(rows, field.name)
+            if isinstance(value, np.ndarray):
+                parts[field.name] = value[first : first + step]
         yield replace(rows, **parts)
 
 
