@@ -33,6 +33,12 @@ def test_a_class_that_became_rare_is_found_and_named() -> None:
     assert found.found.startswith("significant difference: the largest change is in b, ")
 
 
+def test_too_few_rows_to_compare_frequencies_are_said_to_be_so() -> None:
+    (check,) = [each for each in shifts(sampled_rows(4, 1), sampled_rows(4, 2), NAMES) if "frequencies" in each.subject]
+    assert (check.status, check.p_value) == ("not tested", None)
+    assert "too few rows" in check.found
+
+
 def test_rows_repeated_within_their_group_tell_nothing_more() -> None:
     first, second = sampled_rows(120, 1), sampled_rows(150, 2)
 

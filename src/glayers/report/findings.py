@@ -181,6 +181,7 @@ def shifts(calibration: Predictions | Confidences, test: Predictions | Confidenc
     """
     parts = [check_any(rows) for rows in (calibration, test)]
     scored = [check_event(rows) for rows in parts]
+    checks: list[Check] = []
     asked = []
     for subject, values in (("mean confidence", "scores"), ("accuracy", "hits")):
         means, variances = zip(*(mean_and_variance(each, getattr(each, values)) for each in scored), strict=True)
@@ -191,10 +192,12 @@ def shifts(calibration: Predictions | Confidences, test: Predictions | Confidenc
     if by_class and calibration.groups is None and test.groups is None:
         counts = np.array([class_counts(rows) for rows in by_class])
         p_value = same_class_frequencies(*counts)
-        if not math.isnan(p_value):  # too few rows to compare
+        if math.isnan(p_value):
+            few = "not tested, because there are too few rows to compare class frequencies"
+            checks.append(Check(f"{_SHIFT}: class frequencies", few, "not tested"))
+        else:
             asked.append(("class frequencies", _most_changed(counts, names), p_value))
     adjusted = metrics.adjust([p for _, _, p in asked], "holm").tolist()
-    checks = []
     for (subject, found, _), p in zip(asked, adjusted, strict=True):
         shifted = p <= 1 - LEVEL
         words = f"{'' if shifted else 'no '}significant difference: {found}, {p_text(p)}"
