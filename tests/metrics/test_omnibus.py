@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from glayers import BadPredictions, Confidences, GlayersError, Predictions, metrics
-from glayers.metrics import omnibus
+from glayers.metrics import CalibrationTest, omnibus
+from glayers.metrics.events import check_event
+from glayers.metrics.power import detectable_error
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
 
@@ -122,6 +124,19 @@ def test_an_error_of_the_detectable_size_is_found_with_the_stated_power(n: int, 
         too_high = Confidences(scores, rng.random(n) < scores - detectable)
         found.append(metrics.calibration_test(too_high, n_resamples=99).rejected)
     assert 0.65 < np.mean(found) < 0.98  # 0.8 and a little more; standard error 0.05
+
+
+def test_the_detectable_error_by_hand() -> None:
+    # 400 fair coins: deviation 0.025. Brownian motion exceeds 2.2414 in 5 %, and 2.7344 in a fourth of that. With
+    # power 80 %, 0.8416 deviations more: 0.05 * 2.7344 / 2.2414 + 0.8416 * 0.0247 = 0.0818; at rates of 0.42 or 0.58
+    # the deviation is 0.0247.
+    event = check_event(Confidences(np.full(400, 0.5), np.arange(400) % 2))
+    test = CalibrationTest(value=0.0, p_value=1.0, bound=0.05, expected=0.0627, level=0.95)
+    assert detectable_error(event, test, 4) == pytest.approx(0.0818, abs=1e-4)
+    assert detectable_error(event, test, 1) == pytest.approx(0.05 + 0.8416 * 0.0248, abs=1e-4)
+    # A mean error of twice that of independent rows, 0.025 * 1.2533, says that pairs widen the deviation by 2.
+    pairs = replace(event, groups=np.arange(400) // 2)
+    assert detectable_error(pairs, test, 4) == pytest.approx(0.061 + 2 * 0.8416 * 0.0245, abs=2e-4)
 
 
 def test_groups_that_depend_on_each_other_show_only_larger_errors() -> None:

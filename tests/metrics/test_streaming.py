@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from glayers import Confidences, Predictions
 from glayers.errors import BadPredictions
-from glayers.metrics import METRICS, Metric, StreamingScorecard, intervals, label, scorecard
+from glayers.metrics import METRICS, Metric, StreamingScorecard, intervals, label, scorecard, streaming
+from glayers.metrics.cells import CellGrid
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block
 from glayers.metrics.row_draws import RowSample, content_keys, group_keys, poisson_counts, row_places
@@ -185,6 +186,17 @@ def test_intervals_agree_with_those_of_the_bootstrap_in_memory() -> None:
     for name in found:
         assert found[name].standard_error == pytest.approx(wanted[name].standard_error, rel=0.25, abs=1e-6), name
         assert found[name].low == pytest.approx(wanted[name].low, abs=wanted[name].standard_error), name
+
+
+def test_wide_cells_of_resamples_do_not_move_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = make_case(2, 2_000, 5)
+    how: dict[str, Any] = {"exact_entries": 0, "n_resamples": 200}
+    fine = streamed(case, None, [np.arange(2_000)], **how).intervals()
+    monkeypatch.setattr(streaming, "_DRAWN_EVENT_GRID", CellGrid(octaves=3, bits=1))
+    wide = streamed(case, None, [np.arange(2_000)], **how).intervals()
+    for name in ("ks", "ece_equal_mass", "debiased_ece"):
+        assert wide[name].value == fine[name].value
+        assert wide[name].bias == pytest.approx(fine[name].bias, abs=fine[name].standard_error), name
 
 
 def test_groups_share_their_draw_and_widen_intervals() -> None:
