@@ -96,12 +96,6 @@ def test_every_module_beside_the_folders_is_a_leaf_or_stands_above_them() -> Non
     assert {file.stem for file in ROOT.glob("*.py")} == LEAVES | above
 
 
-def test_modules_are_few_and_none_is_long() -> None:
-    lines = {file.relative_to(ROOT): len(file.read_text().splitlines()) for file in ROOT.rglob("*.py")}
-    assert len(lines) <= 130
-    assert not {file: count for file, count in lines.items() if count > 400}
-
-
 def test_no_two_classes_share_a_name() -> None:
     trees = (ast.parse(file.read_text()) for file in ROOT.rglob("*.py"))
     names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))

@@ -17,7 +17,7 @@ from rich.table import Table
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, show_json, show_note, title, verb
 from glayers.errors import BadPredictions
-from glayers.metrics import METRICS, OmnibusTest
+from glayers.metrics import METRICS, Metric, OmnibusTest
 from glayers.predictions.contents import WHOLE_FILE, listed
 from glayers.predictions.source import Chunk
 
@@ -76,7 +76,9 @@ class Condition:
             raise typer.BadParameter(
                 f"cannot read the condition {text!r}; write a metric, a sign and a number, such as 'ks > 0.02'"
             ) from error
-        return cls(arg.known_name(found[1].lower(), METRICS, "metric", "glayers score --json"), found[2], limit)
+        name = arg.known_name(found[1].lower(), METRICS, "metric", "glayers score --json")
+        _check_limit(METRICS[name], found[2], limit)
+        return cls(name, found[2], limit)
 
     def failure(self, scores: Mapping[str, float]) -> str | None:
         """Return what is wrong, or None. A score that is not a number is wrong too."""
@@ -90,9 +92,27 @@ class Condition:
         )
 
 
+def _check_limit(metric: Metric, sign: str, limit: float) -> None:
+    """Refuse a limit that no score can pass, or that every score passes: most often a percent sign is missing."""
+    outside = not metric.lowest <= limit <= metric.highest
+    never = (sign == ">" and limit == metric.highest) or (sign == "<" and limit == metric.lowest)
+    if not outside and not never:
+        return
+    if math.isinf(metric.highest):
+        possible = f"at least {metric.lowest:g}"
+    elif metric.unit == "percent":
+        possible = f"between {metric.lowest:g} and {metric.highest:g} ({100 * metric.highest:g} %)"
+    else:
+        possible = f"between {metric.lowest:g} and {metric.highest:g}"
+    hint = ""
+    if metric.unit == "percent" and 1 <= limit <= 100:
+        hint = f"; did you mean '{metric.name} {sign} {limit:g} %'?"
+    raise typer.BadParameter(f"{metric.name} is always {possible}, so it cannot be compared with {limit:g}{hint}")
+
+
 def test_failure(answer: OmnibusTest) -> str | None:
     """Return why the calibration test does not pass, or None."""
-    return str(answer) if answer.rejected or math.isnan(answer.p_value) else None
+    return None if answer.verdict == "calibrated" else str(answer)
 
 
 def shift_failure(found: "ShiftTest") -> str | None:

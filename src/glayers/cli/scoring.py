@@ -252,7 +252,7 @@ def _show(scores: Scores, name: str) -> None:
         bounds = score.error_bounds or {}
         largest = max((bounds[metric] for metric in bounds if metric.endswith("ks")), default=0.0)
         if largest:
-            show(f"KS errors are at most {100 * largest:.2g} points too low: scores were sorted into narrow cells.")
+            show(f"KS errors are at most {100 * largest:.2g} points off: scores were sorted into narrow cells.")
     if scores.tested_rows is not None:
         show(f"Tests of {scores.tested_rows:,} rows, drawn at random from {scores.n_rows:,}:")
     for name, score in scores.by_name.items():

@@ -13,6 +13,7 @@ import numpy as np
 
 from glayers import metrics
 from glayers.arrays import Array, Floats, Ints
+from glayers.calibrators.shift_tests import same_class_frequencies
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.metrics import METRICS
 from glayers.metrics.differences import normal_p_value
@@ -33,7 +34,6 @@ _REFIT = "Fit again on rows like those the model will see"
 _ADAPT = "Adapt the calibrator to the new frequencies with glayers adapt, or fit again on such rows"
 _AFTER_SHIFT = {"mean confidence": _REFIT, "accuracy": _REFIT, "class frequencies": _ADAPT}
 _CAUSES_FIRST = ("Rows in both sets", *(f"{_SHIFT}: {each}" for each in ("class frequencies", "accuracy")))
-_LEAST_EXPECTED = 5.0  # rows per cell: the chi-squared approximation needs as many
 # Unicode marks for right-to-left writing: they would also turn the text around a class name.
 _TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -181,6 +181,7 @@ def shifts(calibration: Predictions | Confidences, test: Predictions | Confidenc
     """
     parts = [check_any(rows) for rows in (calibration, test)]
     scored = [check_event(rows) for rows in parts]
+    checks: list[Check] = []
     asked = []
     for subject, values in (("mean confidence", "scores"), ("accuracy", "hits")):
         means, variances = zip(*(mean_and_variance(each, getattr(each, values)) for each in scored), strict=True)
@@ -190,30 +191,19 @@ def shifts(calibration: Predictions | Confidences, test: Predictions | Confidenc
     by_class = [rows for rows in parts if isinstance(rows, Rows)]
     if by_class and calibration.groups is None and test.groups is None:
         counts = np.array([class_counts(rows) for rows in by_class])
-        asked.append(("class frequencies", _most_changed(counts, names), two_frequencies(counts)))
+        p_value = same_class_frequencies(*counts)
+        if math.isnan(p_value):
+            few = "not tested, because there are too few rows to compare class frequencies"
+            checks.append(Check(f"{_SHIFT}: class frequencies", few, "not tested"))
+        else:
+            asked.append(("class frequencies", _most_changed(counts, names), p_value))
     adjusted = metrics.adjust([p for _, _, p in asked], "holm").tolist()
-    checks = []
     for (subject, found, _), p in zip(asked, adjusted, strict=True):
         shifted = p <= 1 - LEVEL
         words = f"{'' if shifted else 'no '}significant difference: {found}, {p_text(p)}"
         advice = _AFTER_SHIFT[subject] if shifted else ""
         checks.append(Check(f"{_SHIFT}: {subject}", words, "attention" if shifted else "fine", p, advice))
     return checks
-
-
-def two_frequencies(counts: Floats) -> float:
-    """Return the p-value of Pearson's test that two rows of counts have the same distribution; rare classes are pooled.
-
-    >>> round(two_frequencies(np.array([[50.0, 30.0, 20.0], [30.0, 40.0, 30.0]])), 4)  # chi-squared 8.43, 2 degrees
-    0.0148
-    """
-    from scipy.stats import chi2_contingency  # slow to import
-
-    expected = counts.sum(axis=0) * counts.sum(axis=1).min() / counts.sum()
-    rare = expected < _LEAST_EXPECTED
-    pooled = np.column_stack([counts[:, ~rare], counts[:, rare].sum(axis=1)])
-    pooled = pooled[:, pooled.sum(axis=0) > 0]
-    return float(chi2_contingency(pooled, correction=False).pvalue) if pooled.shape[1] > 1 else 1.0
 
 
 def class_counts(rows: Rows) -> Floats:

@@ -202,7 +202,7 @@ def _direction(method: Measured) -> str:
 def _badge(test: OmnibusTest, tone: str) -> str:
     """Return the verdict in two words."""
     if test.undecided:
-        return "Too few groups to tell"
+        return f"{_capital(test.verdict)} to tell"
     if tone == "fair":
         return "Better, not fixed" if _off_at_the_top(test) else "Confidence right, not every class"
     return {"good": "Calibrated", "bad": "Not calibrated"}[tone]
