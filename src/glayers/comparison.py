@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -35,6 +35,7 @@ CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "spline", "auto"
 # Methods with a weight for every pair of classes, and the number of rows x pairs from which they take many minutes.
 _SQUARE_METHODS, _MOST_WORK = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers"), 2e9
 _COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
+_MOST_KEPT = 1 << 30  # bytes of calibrated rows: those of seven methods on 25,000 rows of 600 classes
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,15 @@ class Comparison:
 
         Confidences have no NLL, and the Brier score of the confidence decides.
         """
-        autos = [name for name, fitted in self.calibrators.items() if isinstance(fitted, AutoCalibrator)]
-        best_first = sorted(self.calibrators, key=self._loss)
-        return [*autos, *best_first, UNCALIBRATED][0]
+        for name, fitted in self.calibrators.items():
+            if isinstance(fitted, AutoCalibrator):
+                return name
+        return min(self.calibrators, key=self._loss, default=UNCALIBRATED)
 
     def _loss(self, method: str) -> float:
-        rows = self.predictions(method)
-        if isinstance(rows, Predictions):
+        if isinstance(self.test, Predictions):
             return self.scorecards[method]["nll"]
+        rows: Any = self.predictions(method)
         return float(np.average((rows.confidence - rows.correct) ** 2, weights=rows.weights))
 
     @cached_property
@@ -104,14 +106,27 @@ class Comparison:
         return {name: calibration_test(self.predictions(name), **how) for name in names}
 
     def predictions(self, method: str) -> Predictions | Confidences:
-        """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
+        """Return the test rows as calibrated by a method, or unchanged for "uncalibrated".
+
+        A map is applied once: up to 1 GB of calibrated rows is kept.
+        """
         if method == UNCALIBRATED:
             return self.test
         if method in self.failed:
             raise GlayersError(f"{method} could not be fitted: {self.failed[method]}")
         if method not in self.calibrators:
             raise GlayersError(f"no method {method!r} here; there are {', '.join(self.scorecards)}")
-        return self.calibrators[method].apply(self.test)
+        if method in self._kept:
+            return self._kept[method]
+        calibrated = self.calibrators[method].apply(self.test)
+        if _n_bytes(calibrated) + sum(map(_n_bytes, self._kept.values())) <= _MOST_KEPT:
+            self._kept[method] = calibrated
+        return calibrated
+
+    @cached_property
+    def _kept(self) -> dict[str, Predictions | Confidences]:
+        """The calibrated rows of methods, as far as `_MOST_KEPT` allows."""
+        return {}
 
     def logits(self, method: str) -> Array:
         """Return the test logits as calibrated by a method, or unchanged for "uncalibrated"."""
@@ -124,8 +139,7 @@ class Comparison:
         self, metrics: Sequence[str] | None = None, *, n_resamples: int = 1000, random_state: int = 0
     ) -> PairedDifferences:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
-        methods = {name: self.predictions(name) for name in self.scorecards}
-        return paired_differences(methods, metrics=metrics, n_resamples=n_resamples, random_state=random_state)
+        return paired_differences(_TestRows(self), metrics=metrics, n_resamples=n_resamples, random_state=random_state)
 
     def to_html(
         self,
@@ -203,6 +217,28 @@ class Comparison:
         return [[corner, *(METRICS[column].short_label for column in columns), "seconds"], *lines]
 
 
+class _TestRows(Mapping[str, Predictions | Confidences]):
+    """The test rows by method, each looked up when it is read: those of one method at a time are in memory."""
+
+    def __init__(self, compared: Comparison) -> None:
+        self._compared = compared
+
+    def __getitem__(self, method: str) -> Predictions | Confidences:
+        return self._compared.predictions(method)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._compared.scorecards)
+
+    def __len__(self) -> int:
+        return len(self._compared.scorecards)
+
+
+def _n_bytes(rows: Predictions | Confidences) -> int:
+    if isinstance(rows, Confidences):
+        return rows.confidence.nbytes
+    return rows.logits.nbytes
+
+
 def compare(
     calibration: Predictions | Confidences,
     test: Predictions | Confidences,
@@ -259,7 +295,7 @@ def compare(
             except (GlayersError, ModuleNotFoundError) as problem:
                 result.failed[name] = str(problem)
             else:
-                result.scorecards[name] = scorecard(result.predictions(name))
+                result.scorecards[name] = scorecard(result.calibrators[name].apply(test))
                 if on_result is not None:
                     on_result(name, result.scorecards[name], result.seconds[name])
             advance()

@@ -12,7 +12,7 @@ import numpy as np
 
 from glayers import metrics
 from glayers.arrays import Array, Ints
-from glayers.metrics.events import Scored, check_any, check_event
+from glayers.metrics.events import Rows, Scored, check_any, check_event
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
 from glayers.report import curves, shortened
@@ -114,19 +114,19 @@ def measure(
     ranks += [metrics.within_top(r) for r in _WITHIN if r < len(names)]
     labels = {metrics.top: metrics.top.name if names else "the answer is correct"}
     labels |= {event: event.name for event in ranks}
-    classes = _classes_to_show(curves.class_gaps(rows), _CURVES // n_methods - len(labels)) if names else np.arange(0)
+    before = check_any(rows)
+    classes = _classes_to_show(curves.class_gaps(before), _CURVES // n_methods - len(labels)) if names else np.arange(0)
     labels |= {metrics.label(c): shortened(names[c]) for c in classes.tolist()}
     methods: dict[str, Measured] = {}
-    example = example_rows(check_event(rows))
+    example = example_rows(check_event(before))
     with progress_bar(progress, "measuring methods", n_methods) as advance:
         for name, card in compared.scorecards.items():
             advance(0, f"measuring {name}")
-            predictions = compared.predictions(name)
-            after = check_any(predictions)
+            after = before if not methods else check_any(compared.predictions(name))
             shown = [metric for metric in SHOWN_METRICS if metric in card]
-            found = metrics.intervals(predictions, metrics=shown, level=LEVEL, progress=False, **draws)
+            found = metrics.intervals(after, metrics=shown, level=LEVEL, progress=False, **draws)
             events = {event.name: _curves(event, check_event(after, event=event), random_state) for event in labels}
-            maps = _maps(_columns(rows), _columns(predictions), classes) if methods else {}
+            maps = _maps(_columns(before), _columns(after), classes) if methods else {}
             gaps, matrix = (curves.class_gaps(after), curves.class_matrix(after)) if names else (None, None)
             predicted = curves.predicted_gaps(after) if names else None
             test, top = events[metrics.top.name]["ks"].test, check_event(after)
@@ -156,9 +156,9 @@ def example_rows(top: Scored) -> Ints:
     return np.flatnonzero(part == np.abs(sums).argmax())
 
 
-def _columns(rows: Predictions | Confidences) -> Array:
+def _columns(rows: Rows | Scored) -> Array:
     """Return the probabilities of all classes; of a confidence, itself as the only column."""
-    return rows.probabilities() if isinstance(rows, Predictions) else rows.confidence[:, None]
+    return rows.probabilities if isinstance(rows, Rows) else rows.scores[:, None]
 
 
 def _classes_to_show(gaps: curves.ClassGaps, room: int) -> Ints:
