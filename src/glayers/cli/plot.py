@@ -15,20 +15,15 @@ from glayers.cli.runtime import flag, one_line, show, verb, waiting_for
 from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.formats import read_any
+from glayers.report.figures import EVENT_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The names of FIGURES, repeated so that help and completion need no matplotlib; a test compares the two.
+# The names of FIGURES, so that help and completion need no matplotlib; a test compares the two.
 KINDS: dict[str, str] = {
+    **{kind: choice.about for kind, choice in EVENT_KINDS.items()},
     "overview": "reliability, and probability by fraction of rows, side by side",
-    "reliability": "accuracy against confidence, in bins of equal width",
-    "reliability-equal-mass": "the same, in bins with equal numbers of rows",
-    "reliability-smooth": "the same, by a kernel smoother",
-    "reliability-corp": "the same, by isotonic regression",
-    "ks": "cumulative score and outcome against fraction of rows",
-    "ks-fractile": "score and smoothed outcome against fraction of rows",
-    "ks-score": "smoothed outcome against score",
     "ks-ranks": "KS of rank 1, rank 2, ...",
     "ks-within": "KS of the label being within the top r",
     "ks-classes": "KS of the classes with the largest errors",
@@ -38,7 +33,8 @@ KINDS: dict[str, str] = {
 }
 _WIDTHS = {"column": 3.3, "page": 6.9}  # inches, as most journals have them
 _WIDEST = 40.0
-_WITH_BAND = frozenset(kind for kind in KINDS if kind.startswith(("overview", "reliability", "ks")))
+_WITH_BINS = ("overview", "reliability")
+_WITH_BAND = (*_WITH_BINS, "ks")
 # Metadata to leave out of each format, so that two runs give the same bytes.
 _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 _FILES = f"{arg.PREDICTIONS} Each file is one panel; all files must hold the same rows."
@@ -125,7 +121,7 @@ def _caption(kind: str, methods: dict[str, Predictions | Confidences], event: st
     """Return a caption to start from."""
     rows = len(next(iter(methods.values())))
     of = "" if event == "top" else f" (event: {event})"
-    band = " Shaded: where 95 % of calibrated models lie." if kind in _WITH_BAND else ""
+    band = " Shaded: where 95 % of calibrated models lie." if kind.startswith(_WITH_BAND) else ""
     return f"{KINDS[kind][:1].upper()}{KINDS[kind][1:]}{of}, for {', '.join(methods)} on {rows:,} test rows.{band}"
 
 
@@ -165,7 +161,7 @@ def _figure(kind: str, methods: dict[str, Predictions | Confidences], chosen: di
         settings["names"] = tuple(map(one_line, first.class_names))
     asked = {name: value for name, value in chosen.items() if value is not None}
     for name in asked:
-        if name not in takes:
+        if name not in takes or (name == "n_bins" and not kind.startswith(_WITH_BINS)):
             raise typer.BadParameter(f"--{name.removeprefix('n_')} is not for {kind}; leave it out")
     return FIGURES[kind](methods, **{name: settings[name] for name in takes if name in settings}, **asked)
 

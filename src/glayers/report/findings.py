@@ -19,8 +19,8 @@ from glayers.metrics.differences import normal_p_value
 from glayers.metrics.events import Rows, Scored, check_any, check_event
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import listed
-from glayers.report import p_text
 from glayers.report.curves import PredictedGaps, predicted_gaps
+from glayers.report.words import p_text
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison

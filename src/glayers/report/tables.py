@@ -1,13 +1,13 @@
 """Scorecards, intervals, tests and methods -> tables and sentences for the terminal."""
 
-import math
 from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 from rich.text import Text
 
-from glayers.metrics import METRICS, CalibrationTest, Intervals, Scorecard
-from glayers.report import p_text
+from glayers.metrics import METRICS, Intervals, Scorecard
+from glayers.report.words import confidence_sentence as confidence_sentence
+from glayers.report.words import ks_test_sentence as ks_test_sentence
 
 _COMPARED = ("confidence", "accuracy", "nll", "brier", "ks", "ece")
 _FIRST_TO_GO = tuple(METRICS[name].short_label for name in ("ece", "brier", "confidence"))  # where a table is too wide
@@ -67,36 +67,6 @@ def _needed(methods: Iterable[str], columns: Mapping[str, list[Text]]) -> int:
     """Return how many characters a table of these columns takes."""
     widths = [max(len(label), *(len(text) for text in texts)) for label, texts in columns.items()]
     return max(len(method) for method in methods) + sum(width + 2 for width in widths)
-
-
-def confidence_sentence(card: Scorecard) -> str:
-    """Say whether mean confidence and accuracy agree within two standard errors of the accuracy."""
-    confidence, accuracy = card["confidence"], card["accuracy"]
-    variance = max(0.0, confidence * (1 - confidence))  # a mean of ones may round to just above 1
-    noise = 2 * math.sqrt(variance / card.rows)
-    if abs(confidence - accuracy) <= noise:
-        return f"neither over- nor underconfident ({mean_sentence(card)})"
-    return f"{'over' if confidence > accuracy else 'under'}confident ({mean_sentence(card)})"
-
-
-def mean_sentence(card: Scorecard) -> str:
-    """Return mean confidence and accuracy within a sentence."""
-    confidence, accuracy = (METRICS[name].format(card[name]) for name in ("confidence", "accuracy"))
-    return f"mean confidence {confidence}, accuracy {accuracy}"
-
-
-def ks_test_sentence(test: CalibrationTest) -> str:
-    """Say what the KS test found.
-
-    >>> ks_test_sentence(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
-    'KS 2.00 % is significant (p = 0.004; 95 % of calibrated models stay below 1.50 %)'
-    """
-    value, bound = METRICS["ks"].format(test.value), METRICS["ks"].format(test.bound)
-    if test.too_few_groups:
-        return f"KS {value}: too few groups to tell whether this is sampling error"
-    found = "significant" if test.rejected else "within sampling error"
-    others = f"{100 * test.level:g} % of calibrated models stay below {bound}"
-    return f"KS {value} is {found} ({p_text(test.p_value)}; {others})"
 
 
 def _plain_table(*headings: str) -> Table:

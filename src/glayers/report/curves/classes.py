@@ -70,6 +70,10 @@ class ClassMatrix:
     gap: Floats
     deviation: Floats
 
+    def beyond(self, deviations: float) -> Floats:
+        """Return the gaps, 0 within so many standard deviations."""
+        return np.where(np.abs(self.gap) <= deviations * self.deviation, 0.0, self.gap)
+
     def part(self, classes: Ints) -> "ClassMatrix":
         """Return the matrix of some classes."""
         square = np.ix_(classes, classes)

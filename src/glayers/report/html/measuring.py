@@ -5,7 +5,6 @@ Methods are measured one by one, so that 25,000 rows of 1,000 classes are in mem
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,11 @@ from glayers.arrays import Array, Ints
 from glayers.metrics.events import Rows, Scored, check_any, check_event
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
-from glayers.report import curves, shortened
+from glayers.report import curves
+from glayers.report.figures import EVENT_FIGURES, EventCurves, calibration_map_spec
 from glayers.report.findings import LEVEL, Check, calibration_counts, class_names, data_checks, mean_and_variance
+from glayers.report.spec import Spec
+from glayers.report.words import shortened
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -27,16 +29,18 @@ MENU = {"rank": "By rank", "within top": "Within the top", "class": "By class"} 
 _RANKS, _WITHIN = 5, (2, 3, 5)
 _CLASSES, _FEWEST_CLASSES = 50, 5
 _CURVES = 320  # of all methods together: at 6 kB each, 2 MB
+_TOP_POINTS, _POINTS = 201, 51  # of the KS curves of the top class, and of those of many other events
 _BAND_DRAWS = 200  # enough to know the edge of a band to a tenth of its width
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One method on the test rows; `test` is the KS test of the top class, `events` and `maps` are by name of event.
+    """One method on the test rows.
 
-    `gap` is mean confidence minus accuracy, and its standard error. `predicted` has both means by predicted class.
-    `example` has those of the rows of `example_rows`. Confidences have no classes, so no gaps, no matrix and no
-    `predicted`.
+    `test` is the KS test and `bins` the reliability of the top class. `specs` has the figures of events by figure,
+    event and way to draw; `maps` has the calibration maps by event. `gap` is mean confidence minus accuracy, and its
+    standard error. `predicted` has both means by predicted class. `example` has those of the rows of `example_rows`.
+    Confidences have no classes, so no gaps, no matrix and no `predicted`.
     """
 
     name: str
@@ -48,8 +52,9 @@ class Measured:
     matrix: curves.ClassMatrix | None
     predicted: curves.PredictedGaps | None
     example: tuple[float, float]
-    events: dict[str, dict[str, Any]]
-    maps: dict[str, curves.CalibrationMap]
+    bins: curves.Reliability
+    specs: dict[str, dict[str, dict[str, Spec]]]
+    maps: dict[str, Spec]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +92,14 @@ class Measurements:
         return next(iter(self.methods.values()))
 
     @property
+    def compared_methods(self) -> dict[str, list[Measured]]:
+        """The methods beside each other in figures: for each calibrated one the uncalibrated and itself."""
+        first, *others = self.methods.values()
+        if not others:
+            return {first.name: [first]}
+        return {method.name: [first, method] for method in others}
+
+    @property
     def shown_metrics(self) -> list[str]:
         """The metrics of the table of methods: those of an event, and of all classes where they are known."""
         return [name for name in SHOWN_METRICS if name in self.before.intervals]
@@ -107,41 +120,97 @@ def measure(
     progress: bool | None = False,
 ) -> Measurements:
     """Measure every method of a comparison, and check the data."""
-    rows, n_methods = compared.test, len(compared.scorecards)
-    names = class_names(rows) if isinstance(rows, Predictions) else []
+    test = compared.test
+    n_methods = len(compared.scorecards)
+    names = class_names(test) if isinstance(test, Predictions) else []
     draws: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
-    ranks = [metrics.rank(r) for r in range(2, min(_RANKS, len(names)) + 1)]
-    ranks += [metrics.within_top(r) for r in _WITHIN if r < len(names)]
-    labels = {metrics.top: metrics.top.name if names else "the answer is correct"}
-    labels |= {event: event.name for event in ranks}
-    before = check_any(rows)
-    classes = _classes_to_show(curves.class_gaps(before), _CURVES // n_methods - len(labels)) if names else np.arange(0)
-    labels |= {metrics.label(c): shortened(names[c]) for c in classes.tolist()}
+    before = check_any(test)
+    events = _events_to_show(names)
+    classes = np.arange(0)
+    if isinstance(before, Rows):
+        classes = _classes_to_show(curves.class_gaps(before), _CURVES // n_methods - len(events))
+    events |= {metrics.label(c): shortened(names[c]) for c in classes.tolist()}
     methods: dict[str, Measured] = {}
-    example = example_rows(check_event(before))
     with progress_bar(progress, "measuring methods", n_methods) as advance:
         for name, card in compared.scorecards.items():
             advance(0, f"measuring {name}")
             after = before if not methods else check_any(compared.predictions(name))
-            shown = [metric for metric in SHOWN_METRICS if metric in card]
-            found = metrics.intervals(after, metrics=shown, level=LEVEL, progress=False, **draws)
-            events = {event.name: _curves(event, check_event(after, event=event), random_state) for event in labels}
-            maps = _maps(_columns(before), _columns(after), classes) if methods else {}
-            gaps, matrix = (curves.class_gaps(after), curves.class_matrix(after)) if names else (None, None)
-            predicted = curves.predicted_gaps(after) if names else None
-            test, top = events[metrics.top.name]["ks"].test, check_event(after)
-            weights = top.weights[example] / top.weights[example].sum()
-            shown_by = float(weights @ top.scores[example]), float(weights @ top.hits[example])
-            gap, variance = mean_and_variance(top, top.scores - top.hits)
-            off = gap, math.sqrt(variance)
-            methods[name] = Measured(name, card, found, test, off, gaps, matrix, predicted, shown_by, events, maps)
+            methods[name] = _measured(name, card, before, after, events, draws)
             advance()
     counts = calibration_counts(compared, calibration)
     checks = data_checks(compared, calibration, methods[compared.recommended].predicted)
-    found_all = Measurements(compared, methods, None, labels, classes, names, counts, checks)
+    found = Measurements(compared, methods, None, events, classes, names, counts, checks)
     if n_methods == 1:
-        return found_all
-    return replace(found_all, differences=compared.differences(found_all.difference_metrics, **draws))
+        return found
+    return replace(found, differences=compared.differences(found.difference_metrics, **draws))
+
+
+def _events_to_show(names: list[str]) -> dict[metrics.Event, str]:
+    """Return the events that are no single classes, with their labels."""
+    if not names:
+        return {metrics.top: "the answer is correct"}
+    ranks = [metrics.rank(r) for r in range(2, min(_RANKS, len(names)) + 1)]
+    ranks += [metrics.within_top(r) for r in _WITHIN if r < len(names)]
+    return {event: event.name for event in (metrics.top, *ranks)}
+
+
+def _measured(
+    name: str,
+    card: metrics.Scorecard,
+    before: Rows | Scored,
+    after: Rows | Scored,
+    events: dict[metrics.Event, str],
+    draws: dict[str, Any],
+) -> Measured:
+    """Measure one method, given the rows before and after it."""
+    shown = [metric for metric in SHOWN_METRICS if metric in card]
+    intervals = metrics.intervals(after, metrics=shown, level=LEVEL, progress=False, **draws)
+    curves_of = {
+        event: EventCurves(
+            check_event(after, event=event),
+            level=LEVEL,
+            n_resamples=_BAND_DRAWS,
+            points=_TOP_POINTS if event == metrics.top else _POINTS,
+            random_state=draws["random_state"],
+        )
+        for event in events
+    }
+    top = check_event(after)
+    example = example_rows(check_event(before))
+    weights = top.weights[example] / top.weights[example].sum()
+    gap, variance = mean_and_variance(top, top.scores - top.hits)
+    has_classes = isinstance(after, Rows)
+    return Measured(
+        name,
+        card,
+        intervals,
+        test=curves_of[metrics.top].ks.test,
+        gap=(gap, math.sqrt(variance)),
+        gaps=curves.class_gaps(after) if has_classes else None,
+        matrix=curves.class_matrix(after) if has_classes else None,
+        predicted=curves.predicted_gaps(after) if has_classes else None,
+        example=(float(weights @ top.scores[example]), float(weights @ top.hits[example])),
+        bins=curves_of[metrics.top].equal_width,
+        specs=_event_specs(name, events, curves_of),
+        maps={} if after is before else _maps(name, _columns(before), _columns(after), events),
+    )
+
+
+def _event_specs(
+    name: str, events: dict[metrics.Event, str], curves_of: dict[metrics.Event, EventCurves]
+) -> dict[str, dict[str, dict[str, Spec]]]:
+    """Return the figures of events: by figure, event and way to draw."""
+    return {
+        figure: {
+            event.name: {
+                view: replace(choice.spec(curves_of[event]), title=f"{name}, {label}")
+                for view, choice in described.choices.items()
+                if choice.offered(event)
+            }
+            for event, label in events.items()
+        }
+        for figure, described in EVENT_FIGURES.items()
+    }
 
 
 def example_rows(top: Scored) -> Ints:
@@ -176,25 +245,12 @@ def _classes_to_show(gaps: curves.ClassGaps, room: int) -> Ints:
     return np.sort(np.concatenate([frequent, others]))
 
 
-def _curves(event: metrics.Event, scored: Scored, random_state: int) -> dict[str, Any]:
-    """Return the KS curves and, for the top class, all reliability diagrams; only quick ones for many other events."""
-    is_top = event == metrics.top
-    draws: dict[str, Any] = {"level": LEVEL, "random_state": random_state}
-    bins = partial(curves.reliability, scored, n_resamples=_BAND_DRAWS, **draws)
-    diagrams: dict[str, Any] = {"equal_width": bins()}
-    if event.kind != "class":
-        diagrams["equal_mass"] = bins(binning="equal_mass")
-    if is_top:
-        diagrams["smooth"] = curves.smooth_reliability(scored, level=LEVEL)
-        diagrams["corp"] = curves.corp_reliability(scored, **draws)
-    return {
-        "predicted": float(scored.weights @ scored.scores),
-        "observed": float(scored.weights @ scored.hits),
-        "ks": curves.ks_curves(scored, points=201 if is_top else 81, **draws),
-        "reliability": diagrams,
-    }
-
-
-def _maps(before: Array, after: Array, classes: Ints) -> dict[str, curves.CalibrationMap]:
-    maps = {metrics.label(c).name: curves.calibration_map(before, after, c) for c in classes.tolist()}
-    return {metrics.top.name: curves.calibration_map(before, after)} | maps
+def _maps(name: str, before: Array, after: Array, events: dict[metrics.Event, str]) -> dict[str, Spec]:
+    """Return how calibration changes the probability of the top class and of each class."""
+    maps = {}
+    for event, label in events.items():
+        if event == metrics.top or event.kind == "class":
+            number: Any = None if event == metrics.top else event.which
+            spec = calibration_map_spec(curves.calibration_map(before, after, number))
+            maps[event.name] = replace(spec, title=f"{name}, {label}")
+    return maps

@@ -9,10 +9,9 @@ from glayers.calibrators import CALIBRATORS, AutoCalibrator
 from glayers.calibrators.artifact import arrays_of
 from glayers.errors import listed
 from glayers.metrics import METRICS, Difference, OmnibusTest
-from glayers.report import p_text, shortened
 from glayers.report.findings import LEVEL, class_shift_found
 from glayers.report.html.measuring import Measured, Measurements
-from glayers.report.tables import ks_test_sentence, mean_sentence
+from glayers.report.words import ks_test_sentence, mean_sentence, p_text, shortened
 
 
 class BeforeAfter(NamedTuple):
