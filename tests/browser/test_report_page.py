@@ -168,7 +168,7 @@ def test_the_value_under_the_pointer_is_that_of_the_data(shown: Chrome) -> None:
     dots.sort(key=lambda dot: float(attribute(dot, "cx")))
     bins = shown.execute_script(
         "const data = JSON.parse(document.getElementById('report-data').textContent);"
-        "const [first] = data.figures.reliability.panels.vector['top class'].equal_width;"
+        "const [first] = data.figures.reliability.panels.vector['top class'].reliability;"
         "return data.tables[data.specs[first][1]]"
     )
     assert len(dots) == len(bins["count"])
@@ -409,7 +409,7 @@ def test_panels_side_by_side_share_a_scale_and_read_the_same_place(shown: Chrome
     assert ticks[0] == ticks[1]
     svg = left.find_element(By.TAG_NAME, "svg")
     ActionChains(shown).scroll_to_element(svg).move_to_element_with_offset(svg, 40, 0).perform()
-    places = [re.findall(r"^at ([\d.]+) % of the rows", reading(panel)) for panel in (left, right)]
+    places = [re.findall(r"^fraction of rows ([\d.]+) %", reading(panel)) for panel in (left, right)]
     assert places[0] == places[1] != []
     assert left.find_element(By.CLASS_NAME, "tip").text == reading(left)
 

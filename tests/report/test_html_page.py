@@ -142,18 +142,18 @@ def test_curves_on_the_page_are_those_of_the_test_rows(elements: Elements) -> No
     data = data_of(elements)
     assert [method["key"] for method in data["menus"]["method"]] == ["temperature", "vector"]
     for name in ("temperature", "vector"):
-        bins = panels_of(data, "reliability", name, "top class", "equal_width")
+        bins = panels_of(data, "reliability", name, "top class", "reliability")
         for method, shown in zip(("uncalibrated", name), bins, strict=True):
             weights = np.array(shown["count"]) / len(test)
             assert sum(shown["count"]) == pytest.approx(len(test), abs=1e-9)
             assert weights @ shown["confidence"] == pytest.approx(found.scorecards[method]["confidence"], abs=1e-4)
             assert weights @ shown["accuracy"] == pytest.approx(found.scorecards[method]["accuracy"], abs=1e-4)
-        curves = panels_of(data, "cumulative", name, "top class", "gap")
+        curves = panels_of(data, "cumulative", name, "top class", "ks-gap")
         for method, shown in zip(("uncalibrated", name), curves, strict=True):
             gaps = np.abs(np.array(shown["cumulative_score"]) - shown["cumulative_hits"])
             assert gaps.max() == pytest.approx(found.scorecards[method]["ks"], abs=1e-4)
         frequency = [
-            panels_of(data, "density", name, f"class {c}", "score")[1]["cumulative_hits"][-1] for c in range(4)
+            panels_of(data, "density", name, f"class {c}", "ks-score")[1]["cumulative_hits"][-1] for c in range(4)
         ]
         np.testing.assert_allclose(frequency, test.label_counts() / len(test), rtol=1e-3)
 

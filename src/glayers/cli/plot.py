@@ -15,14 +15,18 @@ from glayers.cli.runtime import flag, one_line, show, verb, waiting_for
 from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.formats import read_any
-from glayers.report.figures import EVENT_KINDS
+from glayers.report.figures import EVENT_FIGURES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The names of FIGURES, so that help and completion need no matplotlib; a test compares the two.
 KINDS: dict[str, str] = {
-    **{kind: choice.about for kind, choice in EVENT_KINDS.items()},
+    **{
+        kind: f"{figure.title}: {choice.label}"
+        for figure in EVENT_FIGURES.values()
+        for kind, choice in figure.choices.items()
+    },
     "overview": "reliability, and probability by fraction of rows, side by side",
     "ks-ranks": "KS of rank 1, rank 2, ...",
     "ks-within": "KS of the label being within the top r",

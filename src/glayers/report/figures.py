@@ -6,7 +6,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -101,8 +101,6 @@ _BINS = View(
         Mark("dots", "outside", ("confidence", "accuracy"), "observed, outside the band", ("where", "out")),
     ),
     ("confidence", "accuracy"),
-    "{low} to {high}, {count}: predicted {confidence}, observed {accuracy}; "
-    "a calibrated model: {band_low} to {band_high}",
     ("low", "high", "count", "confidence", "accuracy", "band_low", "band_high"),
     height=1.0,
 )
@@ -181,7 +179,6 @@ _CURVE = View(
         Mark("line", "observed", ("x", "accuracy"), "observed"),
     ),
     ("x", "accuracy"),
-    "predicted {x}, observed {accuracy}; a calibrated model: {low} to {high}",
     ("x", "accuracy", "low", "high"),
     height=1.0,
 )
@@ -293,7 +290,6 @@ _CUMULATIVE = View(
         Mark("segments", "largest", ("at", "score_at", "at", "hits_at"), "KS error"),
     ),
     ("fractile", "cumulative_hits"),
-    "lowest {fractile} of rows: predicted {cumulative_score}, observed {cumulative_hits}, gap {difference}",
     ("fractile", "cumulative_score", "cumulative_hits", "difference"),
     derived=(
         ("difference", "cumulative_score", -1.0, "cumulative_hits"),
@@ -323,7 +319,6 @@ _FRACTILE = View(
         Mark("line", "observed", ("fractile", "hit_rate"), "observed, smoothed"),
     ),
     ("fractile", "hit_rate"),
-    "at {fractile} of the rows: predicted {score}, observed about {hit_rate}",
     ("fractile", "score", "hit_rate"),
 )
 _SCORE = replace(
@@ -414,7 +409,6 @@ _MAP = View(
         Mark("dots", "after", ("before", "after")),
     ),
     ("before", "after"),
-    "{before} becomes {after}, middle 80 % of rows {low} to {high}; {count}",
     ("before", "after", "low", "high", "count"),
     height=1.0,
 )
@@ -489,7 +483,6 @@ _MATRIX = View(
     Axis(),
     (Mark("cells", "cell", ("column", "row", "strength")),),
     ("column", "row"),
-    "{row} is predicted ({count}): the probability of {column} is off by {gap}, {deviations} standard deviations",
     ("row", "column", "gap", "deviations", "count"),
     nearest=(1.0, 1.0),
     height=1.0,
@@ -568,7 +561,6 @@ _FOREST = View(
         Mark("dots", "after open", ("value", "place"), "not significant", ("significant", "no")),
     ),
     ("value", "place"),
-    "{method}: {change}, interval {interval}, {p}, significant: {significant}",
     ("method", "change", "interval", "p", "significant"),
     nearest=(0.0, 1.0),
 )
@@ -607,7 +599,6 @@ _BEFORE_AFTER = replace(
         Mark("dots", "before", ("confidence", "accuracy", "radius"), "before calibration", ("when", "before")),
         Mark("dots", "after", ("confidence", "accuracy", "radius"), "after calibration", ("when", "after")),
     ),
-    reading=f"{{method}}: {_BINS.reading}",
     table=("method", *_BINS.table),
     nearest=(1.0, 1.0),
 )
@@ -642,8 +633,6 @@ _CLASS_GAPS = View(
         Mark("dots", "after open", ("gap", "place"), "may be chance", ("look", "after no")),
     ),
     ("gap", "place"),
-    "{class}, {method}: {count} predicted as it, mean confidence {confidence}, accuracy {accuracy}, gap {gap}, "
-    "significant: {significant}",
     ("class", "method", "gap", "gap_low", "gap_high", "count", "confidence", "accuracy", "significant"),
     nearest=(0.05, 1.0),
 )
@@ -768,31 +757,40 @@ class EventCurves:
         return replace(spec, strip=Spec(_GAP_STRIP, spec.columns))
 
 
-class Choice(NamedTuple):
-    """One way to draw a figure: its name in the menu of the page, its name and description on paper, and the spec.
+def _no_class(event: Event) -> bool:
+    return event.kind != "class"
 
-    `events` are those for which the page offers it: every event, all but single classes, or the top class.
-    """
+
+def _top_class(event: Event) -> bool:
+    return event == top
+
+
+class Choice(NamedTuple):
+    """One way to draw a figure: its name in the menu, its spec, and for which events the page offers it."""
 
     label: str
-    kind: str
-    about: str
     spec: Callable[[EventCurves], Spec]
-    events: Literal["every event", "no class", "top class"] = "every event"
-
-    def offered(self, event: Event) -> bool:
-        """Whether the page draws it for this event."""
-        allowed = {"every event": True, "no class": event.kind != "class", "top class": event == top}
-        return allowed[self.events]
+    offered: Callable[[Event], bool] = lambda _: True
 
 
 class EventFigure(NamedTuple):
-    """A figure of one event: its heading, how to read it, the name of its menu, and the ways to draw it."""
+    """A figure of one event: its heading, how to read it, the name of its menu, and the ways to draw it.
+
+    A way to draw is known by its name, on the page and on paper.
+    """
 
     title: str
     caption: str
     menu: str
     choices: dict[str, Choice]
+
+
+def _equal_width(curves: EventCurves) -> Spec:
+    return curves.with_counts(reliability_spec(curves.equal_width))
+
+
+def _equal_mass(curves: EventCurves) -> Spec:
+    return curves.with_counts(reliability_spec(curves.bins("equal_mass")))
 
 
 def _smooth(curves: EventCurves) -> Spec:
@@ -804,70 +802,51 @@ def _corp(curves: EventCurves) -> Spec:
     return curves.with_counts(reliability_curve_spec(found))
 
 
-_RELIABILITY = {
-    "equal_width": Choice(
-        "bins of equal width",
-        "reliability",
-        "observed frequency against predicted probability, in bins of equal width",
-        lambda curves: curves.with_counts(reliability_spec(curves.equal_width)),
-    ),
-    "equal_mass": Choice(
-        "bins with equal numbers of rows",
-        "reliability-equal-mass",
-        "the same, in bins with equal numbers of rows",
-        lambda curves: curves.with_counts(reliability_spec(curves.bins("equal_mass"))),
-        "no class",
-    ),
-    "smooth": Choice("a smooth curve", "reliability-smooth", "the same, by a kernel smoother", _smooth, "top class"),
-    "corp": Choice(
-        "isotonic regression (CORP)", "reliability-corp", "the same, by isotonic regression", _corp, "top class"
-    ),
-}
-_CUMULATIVE_KS = {
-    "cumulative": Choice(
-        "both curves",
-        "ks",
-        "cumulative score and outcome against fraction of rows",
-        lambda curves: curves.with_gap(cumulative_spec(curves.ks)),
-    ),
-    "gap": Choice(
-        "their gap and its bound", "ks-gap", "cumulative score minus outcome", lambda curves: gap_spec(curves.ks)
-    ),
-}
-_SLOPES = {
-    "fractile": Choice(
-        "fraction of rows, lowest first",
-        "ks-fractile",
-        "score and smoothed outcome against fraction of rows",
-        lambda curves: curves.with_gap(fractile_spec(curves.ks)),
-    ),
-    "score": Choice(
-        "predicted probability", "ks-score", "smoothed outcome against score", lambda curves: score_spec(curves.ks)
-    ),
-}
+def _cumulative(curves: EventCurves) -> Spec:
+    return curves.with_gap(cumulative_spec(curves.ks))
+
+
+def _gap(curves: EventCurves) -> Spec:
+    return gap_spec(curves.ks)
+
+
+def _fractile(curves: EventCurves) -> Spec:
+    return curves.with_gap(fractile_spec(curves.ks))
+
+
+def _score(curves: EventCurves) -> Spec:
+    return score_spec(curves.ks)
+
+
 EVENT_FIGURES: dict[str, EventFigure] = {
     "reliability": EventFigure(
         "Reliability diagram",
         "Observed frequency against predicted probability. A calibrated model lies on the diagonal; points below it "
         "show overconfidence. Points outside the shaded band are significant.",
         "Drawn with",
-        _RELIABILITY,
+        {
+            "reliability": Choice("bins of equal width", _equal_width),
+            "reliability-equal-mass": Choice("bins with equal numbers of rows", _equal_mass, _no_class),
+            "reliability-smooth": Choice("a smooth curve", _smooth, _top_class),
+            "reliability-corp": Choice("isotonic regression (CORP)", _corp, _top_class),
+        },
     ),
     "cumulative": EventFigure(
         "KS: cumulative curves",
         "Rows are sorted from the lowest to the highest probability. The KS error is the largest gap between the "
         "cumulative predicted and observed curves.",
         "Show",
-        _CUMULATIVE_KS,
+        {"ks": Choice("both curves", _cumulative), "ks-gap": Choice("their gap and its bound", _gap)},
     ),
     "density": EventFigure(
         "KS: predicted and observed probability",
         "The slopes of the cumulative curves: the predicted probability of a row, and the observed frequency there, "
         "smoothed by a spline.",
         "Against",
-        _SLOPES,
+        {
+            "ks-fractile": Choice("fraction of rows, lowest first", _fractile),
+            "ks-score": Choice("predicted probability", _score),
+        },
     ),
 }
-EVENT_KINDS: dict[str, Choice] = {
-    choice.kind: choice for figure in EVENT_FIGURES.values() for choice in figure.choices.values()
-}
+EVENT_KINDS = {kind: choice for figure in EVENT_FIGURES.values() for kind, choice in figure.choices.items()}

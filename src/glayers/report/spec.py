@@ -100,10 +100,8 @@ class View:
     ----------
     point
         The columns x and y of the points that can be read.
-    reading
-        What is said of a point; `{column}` stands for its number.
     table
-        The columns of the table of numbers, as `HEADINGS` has them.
+        The columns of the table of numbers, and of what is said of a point; `HEADINGS` has their words.
     nearest
         How much the distances along x and y count when the nearest point is looked for.
     height
@@ -119,7 +117,6 @@ class View:
     y: Axis
     marks: tuple[Mark, ...]
     point: tuple[str, str] = ("", "")
-    reading: str = ""
     table: tuple[str, ...] = ()
     nearest: tuple[float, float] = (1.0, 0.0)
     height: float = 0.8

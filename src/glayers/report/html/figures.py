@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -64,24 +65,25 @@ def page_figures(found: Measurements) -> dict[str, PageFigure]:
 
 def event_figures() -> dict[str, PageFigure]:
     """Return the figures of one event."""
-
-    def panels_of(figure: str) -> Callable[[Measurements], Tree]:
-        return lambda found: {
-            name: {
-                event.name: {
-                    view: [method.specs[figure][event.name][view] for method in methods]
-                    for view in methods[0].specs[figure][event.name]
-                }
-                for event in found.events
-            }
-            for name, methods in found.compared_methods.items()
-        }
-
     return {
         name: PageFigure(
-            figure.title, figure.caption, ("method", "event"), {f"{name}-view": figure.menu}, panels_of(name)
+            figure.title,
+            figure.caption,
+            ("method", "event"),
+            {f"{name}-view": figure.menu},
+            partial(_event_panels, name),
         )
         for name, figure in EVENT_FIGURES.items()
+    }
+
+
+def _event_panels(figure: str, found: Measurements) -> Tree:
+    return {
+        name: {
+            event: {view: [method.specs[figure][event][view] for method in methods] for view in views}
+            for event, views in methods[0].specs[figure].items()
+        }
+        for name, methods in found.compared_methods.items()
     }
 
 

@@ -24,7 +24,7 @@ from glayers.predictions import Confidences, Predictions
 from glayers.report.findings import LEVEL, banners
 from glayers.report.html.figures import event_figures, figure_data, page_figures, script_json
 from glayers.report.html.measuring import measure
-from glayers.report.html.tables import advise, difference_tables, method_lines, summarise
+from glayers.report.html.verdict import advise, difference_tables, method_lines, summarise
 from glayers.report.words import typeset
 
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ function written(value, unit, view) {
   return words[unit] ? words[unit](value) : String(value);
 }
 
-// What is said of one point: every {column} is replaced by its number and, within a sentence, its unit.
+// What is said of one point: its numbers with their headings.
 function sentence({ view, columns }, place) {
-  return view.reading.replace(/\{([^}]+)\}/g, (_, name) => {
-    const [, unit] = data.headings[name];
+  return view.table.map((name) => {
+    const [heading, unit] = data.headings[name];
     const text = written(columns[name][place], unit, view);
-    if (unit === "points") return `${text}\u00a0points`;
-    return unit === "rows" ? `${text} ${text === "1" ? "row" : "rows"}` : text;
-  });
+    if (unit === "rows") return `${text} ${text === "1" ? "row" : "rows"}`;
+    return heading === name && unit === "text" ? text : `${heading} ${text}`;
+  }).join(", ");
 }
