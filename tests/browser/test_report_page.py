@@ -18,19 +18,11 @@ from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from glayers import Confidences, compare
+from glayers.report.figures import EVENT_FIGURES
 from tests.browser.chromium import console, requests, show, start, violations
 from tests.report.html_comparisons import HOSTILE, overconfident_page
 
-FIGURES = {
-    "hero": 1,
-    "class-gaps": 1,
-    "forest": 1,
-    "reliability": 2,
-    "cumulative": 2,
-    "density": 2,
-    "map": 2,
-    "matrix": 2,
-}
+FIGURES = {"hero": 1, "class-gaps": 1, "forest": 1, **dict.fromkeys(EVENT_FIGURES, 2), "map": 2, "matrix": 2}
 
 
 @pytest.fixture(scope="module")
