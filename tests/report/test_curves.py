@@ -18,7 +18,6 @@ from glayers.report.curves import (
     reliability,
     smooth_reliability,
 )
-from glayers.report.curves.events import score_quantiles
 from tests.metrics.simulation import sample
 from tests.strategies import Case, cases
 
@@ -202,9 +201,3 @@ def test_gaps_of_a_calibrated_model_are_as_large_as_their_deviation() -> None:
     matrix = class_matrix(*sample(4, n=20_000, k=6))
     ratio = (matrix.gap / matrix.deviation).ravel()
     assert float(np.sqrt(np.mean(ratio**2))) == pytest.approx(1, abs=0.3)  # 36 entries: 1 / sqrt(72) = 0.12 each way
-
-
-def test_quantiles_of_scores_are_those_of_numpy() -> None:
-    event = check_event(*sample(3, n=500, k=4))
-    found = score_quantiles(event, points=5)
-    assert found.score.tolist() == np.quantile(event.scores, [0, 0.25, 0.5, 0.75, 1]).tolist()

@@ -28,7 +28,6 @@ from glayers.report.curves import (
     reliability,
     smooth_reliability,
 )
-from glayers.report.curves.events import score_quantiles
 from glayers.report.spec import Axis, Mark, Spec, View, columns_of, diagonal, names_on_axis
 from glayers.report.words import p_text, percent, plural, shortened, signed, typeset, yes_or_no
 
@@ -819,21 +818,6 @@ def _score(curves: EventCurves) -> Spec:
     return score_spec(curves.ks)
 
 
-_QUANTILES = View(
-    _FRACTION,
-    Axis("predicted probability", 0.0, 1.0),
-    (Mark("line", "predicted", ("fractile", "score"), "predicted"),),
-    ("fractile", "score"),
-    ("fractile", "score"),
-)
-
-
-def _quantiles(curves: EventCurves) -> Spec:
-    found = score_quantiles(curves.scored)
-    median = percent(float(np.median(curves.scored.scores)))
-    return Spec(_QUANTILES, columns_of(found), f"median {median}", f"Median prediction {median}.")
-
-
 EVENT_FIGURES: dict[str, EventFigure] = {
     "reliability": EventFigure(
         "Reliability diagram",
@@ -863,12 +847,6 @@ EVENT_FIGURES: dict[str, EventFigure] = {
             "ks-fractile": Choice("fraction of rows, lowest first", _fractile),
             "ks-score": Choice("predicted probability", _score),
         },
-    ),
-    "quantiles": EventFigure(
-        "Distribution of predictions",
-        "Predicted probabilities in ascending order.",
-        "Show",
-        {"quantiles": Choice("quantiles", _quantiles)},
     ),
 }
 EVENT_KINDS = {kind: choice for figure in EVENT_FIGURES.values() for kind, choice in figure.choices.items()}

@@ -87,20 +87,6 @@ class KsCurves:
     test: CalibrationTest
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreQuantiles:
-    """Scores in ascending order, and the fraction of rows up to each."""
-
-    fractile: Floats
-    score: Floats
-
-
-def score_quantiles(event: Scored, points: int = 21) -> ScoreQuantiles:
-    """Return the quantiles of an event's scores."""
-    fractile = np.linspace(0, 1, points)
-    return ScoreQuantiles(fractile, np.quantile(event.scores, fractile))
-
-
 def reliability(
     probabilities: object,
     labels: object = None,
