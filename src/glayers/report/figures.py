@@ -29,7 +29,7 @@ from glayers.report.curves import (
     smooth_reliability,
 )
 from glayers.report.spec import Axis, Mark, Spec, View, columns_of, diagonal, names_on_axis
-from glayers.report.words import p_text, percent, plural, shortened, signed, typeset, yes_or_no
+from glayers.report.words import p_text, percent, plural, shortened, signed, significance, typeset
 
 __all__ = [
     "calibration_map_spec",
@@ -542,7 +542,7 @@ def forest_spec(differences: Sequence[Difference]) -> Spec:
         line: dict[str, Any] = {"place": place, "value": found.interval.value}
         line |= {"end": found.interval.low, "other": found.interval.high}
         line |= {"method": found.method, "change": change, "interval": f"{low} to {high}", "p": p_text(found.p_value)}
-        lines.append(line | {"significant": yes_or_no(found.significant)})
+        lines.append(line | {"significant": significance(found.significant)})
     names = [shortened(found.method, _LONGEST_NAME) for found in differences]
     x = Axis(metric.short_label, unit="number", turned=metric.better == "higher")
     if metric.unit == "percent":
@@ -557,8 +557,8 @@ _FOREST = View(
     Axis(),
     (
         Mark("segments", "after whisker", ("end", "place", "other", "place")),
-        Mark("dots", "after", ("value", "place"), "significant", ("significant", "yes")),
-        Mark("dots", "after open", ("value", "place"), "not significant", ("significant", "no")),
+        Mark("dots", "after", ("value", "place"), "significant", ("significant", "significant")),
+        Mark("dots", "after open", ("value", "place"), "not significant", ("significant", "not significant")),
     ),
     ("value", "place"),
     ("method", "change", "interval", "p", "significant"),
@@ -613,7 +613,7 @@ def class_gaps_spec(methods: dict[str, PredictedGaps], classes: Ints, names: Seq
             sure = bool(gaps.p_value[c] <= 1 - level)
             line = {"class": names[c], "method": method, "place": place + beside, "when": when}
             line |= {"gap": gaps.gap[c], "gap_low": gaps.low[c], "gap_high": gaps.high[c], "count": gaps.rows[c]}
-            line |= {"confidence": gaps.confidence[c], "accuracy": gaps.accuracy[c], "significant": yes_or_no(sure)}
+            line |= {"confidence": gaps.confidence[c], "accuracy": gaps.accuracy[c], "significant": significance(sure)}
             if np.isfinite(gaps.gap[c]):
                 lines.append(line | {"look": f"{when} {line['significant']}"})
     x = Axis("← underconfident, points, overconfident →", unit="points")
@@ -627,10 +627,10 @@ _CLASS_GAPS = View(
     (
         Mark("segments", "before whisker", _WHISKER, "before calibration", ("when", "before")),
         Mark("segments", "after whisker", _WHISKER, "after calibration", ("when", "after")),
-        Mark("dots", "before", ("gap", "place"), "significant", ("look", "before yes")),
-        Mark("dots", "before open", ("gap", "place"), "may be chance", ("look", "before no")),
-        Mark("dots", "after", ("gap", "place"), "significant", ("look", "after yes")),
-        Mark("dots", "after open", ("gap", "place"), "may be chance", ("look", "after no")),
+        Mark("dots", "before", ("gap", "place"), "significant", ("look", "before significant")),
+        Mark("dots", "before open", ("gap", "place"), "may be chance", ("look", "before not significant")),
+        Mark("dots", "after", ("gap", "place"), "significant", ("look", "after significant")),
+        Mark("dots", "after open", ("gap", "place"), "may be chance", ("look", "after not significant")),
     ),
     ("gap", "place"),
     ("class", "method", "gap", "gap_low", "gap_high", "count", "confidence", "accuracy", "significant"),

@@ -57,7 +57,7 @@ HEADINGS: dict[str, tuple[str, Unit]] = {
     "method": ("method", "text"),
     "change": ("difference", "text"),
     "interval": ("interval", "text"),
-    "p": ("p-value", "text"),
+    "p": ("p", "text"),
     "significant": ("significant", "text"),
 }
 

@@ -84,9 +84,9 @@ def signed(number: float) -> str:
     return f"{number:+g}".replace("-", "\N{MINUS SIGN}")
 
 
-def yes_or_no(answer: bool) -> str:
-    """Return an answer in a word."""
-    return "yes" if answer else "no"
+def significance(significant: bool) -> str:
+    """Return whether a result is significant, in words."""
+    return "significant" if significant else "not significant"
 
 
 def typeset(text: str) -> str:

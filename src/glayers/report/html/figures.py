@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from glayers.arrays import Ints
-from glayers.metrics import METRICS, top
+from glayers.errors import listed
+from glayers.metrics import METRICS
 from glayers.report.figures import (
     EVENT_FIGURES,
     before_after_spec,
@@ -135,9 +136,9 @@ _ORDERS = {
 def class_orders(found: Measurements) -> dict[str, Ints]:
     """Return all classes, for each method by how far they are off for certain; and by their number of test rows."""
     orders = {name: class_order(method) for name, method in found.methods.items()}
-    gaps = found.before.gaps
-    by_rows = np.arange(0) if gaps is None else np.argsort(-gaps.counts, kind="stable")
-    return orders | {"": by_rows}
+    if found.before.gaps is not None:
+        orders[""] = np.argsort(-found.before.gaps.counts, kind="stable")
+    return orders
 
 
 def class_order(method: Measured) -> Ints:
@@ -172,14 +173,11 @@ def _class_gap_panels(found: Measurements) -> Tree:
 def _classes_off(method: Measured, names: list[str]) -> str:
     """Say how many classes are off, and name those with the largest gaps."""
     gaps = method.predicted
-    off = [] if gaps is None else gaps.significant(LEVEL).tolist()
-    if gaps is None or not off:
-        return f"{method.name}: no classes are significantly off."
-    verb = "is" if len(off) == 1 else "are"
-    named = [f"{names[c]} {points(gaps.gap[c])}" for c in off[:_NAMED]]
-    if len(off) > _NAMED:
-        named.append("\u2026")
-    return f"{method.name}: {plural(len(off), 'class')} {verb} significantly off ({', '.join(named)})."
+    if gaps is None or not gaps.significant(LEVEL).size:
+        return f"{method.name}: no class is significantly off."
+    off = gaps.significant(LEVEL).tolist()
+    named = [f"{names[c]} {points(gaps.gap[c])}" for c in off]
+    return f"{method.name}, significantly off: {plural(len(off), 'class')} ({listed(named, _NAMED)})."
 
 
 _CLASS_GAPS = PageFigure(
@@ -250,12 +248,11 @@ def _map_panels(found: Measurements) -> Tree:
     for name in found.compared_methods:
         maps = found.methods[name].maps
         panels[name] = {}
+        first, *classes = maps.values()
         for event in found.events:
-            shown = [top.name]
-            others = [key for key in maps if key != top.name]
-            if others:
-                shown.append(event.name if event.name in others else others[0])
-            panels[name][event.name] = [maps[key] for key in shown]
+            panels[name][event.name] = [first, *classes[:1]]
+            if event.kind == "class":
+                panels[name][event.name] = [first, maps[event.name]]
     return panels
 
 
@@ -285,7 +282,9 @@ class PageData:
         table = self._tables.setdefault(columns, len(self._tables))
         if table == len(self.tables):
             self.tables.append(spec.columns)
-        strip = None if spec.strip is None else self.place(spec.strip)
+        strip: int | None = None
+        if spec.strip is not None:
+            strip = self.place(spec.strip)
         texts = [self.texts.setdefault(text, len(self.texts)) for text in (spec.title, typeset(spec.summary))]
         parts = (self.views.setdefault(spec.view, len(self.views)), table, strip, *texts)
         return self.specs.setdefault(parts, len(self.specs))
@@ -328,13 +327,12 @@ def class_data(found: Measurements) -> dict[str, Any] | None:
     """Return the columns of the table of all classes, for each method; None for confidences."""
     if found.before.gaps is None:
         return None
-    counts = found.calibration_counts
     return {
         "level": LEVEL,
         "names": [shortened(name) for name in found.names],
         "rows": found.before.gaps.counts,
-        "calibration": None if counts is None else counts.astype(np.float64),
-        "orders": {name: order.astype(np.float64) for name, order in class_orders(found).items()},
+        "calibration": found.calibration_counts,
+        "orders": class_orders(found),
         "methods": {name: _class_columns(method) for name, method in found.methods.items()},
     }
 
@@ -368,4 +366,6 @@ def _rounded(number: Any) -> Any:
         return None
     if number != int(number):
         number = round(float(f"{number:.{_DIGITS}g}"), _DECIMALS)
-    return int(number) if number == int(number) else number
+    if number == int(number):
+        number = int(number)
+    return number

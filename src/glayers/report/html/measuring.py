@@ -4,7 +4,7 @@ Methods are measured one by one, so that 25,000 rows of 1,000 classes are in mem
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,13 +48,13 @@ class Measured:
     intervals: metrics.Intervals
     test: metrics.CalibrationTest
     gap: tuple[float, float]
-    gaps: curves.ClassGaps | None
-    matrix: curves.ClassMatrix | None
-    predicted: curves.PredictedGaps | None
     example: tuple[float, float]
     bins: curves.Reliability
     specs: dict[str, dict[str, dict[str, Spec]]]
-    maps: dict[str, Spec]
+    maps: dict[str, Spec] = field(default_factory=dict)
+    gaps: curves.ClassGaps | None = None
+    matrix: curves.ClassMatrix | None = None
+    predicted: curves.PredictedGaps | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +107,10 @@ class Measurements:
     @property
     def difference_metrics(self) -> list[str]:
         """The metrics that methods are compared by; calibrating a confidence changes no answer, so no accuracy."""
-        return [
-            name for name in DIFFERENCE_METRICS if name in self.shown_metrics and (self.names or name != "accuracy")
-        ]
+        shown = [name for name in DIFFERENCE_METRICS if name in self.shown_metrics]
+        if not self.names:
+            shown.remove("accuracy")
+        return shown
 
 
 def measure(
@@ -122,7 +123,9 @@ def measure(
     """Measure every method of a comparison, and check the data."""
     test = compared.test
     n_methods = len(compared.scorecards)
-    names = class_names(test) if isinstance(test, Predictions) else []
+    names: list[str] = []
+    if isinstance(test, Predictions):
+        names = class_names(test)
     draws: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
     before = check_any(test)
     events = _events_to_show(names)
@@ -134,7 +137,9 @@ def measure(
     with progress_bar(progress, "measuring methods", n_methods) as advance:
         for name, card in compared.scorecards.items():
             advance(0, f"measuring {name}")
-            after = before if not methods else check_any(compared.predictions(name))
+            after = before
+            if methods:
+                after = check_any(compared.predictions(name))
             methods[name] = _measured(name, card, before, after, events, draws)
             advance()
     counts = calibration_counts(compared, calibration)
@@ -164,36 +169,35 @@ def _measured(
 ) -> Measured:
     """Measure one method, given the rows before and after it."""
     shown = [metric for metric in SHOWN_METRICS if metric in card]
-    intervals = metrics.intervals(after, metrics=shown, level=LEVEL, progress=False, **draws)
-    curves_of = {
-        event: EventCurves(
-            check_event(after, event=event),
-            level=LEVEL,
-            n_resamples=_BAND_DRAWS,
-            points=_TOP_POINTS if event == metrics.top else _POINTS,
-            random_state=draws["random_state"],
-        )
-        for event in events
-    }
+    curves_of = {event: _event_curves(after, event, draws["random_state"]) for event in events}
     top = check_event(after)
     example = example_rows(check_event(before))
     weights = top.weights[example] / top.weights[example].sum()
     gap, variance = mean_and_variance(top, top.scores - top.hits)
-    has_classes = isinstance(after, Rows)
-    return Measured(
+    measured = Measured(
         name,
         card,
-        intervals,
+        metrics.intervals(after, metrics=shown, level=LEVEL, progress=False, **draws),
         test=curves_of[metrics.top].ks.test,
         gap=(gap, math.sqrt(variance)),
-        gaps=curves.class_gaps(after) if has_classes else None,
-        matrix=curves.class_matrix(after) if has_classes else None,
-        predicted=curves.predicted_gaps(after) if has_classes else None,
         example=(float(weights @ top.scores[example]), float(weights @ top.hits[example])),
         bins=curves_of[metrics.top].equal_width,
         specs=_event_specs(name, events, curves_of),
-        maps={} if after is before else _maps(name, _columns(before), _columns(after), events),
     )
+    if after is not before:
+        measured = replace(measured, maps=_maps(name, _columns(before), _columns(after), events))
+    if not isinstance(after, Rows):
+        return measured
+    classes: dict[str, Any] = {"gaps": curves.class_gaps(after), "matrix": curves.class_matrix(after)}
+    return replace(measured, predicted=curves.predicted_gaps(after), **classes)
+
+
+def _event_curves(rows: Rows | Scored, event: metrics.Event, random_state: int) -> EventCurves:
+    points = _POINTS
+    if event == metrics.top:
+        points = _TOP_POINTS
+    draws: dict[str, Any] = {"n_resamples": _BAND_DRAWS, "random_state": random_state}
+    return EventCurves(check_event(rows, event=event), level=LEVEL, points=points, **draws)
 
 
 def _event_specs(
@@ -227,21 +231,23 @@ def example_rows(top: Scored) -> Ints:
 
 def _columns(rows: Rows | Scored) -> Array:
     """Return the probabilities of all classes; of a confidence, itself as the only column."""
-    return rows.probabilities if isinstance(rows, Rows) else rows.scores[:, None]
+    if isinstance(rows, Rows):
+        return rows.probabilities
+    return rows.scores[:, None]
 
 
-def _classes_to_show(gaps: curves.ClassGaps, room: int) -> Ints:
+def _classes_to_show(gaps: curves.ClassGaps, most: int) -> Ints:
     """Return the classes to draw: all if few, else half the most frequent and half the most miscalibrated.
 
     A class's KS is compared with its sampling error: with frequency f and n rows, about the root of f / n.
     """
-    room = min(_CLASSES, max(_FEWEST_CLASSES, room))
-    if len(gaps.counts) <= room:
+    most = min(_CLASSES, max(_FEWEST_CLASSES, most))
+    if len(gaps.counts) <= most:
         return np.arange(len(gaps.counts))
     by_rows = np.argsort(-gaps.counts, kind="stable")
     by_error = np.argsort(-gaps.ks / np.sqrt(np.maximum(gaps.confidence, 1e-12)), kind="stable")
-    frequent = by_rows[: room // 2]
-    others = by_error[~np.isin(by_error, frequent)][: room - len(frequent)]
+    frequent = by_rows[: most // 2]
+    others = by_error[~np.isin(by_error, frequent)][: most - len(frequent)]
     return np.sort(np.concatenate([frequent, others]))
 
 
@@ -249,8 +255,11 @@ def _maps(name: str, before: Array, after: Array, events: dict[metrics.Event, st
     """Return how calibration changes the probability of the top class and of each class."""
     maps = {}
     for event, label in events.items():
-        if event == metrics.top or event.kind == "class":
-            number: Any = None if event == metrics.top else event.which
-            spec = calibration_map_spec(curves.calibration_map(before, after, number))
-            maps[event.name] = replace(spec, title=f"{name}, {label}")
+        class_number: Any = None
+        if event.kind == "class":
+            class_number = event.which
+        elif event != metrics.top:
+            continue
+        spec = calibration_map_spec(curves.calibration_map(before, after, class_number))
+        maps[event.name] = replace(spec, title=f"{name}, {label}")
     return maps

@@ -1,5 +1,6 @@
 """A spec and an Axes -> the Axes with the spec's marks and axes on it: every figure is drawn here."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -148,9 +149,10 @@ def _dots(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
     radius = np.full(len(values[0]), look.radius)
     if len(values) == 3:
         radius = values[2] / _PIXELS
-    colour = getattr(palette, look.colour)
-    fill = palette.background if look.hollow else colour
-    edge = colour if look.hollow else getattr(palette, look.edge)
+    fill = getattr(palette, look.colour)
+    edge = getattr(palette, look.edge)
+    if look.hollow:
+        fill, edge = edge, fill
     # A marker may cross the edge of the Axes, and no room is made for it.
     place: dict[str, Any] = {"zorder": 4, "clip_on": False, "label": mark.label}
     points = axes.scatter(values[0], values[1], (2 * radius) ** 2, fill, marker=look.marker, **place)
@@ -201,21 +203,23 @@ def _has_cells(view: View) -> bool:
 
 def _set_scale(axis: Any, wanted: Axis, longest: int) -> None:
     """Set the ends, the direction and the ticks of a matplotlib axis."""
-    set_ends = axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim
+    low, high = axis.get_data_interval()
+    margin = _MARGIN * (high - low) or _MARGIN
+    ends = [low - margin, high + margin]
     if wanted.log:
         axis.axes.set_yscale("log")
         axis.set_major_locator(LogLocator(base=10.0, numticks=3))
         axis.set_minor_locator(NullLocator())
-    low, high = axis.get_data_interval()
-    margin = _MARGIN * (high - low) or _MARGIN
-    if wanted.log:
-        set_ends(low, 3 * high)
-    else:
-        first = low - margin if wanted.low is None else wanted.low
-        last = high + margin if wanted.high is None else wanted.high
-        set_ends(first, last)
+        ends = [low, 3 * high]
+    if wanted.low is not None:
+        ends[0] = wanted.low
+    if wanted.high is not None:
+        ends[1] = wanted.high
+    axis.axes.set(**{f"{axis.axis_name}lim": ends})
     if wanted.names:
-        every = 1 if len(wanted.names) <= _MOST_NAMES else -(-len(wanted.names) // _FEW_NAMES)
+        every = 1
+        if len(wanted.names) > _MOST_NAMES:
+            every = math.ceil(len(wanted.names) / _FEW_NAMES)
         names = [shortened(name, longest) for name in wanted.names[::every]]
         axis.set_ticks(range(0, len(wanted.names), every), names, parse_math=False)
     else:
@@ -232,9 +236,12 @@ def tick_text(value: float, unit: Unit) -> str:
     """
     if unit == "rows":
         return short_count(value)
-    scaled = 100 * value if unit in ("percent", "points") else value
-    text = f"{round(scaled, 6) + 0.0:g}".replace("-", "\N{MINUS SIGN}")
-    return f"{text}%" if unit == "percent" else text
+    if unit in ("percent", "points"):
+        value = 100 * value
+    text = f"{round(value, 6) + 0.0:g}".replace("-", "\N{MINUS SIGN}")
+    if unit == "percent":
+        text += "%"
+    return text
 
 
 def short_count(value: float) -> str:

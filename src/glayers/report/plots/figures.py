@@ -123,11 +123,13 @@ def event_figure(
     for name, given in methods.items():
         for each in events:
             scored = check_event(given, labels, sample_weight, event=each)
-            spec = EVENT_KINDS[kind].spec(EventCurves(scored, n_bins))
-            note = spec.note if events == [top] else f"{each.name}\n{spec.note}"
-            specs.append(replace(spec, title=name, note=note))
-    columns = len(events) if len(events) > 1 else 4
-    return figure_of(specs, dark=dark, columns=columns)
+            spec = replace(EVENT_KINDS[kind].spec(EventCurves(scored, n_bins)), title=name)
+            if events != [top]:
+                spec = replace(spec, note=f"{each.name}\n{spec.note}")
+            specs.append(spec)
+    if len(events) > 1:
+        return figure_of(specs, dark=dark, columns=len(events))
+    return figure_of(specs, dark=dark)
 
 
 def ks_panels(

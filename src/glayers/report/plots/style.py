@@ -159,8 +159,9 @@ def fit_width(figure: Figure, inches: float) -> Figure:
 
 
 def _column(axes: Axes) -> int:
-    place = axes.get_subplotspec()
-    return 0 if place is None else place.colspan.start
+    place: Any = axes.get_subplotspec()
+    column: int = place.colspan.start
+    return column
 
 
 def _scaled_letters(size: float, factor: float) -> float:
@@ -190,18 +191,23 @@ def grid(
     """
     across = min(columns, n_panels)
     lines = -(-n_panels // across)
-    heights = [1.0, strip] if strip else [1.0]
+    heights = [1.0]
+    if strip:
+        heights.append(strip)
     inches = (size[0] * across + 0.3, size[1] * min(1.25, sum(heights)) * lines + 0.6)
     figure = PaperFigure(figsize=inches, dpi=_DPI, layout="constrained", facecolor=palette.background)
     cells = figure.add_gridspec(lines * len(heights), across, height_ratios=heights * lines)
     panels: list[Panel] = []
     for place in range(n_panels):
         line, column = divmod(place, across)
-        shared = panels[0].main if panels and share_y else None
-        main = figure.add_subplot(cells[line * len(heights), column], sharey=shared)
+        main = figure.add_subplot(cells[line * len(heights), column])
+        if share_y and panels:
+            main.sharey(panels[0].main)
         below = main
         if strip:
-            below = figure.add_subplot(cells[line * 2 + 1, column], sharex=main if share_x else None)
+            below = figure.add_subplot(cells[line * 2 + 1, column])
+        if strip and share_x:
+            below.sharex(main)
         panels.append(Panel(main, below))
     return figure, panels
 
