@@ -757,14 +757,6 @@ class EventCurves:
         return replace(spec, strip=Spec(_GAP_STRIP, spec.columns))
 
 
-def _no_class(event: Event) -> bool:
-    return event.kind != "class"
-
-
-def _top_class(event: Event) -> bool:
-    return event == top
-
-
 class Choice(NamedTuple):
     """One way to draw a figure: its name in the menu, its spec, and for which events the page offers it."""
 
@@ -785,10 +777,6 @@ class EventFigure(NamedTuple):
     choices: dict[str, Choice]
 
 
-def _equal_width(curves: EventCurves) -> Spec:
-    return curves.with_counts(reliability_spec(curves.equal_width))
-
-
 def _equal_mass(curves: EventCurves) -> Spec:
     return curves.with_counts(reliability_spec(curves.bins("equal_mass")))
 
@@ -802,22 +790,6 @@ def _corp(curves: EventCurves) -> Spec:
     return curves.with_counts(reliability_curve_spec(found))
 
 
-def _cumulative(curves: EventCurves) -> Spec:
-    return curves.with_gap(cumulative_spec(curves.ks))
-
-
-def _gap(curves: EventCurves) -> Spec:
-    return gap_spec(curves.ks)
-
-
-def _fractile(curves: EventCurves) -> Spec:
-    return curves.with_gap(fractile_spec(curves.ks))
-
-
-def _score(curves: EventCurves) -> Spec:
-    return score_spec(curves.ks)
-
-
 EVENT_FIGURES: dict[str, EventFigure] = {
     "reliability": EventFigure(
         "Reliability diagram",
@@ -825,10 +797,14 @@ EVENT_FIGURES: dict[str, EventFigure] = {
         "show overconfidence. Points outside the shaded band are significant.",
         "Drawn with",
         {
-            "reliability": Choice("bins of equal width", _equal_width),
-            "reliability-equal-mass": Choice("bins with equal numbers of rows", _equal_mass, _no_class),
-            "reliability-smooth": Choice("a smooth curve", _smooth, _top_class),
-            "reliability-corp": Choice("isotonic regression (CORP)", _corp, _top_class),
+            "reliability": Choice(
+                "bins of equal width", lambda curves: curves.with_counts(reliability_spec(curves.equal_width))
+            ),
+            "reliability-equal-mass": Choice(
+                "bins with equal numbers of rows", _equal_mass, lambda event: event.kind != "class"
+            ),
+            "reliability-smooth": Choice("a smooth curve", _smooth, lambda event: event == top),
+            "reliability-corp": Choice("isotonic regression (CORP)", _corp, lambda event: event == top),
         },
     ),
     "cumulative": EventFigure(
@@ -836,7 +812,10 @@ EVENT_FIGURES: dict[str, EventFigure] = {
         "Rows are sorted from the lowest to the highest probability. The KS error is the largest gap between the "
         "cumulative predicted and observed curves.",
         "Show",
-        {"ks": Choice("both curves", _cumulative), "ks-gap": Choice("their gap and its bound", _gap)},
+        {
+            "ks": Choice("both curves", lambda curves: curves.with_gap(cumulative_spec(curves.ks))),
+            "ks-gap": Choice("their gap and its bound", lambda curves: gap_spec(curves.ks)),
+        },
     ),
     "density": EventFigure(
         "KS: predicted and observed probability",
@@ -844,8 +823,10 @@ EVENT_FIGURES: dict[str, EventFigure] = {
         "smoothed by a spline.",
         "Against",
         {
-            "ks-fractile": Choice("fraction of rows, lowest first", _fractile),
-            "ks-score": Choice("predicted probability", _score),
+            "ks-fractile": Choice(
+                "fraction of rows, lowest first", lambda curves: curves.with_gap(fractile_spec(curves.ks))
+            ),
+            "ks-score": Choice("predicted probability", lambda curves: score_spec(curves.ks)),
         },
     ),
 }

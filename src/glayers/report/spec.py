@@ -17,18 +17,6 @@ Value: TypeAlias = str | float  # the name of a column, or one number or text fo
 Unit: TypeAlias = Literal["percent", "points", "number", "rows", "text", "x", "y"]
 Kind: TypeAlias = Literal["line", "band", "boxes", "segments", "dots", "cells", "words"]
 
-# The values that each kind of mark takes, in this order.
-VALUES: dict[Kind, str] = {
-    "line": "x, y",
-    "band": "x, low, high",
-    "boxes": "left, bottom, right, top",
-    "segments": "x, y, x of the end, y of the end",
-    "dots": "x, y, and a radius in pixels if it varies",
-    "cells": "column, row, and a strength from -1 (under) to 1 (over)",
-    "words": "x, y, text, and the side that stands at x: start, middle or end",
-}
-
-
 # The heading and the unit of a column, wherever it is shown.
 HEADINGS: dict[str, tuple[str, Unit]] = {
     "low": ("from", "percent"),
@@ -80,9 +68,18 @@ class Axis:
 
 @dataclass(frozen=True)
 class Mark:
-    """One kind of mark in one look, drawn from columns; `VALUES` says which.
+    """One kind of mark in one look, drawn from columns.
 
-    With `label` it stands in the legend. `only` names a column and the values of the entries to draw.
+    With `label` it stands in the legend. `only` names a column and the values of the entries to draw. The values of
+    each kind, in this order:
+
+    - line: x, y
+    - band: x, low, high
+    - boxes: left, bottom, right, top
+    - segments: x, y, x of the end, y of the end
+    - dots: x, y, and a radius in pixels if it varies
+    - cells: column, row, and a strength from -1 (under) to 1 (over)
+    - words: x, y, text, and the side that stands at x: start, middle or end
     """
 
     kind: Kind
