@@ -6,6 +6,7 @@ function fillSelect(id, choices, chosen) {
   const keys = JSON.stringify(choices);
   if (select.dataset.keys === keys) return; // the same choices: leave the menu, which may be open, alone
   select.dataset.keys = keys;
+  if (select.closest("figure")) select.parentElement.hidden = choices.length === 1; // nothing to choose
   const value = choices.some(({ key }) => key === select.value) ? select.value : chosen;
   const groups = new Map();
   select.replaceChildren();
