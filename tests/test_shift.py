@@ -18,7 +18,7 @@ from glayers import (
     shift_test,
 )
 from glayers.calibrators.row_summary import RowSummary
-from glayers.calibrators.shift_tests import same_class_frequencies
+from glayers.calibrators.shift_tests import merge_neighbours, same_class_frequencies
 from tests.strategies import Numbers
 
 
@@ -35,6 +35,14 @@ def test_pearsons_test_by_hand() -> None:
     # The last class in 20 parts: four of them, 10 rows, are enough. The same statistic has 6 degrees of freedom.
     split = [np.append(counts[:2], np.full(20, counts[2] / 20)) for counts in (before, now)]
     assert same_class_frequencies(*split) == pytest.approx(chi2.sf(5 + 10 / 7 + 2, 6))
+
+
+def test_the_order_of_classes_does_not_matter_where_rare_ones_are_merged() -> None:
+    before, now = np.array([40.0, 1, 30, 2, 1, 3]), np.array([30.0, 3, 35, 1, 2, 4])
+    order = np.array([1, 0, 4, 2, 5, 3])
+    assert same_class_frequencies(before[order], now[order]) == pytest.approx(same_class_frequencies(before, now))
+    parts = merge_neighbours(np.array([6.0, 2.0, 5.0, 1.0]), 5.0)
+    assert parts.tolist() == [0, 1, 1, 1]  # what is left over joins the part before
 
 
 def test_one_class_tells_nothing_and_few_rows_are_not_tested() -> None:
