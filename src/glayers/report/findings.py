@@ -20,7 +20,7 @@ from glayers.metrics.events import Rows, Scored, check_any, check_event
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import listed
 from glayers.report.curves import PredictedGaps, predicted_gaps
-from glayers.report.words import p_text
+from glayers.report.words import capital, outcome_of, p_text
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -112,8 +112,9 @@ def _group_check(compared: "Comparison", groups: int) -> Check:
         f"test rows come in {groups:,} groups; intervals and KS tests account for groups, but the bands of the "
         f"reliability diagrams treat rows as independent and are too narrow"
     )
-    if compared.calibration_tests[compared.recommended].undecided:
-        return Check("Too few groups to tell", found, "attention", advice="Collect rows from more groups")
+    outcome = outcome_of(compared.calibration_tests[compared.recommended])
+    if not outcome.decided:
+        return Check(capital(outcome.word), found, "attention", advice="Collect rows from more groups")
     return Check("Groups", found, "attention", advice="Read the tests and intervals rather than the bands")
 
 
