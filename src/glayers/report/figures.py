@@ -29,7 +29,7 @@ from glayers.report.curves import (
     smooth_reliability,
 )
 from glayers.report.spec import Axis, Mark, Spec, View, columns_of, diagonal, names_on_axis
-from glayers.report.words import p_text, percent, plural, shortened, signed, significance, typeset
+from glayers.report.words import outcome_of, p_text, percent, plural, shortened, signed, significance, typeset
 
 __all__ = [
     "calibration_map_spec",
@@ -347,15 +347,17 @@ def _ks_columns(found: KsCurves) -> dict[str, Any]:
 
 def _ks_note(found: KsCurves) -> str:
     value, bound = (METRICS["ks"].format(number) for number in (found.test.value, found.test.bound))
-    if found.test.too_few_groups:
-        return f"KS {value}\ntoo few groups to tell"
+    outcome = outcome_of(found.test)
+    if not outcome.decided:
+        return f"KS {value}\n{outcome.word}"
     return f"KS {value}\ncalibrated ≤ {bound}"
 
 
 def _ks_summary(found: KsCurves) -> str:
     test = found.test
-    if test.too_few_groups:
-        return f"KS {percent(test.value)}: too few groups to tell whether this is sampling error."
+    outcome = outcome_of(test)
+    if not outcome.decided:
+        return f"KS {percent(test.value)}: {outcome.word} whether this is sampling error."
     others = f"a calibrated model stays below {percent(test.bound)} in {100 * test.level:g} % of samples"
     return f"KS {percent(test.value)}, {p_text(test.p_value)}; {others}."
 

@@ -2,12 +2,35 @@
 
 import math
 import re
+from typing import Literal, NamedTuple, TypeAlias
 
-from glayers.metrics import METRICS, CalibrationTest, Scorecard
+from glayers.metrics import METRICS, CalibrationTest, OmnibusTest, Scorecard
 
 _BEFORE_SIGN = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<] )|(?<=\bp [=<]) (?=\d)")
 _MINUS = re.compile(r"(?:(?<=[\s(])|^)-(?=\d)")
 _SMALLEST_P = 1e-4  # smaller ones depend on the tail of an approximation
+
+
+Tone: TypeAlias = Literal["", "good", "fair", "bad"]
+
+
+class Outcome(NamedTuple):
+    """What a test of calibration found, in words and in a colour; undecided where the rows cannot tell."""
+
+    word: str
+    tone: Tone
+    decided: bool = True
+
+
+def outcome_of(test: CalibrationTest | OmnibusTest) -> Outcome:
+    """Return what a test found: every verdict on a test, on the page and in figures, comes from here."""
+    if isinstance(test, OmnibusTest) and test.undecided:
+        return Outcome(f"{test.verdict} to tell", "fair", decided=False)
+    if isinstance(test, CalibrationTest) and test.too_few_groups:
+        return Outcome("too few groups to tell", "fair", decided=False)
+    if test.rejected:
+        return Outcome("rejected", "bad")
+    return Outcome("not rejected", "good")
 
 
 def shortened(name: str, most: int = 40) -> str:
@@ -119,8 +142,9 @@ def ks_test_sentence(test: CalibrationTest) -> str:
     'KS 2.00 % is significant (p = 0.004; 95 % of calibrated models stay below 1.50 %)'
     """
     value, bound = METRICS["ks"].format(test.value), METRICS["ks"].format(test.bound)
-    if test.too_few_groups:
-        return f"KS {value}: too few groups to tell whether this is sampling error"
+    outcome = outcome_of(test)
+    if not outcome.decided:
+        return f"KS {value}: {outcome.word} whether this is sampling error"
     finding = "significant" if test.rejected else "within sampling error"
     others = f"{100 * test.level:g} % of calibrated models stay below {bound}"
     return f"KS {value} is {finding} ({p_text(test.p_value)}; {others})"

@@ -1,41 +1,31 @@
 """Measurements -> what the page says: a verdict with its evidence, advice, and the cells of the tables."""
 
 import math
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sklearn.base import clone
 
 from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
 from glayers.calibrators.artifact import arrays_of
 from glayers.errors import listed
-from glayers.metrics import METRICS, CalibrationTest, Difference, OmnibusTest
+from glayers.metrics import METRICS, Difference, OmnibusTest
 from glayers.report.findings import LEVEL, class_shift_found
 from glayers.report.html.measuring import Measured, Measurements
-from glayers.report.words import capital, ks_test_sentence, mean_sentence, p_text, plural, shortened
+from glayers.report.words import (
+    Tone,
+    capital,
+    ks_test_sentence,
+    mean_sentence,
+    outcome_of,
+    p_text,
+    plural,
+    shortened,
+)
 
-Tone: TypeAlias = Literal["", "good", "fair", "bad"]
 _CONFIDENCE_TESTS = ("ks", "ece")
 _CLASS_TESTS = ("rank_2_ks", "classwise_ks")
 _NAMED = 2  # classes in the headline
 _LISTED = 3  # classes among the facts
-
-
-class Outcome(NamedTuple):
-    """What a test of calibration found, in a word and a colour."""
-
-    word: str
-    tone: Tone
-
-
-def outcome_of(test: CalibrationTest | OmnibusTest) -> Outcome:
-    """Return what a test found: every verdict of the page on a test comes from here."""
-    if isinstance(test, OmnibusTest) and test.undecided:
-        return Outcome(f"{test.verdict} to tell", "fair")
-    if isinstance(test, CalibrationTest) and test.too_few_groups:
-        return Outcome("too few groups to tell", "fair")
-    if test.rejected:
-        return Outcome("rejected", "bad")
-    return Outcome("not rejected", "good")
 
 
 class BeforeAfter(NamedTuple):
@@ -142,7 +132,7 @@ def _result(found: Measurements, after: Measured) -> str:
         word = "still" if was == finding else "now"
         return f"{word} {_finding_with_amount(after, test)}"
     off = _classes_off(after)
-    if not off or _off_at_the_top(test) or test.undecided:
+    if not off or _off_at_the_top(test) or not outcome_of(test).decided:
         return finding
     named = [shortened(found.names[c]) for c in off[:_NAMED]]
     if len(off) > _NAMED:
@@ -299,8 +289,9 @@ def _direction(method: Measured) -> str:
 
 def _badge(test: OmnibusTest, tone: Tone) -> str:
     """Return the verdict in two words."""
-    if test.undecided:
-        return capital(outcome_of(test).word)
+    outcome = outcome_of(test)
+    if not outcome.decided:
+        return capital(outcome.word)
     if tone == "good":
         return "Calibrated"
     if tone == "bad":
@@ -330,7 +321,7 @@ def _facts(found: Measurements, shown: list[Measured]) -> dict[str, str]:
     rows = f"{tests[0].rows:,} test rows"
     if tests[0].groups is not None:
         rows += f" in {tests[0].groups:,} groups"
-    if any(test.undecided for test in tests):
+    if not all(outcome_of(test).decided for test in tests):
         return facts | {"How sure": f"not sure: {rows} are too few."}
     when = [" before", " after"] if len(tests) > 1 else [""]
     for what, names in asked.items():
@@ -401,9 +392,9 @@ def _metric_cell(method: Measured, name: str) -> Cell:
 
 def _test_cell(method: Measured) -> Cell:
     outcome = outcome_of(method.test)
-    if method.test.too_few_groups:
+    if not outcome.decided:
         return Cell("", "", outcome.word)
-    return Cell(p_text(method.test.p_value), "", *outcome)
+    return Cell(p_text(method.test.p_value), "", outcome.word, outcome.tone)
 
 
 def _difference_cell(difference: Difference) -> Cell:

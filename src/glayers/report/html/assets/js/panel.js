@@ -5,7 +5,6 @@ const LINE = 30; // pixels of one line of names
 const TOP = 10;
 const RIGHT = 20;
 const BELOW = 40; // pixels for the numbers and the label of the x axis
-const EMPTY = { title: "", summary: "", columns: {}, view: { x: {}, y: {}, marks: [], point: [], table: [] } };
 
 // A spec of the page's data: its parts in the place of their numbers, and the columns that its view derives.
 function specAt(place) {
@@ -71,7 +70,6 @@ class Panel {
     host.append(root);
     this.others = [];
     this.figure = host.closest("figure").querySelector("h3").textContent;
-    this.spec = EMPTY;
     this.points = [];
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerdown", (event) => this.point(event));
