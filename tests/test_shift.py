@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from glayers import (
     BadFile,
@@ -17,6 +18,7 @@ from glayers import (
     shift_test,
 )
 from glayers.calibrators.row_summary import RowSummary
+from glayers.calibrators.shift_tests import same_class_frequencies
 from tests.strategies import Numbers
 
 
@@ -24,6 +26,21 @@ def drawn(rows: int, seed: int, size: float = 3.0, bias: float = 0.0) -> tuple[N
     rng = np.random.default_rng(seed)
     logits = size * rng.normal(size=(rows, 4)) + bias * np.arange(4)
     return logits, (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+def test_pearsons_test_by_hand() -> None:
+    # Column sums 80, 70, 50, expected halves 40, 35, 25: 2 (100/40 + 25/35 + 25/25) = 8.4286; exp(-8.4286 / 2).
+    before, now = np.array([50.0, 30.0, 20.0]), np.array([30.0, 40.0, 30.0])
+    assert same_class_frequencies(before, now) == pytest.approx(np.exp(-(5 + 10 / 7 + 2) / 2))
+    # The last class in 20 parts: four of them, 10 rows, are enough. The same statistic has 6 degrees of freedom.
+    split = [np.append(counts[:2], np.full(20, counts[2] / 20)) for counts in (before, now)]
+    assert same_class_frequencies(*split) == pytest.approx(chi2.sf(5 + 10 / 7 + 2, 6))
+
+
+def test_one_class_tells_nothing_and_few_rows_are_not_tested() -> None:
+    assert same_class_frequencies(np.array([9.0, 0.0]), np.array([5.0, 0.0])) == 1.0
+    assert math.isnan(same_class_frequencies(np.array([3.0, 2.0]), np.array([4.0, 3.0])))
+    assert math.isnan(same_class_frequencies(np.array([30.0, 20.0]), np.zeros(2)))
 
 
 def test_rows_like_the_calibration_rows_pass_at_the_level() -> None:

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.convert_pickles import read_pickle
+
 from glayers import BadFile, Predictions, read_parts
 
 
@@ -47,13 +49,13 @@ SOURCES = (
 def find(folder: Path, source: Source) -> Path | None:
     """Return the file by its published name, or by ours: cifar10_densenet40_paper.npz."""
     ours = re.sub(r"[^a-z0-9_]", "", f"{source.dataset}_{source.network}_paper".lower())
-    names = [*(source.file + ending for ending in (".p", ".pkl", ".pickle", ".npz")), f"{ours}.npz"]
+    names = [f"{source.file}.p", f"{source.file}.npz", f"{ours}.npz"]
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def read_checked(file: Path, dataset: str, any_rows: bool) -> tuple[Predictions, Predictions]:
     """Read both parts; refuse a file that is not as large as the paper says."""
-    parts = read_parts(file)
+    parts = read_pickle(file) if file.suffix == ".p" else read_parts(file)
     if set(parts) != {"calibration", "test"}:
         raise BadFile(f"{file}: must hold the parts calibration and test; holds {', '.join(parts)}")
     calibration, test = parts["calibration"], parts["test"]

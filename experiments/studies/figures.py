@@ -22,7 +22,8 @@ from experiments.studies.plots import DASHES, MARKERS, draw_sizes, seed_curves, 
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from glayers.report.plots import draw_cumulative, draw_gap, style
+from glayers.report.figures import cumulative_spec, gap_spec
+from glayers.report.plots import draw, style
 from glayers.report.plots.style import dress, grid, tidy, title
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -124,11 +125,11 @@ def cumulative(results: Path) -> Figure:
     records = read_records(results / "curves.csv")
     methods = different(records, "method")
     with style() as palette:
-        figure, panels = grid(len(methods), palette, strip=True)
+        figure, panels = grid(len(methods), palette, strip=0.3)
         for panel, method in zip(panels, methods, strict=True):
             found = ks_curves_of(where(records, method=method))
-            draw_cumulative(panel.main, found, palette=palette)
-            draw_gap(panel.strip, found, palette=palette)
+            draw(panel.main, cumulative_spec(found), palette=palette)
+            draw(panel.strip, gap_spec(found), palette=palette)
             title(panel.main, method)
         return tidy(figure, panels)
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from glayers.arrays import Floats
 from glayers.errors import GlayersError
 from glayers.metrics import METRICS
-from glayers.report.plots.reliability import short_count
+from glayers.report.plots.drawing import short_count
 from glayers.report.plots.style import LIGHT, Palette, dress, grid, style, tidy
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

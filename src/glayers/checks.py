@@ -18,7 +18,11 @@ from glayers.errors import BadPredictions, GlayersWarning, shown
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
 LOWEST = -1e-6  # 1 - p computed in float32 may give slightly less than 0
 HIGHEST = 1 + _SUM_ROUNDING
-_MOST_ROWS = 10**8
+# Rows with counts are repeated, and a file of some kilobytes must not take gigabytes: 10 million repeated rows took
+# 2.5 GB and a minute in `score`. A large record may be repeated ten times.
+_REPEATED_ENTRIES = 2**24
+_REPEATED_TIMES = 10
+_ROW_ENTRIES = 8  # what a metric keeps of a row, however few scores it has
 _BINARY = 2
 _NO_LABEL = (255, -1, -100)  # what data sets and libraries write where there is no label
 _LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
@@ -263,18 +267,19 @@ def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:
     return weights
 
 
-def check_counts(values: object, n_rows: int) -> Ints:
-    """Return how often each row occurred: whole numbers from 0."""
+def check_counts(values: object, n_rows: int, n_columns: int) -> Ints:
+    """Return how often each row of `n_columns` scores occurred: whole numbers from 0, but not too many rows in all."""
     counts = check_weights(values, n_rows, "counts")
     bad = np.flatnonzero(counts != np.floor(counts))
     if bad.size:
         raise BadPredictions(
             f"counts must be whole numbers; row {bad[0]} has {counts[bad[0]]}. Pass importance weights as weights"
         )
-    if counts.sum() > _MOST_ROWS:
+    most = max(_REPEATED_ENTRIES // max(n_columns, _ROW_ENTRIES), _REPEATED_TIMES * n_rows)
+    if counts.sum() > most:
         raise BadPredictions(
-            f"counts sum to {counts.sum():g}, and at most {_MOST_ROWS:g} rows can be repeated. Divide the counts by a "
-            f"number, or pass importance weights as weights"
+            f"counts sum to {counts.sum():,.0f}, and rows are repeated in memory: here at most {most:,} times in all. "
+            f"Divide the counts by a number, or pass them as weights if you need no tests and no intervals"
         )
     return counts.astype(np.int64)
 

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -32,9 +32,11 @@ UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
 # Of a confidence: those that calibrate a single probability, however low it is.
 CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "spline", "auto")
-# Methods with a weight for every pair of classes, and the number of rows x pairs from which they take many minutes.
-_SQUARE_METHODS, _MOST_WORK = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers"), 2e9
+# Methods with a weight for every pair of classes
+_SQUARE_METHODS = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers")
+_MOST_WORK = 2e9  # rows x pairs of classes: with more, these methods take many minutes
 _COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
+_MOST_KEPT = 1 << 30  # bytes of calibrated rows: those of seven methods on 25,000 rows of 600 classes
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ class Comparison:
     @property
     def notes(self) -> dict[str, list[str]]:
         """The warnings of each fit that had any."""
-        notes = {name: list(fitted.diagnostics_.notes) for name, fitted in self.calibrators.items()}
-        return {name: each for name, each in notes.items() if each}
+        fits = {name: fitted.diagnostics_ for name, fitted in self.calibrators.items()}
+        return {name: list(fit.notes) for name, fit in fits.items() if fit.notes}
 
     @property
     def recommended(self) -> str:
@@ -86,32 +88,47 @@ class Comparison:
 
         Confidences have no NLL, and the Brier score of the confidence decides.
         """
-        autos = [name for name, fitted in self.calibrators.items() if isinstance(fitted, AutoCalibrator)]
-        best_first = sorted(self.calibrators, key=self._loss)
-        return [*autos, *best_first, UNCALIBRATED][0]
+        for name, fitted in self.calibrators.items():
+            if isinstance(fitted, AutoCalibrator):
+                return name
+        return min(self.calibrators, key=self._loss, default=UNCALIBRATED)
 
     def _loss(self, method: str) -> float:
-        rows = self.predictions(method)
-        if isinstance(rows, Predictions):
+        if isinstance(self.test, Predictions):
             return self.scorecards[method]["nll"]
+        rows: Any = self.predictions(method)
         return float(np.average((rows.confidence - rows.correct) ** 2, weights=rows.weights))
 
     @cached_property
     def calibration_tests(self) -> dict[str, OmnibusTest]:
         """Whether the model is calibrated on the test rows, before and after the recommended method."""
-        names = dict.fromkeys([UNCALIBRATED, self.recommended])
-        how: dict[str, Any] = {"random_state": self.random_state, "progress": False}
-        return {name: calibration_test(self.predictions(name), **how) for name in names}
+        return {
+            name: calibration_test(self.predictions(name), random_state=self.random_state, progress=False)
+            for name in dict.fromkeys([UNCALIBRATED, self.recommended])
+        }
 
     def predictions(self, method: str) -> Predictions | Confidences:
-        """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
+        """Return the test rows as calibrated by a method, or unchanged for "uncalibrated".
+
+        A map is applied once: up to 1 GB of calibrated rows is kept.
+        """
         if method == UNCALIBRATED:
             return self.test
         if method in self.failed:
             raise GlayersError(f"{method} could not be fitted: {self.failed[method]}")
         if method not in self.calibrators:
             raise GlayersError(f"no method {method!r} here; there are {', '.join(self.scorecards)}")
-        return self.calibrators[method].apply(self.test)
+        if method in self._kept:
+            return self._kept[method]
+        calibrated = self.calibrators[method].apply(self.test)
+        if _n_bytes(calibrated) + sum(map(_n_bytes, self._kept.values())) <= _MOST_KEPT:
+            self._kept[method] = calibrated
+        return calibrated
+
+    @cached_property
+    def _kept(self) -> dict[str, Predictions | Confidences]:
+        """The calibrated rows of methods, as far as `_MOST_KEPT` allows."""
+        return {}
 
     def logits(self, method: str) -> Array:
         """Return the test logits as calibrated by a method, or unchanged for "uncalibrated"."""
@@ -124,8 +141,7 @@ class Comparison:
         self, metrics: Sequence[str] | None = None, *, n_resamples: int = 1000, random_state: int = 0
     ) -> PairedDifferences:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
-        methods = {name: self.predictions(name) for name in self.scorecards}
-        return paired_differences(methods, metrics=metrics, n_resamples=n_resamples, random_state=random_state)
+        return paired_differences(_TestRows(self), metrics=metrics, n_resamples=n_resamples, random_state=random_state)
 
     def to_html(
         self,
@@ -157,13 +173,22 @@ class Comparison:
         """
         from glayers.report.html import write_report  # jinja2 is imported only for a report
 
-        settings: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state, "progress": progress}
-        write_report(self, path, calibration=calibration, title=title, force=force, **settings)
+        write_report(
+            self,
+            path,
+            calibration=calibration,
+            n_resamples=n_resamples,
+            random_state=random_state,
+            title=title,
+            force=force,
+            progress=progress,
+        )
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return every number by method and metric, ready for JSON."""
-        seconds = {UNCALIBRATED: 0.0, **self.seconds}
-        return {name: card.to_dict() | {"seconds": seconds[name]} for name, card in self.scorecards.items()}
+        return {
+            name: card.to_dict() | {"seconds": self.seconds.get(name, 0.0)} for name, card in self.scorecards.items()
+        }
 
     def to_frame(self) -> Any:
         """Return every number as a pandas data frame with one line per method."""
@@ -194,13 +219,35 @@ class Comparison:
         return notes + [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
 
     def _cells(self, corner: str) -> list[list[str]]:
-        columns = [column for column in _COLUMNS if column in self.scorecards[UNCALIBRATED]]
+        metrics = [METRICS[name] for name in _COLUMNS if name in self.scorecards[UNCALIBRATED]]
         seconds = {UNCALIBRATED: "-"} | {name: f"{value:.2f}" for name, value in self.seconds.items()}
-        lines = [
-            [name, *(METRICS[column].format(card[column]) for column in columns), seconds[name]]
-            for name, card in self.scorecards.items()
-        ]
-        return [[corner, *(METRICS[column].short_label for column in columns), "seconds"], *lines]
+        cells = [[corner, *(metric.short_label for metric in metrics), "seconds"]]
+        for name, card in self.scorecards.items():
+            numbers = [metric.format(card[metric.name]) for metric in metrics]
+            cells.append([name, *numbers, seconds[name]])
+        return cells
+
+
+class _TestRows(Mapping[str, Predictions | Confidences]):
+    """The test rows by method, each looked up when it is read: those of one method at a time are in memory."""
+
+    def __init__(self, compared: Comparison) -> None:
+        self._compared = compared
+
+    def __getitem__(self, method: str) -> Predictions | Confidences:
+        return self._compared.predictions(method)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._compared.scorecards)
+
+    def __len__(self) -> int:
+        return len(self._compared.scorecards)
+
+
+def _n_bytes(rows: Predictions | Confidences) -> int:
+    if isinstance(rows, Confidences):
+        return rows.confidence.nbytes
+    return rows.logits.nbytes
 
 
 def compare(
@@ -245,7 +292,8 @@ def compare(
     True
     """
     _check_parts(calibration, test)
-    calibration, test = calibration.repeated(), test.repeated()
+    calibration = calibration.repeated()
+    test = test.repeated()
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
     if on_result is not None and (isinstance(on_result, type) or not callable(on_result)):
         raise GlayersError(f"on_result must be a function of name, scorecard and seconds; got {_described(on_result)}")
@@ -255,11 +303,12 @@ def compare(
         for number, (name, calibrator) in enumerate(chosen.items(), start=1):
             advance(0, f"fitting {name} ({number} of {len(chosen)})")
             try:
-                result.calibrators[name] = calibrator._learn(two_classes(calibrator.inputs, calibration))
+                fitted = calibrator._learn(two_classes(calibrator.inputs, calibration))
             except (GlayersError, ModuleNotFoundError) as problem:
                 result.failed[name] = str(problem)
             else:
-                result.scorecards[name] = scorecard(result.predictions(name))
+                result.calibrators[name] = fitted
+                result.scorecards[name] = scorecard(fitted.apply(test))
                 if on_result is not None:
                     on_result(name, result.scorecards[name], result.seconds[name])
             advance()
@@ -270,12 +319,15 @@ def calibrators_of(
     methods: Any, calibration: Predictions | Confidences, inputs: str, seed: int
 ) -> tuple[dict[str, Calibrator], dict[str, str]]:
     """Return new calibrators by name, and those of the default ones that are left out; None stands for these."""
-    has_confidences = isinstance(calibration, Confidences)
-    settings = {"inputs": "confidence" if has_confidences else inputs, "random_state": seed, "progress": False}
-    usual = CONFIDENCE_METHODS if has_confidences else DEFAULT_METHODS
-    left_out = _too_slow(usual, calibration) if methods is None else {}
-    wanted = [name for name in usual if name not in left_out] if methods is None else methods
-    return _calibrators(wanted, settings), left_out
+    usual: tuple[str, ...] = DEFAULT_METHODS
+    if isinstance(calibration, Confidences):
+        usual = CONFIDENCE_METHODS
+        inputs = "confidence"
+    left_out = {}
+    if methods is None:
+        left_out = _too_slow(usual, calibration)
+        methods = [name for name in usual if name not in left_out]
+    return _calibrators(methods, {"inputs": inputs, "random_state": seed, "progress": False}), left_out
 
 
 def _too_slow(methods: Iterable[str], calibration: Predictions | Confidences) -> dict[str, str]:
@@ -304,15 +356,20 @@ def _calibrators(methods: Any, settings: Mapping[str, Any]) -> dict[str, Calibra
     """Return new calibrators by name."""
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {_described(methods)}")
-    if not isinstance(methods, Mapping):
-        names = list(methods)
-        for name in names:
-            if not isinstance(name, str) or name not in CALIBRATORS:
-                raise GlayersError(
-                    f"unknown method {_described(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
-                    f"own into a dict: {{'mine': TemperatureScaling()}}"
-                )
-        return {name: unfitted(name, **settings) for name in names}
+    if isinstance(methods, Mapping):
+        return _copies(methods)
+    names = list(methods)
+    for name in names:
+        if not isinstance(name, str) or name not in CALIBRATORS:
+            raise GlayersError(
+                f"unknown method {_described(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
+                f"own into a dict: {{'mine': TemperatureScaling()}}"
+            )
+    return {name: unfitted(name, **settings) for name in names}
+
+
+def _copies(methods: Mapping[Any, Any]) -> dict[str, Calibrator]:
+    """Return copies of calibrators by names of the user's own."""
     for name, calibrator in methods.items():
         if not isinstance(name, str) or name == UNCALIBRATED:
             raise GlayersError(f"the name of a method must be text other than {UNCALIBRATED!r}; got {_described(name)}")
@@ -338,20 +395,22 @@ def _check_parts(calibration: Any, test: Any) -> None:
         raise BadPredictions(
             f"calibration and test rows must be of one kind; got {_described(calibration)} and {_described(test)}"
         )
-    message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
     if isinstance(test, Confidences):
-        if np.array_equal(calibration.confidence, test.confidence) and np.array_equal(
-            calibration.correct, test.correct
-        ):
-            warnings.warn(message, GlayersWarning, stacklevel=3)
-        return
-    widths = calibration.logits.shape[1], test.logits.shape[1]
-    if widths[0] != widths[1]:
+        pairs = [(calibration.confidence, test.confidence), (calibration.correct, test.correct)]
+    else:
+        _check_classes(calibration, test)
+        pairs = [(calibration.logits, test.logits), (calibration.labels, test.labels)]
+    if all(np.array_equal(first, second) for first, second in pairs) or np.shares_memory(*pairs[0]):
+        message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
+        warnings.warn(message, GlayersWarning, stacklevel=3)
+
+
+def _check_classes(calibration: Predictions, test: Predictions) -> None:
+    """Refuse rows of different models."""
+    width, other = calibration.logits.shape[1], test.logits.shape[1]
+    if width != other:
         raise BadPredictions(
-            f"calibration rows have {widths[0]} logits, test rows {widths[1]}; they must come from the same model"
+            f"calibration rows have {width} logits, test rows {other}; they must come from the same model"
         )
     if None not in (calibration.class_names, test.class_names) and calibration.class_names != test.class_names:
         raise BadPredictions("calibration and test rows have different class names, or the same in another order")
-    same = np.array_equal(calibration.logits, test.logits) and np.array_equal(calibration.labels, test.labels)
-    if same or np.shares_memory(calibration.logits, test.logits):
-        warnings.warn(message, GlayersWarning, stacklevel=3)

@@ -14,17 +14,20 @@ MAX_BYTES = 2**33  # 8 GiB, about a million rows of a thousand classes
 LIMIT = "GLAYERS_MAX_BYTES"  # the environment variable that changes it
 
 
-class Room:
+class MemoryBudget:
     """The bytes of memory that the contents of a file may still take; a reader asks before it unpacks them."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
-        given = os.environ.get(LIMIT, "")
-        if max_bytes is None and given and not given.isdecimal():
-            raise GlayersError(f"the variable {LIMIT} must be a number of bytes; got {given[:40]!r}")
-        default = int(given[:30] or MAX_BYTES)
-        self.most = self.left = default if max_bytes is None else whole_number(max_bytes, "max_bytes", 1, 2**62)
+        variable = os.environ.get(LIMIT, "")
+        if max_bytes is not None:
+            self.most = whole_number(max_bytes, "max_bytes", 1, 2**62)
+        elif variable and not variable.isdecimal():
+            raise GlayersError(f"the variable {LIMIT} must be a number of bytes; got {variable[:40]!r}")
+        else:
+            self.most = int(variable[:30] or MAX_BYTES)
+        self.left = self.most
 
-    def take(self, n_bytes: int) -> None:
+    def spend(self, n_bytes: int) -> None:
         """Count bytes that are about to be unpacked, or raise an error if they are too many."""
         self.left -= n_bytes
         if self.left < 0:
@@ -108,7 +111,7 @@ def errors_as_bad_file(name: object) -> Iterator[None]:
         raise BadFile(f"{name}: {_one_line(error)}") from error
     except MemoryError as error:
         raise BadFile(f"{name}: is too large for the memory of this machine; read fewer rows at a time") from error
-    except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow, pickle and JSON raise almost anything
+    except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow and JSON raise almost anything
         raise BadFile(f"{name}: cannot be read ({type(error).__name__}: {_one_line(error)}); {DAMAGED}") from error
 
 

@@ -6,8 +6,8 @@ Holm's correction combines the tests.
 """
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +15,13 @@ from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
 from glayers.calibrators.inputs import rows_to_compare
 from glayers.calibrators.row_summary import Histogram, count_rows, independent_rows
+from glayers.calibrators.shift_tests import same_class_frequencies, same_frequencies
 from glayers.checks import number_between
 from glayers.errors import GlayersError
 from glayers.metrics.differences import adjust
 from glayers.serving.predictor import apply_map
 
 __all__ = ["FeatureShift", "ShiftTest", "shift_test"]
-
-_LEAST_EXPECTED = 5.0  # rows per bin and sample; bins with fewer are merged, as the chi-square approximation needs
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,6 @@ class ShiftTest:
         return f"shift: these rows differ from the calibration rows in {', '.join(parts)}"
 
 
-class _Compared(NamedTuple):
-    before: Floats
-    now: Floats
-    change: str
-    outside: int = 0
-
-
 def shift_test(
     calibrator: Calibrator, logits: Any, labels: Any = None, *, groups: Any = None, level: float = 0.95
 ) -> ShiftTest:
@@ -138,59 +130,31 @@ def shift_test(
     counted = count_rows(given, rows, lambda some: apply_map(chain, given.logits[some], given.n_classes))
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
     predicted = counted.classes(counted.predicted, given.n_classes)
-    compared = {"predicted classes": _classes(np.array(summary.predicted), predicted, names)}
+    features = {"predicted classes": _compare_classes(np.array(summary.predicted), predicted, names)}
     for name, histogram in summary.histograms.items():
-        values = counted.features[name]
-        now = histogram.count(values, counted.weights)
-        compared[name] = _Compared(
-            np.array(histogram.counts), now, _largest_step(histogram, now), histogram.outside(values)
-        )
+        features[name] = _compare_values(histogram, counted.features[name], counted.weights)
     if labelled:
         now = counted.classes(given.labels[rows], given.n_classes)
-        compared["labels"] = _classes(np.array(summary.labels), now, names)
-    p_values = {name: _p_value(each.before, each.now) for name, each in compared.items()}
-    tested = [name for name, p in p_values.items() if not math.isnan(p)]
-    adjusted = dict(zip(tested, adjust([p_values[name] for name in tested]).tolist(), strict=True)) if tested else {}
-    features = {
-        name: FeatureShift(p_values[name], adjusted.get(name, math.nan), each.change, each.outside)
-        for name, each in compared.items()
-    }
+        features["labels"] = _compare_classes(np.array(summary.labels), now, names)
+    tested = [name for name, feature in features.items() if not math.isnan(feature.p_value)]
+    adjusted = adjust([features[name].p_value for name in tested]).tolist()
+    for name, p_value in zip(tested, adjusted, strict=True):
+        features[name] = replace(features[name], adjusted=p_value)
     return ShiftTest(features, float(counted.weights.sum()), float(sum(summary.predicted)), level)
 
 
-def _p_value(before: Floats, now: Floats) -> float:
-    """Return the p-value of Pearson's chi-square test of two samples; nan if fewer than two bins hold enough rows.
-
-    Neighbouring bins are merged until both samples can be expected to have enough rows in each.
-    """
-    from scipy.stats import chi2  # on first use: importing it takes longer than glayers
-
-    totals = np.array([before.sum(), now.sum()])
-    if not totals.all():
-        return math.nan
-    if ((before + now) > 0).sum() == 1:
-        return 1.0
-    needed = _LEAST_EXPECTED * totals.sum() / totals.min()
-    bins: list[Floats] = []
-    held = np.zeros(2)
-    for pair in zip(before, now, strict=True):
-        held = held + pair
-        if held.sum() >= needed:
-            bins, held = [*bins, held], np.zeros(2)
-    if len(bins) < 2:
-        return math.nan
-    bins[-1] = bins[-1] + held
-    table = np.stack(bins, axis=1)
-    expected = table.sum(axis=0) * totals[:, None] / totals.sum()
-    return float(chi2.sf(((table - expected) ** 2 / expected).sum(), len(bins) - 1))
+def _compare_classes(before: Floats, now: Floats, names: tuple[str, ...]) -> FeatureShift:
+    shares_before = before / max(before.sum(), 1)
+    shares_now = now / max(now.sum(), 1)
+    worst = int(np.abs(shares_now - shares_before).argmax())
+    change = f"{names[worst]}: {_percent(shares_before[worst])} before, {_percent(shares_now[worst])} now"
+    return FeatureShift(same_class_frequencies(before, now), math.nan, change)
 
 
-def _classes(before: Floats, now: Floats, names: tuple[str, ...]) -> _Compared:
-    shares = [each / max(each.sum(), 1) for each in (before, now)]
-    worst = int(np.abs(shares[1] - shares[0]).argmax())
-    change = f"{names[worst]}: {_percent(shares[0][worst])} before, {_percent(shares[1][worst])} now"
-    order = np.argsort(before + now)  # rare classes are merged with rare ones
-    return _Compared(before[order], now[order], change)
+def _compare_values(histogram: Histogram, values: Floats, weights: Floats) -> FeatureShift:
+    now = histogram.count(values, weights)
+    p_value = same_frequencies(np.array(histogram.counts), now)
+    return FeatureShift(p_value, math.nan, _largest_step(histogram, now), histogram.outside(values))
 
 
 def _largest_step(histogram: Histogram, now: Floats) -> str:

@@ -5,7 +5,19 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-_LATEX = str.maketrans({c: rf"\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"})
+_LATEX = str.maketrans(
+    {
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+    }
+)
 
 
 def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
@@ -16,10 +28,14 @@ def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
     |---|---:|
     | a\|b | 0.12 |
     """
-    heading, *lines = ([" ".join(cell.split()).replace("|", r"\|") for cell in cells] for cells in rows)
-    rule = "|" + "---|" * text_columns + "---:|" * (len(heading) - text_columns)
-    first, *others = (f"| {' | '.join(cells)} |" for cells in (heading, *lines))
-    return "\n".join([first, rule, *others])
+    lines = []
+    for cells in rows:
+        escaped = [" ".join(cell.split()).replace("|", r"\|") for cell in cells]
+        lines.append(f"| {' | '.join(escaped)} |")
+        if len(lines) == 1:
+            numbers = len(escaped) - text_columns
+            lines.append("|" + "---|" * text_columns + "---:|" * numbers)
+    return "\n".join(lines)
 
 
 def latex_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
@@ -34,10 +50,12 @@ def latex_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
     \bottomrule
     \end{tabular}
     """
-    heading, *lines = (" & ".join(cell.translate(_LATEX) for cell in cells) + r" \\" for cells in rows)
-    columns = "l" * text_columns + "r" * (heading.count(" & ") + 1 - text_columns)
-    begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
-    return "\n".join([begin, r"\toprule", heading, r"\midrule", *lines, r"\bottomrule", end])
+    heading, *lines = [[cell.translate(_LATEX) for cell in cells] for cells in rows]
+    columns = "l" * text_columns + "r" * (len(heading) - text_columns)
+    table = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{' & '.join(heading)} \\", r"\midrule"]
+    table += [rf"{' & '.join(cells)} \\" for cells in lines]
+    table += [r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(table)
 
 
 def csv_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -69,5 +87,9 @@ def aligned_table(rows: Sequence[Sequence[str]]) -> str:
                   nll
     temperature  0.25
     """
-    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return "\n".join("  ".join([name.ljust(first), *map(str.rjust, cells, others)]).rstrip() for name, *cells in rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *numbers in rows:
+        cells = [name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

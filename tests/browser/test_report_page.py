@@ -18,19 +18,11 @@ from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from glayers import Confidences, compare
+from glayers.report.figures import EVENT_FIGURES
 from tests.browser.chromium import console, requests, show, start, violations
 from tests.report.html_comparisons import HOSTILE, overconfident_page
 
-FIGURES = {
-    "hero": 1,
-    "class-gaps": 1,
-    "forest": 1,
-    "reliability": 2,
-    "cumulative": 2,
-    "density": 2,
-    "map": 2,
-    "matrix": 2,
-}
+FIGURES = {"hero": 1, "class-gaps": 1, "forest": 1, **dict.fromkeys(EVENT_FIGURES, 2), "map": 2, "matrix": 2}
 
 
 @pytest.fixture(scope="module")
@@ -164,10 +156,12 @@ def test_pointing_reads_a_value_and_leaving_puts_the_summary_back(shown: Chrome,
 
 def test_the_value_under_the_pointer_is_that_of_the_data(shown: Chrome) -> None:
     panel = panels(shown, "reliability")[0]
-    dots = panel.find_elements(By.CLASS_NAME, "dot")
+    dots = panel.find_elements(By.CSS_SELECTOR, "circle:is(.observed, .outside)")
+    dots.sort(key=lambda dot: float(attribute(dot, "cx")))
     bins = shown.execute_script(
-        "return JSON.parse(document.getElementById('report-data').textContent)"
-        ".curves.uncalibrated['top class'].reliability.equal_width"
+        "const data = JSON.parse(document.getElementById('report-data').textContent);"
+        "const [first] = data.figures.reliability.panels.vector['top class'].reliability;"
+        "return data.tables[data.specs[first][1]]"
     )
     assert len(dots) == len(bins["count"])
     ActionChains(shown).scroll_to_element(panel).move_to_element(dots[-1]).perform()
@@ -185,11 +179,15 @@ def test_the_menus_choose_method_event_and_manner(shown: Chrome) -> None:
     choose(shown, "event", "rank 2")
     for figure in ("reliability", "cumulative", "density"):
         assert titles(shown, figure) == ["uncalibrated, rank 2", f"{other}, rank 2"]
-    kinds = Select(shown.find_element(By.ID, "kind"))
+    kinds = Select(shown.find_element(By.ID, "reliability-view"))
     assert [kind.text for kind in kinds.options] == ["bins of equal width", "bins with equal numbers of rows"]
     choose(shown, "event", "top class")
-    assert len(Select(shown.find_element(By.ID, "kind")).options) == 4
-    for menu, figure in (("kind", "reliability"), ("cumulative-view", "cumulative"), ("density-view", "density")):
+    assert len(Select(shown.find_element(By.ID, "reliability-view")).options) == 4
+    for menu, figure in (
+        ("reliability-view", "reliability"),
+        ("cumulative-view", "cumulative"),
+        ("density-view", "density"),
+    ):
         seen = set()
         for option in Select(shown.find_element(By.ID, menu)).options:
             option.click()
@@ -233,7 +231,7 @@ def test_everything_is_reached_and_read_by_keyboard(shown: Chrome) -> None:
         "Sort by class",
         "method",
         "event",
-        "kind",
+        "reliability-view",
         "cumulative-view",
         "density-view",
         "metric",
@@ -381,7 +379,7 @@ def test_figures_can_be_taken_away_as_picture_and_as_numbers(shown: Chrome) -> N
     assert len(circles) == 8
     assert all(str(circle.get("fill")).startswith("rgb") for circle in circles)
     heading, *lines = csv.reader(io.StringIO(files["class-gaps.csv"]))
-    assert heading[:3] == ["class", "gap in points, before", "gap in points, temperature"]
+    assert heading[:3] == ["class", "method", "gap in points"]
     assert {line[0] for line in lines} == set(HOSTILE)
 
 
@@ -390,10 +388,10 @@ def test_a_legend_names_what_is_drawn_and_nothing_else(shown: Chrome) -> None:
         entries = shown.find_elements(By.CSS_SELECTOR, "#reliability .legend li")
         return [entry.text for entry in entries if entry.is_displayed()]
 
-    band = "95 % band of a calibrated model"
-    assert legend() == ["observed", band, "rows"]
-    choose(shown, "kind", "isotonic regression (CORP)")
-    assert legend() == ["observed", band]
+    band = "95 % of calibrated models"
+    assert legend() == [band, "calibrated", "observed", "observed, outside the band"]
+    choose(shown, "reliability-view", "isotonic regression (CORP)")
+    assert legend() == [band, "calibrated", "observed"]
 
 
 def test_panels_side_by_side_share_a_scale_and_read_the_same_place(shown: Chrome) -> None:
@@ -403,7 +401,7 @@ def test_panels_side_by_side_share_a_scale_and_read_the_same_place(shown: Chrome
     assert ticks[0] == ticks[1]
     svg = left.find_element(By.TAG_NAME, "svg")
     ActionChains(shown).scroll_to_element(svg).move_to_element_with_offset(svg, 40, 0).perform()
-    places = [re.findall(r"^at ([\d.]+) % of the rows", reading(panel)) for panel in (left, right)]
+    places = [re.findall(r"^fraction of rows ([\d.]+) %", reading(panel)) for panel in (left, right)]
     assert places[0] == places[1] != []
     assert left.find_element(By.CLASS_NAME, "tip").text == reading(left)
 

@@ -8,6 +8,7 @@ import pytest
 
 from glayers import GlayersWarning, metrics
 from glayers.cli import scoring
+from tests.cli.conftest import overconfident
 from tests.cli.running import complaint, run
 
 
@@ -60,7 +61,7 @@ def test_a_bug_is_one_line_with_a_status_of_its_own(folder: Path, monkeypatch: p
     def broken(*_: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr("glayers.cli.monitoring.read_any", broken)
+    monkeypatch.setattr("glayers.cli.arguments.read_parts", broken)
     line = complaint(run("score", "test.npz"), status=70)
     assert "this is a bug in glayers: KeyError: 'lost'; please report it with what --debug shows" in line
 
@@ -124,3 +125,16 @@ def test_warnings_about_the_file_are_notes(folder: Path) -> None:
     assert done.stderr.startswith("note: 1 of 4 probabilities are exactly 0")
     np.savez("q.npz", probabilities=[[0.5], [0.6], [0.7]], labels=[0, 1, 1])
     assert run("score", "q.npz").stderr == ""  # of class 1 alone, and no logits
+
+
+def test_counts_that_stand_for_millions_of_rows_are_refused_in_words(folder: Path) -> None:
+    logits, labels = overconfident(50, 0)
+    for n_rows, allowed in ((10_000_000, False), (1_000, True)):
+        counts = np.ones(50, int)
+        counts[3] = n_rows
+        np.savez("counted.npz", logits=logits, labels=labels, counts=counts)
+        done = run("score", "counted.npz")
+        assert (done.exit_code == 0) is allowed
+        assert allowed or "counts sum to 10,000,049, and rows are repeated in memory: here at most 2,097,152" in (
+            complaint(done)
+        )

@@ -134,7 +134,7 @@ def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample data's first rows: the demo itself takes half a minute."""
     parts = load_fashion_mnist()
     few = CalibrationAndTest(*(part.take(np.arange(90)) for part in parts))
-    monkeypatch.setattr("glayers.cli.verbs.load_fashion_mnist", lambda: few)
+    monkeypatch.setattr("glayers.cli.comparing.load_fashion_mnist", lambda: few)
 
 
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_spec(name: str, *rest: Any) -> Any:
         return None if name == "torch" else real(name, *rest)
 
-    for module in ("cli.verbs", "calibrators.auto"):
+    for module in ("cli.fit_apply", "calibrators.auto"):
         monkeypatch.setattr(f"glayers.{module}.find_spec", find_spec)
     for loaded in [name for name in sys.modules if name.startswith("glayers.")]:  # or the fits would not import torch
         if "torch" in vars(sys.modules[loaded]):

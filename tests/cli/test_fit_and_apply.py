@@ -1,14 +1,19 @@
 """`fit` writes a calibrator and `apply` uses it, from files and pipes of every format."""
 
+import csv
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 import glayers
 from glayers import Predictions, TemperatureScaling, read_predictions
+from glayers.predictions.formats import WRITERS
 from tests.cli.conftest import NAMES, overconfident
 from tests.cli.running import complaint, run, usage_error
 
@@ -79,7 +84,7 @@ def test_apply_writes_the_calibrated_probabilities_in_every_format(folder: Path,
 def test_calibrated_logits_can_be_written_instead(folder: Path) -> None:
     run("apply", "model.safetensors", "test.npz", "-o", "out.npz", "--logits")
     with np.load("out.npz") as stored:
-        assert sorted(stored) == ["class_names", "labels", "logits"]
+        assert sorted(stored) == ["class_names", "confidence", "labels", "logits", "predicted"]
         assert (
             stored["logits"].tolist() == glayers.load("model.safetensors").transform(overconfident(150, 1)[0]).tolist()
         )
@@ -90,7 +95,7 @@ def test_rows_without_labels_are_calibrated_and_stay_without(folder: Path) -> No
     assert run("apply", "model.safetensors", "logits.npy", "-o", "npy.npz").exit_code == 0
     for name, rows in (("out.npz", 150), ("npy.npz", 90)):
         with np.load(name) as stored:
-            assert sorted(stored) == ["class_names", "probabilities"]
+            assert sorted(stored) == ["class_names", "confidence", "predicted", "probabilities"]
             assert stored["probabilities"].shape == (rows, 4)
 
 
@@ -107,7 +112,7 @@ def test_both_parts_of_a_file_are_calibrated_where_there_is_room(folder: Path) -
     )
 
 
-@pytest.mark.parametrize("ending", ["npz", "csv", "tsv", "parquet", "json"])
+@pytest.mark.parametrize("ending", ["npz", "csv", "csv.gz", "tsv", "parquet", "json", "jsonl"])
 def test_a_pipe_in_and_a_pipe_out(folder: Path, ending: str) -> None:
     run("apply", "model.safetensors", "test.npz", "-o", f"in.{ending}", "--logits")
     done = run(
@@ -123,7 +128,72 @@ def test_a_pipe_in_and_a_pipe_out(folder: Path, ending: str) -> None:
 
 def test_a_pipe_is_a_table_unless_told_otherwise(folder: Path) -> None:
     done = run("apply", "model.safetensors", "new.csv", "-o", "-")
-    assert done.stdout.splitlines()[0] == "probability_cat,probability_dog,probability_owl,probability_bee"
+    assert done.stdout.splitlines()[0] == (
+        "probability_cat,probability_dog,probability_owl,probability_bee,predicted,confidence"
+    )
+
+
+def cells_of(path: str) -> dict[str, list[object]]:
+    """Read a table or a log as any other program would."""
+    if path.endswith(".jsonl"):
+        records = [json.loads(line) for line in Path(path).read_text().splitlines()]
+        return {name: [record[name] for record in records] for name in records[0]}
+    if path.endswith(".parquet"):
+        columns: dict[str, list[object]] = parquet.read_table(path).to_pydict()
+        return columns
+    with Path(path).open(newline="") as stream:
+        header, *lines = csv.reader(stream)
+    return {name: list(cells) for name, cells in zip(header, zip(*lines, strict=True), strict=True)}
+
+
+@pytest.mark.parametrize("written", [".csv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize("read", [".csv", ".parquet", ".jsonl"])
+def test_other_columns_are_kept_and_the_prediction_is_added(folder: Path, read: str, written: str) -> None:
+    logits, labels = overconfident(30, 3)
+    ids = [f"row {number}" for number in range(30)]
+    columns = {"id": ids, **{f"logit_{name}": logits[:, n] for n, name in enumerate(NAMES)}, "label": labels}
+    if read == ".jsonl":
+        lines = [{"id": i, "logits": z.tolist(), "label": int(y)} for i, z, y in zip(ids, logits, labels, strict=True)]
+        Path("in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    elif read == ".parquet":
+        days = pyarrow.array([None, *[datetime(2026, 1, 1, tzinfo=UTC)] * 29])
+        parquet.write_table(pyarrow.table({**columns, "day": days}), "in.parquet")
+    else:
+        rows = [columns, *zip(*columns.values(), strict=True)]
+        Path("in.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
+    assert run("apply", "model.safetensors", f"in{read}", "-o", f"out{written}").exit_code == 0
+    found = cells_of(f"out{written}")
+    assert next(iter(found)) == "id"
+    assert list(found)[-2:] == ["predicted", "confidence"]
+    assert found["id"] == ids
+    p = glayers.load("model.safetensors").predict_proba(logits)
+    assert np.array(found["confidence"], float) == pytest.approx(p.max(axis=1))
+    names = [str(found["predicted"][row]) for row in range(30)]
+    assert names == [NAMES[c] if written != ".jsonl" else str(c) for c in p.argmax(axis=1)]
+    if read == written == ".parquet":
+        assert parquet.read_table("out.parquet")["day"].equals(parquet.read_table("in.parquet")["day"])
+    assert (read_predictions(f"out{written}").labels == labels).all()  # and what was written can be read
+    assert run("apply", "model.safetensors", f"out{written}", "-o", f"twice{written}").exit_code == 0
+    assert list(cells_of(f"twice{written}")) == list(found)
+
+
+@pytest.mark.parametrize("ending", [ending for ending in WRITERS if ending != ".npy"])
+def test_a_log_with_nested_values_can_be_written_in_every_format(folder: Path, ending: str) -> None:
+    logits, labels = overconfident(30, 3)
+    with Path("log.jsonl").open("w") as stream:
+        for number, (row, label) in enumerate(zip(logits.tolist(), labels.tolist(), strict=True)):
+            answers = [[score, False] for score in row]
+            record = {"doc_id": number, "doc": {"question": "a\nb"}, "filtered_resps": answers, "target": label}
+            stream.write(json.dumps(record | {"tags": [1, None], "odd": None if number % 2 else "x"}) + "\n")
+    done = run("apply", "model.safetensors", "log.jsonl", "-o", f"out{ending}")
+    assert done.exit_code == 0, done.stderr
+    assert (read_predictions(f"out{ending}").labels == labels).all()
+
+
+def test_an_array_alone_can_be_written(folder: Path) -> None:
+    assert run("apply", "model.safetensors", "logits.npy", "-o", "out.npy").exit_code == 0
+    p = glayers.load("model.safetensors").predict_proba(np.load("logits.npy"))
+    np.testing.assert_allclose(np.load("out.npy"), p, atol=1e-12)
 
 
 def test_a_model_refuses_other_classes(folder: Path) -> None:
@@ -144,7 +214,7 @@ def test_a_model_refuses_other_classes(folder: Path) -> None:
     [["apply", "model.safetensors", "test.npz", "-o", "x.txt"], ["apply", "m", "t", "-o", "-", "--format", "h5"]],
 )
 def test_an_unknown_output_format_is_a_usage_error(folder: Path, words: list[str]) -> None:
-    assert "npz, json, csv, tsv, parquet" in usage_error(run(*words)).replace(" .", " ").replace(".npz", "npz")
+    assert "npz, npy, json, jsonl, parquet, csv" in usage_error(run(*words)).replace(" .", " ").replace(".npz", "npz")
 
 
 def test_same_seed_same_bytes(folder: Path) -> None:

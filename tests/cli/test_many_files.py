@@ -14,11 +14,12 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from glayers import Predictions, TemperatureScaling, metrics, read_predictions
-from glayers.cli import many_files
-from glayers.predictions.chunks import Source, files_of
-from glayers.predictions.contents import Contents
+from glayers import Predictions, TemperatureScaling, many_rows, metrics, read_predictions
+from glayers.errors import BadFile
+from glayers.predictions import source
+from glayers.predictions.contents import Contents, Reading
 from glayers.predictions.formats import to_bytes
+from glayers.predictions.source import Chunk, Source, Threads, files_of
 from tests.cli.running import PROGRAM, run
 
 ENDINGS = [".parquet", ".csv", ".csv.gz", ".npz", ".json"]
@@ -47,6 +48,11 @@ def write(folder: Path, rows: Predictions, cuts: list[int], ending: str = ".parq
         path.write_bytes(data)
         files.append(path)
     return files
+
+
+def chunks_of(*paths: Path, reading: Reading | None = None, entries: int = 40, labelled: bool = True) -> list[Chunk]:
+    tasks = Source(paths, reading or Reading(), entries).tasks(labelled)
+    return [chunk for task in tasks for chunk in task.chunks()]
 
 
 def scored(*words: object) -> dict[str, Any]:
@@ -82,7 +88,7 @@ def test_chunks_of_any_size_hold_the_rows_of_the_file(ending: str, tmp_path: Pat
     else:
         path = write(tmp_path, rows, [], ending)[0]
     for entries in (1, 40, 10**6):
-        chunks = list(Source((path,), labels, entries=entries).chunks())
+        chunks = chunks_of(path, reading=Reading(labels=labels), entries=entries)
         assert (len(chunks) == 1) is (entries == 10**6)
         assert [chunk.first_row for chunk in chunks] == np.cumsum([0, *(len(c.rows) for c in chunks)])[:-1].tolist()
         parts = [chunk.rows for chunk in chunks if isinstance(chunk.rows, Predictions)]
@@ -90,13 +96,55 @@ def test_chunks_of_any_size_hold_the_rows_of_the_file(ending: str, tmp_path: Pat
         assert (np.concatenate([part.labels for part in parts]) == rows.labels).all()
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".npy"])
+def test_a_file_cut_into_tasks_has_the_same_rows(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = simulated(100)
+    path = tmp_path / f"z{ending}"
+    reading = Reading()
+    if ending == ".npy":
+        np.save(path, rows.logits)
+        np.save(tmp_path / "y.npy", rows.labels)
+        reading = Reading(labels=tmp_path / "y.npy")
+    else:
+        columns = {f"logit_{c}": rows.logits[:, c] for c in range(3)} | {"label": rows.labels}
+        parquet.write_table(pyarrow.table(columns), path, row_group_size=15)
+    monkeypatch.setattr(source, "_TASK_BYTES", path.stat().st_size // 3)
+    tasks = Source((path,), reading, 40).tasks()
+    assert len(tasks) >= 3
+    assert [task.number for task in tasks] == list(range(len(tasks)))
+    chunks = [chunk for task in tasks for chunk in task.chunks()]
+    assert [chunk.first_row for chunk in chunks] == np.cumsum([0, *(len(c.rows) for c in chunks)])[:-1].tolist()
+    parts = [chunk.rows for chunk in chunks if isinstance(chunk.rows, Predictions)]
+    assert (np.concatenate([part.logits for part in parts]) == rows.logits).all()
+    assert (np.concatenate([part.labels for part in parts]) == rows.labels).all()
+
+
+def test_a_failure_stops_the_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "in", simulated(4_000), list(range(100, 4_000, 100)))
+    tasks = Source.of([tmp_path / "in"]).tasks()
+    monkeypatch.setattr(source, "available_threads", lambda: 2)
+    used = []
+
+    def use(chunks: Any) -> int:
+        for chunk in chunks:
+            used.append(chunk.file)
+            if chunk.file == 2:
+                raise BadFile("broken")
+            time.sleep(0.02)
+        return 0
+
+    with pytest.raises(BadFile, match="broken"):
+        Threads().fold(tasks, use, max)
+    assert len(used) < 30
+
+
 def test_a_large_file_is_read_in_chunks_and_tests_see_a_subset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = simulated(2_000, groups=True)
     (path,) = write(tmp_path, rows, [])
     TemperatureScaling().fit_predictions(rows).save(tmp_path / "m.safetensors")
     whole = scored(path, "--model", tmp_path / "m.safetensors")
-    monkeypatch.setattr(many_files, "_LARGE", 1_000)
-    monkeypatch.setattr(many_files, "_TESTED_ROWS", 500)
+    monkeypatch.setattr(source, "LARGE_FILE", 1_000)
+    monkeypatch.setattr(many_rows, "TESTED_ROWS", 500)
     found = scored(path, "--model", tmp_path / "m.safetensors", "--intervals", "--resamples", 20)
     for name in ("uncalibrated", "calibrated"):
         for metric in metrics.METRICS:
@@ -120,9 +168,6 @@ def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, m
     np.testing.assert_allclose(made, fitted.predict_proba(rows.logits), atol=1e-9)
     assert (np.concatenate([read_predictions(part).labels for part in parts]) == rows.labels).all()
     before = parts[0].stat().st_mtime_ns
-    (out / "_glayers.json").write_text(
-        (out / "_glayers.json").read_text().replace('"finished_files": 2', '"finished_files": 0')
-    )
     parts[1].unlink()  # as if the program had been killed before
     done = run(*words)
     assert "calibrated 180 rows of 2 files with m.safetensors; 120 more were there already" in " ".join(
@@ -136,6 +181,10 @@ def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, m
     assert scored(out)["all"]["nll"] == pytest.approx(
         scored(tmp_path / "in", "--model", model)["calibrated"]["nll"], abs=1e-9
     )
+    alone = tmp_path / "alone"
+    write(alone, rows, [])
+    assert run("apply", model, alone, "-o", tmp_path / "of one file").exit_code == 0  # also a directory
+    assert [part.name for part in (tmp_path / "of one file").glob("part-*")] == ["part-00000-00000.parquet"]
     refused = run(*words, "--logits")
     assert refused.exit_code == 1
     assert "not from this model, input and options; use --force" in " ".join(refused.stderr.split())
@@ -144,7 +193,8 @@ def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, m
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process")
-def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "status"), [("SIGKILL", -9), ("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path, sent: str, status: int) -> None:
     rows = simulated(4_000)
     write(tmp_path / "in", rows, list(range(100, 4_000, 100)))
     TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
@@ -154,8 +204,9 @@ def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path) -> Non
         if name == "killed":
             while len(list((tmp_path / name).glob("part-*"))) < 3 and child.poll() is None:
                 time.sleep(0.001)
-            child.send_signal(signal.SIGKILL)
-            child.wait()
+            child.send_signal(signal.Signals[sent])
+            assert child.wait() == status
+            assert sent == "SIGKILL" or not list((tmp_path / name).glob(".*"))  # nothing is left unfinished
             assert len(list((tmp_path / name).glob("part-*"))) < 40
             child = subprocess.Popen(words)
         assert child.wait() == 0
@@ -201,6 +252,9 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
         ("apply", model, *files, "-o", tmp_path / "taken"): "has files already",
         ("apply", model, *files, "-o", tmp_path / "x", "--format", "csv"): "Parquet files in a directory",
         ("compare", tmp_path / "in"): "as a second argument, TEST",
+        ("plot", "ks", tmp_path / "in", "-o", tmp_path / "x.png"): "give one file in it",
+        ("adapt", model, tmp_path / "in", "-o", tmp_path / "x.safetensors"): "give one file in it",
+        ("score", tmp_path / "in", "--several-labels"): "scores of each label of one file",
     }.items():
         done = run(*words)
         assert done.exit_code in (1, 2), (words, done.stdout)
@@ -215,15 +269,15 @@ def test_bad_rows_are_found_in_their_file(tmp_path: Path) -> None:
     z[30, 1] = np.nan
     (tmp_path / "bad.parquet").write_bytes(to_bytes({"all": Contents(logits=z, labels=rows.labels)}, ".parquet"))
     with pytest.raises(Exception, match="row 30, column 'logit_1' has 'nan'"):
-        list(Source((path, tmp_path / "bad.parquet"), entries=40).chunks())
+        chunks_of(path, tmp_path / "bad.parquet")
     gap = pyarrow.table({f"logit_{c}": [None if (n, c) == (31, 2) else 3.0 * c for n in range(50)] for c in range(3)})
     parquet.write_table(gap, tmp_path / "gap.parquet")
     with pytest.raises(Exception, match="row 31, column 'logit_2' is missing"):
-        list(Source((tmp_path / "gap.parquet",), entries=40).chunks(needs_labels=False))
+        chunks_of(tmp_path / "gap.parquet", labelled=False)
     (tmp_path / "gap.parquet").unlink()
     np.save(tmp_path / "f.npy", np.asfortranarray(z))
     with pytest.raises(Exception, match="Fortran order"):
-        list(Source((tmp_path / "f.npy",), entries=40).chunks())
+        chunks_of(tmp_path / "f.npy")
     assert files_of([tmp_path]) == (tmp_path / "0.parquet", tmp_path / "bad.parquet", tmp_path / "f.npy")
 
 
@@ -233,20 +287,19 @@ def test_apply_names_the_file_and_the_row_it_cannot_calibrate(tmp_path: Path, mo
     huge = rows.logits.copy()
     huge[41] = [1e308, 0.0, 0.0]  # divided by a temperature below 1, it is no number
     write(tmp_path / "in", Predictions(np.concatenate([rows.logits, huge]), np.tile(rows.labels, 2)), [50])
-    monkeypatch.setattr(many_files, "_ENTRIES", 60)
-    monkeypatch.setattr(many_files, "_CALIBRATED_ENTRIES", 30)
+    monkeypatch.setattr(source, "CHUNK_ENTRIES", 60)
     said = " ".join(run("apply", model, tmp_path / "in", "-o", tmp_path / "out", "-q").stderr.split())
-    assert "1.parquet, counted from row 32: the map has no result for row 9" in said
+    assert "1.parquet, counted from row 30: the map has no result for row 11" in said
 
 
 def test_threads_change_neither_scores_nor_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = simulated(groups=True)
     write(tmp_path / "in", rows, [70, 71, 200])
     TemperatureScaling().fit(rows.logits, rows.labels).save(tmp_path / "m.safetensors")
-    monkeypatch.setattr(many_files, "_ENTRIES", 60)
+    monkeypatch.setattr(source, "CHUNK_ENTRIES", 60)
     found = {}
     for threads in (1, 3):
-        monkeypatch.setattr(many_files, "available_threads", lambda n=threads: n)
+        monkeypatch.setattr(source, "available_threads", lambda n=threads: n)
         out = tmp_path / f"out{threads}"
         assert run("apply", tmp_path / "m.safetensors", tmp_path / "in", "-o", out, "--quiet").exit_code == 0
         parts = {file.name: file.read_bytes() for file in out.glob("*.parquet")}

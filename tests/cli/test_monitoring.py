@@ -1,11 +1,13 @@
 """`score --model` compares new rows with the model's own; conditions end with status 3; `info` describes a model."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
 from glayers import TemperatureScaling, load, metrics
 from glayers.cli.monitoring import Condition
@@ -37,7 +39,7 @@ def test_scores_before_and_after_the_model(model: TemperatureScaling) -> None:
     lines = run("score", "new.npz", "--model", "model.safetensors").stdout.splitlines()
     assert lines[1].split() == ["uncalibrated", "calibrated"]
     assert any(line.startswith("uncalibrated: not calibrated") for line in lines)
-    assert any(line.startswith("calibrated: calibrated, as far as 400 rows can tell") for line in lines)
+    assert any(line.startswith("calibrated: too few rows to tell whether the model is calibrated") for line in lines)
     assert lines[-1].startswith("no significant shift: these rows look like the calibration rows (p = ")
     found = json.loads(run("score", "new.npz", "--model", "model.safetensors", "--json").stdout)
     logits, labels = overconfident(400, 6)
@@ -49,10 +51,13 @@ def test_the_status_says_whether_a_condition_holds(model: TemperatureScaling) ->
     write("new.npz", 400, 6)
     scored = ("score", "new.npz", "--quiet")
     calibrated = (*scored, "--model", "model.safetensors")
-    fine = run(*calibrated, "--fail-if", "ks > 10 %", "--fail-if", "accuracy < 0.3", "--fail-if-miscalibrated")
-    assert fine.exit_code == 0
+    assert run(*calibrated, "--fail-if", "ks > 10 %", "--fail-if", "accuracy < 0.3").exit_code == 0
+    write("true.npz", 8_000, 6, 1 / 3)
+    assert run("score", "true.npz", "--quiet", "--fail-if-miscalibrated").exit_code == 0
     assert "failed: ks = " in failure(*scored, "--fail-if", "ks > 0.05")
     assert "failed: not calibrated" in failure(*scored, "--fail-if-miscalibrated")
+    write("few.npz", 60, 6, 1 / 3)
+    assert "failed: too few rows to tell" in failure("score", "few.npz", "--quiet", "--fail-if-miscalibrated")
     assert "failed: calibrated: nll = " in failure(*calibrated, "--fail-if", "nll >= 0.01")
 
 
@@ -69,7 +74,30 @@ def test_shift_is_named_with_and_without_labels(model: TemperatureScaling) -> No
 def test_wrong_conditions_are_usage_errors(folder: Path) -> None:
     assert "cannot read the condition 'ks'" in usage_error(run("score", "test.npz", "--fail-if", "ks"))
     assert "did you mean 'ks'?" in usage_error(run("score", "test.npz", "--fail-if", "kss > 1"))
+    assert "did you mean 'ks > 3 %'?" in usage_error(run("score", "test.npz", "--fail-if", "ks > 3"))
     assert "needs --model" in usage_error(run("score", "test.npz", "--fail-if-shifted"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("ks > 3", "ks is always between 0 and 1 (100 %), so it cannot be compared with 3; did you mean 'ks > 3 %'?"),
+        ("ks > 300 %", "did you mean 'ks > 3 %'?"),
+        ("ks > 1", "did you mean 'ks > 1 %'?"),
+        ("accuracy < 90", "did you mean 'accuracy < 90 %'?"),
+        ("accuracy < 0", "cannot be compared with 0"),
+        ("nll < -1", "nll is always at least 0, so it cannot be compared with -1"),
+        ("brier_sum >= 2.5", "brier_sum is always between 0 and 2, so it cannot be compared with 2.5"),
+    ],
+)
+def test_a_limit_that_no_score_can_pass_is_refused(condition: str, words: str) -> None:
+    with pytest.raises(typer.BadParameter, match=re.escape(words)):
+        Condition.of(condition)
+
+
+def test_limits_at_the_ends_of_the_range_are_allowed_where_a_score_can_pass_them() -> None:
+    for condition in ("ks > 0", "ks >= 1", "accuracy <= 0 %", "accuracy < 1", "nll > 300", "debiased_ece > -0.01"):
+        assert Condition.of(condition).sign in condition
 
 
 def test_a_score_that_is_no_number_fails() -> None:

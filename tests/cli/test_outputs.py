@@ -8,10 +8,10 @@ import pytest
 import typer
 
 from glayers import Predictions, TemperatureScaling
-from glayers.cli.arguments import PIPE, read_wanted, write_to_pipe
+from glayers.cli.arguments import PIPE, read_parts, source_of, write_to_pipe
 from glayers.cli.runtime import waiting_for
 from glayers.errors import BadFile
-from glayers.predictions.formats import read_any
+from glayers.predictions.contents import Reading
 from tests.cli.running import complaint, leftovers, run, usage_error
 
 VERBS = {
@@ -133,4 +133,4 @@ def test_the_spinner_shows_only_at_a_terminal_and_not_with_quiet(
 def test_a_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(BadFile, match="standard input is closed"):
-        read_wanted(read_any, PIPE)
+        read_parts(source_of([PIPE], Reading()))

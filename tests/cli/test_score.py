@@ -37,11 +37,14 @@ def test_json_is_the_scorecard_and_the_test(folder: Path) -> None:
 
 def test_labels_of_the_model_itself_pass_the_test(folder: Path) -> None:
     rng = np.random.default_rng(7)
-    logits = rng.normal(size=(400, 3))
-    np.savez("true.npz", logits=logits, labels=(logits + rng.gumbel(size=logits.shape)).argmax(axis=1))
+    logits = rng.normal(size=(12_000, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    np.savez("true.npz", logits=logits, labels=labels)
     printed = run("score", "true.npz").stdout
-    assert "calibrated, as far as 400 rows can tell (p = " in printed
+    assert "calibrated, as far as 12,000 rows can tell (p = " in printed
     assert "is within sampling error" in printed
+    np.savez("few.npz", logits=logits[:400], labels=labels[:400])
+    assert "too few rows to tell whether the model is calibrated: 400 rows" in run("score", "few.npz").stdout
 
 
 def test_intervals_contain_their_values(folder: Path) -> None:

@@ -21,11 +21,6 @@ TOO_LARGE = "is too large"
 ROWS = b"0.5,1.5,0\n" * 1_000
 
 
-def nested_tuples(before: bytes, after: bytes) -> bytes:
-    """Return a pickle of a tuple of two equal tuples, and so on 45 deep: its text would have 2**45 brackets."""
-    return b"\x80\x04" + before + b")\x94" + b"".join(b"h%c\x86\x94" % depth for depth in range(45)) + after + b"R."
-
-
 def long_group_in_text() -> bytes:
     return b"logit_a,logit_b,label,group\n1,2,0," + LONG.encode() + b"\n" + b"1,2,0,b\n" * 16_000
 
@@ -81,12 +76,6 @@ def one_long_name(rows: int = 50_000) -> bytes:
 
 # The name of a file, its bytes, and what the error says; None if the file is read.
 FILES: dict[str, tuple[str, Callable[[], bytes], str | None]] = {
-    "tuples as a dtype": ("a.p", lambda: nested_tuples(b"cnumpy\ndtype\n", b"\x85"), "holds an array of ((("),
-    "tuples as an encoding": (
-        "a.p",
-        lambda: nested_tuples(b"c_codecs\nencode\nS'a'\n", b"\x86"),
-        "encodes text as (((",
-    ),
     "one long group": ("a.csv", long_group_in_text, None),
     "repeated keys": ("a.json", repeated_keys, "holds the key 'k59999' twice"),
     "empty lists": ("a.json", lambda: b'{"logits": [' + b"[]," * 2_000_000 + b"[]]}", TOO_LARGE),

@@ -1,4 +1,4 @@
-"""Valid inputs -> damaged ones: bytes, trees of JSON, text of tables, instructions of pickles."""
+"""Valid inputs -> damaged ones: bytes, trees of JSON, text of tables."""
 
 import copy
 import math
@@ -126,40 +126,3 @@ def changed_text(text: str, delimiter: str, random: Random) -> str:
                 for each in rows:  # a whole column
                     each[column : column + 1] = [pick(ODD_CELLS, random)] if random.random() < 0.5 else each[:1]
     return "\n".join(map(delimiter.join, rows)) + pick(["\n", "", "\r\n", "\n\n"], random)
-
-
-# Pieces of hand-written pickles: allowed instructions, harmless alone, in any order.
-PICKLE_PIECES = [
-    *(
-        b"(",
-        b"t",
-        b")",
-        b"N",
-        b"I1\n",
-        b"S'f8'\n",
-        b"p0\n",
-        b"g0\n",
-        b"\x85",
-        b"\x86",
-        b"\x87",
-        b"\x94",
-        b"h\x00",
-        b"R",
-    ),
-    *(b"b", b"cnumpy\ndtype\n", b"cnumpy\nndarray\n", b"cnumpy.core.multiarray\n_reconstruct\n", b"c_codecs\nencode\n"),
-    *(b"cnumpy.core.multiarray\nscalar\n", b"cnumpy.core.numeric\n_frombuffer\n", b"\x80\x04", b"X\x01\x00\x00\x00a"),
-    *(
-        b"L99999999999999999999L\n",
-        b"\x88",
-        b"\x89",
-        b"cbuiltins\nbytes\n",
-        b"K\x01",
-        b"C\x02ab",
-        b"q\x01",
-        b"q\x00h\x00\x86",
-    ),
-]
-
-
-def random_pickle(random: Random) -> bytes:
-    return b"".join(pick(PICKLE_PIECES, random) for _ in range(random.integers(1, 60))) + b"."

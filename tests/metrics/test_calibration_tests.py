@@ -349,8 +349,9 @@ def test_a_bar_changes_nothing_and_keeps_off_the_output(capsys: pytest.CaptureFi
 
 
 def test_labels_are_drawn_from_the_probabilities_of_their_row() -> None:
+    rng = np.random.default_rng(0)
     p = np.array([[0.0, 0.2, 0.8, 0.0], [0.5, 0.0, 0.0, 0.5], [0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]])
-    drawn = np.array(list(redrawn_labels(p.astype(np.float32), 20_000, np.random.default_rng(0))))
+    drawn = np.concatenate([labels for labels, _ in redrawn_labels(p.astype(np.float32), 20_000, rng)])
     assert drawn.shape == (20_000, 4)
     shares = np.array([np.bincount(column, minlength=4) for column in drawn.T]) / 20_000
     assert np.abs(shares - p).max() < 4 * 0.5 / np.sqrt(20_000)
@@ -361,7 +362,9 @@ def test_labels_are_drawn_from_the_probabilities_of_their_row() -> None:
 
 def test_labels_of_many_rows_are_drawn_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redrawing, "_LABELS", 7_000)
-    drawn = list(redrawn_labels(np.tile([0.3, 0.7], (1_000, 1)), 90, np.random.default_rng(0)))
+    batches = list(redrawn_labels(np.tile([0.3, 0.7], (1_000, 1)), 90, np.random.default_rng(0)))
+    assert len(batches) == 13
+    drawn = [labels for batch, _ in batches for labels in batch]
     assert len(drawn) == 90
     assert np.mean([labels.mean() for labels in drawn]) == pytest.approx(0.7, abs=4 * 0.46 / np.sqrt(90_000))
     assert len({labels.tobytes() for labels in drawn}) == 90

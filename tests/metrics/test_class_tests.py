@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers import BadPredictions, GlayersError, metrics
-from glayers.metrics.class_tests import ClassSteps, _Drawn, step_down
+from glayers.metrics import class_tests
+from glayers.metrics.calibration_tests import step_down
+from glayers.metrics.class_tests import ClassSteps
 from glayers.metrics.events import check_rows
 from tests.metrics.simulation import sample
 
@@ -180,7 +182,7 @@ def test_what_is_wrong_is_named_before_anything_is_drawn(
     def drawn(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(_Drawn, "of", drawn)
+    monkeypatch.setattr(class_tests, "redraw", drawn)
     p, y = sample(0, 200, 3)
     with pytest.raises(GlayersError, match=named):
         metrics.ks_test_per_class(**{"probabilities": p, "labels": y} | wrong)

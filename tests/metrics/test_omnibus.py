@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from glayers import BadPredictions, Confidences, GlayersError, Predictions, metrics
-from glayers.metrics import omnibus
+from glayers.metrics import CalibrationTest, omnibus
+from glayers.metrics.events import check_event
+from glayers.metrics.power import detectable_error
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
 
@@ -72,17 +74,84 @@ def test_errors_below_the_top_class_are_seen_where_the_confidence_is_right() -> 
     found = metrics.calibration_test(p, y, n_resamples=199)
     assert found.rejecting == ("rank_2_ks", "classwise_ks")
     assert str(found) == (
-        "the confidence is calibrated, as far as 1,000 rows can tell, but classes below the top are not "
+        "classes below the top are not calibrated; 1,000 rows are too few to tell whether the confidence is "
         f"(p = {found.p_value:.2g})"
+    )
+    many = metrics.calibration_test(np.repeat(p, 9, axis=0), np.repeat(y, 9), n_resamples=199)
+    assert many.detectable < 0.02
+    assert many.finding == (
+        "the confidence is calibrated, as far as 9,000 rows can tell, but classes below the top are not"
     )
 
 
-def test_a_calibrated_model_is_described_with_its_rows() -> None:
-    p, y = sample(0, 300, 3)
+def test_a_calibrated_model_is_described_with_its_rows_and_the_error_they_would_show() -> None:
+    p, y = sample(0, 6_000, 3)
     found = metrics.calibration_test(Predictions.from_probabilities(p, y), n_resamples=99)
-    assert not found.rejected
-    assert str(found) == f"calibrated, as far as 300 rows can tell (p = {found.p_value:.2g})"
+    assert (found.verdict, found.rejected, found.undecided) == ("calibrated", False, False)
+    assert str(found) == (
+        f"calibrated, as far as 6,000 rows can tell (p = {found.p_value:.2g}); "
+        f"an error of {100 * found.detectable:.2g} points would show"
+    )
     assert found.to_dict()["sentence"] == str(found)
+
+
+@pytest.mark.parametrize("n", [20, 60, 300])
+def test_few_rows_of_an_overconfident_model_are_not_called_calibrated(n: int) -> None:
+    p, y = sample(1, 8_000, 4, sharpness=1.25)
+    off = metrics.mean_confidence(p, y) - metrics.accuracy(p, y)
+    assert 0.03 < off < 0.06
+    assert metrics.calibration_test(p, y, n_resamples=99).verdict == "not calibrated"
+    found = [metrics.calibration_test(p[i : i + n], y[i : i + n], n_resamples=99) for i in range(0, 10 * n, n)]
+    assert "calibrated" not in {test.verdict for test in found}
+    few = next(test for test in found if not test.rejected)
+    assert few.verdict == "too few rows"
+    assert few.undecided
+    assert few.detectable > off
+    assert str(few) == (
+        f"too few rows to tell whether the model is calibrated: {n} rows (p = {few.p_value:.2g}); "
+        f"only errors above about {100 * few.detectable:.2g} points would show"
+    )
+
+
+@pytest.mark.parametrize(("n", "score"), [(100, 0.7), (800, 0.95), (300, 0.999)])
+def test_an_error_of_the_detectable_size_is_found_with_the_stated_power(n: int, score: float) -> None:
+    rng = np.random.default_rng(n)
+    scores = np.clip(score + 0.1 * (1 - score) * rng.normal(size=n), 0.0, 1.0)
+    calibrated = Confidences(scores, rng.random(n) < scores)
+    detectable = metrics.calibration_test(calibrated, n_resamples=199).detectable
+    found = []
+    for _ in range(60):
+        too_high = Confidences(scores, rng.random(n) < scores - detectable)
+        found.append(metrics.calibration_test(too_high, n_resamples=99).rejected)
+    assert 0.65 < np.mean(found) < 0.98  # 0.8 and a little more; standard error 0.05
+
+
+def test_the_detectable_error_by_hand() -> None:
+    # 400 fair coins: deviation 0.025. Brownian motion exceeds 2.2414 in 5 %, and 2.7344 in a fourth of that. With
+    # power 80 %, 0.8416 deviations more: 0.05 * 2.7344 / 2.2414 + 0.8416 * 0.0247 = 0.0818; at rates of 0.42 or 0.58
+    # the deviation is 0.0247.
+    event = check_event(Confidences(np.full(400, 0.5), np.arange(400) % 2))
+    test = CalibrationTest(value=0.0, p_value=1.0, bound=0.05, expected=0.0627, level=0.95)
+    assert detectable_error(event, test, 4) == pytest.approx(0.0818, abs=1e-4)
+    assert detectable_error(event, test, 1) == pytest.approx(0.05 + 0.8416 * 0.0248, abs=1e-4)
+    # A mean error of twice that of independent rows, 0.025 * 1.2533, says that pairs widen the deviation by 2.
+    pairs = replace(event, groups=np.arange(400) // 2)
+    assert detectable_error(pairs, test, 4) == pytest.approx(0.061 + 2 * 0.8416 * 0.0245, abs=2e-4)
+
+
+def test_groups_that_depend_on_each_other_show_only_larger_errors() -> None:
+    p, y = sample(2, 400, 3)
+    copies = np.repeat(np.arange(400), 5)
+    alone = metrics.calibration_test(p[copies], y[copies], n_resamples=99)
+    together = metrics.calibration_test(p[copies], y[copies], groups=copies, n_resamples=99)
+    assert together.detectable == pytest.approx(np.sqrt(5) * alone.detectable, rel=0.25)
+
+
+def test_a_model_that_is_always_sure_needs_rows_too() -> None:
+    sure = metrics.calibration_test(Confidences(np.ones(20), np.ones(20)), n_resamples=99)
+    assert sure.detectable == pytest.approx(1 - 0.2 ** (1 / 20))  # seen with 80 % if it happens in 1 of 13 rows
+    assert sure.verdict == "too few rows"
+    assert metrics.calibration_test(Confidences(np.ones(200), np.ones(200)), n_resamples=99).verdict == "calibrated"
 
 
 def test_an_event_is_tested_alone() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from glayers import BadPredictions, Confidences, Predictions, metrics
 from glayers.metrics import METRICS, registry
 from glayers.metrics.bootstrap import Bootstrap, Resampling
-from glayers.metrics.events import Rows, check_rows
+from glayers.metrics.events import Rows, check_rows, class_events
 from glayers.metrics.metric import Block
 from glayers.metrics.registry import chosen_metrics, evaluate, evaluate_once
 from tests.strategies import Case, Numbers, cases, make_case
@@ -89,6 +89,18 @@ def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyP
     alone = evaluate(rows, list(METRICS.values()), lambda: [Block.of(rows)], lambda: None)
     for name, value in evaluate_once(rows, METRICS.values()).items():
         assert alone[name] == pytest.approx([value], abs=1e-14), name
+
+
+@given(case=cases())
+@settings(max_examples=25, deadline=None)
+def test_the_fast_form_over_classes_is_the_mean_over_classes(case: Case) -> None:
+    rows = check_rows(*case)
+    events = class_events(rows)
+    for metric in METRICS.values():
+        if metric.over_classes is not None:
+            for block in (Block.of(rows), *plan(rows).blocks()):
+                slow = np.mean([metric.evaluate(event, block) for event in events], axis=0)
+                assert metric.over_classes(rows, block) == pytest.approx(slow, abs=1e-12), metric.name
 
 
 def test_only_what_is_asked_for_is_evaluated() -> None:

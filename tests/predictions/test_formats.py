@@ -3,7 +3,6 @@
 import errno
 import gzip
 import os
-import pickle
 import struct
 import zipfile
 from pathlib import Path
@@ -25,7 +24,7 @@ from tests.predictions.examples import LABELS, LOGITS, bad
 
 
 def save(path: Path, logits: Array, labels: Array) -> Path:
-    """Write logits and labels in the format the ending says; a pickle holds them as both of its parts."""
+    """Write logits and labels in the format the ending says."""
     columns = {**{f"logit_{column}": values for column, values in enumerate(logits.T)}, "label": labels}
     between = "\t" if ".tsv" in path.name else ","
     rows = [columns, *zip(*(values.tolist() for values in columns.values()), strict=True)]
@@ -35,17 +34,11 @@ def save(path: Path, logits: Array, labels: Array) -> Path:
             np.savez_compressed(path, logits=logits, labels=labels)
         case ".parquet":
             pyarrow.parquet.write_table(pyarrow.table(columns), path)
-        case ".p":
-            path.write_bytes(pickle.dumps(((logits, labels), (logits, labels))))
         case ".gz":
             path.write_bytes(gzip.compress(text))
         case _:
             path.write_bytes(text)
     return path
-
-
-def part_of(name: str) -> str | None:
-    return "test" if name == "a.p" else None
 
 
 def write(path: Path, text: str) -> Path:
@@ -63,7 +56,7 @@ def assert_same(found: Predictions, logits: Array, labels: Array) -> None:
     np.testing.assert_array_equal(found.labels, labels)
 
 
-ENDINGS = [".npz", ".npy", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".p", ".pkl", ".pickle"]
+ENDINGS = [".npz", ".npy", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet"]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -106,7 +99,7 @@ def test_a_file_that_begins_like_nothing_we_know_is_damaged(tmp_path: Path, endi
 def test_an_unknown_ending_lists_the_known_ones(tmp_path: Path, name: str) -> None:
     message = bad(write(tmp_path / name, "x"))
     assert "unknown ending" in message
-    assert ".csv, .csv.gz, .json, .jsonl, .npy, .npz, .p, .parquet" in message
+    assert ".csv, .csv.gz, .json, .jsonl, .npy, .npz, .parquet" in message
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.parquet", "a.csv.gz"])
@@ -200,8 +193,8 @@ def test_every_format_gives_back_any_logits(
     folder = tmp_path_factory.mktemp("any")
     n_rows, n_classes = logits.shape
     labels = np.array(data.draw(st.lists(st.integers(0, n_classes - 1), min_size=n_rows, max_size=n_rows)))
-    for name in ("a.npz", "a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.p"):
-        assert_same(read_predictions(save(folder / name, logits, labels), part_of(name)), logits, labels)
+    for name in ("a.npz", "a.csv", "a.csv.gz", "a.tsv", "a.parquet"):
+        assert_same(read_predictions(save(folder / name, logits, labels)), logits, labels)
 
 
 CONFIDENCE, CORRECT = np.array([0.9, 0.25, 0.5]), np.array([1, 0, 1])

@@ -154,7 +154,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "infinite weight": ({"weights": [1, 2, np.inf, 0]}, "row 2"),
     "no weight": ({"weights": [0, 0, 0, 0]}, "all be zero"),
     "half a count": ({"counts": [1, 2, 0.5, 0]}, "counts must be whole numbers; row 2 has 0.5"),
-    "endless counts": ({"counts": [1, 2, 1e9, 0]}, "at most 1e"),
+    "endless counts": (
+        {"counts": [1, 2, 1e9, 0]},
+        "counts sum to 1,000,000,003, and rows are repeated in memory: here at most 2,097,152",
+    ),
     "weights and counts": ({"weights": [1, 2, 1, 0], "counts": [1, 2, 1, 0]}, "pass one of them"),
     "too few groups": ({"groups": ["a"]}, r"\(4,\)"),
     "too few names": ({"class_names": ["a", "b"]}, "3 different names"),

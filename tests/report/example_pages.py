@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glayers import Confidences, Predictions, TemperatureScaling, compare
+from glayers import Confidences, Predictions, VectorScaling, compare
 from tests.report.html_comparisons import page_of, sampled_rows
 
 MANY = ("10", "1000")  # with as many methods as are compared by default: these pages are as large as pages get
@@ -47,8 +47,9 @@ def example_page(kind: str) -> str:
     if isinstance(calibration, Confidences):
         found = compare(calibration, test, ["platt", "beta"])
     else:
-        methods = {f"method {place}": TemperatureScaling() for place in range(1, 8 if kind in MANY else 3)}
-        found = compare(calibration, test, methods)  # quick ones, because the numbers do not matter
+        # Quick ones with different numbers: a page holds equal numbers once.
+        methods = {f"method {place}": VectorScaling(10.0**place) for place in range(1, 8 if kind in MANY else 3)}
+        found = compare(calibration, test, methods)
     return page_of(found, calibration=calibration, n_resamples=20, title=f"Example: {kind}")
 
 

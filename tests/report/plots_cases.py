@@ -56,7 +56,7 @@ CASES: dict[str, Callable[[], Figure]] = {
     **{name: partial(_of_predictions, name, **SMALL.get(name, {})) for name in plots.FIGURES},
     "reliability-dark": partial(_of_predictions, "reliability", alone=True, dark=True),
     "ks-dark": partial(_of_predictions, "ks", alone=True, dark=True),
-    "ks-gap-ranks": partial(_of_predictions, "ks-ranks", kind="gap", r=2),
+    "ks-gap-ranks": partial(_of_predictions, "ks-ranks", kind="ks-gap", r=2),
     "classes-many-dark": _many_classes,
     "forest": lambda: plots.forest_figure(differences()),
     "critical-difference": lambda: plots.critical_difference_figure(ranks()),

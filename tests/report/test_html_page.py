@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from glayers import BadFile, Predictions, VectorScaling, compare
+from glayers.report.figures import EVENT_FIGURES
 from glayers.report.html import write_report
-from glayers.report.html.page import script_json
+from glayers.report.html.figures import script_json
 from tests.report.html_comparisons import HOSTILE, overconfident, overconfident_page, page_of, sampled_rows, small
 
 
@@ -63,7 +64,7 @@ def test_hostile_class_names_are_text_everywhere(elements: Elements) -> None:
     assert elements.named("b") == []
     assert len(elements.named("script")) == 2
     assert data_of(elements)["classes"]["names"] == list(HOSTILE)
-    labels = [event["label"] for event in data_of(elements)["events"]]
+    labels = [event["label"] for event in data_of(elements)["menus"]["event"]]
     assert set(HOSTILE) <= set(labels)
 
 
@@ -98,7 +99,7 @@ def test_every_table_has_a_caption_and_headings_and_every_figure_a_title(element
     assert all(heading["scope"] in ("col", "row", "colgroup") for heading in elements.named("th"))
     titles = {figure["aria-labelledby"] for figure in elements.named("figure")}
     assert titles <= {attributes.get("id") for _, attributes in elements.found}
-    assert len(titles) == 8
+    assert titles == {f"{name}-title" for name in (*EVENT_FIGURES, "hero", "class-gaps", "matrix", "forest", "map")}
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
@@ -129,18 +130,39 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> No
         write_report(found, tmp_path / "nowhere" / "report.html")
 
 
+def panels_of(data: Any, figure: str, *choices: str) -> list[dict[str, Any]]:
+    """The numbers of the panels of a figure, as its menus stand."""
+    tree = data["figures"][figure]["panels"]
+    for choice in choices:
+        tree = tree[choice]
+    return [data["tables"][data["specs"][place][1]] for place in tree]
+
+
 def test_curves_on_the_page_are_those_of_the_test_rows(elements: Elements) -> None:
     _, test, found = overconfident()
-    curves = data_of(elements)["curves"]
-    assert list(curves) == ["uncalibrated", "temperature", "vector"]
-    for name, card in found.scorecards.items():
-        top = curves[name]["top class"]
-        assert top["predicted"] == pytest.approx(card["confidence"], abs=1e-5)
-        assert top["observed"] == pytest.approx(card["accuracy"], abs=1e-5)
-        assert top["ks"]["test"]["value"] == pytest.approx(card["ks"], abs=1e-5)
-        assert sum(top["reliability"]["equal_width"]["count"]) == pytest.approx(len(test), abs=1e-9)
-        frequency = [curves[name][f"class {c}"]["observed"] for c in range(4)]
-        np.testing.assert_allclose(frequency, test.label_counts() / len(test), rtol=1e-4)
+    data = data_of(elements)
+    assert [method["key"] for method in data["menus"]["method"]] == ["temperature", "vector"]
+    for name in ("temperature", "vector"):
+        bins = panels_of(data, "reliability", name, "top class", "reliability")
+        for method, shown in zip(("uncalibrated", name), bins, strict=True):
+            weights = np.array(shown["count"]) / len(test)
+            assert sum(shown["count"]) == pytest.approx(len(test), abs=1e-9)
+            assert weights @ shown["confidence"] == pytest.approx(found.scorecards[method]["confidence"], abs=1e-4)
+            assert weights @ shown["accuracy"] == pytest.approx(found.scorecards[method]["accuracy"], abs=1e-4)
+        curves = panels_of(data, "cumulative", name, "top class", "ks-gap")
+        for method, shown in zip(("uncalibrated", name), curves, strict=True):
+            gaps = np.abs(np.array(shown["cumulative_score"]) - shown["cumulative_hits"])
+            assert gaps.max() == pytest.approx(found.scorecards[method]["ks"], abs=1e-4)
+        frequency = [
+            panels_of(data, "density", name, f"class {c}", "ks-score")[1]["cumulative_hits"][-1] for c in range(4)
+        ]
+        np.testing.assert_allclose(frequency, test.label_counts() / len(test), rtol=1e-3)
+
+
+def test_a_figure_whose_numbers_are_not_finite_holds_null(elements: Elements) -> None:
+    assert script_json({"x": np.array([np.nan, np.inf, 0.5])}) == '{"x":[null,null,0.5]}'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        script_json({"x": float("nan")})
 
 
 def test_a_page_of_a_thousand_classes_is_small_and_says_what_it_leaves_out() -> None:
@@ -150,7 +172,7 @@ def test_a_page_of_a_thousand_classes_is_small_and_says_what_it_leaves_out() -> 
     assert len(page.encode()) < 2_000_000
     assert "50 of 1,000 classes" in page
     assert len(data_of(Elements(page))["classes"]["names"]) == 1_000
-    drawn = [event for event in data_of(Elements(page))["events"] if event["group"] == "By class"]
+    drawn = [event for event in data_of(Elements(page))["menus"]["event"] if event["group"] == "By class"]
     assert len(drawn) == 50
 
 
@@ -178,7 +200,7 @@ def test_weights_groups_and_names_that_are_no_characters_are_taken(tmp_path: Pat
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "test rows come in 100 groups" in page
     assert "rows are weighted" in page
-    assert max(len(event["label"]) for event in data_of(Elements(page))["events"]) == 40
+    assert max(len(event["label"]) for event in data_of(Elements(page))["menus"]["event"]) == 40
 
 
 def test_a_class_name_turns_no_text_around() -> None:
@@ -187,7 +209,7 @@ def test_a_class_name_turns_no_text_around() -> None:
     page = page_of(found, n_resamples=50)
     assert data_of(Elements(page))["classes"]["names"][1] == "\\u202eb"
     assert "\u202e" not in page
-    labels = [event["label"] for event in data_of(Elements(page))["events"]]
+    labels = [event["label"] for event in data_of(Elements(page))["menus"]["event"]]
     assert labels[-3:] == ["\\u202eb", "\\u2067\u05d0", "d"]
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from glayers import Predictions
 from glayers.metrics.events import check_rows
-from glayers.report.findings import class_counts, rows_in_both, shifts, two_frequencies
+from glayers.report.findings import class_counts, rows_in_both, shifts
 from tests.report.html_comparisons import sampled_rows
 
 NAMES = ["a", "b", "c", "d"]
@@ -33,17 +33,10 @@ def test_a_class_that_became_rare_is_found_and_named() -> None:
     assert found.found.startswith("significant difference: the largest change is in b, ")
 
 
-def test_pearsons_test_by_hand() -> None:
-    # Column sums 80, 70, 50, expected halves 40, 35, 25: 2 (100/40 + 25/35 + 25/25) = 8.4286; exp(-8.4286 / 2).
-    p = two_frequencies(np.array([[50.0, 30.0, 20.0], [30.0, 40.0, 30.0]]))
-    assert p == pytest.approx(np.exp(-(5 + 10 / 7 + 2) / 2))
-
-
-def test_classes_too_rare_to_test_are_pooled_and_one_class_tells_nothing() -> None:
-    common = np.array([[50.0, 30.0, 20.0], [30.0, 40.0, 30.0]])
-    split = np.column_stack([common[:, :2], common[:, 2:] / 20 @ np.ones((1, 20))])
-    assert two_frequencies(split) == pytest.approx(two_frequencies(common))
-    assert two_frequencies(np.array([[9.0, 0.0], [5.0, 0.0]])) == 1.0
+def test_too_few_rows_to_compare_frequencies_are_said_to_be_so() -> None:
+    (check,) = [each for each in shifts(sampled_rows(4, 1), sampled_rows(4, 2), NAMES) if "frequencies" in each.subject]
+    assert (check.status, check.p_value) == ("not tested", None)
+    assert "too few rows" in check.found
 
 
 def test_rows_repeated_within_their_group_tell_nothing_more() -> None:

@@ -13,7 +13,7 @@ from glayers.metrics import METRICS
 from glayers.report.findings import data_checks
 from glayers.report.html.measuring import SHOWN_METRICS, Measurements, example_rows, measure
 from glayers.report.html.page import versions
-from glayers.report.html.tables import Summary, advise, difference_tables, method_lines, summarise
+from glayers.report.html.verdict import Summary, advise, difference_tables, method_lines, summarise
 from tests.report.html_comparisons import Compared, overconfident, overconfident_page, page_of, sampled_rows
 
 

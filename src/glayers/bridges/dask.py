@@ -1,14 +1,15 @@
-"""Dask arrays, data frames or files -> scores, calibrated arrays, fitted calibrators and comparisons, on any cluster.
+"""Dask arrays, data frames or files -> scores, fitted calibrators and comparisons, on any cluster.
 
-Rows stay where they are: scoring adds up accumulators in a tree, temperature scaling adds up its loss and derivatives,
-and other methods learn from a random subset that one pass draws. Tasks do not change their inputs, so a task that a
-worker lost can be run again. Numbers are those of one machine, whatever the partition.
+Rows stay where they are: each partition is a task that an executor runs. Scoring adds up accumulators in a tree,
+temperature scaling adds up its loss and derivatives, and other methods learn from a random subset. Tasks do not change
+their inputs, so a task that a worker lost can be run again. Numbers are those of one machine, whatever the partition.
 """
 
+import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,17 +17,16 @@ import numpy as np
 
 from glayers.arrays import Array, is_dask
 from glayers.calibrators import Calibrator, TemperatureScaling
-from glayers.calibrators.auto import enough_rows
 from glayers.comparison import UNCALIBRATED, Comparison, calibrators_of
 from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.fitting.temperature import PartDerivatives, add_up, refine_inverse_temperature
+from glayers.many_rows import Pass, sample_rows
 from glayers.maps import Chain, Scale
 from glayers.metrics import Event, StreamingScorecard, top
-from glayers.metrics.row_draws import RowSample, row_places
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.chunks import Source, files_of
-from glayers.predictions.formats import either_record
+from glayers.predictions.contents import Reading
 from glayers.predictions.predictions import two_classes
+from glayers.predictions.source import Chunk, Make, Merge, Source, UseTask
 from glayers.predictions.tables import Columns, contents_of_table
 
 try:
@@ -37,35 +37,72 @@ except ImportError as error:
 __all__ = ["DaskRows", "compare", "fit", "read_files", "rows", "score"]
 
 _AT_ONCE = 8  # results that one task merges
-_Part = tuple[Predictions | Confidences, Array]  # some rows and their places
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """An executor: a client's cluster, or where dask runs by default, which is the current client, or threads."""
+
+    client: Any = None
+
+    def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
+        """Return what `make` makes of the chunks of each task, merged in a tree."""
+        level = self._begun(lambda _, chunks: make(chunks), tasks)
+        while len(level) > 1:
+            groups = [level[first : first + _AT_ONCE] for first in range(0, len(level), _AT_ONCE)]
+            level = [delayed(_merged)(results, merge) for results in groups]
+        return self.result(level[0])
+
+    def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
+        """Return function(task, its chunks) of each task."""
+        return list(self.result(delayed(list)(self._begun(function, tasks))))
+
+    def result(self, task: Delayed) -> Any:
+        """Run a task."""
+        return task.compute() if self.client is None else self.client.compute(task).result()
+
+    def _begun(self, function: UseTask, tasks: Sequence[Any]) -> list[Delayed]:
+        shared = delayed(function, traverse=False)  # sent once
+        return [delayed(_of_task)(shared, delayed(task, traverse=False)) for task in tasks]
+
+
+def _of_task(function: UseTask, task: Any) -> Any:
+    return function(task, task.chunks())
+
+
+def _merged(results: list[Any], merge: Merge) -> Any:
+    return reduce(merge, results[1:], copy.deepcopy(results[0]))
+
+
+def connect(address: str) -> Any:
+    """Return a client of the cluster at an address; use it in a `with` statement, which closes it."""
+    from distributed import Client
+
+    try:
+        return Client(address, timeout=10, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise GlayersError(
+            f"cannot reach a Dask scheduler at {address} ({reason:.200}); give an address such as tcp://host:8786"
+        ) from error
 
 
 @dataclass(frozen=True)
 class DaskRows:
-    """Rows on a cluster: one task per partition, each of which gives an iterable of some rows and their places.
+    """Rows on a cluster, one task per partition. Use `rows` or `read_files` to make them."""
 
-    Use `rows` or `read_files` to make them.
-    """
-
-    parts: tuple[Delayed, ...]
-
-    def reduced(self, each: Callable[[Iterable[_Part]], Any], merge: Callable[[list[Any]], Any], client: Any) -> Any:
-        """Return what `each` makes of the partitions, merged in a tree."""
-        level = [delayed(each, pure=True)(part) for part in self.parts]
-        while len(level) > 1:
-            level = [delayed(merge)(level[i : i + _AT_ONCE]) for i in range(0, len(level), _AT_ONCE)]
-        return computed(level[0], client)
+    tasks: tuple[Any, ...]
 
 
-def computed(task: Delayed, client: Any) -> Any:
-    """Run a task on a client's cluster, or where dask runs by default: the current client, or threads."""
-    return task.compute() if client is None else client.compute(task).result()
+@dataclass(frozen=True)
+class Partition:
+    """The rows of one partition, a task that has been read."""
 
+    rows: tuple[Chunk, ...] = ()
 
-def run(function: Callable[..., Any], items: Iterable[Any], *common: Any, client: Any) -> list[Any]:
-    """Return function(item, *common) of each item, each a task; what they have in common is sent once."""
-    shared = [delayed(each, traverse=False) for each in common]
-    return list(computed(delayed(list)([delayed(function)(item, *shared) for item in items]), client))
+    def chunks(self) -> Iterator[Chunk]:
+        """Return the rows."""
+        return iter(self.rows)
 
 
 def rows(
@@ -96,37 +133,65 @@ def rows(
     --------
     >>> import dask.array as da
     >>> rows(da.random.normal(size=(100, 3), chunks=(40, 3)), np.arange(100) % 3)  # doctest: +ELLIPSIS
-    DaskRows(parts=(...))
+    DaskRows(tasks=(...))
     """
+    extras = {"labels": labels, "sample_weight": sample_weight, "groups": groups}
     if hasattr(scores, "to_delayed") and hasattr(scores, "columns"):
-        if labels is not None or sample_weight is not None or groups is not None:
+        if any(values is not None for values in extras.values()):
             raise BadPredictions("labels, weights and groups are columns of the data frame; leave the arguments out")
-        return DaskRows(tuple(delayed(_of_frame)(part, n) for n, part in enumerate(scores.to_delayed())))
+        return DaskRows(tuple(delayed(_of_frame)(part, number) for number, part in enumerate(scores.to_delayed())))
     if not is_dask(scores) or getattr(scores, "ndim", 0) != 2:
         raise BadPredictions(f"scores must be a dask array (rows, classes) or data frame; got {shown(scores)}")
     if labels is None:
         raise BadPredictions("labels are missing; pass the class number of each row after the scores")
-    import dask.array as da
-
     scores = scores.rechunk({1: -1})
     sizes = scores.chunks[0]
     if any(math.isnan(size) for size in sizes):
         raise BadPredictions("the sizes of the chunks are not known; call .compute_chunk_sizes() first")
-    extras = []
-    for name, values in (("labels", labels), ("sample_weight", sample_weight), ("groups", groups)):
-        if values is None:
-            extras.append([None] * len(sizes))
-            continue
-        array = da.asarray(values)
-        if array.shape != scores.shape[:1]:
-            raise BadPredictions(f"{name} must have shape ({scores.shape[0]},), one per row; got {array.shape}")
-        extras.append(array.rechunk((sizes,)).to_delayed().tolist())
-    firsts = np.cumsum([0, *sizes])[:-1].tolist()
-    blocks = zip(scores.to_delayed()[:, 0], *extras, firsts, strict=True)
+    columns = [_blocks(name, values, sizes) for name, values in extras.items()]
+    first_rows = np.cumsum([0, *sizes])[:-1].tolist()
+    blocks = zip(scores.to_delayed()[:, 0], *columns, first_rows, strict=True)
     return DaskRows(tuple(delayed(_of_arrays)(*block, inputs) for block in blocks))
 
 
-def read_files(*paths: str | Path, entries: int | None = None, **how: Any) -> DaskRows:
+def _blocks(name: str, values: Any, sizes: tuple[int, ...]) -> list[Any]:
+    """Return one value per row in blocks of these sizes."""
+    import dask.array as da
+
+    if values is None:
+        return [None] * len(sizes)
+    array = da.asarray(values)
+    if array.shape != (sum(sizes),):
+        raise BadPredictions(f"{name} must have shape ({sum(sizes)},), one per row; got {array.shape}")
+    blocks: list[Any] = array.rechunk((sizes,)).to_delayed().tolist()
+    return blocks
+
+
+def _of_arrays(scores: Array, labels: Array, weights: Any, groups: Any, first_row: int, inputs: str) -> Partition:
+    if len(scores) == 0:
+        return Partition()
+    if inputs == "logits":
+        checked = Predictions._trusted(scores, labels, weights, groups, None, None)
+    else:
+        checked = Predictions.from_probabilities(scores, labels, weights, groups)
+    return Partition((Chunk(checked, inputs, labelled=True, first_row=first_row),))
+
+
+def _of_frame(frame: Any, number: int) -> Partition:
+    if len(frame) == 0:
+        return Partition()
+    names = [str(name) for name in frame.columns]
+    table = Columns(names, lambda name: _cells(frame[name]), lambda row: f"partition {number}, row {row}")
+    contents = contents_of_table(table)
+    return Partition((Chunk(contents.checked(warn=False), contents.inputs, labelled=True, file=number),))
+
+
+def _cells(column: Any) -> Any:
+    values = column.to_numpy()
+    return values if values.dtype.kind in "biuf" else [str(value) for value in values]
+
+
+def read_files(*paths: str | Path, entries: int | None = None, **reading: Any) -> DaskRows:
     """Return the rows of files, directories and globs, one task per file; workers must see the same paths.
 
     Parameters
@@ -134,8 +199,8 @@ def read_files(*paths: str | Path, entries: int | None = None, **how: Any) -> Da
     paths
         Files that `glayers score` reads.
     entries
-        The number of scores that a worker holds at a time; the default is 8 million.
-    how
+        The number of scores that a worker holds at a time; the default is 4 million.
+    reading
         `part`, `inputs` and `columns`, as in `read_predictions`.
 
     Returns
@@ -146,30 +211,12 @@ def read_files(*paths: str | Path, entries: int | None = None, **how: Any) -> Da
     --------
     >>> read_files("logits/", "more/*.parquet")  # doctest: +SKIP
     """
-    sized: dict[str, Any] = {} if entries is None else {"entries": entries}
-    return rows_of_source(Source(files_of([Path(path) for path in paths]), **how, **sized))
-
-
-def rows_of_source(source: Source) -> DaskRows:
-    """Return the rows of files, one task per file."""
-    return DaskRows(tuple(delayed(_OfFile)(source, number) for number in range(len(source.files))))
-
-
-def connect(address: str) -> Any:
-    """Return a client of the cluster at an address; use it in a `with` statement, which closes it."""
-    from distributed import Client
-
-    try:
-        return Client(address, timeout=10, set_as_default=False)
-    except (OSError, ValueError, TimeoutError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise GlayersError(
-            f"cannot reach a Dask scheduler at {address} ({reason:.200}); give an address such as tcp://host:8786"
-        ) from error
+    source = Source.of([Path(path) for path in paths], Reading(**reading), entries)
+    return DaskRows(tuple(source.tasks()))
 
 
 def score(
-    given: DaskRows,
+    dask_rows: DaskRows,
     calibrator: Calibrator | None = None,
     *,
     event: Event = top,
@@ -181,7 +228,7 @@ def score(
 
     Parameters
     ----------
-    given
+    dask_rows
         From `rows` or `read_files`.
     calibrator
         Apply this one first; None scores rows as they are.
@@ -199,30 +246,23 @@ def score(
     --------
     >>> import dask.array as da
     >>> logits = da.random.default_rng(0).normal(size=(100, 3), chunks=(40, 3))
-    >>> given = rows(logits, np.arange(100) % 3)
-    >>> 0 < score(given).result()["ks"] < 1
+    >>> dask_rows = rows(logits, np.arange(100) % 3)
+    >>> 0 < score(dask_rows).result()["ks"] < 1
     True
     """
     settings = {"event": event, "n_resamples": n_resamples, "random_state": random_state}
-    found: StreamingScorecard = given.reduced(_Scoring({"": calibrator}, settings), _merged, client)[""]
-    return found
+    return Pass({"": calibrator}, settings).over(dask_rows.tasks, Cluster(client)).sums[""]
 
 
-def sample_of(given: DaskRows, random_state: int, client: Any, most: int | None = None) -> RowSample:
-    """Return a random subset of the rows, by default as large as `AutoCalibrator` learns from."""
-    found: RowSample = given.reduced(_Sampling(random_state, most), _merged_samples, client)
-    return found
-
-
-def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, client: Any = None) -> Calibrator:
+def fit(calibrator: Calibrator, dask_rows: DaskRows, *, random_state: int = 0, client: Any = None) -> Calibrator:
     """Fit a calibrator and return it.
 
     Parameters
     ----------
     calibrator
         Any. `TemperatureScaling` of logits uses all rows, by sums over them; other methods learn from a random subset,
-        of whole groups, as large as `AutoCalibrator` learns from. The families of `AutoCalibrator` are tasks.
-    given
+        of whole groups, as large as `AutoCalibrator` learns from.
+    dask_rows
         From `rows` or `read_files`.
     random_state
         Seed of the subset.
@@ -238,35 +278,39 @@ def fit(calibrator: Calibrator, given: DaskRows, *, random_state: int = 0, clien
     --------
     >>> import dask.array as da
     >>> logits = da.random.default_rng(0).normal(size=(100, 3), chunks=(40, 3))
-    >>> given = rows(logits, np.arange(100) % 3)
-    >>> fit(TemperatureScaling(), given).diagnostics_.rows
+    >>> dask_rows = rows(logits, np.arange(100) % 3)
+    >>> fit(TemperatureScaling(), dask_rows).diagnostics_.rows
     100
     """
-    sample = sample_of(given, random_state, client)
-    some: Any = sample.result()
-    calibrator.__dict__["_run"] = partial(run, client=client)  # how `AutoCalibrator` fits its families
-    try:
-        calibrator.fit_predictions(some)
-    finally:
-        del calibrator.__dict__["_run"]
-    if len(some) == sample.n_seen or type(calibrator) is not TemperatureScaling or calibrator.inputs != "logits":
-        return calibrator
+    sample = sample_rows(dask_rows.tasks, Cluster(client), random_state)
+    drawn = sample.result()
+    calibrator.fit_predictions(drawn)
+    if len(drawn) < sample.n_seen and isinstance(calibrator, TemperatureScaling) and calibrator.inputs == "logits":
+        _use_all_rows(calibrator, dask_rows, sample.n_seen, Cluster(client))
+    return calibrator
 
-    def sums(b: float, dtype: type) -> list[float]:
-        found = given.reduced(PartDerivatives(b, dtype), add_up, client)
-        return [value / found[-1] for value in found[:-1]]
+
+def _use_all_rows(calibrator: TemperatureScaling, dask_rows: DaskRows, n_rows: int, cluster: Cluster) -> None:
+    """Refine a temperature by sums over all rows."""
+
+    def sums(inverse_temperature: float, dtype: type) -> list[float]:
+        def make(chunks: Iterable[Chunk]) -> list[float]:
+            pairs = ((chunk.rows, np.empty(0)) for chunk in chunks)
+            return PartDerivatives(inverse_temperature, dtype)(pairs)
+
+        *totals, weight = cluster.fold(dask_rows.tasks, make, lambda one, other: add_up([one, other]))
+        return [total / weight for total in totals]
 
     best = refine_inverse_temperature(sums, 1 / calibrator.temperature_)
     calibrator.map_ = Chain((Scale(np.asarray(best.factor)),))
     calibrator.diagnostics_ = replace(
         calibrator.diagnostics_,
-        rows=sample.n_seen,
+        rows=n_rows,
         loss_before=sums(1.0, np.float64)[0],
         loss_after=best.loss,
         converged=best.converged,
         reason=best.reason or "converged",
     )
-    return calibrator
 
 
 def compare(
@@ -302,99 +346,24 @@ def compare(
     >>> list(compare(given, given, ["temperature"]).scorecards)
     ['uncalibrated', 'temperature']
     """
+    cluster = Cluster(client)
     learned: Any = calibration
     if isinstance(calibration, DaskRows):
-        learned = sample_of(calibration, random_state, client).result()
-    tested = sample_of(test, random_state, client).result()
+        learned = sample_rows(calibration.tasks, cluster, random_state).result()
+    tested = sample_rows(test.tasks, cluster, random_state).result()
     chosen, left_out = calibrators_of(methods, learned, inputs, random_state)
     fits = {name: delayed(_fitted)(calibrator, learned) for name, calibrator in chosen.items()}
-    outcomes: dict[str, Any] = computed(delayed(dict)(fits), client)
-    fitted = {name: found for name, found in outcomes.items() if isinstance(found, Calibrator)}
-    failed = {name: found for name, found in outcomes.items() if isinstance(found, str)}
-    sums = test.reduced(_Scoring({UNCALIBRATED: None, **fitted}, {}), _merged, client)
+    outcomes: dict[str, Any] = cluster.result(delayed(dict)(fits))
+    fitted = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Calibrator)}
+    failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, str)}
+    sums = Pass({UNCALIBRATED: None, **fitted}).over(test.tasks, cluster).sums
     cards = {name: each.result() for name, each in sums.items()}
     return Comparison(tested, fitted, cards, failed, random_state, left_out)
 
 
-def _fitted(calibrator: Calibrator, given: Any) -> Calibrator | str:
+def _fitted(calibrator: Calibrator, learned: Any) -> Calibrator | str:
+    """Fit a calibrator, or return why it cannot be fitted."""
     try:
-        return calibrator._learn(two_classes(calibrator.inputs, given))
+        return calibrator._learn(two_classes(calibrator.inputs, learned))
     except (GlayersError, ModuleNotFoundError) as problem:
         return str(problem)
-
-
-def _of_arrays(scores: Array, labels: Array, weights: Any, groups: Any, first: int, inputs: str) -> list[_Part]:
-    if len(scores) == 0:
-        return []
-    if inputs == "logits":
-        some = Predictions._trusted(scores, labels, weights, groups, None, None)
-    else:
-        some = Predictions.from_probabilities(scores, labels, weights, groups)
-    return [(some, row_places(first, len(scores)))]
-
-
-def _of_frame(frame: Any, number: int) -> list[_Part]:
-    if len(frame) == 0:
-        return []
-    names = [str(name) for name in frame.columns]
-    table = Columns(names, lambda name: _cells(frame[name]), lambda row: f"partition {number}, row {row}")
-    (contents,) = contents_of_table(table).values()
-    some = either_record(contents, warned=False)
-    return [(some, row_places(0, len(some), number))]
-
-
-def _cells(column: Any) -> Any:
-    values = column.to_numpy()
-    return values if values.dtype.kind in "biuf" else [str(value) for value in values]
-
-
-@dataclass(frozen=True)
-class _OfFile:
-    """The rows of one file; a task that uses them reads the file, so that it never travels."""
-
-    source: Source
-    number: int
-
-    def __iter__(self) -> Iterator[_Part]:
-        for chunk in self.source.chunks(self.number):
-            yield chunk.rows, row_places(chunk.first_row, len(chunk.rows), chunk.file)
-
-
-@dataclass(frozen=True)
-class _Scoring:
-    calibrators: Mapping[str, Calibrator | None]
-    settings: Mapping[str, Any]
-
-    def __call__(self, part: Iterable[_Part]) -> dict[str, StreamingScorecard]:
-        found = {name: StreamingScorecard("logits", **self.settings) for name in self.calibrators}
-        for some, places in part:
-            for name, calibrator in self.calibrators.items():
-                found[name].update(some if calibrator is None else calibrator.apply(some), row_ids=places)
-        return found
-
-
-def _merged(several: list[dict[str, StreamingScorecard]]) -> dict[str, StreamingScorecard]:
-    return {
-        name: reduce(StreamingScorecard.merge, (each[name] for each in several), first.alike())
-        for name, first in several[0].items()
-    }
-
-
-@dataclass(frozen=True)
-class _Sampling:
-    random_state: int
-    most: int | None
-
-    def __call__(self, part: Iterable[_Part]) -> RowSample:
-        found: RowSample | None = None
-        for some, places in part:
-            if found is None:
-                width = some.n_classes if isinstance(some, Predictions) else 1
-                found = RowSample(self.most or enough_rows(width), self.random_state)
-            found.update(some, places)
-        return found or RowSample(1, self.random_state)
-
-
-def _merged_samples(several: list[RowSample]) -> RowSample:
-    most = max(each.most for each in several)
-    return reduce(RowSample.merge, several, RowSample(most, several[0].random_state))

@@ -40,7 +40,7 @@ MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibr
 LEAST_ROWS = 100  # of g-layers; the model has priors that hold it near temperature scaling
 # With this many rows the loss on new ones is within 0.0005 of the best possible (`experiments/enough_rows.py`).
 _ENOUGH_ROWS, _MOST_LOGITS = 100_000, 25_000_000
-_FEW_FOLDS_FROM = 200_000  # logits from which three folds show as much as five
+_FEW_FOLDS_FROM = 5_000_000  # logits from which three folds are used: with fewer rows, five show more
 _LEAST_WEIGHT = 0.01  # parts with less weight in the mixture are dropped
 # The prior of the mixture weights counts as this many rows that only temperature scaling explains.
 _EXTRA_ROWS = 2.0
@@ -92,7 +92,7 @@ class AutoCalibrator(Calibrator):
         classes, and `selection_` says so. The same rows give the same calibrator on any machine. Beyond 100,000 rows or
         25 million logits, all parts but temperature scaling learn from a random sample of the rows, in whole groups.
     n_folds : int
-        Folds of the cross-validation; three for more than 200,000 logits.
+        Folds of the cross-validation; three for more than 5 million logits.
     random_state : int or None
         Seed of the folds and of g-layers.
     progress : bool, optional

@@ -19,10 +19,12 @@ import numpy as np
 
 from glayers.arrays import Array, Floats
 from glayers.calibrators.row_summary import ClassSummary, Histogram, coarse_bins, count_rows, sums_by_group
+from glayers.calibrators.shift_tests import LEAST_EXPECTED, merge_neighbours, no_difference
 from glayers.predictions import Predictions
 
-_LEAST_EXPECTED = 5.0  # rows per bin and sample; bins with fewer are merged, as the test of the fit needs
-_MOST_STEPS = 2_000
+_MOST_STEPS = 2_000  # of EM; with acceleration a hundred are usually enough
+_CLOSE = 1e-3  # of the log-likelihood of all rows: far below its sampling error
+_TINY = 1e-300  # nothing is divided by 0
 
 
 class Sample(NamedTuple):
@@ -57,14 +59,19 @@ def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
     frequencies to each step; with it, w is the posterior mode. Each cycle extrapolates two steps (Varadhan and Roland,
     2008) and keeps the result only if it is no worse.
     """
-    w, close, prior = np.ones(len(m)), 1e-3 / sample.rows, prior_rows / sample.rows
+    w = np.ones(len(m))
+    close = _CLOSE / sample.rows
+    prior = prior_rows / sample.rows
 
     def step(w: Floats) -> tuple[Floats, float, float]:
-        mixed = np.maximum(sample.p @ w, 1e-300)
-        factors = (sample.weights / mixed) @ sample.p / m
+        """Return the next ratios, the likelihood of these, and how far they are from the maximum."""
+        density = np.maximum(sample.p @ w, _TINY)
+        factors = (sample.weights / density) @ sample.p / m
         new = w * factors + prior
-        value = sample.weights @ np.log(mixed) + prior * (m @ np.log(np.maximum(w, 1e-300)))
-        gap = factors.max() - 1 if not prior else np.abs(new / (1 + prior) - w).max()
+        value = sample.weights @ np.log(density) + prior * (m @ np.log(np.maximum(w, _TINY)))
+        gap = factors.max() - 1
+        if prior:
+            gap = np.abs(new / (1 + prior) - w).max()
         return new / (m @ new), float(value), float(gap)
 
     for _ in range(_MOST_STEPS):
@@ -72,9 +79,10 @@ def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
         if gap < close:
             break
         second, _, _ = step(first)
-        move, bend = first - w, second - 2 * first + w
-        length = math.sqrt(float(move @ move) / max(float(bend @ bend), 1e-300))
-        far = w + 2 * length * move + length**2 * bend
+        move = first - w
+        curvature = second - 2 * first + w
+        length = math.sqrt(float(move @ move) / max(float(curvature @ curvature), _TINY))
+        far = w + 2 * length * move + length**2 * curvature
         w = second
         if length > 1 and (far >= 0).all():
             tried, far_value, _ = step(far / (m @ far))
@@ -105,9 +113,12 @@ def standard_errors(
     """
     moved = before * ((r - m) @ inverse)
     new = (sums_by_group(sample.weights[:, None] * moved, sample.groups) ** 2).sum(axis=0)
-    spread = ((r * (sample.weights * (sample.p @ w))[:, None]).T @ r) - np.outer(m, m)  # of p over calibration rows
-    both = np.einsum("ij,jk,ki->i", inverse, spread, inverse)
-    old = before**2 * both - 2 * before * w * (inverse * spread).sum(axis=1) + w**2 * m * (1 - m)
+    as_before = sample.weights * (sample.p @ w)  # weights that make calibration rows of the new rows
+    spread = (r * as_before[:, None]).T @ r - np.outer(m, m)  # of p over calibration rows
+    by_mean = before**2 * np.einsum("ij,jk,ki->i", inverse, spread, inverse)
+    by_both = before * w * (inverse * spread).sum(axis=1)
+    by_labels = w**2 * m * (1 - m)
+    old = by_mean - 2 * by_both + by_labels
     return np.sqrt(np.maximum(new + np.maximum(old, 0) / calibration_rows, 0))
 
 
@@ -133,13 +144,14 @@ def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) 
     from scipy.stats import chi2  # on first use: importing it takes longer than glayers
 
     rows, before = sample.rows, summary.rows
-    if min(rows, before) < 2 * _LEAST_EXPECTED:
+    if min(rows, before) < 2 * LEAST_EXPECTED:
         return Change(math.nan, math.inf)
     mean = sample.mean(sample.p)
     spread = (sample.p * sample.weights[:, None]).T @ sample.p
     covariance = spread - np.outer(mean, mean)
     pooled = (rows * np.diag(covariance) + before * (np.array(summary.squares) - m**2)) / (rows + before)
-    scale, both = 1 / (m + 1 / min(rows, before)), 1 / rows + 1 / before
+    scale = 1 / (m + 1 / min(rows, before))
+    both = 1 / rows + 1 / before
     statistic = float(scale @ (mean - m) ** 2)
     expected = both * float(scale @ np.maximum(pooled, 0))
     if not expected > 0:
@@ -149,7 +161,8 @@ def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) 
     squares = both**2 * (float((scaled**2).sum()) - float(np.trace(scaled)) ** 2 / rows)
     unit = max(squares, expected**2 / len(m)) / expected
     freedom = expected / unit
-    p_value, critical = float(chi2.sf(statistic / unit, freedom)), unit * float(chi2.ppf(level, freedom))
+    p_value = float(chi2.sf(statistic / unit, freedom))
+    critical = unit * float(chi2.ppf(level, freedom))
     if not statistic > critical:
         return Change(p_value, math.inf)
     moved = scale @ (np.square(spread) @ (1 / m) - mean**2)  # what ratios that vary add to the statistic
@@ -173,27 +186,34 @@ def fit_test(
     if sample.rows < 2 * len(m) or len(summary.shares) < 2:
         return math.nan, ""
     features = count_rows(given, np.arange(len(given)), calibrated.__getitem__).features
-    least = _LEAST_EXPECTED / min(sample.rows, summary.rows)
+    least = LEAST_EXPECTED / min(sample.rows, summary.rows)
     free = r * (w > 0)  # a ratio of 0 is at its limit
     influence = free @ inverse_information(sample, free, m)
-    differences, residuals, largest, misfit = [], [], 0.0, ""
+    differences = []
+    residuals = []
+    largest = 0.0
+    misfit = ""
     for name, shares in summary.shares.items():
         table = np.array(shares)
         bins = coarse_bins(histograms[name], features[name], len(table))
-        now, expected = sample.mean(bins), table @ w
+        now = sample.mean(bins)
+        expected = table @ w
         gaps = np.abs(now - expected)
         if gaps.max() > largest:
-            largest, place = float(gaps.max()), int(gaps.argmax())
+            largest = float(gaps.max())
+            place = int(gaps.argmax())
             interval = _interval(histograms[name], place, len(table))
             misfit = f"{name} {interval}: {100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
-        merged = _neighbours(np.minimum(expected, table.sum(axis=1)), least)
+        parts = merge_neighbours(np.minimum(expected, table.sum(axis=1)), least)
+        merged = np.eye(int(parts.max()) + 1)[parts][:, :-1]  # the last part is what the others leave
         differences.append((now - expected) @ merged)
         residuals.append(bins @ merged - influence @ (merged.T @ table).T)
     e = np.hstack(residuals)
     centred = e - sample.mean(e)
     as_before = (centred * (sample.weights * (sample.p @ w))[:, None]).T @ centred  # over calibration rows
     covariance = sample.covariance_of_mean(e) + as_before / summary.rows
-    return _hotelling(np.hstack(differences), covariance, sample, summary.rows), misfit
+    fewer_rows = min(sample.rows, summary.rows)
+    return no_difference(np.hstack(differences), covariance, sample.observations, fewer_rows), misfit
 
 
 def _interval(histogram: Histogram, place: int, size: int) -> str:
@@ -205,33 +225,3 @@ def _interval(histogram: Histogram, place: int, size: int) -> str:
     if place == size - 1:
         return f"above {histogram.edges[low]:.3g}"
     return f"from {histogram.edges[low]:.3g} to {histogram.edges[high]:.3g}"
-
-
-def _neighbours(shares: Floats, least: float) -> Floats:
-    """Return a matrix (k, parts) that adds up neighbours until each part has a share of `least`, less the last part."""
-    parts, number, held = [], 0, 0.0
-    for share in shares:
-        parts.append(number)
-        held += share
-        if held >= least:
-            number, held = number + 1, 0.0
-    return np.eye(number + 1)[parts][:, : max(0, number - 1)]
-
-
-def _hotelling(difference: Floats, covariance: Floats, sample: Sample, calibration_rows: float) -> float:
-    """Return the p-value that a difference is 0. Directions in which fewer than about five rows differ are left out."""
-    from scipy.stats import f  # on first use: importing it takes longer than glayers
-
-    scale = np.sqrt(np.diag(covariance))
-    used = scale > 0
-    if not used.any():
-        return math.nan
-    scale = scale[used]
-    values, vectors = np.linalg.eigh(covariance[np.ix_(used, used)] / np.outer(scale, scale))
-    kept = values > 5 * _LEAST_EXPECTED / min(sample.rows, calibration_rows)
-    freedom, observations = float(kept.sum()), sample.observations
-    left = observations - freedom
-    if left < 1 or not freedom:
-        return math.nan
-    statistic = float((((difference[used] / scale) @ vectors)[kept] ** 2 / values[kept]).sum())
-    return float(f.sf(statistic * left / (observations - 1) / freedom, freedom, left))

@@ -191,7 +191,8 @@ def estimate_class_shift(
     names: tuple[str, ...] | None,
 ) -> ClassShift:
     """Estimate class frequencies of new rows; `calibrated` are their calibrated logits (n, classes)."""
-    p, n_classes = softmax(calibrated), calibrated.shape[1]
+    p = softmax(calibrated)
+    n_classes = calibrated.shape[1]
     weights = np.ones(len(p)) if given.weights is None else given.weights
     weights = weights / weights.sum()
     sample = Sample(p, weights, given.groups, effective_rows(p, weights, given.groups))
@@ -205,7 +206,9 @@ def estimate_class_shift(
     errors = standard_errors(sample, r, m, w, inverse, before, summary.rows) / estimated.sum()
     estimated = estimated / estimated.sum()
     p_value, prior_rows = change_test(sample, m, summary, level)
-    after = before if math.isinf(prior_rows) else likely_ratios(sample, m, prior_rows) * before
+    after = before
+    if math.isfinite(prior_rows):
+        after = likely_ratios(sample, m, prior_rows) * before
     fit_p_value, misfit = fit_test(sample, r, m, w, summary, histograms, given, calibrated)
     return ClassShift(
         _tuple(before),

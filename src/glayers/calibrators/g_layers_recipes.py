@@ -39,6 +39,7 @@ from glayers.maps import Blend, Centre, Chain, Floor
 from glayers.predictions import Predictions
 
 _SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
+_LARGE = 20_000_000  # rows x parameters: above this one fold shows first whether layers learn anything
 _ROUNDING = 1e-12  # difference between mean losses of equal predictions
 _SETTINGS = ("learning_rate", "weight_decay")  # what the paper's recipe chooses by cross-validation
 # The search moves on for a larger gain only: very large weight decays act alike, and would lead it ever further.
@@ -57,6 +58,8 @@ def fit_default(plan: Any, given: Predictions, own_epochs: bool) -> Fitted:  # t
     body = Chain((Centre(np.zeros(())), *plan._layers(given.n_classes).steps))
     settings = list(itertools.product(plan.learning_rate, plan.weight_decay, (0.0, 1.0)))
     training = _Training(plan, body, inputs, given, fit_floor(inputs, 1.0, given.weights))
+    if len(given) * body.n_parameters > _LARGE and not training.learns(settings, plan.random_state):
+        training = replace(training, plan=type(plan)(**plan.get_params() | {"max_epochs": 0}))
     runs = [training.cross_validate(settings, plan.random_state)]
     selection, winner = runs[0][0], runs[0][0].winner
     # Both sides use the same temperature, so that the gain measures what the layers learned.
@@ -230,6 +233,15 @@ class _Training:
         learned = objective.unflatten(selection.parameters[selection.winner])
         models = _in_numpy(self.layers, learned | {name: value[own] for name, value in objective.fixed.items()})
         return selection, models, self.out_of_fold(models, folds)
+
+    def learns(self, settings: list[Any], seed: int) -> bool:
+        """Train the first fold for at most two epochs; return whether any setting lowers its held-out loss."""
+        folds = assign_folds(len(self.given), self.given.groups, self.plan.n_folds, seed)
+        train, held_out = (weights[:1] for weights in fold_weights(folds, self.given.weights))
+        selection = EpochSelection(len(settings), np.ones(1), patience=2)
+        brief = replace(self, plan=type(self.plan)(**self.plan.get_params() | {"max_epochs": 2}))
+        brief.run(settings, train, held_out, selection, Objective.held_out_losses, seed)
+        return bool(selection.best_epoch.any())
 
     def search(self, settings: list[Setting], folds: Ints, best: float) -> tuple[Floats, Chain | None]:
         """Return the held-out loss of every setting, and the fold models of the best one if it beats `best`."""

@@ -18,10 +18,11 @@ import typer
 
 from glayers import __version__
 from glayers.cli import export, plot
+from glayers.cli.comparing import compare, demo, report
+from glayers.cli.fit_apply import apply, fit, methods
 from glayers.cli.monitoring import info
 from glayers.cli.runtime import flag, one_line_per_error, show
 from glayers.cli.scoring import rows, score
-from glayers.cli.verbs import apply, compare, demo, fit, methods, report
 
 __all__ = ["app", "main"]
 

@@ -4,8 +4,9 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -13,19 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
-from glayers.cli.runtime import flag, one_line
+from glayers.cli.runtime import OptionGroup, flag, one_line, show_note
 from glayers.errors import BadFile, GlayersWarning
 from glayers.files import write_whole
 from glayers.metrics import Event, label, one_of, rank, top, within_top
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.contents import listed
-from glayers.predictions.formats import Inputs, Source, read_any, read_rows, read_to_fit
+from glayers.predictions.contents import Reading, listed
+from glayers.predictions.formats import one_part, read_as
+from glayers.predictions.source import Chunk, Executor, Source, Threads, checked_chunk
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
 
 _Part = TypeVar("_Part")
-_Reader: TypeAlias = Callable[[Source, Path | None, Inputs, dict[str, str]], dict[str, _Part]]
 TwoParts: TypeAlias = tuple[Predictions | Confidences, Predictions | Confidences]
 PIPE = Path("-")
 
@@ -49,7 +50,9 @@ def method_names(names: str | None) -> list[str] | None:
 
     if names is None:
         return None
-    wanted = list(METHODS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if names == "all":
+        wanted = list(METHODS)
     if not wanted:
         raise typer.BadParameter("no method is named; see `glayers methods`")
     return [known_name(name, METHODS, "method", "glayers methods") for name in dict.fromkeys(wanted)]
@@ -91,9 +94,7 @@ def output_option(name: str, text: str) -> Any:
     return typer.Option("--output", "-o", metavar=name, help=text)
 
 
-PREDICTIONS = (
-    "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json, .jsonl or pickled logits; - is standard input."
-)
+PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or .jsonl; - is standard input."
 MANY = "Also directories, patterns such as 'logits/*.parquet', and several files."
 _METHOD = "The method to fit; `glayers methods` lists them."
 _METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."
@@ -121,50 +122,104 @@ Methods = Annotated[str | None, typer.Option(metavar="A,B,C", autocompletion=com
 Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Random seed; same seed, same result.")]
 
 
+def reading_of(
+    labels: Labels = None, part: Part = None, probabilities: Probabilities = False, columns: Columns = None
+) -> Reading:
+    """Return how to read files, as these options say."""
+    return Reading(labels, part, "probabilities" if probabilities else None, columns_of(columns))
+
+
+def reading_of_tables(probabilities: Probabilities = False, columns: Columns = None) -> Reading:
+    """Return how to read two files; labels and parts would be those of one of them."""
+    return reading_of(probabilities=probabilities, columns=columns)
+
+
+READING: Any = OptionGroup(reading_of)
+READING_OF_TWO: Any = OptionGroup(reading_of_tables)
+
+
 def name_of(path: Path) -> str:
     """Return the name of a file for messages."""
     return "standard input" if path == PIPE else path.name
 
 
-def read_wanted(
-    read: _Reader[_Part],
-    path: Path,
-    labels: Path | None = None,
-    part: str | None = None,
-    probabilities: bool = False,
-    columns: str | None = None,
-) -> dict[str, _Part]:
-    """Read a file, or standard input for -, and return the part asked for, or all."""
-    if path == PIPE and (sys.stdin is None or sys.stdin.closed):
+def source_of(paths: Sequence[Path], reading: Reading, model_inputs: str | None = None) -> Source:
+    """Return the files to read. A .npy file does not say what it holds, but the inputs of a model do."""
+    source = Source.of(paths, reading)
+    if reading.labels is not None and len(source.files) > 1:
+        raise typer.BadParameter("--labels is for one .npy file; put logits and labels of several into .npz files")
+    if model_inputs == "probabilities" and source.files[0].suffix.lower() == ".npy":
+        return replace(source, reading=replace(reading, inputs="probabilities"))
+    return source
+
+
+def read_contents(source: Source, check: Callable[..., _Part]) -> dict[str, _Part]:
+    """Return what `check` makes of the parts of a small file, or of the part asked for; - is standard input."""
+    file = source.files[0]
+    if not source.is_one_file:
+        raise BadFile(f"{file.parent}: is a directory or a pattern; give one file in it")
+    if file == PIPE and (sys.stdin is None or sys.stdin.closed):
         raise BadFile("standard input is closed; give a file, or pipe predictions in")
-    source = sys.stdin.buffer if path == PIPE else path
-    parts = read(source, labels, "probabilities" if probabilities else None, columns_of(columns))
-    if part is not None and part not in parts:
-        raise BadFile(f"{name_of(path)}: has no part {part!r}; its parts are {listed(parts)}")
-    return parts if part is None else {part: parts[part]}
+    parts = read_as(check, sys.stdin.buffer if file == PIPE else file, source.reading)
+    if source.reading.part is None:
+        return parts
+    return {source.reading.part: one_part(parts, source.reading.part, name_of(file))}
 
 
-def read_for(
-    calibrator: "Calibrator",
-    path: Path,
-    labels: Path | None = None,
-    part: str | None = None,
-    probabilities: bool = False,
-    columns: str | None = None,
-) -> dict[str, tuple[Predictions | Confidences, bool]]:
-    """Read rows to calibrate, and whether they have labels; count the probabilities that the calibrator raises."""
-    own_floor = calibrator.inputs == "probabilities"
-    # A .npy file does not say what it holds, but the model does.
-    told = probabilities or (own_floor and path.suffix.lower() == ".npy")
-    parts = read_wanted(partial(read_rows, warned=not own_floor), path, labels, part, told, columns)
-    for rows, _ in parts.values() if own_floor else ():
-        if isinstance(rows, Predictions):
-            low, floor = rows.probabilities(), float(calibrator.map_.parameters()["0.floor"])
-            count = int((low < floor).sum())
+def read_parts(source: Source, needs_labels: bool = True, warn: bool = True) -> dict[str, Chunk]:
+    """Return the rows of each part of a small file, all at once."""
+    return read_contents(source, partial(checked_chunk, needs_labels=needs_labels, warn=warn))
+
+
+def read_for(calibrator: "Calibrator", source: Source) -> dict[str, Chunk]:
+    """Read rows to calibrate, which need no labels; count the probabilities that the calibrator raises."""
+    has_floor = calibrator.inputs == "probabilities"
+    parts = read_parts(source, needs_labels=False, warn=not has_floor)
+    for chunk in parts.values():
+        if has_floor and isinstance(chunk.rows, Predictions):
+            probabilities = chunk.rows.probabilities()
+            floor = float(calibrator.map_.parameters()["0.floor"])
+            count = int((probabilities < floor).sum())
             if count:
-                what = f"{count} of {low.size} probabilities are below {floor:.3g}, the floor of the model"
-                warnings.warn(f"{what}, and were raised to it", GlayersWarning, stacklevel=2)
+                low = f"{count} of {probabilities.size} probabilities are below {floor:.3g}, the floor of the model"
+                warnings.warn(f"{low}, and were raised to it", GlayersWarning, stacklevel=2)
     return parts
+
+
+def read_sample(path: Path, reading: Reading, preferred: str, seed: int, quiet: bool, warn: bool = False) -> Chunk:
+    """Read rows to fit on; of many, a random sample large enough for every method. A calibrator itself counts zeros."""
+    source = source_of([path], reading)
+    if source.is_small:
+        return only_or(preferred, read_parts(source, warn=warn))
+    from glayers.many_rows import sample_rows
+
+    sample = sample_rows(source.tasks(), Threads(progress_of(quiet)), seed)
+    rows = sample.result()
+    if len(rows) < sample.n_seen and not quiet:
+        show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows of {path}, drawn at random, are used")
+    return replace(source.first(), rows=rows, labelled=True)
+
+
+def only_or(preferred: str, parts: dict[str, _Part]) -> _Part:
+    """Return the only part, or the preferred one of two."""
+    return parts[preferred] if len(parts) > 1 else next(iter(parts.values()))
+
+
+@contextmanager
+def executor_of(cluster: str | None, quiet: bool, what: str) -> Iterator[Executor]:
+    """Yield where tasks run: threads, or the Dask cluster at an address."""
+    if cluster is None:
+        yield Threads(progress_of(quiet), what)
+        return
+    from glayers.bridges import dask
+
+    with dask.connect(cluster) as client:
+        yield dask.Cluster(client)
+
+
+def progress_of(quiet: bool) -> bool | None:
+    """Return whether to show progress: at a terminal, or not at all."""
+    return False if quiet else None
 
 
 def columns_of(text: str | None) -> dict[str, str]:
@@ -173,20 +228,36 @@ def columns_of(text: str | None) -> dict[str, str]:
     >>> columns_of("logits=c*,labels=y")
     {'logits': 'c*', 'labels': 'y'}
     """
-    pairs = [each.partition("=") for each in (text or "").split(",") if each]
-    if any(not sign or not column for _, sign, column in pairs):
-        raise typer.BadParameter(f"cannot read the columns {text!r}; write such as 'logits=c*,labels=y'")
-    return {field.strip(): column.strip() for field, _, column in pairs}
+    columns = {}
+    for pair in (text or "").split(","):
+        field, _, column = pair.partition("=")
+        if column:
+            columns[field.strip()] = column.strip()
+        elif pair:
+            raise typer.BadParameter(f"cannot read the columns {text!r}; write such as 'logits=c*,labels=y'")
+    return columns
 
 
-def settings_of(given: list[str] | None, known: Collection[str]) -> dict[str, Any]:
+def method_with_settings(
+    name: str, settings: list[str] | None, seed: int, progress: bool | None
+) -> tuple["Calibrator", dict[str, Any]]:
+    """Return an unfitted calibrator by name, and the settings that options give it."""
+    from glayers.calibrators import METHODS
+    from glayers.comparison import unfitted
+
+    known_name(name, METHODS, "method", "glayers methods")
+    calibrator = unfitted(name, random_state=seed, progress=progress)
+    return calibrator, settings_of(settings, calibrator.get_params(False))
+
+
+def settings_of(options: list[str] | None, known: Collection[str]) -> dict[str, Any]:
     """Return the settings that options name; values are JSON, or text.
 
     >>> settings_of(["time_budget=60", "loss=brier"], {"time_budget", "loss"})
     {'time_budget': 60, 'loss': 'brier'}
     """
     settings: dict[str, Any] = {}
-    for text in given or ():
+    for text in options or ():
         name, sign, value = text.partition("=")
         if not sign:
             raise typer.BadParameter(f"cannot read the setting {text!r}; write such as 'time_budget=60'")
@@ -201,37 +272,13 @@ def settings_of(given: list[str] | None, known: Collection[str]) -> dict[str, An
     return settings
 
 
-def only_or(preferred: str, parts: dict[str, _Part]) -> _Part:
-    """Return the only part, or the preferred one of two."""
-    return parts[preferred] if len(parts) > 1 else next(iter(parts.values()))
-
-
-def read_calibration_and_test(
-    calibration: Path, test: Path | None, probabilities: bool, columns: str | None
-) -> tuple[TwoParts, str]:
-    """Read the rows to fit on and those to score, from two files or one with both parts, and what the first hold."""
-    if calibration == test == PIPE:
-        raise typer.BadParameter("only one of two files can come from a pipe; pipe one file with both parts instead")
-    parts = read_wanted(read_to_fit, calibration, None, None, probabilities, columns)
-    if test is not None:
-        scored = only_or("test", read_wanted(read_any, test, None, None, probabilities, columns))
-        rows, inputs = only_or("calibration", parts)
-        return (rows, scored), inputs
-    if set(parts) != {"calibration", "test"}:
-        raise BadFile(
-            f"{name_of(calibration)}: has no parts calibration and test, but {listed(parts)}; "
-            f"give the test rows as a second file"
-        )
-    return (parts["calibration"][0], parts["test"][0]), parts["calibration"][1]
-
-
 @dataclass(frozen=True)
 class Output:
     """A file to write, checked at once. It replaces another file only with `force`, and never an input."""
 
     path: Path
     force: bool
-    inputs: tuple[Path | None, ...] = ()
+    inputs: tuple[str | os.PathLike[str] | None, ...] = ()
 
     def __post_init__(self) -> None:
         self.check()
@@ -240,19 +287,25 @@ class Output:
         """Refuse a path that cannot be written, before any long work begins."""
         if self.path == PIPE:
             raise typer.BadParameter("-o - is for the predictions of `glayers apply`; give the name of a file")
-        folder, exists = Path(os.path.realpath(self.path)).parent, self.path.exists()
-        problems = {
-            "is one of the input files; write to another file": exists
-            and any(given is not None and given.exists() and self.path.samefile(given) for given in self.inputs),
-            "is a directory or another special file; choose another name": exists and not self.path.is_file(),
-            "already exists; use --force to replace it, or choose another name": os.path.lexists(self.path)
-            and not self.force,
-            f"the folder {folder} does not exist; create it first": not folder.is_dir(),
-            f"no permission to write to the folder {folder}; choose another": not os.access(folder, os.W_OK),
-        }
-        for problem, found in problems.items():
-            if found:
-                raise BadFile(f"{self.path}: {problem}")
+        problem = self._problem()
+        if problem is not None:
+            raise BadFile(f"{self.path}: {problem}")
+
+    def _problem(self) -> str | None:
+        folder = Path(os.path.realpath(self.path)).parent
+        if self.path.exists():
+            there = [file for file in self.inputs if file is not None and Path(file).exists()]
+            if any(self.path.samefile(file) for file in there):
+                return "is one of the input files; write to another file"
+            if not self.path.is_file():
+                return "is a directory or another special file; choose another name"
+        if os.path.lexists(self.path) and not self.force:
+            return "already exists; use --force to replace it, or choose another name"
+        if not folder.is_dir():
+            return f"the folder {folder} does not exist; create it first"
+        if not os.access(folder, os.W_OK):
+            return f"no permission to write to the folder {folder}; choose another"
+        return None
 
     def write(self, data: bytes) -> None:
         """Write the file in one step, after a second check: it may have appeared during a long fit."""

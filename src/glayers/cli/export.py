@@ -12,7 +12,7 @@ from glayers.cli import monitoring
 from glayers.cli.runtime import flag, show, show_json, title, verb
 from glayers.errors import GlayersWarning, shown
 from glayers.files import errors_as_bad_file
-from glayers.predictions.contents import listed
+from glayers.predictions.contents import Reading, listed
 from glayers.serving.artifact import GROUPS
 
 
@@ -91,10 +91,7 @@ def adapt(
         str | None,
         typer.Option(metavar="cat=0.2,dog=0.8", help="Known frequencies instead of NEW, by class name or number."),
     ] = None,
-    labels: arg.Labels = None,
-    part: arg.Part = None,
-    probabilities: arg.Probabilities = False,
-    columns: arg.Columns = None,
+    reading: Reading = arg.READING,
     level: monitoring.Level = 0.95,
     fail_if_unexplained: Annotated[
         bool, flag("--fail-if-unexplained", text="Write nothing and exit with 3 if class shift does not explain NEW.")
@@ -117,27 +114,31 @@ def adapt(
 
     if (file is None) == (frequencies is None):
         raise typer.BadParameter("give either new rows, or their class frequencies with --frequencies")
-    target = arg.Output(output, force, (model, file, labels))
+    target = arg.Output(output, force, (model, file, reading.labels))
     calibrator = load(model)
     if file is None:
         adapted = calibrator.adapt(frequencies=_named_numbers(frequencies or ""))
     else:
-        parts = arg.read_for(calibrator, file, labels, part, probabilities, columns)
-        rows: Any = arg.only_or("test", parts)[0]
+        parts = arg.read_for(calibrator, arg.source_of([file], reading, calibrator.inputs))
+        rows: Any = arg.only_or("test", parts).rows
         adapted = calibrator.adapt(rows, level=level)
-    found = adapted.adaptation_
-    refused = fail_if_unexplained and not found.fit_p_value > 1 - level
+    adaptation = adapted.adaptation_
+    refused = fail_if_unexplained and not adaptation.fit_p_value > 1 - level
     if not refused:
         target.check()
         adapted.save(output)
     if as_json:
-        tests = {"shifted": found.shifted, "unexplained": found.unexplained, "output": None if refused else str(output)}
-        show_json({**found.to_dict(), **tests})
+        tests = {
+            "shifted": adaptation.shifted,
+            "unexplained": adaptation.unexplained,
+            "output": None if refused else str(output),
+        }
+        show_json({**adaptation.to_dict(), **tests})
     elif not quiet:
-        show(title(arg.name_of(model if file is None else file)), *str(found).splitlines())
+        show(title(arg.name_of(model if file is None else file)), *str(adaptation).splitlines())
         if not refused:
             show(f"wrote {output}")
-    monitoring.end_with([found.sentences()[-1]] if refused else [])
+    monitoring.end_with([adaptation.sentences()[-1]] if refused else [])
 
 
 def _named_numbers(text: str) -> dict[str, float]:

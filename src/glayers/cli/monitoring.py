@@ -17,13 +17,12 @@ from rich.table import Table
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, show_json, show_note, title, verb
 from glayers.errors import BadPredictions
-from glayers.metrics import METRICS, OmnibusTest
+from glayers.metrics import METRICS, Metric, OmnibusTest
 from glayers.predictions.contents import WHOLE_FILE, listed
-from glayers.predictions.formats import read_any
+from glayers.predictions.source import Chunk
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
-    from glayers.predictions import Confidences, Predictions
     from glayers.shift import ShiftTest
 
 _FAILED = 3  # exit status
@@ -77,7 +76,9 @@ class Condition:
             raise typer.BadParameter(
                 f"cannot read the condition {text!r}; write a metric, a sign and a number, such as 'ks > 0.02'"
             ) from error
-        return cls(arg.known_name(found[1].lower(), METRICS, "metric", "glayers score --json"), found[2], limit)
+        name = arg.known_name(found[1].lower(), METRICS, "metric", "glayers score --json")
+        _check_limit(METRICS[name], found[2], limit)
+        return cls(name, found[2], limit)
 
     def failure(self, scores: Mapping[str, float]) -> str | None:
         """Return what is wrong, or None. A score that is not a number is wrong too."""
@@ -91,9 +92,27 @@ class Condition:
         )
 
 
+def _check_limit(metric: Metric, sign: str, limit: float) -> None:
+    """Refuse a limit that no score can pass, or that every score passes: most often a percent sign is missing."""
+    outside = not metric.lowest <= limit <= metric.highest
+    never = (sign == ">" and limit == metric.highest) or (sign == "<" and limit == metric.lowest)
+    if not outside and not never:
+        return
+    if math.isinf(metric.highest):
+        possible = f"at least {metric.lowest:g}"
+    elif metric.unit == "percent":
+        possible = f"between {metric.lowest:g} and {metric.highest:g} ({100 * metric.highest:g} %)"
+    else:
+        possible = f"between {metric.lowest:g} and {metric.highest:g}"
+    hint = ""
+    if metric.unit == "percent" and 1 <= limit <= 100:
+        hint = f"; did you mean '{metric.name} {sign} {limit:g} %'?"
+    raise typer.BadParameter(f"{metric.name} is always {possible}, so it cannot be compared with {limit:g}{hint}")
+
+
 def test_failure(answer: OmnibusTest) -> str | None:
     """Return why the calibration test does not pass, or None."""
-    return str(answer) if answer.rejected or math.isnan(answer.p_value) else None
+    return None if answer.verdict == "calibrated" else str(answer)
 
 
 def shift_failure(found: "ShiftTest") -> str | None:
@@ -119,45 +138,23 @@ def end_with(failures: Iterable[str]) -> None:
         raise typer.Exit(_FAILED)
 
 
-def rows_to_score(
-    file: Path, model: Path | None, reading: tuple[Path | None, str | None, bool, str | None], level: float
-) -> tuple[dict[str, Any], dict[str, "ShiftTest"]]:
-    """Return the rows to score by name, and for a model how each part differs from its calibration rows.
-
-    `reading` are the options labels, part, probabilities and columns.
-    """
-    if model is None:
-        return arg.read_wanted(read_any, file, *reading), {}
-    from glayers.calibrators import load
-
-    calibrator = load(model)
-    scored: dict[str, Predictions | Confidences] = {}
-    shifts = {}
-    for name, (given, labelled) in arg.read_for(calibrator, file, *reading).items():
-        if labelled:
-            scored[joined(name, UNCALIBRATED)] = given
-            scored[joined(name, "calibrated")] = calibrator.apply(given)
-        shifts[name] = shift_of(calibrator, given, labelled, level)
-    return scored, shifts
-
-
-def shift_of(calibrator: "Calibrator", given: "Predictions | Confidences", labelled: bool, level: float) -> "ShiftTest":
+def shift_of(calibrator: "Calibrator", chunk: Chunk, level: float) -> "ShiftTest":
     """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
     from glayers.predictions.predictions import map_inputs, two_classes
     from glayers.shift import shift_test
 
-    if labelled:
-        return shift_test(calibrator, given, level=level)
-    rows = two_classes(calibrator.inputs, given)
+    if chunk.labelled:
+        return shift_test(calibrator, chunk.rows, level=level)
+    rows = two_classes(calibrator.inputs, chunk.rows)
     return shift_test(calibrator, map_inputs(calibrator.inputs, rows), groups=rows.groups, level=level)
 
 
-def joined(part: str, name: str) -> str:
+def part_label(part: str, name: str) -> str:
     """Return the name of a result of one part; a file without parts needs no name for it."""
     return name if part == WHOLE_FILE else f"{part}, {name}"
 
 
-def before(name: str) -> str:
+def prefix_of(name: str) -> str:
     """Return what stands before a sentence about one part."""
     return "" if name == WHOLE_FILE else f"{name}: "
 

@@ -3,13 +3,12 @@
 Such a file is `.npz` or `.json`, with labels (rows, labels) of 0 and 1. New rows without labels may have any format.
 """
 
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 
-from glayers.arrays import to_floats
+from glayers.arrays import Array, to_floats
 from glayers.checks import check_counts, check_groups, check_label_matrix, two_dimensional
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, show_json, title
@@ -17,7 +16,7 @@ from glayers.errors import BadFile, shown
 from glayers.metrics.multi_label import LabelScorecards, label_scorecard
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents
-from glayers.predictions.formats import read_contents
+from glayers.predictions.source import Source
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -28,84 +27,107 @@ SeveralLabels = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class LabelRows:
+    """Scores (rows, labels) of what `contents` holds, checked."""
+
+    scores: Array
+    contents: Contents
+
+    @classmethod
+    def of(cls, contents: Contents) -> Self:
+        """Return checked scores of every label."""
+        if contents.inputs == "confidence":
+            raise BadFile("holds a confidence per row; several labels need logits or probabilities of each label")
+        scores = two_dimensional(to_floats(contents.scores, contents.inputs), contents.inputs)
+        names = contents.class_names
+        if names is not None and not len(names) == len(set(names)) == scores.shape[1]:
+            raise BadFile(f"class_names must be {scores.shape[1]} different names, one per label; got {shown(names)}")
+        return cls(scores, contents)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the labels, or their numbers."""
+        return list(self.contents.class_names or map(str, range(self.scores.shape[1])))
+
+    def labels(self) -> Array:
+        """Return the labels (rows, labels)."""
+        if self.contents.labels is None:
+            raise BadFile(self.contents.no_labels)
+        return check_label_matrix(self.contents.labels, self.scores.shape)
+
+
+def read_label_rows(source: Source) -> dict[str, LabelRows]:
+    """Read every part of a file."""
+    return arg.read_contents(source, LabelRows.of)
+
+
 def fit_each_label(
-    contents: Contents, name: str, method: "Calibrator", target: arg.Output, as_json: bool, quiet: bool
+    label_rows: LabelRows, name: str, method: "Calibrator", target: arg.Output, as_json: bool, quiet: bool
 ) -> None:
     """Fit one calibrator per label, write them to one file, and say so."""
     from glayers.calibrators import MultiLabelCalibrator
 
-    inputs, scores, labels = _scores(contents)
-    weights, groups = contents.weights, contents.groups
+    contents = label_rows.contents
+    scores = label_rows.scores
+    labels = label_rows.labels()
+    groups = contents.groups
     if contents.counts is not None:
-        check_groups(np.zeros(len(scores)) if groups is None else groups, len(scores))
-        rows = np.repeat(np.arange(len(scores)), check_counts(contents.counts, len(scores)))
-        scores, labels = scores[rows], check_label_matrix(labels, scores.shape)[rows]
-        groups = None if groups is None else groups[rows]
-    several = MultiLabelCalibrator(method.set_params(inputs=inputs)).fit(scores, labels, weights, groups)
-    several.label_names_ = contents.class_names
+        times = check_counts(contents.counts, *scores.shape)
+        repeated = np.repeat(np.arange(len(scores)), times)
+        scores = scores[repeated]
+        labels = labels[repeated]
+        groups = None if groups is None else check_groups(groups, len(times))[repeated]
+    calibrator = MultiLabelCalibrator(method.set_params(inputs=contents.inputs))
+    calibrator.fit(scores, labels, contents.weights, groups)
+    calibrator.label_names_ = contents.class_names
     target.check()
-    several.save(target.path)
-    facts = [each.diagnostics_ for each in several.calibrators_]
+    calibrator.save(target.path)
+    facts = [each.diagnostics_ for each in calibrator.calibrators_]
     if as_json:
-        names = contents.class_names or [str(number) for number in range(len(facts))]
-        by_label = {label: each.to_dict() for label, each in zip(names, facts, strict=True)}
+        by_label = {label: each.to_dict() for label, each in zip(label_rows.names, facts, strict=True)}
         show_json({"method": name, "output": str(target.path), "labels": by_label})
-    if as_json or quiet:
-        return
-    before, after = (float(np.mean([getattr(each, loss) for each in facts])) for loss in ("loss_before", "loss_after"))
-    show(
-        title(f"{name} for each of {len(facts):,} labels, fitted on {facts[0].rows:,} rows"),
-        f"mean loss over the labels, on these rows: {before:.4f} before, {after:.4f} after",
-        f"wrote {target.path}",
-    )
+    elif not quiet:
+        before = float(np.mean([each.loss_before for each in facts]))
+        after = float(np.mean([each.loss_after for each in facts]))
+        show(
+            title(f"{name} for each of {len(facts):,} labels, fitted on {facts[0].rows:,} rows"),
+            f"mean loss over the labels, on these rows: {before:.4f} before, {after:.4f} after",
+            f"wrote {target.path}",
+        )
 
 
-def read_and_apply(model: "LabelPredictor", path: Path, logits: bool, *reading: Any) -> dict[str, Contents]:
-    """Return every part of a file with calibrated probabilities or logits of each label; the rest stays as it was.
-
-    `reading` are the options labels, part, probabilities and columns.
-    """
-    labels, part, probabilities, columns = reading
-    takes = model.calibrators_[0].inputs
-    # A .npy file does not say what it holds, but the model does.
-    told = probabilities or (takes == "probabilities" and path.suffix.lower() == ".npy")
+def apply_to_labels(model: "LabelPredictor", source: Source, logits: bool) -> dict[str, Contents]:
+    """Return every part of a file with calibrated probabilities or logits of each label; the rest stays as it was."""
     made = {}
-    for name, contents in arg.read_wanted(read_contents, path, labels, part, told, columns).items():
-        inputs, scores, _ = _scores(contents, labelled=False)
-        if inputs != takes:
-            raise BadFile(f"{arg.name_of(path)}: holds {inputs}, but the model was fitted on {takes}")
+    takes = model.calibrators_[0].inputs
+    for part, label_rows in read_label_rows(source).items():
+        contents = label_rows.contents
+        if contents.inputs != takes:
+            raise BadFile(
+                f"{arg.name_of(source.files[0])}: holds {contents.inputs}, but the model was fitted on {takes}"
+            )
         model.check_names(contents.class_names)
-        after = (model.transform if logits else model.predict_proba)(scores)
-        own, other = ("logits", "probabilities") if logits else ("probabilities", "logits")
-        fields: dict[str, Any] = {own: after, other: None}
-        made[name] = replace(contents, **fields, class_names=contents.class_names or model.label_names_)
+        fields: dict[str, Any] = {"logits": None, "probabilities": None}
+        if logits:
+            fields["logits"] = model.transform(label_rows.scores)
+        else:
+            fields["probabilities"] = model.predict_proba(label_rows.scores)
+        made[part] = replace(contents, **fields, class_names=contents.class_names or model.label_names_)
     return made
 
 
-def show_label_scores(name: str, contents: Contents, as_json: bool) -> None:
+def show_label_scores(name: str, label_rows: LabelRows, as_json: bool) -> None:
     """Print the scores of each label, and their mean."""
-    inputs, scores, labels = _scores(contents)
-    truth = check_label_matrix(labels, scores.shape)
-    make = Predictions if inputs == "logits" else Predictions.from_probabilities
+    contents = label_rows.contents
+    labels = label_rows.labels()
+    make = Predictions if contents.inputs == "logits" else Predictions.from_probabilities
     extras: dict[str, Any] = {"weights": contents.weights, "counts": contents.counts}
-    each = (label_scorecard(make(scores[:, [i]], truth[:, i], **extras)) for i in range(scores.shape[1]))
-    names = contents.class_names or map(str, range(scores.shape[1]))
-    cards = LabelScorecards(dict(zip(names, each, strict=True)))
+    cards = {}
+    for number, label in enumerate(label_rows.names):
+        cards[label] = label_scorecard(make(label_rows.scores[:, [number]], labels[:, number], **extras))
+    scores = LabelScorecards(cards)
     if as_json:
-        show_json(cards.to_dict())
+        show_json(scores.to_dict())
     else:
-        show(title(name), *str(cards).splitlines())
-
-
-def _scores(contents: Contents, labelled: bool = True) -> tuple[str, Any, Any]:
-    """Return what the scores are, the scores (rows, labels), and the labels of the same shape, or None."""
-    if contents.confidence is not None:
-        raise BadFile("holds a confidence per row; several labels need logits or probabilities of each label")
-    if contents.labels is None and labelled:
-        raise BadFile(contents.no_labels)
-    inputs = "probabilities" if contents.logits is None else "logits"
-    scores = two_dimensional(to_floats(getattr(contents, inputs), inputs), inputs)
-    names = contents.class_names
-    if names is not None and not len(names) == len(set(names)) == scores.shape[1]:
-        raise BadFile(f"class_names must be {scores.shape[1]} different names, one per label; got {shown(names)}")
-    return inputs, scores, contents.labels
+        show(title(name), *str(scores).splitlines())

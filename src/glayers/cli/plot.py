@@ -14,21 +14,20 @@ from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, one_line, show, verb, waiting_for
 from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.formats import read_any
+from glayers.report.figures import EVENT_FIGURES
+from glayers.report.words import capital
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The names of FIGURES, repeated so that help and completion need no matplotlib; a test compares the two.
+# The names of FIGURES, so that help and completion need no matplotlib; a test compares the two.
 KINDS: dict[str, str] = {
+    **{
+        kind: f"{figure.title}: {choice.label}"
+        for figure in EVENT_FIGURES.values()
+        for kind, choice in figure.choices.items()
+    },
     "overview": "reliability, and probability by fraction of rows, side by side",
-    "reliability": "accuracy against confidence, in bins of equal width",
-    "reliability-equal-mass": "the same, in bins with equal numbers of rows",
-    "reliability-smooth": "the same, by a kernel smoother",
-    "reliability-corp": "the same, by isotonic regression",
-    "ks": "cumulative score and outcome against fraction of rows",
-    "ks-fractile": "score and smoothed outcome against fraction of rows",
-    "ks-score": "smoothed outcome against score",
     "ks-ranks": "KS of rank 1, rank 2, ...",
     "ks-within": "KS of the label being within the top r",
     "ks-classes": "KS of the classes with the largest errors",
@@ -38,7 +37,8 @@ KINDS: dict[str, str] = {
 }
 _WIDTHS = {"column": 3.3, "page": 6.9}  # inches, as most journals have them
 _WIDEST = 40.0
-_WITH_BAND = frozenset(kind for kind in KINDS if kind.startswith(("overview", "reliability", "ks")))
+_WITH_BINS = ("overview", "reliability")
+_WITH_BAND = (*_WITH_BINS, "ks")
 # Metadata to leave out of each format, so that two runs give the same bytes.
 _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 _FILES = f"{arg.PREDICTIONS} Each file is one panel; all files must hold the same rows."
@@ -84,19 +84,26 @@ def plot(
     $ glayers plot overview test.npz -o figure1.pdf --width column --names mine
     """
     arg.known_name(kind, KINDS, "figure", "glayers plot --help")
-    chosen = {"event": None if event == "top" else arg.event_of(event), "n_bins": bins}
-    models, ending = model or [], output.suffix.lower()
+    chosen: dict[str, Any] = {"dark": dark}
+    if event != "top":
+        chosen["event"] = arg.event_of(event)
+    if bins is not None:
+        chosen["n_bins"] = bins
+    models = model or []
+    ending = output.suffix.lower()
     if ending not in _DATED:
         raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
     target = arg.Output(output, force, (*files, *models, labels))
-    rows = [arg.only_or("test", arg.read_wanted(read_any, file, labels, part, probabilities)) for file in files]
+    reading = arg.reading_of(labels, part, probabilities)
+    rows = [arg.only_or("test", arg.read_parts(arg.source_of([file], reading))).rows for file in files]
     for file, other in zip(files, rows, strict=True):
         if not _same_rows(rows[0], other):
             raise BadPredictions(f"{arg.name_of(file)} and {arg.name_of(files[0])} hold different rows or labels")
-    shown = _names(files, models) if names is None else _own_names(names, len(files) + len(models))
-    methods = dict(zip(shown, [*rows, *(_calibrated(each, rows[0]) for each in models)], strict=True))
+    rows += [_calibrated(each, rows[0]) for each in models]
+    shown = _names(files, models) if names is None else _own_names(names, len(rows))
+    methods = dict(zip(shown, rows, strict=True))
     with waiting_for(f"drawing {kind}", quiet):
-        figure = _figure(kind, methods, chosen | {"dark": dark}, seed)
+        figure = _figure(kind, methods, chosen, seed)
         if title is not None:
             figure.suptitle(one_line(title), fontsize="large", color=figure.axes[0].title.get_color())
         target.write(_image(figure, _inches(width), ending))
@@ -106,8 +113,10 @@ def plot(
 
 def _inches(width: str | None) -> float | None:
     """Return a width in inches: that of a column or a page of most journals, or a number."""
-    if width is None or width in _WIDTHS:
-        return None if width is None else _WIDTHS[width]
+    if width is None:
+        return None
+    if width in _WIDTHS:
+        return _WIDTHS[width]
     with contextlib.suppress(ValueError):
         if 1.0 <= float(width) <= _WIDEST:
             return float(width)
@@ -124,9 +133,13 @@ def _own_names(names: str, wanted: int) -> list[str]:
 def _caption(kind: str, methods: dict[str, Predictions | Confidences], event: str) -> str:
     """Return a caption to start from."""
     rows = len(next(iter(methods.values())))
-    of = "" if event == "top" else f" (event: {event})"
-    band = " Shaded: where 95 % of calibrated models lie." if kind in _WITH_BAND else ""
-    return f"{KINDS[kind][:1].upper()}{KINDS[kind][1:]}{of}, for {', '.join(methods)} on {rows:,} test rows.{band}"
+    about = capital(KINDS[kind])
+    if event != "top":
+        about += f" (event: {event})"
+    caption = f"{about}, for {', '.join(methods)} on {rows:,} test rows."
+    if kind.startswith(_WITH_BAND):
+        caption += " Shaded: where 95 % of calibrated models lie."
+    return caption
 
 
 def _same_rows(one: Predictions | Confidences, other: Predictions | Confidences) -> bool:
@@ -157,24 +170,24 @@ def _figure(kind: str, methods: dict[str, Predictions | Confidences], chosen: di
     """Draw a figure with the settings that were chosen, and with those others that it takes."""
     from glayers.report.plots import FIGURES
 
-    takes, first = inspect.signature(FIGURES[kind]).parameters, next(iter(methods.values()))
+    takes = inspect.signature(FIGURES[kind]).parameters
+    first = next(iter(methods.values()))
     settings: dict[str, Any] = {"random_state": seed}
     if isinstance(first, Confidences):
         settings["metrics"] = ("ks", "accuracy")
     elif first.class_names is not None:
         settings["names"] = tuple(map(one_line, first.class_names))
-    asked = {name: value for name, value in chosen.items() if value is not None}
-    for name in asked:
-        if name not in takes:
+    for name in chosen:
+        if name not in takes or (name == "n_bins" and not kind.startswith(_WITH_BINS)):
             raise typer.BadParameter(f"--{name.removeprefix('n_')} is not for {kind}; leave it out")
-    return FIGURES[kind](methods, **{name: settings[name] for name in takes if name in settings}, **asked)
+    return FIGURES[kind](methods, **{name: settings[name] for name in takes if name in settings}, **chosen)
 
 
 def _image(figure: "Figure", inches: float | None, ending: str) -> bytes:
     from glayers.report.plots.style import fit_width
 
+    if inches is not None:
+        fit_width(figure, inches)
     stream = io.BytesIO()
-    (figure if inches is None else fit_width(figure, inches)).savefig(
-        stream, format=ending[1:], metadata={_DATED[ending]: None}
-    )
+    figure.savefig(stream, format=ending[1:], metadata={_DATED[ending]: None})
     return stream.getvalue()

@@ -42,23 +42,44 @@ def flag(*names: str, text: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=" ", help=text, **more)  # or typer would print <bool> beside it
 
 
+class OptionGroup(NamedTuple):
+    """Options that become one value: the parameters of `make`, which returns it."""
+
+    make: Callable[..., Any]
+
+    def options(self) -> list[inspect.Parameter]:
+        """Return the options as parameters."""
+        return list(inspect.signature(self.make).parameters.values())
+
+
 def verb(function: Callable[..., None], more: str = "") -> Verb:
     """Turn a function into a verb with `--debug`; its option `quiet`, if any, also silences notes.
 
-    `more` and the examples of the docstring end its help.
+    A parameter whose default is an `OptionGroup` stands for the options of the group. `more` and the examples of the
+    docstring end its help.
     """
-    debug_option = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
-    debug_parameter = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=debug_option)
+    parameters = list(inspect.signature(function).parameters.values())
+    groups = {option.name: option.default for option in parameters if isinstance(option.default, OptionGroup)}
 
     @functools.wraps(function)
     def run(*, debug: bool = False, **options: Any) -> None:
         with _notes(bool(options.get("quiet"))), one_line_per_error(debug):
+            for name, group in groups.items():
+                options[name] = group.make(**{option.name: options.pop(option.name) for option in group.options()})
             function(**options)
 
-    signature = inspect.signature(function)
-    own = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values())
-    vars(run)["__signature__"] = signature.replace(parameters=[*own, debug_parameter])  # where typer finds options
-    run.__annotations__ = {**function.__annotations__, "debug": debug_option}
+    expanded = []
+    for parameter in parameters:
+        if parameter.name in groups:
+            expanded += groups[parameter.name].options()
+        else:
+            expanded.append(parameter)
+    debug_option = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    expanded.append(inspect.Parameter("debug", kind, default=False, annotation=debug_option))
+    expanded = [option.replace(kind=kind) for option in expanded]
+    vars(run)["__signature__"] = inspect.Signature(expanded)  # where typer finds options
+    run.__annotations__ = {option.name: option.annotation for option in expanded}
     run.__doc__, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
     # It begins with an empty line, or typer would remove the indentation of the examples.
     return Verb(run, f"\n{more}Examples:\n{textwrap.indent(examples, '  ')}")
@@ -89,8 +110,9 @@ def one_line_per_error(debug: bool = False) -> Iterator[None]:
 
 
 def _stop(reason: str, status: int, debug: bool) -> typer.Exit:
-    for line in traceback.format_exc().splitlines() if debug else ():
-        show_note(line)
+    if debug:
+        for line in traceback.format_exc().splitlines():
+            show_note(line)
     show_note(f"glayers: {reason}")
     return typer.Exit(status)
 
@@ -158,6 +180,15 @@ def show_json(numbers: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    >>> plural(1, "row"), plural(2_000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def title(text: str) -> Text:
     """Return a heading."""
     return Text(one_line(text), style="bold")
@@ -175,8 +206,10 @@ def one_line(text: str) -> str:
 @contextlib.contextmanager
 def waiting_for(what: str, quiet: bool) -> Iterator[None]:
     """Show at a terminal that work without a progress bar of its own goes on."""
-    visible = sys.stderr.isatty() and not quiet
-    with Console(stderr=True).status(one_line(what)) if visible else contextlib.nullcontext():
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(one_line(what)):
         yield
 
 

@@ -44,14 +44,15 @@ _QUANTILES = (0.2, 0.4, 0.6, 0.8)  # of the centred log-probabilities of a class
 _SPARSE_CLASSES = 50  # from here on ten probabilities of a row are few, and stored as such
 _DIAGONAL = 450  # features or classes: beyond, the curvature is taken as diagonal, because inverses would take seconds
 _SAMPLE_ENTRIES = 200_000  # logits that show means, spreads and precisions; of more rows, every so many are read
-_SAMPLE_ROWS = 2_000  # of which there are at least this many
+_SAMPLE_ROWS, _SAMPLE_ROWS_PER_CLASS = 2_000, 5  # of which there are at least this many
 _CURVATURE_ROWS = 1_000  # rows that show the curvature
 _DOUBLE_ENTRIES = 20_000  # logits up to which float64 costs nothing; above, float32 halves the time
 
 
 def sample_rows(n_rows: int, n_classes: int) -> slice:
     """Return every so many rows, enough to show means, spreads and precisions."""
-    return slice(None, None, max(1, min(n_rows * n_classes // _SAMPLE_ENTRIES, n_rows // _SAMPLE_ROWS)))
+    least = max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_CLASS * n_classes)
+    return slice(None, None, max(1, min(n_rows * n_classes // _SAMPLE_ENTRIES, n_rows // least)))
 
 
 class Basis(NamedTuple):

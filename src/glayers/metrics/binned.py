@@ -12,11 +12,12 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.arrays import Floats, Ints, row_blocks
 from glayers.checks import HIGHEST, LOWEST, check_choice, refuse_outside_unit_interval, whole_number
-from glayers.metrics.events import Event, Rows, Scored, bin_of, check_event, check_rows, top
-from glayers.metrics.ks import N_BINS, class_events, running_gaps
-from glayers.metrics.metric import Block, Metric, PlaceSums, score
+from glayers.metrics.cells import CellValue, column_sums
+from glayers.metrics.events import N_BINS, Event, Rows, Scored, bin_of, check_event, check_rows, class_events, top
+from glayers.metrics.ks import running_gap
+from glayers.metrics.metric import Block, Metric, PlaceSums, exact_in_cells, score
 
 __all__ = [
     "classwise_ece",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 Binning: TypeAlias = Literal["equal_width", "equal_mass"]
+_ROUNDING = 1e-14  # of a mean square, by which streamed rows may differ; near 0 its root makes 1e-7 of it
 
 
 def ece(
@@ -255,12 +257,13 @@ class BinSums(NamedTuple):
     def hit_variance(self, divisor: Floats) -> Floats:
         """Variance of each bin's share of hits, 0 where there is nothing to divide by."""
         rate = self.hits / np.where(self.weight > 0, self.weight, 1.0)
-        return np.where(divisor > 0, rate * (1 - rate) / np.where(divisor > 0, divisor, 1.0), 0.0)
+        variance = rate * (1 - rate) / np.where(divisor > 0, divisor, 1.0)
+        return np.where(divisor > 0, variance, 0.0)
 
 
 def bin_sums(block: Block, event: Scored, n_bins: int, binning: Binning) -> BinSums:
     """Sort the rows of an event into bins and add up each bin."""
-    weight, scores, hits = (part.of(block) for part in event.once(_bin_members, n_bins, binning))
+    weight, scores, hits = (part.of(block) for part in event.cached(_bin_members, n_bins, binning))
     return BinSums(weight, scores, hits, rows=weight * block.totals)
 
 
@@ -296,29 +299,31 @@ def _binned(evaluate: Callable[..., Floats], event: Scored, n_bins: int, binning
 
 
 def _ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
-    sums = block.once(bin_sums, event, n_bins, binning)
+    sums = block.cached(bin_sums, event, n_bins, binning)
     return np.abs(sums.scores - sums.hits).sum(axis=0)
 
 
 def _mce(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
-    return np.abs(block.once(bin_sums, event, n_bins, binning).gaps()).max(axis=0)
+    return np.abs(block.cached(bin_sums, event, n_bins, binning).gaps()).max(axis=0)
 
 
 def _rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
-    sums = block.once(bin_sums, event, n_bins, binning)
+    sums = block.cached(bin_sums, event, n_bins, binning)
     return np.sqrt((sums.weight * sums.gaps() ** 2).sum(axis=0))
 
 
 def _debiased_ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
-    sums = block.once(bin_sums, event, n_bins, binning)
+    sums = block.cached(bin_sums, event, n_bins, binning)
     gaps = np.abs(sums.gaps())
-    expected = np.vectorize(_mean_abs_normal, otypes=[np.float64])(gaps, np.sqrt(sums.hit_variance(sums.rows)))
+    deviations = np.sqrt(sums.hit_variance(sums.rows))
+    expected = np.vectorize(_mean_abs_normal, otypes=[np.float64])(gaps, deviations)
     return (sums.weight * (2 * gaps - expected)).sum(axis=0)
 
 
 def _debiased_rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
-    sums = block.once(bin_sums, event, n_bins, binning)
-    squares = (sums.weight * (sums.gaps() ** 2 - sums.hit_variance(sums.rows - 1))).sum(axis=0)
+    sums = block.cached(bin_sums, event, n_bins, binning)
+    debiased = sums.gaps() ** 2 - sums.hit_variance(sums.rows - 1)
+    squares = (sums.weight * debiased).sum(axis=0)
     return np.sqrt(np.maximum(0.0, squares))
 
 
@@ -327,13 +332,16 @@ def _mean_abs_normal(mean: float, deviation: float) -> float:
     if deviation == 0:
         return abs(mean)
     z = mean / deviation
-    return deviation * math.sqrt(2 / math.pi) * math.exp(-z * z / 2) + mean * math.erf(z / math.sqrt(2))
+    spread_part = deviation * math.sqrt(2 / math.pi) * math.exp(-z * z / 2)
+    return spread_part + mean * math.erf(z / math.sqrt(2))
 
 
-def _classwise_ece(rows: Rows, block: Block) -> Floats:
+def _ece_over_classes(rows: Rows, block: Block) -> Floats:
+    """Return the sum over the rows' classes over the number of all classes, for each column."""
     if block.single and rows.classes is None:  # counting is faster than sorting every class
         return np.array([_ece_per_class(rows, block.weights[:, 0], inner_edges(N_BINS)).mean()])
-    return rows.once(running_gaps, class_events).summed_ece(block) / rows.n_classes
+    errors = [event.cached(running_gap).ece(block) for event in rows.cached(class_events)]
+    return np.sum(errors, axis=0) / rows.n_classes
 
 
 def _ece_per_class(rows: Rows, weights: Floats, inner: Floats) -> Floats:
@@ -347,7 +355,7 @@ def _ece_per_class(rows: Rows, weights: Floats, inner: Floats) -> Floats:
         value = block.reshape(-1)[beyond].astype(np.float64)
         if not (block.min() >= LOWEST and value.max(initial=0.0) <= HIGHEST):  # cheaper than a mask of the whole block
             refuse_outside_unit_interval(block, "probabilities", first_row=some.start)
-        gap[:, 0] += _column_sums(block, weight)
+        gap[:, 0] += column_sums(block, weight)
         moved = weight[row] * value
         gap += _sums(column * n_bins + bin_of(value, inner), moved, gap.size).reshape(gap.shape)
         gap[:, 0] -= _sums(column, moved, shape[1])
@@ -360,26 +368,111 @@ def _sums(place: Ints, values: Floats, n_places: int) -> Floats:
     return np.bincount(place, weights=values, minlength=n_places).astype(np.float64, copy=False)
 
 
-def _column_sums(block: Array, weight: Floats) -> Floats:
-    if np.ptp(weight) == 0:  # summing first halves the work where all rows weigh the same
-        return block.sum(axis=0, dtype=np.float64) * weight[0]
-    return weight @ block.astype(np.float64)
-
-
 def _rounded_down(edge: float, dtype: np.dtype[np.floating]) -> np.floating:
     """The edge in the array's own type, never above it: then a value exceeds one just when it exceeds the other."""
     near = dtype.type(edge)
     return near if float(near) <= edge else np.nextafter(near, dtype.type(0))
 
 
-_NAEINI, _KUMAR = "Naeini et al., AAAI 2015", "Kumar et al., NeurIPS 2019"
-_RMS = "RMS calibration error"
+class _MovedRows(NamedTuple):
+    """What may be in another bin, because an edge between equal-mass bins lies somewhere inside its cell."""
+
+    gap: float  # the largest change of the summed gaps of all bins
+    weight: float  # the share of the weight
+
+    @classmethod
+    def of(cls, found: CellValue) -> "_MovedRows":
+        cells = found.cells
+        edges = bin_edges(found.event, N_BINS, "equal_mass")
+        at_edges = np.unique(cells.grid.of(edges))
+        at_edges = at_edges[cells.varied[at_edges]]
+        gap = (cells.rises + cells.falls)[at_edges].sum()
+        weight = cells.share[at_edges].sum()
+        return cls(float(gap), float(weight))
+
+
+def _equal_mass_error(found: CellValue) -> float:
+    return 2 * _MovedRows.of(found).gap
+
+
+def _debiased_ece_error(found: CellValue) -> float:
+    moved = _MovedRows.of(found)
+    return 6 * moved.gap + math.sqrt(4 * N_BINS * moved.weight / found.event.total)
+
+
+def _debiased_rms_error(found: CellValue) -> float:
+    """Bound the change of the mean square, then of its root."""
+    moved = _MovedRows.of(found)
+    sums = bin_sums(Block.of(found.event), found.event, N_BINS, "equal_mass")
+    squares = _ROUNDING * (1 + _condition_of_variance(sums))
+    if moved.weight > 0:
+        left = np.maximum(sums.weight - moved.weight, 1e-9)
+        gaps = (np.abs(sums.scores - sums.hits) + moved.gap) / left
+        largest = min(1.0, float(gaps.max()))
+        squares += 4 * largest * moved.gap + 2 * largest**2 * moved.weight + N_BINS / found.event.total
+    return min(1.0, squares / max(found.value, math.sqrt(squares)))
+
+
+def _condition_of_variance(sums: BinSums) -> float:
+    """Return how much the variances of bins, r (1 - r) / (n - 1), magnify rounding: much if n is hardly above 1."""
+    used = (sums.rows > 1) & (sums.hits > 0) & (sums.hits < sums.weight)
+    weight = sums.weight[used]
+    rate = sums.hits[used] / weight
+    rows = sums.rows[used]
+    by_rate = np.abs(1 - 2 * rate) / (rows - 1)
+    by_rows = rate * (1 - rate) * rows / (rows - 1) ** 2
+    return float(weight @ (by_rate + by_rows))
+
+
+_NAEINI = "Naeini et al., AAAI 2015"
+_KUMAR = "Kumar et al., NeurIPS 2019"
 METRICS = (
-    Metric("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
-    Metric("ece_equal_mass", "ECE, 15 equal-mass bins", partial(_ece, binning="equal_mass"), _NAEINI),
-    Metric("debiased_ece", "ECE, debiased, equal-mass", _debiased_ece, _KUMAR),
-    Metric("classwise_ece", "ECE, class-wise", _classwise_ece, "Kull et al., NeurIPS 2019", "each class"),
-    Metric("mce", "MCE", _mce, _NAEINI),
-    Metric("rms_calibration_error", f"{_RMS}, equal-width", _rms, _KUMAR),
-    Metric("debiased_rms_calibration_error", f"{_RMS}, debiased, equal-mass", _debiased_rms, _KUMAR),
+    Metric("ece", "ECE, 15 equal-width bins", _ece, _NAEINI, cell_error=exact_in_cells),
+    Metric(
+        "ece_equal_mass",
+        "ECE, 15 equal-mass bins",
+        partial(_ece, binning="equal_mass"),
+        _NAEINI,
+        cell_error=_equal_mass_error,
+    ),
+    Metric(
+        "debiased_ece",
+        "ECE, debiased, equal-mass",
+        _debiased_ece,
+        _KUMAR,
+        lowest=-1.0,
+        cell_error=_debiased_ece_error,
+    ),
+    Metric(
+        "classwise_ece",
+        "ECE, class-wise",
+        _ece,
+        "Kull et al., NeurIPS 2019",
+        about="classes",
+        over_classes=_ece_over_classes,
+        cell_error=exact_in_cells,
+    ),
+    Metric(
+        "mce",
+        "MCE",
+        _mce,
+        _NAEINI,
+        # Even where nothing else speaks against them, two intervals in ten cover the truth.
+        unreliable="the largest of many bins",
+        cell_error=exact_in_cells,
+    ),
+    Metric(
+        "rms_calibration_error",
+        "RMS calibration error, equal-width",
+        _rms,
+        _KUMAR,
+        cell_error=exact_in_cells,
+    ),
+    Metric(
+        "debiased_rms_calibration_error",
+        "RMS calibration error, debiased, equal-mass",
+        _debiased_rms,
+        _KUMAR,
+        cell_error=_debiased_rms_error,
+    ),
 )

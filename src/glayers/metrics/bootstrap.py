@@ -25,7 +25,7 @@ import numpy as np
 from glayers.arrays import Array, Floats
 from glayers.checks import check_choice, check_switch, number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored
+from glayers.metrics.events import Rows, Scored, effective_number, own_weights
 from glayers.metrics.metric import Block, Metric
 from glayers.metrics.redrawing import check_seed, group_numbers
 from glayers.metrics.registry import class_ranges, evaluate
@@ -40,6 +40,8 @@ _NORMAL = NormalDist()
 _BELOW_1 = math.nextafter(1.0, 0.0)  # 1 itself has no normal quantile
 _NORMAL_FROM = 1e6  # degrees of freedom
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
+_NEAR_POLE = 1e-3  # the smallest denominator of BCa's formula
+_OUTWARDS = 1e-9  # a place that is whole on paper may differ by rounding
 _FEW_GROUPS = 7.9  # effective number; 8 groups whose sizes differ by a row are enough
 # These two and `Metric.trusted_from` were made from simulated models and checked on others: docs/intervals.md.
 _FEW_ERRORS = 5
@@ -76,13 +78,16 @@ class Evidence(NamedTuple):
     @classmethod
     def of(cls, rows: Rows | Scored) -> "Evidence":
         """Count the rows, and the units that hold errors and hits."""
-        event = rows.top if isinstance(rows, Rows) else rows
-        units = np.arange(len(rows.weights)) if rows.groups is None else group_numbers(rows.groups)
-        held = [np.bincount(units, weights=rows.weights * part) for part in (1.0, 1 - event.hits, event.hits)]
-        sizes = [float(w.sum()) ** 2 / float(w @ w) if w.any() else 0.0 for w in held]
-        rarer = "errors" if sizes[1] <= sizes[2] else "hits"
-        even = math.isclose(sizes[0], np.count_nonzero(rows.weights))
-        return cls(rows.total, sizes[0], min(sizes[1:]), rarer, rows.groups is not None, even)
+        hits = rows.top.hits
+        units = np.arange(len(rows.weights))
+        if rows.groups is not None:
+            units = group_numbers(rows.groups)
+        n_units = effective_number(np.bincount(units, rows.weights))
+        n_errors = effective_number(np.bincount(units, rows.weights * (1 - hits)))
+        n_hits = effective_number(np.bincount(units, rows.weights * hits))
+        rarer = "errors" if n_errors <= n_hits else "hits"
+        even = math.isclose(n_units, np.count_nonzero(rows.weights))
+        return cls(rows.total, n_units, min(n_errors, n_hits), rarer, rows.groups is not None, even)
 
 
 @dataclass(frozen=True)
@@ -141,68 +146,88 @@ class Bootstrapped(NamedTuple):
 
     def interval(self, level: float) -> Interval:
         """Return the exact interval of a share, else BCa where blocks were left out, else the percentile interval."""
-        finite, error = self._standard_error()
-        bias = float(self.drawn.mean()) - self.value if finite else 0.0
-        exact = self.metric.kind == "share" and not self.is_difference
-        low, high = self._exact(level, error) if exact else self._ends(level, error)
-        return Interval(self.value, low, high, error, bias, self._doubt(error, bias))
+        error = self._standard_error()
+        bias = 0.0
+        if np.isfinite(self.drawn).all():
+            bias = float(self.drawn.mean()) - self.value
+        if self.metric.kind == "share" and not self.is_difference:
+            low, high = self._exact_ends(level, error)
+        else:
+            low, high = self._ends(level, error)
+        return Interval(self.value, low, high, error, bias, self._unreliable_because(error, bias))
 
     def p_value(self) -> float:
         """Return the smallest 1 - level whose interval excludes 0."""
-        _, error = self._standard_error()
+        error = self._standard_error()
         n_places = len(self.drawn) + 1
-        below, above = np.count_nonzero(self.drawn <= 0), np.count_nonzero(self.drawn >= 0)
         bias, acceleration = self._correction()
-        reaches = [-math.inf]
-        for count, sign in ((below, 1), (above, -1)):
+        reached = [-math.inf]
+        for side, sign in ((self.drawn <= 0, 1), (self.drawn >= 0, -1)):
+            count = np.count_nonzero(side)
             share = min((count + 1) / n_places, _BELOW_1)
             moved = sign * _NORMAL.inv_cdf(share) - bias
-            reaches.append(sign * (bias - moved / max(1 + acceleration * moved, 1e-3)))
+            reached.append(sign * (bias - moved / max(1 + acceleration * moved, _NEAR_POLE)))
             if count == 0 and sign * self.value > 0:  # past the last resample, as in `_ends`
-                reaches.append(abs(self.value) / error if error else math.inf)
-        return min(1.0, 2 * _upper_tail(max(reaches), self._freedom()))
+                reached.append(abs(self.value) / error if error else math.inf)
+        return min(1.0, 2 * _upper_tail(max(reached), self._degrees_of_freedom()))
 
-    def _standard_error(self) -> tuple[bool, float]:
-        """Return whether every resample is finite, and the standard error."""
-        finite = bool(np.isfinite(self.drawn).all())
+    def _standard_error(self) -> float:
+        """Return the standard error; infinite if a resample is."""
+        if not np.isfinite(self.drawn).all():
+            return math.inf
         with np.errstate(over="ignore"):  # losses of 1e300 have a spread that float64 cannot hold
-            error = float(self.drawn.std(ddof=1)) if finite else math.inf
-        return finite, error if error > _SAME else 0.0
+            error = float(self.drawn.std(ddof=1))
+        return error if error > _SAME else 0.0
 
     def _ends(self, level: float, error: float) -> tuple[float, float]:
         """Return the ends of the BCa interval, or of the percentile interval."""
-        reach = _reach(level, self._freedom())
+        z = _quantile(level, self._degrees_of_freedom())
         ordered = np.sort(self.drawn)
         last = len(ordered)
         # The j-th of R ordered resamples is the j / (R + 1) quantile; round outwards.
-        first, final = ((last + 1) * self._quantile(sign * reach) for sign in (-1, 1))
-        low, high = ordered[np.clip([math.floor(first + 1e-9), math.ceil(final - 1e-9)], 1, last) - 1].tolist()
-        if error < math.inf:  # beyond the last resample a normal distribution goes on
-            low = low if first + 1e-9 >= 1 else min(low, self.value - reach * error)
-            high = high if final - 1e-9 <= last else max(high, self.value + reach * error)
+        first = (last + 1) * self._bca_probability(-z) + _OUTWARDS
+        final = (last + 1) * self._bca_probability(z) - _OUTWARDS
+        low = float(ordered[np.clip(math.floor(first), 1, last) - 1])
+        high = float(ordered[np.clip(math.ceil(final), 1, last) - 1])
+        # Beyond the last resample a normal distribution goes on.
+        if error < math.inf and first < 1:
+            low = min(low, self.value - z * error)
+        if error < math.inf and final > last:
+            high = max(high, self.value + z * error)
         if self.is_difference:
             return low, high
-        return max(low, 0.0), high if self.metric.kind == "loss" else min(high, 1.0)
+        return max(low, self.metric.lowest), min(high, self.metric.highest)
 
-    def _exact(self, level: float, error: float) -> tuple[float, float]:
+    def _exact_ends(self, level: float, error: float) -> tuple[float, float]:
         """Return the Clopper-Pearson interval of a share, by the rows it counts as."""
         from scipy.special import betaincinv  # on first use: importing it takes longer than glayers
 
-        share, evidence = min(max(self.value, 0.0), 1.0), self.evidence
-        n_rows = evidence.n_rows if evidence.even else evidence.n_units
-        if not evidence.even and error:
-            few = _reach(level, math.inf) / _reach(level, max(evidence.n_units - 1, 1.0))
-            n_rows = min(evidence.n_rows, share * (1 - share) / error**2) * few**2
-        hits, misses = share * n_rows, (1 - share) * n_rows
-        low = float(betaincinv(hits, misses + 1, (1 - level) / 2)) if hits > _SAME else 0.0
-        high = float(betaincinv(hits + 1, misses, (1 + level) / 2)) if misses > _SAME else 1.0
+        share = min(max(self.value, 0.0), 1.0)
+        n_rows = self._rows_of_share(share, level, error)
+        hits = share * n_rows
+        misses = (1 - share) * n_rows
+        low, high = 0.0, 1.0
+        if hits > _SAME:
+            low = float(betaincinv(hits, misses + 1, (1 - level) / 2))
+        if misses > _SAME:
+            high = float(betaincinv(hits + 1, misses, (1 + level) / 2))
         return min(low, self.value), max(high, self.value)
 
-    def _quantile(self, z: float) -> float:
+    def _rows_of_share(self, share: float, level: float, error: float) -> float:
+        """Return how many independent rows of equal weight would have this standard error."""
+        evidence = self.evidence
+        if evidence.even:
+            return evidence.n_rows
+        if not error:
+            return evidence.n_units
+        few_units = _quantile(level, math.inf) / _quantile(level, max(evidence.n_units - 1, 1.0))
+        return min(evidence.n_rows, share * (1 - share) / error**2) * few_units**2
+
+    def _bca_probability(self, z: float) -> float:
         """Phi(z0 + (z0 + z) / (1 - a (z0 + z))) with the bias z0 and the acceleration a, both 0 without BCa."""
         bias, acceleration = self._correction()
         # Past the pole of the formula lies the far end of the distribution.
-        return _NORMAL.cdf(bias + (bias + z) / max(1 - acceleration * (bias + z), 1e-3))
+        return _NORMAL.cdf(bias + (bias + z) / max(1 - acceleration * (bias + z), _NEAR_POLE))
 
     def _correction(self) -> tuple[float, float]:
         """Return the bias z0 and the acceleration a of BCa."""
@@ -215,32 +240,40 @@ class Bootstrapped(NamedTuple):
         rate_below = (n_resamples + below - above) / (2 * n_resamples)
         bias = _NORMAL.inv_cdf(min(max(rate_below, 0.5 / n_resamples), 1 - 0.5 / n_resamples))
         # A sixth of the skewness of the jackknife's values, over the root of their number.
-        pulls = self._pulls()
-        return bias, float((pulls**3).sum()) / (6 * max(float((pulls**2).sum()), 1.0) ** 1.5)
+        influences = self._influences()
+        squares = max(float((influences**2).sum()), 1.0)
+        return bias, float((influences**3).sum()) / (6 * squares**1.5)
 
-    def _freedom(self) -> float:
+    def _degrees_of_freedom(self) -> float:
         """Return the degrees of freedom of the variance: few if there are few units, or few cause most of it.
 
         With n units and kurtosis k a variance has a relative variance of 2 / n + (k - 3) / n. Blocks of units have the
         same second term.
         """
-        pulls = self._pulls()
-        squares = float((pulls**2).sum())
-        excess = max(0.0, float((pulls**4).sum()) / squares**2 - 3 / len(pulls)) if squares else 0.0
-        spread = 2 / self.evidence.n_units + excess
-        return max(1.0, min(self.evidence.n_units - 1, 2 / spread)) if spread else math.inf
+        influences = self._influences()
+        squares = float((influences**2).sum())
+        excess = 0.0
+        if squares:
+            excess = max(0.0, float((influences**4).sum()) / squares**2 - 3 / len(influences))
+        relative_variance = 2 / self.evidence.n_units + excess
+        if relative_variance == 0:
+            return math.inf
+        return max(1.0, min(self.evidence.n_units - 1, 2 / relative_variance))
 
-    def _pulls(self) -> Floats:
+    def _influences(self) -> Floats:
         """Return how far each block moves the statistic, over the largest, so that no power leaves float64."""
         if len(self.left_out) == 0 or not np.isfinite(self.left_out).all():
             return np.zeros(0)
-        pulls = self.left_out.mean() - self.left_out
-        largest = float(np.abs(pulls).max())
-        return pulls / largest if _SAME < largest < math.inf else np.zeros(0)
+        influences = self.left_out.mean() - self.left_out
+        largest = float(np.abs(influences).max())
+        if not _SAME < largest < math.inf:
+            return np.zeros(0)
+        return influences / largest
 
-    def _doubt(self, error: float, bias: float) -> str:
+    def _unreliable_because(self, error: float, bias: float) -> str:
         """Return why not to trust the interval, or nothing."""
-        kind, evidence = self.metric.kind, self.evidence
+        kind = self.metric.kind
+        evidence = self.evidence
         if evidence.grouped and evidence.n_units < _FEW_GROUPS:
             return f"too few groups: they count as {evidence.n_units:.1f}"
         if kind in ("loss", "error") and evidence.n_rarer < _FEW_ERRORS:
@@ -249,27 +282,29 @@ class Bootstrapped(NamedTuple):
             return "the resamples are biased"
         if kind == "error" and not self.is_difference and self.value < self.metric.trusted_from * error:
             return f"less than {self.metric.trusted_from:g} standard errors from 0"
-        return ""
+        if self.is_difference:
+            return ""
+        return self.metric.unreliable
 
 
-def _reach(level: float, freedom: float) -> float:
+def _quantile(level: float, freedom: float) -> float:
     """Return how many standard errors an interval extends to each side, with this many degrees of freedom."""
-    quantile = min((1 + level) / 2, _BELOW_1)
+    probability = min((1 + level) / 2, _BELOW_1)
     if freedom > _NORMAL_FROM:
-        return _NORMAL.inv_cdf(quantile)
+        return _NORMAL.inv_cdf(probability)
     from scipy.special import stdtrit  # on first use: importing it takes longer than glayers
 
     # The bootstrap's variance is that of a sample, too small by n / (n - 1).
-    return float(stdtrit(freedom, quantile)) * math.sqrt(1 + 1 / freedom)
+    return float(stdtrit(freedom, probability)) * math.sqrt(1 + 1 / freedom)
 
 
-def _upper_tail(reach: float, freedom: float) -> float:
-    """Return the probability beyond a reach: the inverse of `_reach`."""
+def _upper_tail(z: float, freedom: float) -> float:
+    """Return the probability beyond so many standard errors: the inverse of `_quantile`."""
     if freedom > _NORMAL_FROM:
-        return math.erfc(reach / math.sqrt(2)) / 2
+        return math.erfc(z / math.sqrt(2)) / 2
     from scipy.special import stdtr
 
-    return float(stdtr(freedom, -reach / math.sqrt(1 + 1 / freedom)))
+    return float(stdtr(freedom, -z / math.sqrt(1 + 1 / freedom)))
 
 
 class Resampling:
@@ -280,26 +315,37 @@ class Resampling:
 
     def __init__(self, rows: Rows | Scored, settings: Bootstrap) -> None:
         n_rows = len(rows.weights)
-        given = np.ones(n_rows) if rows.given_weights is None else rows.given_weights
+        given = own_weights(rows)
         # A common factor changes nothing, and squares of tiny weights would vanish. Powers of 2 are exact.
-        self.row_weights = given = np.ldexp(given, -np.frexp(given.max())[1])
-        self.groups = None if rows.groups is None else group_numbers(rows.groups)
-        if self.groups is not None and settings.stratify:
-            raise BadPredictions("units are drawn by class or by group, not both; pass stratify=False, or groups=None")
-        slots = np.flatnonzero(given if self.groups is None else np.bincount(self.groups, weights=given))
+        self.row_weights = np.ldexp(given, -np.frexp(given.max())[1])
+        self.groups = None
+        unit_weights = self.row_weights
+        if rows.groups is not None:
+            if settings.stratify:
+                raise BadPredictions(
+                    "units are drawn by class or by group, not both; pass stratify=False, or groups=None"
+                )
+            self.groups = group_numbers(rows.groups)
+            unit_weights = np.bincount(self.groups, self.row_weights)
+        self._n_units = len(unit_weights)
+        slots = np.flatnonzero(unit_weights)
         if len(slots) < 2:
             what = "rows" if self.groups is None else "groups"
             raise BadPredictions(f"resampling needs at least 2 {what} of positive weight; got {len(slots)}")
-        outcomes = rows.labels if isinstance(rows, Rows) else rows.hits.astype(np.int64)
-        strata = outcomes[slots] if settings.stratify else np.zeros(len(slots), dtype=np.int64)
+        strata = np.zeros(len(slots), dtype=np.int64)
+        if settings.stratify:
+            strata = rows.labels[slots] if isinstance(rows, Rows) else rows.hits[slots].astype(np.int64)
         order = np.argsort(strata, kind="stable")
         _, first, size = np.unique(strata[order], return_index=True, return_counts=True)
-        self.slots, self.starts, self.sizes = slots[order], np.repeat(first, size), np.repeat(size, size)
+        self.slots = slots[order]
+        self.starts = np.repeat(first, size)
+        self.sizes = np.repeat(size, size)
         self.n_resamples = settings.n_resamples
-        self.n_left_out = min(len(slots), _MOST_BLOCKS) if settings.method == "bca" else 0  # blocks of the jackknife
+        self.n_left_out = 0  # blocks of the jackknife
+        if settings.method == "bca":
+            self.n_left_out = min(len(slots), _MOST_BLOCKS)
         self._width = max(4, _ENTRIES // n_rows)
-        self.n_batches = -(-(1 + self.n_left_out + self.n_resamples) // self._width)  # blocks of weights in one pass
-        self._n_units = n_rows if self.groups is None else int(self.groups.max()) + 1
+        self.n_batches = math.ceil((1 + self.n_left_out + self.n_resamples) / self._width)  # blocks in one pass
         self.seed = np.random.SeedSequence(settings.random_state)
 
     def blocks(self) -> Iterator[Block]:
@@ -331,7 +377,9 @@ class Resampling:
 
     def _block(self, counts: Floats) -> Block:
         """Turn counts of units (units, b), which are overwritten, into weights of rows."""
-        raw = counts if self.groups is None else counts[self.groups]
+        raw = counts
+        if self.groups is not None:
+            raw = counts[self.groups]
         raw *= self.row_weights[:, None]
         sums = raw.sum(axis=0)
         totals = sums**2 / (self.row_weights @ raw)

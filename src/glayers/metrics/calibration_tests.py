@@ -7,7 +7,7 @@ metric and redraws labels. `class_tests.py` and `skce.py` test all classes at on
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
@@ -15,18 +15,15 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from glayers.arrays import Bools, Floats, Ints
+from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.checks import check_choice
 from glayers.errors import BadPredictions
 from glayers.metrics.binned import Binning, bin_edges
-from glayers.metrics.dependence import UnseenFailures, too_few_groups, unseen_failures
-from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, check_rows, top
-from glayers.metrics.ks import N_BINS
-from glayers.metrics.metric import score
+from glayers.metrics.dependence import UnseenFailures, unseen_failures
+from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, check_rows, top
 from glayers.metrics.null_distribution import KSNullDistribution
-from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_labels, rows_to_redraw
-from glayers.metrics.registry import METRICS
-from glayers.progress import progress_bar
+from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, hit_outcomes, label_outcomes, redraw
+from glayers.metrics.registry import METRICS, evaluate_once
 
 __all__ = ["CalibrationTest", "consistency_test", "ece_test", "ks_test"]
 
@@ -166,7 +163,7 @@ def ece_test(
     """
     rows = check_event(probabilities, labels, sample_weight, groups, event)
     running = RunningSum.of(rows, bin_edges(rows, n_bins, binning))
-    return _resampling_test(running, _summed, Draws(n_resamples, level, random_state))
+    return _resampling_test(running, summed_steps, Draws(n_resamples, level, random_state))
 
 
 def consistency_test(
@@ -220,14 +217,23 @@ def consistency_test(
             "consistency_test redraws row by row and needs independent rows; with groups use ece_test, skce_test or "
             "ks_test"
         )
-    rows = rows_to_redraw(given)
-    value = value_of(rows)
-    drawn = []
-    with progress_bar(progress, "redrawing labels", n_resamples) as advance:
-        for resample in _redrawn(rows, n_resamples, draws.generator()):
-            drawn.append(value_of(resample))
-            advance()
-    return compare_with_draws(value, np.array(drawn), level)
+    if isinstance(given, Rows):
+        outcomes = label_outcomes(given)
+    else:
+        outcomes = hit_outcomes(given)
+
+    def statistics(batch: Array) -> Floats:
+        return np.array([[value_of(_with_outcomes(given, drawn))] for drawn in batch])
+
+    found = redraw(outcomes, statistics, n_resamples, draws.generator(), progress)
+    return compare_with_draws(float(found.values[0]), found.drawn[:, 0], level)
+
+
+def _with_outcomes(rows: Rows | Scored, outcomes: Array) -> Rows | Scored:
+    """Return the rows with other outcomes."""
+    if isinstance(rows, Rows):
+        return replace(rows, labels=outcomes.astype(np.int64), losses=None)
+    return replace(rows, hits=outcomes.astype(np.float64))
 
 
 def rejects(p_value: float, level: float) -> bool:
@@ -250,23 +256,44 @@ def compare_with_draws(value: float, drawn: Floats, level: float) -> Calibration
     >>> compare_with_draws(0.9, np.linspace(0.0, 0.8, 19), level=0.95).p_value
     0.05
     """
+    if np.isnan(drawn).any():
+        return CalibrationTest(value, math.nan, math.nan, math.nan, level, too_few_groups=True)
     as_large = int(np.count_nonzero(at_least_as_large(drawn, value)))
     # The smallest bound that goes with no p-value of 1 - level or less.
     place = math.ceil(level * (len(drawn) + 1) - ROUNDING) - 1
-    p_value, bound = (1 + as_large) / (1 + len(drawn)), float(np.sort(drawn)[place])
-    return CalibrationTest(value, p_value, bound, float(drawn.mean()), level)
+    p_value = (1 + as_large) / (1 + len(drawn))
+    return CalibrationTest(value, p_value, float(np.sort(drawn)[place]), float(drawn.mean()), level)
+
+
+def step_down(values: Floats, drawn: Floats) -> Floats:
+    """Return adjusted p-values of many errors (k,) against drawn ones (resamples, k).
+
+    The largest error is compared with the largest drawn of all, the next with the largest of the rest, and so on.
+
+    >>> step_down(np.array([3.0, 0.5]), np.array([[1.0, 2.0], [0.4, 0.3], [0.2, 4.0]])).tolist()
+    [0.5, 0.75]
+    """
+    order = np.argsort(-values, kind="stable")
+    largest_left = np.maximum.accumulate(drawn[:, order[::-1]], axis=1)[:, ::-1]
+    as_large = np.count_nonzero(at_least_as_large(largest_left, values[order]), axis=0)
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.maximum.accumulate((1 + as_large) / (1 + len(drawn)))
+    return adjusted
 
 
 def largest_gap_test(running: RunningSum, method: TestMethod, draws: Draws) -> CalibrationTest:
     """Test the largest size of a running sum: the KS error."""
     null = running.null_distribution()
     if needs_draws(running, method, null):
-        found = _resampling_test(running, _largest, draws)
+        found = _resampling_test(running, largest, draws)
         # Draws cannot tell how far out an error is that none of them reaches.
         unreached = method == "auto" and running.event.groups is None and found.p_value * (1 + draws.n_resamples) <= 1
-        return replace(found, p_value=min(found.p_value, null.p_value(found.value))) if unreached else found
-    value = float(_largest(running.observed())[0])
-    return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - draws.level), null.mean(), draws.level)
+        if unreached:
+            return replace(found, p_value=min(found.p_value, null.p_value(found.value)))
+        return found
+    value = float(largest(running.sums(running.event.hits[None]))[0, 0])
+    bound = null.quantile_above(1 - draws.level)
+    return CalibrationTest(value, null.p_value(value), bound, null.mean(), draws.level)
 
 
 def needs_draws(running: RunningSum, method: TestMethod, null: KSNullDistribution) -> bool:
@@ -275,16 +302,15 @@ def needs_draws(running: RunningSum, method: TestMethod, null: KSNullDistributio
     grouped = running.event.groups is not None
     if method == "asymptotic" and grouped:
         raise BadPredictions("the asymptotic test needs independent rows; with groups pass method='resampling'")
-    return method == "resampling" or (method == "auto" and (grouped or null.few_surprises))
+    return method == "resampling" or (method == "auto" and (grouped or null.too_few_uncertain_rows))
 
 
 def _resampling_test(running: RunningSum, statistic: Callable[[Floats], Floats], draws: Draws) -> CalibrationTest:
-    sums, event = running.observed(), running.event
-    value = float(statistic(sums)[0])
-    if too_few_groups(event.groups, event.weights):
-        return undecided(value, draws.level)
-    found = compare_with_draws(value, running.redrawn(statistic, draws), draws.level)
-    if event.groups is None:
+    event = running.event
+    sums = running.sums(event.hits[None])
+    value = float(statistic(sums)[0, 0])
+    found = compare_with_draws(value, running.redrawn(statistic, draws)[:, 0], draws.level)
+    if event.groups is None or found.too_few_groups:
         return found
     signs = np.repeat(_SIGNS[statistic](sums[0]), np.diff(running.ends, prepend=-1))
     return allow_for(unseen_failures(event.groups, event.weights, event.scores, event.hits, signs), found)
@@ -292,30 +318,29 @@ def _resampling_test(running: RunningSum, statistic: Callable[[Floats], Floats],
 
 def allow_for(unseen: UnseenFailures, found: CalibrationTest, power: int = 1) -> CalibrationTest:
     """Raise the p-value and the bound to what unseen failures explain; the error is this power of theirs."""
-    rest = found.value - unseen.shown**power
+    rest = found.value - unseen.observed_gap**power
     if rest > found.bound:  # the rows outside groups of several rows suffice to reject
         return found
     bound = rest + unseen.largest(1 - found.level) ** power
     return replace(found, p_value=max(found.p_value, unseen.probability), bound=max(found.bound, bound))
 
 
-def undecided(value: float, level: float) -> CalibrationTest:
-    """Return the test of an error where groups are too few to tell."""
-    return CalibrationTest(value, math.nan, math.nan, math.nan, level, too_few_groups=True)
+def largest(sums: Floats) -> Floats:
+    """The KS error of running sums at the end of each score, (b, 1)."""
+    return np.abs(sums).max(axis=1, keepdims=True)
 
 
-def _largest(sums: Floats) -> Floats:
-    return np.abs(sums).max(axis=1)
-
-
-def _summed(sums: Floats) -> Floats:
-    return np.abs(np.diff(sums, axis=1, prepend=0.0)).sum(axis=1)
+def summed_steps(sums: Floats) -> Floats:
+    """The ECE of running sums at the end of each bin, (b, 1)."""
+    return np.abs(np.diff(sums, axis=1, prepend=0.0)).sum(axis=1, keepdims=True)
 
 
 def _signs_of_largest(sums: Floats) -> Ints:
     """Return with which sign each step of a running sum enters its largest size."""
     largest = int(np.abs(sums).argmax())
-    return np.where(np.arange(len(sums)) <= largest, np.sign(sums[largest]), 0.0).astype(np.int64)
+    signs = np.zeros(len(sums), dtype=np.int64)
+    signs[: largest + 1] = np.sign(sums[largest])
+    return signs
 
 
 def _signs_of_steps(sums: Floats) -> Ints:
@@ -323,19 +348,9 @@ def _signs_of_steps(sums: Floats) -> Ints:
 
 
 _SIGNS: dict[Callable[[Floats], Floats], Callable[[Floats], Ints]] = {
-    _largest: _signs_of_largest,
-    _summed: _signs_of_steps,
+    largest: _signs_of_largest,
+    summed_steps: _signs_of_steps,
 }
-
-
-def _redrawn(rows: Rows | Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[Rows | Scored]:
-    """Yield the rows with outcomes drawn from their own probabilities."""
-    if isinstance(rows, Rows):
-        for labels in redrawn_labels(rows.probabilities, n_resamples, rng):
-            yield replace(rows, labels=labels, losses=None)
-    else:
-        for _ in range(n_resamples):
-            yield replace(rows, hits=(rng.random(len(rows.scores)) < rows.scores).astype(np.float64))
 
 
 def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Rows | Scored], float]:
@@ -345,7 +360,7 @@ def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Ro
         if found.better != "lower":
             raise BadPredictions(f"a test needs a metric that is larger for worse models; {metric} is not")
         check = partial(check_event, event=event) if found.about == "event" else check_rows
-        return lambda rows: score(found.evaluate, check(rows))
+        return lambda rows: evaluate_once(check(rows), [found])[metric]
     if isinstance(metric, str) or not callable(metric):
         raise BadPredictions(
             f"metric must be one of {', '.join(METRICS)}, or a function of probabilities and labels; got {metric!r:.60}"
@@ -354,7 +369,9 @@ def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Ro
     def number(rows: Rows | Scored) -> float:
         if isinstance(rows, Scored):
             raise BadPredictions("Confidences need the name of a metric, such as 'ece', instead of a function")
-        weighted = {} if rows.given_weights is None else {"sample_weight": rows.given_weights}
+        weighted = {}
+        if rows.given_weights is not None:
+            weighted = {"sample_weight": rows.given_weights}
         found: object = metric(rows.probabilities, rows.labels, **weighted)
         value = float(found) if isinstance(found, Real) else math.nan
         if math.isnan(value):

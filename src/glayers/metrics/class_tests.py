@@ -5,25 +5,22 @@ class, so n places decide a resample, not n * k: what the scores add up to at ea
 labels only choose among it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
-from glayers.metrics import calibration_tests, redrawing
 from glayers.metrics.calibration_tests import (
     CalibrationTest,
     TestMethod,
     compare_with_draws,
     largest_gap_test,
     needs_draws,
+    rejects,
+    step_down,
 )
-from glayers.metrics.dependence import too_few_groups
 from glayers.metrics.events import Rows, check_rows, distinct_scores, label
-from glayers.metrics.redrawing import Draws, RunningSum
-from glayers.progress import progress_bar
+from glayers.metrics.redrawing import Draws, Redrawn, RunningSum, label_outcomes, redraw
 
 __all__ = ["ClasswiseTest", "classwise_ks_test", "ks_test_per_class"]
 
@@ -62,7 +59,7 @@ class ClasswiseTest:
     @property
     def rejected(self) -> tuple[int, ...]:
         """The classes that are not calibrated; a calibrated model shows any with probability 1 - level."""
-        return tuple(c for c, p in enumerate(self.adjusted) if calibration_tests.rejects(p, self.level))
+        return tuple(c for c, p in enumerate(self.adjusted) if rejects(p, self.level))
 
 
 def ks_test_per_class(
@@ -115,13 +112,17 @@ def ks_test_per_class(
         bounds[c] = null.quantile_above((1 - level) / len(bounds))
         if not needs_draws(running, method, null):
             asymptotic[c] = largest_gap_test(running, "asymptotic", draws)
-    drawn = _Drawn.of(rows, draws, progress)
-    classes = tuple(asymptotic.get(c) or drawn.test(level, c) for c in range(len(bounds)))
-    bounds = np.where(bounds > 0, bounds, drawn.each.max(axis=0))
-    adjusted = step_down(_relative(drawn.values, bounds), _relative(drawn.each, bounds))
-    if drawn.undecided:
-        adjusted = np.full(len(bounds), np.nan)
-    return ClasswiseTest(drawn.test(level), classes, tuple(adjusted.tolist()), level)
+    found = _redraw_classes(rows, draws, progress)
+    together = _mean_test(found, level)
+    classes = []
+    for c, value in enumerate(found.values.tolist()):
+        drawn = compare_with_draws(value, found.drawn[:, c], level)
+        classes.append(asymptotic.get(c, drawn))
+    adjusted = np.full(len(bounds), np.nan)
+    if not together.too_few_groups:
+        bounds = np.where(bounds > 0, bounds, found.drawn.max(axis=0))
+        adjusted = step_down(_relative(found.values, bounds), _relative(found.drawn, bounds))
+    return ClasswiseTest(together, tuple(classes), tuple(adjusted.tolist()), level)
 
 
 def classwise_ks_test(
@@ -158,59 +159,19 @@ def classwise_ks_test(
     (0.1, True)
     """
     rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
-    return _Drawn.of(rows, Draws(n_resamples, level, random_state), progress).test(level)
+    found = _redraw_classes(rows, Draws(n_resamples, level, random_state), progress)
+    return _mean_test(found, level)
 
 
-def step_down(values: Floats, drawn: Floats) -> Floats:
-    """Return adjusted p-values of many errors (k,) against drawn ones (resamples, k).
-
-    The largest error is compared with the largest drawn of all, the next with the largest of the rest, and so on.
-
-    >>> step_down(np.array([3.0, 0.5]), np.array([[1.0, 2.0], [0.4, 0.3], [0.2, 4.0]])).tolist()
-    [0.5, 0.75]
-    """
-    order = np.argsort(-values, kind="stable")
-    largest_left = np.maximum.accumulate(drawn[:, order[::-1]], axis=1)[:, ::-1]
-    as_large = np.count_nonzero(calibration_tests.at_least_as_large(largest_left, values[order]), axis=0)
-    adjusted = np.empty(len(values))
-    adjusted[order] = np.maximum.accumulate((1 + as_large) / (1 + len(drawn)))
-    return adjusted
+def _redraw_classes(rows: Rows, draws: Draws, progress: bool | None) -> Redrawn:
+    """Return the errors of the classes, as observed and under calibration."""
+    outcomes = label_outcomes(rows, by_class=True)
+    return redraw(outcomes, ClassSteps.of(rows), draws.n_resamples, draws.generator(), progress)
 
 
-class _Drawn(NamedTuple):
-    """Class errors as found (k,), and those of calibrated models (resamples, k), unless groups are too few to tell."""
-
-    values: Floats
-    each: Floats
-    undecided: bool
-
-    @classmethod
-    def of(cls, given: Rows, draws: Draws, progress: bool | None) -> "_Drawn":
-        rows = redrawing.rows_to_redraw(given)
-        steps = ClassSteps.of(rows)
-        values = steps.ks(rows.labels)
-
-        drawn = np.full((draws.n_resamples, len(values)), np.nan)
-        undecided = too_few_groups(rows.groups, rows.weights)
-        p, n_resamples, rng = rows.probabilities, draws.n_resamples, draws.generator()
-        resamples: Iterator[tuple[Ints, Floats]] = (
-            (y, np.ones(1)) for y in redrawing.redrawn_labels(p, n_resamples, rng)
-        )
-        if rows.groups is not None:
-            arrays = (p.astype(np.float64), rows.labels, rows.weights, rows.groups)
-            resamples = redrawing.redrawn_group_labels(*arrays, n_resamples, rng, by_class=True)
-        with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
-            for to, (labels, factor) in zip(drawn, () if undecided else resamples, strict=not undecided):
-                to[:] = factor * steps.ks(labels)
-                advance()
-        return cls(values, drawn, undecided)
-
-    def test(self, level: float, c: int | None = None) -> CalibrationTest:
-        """Return the test of one class, or of the mean over classes."""
-        value = float(self.values.mean() if c is None else self.values[c])
-        if self.undecided:
-            return calibration_tests.undecided(value, level)
-        return compare_with_draws(value, self.each.mean(axis=1) if c is None else self.each[:, c], level)
+def _mean_test(found: Redrawn, level: float) -> CalibrationTest:
+    """Return the test of the mean over classes."""
+    return compare_with_draws(float(found.values.mean()), found.drawn.mean(axis=1), level)
 
 
 def _relative(errors: Floats, bounds: Floats) -> Floats:
@@ -219,7 +180,8 @@ def _relative(errors: Floats, bounds: Floats) -> Floats:
         return np.where(errors <= _ROUNDING, 0.0, np.where(bounds > 0, errors / bounds, _CERTAIN))
 
 
-class ClassSteps(NamedTuple):
+@dataclass(frozen=True)
+class ClassSteps:
     """For each row and class the place of its score among those of the class, and sums of scores.
 
     `before` and `through` are what the class's scores add up to below the row's score and up to it, `total` in all.
@@ -236,7 +198,9 @@ class ClassSteps(NamedTuple):
         """Sort every class once."""
         shape = rows.probabilities.shape
         place = np.empty(shape, dtype=np.int32, order="F")  # filled class by class
-        before, through, total = np.empty(shape, order="F"), np.empty(shape, order="F"), np.empty(shape[1])
+        before = np.empty(shape, order="F")
+        through = np.empty(shape, order="F")
+        total = np.empty(shape[1])
         for c in range(shape[1]):
             scores = rows.probabilities[:, c].astype(np.float64)
             different, place[:, c] = distinct_scores(scores)
@@ -245,6 +209,10 @@ class ClassSteps(NamedTuple):
             before[:, c] = np.append(0.0, ends)[place[:, c]]
             total[c] = ends[-1]
         return cls(rows.weights, place, before, through, total)
+
+    def __call__(self, labels: Array) -> Floats:
+        """Return the errors (b, k) of labels (b, n)."""
+        return np.stack([self.ks(row) for row in labels])
 
     def ks(self, labels: Ints) -> Floats:
         """Return `ks_per_class` of these labels.
@@ -257,18 +225,22 @@ class ClassSteps(NamedTuple):
         rows = np.arange(len(labels))
         key = labels.astype(np.int64) * len(labels) + self.place[rows, labels]
         order = np.argsort(key, kind="stable")
-        key, label = key[order], labels[order]
+        key = key[order]
+        label = labels[order]
         hits = np.cumsum(self.weights[order])
         last = np.flatnonzero(np.append(key[1:] != key[:-1], True))  # hits of equal score enter together
-        row, label, through = order[last], label[last], hits[last]
+        row = order[last]
+        label = label[last]
+        through = hits[last]
         first = np.append(True, label[1:] != label[:-1])
         until = np.append(0.0, through[:-1])  # hits before each of these places, of all classes
         earlier = until[first][np.cumsum(first) - 1]  # hits of the classes before
-        gaps = np.maximum(
-            np.abs(through - earlier - self.through[row, label]), np.abs(until - earlier - self.before[row, label])
-        )
+        after = np.abs(through - earlier - self.through[row, label])
+        ahead = np.abs(until - earlier - self.before[row, label])
+        gaps = np.maximum.reduceat(np.maximum(after, ahead), np.flatnonzero(first))
+        seen = label[first]
         at_end = -self.total
-        at_end[label[first]] += np.diff(np.append(until[first], hits[-1]))
+        at_end[seen] += np.diff(np.append(until[first], hits[-1]))
         largest = np.abs(at_end)
-        largest[label[first]] = np.maximum(largest[label[first]], np.maximum.reduceat(gaps, np.flatnonzero(first)))
+        largest[seen] = np.maximum(largest[seen], gaps)
         return largest

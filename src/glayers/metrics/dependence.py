@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
+from glayers.metrics.events import effective_number
 
 _LEAST_GROUPS = 7.5  # 8 of nearly equal size; with fewer, the spread between groups is too uncertain
 _PIECES = 4  # of the range of scores, of equal variance, within which residuals are compared
@@ -34,7 +35,7 @@ _ENTRIES = 1 << 18  # of a batch of residuals: 2 MB
 # Of its expected hits (or misses), what a failing group lacks. With 1, nothing unseen could ever cause a rejection, but
 # an error of 15 points in 16 images would hardly be significant. With 0.6 it is, and groups that fail as a whole keep
 # the level of KS (experiments/level_in_hard_cases.py).
-_LOST = 0.6
+_FAILURE_SEVERITY = 0.6
 _SINGLE = 1 + 1e-9  # a group of this many rows or fewer has no pairs
 
 
@@ -46,31 +47,35 @@ def too_few_groups(groups: Ints | None, weights: Floats) -> bool:
     """
     if groups is None:
         return False
-    shares = np.bincount(groups, weights) / weights.sum()
-    return bool(1 / (shares @ shares) < _LEAST_GROUPS)  # Kish's effective number
+    return effective_number(np.bincount(groups, weights)) < _LEAST_GROUPS
 
 
 class UnseenFailures(NamedTuple):
     """The error that groups of several rows show, what a failing group would take from it, and the number of groups."""
 
-    shown: float
-    lost: float
+    observed_gap: float
+    gap_if_failed: float
     n_groups: int
 
     @property
     def probability(self) -> float:
         """The probability that no group failed, if groups fail as often as would make the model calibrated.
 
-        They fail with probability shown / (shown + lost): failures of this share cancel the error of the other groups.
+        They fail with probability observed / (observed + if failed): failures of this share cancel the error of the
+        other groups.
 
-        >>> round(UnseenFailures(shown=0.07, lost=0.28, n_groups=8).probability, 3)  # 0.8^8
+        >>> round(UnseenFailures(observed_gap=0.07, gap_if_failed=0.28, n_groups=8).probability, 3)  # 0.8^8
         0.168
         """
-        return (self.lost / (self.lost + self.shown)) ** self.n_groups if self.shown > 0 else 0.0
+        if self.observed_gap <= 0:
+            return 0.0
+        return (self.gap_if_failed / (self.gap_if_failed + self.observed_gap)) ** self.n_groups
 
     def largest(self, probability: float) -> float:
         """The largest error that unseen failures explain with more than this probability."""
-        return self.lost * (probability ** (-1 / self.n_groups) - 1) if self.shown > 0 else 0.0
+        if self.observed_gap <= 0:
+            return 0.0
+        return self.gap_if_failed * (probability ** (-1 / self.n_groups) - 1)
 
 
 def unseen_failures(groups: Ints, weights: Floats, scores: Floats, hits: Floats, signs: Ints) -> UnseenFailures:
@@ -78,7 +83,9 @@ def unseen_failures(groups: Ints, weights: Floats, scores: Floats, hits: Floats,
     sizes = np.bincount(groups)
     used = weights * (sizes[groups] > 1)
     expected = np.where(signs > 0, scores, 1 - scores) * np.abs(signs)
-    return UnseenFailures(float(used * signs @ (hits - scores)), _LOST * float(used @ expected), int((sizes > 1).sum()))
+    observed_gap = float(used * signs @ (hits - scores))
+    gap_if_failed = _FAILURE_SEVERITY * float(used @ expected)
+    return UnseenFailures(observed_gap, gap_if_failed, int(np.count_nonzero(sizes > 1)))
 
 
 def _effective_rows(sums: Array, squares: Array) -> Floats:
@@ -106,8 +113,12 @@ class Dependence:
         rng: np.random.Generator,
         class_variances: Floats | None = None,
     ) -> None:
-        self._groups, self._weights, self._n_groups = groups, weights, int(groups.max()) + 1
-        self._outcomes, self._residuals, self._rng = outcomes, residuals, rng
+        self._groups = groups
+        self._weights = weights
+        self._n_groups = int(groups.max()) + 1
+        self._outcomes = outcomes
+        self._residuals = residuals
+        self._rng = rng
         variance = np.bincount(groups, weights**2 * variances)
         others = _effective_rows(np.bincount(groups, weights), np.bincount(groups, weights**2)) - 1
         self._depends = float(variance @ others) > 1e-9 * float(variance.sum())  # whether groups have several rows
@@ -126,11 +137,18 @@ class Dependence:
         carried = variance * (1 + rho * others)
         carrying = float(carried.sum()) ** 2 / (float(carried @ carried) or 1.0)
         self._spread = self._spreads(start) * math.sqrt(1 + 1 / max(carrying, 1.0))
-        batch = max(1, _ENTRIES // start.size)
-        copies = (rng.random((min(batch, _COPIES - i), self._n_groups)) for i in range(0, _COPIES, batch))
-        as_copies = np.concatenate([self._rho(self._residuals(outcomes(u[:, groups]))) for u in copies])
         # Two rows follow the number of their group together with the square of this probability.
-        self._follow = math.sqrt(min(1.0, rho / max(float(as_copies.mean()), 1e-12)))
+        self._follow = math.sqrt(min(1.0, rho / max(self._rho_of_copies(start.size), 1e-12)))
+
+    def _rho_of_copies(self, n_residuals: int) -> float:
+        """Return how strongly rows that are copies of each other seem to depend, on average."""
+        batch = max(1, _ENTRIES // n_residuals)
+        found = []
+        for first in range(0, _COPIES, batch):
+            shared = self._rng.random((min(batch, _COPIES - first), self._n_groups))
+            copies = self._outcomes(shared[:, self._groups])
+            found.append(self._rho(self._residuals(copies)))
+        return float(np.concatenate(found).mean())
 
     def draw(self, n_resamples: int, width: int = 1) -> Iterator[tuple[Array, Floats]]:
         """Yield outcomes (b, n) in batches of about n * width * b numbers, and factors for their errors, (b, 1 or c).
@@ -152,17 +170,20 @@ class Dependence:
         ascending = np.argsort(scores, kind="stable")
         reached = np.cumsum((self._weights**2 * variances)[ascending])
         piece = np.empty(len(scores), dtype=np.int64)
-        piece[ascending] = np.minimum(_PIECES * reached / (reached[-1] or 1.0), _PIECES - 1).astype(np.int64)
+        clock = reached / (reached[-1] or 1.0)
+        piece[ascending] = np.minimum(_PIECES * clock, _PIECES - 1).astype(np.int64)
         _, part, size = np.unique(self._groups * _PIECES + piece, return_inverse=True, return_counts=True)
         self._order = np.argsort(part, kind="stable")
         self._first = np.append(0, np.cumsum(size)[:-1])
-        piece, weights = piece[self._order], self._weights[self._order]
+        piece = piece[self._order]
+        weights = self._weights[self._order]
         self._in_piece = np.arange(_PIECES)[:, None] == piece[self._first]  # (pieces, parts)
         in_all = np.bincount(piece, weights)[piece]
         self._share = (weights / np.where(in_all > 0, in_all, 1.0))[:, None]  # of a row in the weight of its piece
         self._row_piece = piece
         self._left = 1 - np.add.reduceat(self._share[:, 0], self._first)  # the share of all other groups
-        self._squares, self._size = np.add.reduceat(weights**2, self._first), size
+        self._squares = np.add.reduceat(weights**2, self._first)
+        self._size = size
         self._rows = _effective_rows(np.add.reduceat(weights, self._first), self._squares)
 
     def _weigh(self, rho: float) -> None:
@@ -175,16 +196,21 @@ class Dependence:
     def _rho(self, residuals: Floats, apart: bool = False) -> Floats:
         """Estimate the dependence shown by residuals (b, n, d) together, (b, 1), or apart, (b, d)."""
         if self._unseen == 0:  # no two rows can be compared: independent, unless groups have several rows
-            return np.full((len(residuals), residuals.shape[2] if apart else 1), float(self._depends))
+            width = residuals.shape[2] if apart else 1
+            return np.full((len(residuals), width), float(self._depends))
         weighted = residuals[:, self._order] * self._weights[self._order, None]
         sums = self._in_piece @ np.add.reduceat(weighted, self._first, axis=1)  # (b, pieces, d)
         centred = weighted - sums[:, self._row_piece] * self._share
-        together, alone = np.add.reduceat(centred, self._first, axis=1) ** 2, centred**2
+        together = np.add.reduceat(centred, self._first, axis=1) ** 2
+        alone = np.add.reduceat(centred**2, self._first, axis=1)
         if not apart:
-            together, alone = together.sum(axis=2, keepdims=True), alone.sum(axis=2, keepdims=True)
-        together, alone = together.swapaxes(1, 2), np.add.reduceat(alone, self._first, axis=1).swapaxes(1, 2)
+            together = together.sum(axis=2, keepdims=True)
+            alone = alone.sum(axis=2, keepdims=True)
+        together = together.swapaxes(1, 2)
+        alone = alone.swapaxes(1, 2)
         pairs = (together / np.maximum(self._left, 1e-9) - alone) @ self._part_weights + self._unseen
-        return np.clip(pairs / ((alone * (self._rows - 1)) @ self._part_weights + self._unseen), 0.0, 1.0)
+        largest = (alone * (self._rows - 1)) @ self._part_weights + self._unseen
+        return np.clip(pairs / largest, 0.0, 1.0)
 
     def _spreads(self, residuals: Floats) -> Floats:
         """The standard deviation of the sum of residuals under the dependence that they show, (b, 1 or c)."""

@@ -61,19 +61,25 @@ class Difference:
         >>> Difference("nll", "shared g-layers", "temperature scaling", interval, 0.0, True).sentence()
         'shared g-layers lower NLL by 0.105 (95 % interval 0.093 to 0.117) against temperature scaling'
         """
-        metric, name = METRICS[self.metric], METRICS[self.metric].short_label
+        metric = METRICS[self.metric]
+        name = metric.short_label
         value, low, high, error, _, unreliable = self.interval
-        doubt = f" (unreliable: {unreliable})" if unreliable else ""
+        doubt = ""
+        if unreliable:
+            doubt = f" (unreliable: {unreliable})"
         if error == 0 and self.p_value == 1:
             return f"{self.method} and {self.against} have the same {name}{doubt}"
         if not self.significant:
             by = metric.format_change(value, low, high, error, self.level)
             return f"{name} of {self.method} differs by {by} from {self.against}: no significant difference{doubt}"
-        ends = (-high, -low) if value < 0 else (low, high)
-        by = metric.format_change(abs(value), *ends, error, self.level)
-        verb = "lower" if value < 0 else "raise"
-        ending = "" if self.method.endswith("s") else "s"  # g-layers lower, temperature scaling lowers
-        return f"{self.method} {verb}{ending} {name} by {by} against {self.against}{doubt}"
+        verb = "raise"
+        if value < 0:
+            verb = "lower"
+            value, low, high = -value, -high, -low
+        if not self.method.endswith("s"):  # g-layers lower, temperature scaling lowers
+            verb += "s"
+        by = metric.format_change(value, low, high, error, self.level)
+        return f"{self.method} {verb} {name} by {by} against {self.against}{doubt}"
 
     def to_dict(self) -> dict[str, object]:
         """Return one flat record, ready for JSON or a data frame."""
@@ -102,7 +108,9 @@ class PairedDifferences:
         """Return the difference of two methods, whichever of them came first."""
         for found in self.differences:
             if found.metric == metric and {found.method, found.against} == {method, against}:
-                return found if found.method == method else found.reversed()
+                if found.method == method:
+                    return found
+                return found.reversed()
         names = sorted({name for d in self.differences for name in (d.metric, d.method, d.against)})
         raise KeyError(f"no difference of {method!r} and {against!r} by {metric!r}; there are {', '.join(names)}")
 
@@ -120,11 +128,15 @@ class PairedDifferences:
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per difference; a star marks significant ones."""
-        p_value = "p-value" if self.correction is None else f"p-value, {self.correction.replace('_', '-')}"
+        p_value = "p-value"
+        if self.correction is not None:
+            p_value += f", {self.correction.replace('_', '-')}"
         lines = [["metric", "method", "against", "difference", f"{100 * self.level:g} % interval", p_value]]
         for found in self.differences:
             value, low, high, error, *_ = found.interval
-            by = f"{value:.4g} ± {error:.2g}" + (" *" if found.significant else "")
+            by = f"{value:.4g} ± {error:.2g}"
+            if found.significant:
+                by += " *"
             numbers = (by, f"{low:.4g} to {high:.4g}", f"{found.p_value:.2g}")
             lines.append([found.metric, found.method, found.against, *numbers])
         return markdown_table(lines, text_columns=3)
@@ -194,8 +206,9 @@ def paired_differences(
             _check_same_rows(rows, first)
         except BadPredictions as error:
             raise BadPredictions(f"{name}: {error}") from error
-        possible = [m for m in _DEFAULT if isinstance(rows, Rows) or METRICS[m].about == "event"]
-        chosen = chosen_metrics(rows, possible if metrics is None else metrics)
+        if metrics is None:
+            metrics = [m for m in _DEFAULT if isinstance(rows, Rows) or METRICS[m].about == "event"]
+        chosen = chosen_metrics(rows, metrics)
         columns[name] = settings.columns(rows, chosen, f"resampling {name}")  # one seed: the same for every method
         if "nll" in columns[name] and np.isinf(columns[name]["nll"].value):
             raise BadPredictions(
@@ -240,9 +253,10 @@ def adjust(p_values: object, method: Correction = "holm") -> Floats:
 
         return np.asarray(false_discovery_control(given)) if len(given) else given
     order = np.argsort(given, kind="stable")
+    times = np.arange(len(given), 0, -1)
     adjusted = np.empty(len(given))
-    adjusted[order] = np.minimum(np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1)), 1.0)
-    return adjusted
+    adjusted[order] = np.maximum.accumulate(given[order] * times)
+    return np.minimum(adjusted, 1.0)
 
 
 def _compare(

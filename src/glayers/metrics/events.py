@@ -15,7 +15,7 @@ counts instead (`Predictions`), and are repeated here.
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 
+_COLUMNS_AT_ONCE = 32  # columns copied together, so that a cache line of a row is used whole
+N_BINS = 15  # of binned metrics, by default
 SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
 
 
@@ -48,7 +50,9 @@ class Event:
         """What the event is, in words."""
         if isinstance(self.which, tuple):
             return f"one of {len(self.which)} classes"
-        return "top class" if self == top else f"{self.kind} {self.which}"
+        if self == top:
+            return "top class"
+        return f"{self.kind} {self.which}"
 
     def of(self, rows: "Rows") -> "Scored":
         """Return the score and the outcome of each row."""
@@ -175,6 +179,12 @@ class Scored(Memoized):
     total: float
     given_weights: Floats | None = None
     groups: Array | None = None
+    n_classes: ClassVar[int] = 0  # only one event is known
+
+    @property
+    def top(self) -> "Scored":
+        """The event itself."""
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +266,26 @@ class Rows(Memoized):
             rows = np.flatnonzero(tied)
             ranks[rows] = _label_ranks(self.probabilities[rows], self.labels[rows])
         return ranks
+
+
+def rank_events(rows: Rows, n_ranks: int) -> list[Scored]:
+    """Return the events of the highest ranks, the top class first."""
+    scores = rows.top_scores(n_ranks)
+    ranks = rows.label_ranks_within(scores)
+    return [rows.scored(scores[:, r], ranks == r) for r in range(n_ranks)]
+
+
+def class_events(rows: Rows) -> list[Scored]:
+    """Return the events "the label is this class" of the rows' classes."""
+    classes = rows.classes or range(rows.n_classes)
+    events = []
+    for first in range(classes.start, classes.stop, _COLUMNS_AT_ONCE):
+        stop = min(first + _COLUMNS_AT_ONCE, classes.stop)
+        columns = rows.probabilities[:, first:stop].T.astype(np.float64, order="C")
+        refuse_outside_unit_interval(columns.T, "probabilities")
+        for c, scores in enumerate(columns, start=first):
+            events.append(rows.scored(scores, rows.labels == c))
+    return events
 
 
 def _rank(rows: Rows, r: int) -> Scored:
@@ -386,4 +416,22 @@ def _shares(weights: Floats | None, n_rows: int) -> tuple[Floats, float]:
     if weights is None:
         return np.full(n_rows, 1.0 / n_rows), float(n_rows)
     shares = weights / weights.sum()
-    return shares, 1 / float(shares @ shares)
+    return shares, effective_number(shares)
+
+
+def own_weights(rows: Rows | Scored) -> Floats:
+    """Return the weights as passed, or ones."""
+    if rows.given_weights is None:
+        return np.ones(len(rows.weights))
+    return rows.given_weights
+
+
+def effective_number(weights: Array) -> float:
+    """Return Kish's effective number of rows or groups with these weights, (sum w)^2 / sum w^2; 0 if all are 0.
+
+    >>> effective_number(np.array([1.0, 1.0, 0.0]))
+    2.0
+    """
+    if not weights.any():
+        return 0.0
+    return float(weights.sum()) ** 2 / float(weights @ weights)

@@ -4,28 +4,39 @@ KS has no bins and no settings. Sort rows by score and add up weight * (score - 
 running sum near zero. Rows of equal score enter together, so the order of rows never matters. Gupta et al.,
 "Calibration of Neural Networks using Splines", ICLR 2021; ranks, top-r and subsets as in the g-layers paper.
 
-For many weightings of the same rows (`RunningGaps`), rows are sorted once. The running sum rises at every row that
+For many weightings of the same rows (`RunningGap`), rows are sorted once. The running sum rises at every row that
 misses and falls at every row that hits, so its extremes lie where it turns, whatever the weights. All rows between two
 turns can be added up first, and each block of weights is one sparse matrix product, segments x rows. Segments do not
 cross the edges of bins either, so they also give the ECE of each class.
 """
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glayers.arrays import BLOCK_ENTRIES, Array, Bools, Floats, Ints, map_row_blocks, row_blocks
 from glayers.checks import HIGHEST, LOWEST, refuse_outside_unit_interval, whole_number
-from glayers.metrics.events import SAME_SCORE, Event, Rows, Scored, bin_of, check_event, check_rows, last_of_ties, top
+from glayers.metrics.cells import CellValue
+from glayers.metrics.events import (
+    N_BINS,
+    SAME_SCORE,
+    Event,
+    Rows,
+    Scored,
+    bin_of,
+    check_event,
+    check_rows,
+    class_events,
+    last_of_ties,
+    rank_events,
+    top,
+)
 from glayers.metrics.metric import Block, Metric, score
 
 __all__ = ["classwise_ks", "ks", "ks_per_class", "mean_top_ks"]
 
-EventsOf: TypeAlias = Callable[..., Iterator[tuple[Floats, Floats]]]  # scores and hits of each event
-N_BINS = 15
 N_RANKS = 10
 _MOST_AT_ONCE = 1_000_000  # scores copied together
 _COLUMNS_AT_ONCE = 32  # columns copied together, so that a cache line of a row is used whole
@@ -89,7 +100,8 @@ def mean_top_ks(
     0.275
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return score(_mean_top_ks, rows, whole_number(n_ranks, "n_ranks", 1, rows.n_classes))
+    events = rank_events(rows, whole_number(n_ranks, "n_ranks", 1, rows.n_classes))
+    return sum(score(_ks, event) for event in events) / len(events)
 
 
 def classwise_ks(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -111,7 +123,7 @@ def classwise_ks(probabilities: object, labels: object = None, *, sample_weight:
     >>> round(classwise_ks([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]), 12)  # (0.1 + 0.4 + 0.3) / 3
     0.266666666667
     """
-    return score(_classwise_ks, check_rows(probabilities, labels, sample_weight))
+    return float(ks_per_class(probabilities, labels, sample_weight=sample_weight).mean())
 
 
 def ks_per_class(probabilities: object, labels: object = None, *, sample_weight: object = None) -> Floats:
@@ -136,70 +148,48 @@ def ks_per_class(probabilities: object, labels: object = None, *, sample_weight:
     return _class_errors(rows, rows.weights)
 
 
-def class_events(rows: Rows) -> Iterator[tuple[Floats, Floats]]:
-    """Yield scores and hits of "the label is this class" for each of the rows' classes."""
-    chosen = rows.classes or range(rows.n_classes)
-    for first in range(chosen.start, chosen.stop, _COLUMNS_AT_ONCE):
-        columns = slice(first, min(first + _COLUMNS_AT_ONCE, chosen.stop))
-        each = rows.probabilities[:, columns].T.astype(np.float64, order="C")
-        refuse_outside_unit_interval(each.T, "probabilities")
-        for c, scores in enumerate(each, start=first):
-            yield scores, (rows.labels == c).astype(np.float64)
-
-
 @dataclass(frozen=True, eq=False)
-class RunningGaps:
-    """The segments of one event or of many, each event's segments in order of score."""
+class RunningGap:
+    """The segments of an event in order of score: each adds one number per column to the running gap."""
 
     matrix: Any  # scipy's csr_array, (segments, rows)
-    events: tuple[slice, ...]
-    bin_starts: tuple[Ints, ...]  # first segment of each bin that holds a row, counted from the event's first
+    bin_starts: Ints  # first segment of each bin that holds a row
 
-    def summed_ks(self, block: Block) -> Floats:
-        """The KS errors of all events added up, (b,)."""
-        changes = block.once(_changes, self)
-        return np.sum([np.abs(np.cumsum(changes[event], axis=0)).max(axis=0) for event in self.events], axis=0)
+    def ks(self, block: Block) -> Floats:
+        """The KS error of each column, (b,)."""
+        return np.abs(np.cumsum(block.cached(_changes, self), axis=0)).max(axis=0)
 
-    def summed_ece(self, block: Block) -> Floats:
-        """The equal-width ECE of all events added up, (b,)."""
-        changes, bins = block.once(_changes, self), zip(self.events, self.bin_starts, strict=True)
-        errors = [np.abs(np.add.reduceat(changes[event], starts, axis=0)).sum(axis=0) for event, starts in bins]
-        return np.sum(errors, axis=0)
+    def ece(self, block: Block) -> Floats:
+        """The equal-width ECE of each column, (b,)."""
+        gaps = np.add.reduceat(block.cached(_changes, self), self.bin_starts, axis=0)
+        return np.abs(gaps).sum(axis=0)
 
 
-def running_gaps(rows: Rows | Scored, events_of: EventsOf, *settings: int) -> RunningGaps:
-    """Sort each of these events of the rows, and find the segments between its turns and between bins."""
+def running_gap(event: Scored) -> RunningGap:
+    """Sort the rows of an event, and find the segments between its turns and between bins."""
     from scipy.sparse import csr_array  # on first use: importing it takes longer than importing glayers
 
-    inner_edges = np.arange(1, N_BINS) / N_BINS
-    orders, residuals, pointers, slices, bin_starts = [], [], [], [], []
-    n_rows = n_segments = n_entries = 0
-    for scores, hits in events_of(rows, *settings):
-        order = np.argsort(scores)
-        sorted_scores, residual = scores[order], (scores - hits)[order]
-        place = bin_of(sorted_scores, inner_edges)
-        starts = _segment_starts(sorted_scores, residual < 0, place)
-        n_rows = len(scores)
-        orders.append(order.astype(np.int32))
-        residuals.append(residual)
-        pointers.append(starts + n_entries)
-        slices.append(slice(n_segments, n_segments + len(starts)))
-        bin_starts.append(np.unique(place[starts], return_index=True)[1])
-        n_segments, n_entries = n_segments + len(starts), n_entries + n_rows
-    pointer = np.append(np.concatenate(pointers), n_entries)
-    data = (np.concatenate(residuals), np.concatenate(orders), pointer.astype(np.int32))
-    return RunningGaps(csr_array(data, shape=(n_segments, n_rows)), tuple(slices), tuple(bin_starts))
+    order = np.argsort(event.scores)
+    scores = event.scores[order]
+    residuals = (event.scores - event.hits)[order]
+    bins = bin_of(scores, np.arange(1, N_BINS) / N_BINS)
+    starts = _segment_starts(scores, residuals < 0, bins)
+    pointers = np.append(starts, len(order)).astype(np.int32)
+    matrix = csr_array((residuals, order.astype(np.int32), pointers), shape=(len(starts), len(order)))
+    _, bin_starts = np.unique(bins[starts], return_index=True)
+    return RunningGap(matrix, bin_starts)
 
 
-def _changes(block: Block, gaps: RunningGaps) -> Floats:
-    """Return what each segment adds to its event's running gap, (segments, b)."""
-    return np.asarray(gaps.matrix @ block.weights)
+def _changes(block: Block, gap: RunningGap) -> Floats:
+    """Return what each segment adds to the running gap, (segments, b)."""
+    return np.asarray(gap.matrix @ block.weights)
 
 
 def _segment_starts(scores: Floats, falls: Bools, place: Ints) -> Ints:
     """Return where a new segment must start: at a new score, if the rows from the last score to this rise and fall."""
     first = np.flatnonzero(np.append(True, last_of_ties(scores)[:-1]))  # rows of equal score enter together
-    any_falls, any_rises = np.logical_or.reduceat(falls, first), np.logical_or.reduceat(~falls, first)
+    any_falls = np.logical_or.reduceat(falls, first)
+    any_rises = np.logical_or.reduceat(~falls, first)
     turns = (any_falls[1:] | any_falls[:-1]) & (any_rises[1:] | any_rises[:-1])
     new_bin = place[first[1:]] != place[first[:-1]]
     return first[np.append(True, turns | new_bin)]
@@ -219,30 +209,40 @@ def _class_errors(rows: Rows, weights: Floats) -> Floats:
     sum below each hit matters. Up to some hit the gap is at most the sum of the hits or of the scores there. So a few
     of the lowest hits are left out at first, and with them most scores; they count only if no larger gap is found.
     """
-    chosen, hits = rows.classes or range(rows.n_classes), _hits_of(rows, weights)
+    chosen = rows.classes or range(rows.n_classes)
+    hits = _hits_of(rows, weights)
     different = weights if np.ptp(weights) > 0 else weights[:1]
 
     def errors(part: slice) -> list[float]:
-        found, first = [], chosen.start + part.start
-        each = _columns(rows.probabilities, slice(first, chosen.start + part.stop))
+        first = chosen.start + part.start
+        columns = _columns(rows.probabilities, slice(first, chosen.start + part.stop))
         if len(different) == 1:
-            totals = different * each.sum(axis=1, dtype=np.float64)
+            totals = different * columns.sum(axis=1, dtype=np.float64)
         else:
-            totals = np.einsum("cn,n->c", each, weights)  # a product would start threads
-        for c, (scores, total) in enumerate(zip(each, totals.tolist(), strict=True), start=first):
-            start, stop = hits.starts[c : c + 2]
-            largest = abs(total - hits.totals[c])
-            for begin in (start + int(_LEFT_OUT * math.sqrt(stop - start)), start) if stop > start else ():
-                sums = _sums_below(hits.edges[:, begin:stop], scores, different, total)
-                largest = max(largest, float(np.abs(sums - hits.weights[:, begin:stop]).max()))
-                if largest >= max(sums[0, 0], hits.weights[0, begin]):
-                    break
-            found.append(largest)
-        return found
+            totals = np.einsum("cn,n->c", columns, weights)  # a product would start threads
+        return [
+            _class_error(hits, c, scores, different, total)
+            for c, (scores, total) in enumerate(zip(columns, totals.tolist(), strict=True), start=first)
+        ]
 
     # Few columns of many rows at once, which bounds the memory.
     width = max(1, min(_COLUMNS_AT_ONCE, _MOST_AT_ONCE // len(weights)))
     return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
+
+
+def _class_error(hits: "_Hits", c: int, scores: Array, weights: Floats, total: float) -> float:
+    """Return the KS error of one class; `total` is the weighted sum of its scores."""
+    start, stop = hits.starts[c : c + 2]
+    largest = abs(total - hits.totals[c])
+    if start == stop:
+        return largest
+    left_out = int(_LEFT_OUT * math.sqrt(stop - start))
+    for begin in (start + left_out, start):
+        sums = _sums_below(hits.edges[:, begin:stop], scores, weights, total)
+        largest = max(largest, float(np.abs(sums - hits.weights[:, begin:stop]).max()))
+        if largest >= max(sums[0, 0], hits.weights[0, begin]):
+            break
+    return largest
 
 
 class _Hits(NamedTuple):
@@ -261,15 +261,19 @@ def _hits_of(rows: Rows, weights: Floats) -> _Hits:
     order = own.argsort()
     small = rows.labels.astype(np.min_scalar_type(rows.n_classes))  # small numbers are sorted by their digits
     order = order[small[order].argsort(kind="stable")]
-    scores, classes = own[order], rows.labels[order]
+    scores = own[order]
+    classes = rows.labels[order]
     last = last_of_ties(scores) | np.append(classes[1:] != classes[:-1], True)
     first = np.append(True, last[:-1])
     edges = np.stack([scores[first] - SAME_SCORE, scores[last] + SAME_SCORE])
     starts = np.searchsorted(classes[first], np.arange(rows.n_classes + 1))
     units = weights[order] / weights.max()  # whole numbers if all are equal, whose sums are exact
-    running, totals = np.cumsum(units), np.bincount(classes, units, rows.n_classes)
-    sums = np.stack([(running - units)[first], running[last]]) - (np.cumsum(totals) - totals)[classes[first]]
-    return _Hits(starts.tolist(), edges, weights.max() * sums, (weights.max() * totals).tolist())
+    running = np.cumsum(units)
+    totals = np.bincount(classes, units, rows.n_classes)
+    earlier_classes = (np.cumsum(totals) - totals)[classes[first]]
+    sums = np.stack([(running - units)[first], running[last]]) - earlier_classes
+    unit = weights.max()
+    return _Hits(starts.tolist(), edges, unit * sums, (unit * totals).tolist())
 
 
 def _columns(probabilities: Array, columns: slice) -> Array:
@@ -289,54 +293,67 @@ def _sums_below(edges: Floats, scores: Array, weights: Floats, total: float) -> 
     Scores below the lowest edge need no order. A single weight is that of every row.
     """
     (above,) = (scores >= float(edges[0, 0])).nonzero()
-    ordered, running = scores[above], np.zeros(len(above) + 1)
+    ordered = scores[above]
     if len(weights) == 1:
         ordered.sort()  # in a third of the time of finding the order
     else:
         order = ordered.argsort()
-        ordered, weights = ordered[order], weights[above[order]]
+        ordered = ordered[order]
+        weights = weights[above[order]]
     ordered = ordered.astype(np.float64, copy=False)
+    running = np.zeros(len(above) + 1)
     np.add.accumulate(weights * ordered, out=running[1:])
     running += max(0.0, total - running[-1])
     return running[ordered.searchsorted(edges)]
 
 
-def _summed_ks(rows: Rows | Scored, block: Block, events_of: EventsOf, *settings: int) -> Floats:
-    """Add up the KS errors of some events of the rows, for each column of the block."""
-    if block.single:  # one sort is faster than finding the segments
-        events = events_of(rows, *settings)
-        return np.array([sum(_largest_gap(*event, block.weights[:, 0]) for event in events)])
-    return rows.once(running_gaps, events_of, *settings).summed_ks(block)
-
-
 def _ks(event: Scored, block: Block) -> Floats:
-    return _summed_ks(event, block, _the_event)
+    if block.single:  # one sort is faster than finding the segments
+        return np.array([_largest_gap(event.scores, event.hits, block.weights[:, 0])])
+    return event.cached(running_gap).ks(block)
 
 
-def _mean_top_ks(rows: Rows, block: Block, n_ranks: int = N_RANKS) -> Floats:
-    n_ranks = min(n_ranks, rows.n_classes)
-    return _summed_ks(rows, block, _rank_events, n_ranks) / n_ranks
-
-
-def _classwise_ks(rows: Rows, block: Block) -> Floats:
+def _ks_over_classes(rows: Rows, block: Block) -> Floats:
+    """Return the sum over the rows' classes over the number of all classes, for each column."""
     if block.single:
         return np.array([_class_errors(rows, block.weights[:, 0]).sum() / rows.n_classes])
-    return _summed_ks(rows, block, class_events) / rows.n_classes
+    errors = [_ks(event, block) for event in rows.cached(class_events)]
+    return np.sum(errors, axis=0) / rows.n_classes
 
 
-def _the_event(event: Scored) -> Iterator[tuple[Floats, Floats]]:
-    yield event.scores, event.hits
+def _cell_error(found: CellValue) -> float:
+    """Return how far the largest gap inside a cell may exceed the largest at the ends of cells.
+
+    Inside a cell the gap lies between its start less all falls, and its start plus all rises.
+    """
+    cells = found.cells
+    ends = np.cumsum(cells.changes)
+    starts = ends - cells.changes
+    at_ends = float(np.abs(ends).max())
+    highest = float((starts + cells.rises).max())
+    lowest = float((starts - cells.falls).min())
+    return max(highest - at_ends, -lowest - at_ends, 0.0)
 
 
-def _rank_events(rows: Rows, n_ranks: int) -> Iterator[tuple[Floats, Floats]]:
-    scores = rows.top_scores(n_ranks)
-    place = rows.label_ranks_within(scores)
-    return ((scores[:, r], (place == r).astype(np.float64)) for r in range(n_ranks))
-
-
-_RAHIMI = "Rahimi et al., 2020"
+_GUPTA = "Gupta et al., ICLR 2021"
 METRICS = (
-    Metric("ks", "KS", _ks, "Gupta et al., ICLR 2021"),
-    Metric("mean_top_ks", "KS, mean over top {} ranks", _mean_top_ks, _RAHIMI, "classes", at_most=N_RANKS),
-    Metric("classwise_ks", "KS, class-wise", _classwise_ks, "Gupta et al., ICLR 2021", "each class"),
+    Metric("ks", "KS", _ks, _GUPTA, cell_error=_cell_error),
+    Metric(
+        "mean_top_ks",
+        "KS, mean over top {} ranks",
+        _ks,
+        "Rahimi et al., 2020",
+        about="ranks",
+        at_most=N_RANKS,
+        cell_error=_cell_error,
+    ),
+    Metric(
+        "classwise_ks",
+        "KS, class-wise",
+        _ks,
+        _GUPTA,
+        about="classes",
+        over_classes=_ks_over_classes,
+        cell_error=_cell_error,
+    ),
 )

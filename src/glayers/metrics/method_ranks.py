@@ -53,7 +53,7 @@ class MethodRanks:
         alike = {name for group in self.groups if best in group for name in group} - {best}
         worse = [name for name in others if name not in alike]
         head = f"over {self.n_datasets} data sets {best} ranks best ({self.average_ranks[best]:.2f} on average)"
-        ahead = f"significantly ahead of {_listed(worse)}" if worse else "significantly ahead of no method"
+        ahead = f"significantly ahead of {_listed(worse) if worse else 'no method'}"
         rest = [name for name in others if name in alike]
         same = f", without a significant difference to {_listed(rest)}" if rest else ""
         test = f"critical difference {self.critical_difference:.2f} at level {1 - self.level:.2g}"
@@ -102,12 +102,16 @@ def rank_methods(
 
     number_between(level, "level", 0, 1)
     methods, table = _table(scores)
-    ranks = rankdata(table if check_switch(lower_is_better, "lower_is_better") else -table, axis=1)
+    if not check_switch(lower_is_better, "lower_is_better"):
+        table = -table
+    ranks = rankdata(table, axis=1)
     averages = ranks.mean(axis=0)
     order = [int(i) for i in np.argsort(averages, kind="stable")]
     quantile = float(studentized_range.ppf(level, len(methods), math.inf))
     difference = quantile * math.sqrt(len(methods) * (len(methods) + 1) / (12 * len(table)))
-    wins = ((ranks[:, :, None] < ranks[:, None]) + 0.5 * (ranks[:, :, None] == ranks[:, None])).mean(axis=0)
+    ahead = ranks[:, :, None] < ranks[:, None]
+    level_with = ranks[:, :, None] == ranks[:, None]
+    wins = (ahead + 0.5 * level_with).mean(axis=0)
     return MethodRanks(
         average_ranks={methods[i]: float(averages[i]) for i in order},
         win_rates={methods[i]: {methods[j]: float(wins[i, j]) for j in order if j != i} for i in order},
@@ -161,9 +165,11 @@ def _groups(methods: list[str], averages: Floats, difference: float) -> tuple[tu
     """Return the largest runs of methods, in order of rank, whose first and last differ by less than the difference."""
     ends = np.searchsorted(averages, averages + difference, side="left")
     ends = np.maximum(ends, np.arange(1, len(methods) + 1))
-    longer = [end > ends[first - 1] if first else True for first, end in enumerate(ends)]
-    return tuple(tuple(methods[first:end]) for first, end in enumerate(ends) if longer[first])
+    longer = np.diff(ends, prepend=0) > 0  # a run that ends where an earlier one ends is part of it
+    return tuple(tuple(methods[first : ends[first]]) for first in np.flatnonzero(longer))
 
 
 def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -2,7 +2,7 @@
 
 A block holds several weightings of the same rows side by side, one per column: the bootstrap evaluates many columns at
 once, and a single score is one column. Results that several metrics need, such as the sums of each bin, are kept on the
-block (`once`), so that every metric can be written as if it were alone.
+block (`cached`), so that every metric can be written as if it were alone.
 """
 
 import math
@@ -25,20 +25,16 @@ class Memoized:
     """Keeps what several metrics need, so that it is computed once per object."""
 
     @cached_property
-    def _kept(self) -> dict[tuple[Hashable, ...], Any]:
+    def _cache(self) -> dict[tuple[Hashable, ...], Any]:
         return {}
 
-    def once(self, make: Callable[..., _Made], *settings: Hashable) -> _Made:
+    def cached(self, make: Callable[..., _Made], *settings: Hashable) -> _Made:
         """Return make(self, *settings), computed at the first call only."""
         key = (make, *settings)
-        if key not in self._kept:
-            self._kept[key] = make(self, *settings)
-        found: _Made = self._kept[key]
-        return found
-
-    def know(self, found: Any, make: Callable[..., Any], *settings: Hashable) -> None:
-        """Keep what was computed elsewhere, as if by make(self, *settings)."""
-        self._kept[(make, *settings)] = found
+        if key not in self._cache:
+            self._cache[key] = make(self, *settings)
+        made: _Made = self._cache[key]
+        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +66,11 @@ class Metric:
     label
         The name in tables. `{}` stands for `at_most`.
     evaluate
-        A function of rows and a `Block`, giving one value per column.
+        A function of an event (`Scored`) and a `Block`, giving one value per column; for a metric about "rows", a
+        function of `Rows` that gives one value per row.
     about
-        What `evaluate` takes: an "event" (`Scored`), all "classes" (`Rows`), or "each class" (`Rows`, whose `classes`
-        say which classes to add up).
+        "event": the metric is the value of one event. "ranks" and "classes": the mean over the events of the `at_most`
+        highest ranks, or over those of all classes. "rows": the weighted mean of a value per row.
     unit
         "percent" if the value prints as a percentage, otherwise "plain".
     digits
@@ -89,19 +86,33 @@ class Metric:
         does not depend on labels.
     trusted_from
         How many standard errors above 0 an error must be for its interval to be trusted.
+    unreliable
+        Why its interval should never be trusted; empty for most.
+    lowest, highest
+        The smallest and the largest value that any rows can give.
+    over_classes
+        A faster form of the mean over classes, a function of `Rows` and a `Block`.
+    cell_error
+        How far the value of streamed rows may lie from the exact one: a function of `CellValue`. None if no bound is
+        known.
     """
 
     name: str
     label_template: str
     evaluate: Callable[..., Floats]
     reference: str
-    about: Literal["event", "classes", "each class"] = "event"
+    about: Literal["event", "ranks", "classes", "rows"] = "event"
     unit: Literal["percent", "plain"] = "percent"
     digits: int = 2
     better: Literal["lower", "higher"] | None = "lower"
     at_most: int = 0
     kind: Literal["error", "loss", "share", "scores"] = "error"
     trusted_from: float = 3.0
+    unreliable: str = ""
+    lowest: float = 0.0
+    highest: float = 1.0
+    over_classes: Callable[..., Floats] | None = None
+    cell_error: Callable[..., float] | None = None
 
     @property
     def label(self) -> str:
@@ -110,7 +121,10 @@ class Metric:
 
     def label_for(self, n_classes: int | None) -> str:
         """Return the name in tables where there may be fewer classes than the metric looks at."""
-        return self.label_template.format(self.at_most if n_classes is None else min(self.at_most, n_classes))
+        shown = self.at_most
+        if n_classes is not None:
+            shown = min(shown, n_classes)
+        return self.label_template.format(shown)
 
     @property
     def short_label(self) -> str:
@@ -119,13 +133,17 @@ class Metric:
 
     def format(self, value: float) -> str:
         """Return a value as people read it, such as "1.52 %" or "0.2341"."""
-        return f"{100 * value:.{self.digits}f} %" if self.unit == "percent" else f"{value:.{self.digits}f}"
+        if self.unit == "percent":
+            return f"{100 * value:.{self.digits}f} %"
+        return f"{value:.{self.digits}f}"
 
     def format_difference(self, value: float) -> str:
         """Return a difference with its sign, such as "+0.10 points" or "-0.0120"; zero has no sign."""
-        scaled, unit = (100 * value, " points") if self.unit == "percent" else (value, "")
-        text = f"{scaled:+.{self.digits}f}"
-        return (text if float(text) else text[1:]) + unit
+        scale, unit = self._scale()
+        text = f"{scale * value:+.{self.digits}f}"
+        if float(text) == 0:
+            text = text[1:]
+        return text + unit
 
     def format_change(self, value: float, low: float, high: float, error: float, level: float) -> str:
         """Return a difference with its interval, to the digits the standard error allows; percentages become points.
@@ -133,18 +151,31 @@ class Metric:
         >>> Metric("nll", "NLL", lambda: None, "", unit="plain").format_change(0.1052, 0.0931, 0.1168, 0.006, 0.95)
         '0.105 (95 % interval 0.093 to 0.117)'
         """
-        scale, unit = (100, " points") if self.unit == "percent" else (1, "")
+        scale, unit = self._scale()
         digits = 4
-        if 0 < error < math.inf:  # one digit of the error; two where the first is 1 or 2, as rounding changes it much
+        if 0 < error < math.inf:
             magnitude = math.floor(math.log10(scale * error))
-            digits = max(0, -magnitude + (scale * error / 10**magnitude < 2.95))
-        number, least, most = (f"{scale * x:.{digits}f}" for x in (value, low, high))
-        return f"{number}{unit} ({100 * level:g} % interval {least} to {most})"
+            digits = max(0, -magnitude)
+            if scale * error / 10**magnitude < 2.95:  # rounding to a single 1 or 2 would change the error much
+                digits = max(0, 1 - magnitude)
+        number = f"{scale * value:.{digits}f}{unit}"
+        return f"{number} ({100 * level:g} % interval {scale * low:.{digits}f} to {scale * high:.{digits}f})"
+
+    def _scale(self) -> tuple[float, str]:
+        """Return the factor and the unit of printed differences."""
+        if self.unit == "percent":
+            return 100.0, " points"
+        return 1.0, ""
 
 
 def score(evaluate: Callable[..., Floats], rows: Any, *settings: object) -> float:
     """Return the value of a metric for the rows' own weights."""
     return float(evaluate(rows, Block.of(rows), *settings)[0])
+
+
+def exact_in_cells(_: Any) -> float:
+    """The `cell_error` of a metric that depends on sums over equal-width bins only: cells never cross their edges."""
+    return 0.0
 
 
 def mean(values: Floats, block: Block) -> Floats:
@@ -168,7 +199,8 @@ class PlaceSums:
         """Return the sums (places, b)."""
         if not block.single:
             return np.asarray(self._matrix @ block.weights)
-        sums = np.bincount(self.place.ravel(), weights=(self.values * block.weights).ravel(), minlength=self.n_places)
+        weighted = self.values * block.weights
+        sums = np.bincount(self.place.ravel(), weighted.ravel(), self.n_places)
         return sums.astype(np.float64, copy=False)[:, None]
 
     @cached_property

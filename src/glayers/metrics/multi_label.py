@@ -42,8 +42,8 @@ class LabelScorecards(Mapping[str, Scorecard]):
     @property
     def mean(self) -> dict[str, float]:
         """The mean of each metric over the labels."""
-        names = next(iter(self.cards.values()))
-        return {metric: float(np.mean([card[metric] for card in self.cards.values()])) for metric in names}
+        cards = list(self.cards.values())
+        return {metric: float(np.mean([card[metric] for card in cards])) for metric in cards[0]}
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return all numbers by label, and their mean, ready for JSON."""
@@ -57,9 +57,12 @@ class LabelScorecards(Mapping[str, Scorecard]):
         return aligned_table(self._cells(""))
 
     def _cells(self, corner: str) -> list[list[str]]:
-        lines = [(name, card) for name, card in self.cards.items()] + [("mean", self.mean)]
-        cells = [[name, *(METRICS[column].format(numbers[column]) for column in _COLUMNS)] for name, numbers in lines]
-        return [[corner, *(METRICS[column].short_label for column in _COLUMNS)], *cells]
+        metrics = [METRICS[name] for name in _COLUMNS]
+        lines: dict[str, Mapping[str, float]] = {**self.cards, "mean": self.mean}
+        cells = [[corner, *(metric.short_label for metric in metrics)]]
+        for name, numbers in lines.items():
+            cells.append([name, *(metric.format(numbers[metric.name]) for metric in metrics)])
+        return cells
 
 
 def label_scorecards(probabilities: object, labels: object, *, sample_weight: object = None) -> LabelScorecards:
@@ -87,18 +90,23 @@ def label_scorecards(probabilities: object, labels: object, *, sample_weight: ob
     >>> round(cards["0"]["ks"], 3), round(cards.mean["accuracy"], 3)
     (0.1, 0.833)
     """
-    p, truth = to_floats(probabilities, "probabilities"), to_numbers(labels, "labels")
+    p = to_floats(probabilities, "probabilities")
+    truth = to_numbers(labels, "labels")
     if p.ndim != 2 or p.shape != truth.shape or p.size == 0:
         raise BadPredictions(
             f"probabilities and labels must both have shape (rows, labels); got {p.shape} and {truth.shape}"
         )
     names = column_names(probabilities) or tuple(map(str, range(p.shape[1])))
-    each = (Predictions.from_probabilities(p[:, [c]], truth[:, c], sample_weight) for c in range(p.shape[1]))
-    return LabelScorecards({name: label_scorecard(rows) for name, rows in zip(names, each, strict=True)})
+    cards = {}
+    for c, name in enumerate(names):
+        rows = Predictions.from_probabilities(p[:, [c]], truth[:, c], sample_weight)
+        cards[name] = label_scorecard(rows)
+    return LabelScorecards(cards)
 
 
 def label_scorecard(rows: Predictions) -> Scorecard:
     """Return the scores of two classes; calibration errors are those of the label's probability."""
-    whole, present = scorecard(rows), scorecard(rows, event=label(1))
+    whole = scorecard(rows)
+    present = scorecard(rows, event=label(1))
     errors = {name: value for name, value in present.items() if name not in ("accuracy", "confidence")}
     return Scorecard(whole.values_by_name | errors, whole.rows, whole.classes)

@@ -18,16 +18,19 @@ import numpy as np
 
 from glayers.arrays import Floats
 
-_MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)|
+MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)|
 _TERMS = 8  # either series has converged to float64 by then on its side of height 1
 # The mean distance by which a sum steps past a line, in standard deviations of a step: -zeta(1/2) over the root of
 # 2 pi. Chernoff, Sankhya 1965; Siegmund, Advances in Applied Probability 1979.
 _OVERSHOOT = 0.5826
 _FEWEST_STEPS = 20  # with fewer steps the mean says little about the last one; a smaller correction is conservative
 _FAR_OUT = 1.5  # standard deviations from where on skewness matters; nearer, a saddlepoint of few coins does not help
+_VERY_FAR = 8.0  # standard deviations from where on the limit holds to float64
 _FEW = 20  # expected hits, or misses: with 10, 6.2 % of calibrated models are rejected at 5 %, and with 2, up to 9 %
 _NEVER = 1e-15  # misses expected in all rows: none will be seen
 _NEGLIGIBLE = 1e-4  # of the mean variance of a row: all such rows together change nothing
+_HIGHEST = 40.0  # standard deviations, which no float64 probability exceeds
+_HALVINGS = 60  # of that height, down to rounding; loading a solver would take longer than glayers itself
 _NEWTON_STEPS = 60  # about five are needed; halving, the fallback, gets there in 60
 _CLOSE = 1e-9
 
@@ -56,7 +59,7 @@ class KSNullDistribution(NamedTuple):
         return cls(scores[matter], weights[matter] / deviation, deviation, mean_overshoot(step_variances))
 
     @property
-    def few_surprises(self) -> bool:
+    def too_few_uncertain_rows(self) -> bool:
         """Whether so few rows have an uncertain outcome that the approximations are off by more than a tenth."""
         flips = self.scores * (1 - self.scores)
         return self.deviation > 0 and float(self.weights**4 @ flips) * _FEW > 1  # weights^2 @ flips is 1
@@ -77,7 +80,9 @@ class KSNullDistribution(NamedTuple):
             return brownian_exit_probability(height)
         at_the_end = self._tail_at_the_end(self.scores, height) + self._tail_at_the_end(1 - self.scores, height)
         # How much likelier the sum is outside at some time than outside at the end: twice, far out.
-        ratio = brownian_exit_probability(height) / math.erfc(height / math.sqrt(2)) if height < 8 else 2.0
+        ratio = 2.0
+        if height < _VERY_FAR:
+            ratio = brownian_exit_probability(height) / math.erfc(height / math.sqrt(2))
         return min(brownian_exit_probability(_FAR_OUT), ratio * at_the_end)
 
     def quantile_above(self, probability: float) -> float:
@@ -89,11 +94,12 @@ class KSNullDistribution(NamedTuple):
                 break
             ratio = corrected / brownian_exit_probability(value / self.deviation + self.overshoot)
             value = self._brownian_value(min(1.0, probability / ratio))
-        return min(value, self.deviation * max(self._largest_sum(self.scores), self._largest_sum(1 - self.scores)))
+        largest_sum = max(self._largest_sum(self.scores), self._largest_sum(1 - self.scores))
+        return min(value, self.deviation * largest_sum)
 
     def mean(self) -> float:
         """Return the expected largest size of the running sum."""
-        return self.deviation * max(0.0, _MEAN_LARGEST - self.overshoot)
+        return self.deviation * max(0.0, MEAN_LARGEST - self.overshoot)
 
     def _brownian_value(self, probability: float) -> float:
         return self.deviation * max(0.0, brownian_height(probability) - self.overshoot)
@@ -104,7 +110,9 @@ class KSNullDistribution(NamedTuple):
 
     def _tail_at_the_end(self, scores: Floats, height: float) -> float:
         most = self._largest_sum(scores)
-        return tail_of_sum(scores, self.weights, min(height, most)) if height - self.overshoot <= most else 0.0
+        if height - self.overshoot > most:
+            return 0.0
+        return tail_of_sum(scores, self.weights, min(height, most))
 
 
 def brownian_exit_probability(height: float) -> float:
@@ -115,11 +123,18 @@ def brownian_exit_probability(height: float) -> float:
     """
     if height <= 0:
         return 1.0
-    odd = range(1, 2 * _TERMS, 2)
+    staying = 0.0
+    leaving = 0.0
+    sign = 1.0
+    for m in range(1, 2 * _TERMS, 2):
+        if height < 1:
+            staying += sign / m * math.exp(-((m * math.pi / height) ** 2) / 8)
+        else:
+            leaving += sign * math.erfc(m * height / math.sqrt(2))
+        sign = -sign
     if height < 1:
-        staying = sum(math.sin(m * math.pi / 2) / m * math.exp(-((m * math.pi / height) ** 2) / 8) for m in odd)
         return 1 - 4 / math.pi * staying
-    return 2 * sum(math.sin(m * math.pi / 2) * math.erfc(m * height / math.sqrt(2)) for m in odd)
+    return 2 * leaving
 
 
 def brownian_height(probability: float) -> float:
@@ -128,9 +143,15 @@ def brownian_height(probability: float) -> float:
     >>> round(brownian_height(0.05), 4)
     2.2414
     """
-    from scipy.optimize import brentq  # on first use: importing it takes longer than importing glayers
-
-    return float(brentq(lambda height: brownian_exit_probability(height) - probability, 0.0, 40.0, xtol=1e-15))
+    low = 0.0
+    high = _HIGHEST
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if brownian_exit_probability(middle) > probability:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def mean_overshoot(variances: Floats) -> float:
@@ -167,15 +188,23 @@ def _tilt(scores: Floats, weights: Floats, at_least: float) -> float:
     """Return the factor at which coins of log-odds + factor * weight sum to this much above the mean, as expected."""
     odds = np.log(scores) - np.log1p(-scores)
     wanted = float(weights @ scores) + at_least
-    low, high, tilt = 0.0, math.inf, at_least / _variance(scores, weights)
+    low = 0.0
+    high = math.inf
+    tilt = at_least / _variance(scores, weights)
     for _ in range(_NEWTON_STEPS):
         tilted = _expit(odds + tilt * weights)
         beyond = float(weights @ tilted) - wanted
         if abs(beyond) <= _CLOSE * at_least:
             break
-        low, high = (low, tilt) if beyond > 0 else (tilt, high)
+        if beyond > 0:
+            high = tilt
+        else:
+            low = tilt
         step = tilt - beyond / max(_variance(tilted, weights), 1e-300)
-        tilt = step if low < step < min(high, 4 * tilt) else min(4 * tilt, (low + high) / 2)
+        if low < step < min(high, 4 * tilt):
+            tilt = step
+        else:
+            tilt = min(4 * tilt, (low + high) / 2)
     return tilt
 
 

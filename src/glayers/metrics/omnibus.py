@@ -10,9 +10,9 @@ them.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,25 +25,36 @@ from glayers.metrics.calibration_tests import (
     compare_with_draws,
     ece_test,
     ks_test,
+    largest,
     rejects,
+    step_down,
+    summed_steps,
 )
-from glayers.metrics.class_tests import ClassSteps, classwise_ks_test, step_down
+from glayers.metrics.class_tests import ClassSteps, classwise_ks_test
 from glayers.metrics.differences import adjust
-from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, rank, top
-from glayers.metrics.ks import N_BINS
-from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redrawn_labels, rows_to_redraw
-from glayers.progress import progress_bar
+from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, rank, top
+from glayers.metrics.power import TOLERANCE, detectable_error
+from glayers.metrics.redrawing import (
+    ROUNDING,
+    Draws,
+    Outcomes,
+    RunningSum,
+    label_outcomes,
+    redraw,
+    redrawn_labels,
+)
 
 __all__ = ["OmnibusTest", "calibration_test"]
 
 _DRAWS, _FEWER_DRAWS = 999, 199  # one draw less than a multiple of 20, so that a level of 5 % can be exact
 _MANY_PROBABILITIES = 5_000_000  # from here on fewer draws: 25,000 rows of 1,000 classes then take half a minute
-_NOT = "not calibrated"
+Verdict: TypeAlias = Literal["calibrated", "not calibrated", "too few rows", "too few groups"]
+_NOT: Literal["not calibrated"] = "not calibrated"
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _BELOW_THE_TOP = {
-    frozenset([_RANK_2]): "the second class is not",
-    frozenset([_CLASSES]): "the classes taken together are not",
-    frozenset([_RANK_2, _CLASSES]): "classes below the top are not",
+    frozenset([_RANK_2]): "the second class is",
+    frozenset([_CLASSES]): "the classes taken together are",
+    frozenset([_RANK_2, _CLASSES]): "classes below the top are",
 }
 
 
@@ -66,6 +77,9 @@ class OmnibusTest:
         The number of draws.
     level
         The level of all tests together: a calibrated model passes with this probability.
+    detectable
+        The KS error of the confidence, or of the event, that these rows would have shown with a probability of 80 %,
+        if all scores are too high or too low by that much; nan if there are too few groups to tell.
     """
 
     tests: dict[str, CalibrationTest]
@@ -75,17 +89,32 @@ class OmnibusTest:
     groups: int | None
     n_resamples: int
     level: float
+    detectable: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """The answer in a few words: "calibrated" only if an error above 2 points would most likely have shown."""
+        if self.rejecting:
+            return _NOT
+        if math.isnan(self.p_value):
+            return "too few groups"
+        if self.detectable > TOLERANCE:
+            return "too few rows"
+        return "calibrated"
 
     @property
     def p_value(self) -> float:
         """The p-value of all tests together; NaN if there are too few groups to tell."""
         p_values = list(self.adjusted.values())
-        smallest = min((p for p in p_values if not math.isnan(p)), default=math.nan)
-        return smallest if rejects(smallest, self.level) else math.nan if any(map(math.isnan, p_values)) else smallest
+        known = [p for p in p_values if not math.isnan(p)]
+        smallest = min(known, default=math.nan)
+        if len(known) < len(p_values) and not rejects(smallest, self.level):
+            return math.nan
+        return smallest
 
     @property
     def rejected(self) -> bool:
-        """Whether the model is not calibrated. False also where there are too few groups to tell: see `undecided`."""
+        """Whether the model is not calibrated. False also where there are too few rows to tell: see `verdict`."""
         return bool(self.rejecting)
 
     @property
@@ -95,32 +124,47 @@ class OmnibusTest:
 
     @property
     def undecided(self) -> bool:
-        """Whether there are too few groups to tell."""
-        return math.isnan(self.p_value)
+        """Whether there are too few rows or groups to tell."""
+        return self.verdict in ("too few rows", "too few groups")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        tests = {name: {**vars(test), "adjusted_p_value": self.adjusted[name]} for name, test in self.tests.items()}
-        own = {name: getattr(self, name) for name in ("p_value", "rejected", "rejecting", "undecided")}
-        return {**own, "n_resamples": self.n_resamples, "level": self.level, "sentence": str(self), "tests": tests}
+        tests = {}
+        for name, test in self.tests.items():
+            tests[name] = {**vars(test), "adjusted_p_value": self.adjusted[name]}
+        names = ("verdict", "p_value", "rejected", "rejecting", "undecided", "detectable", "n_resamples", "level")
+        return {**{name: getattr(self, name) for name in names}, "sentence": str(self), "tests": tests}
 
     @property
     def finding(self) -> str:
         """The answer in words, without numbers but that of the rows."""
-        rows = f"{self.rows:,} rows" + ("" if self.groups is None else f" in {self.groups:,} groups")
-        if self.undecided:
-            return f"too few groups to tell whether the model is calibrated: {rows}"
-        if not self.rejecting:
+        rows = f"{self.rows:,} rows"
+        if self.groups is not None:
+            rows += f" in {self.groups:,} groups"
+        if self.verdict == "calibrated":
             return f"calibrated, as far as {rows} can tell"
+        if self.undecided:
+            return f"{self.verdict} to tell whether the model is calibrated: {rows}"
         below = _BELOW_THE_TOP.get(frozenset(self.rejecting))
-        return f"the {self.event} is calibrated, as far as {rows} can tell, but {below}" if below else _NOT
+        if below is None:
+            return _NOT
+        if self.detectable > TOLERANCE:
+            return f"{below} not calibrated; {rows} are too few to tell whether the {self.event} is"
+        return f"the {self.event} is calibrated, as far as {rows} can tell, but {below} not"
 
     def __str__(self) -> str:
         labels = {"ks": f"KS ({self.event})", "ece": f"ECE ({self.event})"}
         labels |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
-        p_value = "" if self.undecided else f" (p = {self.p_value:.2g})"
-        named = f"; significant: {', '.join(labels[name] for name in self.rejecting)}"
-        return f"{self.finding}{p_value}{named if self.finding == _NOT else ''}"
+        found = self.finding
+        if self.verdict != "too few groups":
+            found += f" (p = {self.p_value:.2g})"
+        if self.finding == _NOT:
+            return f"{found}; significant: {', '.join(labels[name] for name in self.rejecting)}"
+        if self.undecided and not math.isnan(self.detectable):
+            found += f"; only errors above about {100 * self.detectable:.2g} points would show"
+        if self.verdict == "calibrated":
+            found += f"; an error of {100 * self.detectable:.2g} points would show"
+        return found
 
 
 def calibration_test(
@@ -168,7 +212,7 @@ def calibration_test(
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 70 + [1] * 2 + [2] * 28
     >>> found = calibration_test(p, y)
     >>> print(found)
-    the confidence is calibrated, as far as 100 rows can tell, but classes below the top are not (p = 0.001)
+    classes below the top are not calibrated; 100 rows are too few to tell whether the confidence is (p = 0.001)
     >>> found.rejected, found.rejecting
     (True, ('rank_2_ks', 'classwise_ks'))
     """
@@ -182,15 +226,21 @@ def calibration_test(
     # With fewer draws the smallest adjusted p-value of several tests would exceed 1 - level: nothing could be rejected.
     least = math.ceil(_n_tests(given) / (1 - level) - ROUNDING) - 1
     whole_number(n_resamples, f"for {_n_tests(given)} tests at level {level:g}, n_resamples", least)
-    tests, adjusted = (_jointly if given.groups is None else _in_groups)(given, draws, progress)
+    if given.groups is None:
+        tests, adjusted = _jointly(given, draws, progress)
+    else:
+        tests, adjusted = _in_groups(given, draws, progress)
     about = "confidence" if event is None or event == top else event.name
     n_groups = None if given.groups is None else len(np.unique(given.groups))
-    return OmnibusTest(tests, adjusted, about, len(given.weights), n_groups, n_resamples, level)
+    detectable = detectable_error(given.top, tests["ks"], len(tests))
+    return OmnibusTest(tests, adjusted, about, len(given.weights), n_groups, n_resamples, level, detectable)
 
 
 def _n_tests(given: Rows | Scored) -> int:
     """Of two classes the second says nothing new."""
-    return 2 if isinstance(given, Scored) else 3 if given.n_classes == 2 else 4
+    if isinstance(given, Scored):
+        return 2
+    return 3 if given.n_classes == 2 else 4
 
 
 def _in_groups(
@@ -204,26 +254,32 @@ def _in_groups(
             tests[_RANK_2] = ks_test(given, event=rank(2), method="resampling", **settings)
         tests[_CLASSES] = classwise_ks_test(given, progress=progress, **settings)
     known = [name for name, test in tests.items() if not math.isnan(test.p_value)]
-    holm = dict(zip(known, adjust([tests[name].p_value for name in known]).tolist(), strict=True))
-    return tests, {name: holm.get(name, math.nan) for name in tests}
+    corrected = adjust([tests[name].p_value for name in known]).tolist()
+    adjusted = dict.fromkeys(tests, math.nan)
+    adjusted.update(zip(known, corrected, strict=True))
+    return tests, adjusted
 
 
 def _jointly(
     given: Rows | Scored, draws: Draws, progress: bool | None
 ) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
     """Draw labels once for all tests, and adjust by the smallest p-values of the same draws, step by step."""
-    rows = rows_to_redraw(given)
-    errors, labels, probabilities = _errors_of_rows(rows) if isinstance(rows, Rows) else _errors_of_event(rows)
-    found = [errors(labels)]
-    with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
-        for drawn in redrawn_labels(probabilities, draws.n_resamples, draws.generator()):
-            found.append(errors(drawn))
-            advance()
-    columns = {name: np.array([each[name] for each in found]) for name in found[0]}
-    p_values = np.column_stack([_p_values(column) for column in columns.values()])
-    adjusted = step_down(-p_values[0], -p_values[1:])
-    tests = {name: compare_with_draws(float(c[0]), c[1:], draws.level) for name, c in columns.items()}
-    return tests, dict(zip(columns, adjusted.tolist(), strict=True))
+    if isinstance(given, Rows):
+        errors = _ErrorsOfRows.of(given)
+        outcomes = label_outcomes(given)
+    else:
+        errors = _ErrorsOfRows(_EventErrors.of(given, np.ones(len(given.scores), dtype=np.int64)))
+        probabilities = np.column_stack([1 - given.scores, given.scores])
+        outcomes = Outcomes(given.hits, partial(redrawn_labels, probabilities))
+    found = redraw(outcomes, errors, draws.n_resamples, draws.generator(), progress)
+    names = errors.names()
+    both = np.vstack([found.values, found.drawn])
+    p_values = np.column_stack([_p_values(column) for column in both.T])
+    adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
+    tests = {}
+    for name, value, drawn in zip(names, found.values.tolist(), found.drawn.T, strict=True):
+        tests[name] = compare_with_draws(value, drawn, draws.level)
+    return tests, dict(zip(names, adjusted, strict=True))
 
 
 def _p_values(errors: Floats) -> Floats:
@@ -238,57 +294,68 @@ def _p_values(errors: Floats) -> Floats:
     ascending = np.sort(errors)
     below = [np.searchsorted(at_least_as_large(ascending, error), True) for error in errors]
     spread = errors.std()
-    part = 0.5 + np.arctan((errors - errors.mean()) / spread) / np.pi if spread > ROUNDING else 0.5
+    part = np.full(len(errors), 0.5)
+    if spread > ROUNDING:
+        part += np.arctan((errors - errors.mean()) / spread) / np.pi
     return 1 - (np.array(below) + part) / len(errors)
 
 
 class _EventErrors(NamedTuple):
     """KS and ECE of one event for any labels: the event happens where the label is the class that the row names."""
 
-    order: Ints
-    named: Ints
     running: RunningSum
-    bin_ends: Ints
+    named: Ints
+    bin_ends: Ints  # among the ends of the running sum
 
     @classmethod
     def of(cls, event: Scored, named: Ints) -> "_EventErrors":
-        order = np.argsort(event.scores, kind="stable")
-        order = order[event.weights[order] > 0]
-        bin_ends = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width")).ends
-        return cls(order, named[order], RunningSum.of(event), bin_ends)
+        running = RunningSum.of(event)
+        bins = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width"))
+        return cls(running, named[running.order], np.searchsorted(running.ends, bins.ends))
 
-    def __call__(self, labels: Ints) -> tuple[float, float]:
-        event, ends = self.running
-        sums = np.cumsum(event.weights * ((labels[self.order] == self.named) - event.scores))
-        return float(np.abs(sums[ends]).max()), float(np.abs(np.diff(sums[self.bin_ends], prepend=0.0)).sum())
-
-
-_Errors = Callable[[Ints], dict[str, float]]
+    def __call__(self, labels: Ints) -> list[float]:
+        sums = self.running.sums((labels[self.running.order] == self.named)[None])
+        ks = largest(sums)
+        ece = summed_steps(sums[:, self.bin_ends])
+        return [float(ks[0, 0]), float(ece[0, 0])]
 
 
-def _errors_of_event(event: Scored) -> tuple[_Errors, Ints, Array]:
-    """Return the errors of one event, its outcomes as labels 0 and 1, and the probabilities to draw these from."""
-    measure = _EventErrors.of(event, np.ones(len(event.scores), dtype=np.int64))
+@dataclass(frozen=True)
+class _ErrorsOfRows:
+    """The errors of the confidence (or of another event), of the second class, and of all classes."""
 
-    def errors(labels: Ints) -> dict[str, float]:
-        return dict(zip(("ks", "ece"), measure(labels), strict=True))
+    confidence: _EventErrors
+    second_class: _EventErrors | None = None
+    classes: ClassSteps | None = None
 
-    return errors, event.hits.astype(np.int64), np.column_stack([1 - event.scores, event.scores])
+    @classmethod
+    def of(cls, rows: Rows) -> "_ErrorsOfRows":
+        first, second = _two_best(rows.probabilities)
+        confidence = _EventErrors.of(rows.top, first)
+        if rows.n_classes == 2:  # the second class says nothing new
+            return cls(confidence, None, ClassSteps.of(rows))
+        return cls(confidence, _EventErrors.of(rank(2).of(rows), second), ClassSteps.of(rows))
 
+    def names(self) -> list[str]:
+        """The names of the errors."""
+        names = ["ks", "ece"]
+        if self.second_class is not None:
+            names.append(_RANK_2)
+        if self.classes is not None:
+            names.append(_CLASSES)
+        return names
 
-def _errors_of_rows(rows: Rows) -> tuple[_Errors, Ints, Array]:
-    """Return the errors of confidence, second class and all classes, the labels, and the probabilities."""
-    first, second = _two_best(rows.probabilities)
-    confidence, classes = _EventErrors.of(rows.top, first), ClassSteps.of(rows)
-    below = _EventErrors.of(rank(2).of(rows), second) if rows.n_classes > 2 else None
-
-    def errors(labels: Ints) -> dict[str, float]:
-        found = dict(zip(("ks", "ece"), confidence(labels), strict=True))
-        if below is not None:
-            found[_RANK_2] = below(labels)[0]
-        return {**found, _CLASSES: float(classes.ks(labels).mean())}
-
-    return errors, rows.labels, rows.probabilities
+    def __call__(self, batch: Array) -> Floats:
+        """Return the errors (b, s) of labels (b, n)."""
+        found = []
+        for labels in batch:
+            errors = self.confidence(labels)
+            if self.second_class is not None:
+                errors.append(self.second_class(labels)[0])
+            if self.classes is not None:
+                errors.append(float(self.classes.ks(labels).mean()))
+            found.append(errors)
+        return np.array(found)
 
 
 def _two_best(probabilities: Array) -> tuple[Ints, Ints]:

@@ -19,7 +19,7 @@ _GROUPS = 1024  # keys that count groups: fewer are counted exactly, more to abo
 _DRAWS_PER_WORD = 4  # of 16 bits each
 
 
-def mixed(keys: Array) -> Array:
+def hash_bits(keys: Array) -> Array:
     """Return well mixed bits of each key: the output function of SplitMix64."""
     with np.errstate(over="ignore"):
         x = keys.astype(np.uint64)
@@ -39,11 +39,15 @@ def text_key(text: str) -> int:
 
 def group_keys(groups: Array) -> Array:
     """Return the key of each row's group."""
-    names, which = np.unique(groups.astype(str) if groups.dtype == object else groups, return_inverse=True)
-    whole = (
-        int(name) if isinstance(name, float) and name.is_integer() else name for name in names.tolist()
-    )  # 1.0 is 1
-    return np.array([text_key(str(name)) for name in whole], np.uint64)[which]
+    if groups.dtype == object:
+        groups = groups.astype(str)
+    names, which = np.unique(groups, return_inverse=True)
+    keys = []
+    for name in names.tolist():
+        if isinstance(name, float) and name.is_integer():
+            name = int(name)  # 1.0 is 1
+        keys.append(text_key(str(name)))
+    return np.array(keys, np.uint64)[which]
 
 
 def content_keys(*columns: Array) -> Array:
@@ -52,10 +56,11 @@ def content_keys(*columns: Array) -> Array:
     for column in columns:
         wide = np.ascontiguousarray(column.reshape(len(column), -1), dtype=np.float64) + 0.0  # -0 becomes 0
         rng = np.random.default_rng(wide.shape[1])
-        odd = rng.integers(0, 2**63, (2, wide.shape[1]), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+        numbers = rng.integers(0, 2**63, (2, wide.shape[1]), dtype=np.uint64)
+        odd = np.uint64(2) * numbers + np.uint64(1)
         with np.errstate(over="ignore"):  # each entry is mixed by itself, then all are added with odd factors
-            bits = mixed(wide.view(np.uint64) ^ odd[0])
-            keys = mixed(keys + (bits * odd[1]).sum(axis=1, dtype=np.uint64) + _GOLDEN)
+            bits = hash_bits(wide.view(np.uint64) ^ odd[0])
+            keys = hash_bits(keys + (bits * odd[1]).sum(axis=1, dtype=np.uint64) + _GOLDEN)
     return keys
 
 
@@ -71,17 +76,18 @@ def poisson_counts(keys: Array, n_resamples: int, seed: int) -> Array:
     >>> bool(abs(counts.mean() - 1) < 0.02 and abs(counts.var() - 1) < 0.02)
     True
     """
-    words = -(-n_resamples // _DRAWS_PER_WORD)
+    words = math.ceil(n_resamples / _DRAWS_PER_WORD)
     with np.errstate(over="ignore"):
-        offset = mixed(np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed))
-        bits = mixed(mixed(keys)[:, None] + offset).astype("<u8").view("<u2")
+        offset = hash_bits(np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed))
+        bits = hash_bits(hash_bits(keys)[:, None] + offset).astype("<u8").view("<u2")
     return _POISSON[bits[:, :n_resamples]]
 
 
 def _poisson_table() -> Array:
     """Return the quantiles of a Poisson distribution with mean 1, at 2**16 steps."""
-    chances = [math.exp(-1) / math.factorial(k) for k in range(9)]
-    return np.searchsorted(np.cumsum(chances), (np.arange(2**16) + 0.5) / 2**16).astype(np.uint8)
+    probabilities = [math.exp(-1) / math.factorial(k) for k in range(9)]
+    steps = (np.arange(2**16) + 0.5) / 2**16
+    return np.searchsorted(np.cumsum(probabilities), steps).astype(np.uint8)
 
 
 _POISSON = _poisson_table()
@@ -91,7 +97,9 @@ class SmallestKeys:
     """The smallest of the keys seen, which tell how many different ones there are. Bar-Yossef et al., RANDOM 2002."""
 
     def __init__(self, keys: Array | None = None) -> None:
-        self.keys = np.unique(mixed(np.zeros(0, np.uint64) if keys is None else keys))[:_GROUPS]
+        if keys is None:
+            keys = np.zeros(0, np.uint64)
+        self.keys = np.unique(hash_bits(keys))[:_GROUPS]
 
     def merge(self, other: Self) -> Self:
         """Return the smallest keys of both."""
@@ -101,7 +109,9 @@ class SmallestKeys:
 
     def estimated_number(self) -> float:
         """Return the number of different keys, exact below 1,024."""
-        return float(len(self.keys)) if len(self.keys) < _GROUPS else (_GROUPS - 1) * 2.0**64 / float(self.keys[-1])
+        if len(self.keys) < _GROUPS:
+            return float(len(self.keys))
+        return (_GROUPS - 1) * 2.0**64 / float(self.keys[-1])
 
 
 class RowSample:
@@ -124,24 +134,31 @@ class RowSample:
     """
 
     def __init__(self, most: int, random_state: int = 0) -> None:
-        self.most, self.random_state, self.n_seen = most, random_state, 0
+        self.most = most
+        self.random_state = random_state
+        self.n_seen = 0
         self._parts: list[Any] = []  # the rows with these keys and places
-        self._keys = self._places = np.zeros(0, np.uint64)
+        self._keys = np.zeros(0, np.uint64)
+        self._places = np.zeros(0, np.uint64)
         self._below = np.uint64(2**64 - 1)  # only rows with smaller keys may still be drawn
 
     def update(self, rows: Predictions | Confidences, places: Array) -> Self:
         """Add rows with their places; the rows of a group are drawn together."""
         self.n_seen += len(rows)
-        own = group_keys(rows.groups) if rows.groups is not None else places
+        keys = places
+        if rows.groups is not None:
+            keys = group_keys(rows.groups)
         with np.errstate(over="ignore"):
-            own = mixed(mixed(own + _GOLDEN) + np.uint64(self.random_state))
-        return self._add([rows], own, places)
+            keys = hash_bits(hash_bits(keys + _GOLDEN) + np.uint64(self.random_state))
+        return self._add([rows], keys, places)
 
     def merge(self, other: Self) -> Self:
         """Add the rows of another sample with the same settings."""
         self.n_seen += other.n_seen
         self._below = min(self._below, other._below)
-        return self._add(other._parts, other._keys, other._places) if other._parts else self
+        if not other._parts:
+            return self
+        return self._add(other._parts, other._keys, other._places)
 
     def result(self) -> Predictions | Confidences:
         """Return the rows that were drawn, in the order of their places."""
@@ -156,14 +173,16 @@ class RowSample:
         if not len(kept):
             return self
         if len(kept) < len(keys):  # most chunks of a long file need not be kept
-            parts, keys, places = [joined(parts).take(kept)], keys[kept], places[kept]
+            parts = [concatenate_rows(parts).take(kept)]
         self._parts = self._parts + parts  # a new list: the other sample keeps its own
-        self._keys, self._places = np.concatenate([self._keys, keys]), np.concatenate([self._places, places])
+        self._keys = np.concatenate([self._keys, keys[kept]])
+        self._places = np.concatenate([self._places, places[kept]])
         ordered = np.sort(self._keys[self._keys < self._below])
         if len(ordered) > self.most:  # the longest run of whole groups that fits, but at least one group
             fits = int(np.searchsorted(ordered, ordered[self.most], side="left"))
             last = fits or int(np.searchsorted(ordered, ordered[0], side="right"))
-            self._below = ordered[last] if last < len(ordered) else self._below
+            if last < len(ordered):
+                self._below = ordered[last]
         if 2 * len(self._keys) > 3 * len(ordered[: self.most]):  # seldom, as it copies all rows
             self._drop()
         return self
@@ -171,11 +190,12 @@ class RowSample:
     def _drop(self) -> None:
         """Make one part of the rows that may still be drawn."""
         kept = np.flatnonzero(self._keys < self._below)
-        self._parts = [joined(self._parts).take(kept)] if len(kept) else []
-        self._keys, self._places = self._keys[kept], self._places[kept]
+        self._parts = [concatenate_rows(self._parts).take(kept)] if len(kept) else []
+        self._keys = self._keys[kept]
+        self._places = self._places[kept]
 
 
-def joined(parts: list[Any]) -> Any:
+def concatenate_rows(parts: list[Any]) -> Any:
     """Return the rows of several `Predictions` or `Confidences` as one."""
     if len(parts) == 1:
         return parts[0]

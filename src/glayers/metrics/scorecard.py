@@ -48,13 +48,20 @@ class Scorecard(Mapping[str, float]):
 
     def to_dict(self) -> dict[str, float]:
         """Return the number of rows and of classes, and all metrics by name, ready for JSON."""
-        classes = {} if self.classes is None else {"classes": self.classes}
-        return {"rows": self.rows, **classes, **self.values_by_name}
+        return {**self._sizes(), **self.values_by_name}
+
+    def _sizes(self) -> dict[str, float]:
+        if self.classes is None:
+            return {"rows": self.rows}
+        return {"rows": self.rows, "classes": self.classes}
 
     def printed(self) -> dict[str, str]:
         """Return each label with its value as people read it."""
-        sizes = {name: f"{value:,}" for name, value in list(self.to_dict().items())[: -len(self)]}
-        return sizes | {METRICS[m].label_for(self.classes): METRICS[m].format(value) for m, value in self.items()}
+        printed = {name: f"{value:,}" for name, value in self._sizes().items()}
+        for name, value in self.items():
+            metric = METRICS[name]
+            printed[metric.label_for(self.classes)] = metric.format(value)
+        return printed
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per metric."""
@@ -116,14 +123,17 @@ class Intervals(Mapping[str, Interval]):
         by_reason: dict[str, list[str]] = {}
         for metric, reason in self.unreliable.items():
             by_reason.setdefault(reason, []).append(METRICS[metric].short_label)
-        listed = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in by_reason.items())
-        return f"* unreliable: {listed}" if listed else ""
+        if not by_reason:
+            return ""
+        listed = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
+        return f"* unreliable: {'; '.join(listed)}"
 
     def printed(self) -> list[tuple[str, str, str, str]]:
         """Return label, value, interval and standard error of each metric as people read them."""
         lines = []
         for name, found in self.items():
-            metric, star = METRICS[name], " *" if name in self.unreliable else "  "
+            metric = METRICS[name]
+            star = " *" if found.unreliable else "  "
             ends = f"{metric.format(found.low).removesuffix(' %')} to {metric.format(found.high)}{star}"
             label = metric.label_for(self.value.classes)
             lines.append((label, metric.format(found.value), ends, metric.format(found.standard_error)))
@@ -132,7 +142,9 @@ class Intervals(Mapping[str, Interval]):
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per metric; a star marks unreliable intervals."""
         heading = ("metric", "value", f"{100 * self.level:g} % interval", "standard error")
-        return "\n".join([markdown_table([heading, *self.printed()]), "", self.footnote().replace("*", r"\*")]).rstrip()
+        table = markdown_table([heading, *self.printed()])
+        footnote = self.footnote().replace("*", r"\*")
+        return f"{table}\n\n{footnote}".rstrip()
 
     def __str__(self) -> str:
         lines = [("", "", f"{100 * self.level:g} % interval", "std. error"), *self.printed()]
@@ -229,8 +241,6 @@ def intervals(
     settings = Bootstrap(n_resamples, level, method, stratify, random_state, progress)
     found = settings.columns(rows, chosen, "resampling")
     ends = {metric.name: found[metric.name].interval(level) for metric in chosen}
-    if "mce" in ends:  # even where nothing else speaks against them, two intervals in ten cover the truth
-        ends["mce"] = ends["mce"]._replace(unreliable=ends["mce"].unreliable or "the largest of many bins")
     card = card_of(rows, {name: interval.value for name, interval in ends.items()})
     return Intervals(ends, card, level, method, n_resamples)
 
@@ -238,9 +248,11 @@ def intervals(
 def rows_to_score(given: object, labels: object, sample_weight: object, groups: object, event: Event) -> Rows | Scored:
     """Check predictions that all metrics will read, and keep only one event of them if that is not the top class."""
     rows = check_any(given, labels, sample_weight, groups, strict=True)
-    return rows if event is top else check_event(rows, event=event)
+    if event is top:
+        return rows
+    return check_event(rows, event=event)
 
 
 def card_of(rows: Rows | Scored, values: dict[str, float]) -> Scorecard:
     """Return the scorecard of checked rows with these values."""
-    return Scorecard(values, len(rows.weights), rows.n_classes if isinstance(rows, Rows) else None)
+    return Scorecard(values, len(rows.weights), rows.n_classes or None)

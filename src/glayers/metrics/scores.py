@@ -4,13 +4,15 @@ A proper score is lowest, on average, when the probabilities are true. The log l
 two that post-hoc calibration minimises.
 """
 
+import math
+
 import numpy as np
 
 from glayers.activations import probabilities_and_losses
 from glayers.arrays import Floats, row_blocks
 from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Rows, Scored, check_event, check_rows
-from glayers.metrics.metric import Block, Metric, mean, score
+from glayers.metrics.metric import Block, Metric, exact_in_cells, mean, score
 
 __all__ = ["accuracy", "brier", "brier_sum", "mean_confidence", "nll", "spherical", "top_k_accuracy"]
 
@@ -65,7 +67,8 @@ def top_k_accuracy(
     0.5
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return score(_top_k, rows, whole_number(k, "k", 1, rows.n_classes))
+    hits = _label_within_top(rows, whole_number(k, "k", 1, rows.n_classes))
+    return min(_row_mean(hits, rows), 1.0)
 
 
 def mean_confidence(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -112,7 +115,8 @@ def nll(probabilities: object, labels: object = None, *, sample_weight: object =
     >>> nll(Predictions([[0.0, 1e4], [1e4, 0.0]], [0, 0]))
     5000.0
     """
-    return score(_nll, check_rows(probabilities, labels, sample_weight))
+    rows = check_rows(probabilities, labels, sample_weight)
+    return _row_mean(row_losses(rows), rows)
 
 
 def brier(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -133,7 +137,8 @@ def brier(probabilities: object, labels: object = None, *, sample_weight: object
     >>> round(brier([[0.5, 0.5, 0.0]], [0]), 6) == round((0.25 + 0.25) / 3, 6)
     True
     """
-    return score(_brier, check_rows(probabilities, labels, sample_weight))
+    rows = check_rows(probabilities, labels, sample_weight)
+    return _row_mean(_row_briers(rows), rows)
 
 
 def brier_sum(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -154,7 +159,8 @@ def brier_sum(probabilities: object, labels: object = None, *, sample_weight: ob
     >>> brier_sum([[0.5, 0.5, 0.0]], [0])
     0.5
     """
-    return score(_brier_sum, check_rows(probabilities, labels, sample_weight))
+    rows = check_rows(probabilities, labels, sample_weight)
+    return _row_mean(_row_brier_sums(rows), rows)
 
 
 def spherical(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -177,8 +183,8 @@ def spherical(probabilities: object, labels: object = None, *, sample_weight: ob
     True
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    squares = rows.once(_sums_of_squares)
-    return float(mean(1 - rows.of_label / np.sqrt(squares), Block.of(rows))[0])
+    lengths = np.sqrt(rows.cached(_sums_of_squares))
+    return _row_mean(1 - rows.of_label / lengths, rows)
 
 
 def _accuracy(event: Scored, block: Block) -> Floats:
@@ -189,36 +195,35 @@ def _confidence(event: Scored, block: Block) -> Floats:
     return np.minimum(mean(event.scores, block), 1.0)
 
 
-def _top_k(rows: Rows, block: Block, k: int = TOP_K) -> Floats:
+def _label_within_top(rows: Rows, k: int = TOP_K) -> Floats:
+    """Return for each row 1 if its label is among the k most probable classes, else 0."""
     if rows.logits is None:
         _ = rows.top  # refuses values that are not probabilities
-    return np.minimum(mean((rows.label_ranks < min(k, rows.n_classes)).astype(np.float64), block), 1.0)
-
-
-def _nll(rows: Rows, block: Block) -> Floats:
-    return mean(rows.once(row_losses), block)
+    return (rows.label_ranks < min(k, rows.n_classes)).astype(np.float64)
 
 
 def row_losses(rows: Rows) -> Floats:
     """Return the log loss of each row."""
+    if rows.losses is not None:
+        return rows.losses
     if rows.logits is not None:
-        return rows.losses if rows.losses is not None else probabilities_and_losses(rows.logits, rows.labels)[1]
+        return probabilities_and_losses(rows.logits, rows.labels)[1]
     refuse_outside_unit_interval(rows.of_label, "probabilities")
     with np.errstate(divide="ignore"):
         return -np.log(np.maximum(rows.of_label, 0.0))  # rounding may have left a zero just below 0
 
 
-def _brier_sum(rows: Rows, block: Block) -> Floats:
-    return mean(row_brier_sums(rows), block)
-
-
-def row_brier_sums(rows: Rows) -> Floats:
+def _row_brier_sums(rows: Rows) -> Floats:
     """Return the squared distance of each row to its one-hot label."""
-    return rows.once(_sums_of_squares) - 2 * rows.of_label + 1
+    return rows.cached(_sums_of_squares) - 2 * rows.of_label + 1
 
 
-def _brier(rows: Rows, block: Block) -> Floats:
-    return _brier_sum(rows, block) / rows.n_classes
+def _row_briers(rows: Rows) -> Floats:
+    return _row_brier_sums(rows) / rows.n_classes
+
+
+def _row_mean(values: Floats, rows: Rows) -> float:
+    return float(mean(values, Block.of(rows))[0])
 
 
 def _sums_of_squares(rows: Rows) -> Floats:
@@ -234,21 +239,66 @@ def _sums_of_squares(rows: Rows) -> Floats:
     return squares
 
 
-_BRIER, _IMAGENET = "Brier, Monthly Weather Review 1950", "Russakovsky et al., IJCV 2015"
+_BRIER = "Brier, Monthly Weather Review 1950"
 METRICS = (
-    Metric("accuracy", "accuracy", _accuracy, "standard", better="higher", kind="share"),
+    Metric(
+        "accuracy",
+        "accuracy",
+        _accuracy,
+        "standard",
+        better="higher",
+        kind="share",
+        cell_error=exact_in_cells,
+    ),
     Metric(
         "top_5_accuracy",
         "accuracy, top {}",
-        _top_k,
-        _IMAGENET,
-        "classes",
+        _label_within_top,
+        "Russakovsky et al., IJCV 2015",
+        about="rows",
         better="higher",
         at_most=TOP_K,
         kind="share",
     ),
-    Metric("confidence", "mean confidence", _confidence, "standard", better=None, kind="scores"),
-    Metric("nll", "NLL", _nll, "Good, J. Royal Statistical Society B 1952", "classes", "plain", 4, kind="loss"),
-    Metric("brier", "Brier, mean over classes", _brier, _BRIER, "classes", "plain", 5, kind="loss"),
-    Metric("brier_sum", "Brier, sum over classes", _brier_sum, _BRIER, "classes", "plain", 4, kind="loss"),
+    Metric(
+        "confidence",
+        "mean confidence",
+        _confidence,
+        "standard",
+        better=None,
+        kind="scores",
+        cell_error=exact_in_cells,
+    ),
+    Metric(
+        "nll",
+        "NLL",
+        row_losses,
+        "Good, J. Royal Statistical Society B 1952",
+        about="rows",
+        unit="plain",
+        digits=4,
+        kind="loss",
+        highest=math.inf,
+    ),
+    Metric(
+        "brier",
+        "Brier, mean over classes",
+        _row_briers,
+        _BRIER,
+        about="rows",
+        unit="plain",
+        digits=5,
+        kind="loss",
+    ),
+    Metric(
+        "brier_sum",
+        "Brier, sum over classes",
+        _row_brier_sums,
+        _BRIER,
+        about="rows",
+        unit="plain",
+        digits=4,
+        kind="loss",
+        highest=2.0,
+    ),
 )

@@ -16,11 +16,18 @@ from numpy.random import Generator
 from glayers.arrays import Array, Floats, Ints
 from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics import redrawing
-from glayers.metrics.calibration_tests import CalibrationTest, allow_for, compare_with_draws, undecided
-from glayers.metrics.dependence import UnseenFailures, too_few_groups
+from glayers.metrics.calibration_tests import CalibrationTest, allow_for, compare_with_draws
+from glayers.metrics.dependence import UnseenFailures
 from glayers.metrics.events import Rows, check_rows
-from glayers.metrics.redrawing import Draws, check_seed
+from glayers.metrics.redrawing import (
+    Draws,
+    Outcomes,
+    check_seed,
+    group_numbers,
+    label_outcomes,
+    redraw,
+    redrawn_labels,
+)
 from glayers.progress import progress_bar
 
 __all__ = ["skce", "skce_test"]
@@ -89,7 +96,7 @@ def skce(
     rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
     pairs = _Pairs.of(rows, kernel, bandwidth, rng)
     blocks = pairs.blocks(estimator, block_size, rng)
-    return pairs.mean(blocks)
+    return float(_sums_of_blocks(pairs, blocks, pairs.labels[None])[0, 0]) / pairs.mass(blocks)
 
 
 def skce_test(
@@ -137,27 +144,28 @@ def skce_test(
     rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
     pairs = _Pairs.of(rows, kernel, bandwidth, rng)
     blocks = pairs.blocks(estimator, block_size, rng)
-    if too_few_groups(pairs.groups, pairs.weights):
-        return undecided(pairs.mean(blocks), level)
-    drawn, factors = None, np.ones(n_resamples)
+    total = pairs.mass(blocks)
     if pairs.groups is not None:
-        arrays = (pairs.probabilities_at(np.arange(len(pairs.rows))), pairs.labels, pairs.weights, pairs.groups)
-        resamples = list(redrawing.redrawn_group_labels(*arrays, n_resamples, rng))
-        drawn, factors = (
-            np.stack([labels for labels, _ in resamples]),
-            np.concatenate([factor for _, factor in resamples]),
-        )
-    tiles = [list(_tiles(len(block))) for block in blocks]
-    sums = np.zeros(1 + n_resamples)
-    with progress_bar(progress, "pairs of rows", sum(map(len, tiles))) as advance:
-        for resampled, its_tiles in zip(_resampled(pairs, blocks, drawn, n_resamples, rng), tiles, strict=True):
-            for left, right, times in its_tiles:
-                sums += times * resampled.of_tile(left, right, times)
-                advance()
-            sums += resampled.rest()
-    means = sums / pairs.mass(blocks)
-    found = compare_with_draws(float(means[0]), factors**2 * means[1:], level)
-    return found if pairs.groups is None else allow_for(pairs.unseen_failures(blocks, pairs.groups), found, power=2)
+        found = redraw(pairs.outcomes(), partial(_sums_of_blocks, pairs, blocks), n_resamples, rng)
+        test = compare_with_draws(float(found.values[0] / total), found.drawn[:, 0] / total, level)
+        if test.too_few_groups:
+            return test
+        return allow_for(pairs.unseen_failures(blocks, pairs.groups), test, power=2)
+    value = 0.0
+    drawn = np.zeros(n_resamples)
+    with progress_bar(progress, "blocks of rows", len(blocks)) as advance:
+        for block in blocks:  # labels of one block at a time, which bounds the memory
+            outcomes = Outcomes(pairs.labels[block], partial(redrawn_labels, pairs.probabilities_at(block)))
+            found = redraw(outcomes, partial(pairs.sums_of_block, block), n_resamples, rng)
+            value += float(found.values[0])
+            drawn += found.drawn[:, 0]
+            advance()
+    return compare_with_draws(value / total, drawn / total, level)
+
+
+def _sums_of_blocks(pairs: "_Pairs", blocks: list[Ints], labels: Array) -> Floats:
+    """Return the sum of w w' h over all pairs compared, for labels (b, n), (b, 1)."""
+    return np.sum([pairs.sums_of_block(block, labels[:, block]) for block in blocks], axis=0)
 
 
 class _Pairs(NamedTuple):
@@ -173,7 +181,7 @@ class _Pairs(NamedTuple):
     @classmethod
     def of(cls, given: Rows, kernel: KernelName, bandwidth: float | None, rng: Generator) -> "_Pairs":
         rows = np.flatnonzero(given.weights)
-        numbers = None if given.groups is None else redrawing.group_numbers(given.groups)[rows]
+        numbers = None if given.groups is None else group_numbers(given.groups)[rows]
         if len(rows) < 2:
             raise BadPredictions("pairs of rows need at least 2 rows; got 1")
         made = make_kernel(kernel, bandwidth, given.probabilities, rows, rng)
@@ -192,24 +200,38 @@ class _Pairs(NamedTuple):
 
     def similarity(self, left: Ints, right: Ints) -> Floats:
         """Return w w' k(p, p') of each pair of two lists of places, 0 within a group."""
-        units = (left, right) if self.groups is None else (self.groups[left], self.groups[right])
-        counted = (units[0][:, None] != units[1]) * (self.weights[left][:, None] * self.weights[right])
-        return self.kernel(self.probabilities_at(left), self.probabilities_at(right)) * counted
+        weights = np.outer(self.weights[left], self.weights[right])
+        if self.groups is None:
+            counted = left[:, None] != right
+        else:
+            counted = self.groups[left][:, None] != self.groups[right]
+        return self.kernel(self.probabilities_at(left), self.probabilities_at(right)) * (counted * weights)
 
-    def products(self, left: Ints, right: Ints) -> Floats:
-        """Return w w' h of each pair of two lists of places, 0 within a group."""
-        # r.r' = p.p' - p(label') - p'(label) + [label = label']: no one-hot arrays needed
-        p, q = self.probabilities_at(left), self.probabilities_at(right)
-        mine, theirs = self.labels[left], self.labels[right]
-        return self.similarity(left, right) * (p @ q.T - p[:, theirs] - q[:, mine].T + (mine[:, None] == theirs))
+    def outcomes(self) -> Outcomes:
+        """Return labels that depend on each other within groups: all resamples at once, as pairs are read only once.
 
-    def mean(self, blocks: list[Ints]) -> float:
-        """Return the mean of h over the pairs compared."""
-        total = 0.0
-        for block in blocks:
-            for left, right, times in _tiles(len(block)):
-                total += times * float(self.products(block[left], block[right]).sum())
-        return total / self.mass(blocks)
+        A factor for an error is squared: this error is a square.
+        """
+        p = self.probabilities_at(np.arange(len(self.rows)))
+        rows = Rows(p, self.labels, self.weights, float(len(p)), groups=self.groups)
+        outcomes = label_outcomes(rows)
+
+        def draw(n_resamples: int, rng: Generator) -> Iterator[tuple[Array, Floats]]:
+            batches = list(outcomes.draw(n_resamples, rng))
+            labels = np.concatenate([labels for labels, _ in batches])
+            factors = np.concatenate([factors for _, factors in batches])
+            yield labels, factors**2
+
+        return outcomes._replace(draw=draw)
+
+    def sums_of_block(self, block: Ints, labels: Array) -> Floats:
+        """Return the sum of w w' h over the pairs of a block, for labels (b, rows), (b, 1)."""
+        small = labels.astype(np.min_scalar_type(self.probabilities.shape[1]))
+        redrawn = _Relabelled(self, block, small, np.zeros((len(block), self.probabilities.shape[1])))
+        sums = np.zeros(len(labels))
+        for left, right, times in _tiles(len(block)):
+            sums += times * redrawn.of_tile(left, right, times)
+        return (sums + redrawn.rest())[:, None]
 
     def unseen_failures(self, blocks: list[Ints], groups: Ints) -> UnseenFailures:
         """Return what groups whose top class is never right, or always, could explain of the root of the error.
@@ -220,7 +242,8 @@ class _Pairs(NamedTuple):
         sizes = np.bincount(groups)
         shown = fewer = more = 0.0
         for block in blocks:
-            p, rows = self.probabilities_at(block), np.arange(len(block))
+            p = self.probabilities_at(block)
+            rows = np.arange(len(block))
             residuals = -p
             residuals[rows, self.labels[block]] += 1
             similar = np.zeros_like(p)  # the sum of w w' k(p, p') r' over the other rows
@@ -236,7 +259,8 @@ class _Pairs(NamedTuple):
             counted = sizes[groups[block]] > 1
             gain = (similar[rows, best] - others) * counted  # by a hit of the top class
             shown += float(np.einsum("ij,ij->i", similar, residuals) @ counted)
-            fewer, more = fewer + float(gain @ confidence), more - float(gain @ (1 - confidence))
+            fewer += float(gain @ confidence)
+            more -= float(gain @ (1 - confidence))
         root = max(shown / self.mass(blocks), 0.0) ** 0.5
         lost = max(fewer, more, 0.0) / self.mass(blocks)
         return UnseenFailures(root, lost / (root or 1.0), int((sizes > 1).sum()))
@@ -246,55 +270,52 @@ class _Pairs(NamedTuple):
         total = 0.0
         for block in blocks:
             weights = self.weights[block]
-            within = weights if self.groups is None else np.bincount(self.groups[block], weights=weights)
-            total += float(weights.sum() ** 2 - within @ within)
+            pairs = float(weights.sum()) ** 2
+            if self.groups is None:
+                total += pairs - float(weights @ weights)
+            else:
+                within = np.bincount(self.groups[block], weights)
+                total += pairs - float(within @ within)
         if total <= 0:
             raise BadPredictions("no block holds rows of two different groups; pass a larger block_size")
         return total
 
 
-class _Redrawn(NamedTuple):
-    """The sum of w w' h over a block, for labels as they are and redrawn: only the labels' part of h changes."""
+class _Relabelled(NamedTuple):
+    """The sum of w w' h over a block for many labels: only the labels' part of h changes."""
 
     pairs: _Pairs
     block: Ints
-    labels: Array  # (1 + resamples, rows)
+    labels: Array  # (b, rows)
     expected: Floats  # the sum of w w' k(p, p') p' over the other rows, (rows, classes): filled tile by tile
 
     def of_tile(self, left: slice, right: slice, times: int) -> Floats:
-        """Return the sum of w w' k(p, p') over the pairs of a tile whose labels are equal, (1 + resamples,)."""
+        """Return the sum of w w' k(p, p') over the pairs of a tile whose labels are equal, (b,)."""
         similar = self.pairs.similarity(self.block[left], self.block[right])
         self.expected[left] += similar @ self.pairs.probabilities_at(self.block[right])
         if times == 2:
             self.expected[right] += similar.T @ self.pairs.probabilities_at(self.block[left])
         n_classes = self.expected.shape[1]
+        sums = np.zeros(len(self.labels))
         if n_classes <= _FEW_CLASSES:
-            mine, theirs = self.labels[:, left].T, self.labels[:, right].T
-            each = ((similar @ (theirs == c).astype(np.float64) * (mine == c)).sum(axis=0) for c in range(n_classes))
-            return np.sum(list(each), axis=0)
-        flat, equal = similar.ravel(), np.empty(similar.shape)
-        return np.array([flat @ np.equal(row[left, None], row[right], out=equal).ravel() for row in self.labels])
+            mine = self.labels[:, left].T
+            theirs = self.labels[:, right].T
+            for c in range(n_classes):
+                alike = similar @ (theirs == c).astype(np.float64)
+                sums += (alike * (mine == c)).sum(axis=0)
+            return sums
+        flat = similar.ravel()
+        equal = np.empty(similar.shape)
+        for place, row in enumerate(self.labels):
+            np.equal(row[left, None], row[right], out=equal)
+            sums[place] = flat @ equal.ravel()
+        return sums
 
     def rest(self) -> Floats:
         """Return what p.p' - p(label') - p'(label) adds, once every tile is in."""
         rows = np.arange(len(self.block))
         of_labels = np.array([self.expected[rows, row].sum() for row in self.labels])
         return float(np.einsum("ij,ij->", self.expected, self.pairs.probabilities_at(self.block))) - 2 * of_labels
-
-
-def _resampled(
-    pairs: _Pairs, blocks: list[Ints], drawn: Array | None, n_resamples: int, rng: Generator
-) -> Iterator[_Redrawn]:
-    """Yield each block with labels as observed and as drawn: for all rows before, or a block at a time."""
-    kind = np.min_scalar_type(pairs.probabilities.shape[1])
-    for block in blocks:
-        if drawn is None:
-            resamples = redrawing.redrawn_labels(pairs.probabilities_at(block), n_resamples, rng)
-            labels = np.stack([labels.astype(kind) for labels in resamples])
-        else:
-            labels = drawn[:, block].astype(kind)
-        expected = np.zeros((len(block), pairs.probabilities.shape[1]))
-        yield _Redrawn(pairs, block, np.vstack([pairs.labels[block].astype(kind), labels]), expected)
 
 
 def _tiles(n_rows: int) -> Iterator[tuple[slice, slice, int]]:
@@ -314,10 +335,12 @@ def make_kernel(name: KernelName, bandwidth: float | None, probabilities: Array,
     check_choice(name, _DISTANCES, "kernel")
     distance = _DISTANCES[name]
     if bandwidth is None:
-        some = probabilities[rows[np.sort(rng.permutation(len(rows))[:_SAMPLE])]].astype(np.float64)
+        sampled = np.sort(rng.permutation(len(rows))[:_SAMPLE])
+        some = probabilities[rows[sampled]].astype(np.float64)
         between = distance(some, some)[np.triu_indices(len(some), 1)]
         apart = between[between > 1e-6]  # equal rows, as saturated models have, carry no scale
-        width = _PART_OF_MEDIAN * (float(np.median(apart)) if apart.size else 1.0)
+        typical = float(np.median(apart)) if apart.size else 1.0
+        width = _PART_OF_MEDIAN * typical
     else:
         width = number_between(bandwidth, "bandwidth", 0, np.inf)
 
@@ -330,7 +353,8 @@ def make_kernel(name: KernelName, bandwidth: float | None, probabilities: Array,
 
 def _fast_euclidean(left: Floats, right: Floats) -> Floats:
     """One product of matrices; for equal rows rounding leaves a distance of 1e-8, which squaring makes harmless."""
-    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
+    squares = np.add.outer((left**2).sum(axis=1), (right**2).sum(axis=1))
+    squares -= 2 * left @ right.T
     return np.sqrt(np.maximum(squares, 0.0))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from glayers.arrays import Floats
+from glayers.metrics.cells import CellValue
 from glayers.metrics.events import Event, Scored, check_event, top
 from glayers.metrics.metric import Block, Metric, PlaceSums, score
 
@@ -57,16 +58,31 @@ def smooth_ece(
 
 
 def _smooth_ece(event: Scored, block: Block) -> Floats:
-    return errors_of(event.once(residual_sums).of(block))
-
-
-def errors_of(sums: Floats) -> Floats:
-    """Return the smooth calibration error of each column of residual densities (cells, b)."""
-    densities = np.ascontiguousarray(sums.T)
+    densities = np.ascontiguousarray(event.cached(_residual_sums).of(block).T)
     return np.concatenate([_errors(densities[i : i + _AT_ONCE]) for i in range(0, len(densities), _AT_ONCE)])
 
 
-def residual_sums(event: Scored) -> PlaceSums:
+def _cell_error(found: CellValue) -> float:
+    """Bound what changes when all hits of a cell move to their mean score, and all misses to theirs.
+
+    Means stay, so only the second derivative of the kernel counts. The area under it is below 1 / s^2 at bandwidth s,
+    and that under the first derivative below 1 / s. The error is a bandwidth at which the area equals the bandwidth,
+    and the area falls with the bandwidth, so the error moves at most as far as the area at the bandwidth found.
+    """
+    cells = found.cells
+    varied = cells.varied
+    most = 2 * (cells.rises + cells.falls)[varied]  # all residuals there vanish, and come back elsewhere
+    if found.value == 0:
+        return float(most.sum())
+    low, high = cells.low[varied], cells.high[varied]
+    width = high - low
+    spread = cells.share[varied] * width * (width + 1 / _GRID) / 4
+    largest_residual = np.maximum(high, 1 - low)
+    curved = spread * (largest_residual / found.value**2 + 2 / found.value)
+    return float(np.minimum(curved, most).sum())
+
+
+def _residual_sums(event: Scored) -> PlaceSums:
     """Share each residual between the two nearest cell centres; cells beyond an end are the mirrored end cell."""
     position = np.clip(event.scores, 0.0, 1.0) * _GRID - 0.5
     left = np.floor(position).astype(np.int64)
@@ -96,17 +112,20 @@ def _errors(densities: Floats) -> Floats:
 
 def _root(excess: Callable[[Floats], Floats], width: int) -> Floats:
     """Return where a falling function is 0, entry by entry: secant steps, halving where one would leave the bracket."""
-    low, high = np.full(width, _SMALLEST), np.full(width, _LARGEST)
+    low = np.full(width, _SMALLEST)
+    high = np.full(width, _LARGEST)
     at = np.full(width, _FIRST_GUESS)
     value = excess(at)
     slope = np.full(width, -1.25)
     for _ in range(_MOST_STEPS):
-        low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
+        low = np.where(value > 0, at, low)
+        high = np.where(value > 0, high, at)
         wanted = at - value / slope
         step_to = np.where((wanted > low) & (wanted < high), wanted, (low + high) / 2)
         step_to = np.where(np.abs(value) < _ENOUGH, wanted, step_to)
         step = step_to - at
-        at, before = step_to, value
+        at = step_to
+        before = value
         if np.abs(step).max() < _ENOUGH:
             break
         value = excess(at)
@@ -114,4 +133,13 @@ def _root(excess: Callable[[Floats], Floats], width: int) -> Floats:
     return at
 
 
-METRICS = (Metric("smooth_ece", "ECE, smooth", _smooth_ece, "Blasiok and Nakkiran, ICLR 2024", trusted_from=6.0),)
+METRICS = (
+    Metric(
+        "smooth_ece",
+        "ECE, smooth",
+        _smooth_ece,
+        "Blasiok and Nakkiran, ICLR 2024",
+        trusted_from=6.0,
+        cell_error=_cell_error,
+    ),
+)

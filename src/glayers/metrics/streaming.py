@@ -1,16 +1,15 @@
 """Predictions in chunks -> the scorecard of all of them, in constant memory: `update`, `merge`, `result`.
 
-Most metrics are sums over rows. They are added up with compensation, so that neither the order of the chunks nor how
-rows are divided among them matters. Smooth ECE and equal-width bins are sums too, over a fixed grid. KS and equal-mass
-bins depend on the order of all scores. They use a histogram of narrow cells (`stream_sums.Cells`). The running gap of
-KS is exact at the ends of cells, and within a cell it can only rise by the misses and fall by the hits, so the error
-has a bound.
+Streaming is compression: the metrics are those of `METRICS`, evaluated on few rows that stand for many. Means of a
+value per row are sums. Events become cells of scores (`cells.py`), which depend neither on the order of the chunks nor
+on how rows are divided among them, but for rounding. The order of the scores inside a cell is lost, so metrics that
+depend on it have a bound of their error.
 
 Few rows are kept as they are, and `result` is that of `scorecard`. docs/design/0023-streaming.md gives the reasons.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any, Literal, Self
 
@@ -20,28 +19,127 @@ from glayers.arrays import Array, Floats, to_floats, to_numpy
 from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrapped, Evidence
-from glayers.metrics.events import Event, Rows, Scored, check_any, top
+from glayers.metrics.cells import CellGrid, Cells, CellValue, ClassCells
+from glayers.metrics.events import Event, Rows, Scored, check_any, effective_number, own_weights, rank_events, top
+from glayers.metrics.metric import Metric
 from glayers.metrics.redrawing import check_seed
 from glayers.metrics.registry import METRICS, chosen_metrics, evaluate_once
-from glayers.metrics.row_draws import SmallestKeys, content_keys, group_keys, mixed, poisson_counts
+from glayers.metrics.row_draws import SmallestKeys, content_keys, group_keys, hash_bits, poisson_counts
 from glayers.metrics.scorecard import Intervals, Scorecard
-from glayers.metrics.stream_sums import (
-    FINE,
-    add_classes,
-    add_extremes,
-    bounds_of,
-    class_changes,
-    ks_with_bound,
-    metrics_of,
-    sums_of,
-)
 from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["StreamingScorecard"]
 
 _EXACT_ENTRIES = 2**21  # probabilities that are kept as they are: 16 MB in float64
 _AT_ONCE = 2**23  # entries that are added up at once
+_DRAWN_AT_ONCE = 2**18  # weights of resamples that are added up at once: 2 MB
 _MIDDLING = 1e-140, 1e140  # the largest weight must lie between: squares of weights must be normal numbers
+# Relative widths 1/4096 and 1/2048 keep the bounds of KS below 5e-5. Resamples need less: only the spread counts.
+_EVENT_GRID = CellGrid(octaves=14, bits=12)
+_RANK_GRID = CellGrid(octaves=12, bits=11)
+_DRAWN_EVENT_GRID = CellGrid(octaves=10, bits=7)
+_DRAWN_RANK_GRID = CellGrid(octaves=10, bits=6)
+
+
+class CompressedRows:
+    """What is kept of rows that are too many to keep: sums of row values, and cells of events.
+
+    Weights have one column per weighting of the rows; the first is the sample's own. The cells of classes have only
+    that one, and are left out where there are more.
+    """
+
+    def __init__(self, n_classes: int, n_columns: int, event_grid: CellGrid, rank_grid: CellGrid) -> None:
+        self.n_classes = n_classes
+        self.sums = np.zeros((4, n_columns))  # weights of all rows and of hits, then squared weights of both
+        by_row = [metric.name for metric in self._metrics("rows")]
+        self.row_sums = {name: np.zeros((2, n_columns)) for name in by_row}  # of finite values, and of infinite ones
+        n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in self._metrics("ranks")])
+        self.events = [Cells.empty(event_grid, n_columns)]
+        self.events += [Cells.empty(rank_grid, n_columns) for _ in range(1, n_ranks)]
+        self.classes = None
+        if n_classes and n_columns == 1:
+            self.classes = ClassCells(n_classes)
+
+    def add(self, rows: Rows | Scored, weights: Floats) -> None:
+        """Add rows with weights (n, b)."""
+        own = weights[:, 0]
+        events = [rows] if isinstance(rows, Scored) else rank_events(rows, len(self.events))
+        hits = events[0].hits
+        self.sums += np.stack([np.ones(len(own)), hits, own, own * hits]) @ weights
+        for name, sums in self.row_sums.items():
+            values = METRICS[name].evaluate(rows)
+            infinite = np.isinf(values)
+            sums += np.stack([np.where(infinite, 0.0, values), infinite]) @ weights
+        for cells, event in zip(self.events, events, strict=True):
+            cells.add(event, weights)
+        if self.classes is not None and isinstance(rows, Rows):
+            self.classes.add(rows, own)
+
+    def merge(self, other: Self) -> None:
+        """Add all rows of another."""
+        self.sums += other.sums
+        for name, sums in other.row_sums.items():
+            self.row_sums[name] += sums
+        for cells, others in zip(self.events, other.events, strict=True):
+            cells.merge(others)
+        if self.classes is not None and other.classes is not None:
+            self.classes.merge(other.classes)
+
+    def values(self) -> dict[str, Floats]:
+        """Return every metric for each column that has rows."""
+        return {name: values for name, (values, _) in self._evaluated().items()}
+
+    def bounds(self) -> dict[str, float]:
+        """Return how far each metric may lie from its exact value, where that is known."""
+        bounds = {name: bound for name, (_, bound) in self._evaluated().items()}
+        return {name: bound for name, bound in bounds.items() if not math.isnan(bound)}
+
+    def _metrics(self, about: str) -> list[Metric]:
+        """Return the metrics about rows, events, ranks or classes that these rows allow."""
+        if self.n_classes == 0 and about != "event":
+            return []
+        return [metric for metric in METRICS.values() if metric.about == about]
+
+    def _evaluated(self) -> dict[str, tuple[Floats, float]]:
+        """Return the value of each metric, and its bound: nan if none is known."""
+        total = self.sums[0]
+        found = {}
+        for name, (finite, infinite) in self.row_sums.items():
+            seen = total > 0
+            values = np.where(infinite[seen] > 0, np.inf, finite[seen] / total[seen])
+            found[name] = np.minimum(values, METRICS[name].highest), 0.0
+        families: dict[str, Iterable[Cells]] = {"event": self.events[:1], "ranks": self.events}
+        if self.classes is not None:
+            families["classes"] = self.classes.events(total[0])
+        for about, family in families.items():
+            found |= self._means(self._metrics(about), family)
+        return {name: found[name] for name in METRICS if name in found}
+
+    def _means(self, metrics: list[Metric], family: Iterable[Cells]) -> dict[str, tuple[Floats, float]]:
+        """Return the means over events of values and bounds."""
+        n_rows = _effective(self.sums[0], self.sums[2])
+        values: dict[str, list[Floats]] = {metric.name: [] for metric in metrics}
+        bounds: dict[str, list[float]] = {metric.name: [] for metric in metrics}
+        for place, cells in enumerate(family):
+            event, block = cells.as_rows(n_rows)
+            for metric in metrics:
+                if metric.about == "ranks" and place >= metric.at_most:
+                    continue
+                value = metric.evaluate(event, block)
+                bound = math.nan
+                if metric.cell_error is not None:
+                    bound = metric.cell_error(CellValue(cells, event, float(value[0])))
+                values[metric.name].append(value)
+                bounds[metric.name].append(bound)
+        found = {}
+        for name in values:
+            found[name] = np.mean(values[name], axis=0), float(np.mean(bounds[name]))
+        return found
+
+
+def _effective(weight: Floats, squared: Floats) -> Floats:
+    """Return Kish's effective number of rows; 0 where there are none."""
+    return np.where(squared > 0, weight**2 / np.where(squared > 0, squared, 1.0), 0.0)
 
 
 class StreamingScorecard:
@@ -79,19 +177,18 @@ class StreamingScorecard:
         exact_entries: int = _EXACT_ENTRIES,
     ) -> None:
         check_choice(inputs, ("probabilities", "logits"), "inputs")
-        self.inputs, self.event = inputs, event
+        self.inputs = inputs
+        self.event = event
         self.n_resamples = whole_number(n_resamples, "n_resamples", least=0)
         self.random_state = check_seed(random_state) or 0
         self.exact_entries = whole_number(exact_entries, "exact_entries", least=0)
-        self.n_rows, self.n_classes = 0, 0  # 0 classes: not known yet
-        self.about_classes: bool | None = None  # or about one event
+        self.n_rows = 0
+        self.n_classes = 0  # not known yet, or one event per row
+        self.started = False  # no rows of positive weight yet
         self._entries = 0
         self._kept: list[Rows | Scored] = []
-        self._sums: dict[str, Floats] = {}
-        self._cut_off: dict[str, Floats] = {}  # what rounding has cut off from some of the sums
-        self._class_sums: dict[str, Floats] = {}
-        self._extremes = np.full((2, FINE.number), np.inf)  # the smallest score, and the smallest -score, in each cell
-        self._drawn: dict[str, Floats] = {}  # (..., 1 + n_resamples): the sample first
+        self._compressed: CompressedRows | None = None
+        self._resampled: CompressedRows | None = None  # column 0 counts every row once
         self._groups: SmallestKeys | None = None
 
     def update(
@@ -143,7 +240,7 @@ class StreamingScorecard:
                 f"divide all weights by a common factor"
             )
         if self.n_resamples:
-            self._draw(rows, _keys(given, rows, row_ids))
+            self._resample(rows, _keys(given, rows, row_ids))
         self.n_rows += len(rows.weights)
         self._entries += len(rows.weights) * max(1, self.n_classes)
         self._kept.append(rows)
@@ -170,19 +267,17 @@ class StreamingScorecard:
             raise BadPredictions(
                 f"these accumulators differ in {', '.join(different)}; make both with the same settings"
             )
-        if other.about_classes is not None:
+        if other.started:
             self._same_kind(other)
         self.n_rows += other.n_rows
         self._entries += other._entries
         self._kept += other._kept
-        for name, value in (*other._sums.items(), *other._cut_off.items()):
-            self._add(name, value)
-        for own, others in ((self._class_sums, other._class_sums), (self._drawn, other._drawn)):
-            for name, value in others.items():
-                own[name] = own[name] + value if name in own else value.copy()
-        self._extremes = np.minimum(self._extremes, other._extremes)
+        if other._compressed is not None:
+            self._cells().merge(other._compressed)
+        if other._resampled is not None:
+            self._resamples().merge(other._resampled)
         if other._groups is not None:
-            self._groups = other._groups if self._groups is None else self._groups.merge(other._groups)
+            self._add_groups(other._groups)
         if self._entries > self.exact_entries:
             self._fold()
         return self
@@ -205,18 +300,24 @@ class StreamingScorecard:
         Scorecard
             With the metrics of `scorecard`. SKCE compares pairs of rows and has no accumulator.
         """
-        values, _ = self._evaluate()
+        rows = self._rows_seen()
+        if rows is not None:
+            values = evaluate_once(rows, chosen_metrics(rows))
+        else:
+            values = {name: float(value[0]) for name, value in self._cells().values().items()}
         return Scorecard(values, self.n_rows, self.n_classes or None)
 
     def error_bounds(self) -> dict[str, float]:
-        """Return how far the metrics that use cells may lie from their exact values; all others agree to 1e-12.
+        """Return how far each metric may lie from its exact value, beyond rounding.
 
         Returns
         -------
         dict
-            Empty while all rows are kept. KS errors are never above the exact value, and at most this far below.
+            Empty while all rows are kept. A metric that is missing has no known bound.
         """
-        return self._evaluate()[1]
+        if self._rows_seen() is not None:
+            return {}
+        return self._cells().bounds()
 
     def intervals(self, level: float = 0.95) -> Intervals:
         """Return intervals from a Poisson bootstrap, in which each row or group counts 0, 1, 2, ... times.
@@ -238,101 +339,84 @@ class StreamingScorecard:
         if self.n_resamples < 2:
             raise BadPredictions("there are no resamples; make the accumulator with n_resamples=200 or more")
         number_between(level, "level", 0, 1)
-        values, _ = self._evaluate()
-        seen = self._drawn["means"][0] > 0  # in few rows a resample may have none
-        drawn = metrics_of({name: value[..., seen] for name, value in self._drawn.items()}, self.n_classes)
-        evidence, ends = self._evidence(), {}
-        for name in (name for name in METRICS if name in drawn):
-            at_sample, resamples = drawn[name][0], drawn[name][1:]
-            moved = resamples + (values[name] - at_sample) if math.isfinite(at_sample) else resamples
-            ends[name] = Bootstrapped(values[name], np.zeros(0), moved, METRICS[name], evidence).interval(level)
-        if "mce" in ends:
-            ends["mce"] = ends["mce"]._replace(unreliable=ends["mce"].unreliable or "the largest of many bins")
-        return Intervals(ends, self.result(), level, "percentile", self.n_resamples)
+        card = self.result()
+        evidence = self._evidence()
+        ends = {}
+        for name, values in self._resamples().values().items():
+            at_sample = values[0]
+            drawn = values[1:]
+            if math.isfinite(at_sample):  # cells of resamples are wide: take only the spread from them
+                drawn = drawn + (card[name] - at_sample)
+            ends[name] = Bootstrapped(card[name], np.zeros(0), drawn, METRICS[name], evidence).interval(level)
+        return Intervals(ends, card, level, "percentile", self.n_resamples)
 
     def rows_kept(self) -> Rows | Scored | None:
         """Return all rows while they are kept, in the order they came; None after that."""
-        return _together(self._kept) if self.exact and self._kept else None
+        if not self.exact or not self._kept:
+            return None
+        return _together(self._kept)
 
     def _same_kind(self, rows: Any) -> None:
-        about_classes = rows.about_classes if isinstance(rows, StreamingScorecard) else isinstance(rows, Rows)
-        n_classes = rows.n_classes if about_classes else 0
-        if self.about_classes is None:
-            self.about_classes, self.n_classes = about_classes, n_classes
-        elif (about_classes, n_classes) != (self.about_classes, self.n_classes):
-            said = [f"{n} classes" if n else "one event per row" for n in (self.n_classes, n_classes)]
-            raise BadPredictions(f"earlier rows had {said[0]}, these have {said[1]}; score them apart")
+        if not self.started:
+            self.started = True
+            self.n_classes = rows.n_classes
+        elif rows.n_classes != self.n_classes:
+            earlier, these = (f"{n} classes" if n else "one event per row" for n in (self.n_classes, rows.n_classes))
+            raise BadPredictions(f"earlier rows had {earlier}, these have {these}; score them apart")
 
-    def _evaluate(self) -> tuple[dict[str, float], dict[str, float]]:
-        if self.about_classes is None:
+    def _rows_seen(self) -> Rows | Scored | None:
+        """Return all rows while they are kept, and refuse to go on without any."""
+        if not self.started:
             raise BadPredictions("there are no rows of positive weight yet; call update first")
-        rows = self.rows_kept()
-        if rows is not None:
-            return evaluate_once(rows, chosen_metrics(rows)), {}
-        sums = {name: value + self._cut_off.get(name, 0.0) for name, value in self._sums.items()}
-        total = float(sums["means"][0, 0])
-        found = {name: float(value[0]) for name, value in metrics_of(sums, self.n_classes).items()}
-        bounds = bounds_of(sums, self._extremes, found["debiased_rms_calibration_error"])
-        if self.n_classes:
-            per_class = np.array(
-                [ks_with_bound(*pair) for pair in class_changes(self._class_sums, self.n_classes, total)]
-            )
-            found["classwise_ks"], bounds["classwise_ks"] = per_class.mean(axis=0).tolist()
-            found["classwise_ece"] = float(np.abs(sums["class_gaps"] / total).sum(axis=1).mean())
-        return {name: found[name] for name in METRICS if name in found}, bounds
+        return self.rows_kept()
 
-    def _evidence(self) -> Evidence:
-        (w, hits, *_), (w2, hits2) = self._drawn["means"][:, 0], self._drawn["squared"][:, 0]
-        sizes = [a**2 / b if b > 0 else 0.0 for a, b in ((w, w2), (w - hits, w2 - hits2), (hits, hits2))]
-        rarer = "errors" if sizes[1] <= sizes[2] else "hits"
-        units = sizes[0] if self._groups is None else min(sizes[0], self._groups.estimated_number())
-        even = self._groups is None and math.isclose(sizes[0], self.n_rows)
-        return Evidence(sizes[0], units, min(sizes[1], sizes[2], units), rarer, self._groups is not None, even)
+    def _cells(self) -> CompressedRows:
+        if self._compressed is None:
+            self._compressed = CompressedRows(self.n_classes, 1, _EVENT_GRID, _RANK_GRID)
+        return self._compressed
+
+    def _resamples(self) -> CompressedRows:
+        if self._resampled is None:
+            n_columns = 1 + self.n_resamples
+            self._resampled = CompressedRows(self.n_classes, n_columns, _DRAWN_EVENT_GRID, _DRAWN_RANK_GRID)
+        return self._resampled
 
     def _fold(self) -> None:
-        """Add up the rows that are kept."""
-        kept, self._kept = self._kept, []
+        """Compress the rows that are kept."""
+        kept = self._kept
+        self._kept = []
         for rows in kept:
             for part in _parts(rows, _AT_ONCE):
-                weights = _own_weights(part)[:, None]
-                event = part.top if isinstance(part, Rows) else part
-                for name, value in sums_of(part, event, weights).items():
-                    self._add(name, value)
-                add_extremes(event.scores, self._extremes)
-                if isinstance(part, Rows):
-                    self._add("class_gaps", add_classes(part, weights[:, 0], self._class_sums))
+                self._cells().add(part, own_weights(part)[:, None])
 
-    def _add(self, name: str, value: Floats) -> None:
-        """Add to a sum; where sums are exact, keep what rounding cuts off (Knuth's TwoSum)."""
-        if name not in self._sums:
-            self._sums[name] = value.copy()
-            return
-        held = self._sums[name]
-        if name.startswith(("cell", "rank")):
-            held += value
-            return
-        total = held + value
-        back = total - held
-        self._cut_off[name] = self._cut_off.get(name, 0.0) + ((held - (total - back)) + (value - back))
-        self._sums[name] = total
-
-    def _draw(self, rows: Rows | Scored, keys: Array) -> None:
-        """Add the rows to every resample, as often as each counts in it; column 0 counts every row once."""
+    def _resample(self, rows: Rows | Scored, keys: Array) -> None:
+        """Add the rows to every resample, as often as the key of each says."""
         if rows.groups is not None:
-            distinct = np.unique(keys)
-            self._groups = (self._groups or SmallestKeys()).merge(SmallestKeys(distinct))
-        at = 0
-        for part in _parts(rows, _AT_ONCE // 32, self.n_resamples + 1):
-            some = keys[at : (at := at + len(part.weights))]
-            counts = poisson_counts(some, self.n_resamples, self.random_state)
-            weights = np.concatenate([np.ones((len(some), 1)), counts], axis=1) * _own_weights(part)[:, None]
-            event = part.top if isinstance(part, Rows) else part
-            for name, value in sums_of(part, event, weights, drawn=True).items():
-                self._drawn[name] = self._drawn[name] + value if name in self._drawn else value
+            self._add_groups(SmallestKeys(np.unique(keys)))
+        start = 0
+        for part in _parts(rows, _DRAWN_AT_ONCE, self.n_resamples + 1):
+            stop = start + len(part.weights)
+            counts = poisson_counts(keys[start:stop], self.n_resamples, self.random_state)
+            start = stop
+            times = np.insert(counts.astype(np.float64), 0, 1.0, axis=1)
+            self._resamples().add(part, times * own_weights(part)[:, None])
 
+    def _add_groups(self, keys: SmallestKeys) -> None:
+        if self._groups is not None:
+            keys = self._groups.merge(keys)
+        self._groups = keys
 
-def _own_weights(rows: Rows | Scored) -> Floats:
-    return np.ones(len(rows.weights)) if rows.given_weights is None else rows.given_weights
+    def _evidence(self) -> Evidence:
+        weight, hits, squared, squared_hits = self._resamples().sums[:, :1]
+        (rows,) = _effective(weight, squared).tolist()
+        (errors_seen,) = _effective(weight - hits, squared - squared_hits).tolist()
+        (hits_seen,) = _effective(hits, squared_hits).tolist()
+        rarer = "errors" if errors_seen <= hits_seen else "hits"
+        units = rows
+        if self._groups is not None:
+            units = min(rows, self._groups.estimated_number())
+        even = self._groups is None and math.isclose(rows, self.n_rows)
+        return Evidence(rows, units, min(errors_seen, hits_seen, units), rarer, self._groups is not None, even)
 
 
 def _all_zero(weights: object) -> bool:
@@ -348,43 +432,44 @@ def _keys(given: Any, rows: Rows | Scored, row_ids: object) -> Array:
         return group_keys(rows.groups)
     counts = getattr(given, "counts", None)
     if row_ids is not None:
-        keys = mixed(to_numpy(row_ids, "row_ids").astype(np.uint64))
+        keys = hash_bits(to_numpy(row_ids, "row_ids").astype(np.uint64))
         if counts is None and keys.shape != rows.weights.shape:
             raise BadPredictions(f"row_ids must have shape {rows.weights.shape}, one per row; got {keys.shape}")
-        keys = keys if counts is None else np.repeat(keys, counts)
+        if counts is not None:
+            keys = np.repeat(keys, counts)
     elif isinstance(rows, Rows):
         keys = content_keys(rows.probabilities if rows.logits is None else rows.logits, rows.labels)
     else:
         keys = content_keys(rows.scores, rows.hits)
     if counts is not None:
         copy = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
-        keys = mixed(keys + copy.astype(np.uint64))
+        keys = hash_bits(keys + copy.astype(np.uint64))
     return keys
 
 
 def _parts(rows: Rows | Scored, entries: int, columns: int = 1) -> Iterator[Rows | Scored]:
     """Yield some rows at a time."""
-    width = max(columns, rows.n_classes if isinstance(rows, Rows) else 1)
+    width = max(columns, rows.n_classes)
     step = max(1, entries // width)
     for first in range(0, len(rows.weights), step):
-        some = slice(first, first + step)
-        arrays: dict[str, Any] = {each.name: getattr(rows, each.name) for each in fields(rows)}
-        parts: dict[str, Any] = {name: v[some] for name, v in arrays.items() if isinstance(v, np.ndarray)}
+        parts: dict[str, Any] = {}
+        for field in fields(rows):
+            value = getattr(rows, field.name)
+            if isinstance(value, np.ndarray):
+                parts[field.name] = value[first : first + step]
         yield replace(rows, **parts)
 
 
 def _together(parts: list[Rows | Scored]) -> Rows | Scored:
     """Return all rows as one record, with weights that sum to 1."""
-    weights = np.concatenate([_own_weights(part) for part in parts])
+    weights = np.concatenate([own_weights(part) for part in parts])
     given = None if all(part.given_weights is None for part in parts) else weights
     shares = weights / weights.sum()
-    whole: dict[str, Any] = {
-        "weights": shares,
-        "total": 1 / float(shares @ shares),
-        "given_weights": given,
-        "groups": None,
-    }
-    names = ("probabilities", "labels", "logits", "losses") if isinstance(parts[0], Rows) else ("scores", "hits")
+    total = effective_number(shares)
+    whole: dict[str, Any] = {"weights": shares, "total": total, "given_weights": given, "groups": None}
+    names = ["scores", "hits"]
+    if isinstance(parts[0], Rows):
+        names = ["probabilities", "labels", "logits", "losses"]
     for name in names:
         if getattr(parts[0], name) is not None:
             whole[name] = np.concatenate([getattr(part, name) for part in parts])

@@ -1,24 +1,22 @@
-"""Contents of a file: what its names mean, the record they fill, and `.npz`, `.npy` and `.json` files <-> that record.
+"""Contents of a file: what its keys and columns mean, the record they fill, and the checked rows it becomes."""
 
-Nothing is unpickled, and every size is checked before the data are read.
-"""
-
-import io
-import json
-import math
-import re
-import zipfile
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from glayers.arrays import Array
+from glayers.checks import check_choice, check_probabilities
 from glayers.errors import BadFile, shown
 from glayers.errors import listed as listed  # which messages about files use
-from glayers.files import DAMAGED, Room
+from glayers.files import MemoryBudget
+from glayers.predictions.predictions import Confidences, Predictions
+
+Inputs: TypeAlias = Literal["logits", "probabilities"] | None
+Rows: TypeAlias = Predictions | Confidences
 
 # The first word is the field's own name; the reader accepts the others too.
 FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
@@ -30,90 +28,195 @@ FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
     "weights": ("weights", "weight", "sample_weight"),
     "groups": ("groups", "group"),
     "counts": ("counts", "count"),
+    "predicted": ("predicted",),
     "class_names": ("class_names",),
 }
+SCORES = ("logits", "probabilities")  # of every class; logits are read if both are there
 PART_WORDS: Mapping[str, tuple[str, ...]] = {
     "calibration": ("calibration", "calib", "cal", "validation", "valid", "val"),
     "test": ("test",),
 }
 WHOLE_FILE = "all"
-ARCHIVE_KEYS = {word: (WHOLE_FILE, field) for field, words in FIELD_WORDS.items() for word in words}
-ARCHIVE_KEYS |= {
-    key: (part, field)
-    for part, marks in PART_WORDS.items()
-    for mark in marks
-    for word, (_, field) in ARCHIVE_KEYS.items()
-    for key in (f"{mark}_{word}", f"{word}_{mark}")
-}
-_HEADER_LIMIT = 65_536  # NumPy itself refuses headers past 10,000 characters
-# A header is a dict as Python prints it. NumPy's own reader changes the warning filters of the whole process.
-_HEADER = {
-    "descr": re.compile(r"['\"]descr['\"]: *['\"]([<>=|]?[?biufcmMOSUV][0-9]*(?:\[[0-9]*\w+\])?)['\"]"),
-    "fortran_order": re.compile(r"['\"]fortran_order['\"]: *(True|False)"),
-    "shape": re.compile(r"['\"]shape['\"]: *\(((?:-?[0-9]{1,30}L?,? *)*)\)"),
-}
-_DEFLATE_LIMIT = 1032  # two bits of a DEFLATE stream give at most 258 bytes
-_LAST_CHARACTER = 0x10FFFF  # of Unicode; NumPy accepts any four bytes until the text is used
-JSON_VALUE = 72  # bytes: more than a float in a list takes, or an empty list
-_PADDING = 64  # an array of text holds every name at the length of the longest; longer than this many times is refused
+KnownKeys: TypeAlias = Mapping[str, tuple[str, str]]  # the part and the field of a key
 
-_SCORES = ("logits", "probabilities")  # of every class; logits are read if both are there
+
+def _archive_keys() -> dict[str, tuple[str, str]]:
+    """Return the part and the field of each key: plain, or with the word of a part before or after it."""
+    keys = {}
+    for field_name, words in FIELD_WORDS.items():
+        for word in words:
+            keys[word] = (WHOLE_FILE, field_name)
+            for part, marks in PART_WORDS.items():
+                for mark in marks:
+                    keys[f"{mark}_{word}"] = (part, field_name)
+                    keys[f"{word}_{mark}"] = (part, field_name)
+    return keys
+
+
+ARCHIVE_KEYS = _archive_keys()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read files: what the options of `read_predictions` and of the command line say.
+
+    Parameters
+    ----------
+    labels
+        The labels of a `.npy` file: another `.npy` file.
+    part
+        "calibration" or "test" for a file with two parts.
+    inputs
+        What the scores are, whatever their name says; None leaves it to the name.
+    columns
+        For tables with other headers: the column of each field, with a star for the class.
+    others
+        Whether to read the other columns of a table too, such as an id.
+    """
+
+    labels: str | os.PathLike[str] | None = None
+    part: str | None = None
+    inputs: Inputs = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    others: bool = False
+
+
+@dataclass(frozen=True)
+class Portion:
+    """How much of a file to read: all at once, or chunks of so many scores, of all rows or of some of them."""
+
+    budget: MemoryBudget
+    chunk_entries: int | None = None
+    rows: range | None = None
+
+    def rows_at_once(self, n_columns: int) -> int:
+        """Return the number of rows of a chunk of a file with so many columns."""
+        if self.chunk_entries is None:
+            return sys.maxsize
+        return max(1, self.chunk_entries // max(1, n_columns))
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
     """The fields of one part of a file: read but not yet checked, or about to be written.
 
-    A part has logits, or probabilities, or confidence and correct; readers drop probabilities beside logits.
-    `no_labels` is the message for a caller who needs labels that the file does not have. Only new rows, which a
-    calibrator is applied to, need neither labels nor correct.
+    Input has logits, or probabilities, or confidence and correct. New rows, which a calibrator is applied to, need
+    neither labels nor correct. Output also has the predicted class and its confidence. `others` are columns that mean
+    nothing here, and `no_labels` is the message for a caller who needs labels that the file does not have.
     """
 
     logits: Array | None = None
     probabilities: Array | None = None
+    labels: Array | None = None
+    predicted: Array | None = None
     confidence: Array | None = None
     correct: Array | None = None
-    labels: Array | None = None
     weights: Array | None = None
     groups: Array | None = None
     counts: Array | None = None
     class_names: tuple[str, ...] | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
     no_labels: str = ""
 
+    @property
+    def inputs(self) -> str:
+        """What a calibrator of these rows takes: logits, probabilities or confidence."""
+        if self.logits is not None:
+            return "logits"
+        return "confidence" if self.probabilities is None else "probabilities"
+
+    @property
+    def scores(self) -> Array:
+        """The logits, probabilities or confidence of each row."""
+        return np.asarray(getattr(self, self.inputs))
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the answers are known."""
+        return self.labels is not None or (self.inputs == "confidence" and self.correct is not None)
+
     def __len__(self) -> int:
-        return next(len(each) for each in (self.logits, self.probabilities, self.confidence) if each is not None)
+        return len(self.scores)
+
+    def with_declared_inputs(self, inputs: Inputs) -> "Contents":
+        """Return the contents with their scores under the name that the caller gave them."""
+        if inputs is None or self.inputs == "confidence":
+            return self
+        check_choice(inputs, SCORES, "inputs")
+        names: dict[str, Any] = {"logits": None, "probabilities": None, inputs: self.scores}
+        return replace(self, **names)
+
+    def with_possible_labels(self) -> "Contents":
+        """Return the contents with labels; where there are none, each label is a possible class."""
+        if self.labelled:
+            return self
+        scores = self.scores
+        if self.inputs == "confidence":
+            return replace(self, correct=np.zeros(scores.shape, bool))
+        if scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype.kind == "f":
+            return replace(self, labels=scores.argmax(axis=1))
+        return replace(self, labels=np.zeros(scores.shape[:1], np.int64))
+
+    def checked(self, warn: bool = True) -> Rows:
+        """Return checked rows of either kind; with `warn`, a warning counts probabilities of 0."""
+        return self.confidences() if self.inputs == "confidence" else self.predictions(warn)
+
+    def confidences(self) -> Confidences:
+        """Return checked confidences."""
+        if self.inputs != "confidence":
+            raise BadFile("holds scores of every class, not `confidence` and `correct`; read it with read_predictions")
+        if self.correct is None:
+            raise BadFile("holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0")
+        return Confidences(self.confidence, self.correct, self.weights, self.groups, self.counts)
+
+    def predictions(self, warn: bool = True) -> Predictions:
+        """Return checked predictions."""
+        if self.inputs == "confidence":
+            raise BadFile(
+                "holds `confidence` and `correct`, but logits or probabilities of every class are needed here; "
+                "read_confidences reads such a file for metrics, tests, figures and calibrators of a confidence"
+            )
+        if self.labels is None:
+            raise BadFile(self.no_labels)
+        names = ("labels", "weights", "groups", "class_names", "counts")
+        extras: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.inputs == "logits":
+            return Predictions(self.scores, **extras)
+        if warn:
+            return Predictions.from_probabilities(self.scores, **extras)
+        return Predictions._of_probabilities(check_probabilities(self.scores), **extras)
 
 
-def contents_by_part(
-    keys: Iterable[str], known: Mapping[str, tuple[str, str]], read: Callable[[dict[str, str]], dict[str, Any]]
-) -> dict[str, Contents]:
-    """Read every part of a file by its keys.
+Parts: TypeAlias = dict[str, Iterator[Contents]]  # chunks of each part of a file
 
-    `known` gives the part and the field of a key; other keys are left out. `read` takes the key of each field of one
-    part and returns their values.
 
-    >>> keys = {"z_test": ("test", "logits"), "y_test": ("test", "labels")}
-    >>> contents_by_part(["z_test", "y_test", "date"], keys, lambda key_of: key_of)["test"].labels
-    'y_test'
+def keys_by_part(keys: Iterable[str], known: KnownKeys) -> dict[str, dict[str, str]]:
+    """Return the key of each field of each part, calibration before test. Unknown keys are left out.
+
+    >>> keys_by_part(["z_test", "y_test", "date"], ARCHIVE_KEYS)
+    {'test': {'logits': 'z_test', 'labels': 'y_test'}}
     """
-    found, parts = list(keys), dict[str, dict[str, list[str]]]()
-    for key in found:
+    all_keys = list(keys)
+    parts: dict[str, dict[str, list[str]]] = {}
+    for key in all_keys:
         if key in known:
-            part, field = known[key]
-            parts.setdefault(part, {}).setdefault(field, []).append(key)
+            part, field_name = known[key]
+            parts.setdefault(part, {}).setdefault(field_name, []).append(key)
     shared = _take_shared_names(parts)
-    contents = {}
-    for part in sorted(parts) or [WHOLE_FILE]:  # calibration before test
-        key_of = _chosen_keys(shared | parts.get(part, {}), _missing(part, found, known, *_SCORES))
-        contents[part] = Contents(**read(key_of), no_labels=_missing(part, found, known, "labels"))
-    return contents
+    if not parts:
+        parts = {WHOLE_FILE: {}}
+    return {
+        part: _chosen_keys(shared | parts[part], missing_message(part, all_keys, known, *SCORES))
+        for part in sorted(parts)
+    }
 
 
-def _missing(part: str, found: Iterable[str], known: Mapping[str, tuple[str, str]], *fields: str) -> str:
+def missing_message(part: str, all_keys: Iterable[str], known: KnownKeys, *fields: str) -> str:
+    """Return what is missing, what was found, and what was expected."""
     of_part = "" if part == WHOLE_FILE else f" of the part {part}"
-    words = [key for key, place in known.items() if place in [(WHOLE_FILE, field) for field in fields]]
-    what = " or ".join(fields)
-    return f"no {what}{of_part}: found {listed(found)}; expected one of these keys or column headers: {listed(words)}"
+    words = [key for key, place in known.items() if place in [(WHOLE_FILE, name) for name in fields]]
+    expected = f"expected one of these keys or column headers: {listed(words)}"
+    return f"no {' or '.join(fields)}{of_part}: found {listed(all_keys)}; {expected}"
 
 
 def _take_shared_names(parts: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
@@ -121,7 +224,7 @@ def _take_shared_names(parts: dict[str, dict[str, list[str]]]) -> dict[str, list
     if len(parts) == 1 or WHOLE_FILE not in parts:
         return {}
     whole = parts.pop(WHOLE_FILE)
-    others = [key for field, keys in whole.items() if field != "class_names" for key in keys]
+    others = [key for name, keys in whole.items() if name != "class_names" for key in keys]
     if others:
         raise BadFile(
             f"{listed(others)} name no part, but other keys belong to {listed(parts)}; "
@@ -132,142 +235,24 @@ def _take_shared_names(parts: dict[str, dict[str, list[str]]]) -> dict[str, list
 
 def _chosen_keys(fields: dict[str, list[str]], no_scores: str) -> dict[str, str]:
     """Return the key of each field to read: logits rather than probabilities, or else confidence and correct."""
-    scores = next((field for field in _SCORES if field in fields), None)
-    has_pair = "confidence" in fields and "correct" in fields
+    scores = next((name for name in SCORES if name in fields), None)
     if scores is None and "confidence" not in fields:
         raise BadFile(f"{no_scores}, and labels; or both confidence and correct")
-    if scores is not None and has_pair:  # they could describe different predictions
+    if scores is None:
+        unread = {"labels", "class_names", "predicted"}
+    elif "confidence" in fields and "correct" in fields:  # they could describe different predictions
         pair = f"{fields['confidence'][0]} and {fields['correct'][0]}"
         raise BadFile(f"has {scores} as well as {pair}; keep {scores} and labels to use all classes, or keep {pair}")
-    unread = {"labels", "class_names"} if scores is None else {*_SCORES, "confidence", "correct"} - {scores}
-    chosen = {field: keys for field, keys in fields.items() if field not in unread}
-    for field, keys in chosen.items():
+    else:
+        unread = {*SCORES, "confidence", "correct", "predicted"} - {scores}
+    chosen = {}
+    for name, keys in fields.items():
+        if name in unread:
+            continue
         if len(keys) > 1:
-            raise BadFile(f"both {keys[0]!r} and {keys[1]!r} are {field}; keep one of them")
-    return {field: key for field, (key,) in chosen.items()}
-
-
-def read_npz(path: Path, room: Room) -> dict[str, Contents]:
-    """Read every part of a NumPy archive."""
-    with zipfile.ZipFile(path) as archive:
-        keys = [member.filename.removesuffix(".npy") for member in archive.infolist()]
-        members = dict(zip(keys, archive.infolist(), strict=True))
-        return _read_archive(keys, lambda key: _read_member(archive, members[key], room))
-
-
-def read_npy(path: Path, room: Room) -> dict[str, Contents]:
-    """Read the one array of a `.npy` file as logits."""
-    no_labels = (
-        "a .npy file holds logits alone; give labels too: labels=, on the command line --labels labels.npy. "
-        "compare and report need both in one file: np.savez('rows.npz', logits=..., labels=...)"
-    )
-    with path.open("rb") as stream:
-        return {WHOLE_FILE: Contents(logits=_read_array(stream, path.stat().st_size, room), no_labels=no_labels)}
-
-
-def read_json(path: Path, room: Room) -> dict[str, Contents]:
-    """Read every part of a JSON object with the keys of an `.npz` and lists as arrays."""
-    room.take(path.stat().st_size)
-    data = path.read_bytes()
-    room.take(JSON_VALUE * sum(map(data.count, (b",", b"[", b"{"))))
-    try:
-        stored = json.loads(data, object_pairs_hook=without_repeats)
-    except BadFile:
-        raise
-    except ValueError as error:
-        raise BadFile(f"is not JSON ({error}); {DAMAGED}") from error
-    if not isinstance(stored, dict):
-        raise BadFile(f"holds a {type(stored).__name__}; expected an object of lists, such as logits and labels")
-    return _read_archive(stored, stored.__getitem__)
-
-
-def npz_bytes(parts: Mapping[str, Contents]) -> bytes:
-    """Return a NumPy archive."""
-    stream = io.BytesIO()
-    np.savez_compressed(stream, **{key: _plain_text(key, array) for key, array in _arrays_by_key(parts).items()})
-    return stream.getvalue()
-
-
-def json_bytes(parts: Mapping[str, Contents]) -> bytes:
-    """Return a JSON object with the keys of an `.npz`, arrays as lists."""
-    return (json.dumps({key: array.tolist() for key, array in _arrays_by_key(parts).items()}) + "\n").encode()
-
-
-def array_from_bytes(data: bytes | bytearray, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> Array:
-    """Return bytes from a file as an array in this machine's byte order; `order` is "C" or "F"."""
-    check_size(dtype, shape, len(data))
-    array: Array = np.ndarray(shape, dtype, buffer=data, order="F" if order == "F" else "C")
-    if dtype.kind == "b":
-        return np.not_equal(array.view(np.uint8), 0)  # NumPy trusts that a boolean's byte is 0 or 1; a file need not
-    if dtype.kind == "U":
-        characters = np.frombuffer(data, np.dtype("u4").newbyteorder(dtype.byteorder))
-        if (characters > _LAST_CHARACTER).any():
-            raise BadFile(f"holds text with characters that do not exist; {DAMAGED}")
-    return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
-
-
-def check_size(dtype: np.dtype[Any], shape: tuple[int, ...], n_bytes: int) -> None:
-    """Refuse dtypes that are not numbers or text, and shapes that do not take exactly `n_bytes`."""
-    if dtype.hasobject:
-        raise BadFile(
-            "holds an array of Python objects, which only pickle could read, and pickle can run any code; "
-            "save plain numbers instead, for example np.array(values, dtype=float)"
-        )
-    if dtype.kind not in "biufUS" or dtype.itemsize == 0:
-        raise BadFile(f"holds an array of {dtype}; save plain numbers, or text for names and groups")
-    expected = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or expected != n_bytes:
-        raise BadFile(f"an array of shape {shape} and {dtype} takes {expected} bytes, not {n_bytes}; {DAMAGED}")
-
-
-def _read_archive(keys: Iterable[str], stored: Callable[[str], Any]) -> dict[str, Contents]:
-    def read(key_of: dict[str, str]) -> dict[str, Any]:
-        readers = {"class_names": class_names_in, "groups": groups_in}
-        return {field: readers.get(field, _array)(key, stored(key)) for field, key in key_of.items()}
-
-    return contents_by_part(sorted(keys), ARCHIVE_KEYS, read)
-
-
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, room: Room) -> Array:
-    with open_member(archive, member) as stream:
-        return _read_array(stream, member.file_size, room)
-
-
-def open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> IO[bytes]:
-    """Open one array of an archive, after checking that it can be as large as it claims."""
-    most = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATE_LIMIT}.get(member.compress_type)
-    if most is None:
-        raise BadFile(f"{member.filename} is compressed in a way NumPy does not write; save with np.savez_compressed")
-    if member.file_size > most * member.compress_size:
-        raise BadFile(f"{member.filename} claims {member.file_size} bytes, more than it can unpack to; {DAMAGED}")
-    return archive.open(member)
-
-
-def _read_array(stream: IO[bytes], size: int, room: Room) -> Array:
-    """Read an array from a stream of `size` bytes, checking the size before reading the data."""
-    room.take(size)
-    dtype, shape, order, start = read_header(stream, size)
-    return array_from_bytes(start + stream.read(), dtype, shape, order)
-
-
-def read_header(stream: IO[bytes], size: int) -> tuple[np.dtype[Any], tuple[int, ...], str, bytes]:
-    """Read dtype, shape and order ("C" or "F") of an array, and the first bytes of its data, and check its size."""
-    start = stream.read(_HEADER_LIMIT)
-    header = io.BytesIO(start)
-    version = np.lib.format.read_magic(header)
-    if version not in ((1, 0), (2, 0)):
-        raise BadFile(f"holds an array in .npy version {version}; save plain numbers with np.save")
-    length = int.from_bytes(header.read(2 * version[0]), "little")
-    text = header.read(length).decode("latin-1")
-    found = {name: pattern.search(text) for name, pattern in _HEADER.items()}
-    if not found["descr"] and re.search(r"descr.: *\[", text):
-        raise BadFile("holds an array of records; save plain numbers, or text for names and groups")
-    if not all(found.values()) or length > _HEADER_LIMIT:
-        raise BadFile(f"holds an array with a header that NumPy does not write; {DAMAGED}")
-    descr, order, sides = (match[1] for match in found.values() if match)
-    shape, dtype = tuple(map(int, re.findall("-?[0-9]+", sides))), np.dtype(descr)
-    check_size(dtype, shape, size - header.tell())
-    return dtype, shape, "F" if order == "True" else "C", start[header.tell() :]
+            raise BadFile(f"both {keys[0]!r} and {keys[1]!r} are {name}; keep one of them")
+        chosen[name] = keys[0]
+    return chosen
 
 
 def class_names_in(key: str, values: object) -> tuple[str, ...]:
@@ -280,37 +265,6 @@ def class_names_in(key: str, values: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return a JSON object as a dict, refusing a repeated key, of which json would keep only the last value."""
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            raise BadFile(f"holds the key {shown(key)} twice; remove one of them")
-        found[key] = value
-    return found
-
-
-def _array(key: str, values: object) -> Array:
-    if isinstance(values, np.ndarray):
-        return values
-    if not isinstance(values, list):
-        raise BadFile(f"{key} must be a list; got {shown(values)}")
-    _refuse_text(key, values)
-    try:
-        return np.array(values)
-    except ValueError as error:
-        raise BadFile(f"{key} must have rows of equal length, all of them numbers ({error})") from error
-
-
-def _refuse_text(key: str, values: list[Any]) -> None:
-    """Refuse text in lists of numbers: NumPy would store every number at the length of the longest text."""
-    for value in values:
-        if isinstance(value, list):
-            _refuse_text(key, value)
-        elif isinstance(value, str):
-            raise BadFile(f"{key} must be real numbers; got the text {shown(value)}")
-
-
 def groups_in(key: str, values: object) -> Array:
     """Return groups as every format can hold them: bytes and very long whole numbers as text, floats as float64."""
     if isinstance(values, np.ndarray) and values.dtype.kind != "S":
@@ -318,10 +272,10 @@ def groups_in(key: str, values: object) -> Array:
         if (narrow != values).any():
             raise BadFile(f"{key} holds numbers with more digits than float64 has; save them as text")
         return narrow
-    listed_values = values.tolist() if isinstance(values, np.ndarray) else values
-    if not isinstance(listed_values, list) or any(isinstance(value, list | dict | None) for value in listed_values):
+    items = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(items, list) or any(isinstance(item, list | dict | None) for item in items):
         raise BadFile(f"{key} must be a list of numbers or text; got {shown(values)}")
-    return group_ids(listed_values)
+    return group_ids(items)
 
 
 def group_ids(values: list[Any]) -> Array:
@@ -334,9 +288,12 @@ def group_ids(values: list[Any]) -> Array:
         numbers = np.array(values)
         if numbers.dtype.kind in "biu" or any(isinstance(value, float) for value in values):
             return numbers
-    found = np.empty(len(values), object)
-    found[:] = _decoded(values) if any(isinstance(value, bytes) for value in values) else list(map(str, values))
-    return found
+    names = np.empty(len(values), object)
+    if any(isinstance(value, bytes) for value in values):
+        names[:] = _decoded(values)
+    else:
+        names[:] = list(map(str, values))
+    return names
 
 
 def _decoded(values: list[Any]) -> list[str]:
@@ -348,26 +305,9 @@ def _decoded(values: list[Any]) -> list[str]:
         return [value.decode("latin-1") for value in raw]
 
 
-def _arrays_by_key(parts: Mapping[str, Contents]) -> dict[str, Any]:
-    """Return the arrays by the keys that the reader knows: plain for a whole file, else such as logits_test."""
-    arrays: dict[str, Any] = {}
-    for part, contents in parts.items():
-        names = contents.class_names
-        fields = vars(contents) | {"class_names": None if names is None else np.array(names, dtype=object)}
-        ending = "" if part == WHOLE_FILE else f"_{part}"
-        arrays |= {f"{key}{ending}": array for key, array in fields.items() if isinstance(array, np.ndarray)}
-    return arrays
-
-
-def _plain_text(key: str, array: Array) -> Any:
-    """Return text as an array of text, which `.npz` can hold, unless one long name would make all of them long."""
-    if array.dtype != object:
-        return array
-    lengths = [len(str(value)) for value in array]
-    if max(lengths) * len(lengths) > _PADDING * (sum(lengths) + 2**20):
-        raise BadFile(f"{key} holds a name of {max(lengths)} characters, and .npz would store all as long; write .json")
-    return array.astype(str)
-
-
-ARCHIVE_READERS = {".npz": read_npz, ".npy": read_npy, ".json": read_json}
-ARCHIVE_WRITERS = {".npz": npz_bytes, ".json": json_bytes}
+def cells_of(values: Any) -> list[Any]:
+    """Return a column as Python objects, whether it is a list, an array or a column of Parquet."""
+    if hasattr(values, "to_pylist"):
+        cells: list[Any] = values.to_pylist()
+        return cells
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)

@@ -25,24 +25,36 @@ class _Rows:
     groups: Array | None
     counts: Ints | None
 
-    def _set(self, n_rows: int, weights: object, groups: object, counts: object = None, **others: object) -> None:
+    def _set(self, n_rows: int, weights: object, groups: object, counts: object = None, **others: Any) -> None:
         """Set all fields, after checking the optional ones; the caller's own arrays stay writable."""
         if weights is not None and counts is not None:
             raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
-        others["weights"] = None if weights is None else checks.check_weights(weights, n_rows)
-        others["groups"] = None if groups is None else checks.check_groups(groups, n_rows)
-        others["counts"] = None if counts is None else checks.check_counts(counts, n_rows)
+        others |= {"weights": None, "groups": None, "counts": None}
+        if weights is not None:
+            others["weights"] = checks.check_weights(weights, n_rows)
+        if groups is not None:
+            others["groups"] = checks.check_groups(groups, n_rows)
+        if counts is not None:
+            n_columns = others["logits"].shape[1] if "logits" in others else 1
+            others["counts"] = checks.check_counts(counts, n_rows, n_columns)
         for name, value in others.items():
-            object.__setattr__(self, name, value.view() if isinstance(value, np.ndarray) else value)
             if isinstance(value, np.ndarray):
-                getattr(self, name).flags.writeable = False
+                view = value.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
+            else:
+                object.__setattr__(self, name, value)
 
     @classmethod
     def _trusted(cls, *fields: Any, **more: Any) -> Self:
         return cls(*fields, **more)
 
     def _taken(self, rows: Array | slice) -> dict[str, Any]:
-        return {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        fields = dict(vars(self))
+        for name, value in fields.items():
+            if isinstance(value, np.ndarray):
+                fields[name] = value[rows]
+        return fields
 
     def take(self, rows: Array | slice) -> Self:
         """Return the given rows, by index, mask or slice.
@@ -169,18 +181,18 @@ class Predictions(_Rows):
         >>> Predictions.from_probabilities([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], [0, 2]).logits.round(2).tolist()
         [[-0.36, -1.61, -2.3], [-2.3, -2.3, -0.22]]
         """
-        given = checks.check_probabilities(probabilities)
+        checked = checks.check_probabilities(probabilities)
         if not (isinstance(floor, int | float) and floor == 0):
             floor = checks.number_between(floor, "floor", 0.0, 0.5)
-            _warn_of_certainty(given, floor)
-        elif given.shape[1] == 1 and (given >= 1).any():
+            _warn_of_certainty(checked, floor)
+        elif checked.shape[1] == 1 and (checked >= 1).any():
             raise BadPredictions("class 0 cannot be impossible in one column; pass the probabilities of both classes")
-        return cls._of_probabilities(given, labels, weights, groups, class_names, counts, floor)
+        return cls._of_probabilities(checked, labels, weights, groups, class_names, counts, floor)
 
     @classmethod
     def _of_probabilities(
         cls,
-        given: Array,
+        probabilities: Array,
         labels: object,
         weights: object = None,
         groups: object = None,
@@ -189,12 +201,12 @@ class Predictions(_Rows):
         floor: float = 1e-12,
     ) -> Self:
         """Return predictions from checked probabilities, without a warning."""
-        wide = np.clip(given.astype(np.float64), 0.0, 1.0)
+        wide = np.clip(probabilities.astype(np.float64), 0.0, 1.0)
         with np.errstate(divide="ignore"):  # log 0 = -inf
             logits = np.log(np.maximum(wide, floor))
-            if given.shape[1] == 1:
+            if probabilities.shape[1] == 1:
                 logits -= np.log(np.maximum(1.0 - wide, floor))
-        logits = logits if given.dtype == np.float64 else logits.astype(np.float32)
+        logits = logits if probabilities.dtype == np.float64 else logits.astype(np.float32)
         return cls._trusted(logits, labels, weights, groups, class_names, counts)
 
     def __len__(self) -> int:
@@ -278,8 +290,9 @@ class Confidences(_Rows):
         groups: object = None,
         counts: object = None,
     ) -> None:
-        given = checks.check_confidence(confidence)
-        self._set(len(given), weights, groups, counts, confidence=given, correct=_check_correct(correct, len(given)))
+        checked = checks.check_confidence(confidence)
+        correct = _check_correct(correct, len(checked))
+        self._set(len(checked), weights, groups, counts, confidence=checked, correct=correct)
 
     def with_confidence(self, confidence: Array) -> Self:
         """Return the same rows with another confidence, such as a calibrated one."""
@@ -293,32 +306,32 @@ class Confidences(_Rows):
         return f"Confidences({', '.join([f'{len(self):,} rows', *extras])})"
 
 
-def two_classes(inputs: str, given: Predictions | Confidences) -> Predictions:
+def two_classes(inputs: str, record: Predictions | Confidences) -> Predictions:
     """Return predictions as they are, and confidences as predictions of the classes wrong and correct."""
     checks.check_choice(inputs, ("logits", "probabilities", "confidence"), "inputs")
-    if not isinstance(given, Predictions | Confidences):
-        raise BadPredictions(f"needs Predictions or Confidences; got {shown(given)}. Pass arrays to fit and transform")
-    if isinstance(given, Confidences) != (inputs == "confidence"):
-        wanted = "confidence" if isinstance(given, Confidences) else "logits"
+    if not isinstance(record, Predictions | Confidences):
+        raise BadPredictions(f"needs Predictions or Confidences; got {shown(record)}. Pass arrays to fit and transform")
+    if isinstance(record, Confidences) != (inputs == "confidence"):
+        wanted = "confidence" if isinstance(record, Confidences) else "logits"
         raise BadPredictions(
-            f"{type(given).__name__} do not fit a calibrator with inputs={inputs!r}; fit one with inputs={wanted!r}"
+            f"{type(record).__name__} do not fit a calibrator with inputs={inputs!r}; fit one with inputs={wanted!r}"
         )
-    if isinstance(given, Predictions):
-        return given
-    extras = given.weights, given.groups, ("wrong", "correct"), given.counts
-    return Predictions._of_probabilities(given.confidence[:, None], given.correct, *extras)
+    if isinstance(record, Predictions):
+        return record
+    extras = record.weights, record.groups, ("wrong", "correct"), record.counts
+    return Predictions._of_probabilities(record.confidence[:, None], record.correct, *extras)
 
 
-def map_inputs(inputs: str, given: Predictions) -> Array:
+def map_inputs(inputs: str, predictions: Predictions) -> Array:
     """Return what `transform` takes: logits, probabilities, or the probability of class 1 of two."""
     if inputs == "logits":
-        return given.logits
-    if np.isneginf(given.logits).any():
+        return predictions.logits
+    if np.isneginf(predictions.logits).any():
         raise BadPredictions('a class is impossible in some rows, which probabilities cannot say: use inputs="logits"')
-    probabilities = given.probabilities()
+    probabilities = predictions.probabilities()
     if inputs == "confidence":
         return probabilities[:, 1]
-    return probabilities[:, 1:] if given.logits.shape[1] == 1 else probabilities
+    return probabilities[:, 1:] if predictions.logits.shape[1] == 1 else probabilities
 
 
 def _check_correct(values: object, n_rows: int) -> Bools:
@@ -350,7 +363,9 @@ def _check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str
     if names is None:
         return None
     result = tuple(str(name) for name in (names if isinstance(names, str) else checks.items_of(names) or ()))
-    given, different = len(result), len(set(result))
-    if not given == different == n_classes:
-        raise BadPredictions(f"class_names must be {n_classes} different names; got {given}, {different} different")
+    n_different = len(set(result))
+    if not len(result) == n_different == n_classes:
+        raise BadPredictions(
+            f"class_names must be {n_classes} different names; got {len(result)}, {n_different} different"
+        )
     return result

@@ -6,30 +6,43 @@ A table has one part, the whole file. `parquet.py` reads and writes tables in an
 import csv
 import gzip
 import io
-import math
+import itertools
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile
-from glayers.files import Room
-from glayers.predictions.contents import FIELD_WORDS, WHOLE_FILE, Contents, contents_by_part, group_ids, listed
+from glayers.files import MemoryBudget
+from glayers.predictions.contents import (
+    ARCHIVE_KEYS,
+    FIELD_WORDS,
+    SCORES,
+    WHOLE_FILE,
+    Contents,
+    Parts,
+    Portion,
+    Reading,
+    cells_of,
+    group_ids,
+    keys_by_part,
+    listed,
+    missing_message,
+)
 
-ColumnsOf: TypeAlias = Mapping[str, str]  # by field: the name of its column, or a pattern with a star
-NO_COLUMNS: ColumnsOf = {}
 _EACH_CLASS = "_<class>"
 COLUMN_KEYS = {f"logit{_EACH_CLASS}": (WHOLE_FILE, "logits")}
 COLUMN_KEYS |= {f"{prefix}{_EACH_CLASS}": (WHOLE_FILE, "probabilities") for prefix in ("probability", "prob", "p")}
 COLUMN_KEYS |= {
     word: (WHOLE_FILE, field)
-    for field in ("confidence", "correct", "labels", "weights", "counts", "groups")
+    for field in ("confidence", "correct", "labels", "predicted", "weights", "counts", "groups")
     for word in FIELD_WORDS[field]
 }
 _DELIMITERS = {".csv": (",", "commas"), ".tsv": ("\t", "tabs")}
@@ -42,37 +55,38 @@ _TRUE_OR_FALSE = {"true": True, "1": True, "1.0": True, "false": False, "0": Fal
 class Columns:
     """Named columns in the file's order: lists of text, or the arrays of a Parquet file.
 
-    `place` says how a reader of the file would find a row.
+    `place` says how a reader of the file would find a row. `block` returns several columns at once, or None if that is
+    not possible. `unread` returns the cells of a column that means nothing here.
     """
 
     names: Sequence[str]
     cells: Callable[[str], list[str] | Array]
     place: Callable[[int], str]
-    block: Callable[[list[str]], Array | None] | None = None  # several columns at once, if that is faster
-
-    def renamed(self, own: Mapping[str, str]) -> "Columns":
-        """Return the same columns by the names that the reader knows; `own` is the file's name of each."""
-        known = {old: new for new, old in own.items()}
-        names = [known.get(name, name) for name in self.names]
-        whole = self.block
-        block = None if whole is None else lambda several: whole([own.get(n, n) for n in several])
-        return Columns(names, lambda n: self.cells(own.get(n, n)), self.place, block)
+    block: Callable[[list[str]], Array | None] = lambda _: None
+    unread: Callable[[str], Any] | None = None
 
     def numbers(self, column: str, logits: bool = False) -> Array:
         """Return a column as finite numbers, or -inf in logits, or raise an error that names the first bad cell."""
         cells = self.cells(column)
-        values = np.array([_number(cell) for cell in cells], np.float64) if isinstance(cells, list) else cells
+        values: Any = cells
+        if isinstance(cells, list):
+            values = np.array([_number(cell) for cell in cells], np.float64)
         if values.dtype.kind not in "biuf":
-            raise BadFile(f"column {column!r} holds {_kind(cells)}; expected numbers: cast it")
-        bad = np.flatnonzero(~(np.isfinite(values) | (logits & np.isneginf(values))))
-        if bad.size:
-            cell, finite = str(cells[bad[0]]), f"a finite number{' or -inf' if logits else ''}"
-            raise self.bad_cell(column, bad[0], cell, "a number" if _number(cell) is None else finite)
-        return values
+            kind = type(cells[0]).__name__ if values.dtype == object else str(values.dtype)
+            raise BadFile(f"column {column!r} holds {kind}; expected numbers: cast it")
+        good = np.isfinite(values)
+        if logits:
+            good |= np.isneginf(values)
+        bad = np.flatnonzero(~good)
+        if not bad.size:
+            return np.asarray(values)
+        cell = str(cells[bad[0]])
+        expected = "a finite number or -inf" if logits else "a finite number"
+        raise self.bad_cell(column, bad[0], cell, "a number" if _number(cell) is None else expected)
 
     def scores(self, columns: list[str], logits: bool) -> Array:
         """Return several columns of finite numbers side by side, or raise an error that names the first bad cell."""
-        block = None if self.block is None else self.block(columns)
+        block = self.block(columns)
         if block is not None and np.isfinite(block).all():
             return block
         return np.stack([self.numbers(column, logits) for column in columns], axis=1)
@@ -85,25 +99,25 @@ class Columns:
     def labels(self, column: str, classes: tuple[str, ...] | None) -> Array:
         """Return class numbers, looked up by name if the labels are names."""
         number_of = {name: number for number, name in enumerate(classes or ())}
-        given = self.cells(column)
-        if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
-            return given
-        cells = [cell if cell in number_of else cell.strip() for cell in map(str, given)]
+        values = self.cells(column)
+        if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+            return values
+        cells = [cell if cell in number_of else cell.strip() for cell in map(str, values)]
         odd = [row for row, cell in enumerate(cells) if not _is_whole(cell)]
         if not odd:
             return np.array([_number(cell) for cell in cells])
-        unknown = [row for row in (*odd, *range(len(cells))) if cells[row] not in number_of]
-        if unknown:
-            expected = "a class number" if classes is None else f"one of the classes {listed(classes)}"
-            raise self.bad_cell(column, unknown[0], cells[unknown[0]], expected)
+        for row in (*odd, *range(len(cells))):
+            if cells[row] not in number_of:
+                expected = "a class number" if classes is None else f"one of the classes {listed(classes)}"
+                raise self.bad_cell(column, row, cells[row], expected)
         return np.array([number_of[cell] for cell in cells])
 
     def correct(self, column: str) -> Array:
         """Return a column of true or false as booleans."""
         cells = [cell.strip().lower() for cell in map(str, self.cells(column))]
-        odd = next((row for row, cell in enumerate(cells) if cell not in _TRUE_OR_FALSE), None)
-        if odd is not None:
-            raise self.bad_cell(column, odd, cells[odd], "true or false, or 1 or 0")
+        for row, cell in enumerate(cells):
+            if cell not in _TRUE_OR_FALSE:
+                raise self.bad_cell(column, row, cell, "true or false, or 1 or 0")
         return np.array([_TRUE_OR_FALSE[cell] for cell in cells])
 
     def bad_cell(self, column: str, row: int, cell: str, expected: str) -> BadFile:
@@ -112,119 +126,34 @@ class Columns:
         return BadFile(f"{where} has {cell[:40]!r}; expected {expected}: fix or remove that row")
 
 
-def read_text(path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS) -> dict[str, Contents]:
-    """Read a comma- or tab-separated file, perhaps compressed by gzip."""
-    return next(text_chunks(path, room, columns))
-
-
-def text_chunks(
-    path: Path, room: Room, columns: ColumnsOf = NO_COLUMNS, cells_at_once: float = math.inf
-) -> Iterator[dict[str, Contents]]:
-    """Read a comma- or tab-separated file some rows at a time; what a chunk took of the room is given back."""
-    name = path.name.lower()
-    delimiter, delimiters = _DELIMITERS[Path(name.removesuffix(".gz")).suffix]
-    opened = gzip.open if name.endswith(".gz") else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(_lines(stream, room), delimiter=delimiter, strict=True)
-            names = [name.strip() for name in next(reader, [])]
-            rows, lines, left, found = [], [], room.left, False
-            for row in reader:
-                if row and len(row) != len(names):
-                    place = f"line {reader.line_num}"
-                    raise BadFile(f"{place} has {len(row)} cells, but the header has {len(names)}; fix that line")
-                if row:
-                    room.take(_CELL * len(row))
-                    rows.append(row)
-                    lines.append(reader.line_num)
-                if len(rows) * len(names) >= cells_at_once:
-                    yield _text_contents(names, rows, lines, columns, delimiters)
-                    rows, lines, room.left, found = [], [], left, True
-    except UnicodeDecodeError as error:
-        raise BadFile(f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
-    if rows:
-        yield _text_contents(names, rows, lines, columns, delimiters)
-    elif not found:
-        raise BadFile(f"has no rows under its header: {listed(names)}; write one line per row of predictions")
-
-
-def _text_contents(
-    names: list[str], rows: list[list[str]], lines: list[int], columns: ColumnsOf, delimiters: str
-) -> dict[str, Contents]:
-    if len(names) == 1:
-        raise BadFile(f"has one column, {names[0][:80]!r}; put {delimiters} between the columns")
-
-    def cells(column: str) -> list[str]:
-        place = names.index(column)
-        return [_unescaped(row[place]) for row in rows]
-
-    table = Columns(names, cells, lambda row: f"line {lines[row]}")
-    return contents_of_table(table.renamed(own_names(names, columns)))
-
-
-def _lines(stream: IO[str], room: Room) -> Iterator[str]:
-    """Yield lines, and count their characters; a line may have no end."""
-    while line := stream.readline(room.left + 1):
-        room.take(len(line))
-        yield line
-
-
-def own_names(names: Sequence[str], columns: ColumnsOf) -> dict[str, str]:
-    """Return the file's own name of each column that the reader knows by another name.
-
-    >>> own_names(["c0", "c1", "y"], {"logits": "c*", "labels": "y"})
-    {'logit_0': 'c0', 'logit_1': 'c1', 'label': 'y'}
-    """
-    own: dict[str, str] = {}
-    for field, pattern in columns.items():
-        if field not in FIELD_WORDS or field == "class_names":
-            known = listed(word for word in FIELD_WORDS if word != "class_names")
-            raise BadFile(f"unknown field {field!r} of a column; choose from {known}")
-        several = field in ("logits", "probabilities")
-        star = re.compile(re.escape(pattern).replace(r"\*", "(.*)"))
-        found = {name: match for name in names if (match := star.fullmatch(name))}
-        if not found or (len(found) > 1 and not several) or pattern.count("*") > 1:
-            raise BadFile(
-                f"{len(found)} columns match {pattern!r}, given for {field}; the columns are {listed(names)}. "
-                f"Name one column, or for logits and probabilities all of them with one star, such as 'c*'"
-            )
-        word = "probability" if field == "probabilities" else field.removesuffix("s")
-        own |= {f"{word}_{match[1]}" if several and "*" in pattern else word: name for name, match in found.items()}
-    return own
-
-
-def text_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
-    """Return the columns as text under a header."""
-    columns = columns_of(parts)
-    odd = next((group for group in map(str, columns.get("group", [])) if not group.isprintable()), None)
-    if odd is not None:
-        raise BadFile(f"the group {odd[:40]!r} holds characters that a line of text cannot; write .npz or .json")
-    stream = io.StringIO(newline="")
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(map(_escaped, cells) for cells in columns.values()), strict=True))
-    return stream.getvalue().encode()
-
-
-def _escaped(cell: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would execute as a formula; numbers stay numbers.
-
-    >>> _escaped("=1+1"), _escaped("-2"), _escaped(-2), _escaped("cat")
-    ("'=1+1", '-2', -2, 'cat')
-    """
-    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) and _number(cell) is None else cell
-
-
-def _unescaped(cell: str) -> str:
-    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
-
-
-def contents_of_table(table: Columns) -> dict[str, Contents]:
-    """Return the one part of a table."""
+def contents_of_table(table: Columns) -> Contents:
+    """Return scores, labels, weights and groups by the names of the columns, and the other columns if they are read."""
     twice = [name for name, count in Counter(table.names).items() if count > 1]
     if twice:
         raise BadFile(f"the column {twice[0]!r} is there twice; rename or remove one")
-    return contents_by_part(dict.fromkeys(map(key_of_column, table.names)), COLUMN_KEYS, partial(_read_fields, table))
+    keys = list(dict.fromkeys(map(key_of_column, table.names)))
+    key_of = keys_by_part(keys, COLUMN_KEYS)[WHOLE_FILE]
+    fields: dict[str, Any] = {"no_labels": missing_message(WHOLE_FILE, keys, COLUMN_KEYS, "labels")}
+    classes = None
+    for field in key_of.keys() & set(SCORES):
+        columns, classes = score_columns(table.names, key_of[field])
+        fields[field] = table.scores(columns, field == "logits")
+        fields["class_names"] = classes
+    readers: dict[str, Callable[[str], Array]] = {
+        "labels": partial(table.labels, classes=classes),
+        "correct": table.correct,
+        "groups": table.groups,
+    }
+    for field in key_of.keys() - set(SCORES):
+        fields[field] = readers.get(field, table.numbers)(key_of[field])
+    if table.unread is not None:
+        fields["others"] = {name: table.unread(name) for name in table.names if not is_known(name)}
+    return Contents(**fields)
+
+
+def is_known(column: str) -> bool:
+    """Return whether a column has a meaning here, or would have one as a key of another format."""
+    return key_of_column(column) in COLUMN_KEYS or column in ARCHIVE_KEYS
 
 
 def key_of_column(column: str) -> str:
@@ -233,26 +162,13 @@ def key_of_column(column: str) -> str:
     return key if key in COLUMN_KEYS else column
 
 
-def _read_fields(table: Columns, key_of: dict[str, str]) -> dict[str, Any]:
-    """Read scores, labels, weights and groups by the names of the columns."""
-    readers: dict[str, Callable[[str], Array]] = {"correct": table.correct, "groups": table.groups}
-    readers |= dict.fromkeys(("confidence", "weights", "counts"), table.numbers)
-    values: dict[str, Any] = {field: readers[field](key) for field, key in key_of.items() if field in readers}
-    for field in key_of.keys() & {"logits", "probabilities"}:
-        columns, classes = score_columns(table.names, key_of[field])
-        values[field] = table.scores(columns, field == "logits")
-        values["class_names"] = classes
-        if "labels" in key_of:
-            values["labels"] = table.labels(key_of["labels"], classes)
-    return values
-
-
 def score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str, ...] | None]:
     """Return the columns of the scores in the order of the classes, and the names of the classes if they have any.
 
     Whole numbers must be exactly 0..k-1, or label 2 could mean two things.
     """
-    columns, prefix = [name for name in names if key_of_column(name) == key], key.removesuffix(_EACH_CLASS)
+    columns = [name for name in names if key_of_column(name) == key]
+    prefix = key.removesuffix(_EACH_CLASS)
     classes = tuple(column.removeprefix(prefix).removeprefix("_") for column in columns)
     if len(columns) == 1:  # a binary model with one score, which has no name for class 0
         if _is_whole(classes[0]) and classes[0] != "1":
@@ -274,9 +190,34 @@ def score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str,
     return [f"{prefix}_{number}" for number in range(len(classes))], None  # label 2 must mean column logit_2
 
 
-def _kind(cells: list[str] | Array) -> str:
-    """Return what a column holds, in words."""
-    return type(cells[0]).__name__ if isinstance(cells, list) or cells.dtype == object else str(cells.dtype)
+def known_names(names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+    """Return the names by which the reader knows the columns of a file, of which `columns` says what some mean.
+
+    >>> known_names(["c0", "c1", "y", "date"], {"logits": "c*", "labels": "y"})
+    ['logit_0', 'logit_1', 'label', 'date']
+    """
+    known = {name: name for name in names}
+    fields = [field for field in FIELD_WORDS if field not in ("class_names", "predicted")]
+    for field, pattern in columns.items():
+        if field not in fields:
+            raise BadFile(f"unknown field {field!r} of a column; choose from {listed(fields)}")
+        per_class = field in SCORES
+        star = re.compile(re.escape(pattern).replace(r"\*", "(.*)"))
+        matches = {name: match for name in names if (match := star.fullmatch(name))}
+        if not matches or (len(matches) > 1 and not per_class) or pattern.count("*") > 1:
+            raise BadFile(
+                f"{len(matches)} columns match {pattern!r}, given for {field}; the columns are {listed(names)}. "
+                f"Name one column, or for logits and probabilities all of them with one star, such as 'c*'"
+            )
+        for name, match in matches.items():
+            known[name] = _column_name(field)
+            if per_class and "*" in pattern:
+                known[name] += f"_{match[1]}"
+    return [known[name] for name in names]
+
+
+def _column_name(field: str) -> str:
+    return "probability" if field == "probabilities" else field.removesuffix("s")
 
 
 def _number(cell: str) -> float | None:
@@ -292,43 +233,138 @@ def _is_whole(cell: str) -> bool:
     return number is not None and number.is_integer()
 
 
-def columns_of(parts: Mapping[str, Contents], arrays: bool = False) -> dict[str, Any]:
-    """Return the columns that the reader expects, as lists or arrays; labels are names if columns are."""
+def read_text(path: Path, reading: Reading, portion: Portion) -> Parts:
+    """Read a comma- or tab-separated file, perhaps compressed by gzip."""
+    return {WHOLE_FILE: _text_chunks(path, reading, portion)}
+
+
+def _text_chunks(path: Path, reading: Reading, portion: Portion) -> Iterator[Contents]:
+    name = path.name.lower()
+    delimiter, delimiters = _DELIMITERS[Path(name.removesuffix(".gz")).suffix]
+    opened = gzip.open if name.endswith(".gz") else open
+    budget = portion.budget
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(_lines(stream, budget), delimiter=delimiter, strict=True)
+            header = [name.strip() for name in next(reader, [])]
+            if len(header) == 1:
+                raise BadFile(f"has one column, {header[0][:80]!r}; put {delimiters} between the columns")
+            names = known_names(header, reading.columns)
+            lines = _numbered_rows(reader, len(header), budget)
+            step = portion.rows_at_once(len(header))
+            left = budget.left
+            is_empty = True
+            while chunk := list(itertools.islice(lines, step)):
+                yield _text_contents(names, chunk, reading.others)
+                budget.left = left  # a chunk gives back what it took
+                is_empty = False
+    except UnicodeDecodeError as error:
+        raise BadFile(f"is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
+    if is_empty:
+        raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
+
+
+def _numbered_rows(reader: Any, n_cells: int, budget: MemoryBudget) -> Iterator[tuple[int, list[str]]]:
+    """Yield rows with the numbers of their lines, after checking that they have all cells."""
+    for row in reader:
+        if row and len(row) != n_cells:
+            place = f"line {reader.line_num}"
+            raise BadFile(f"{place} has {len(row)} cells, but the header has {n_cells}; fix that line")
+        if row:
+            budget.spend(_CELL * n_cells)
+            yield reader.line_num, row
+
+
+def _text_contents(names: list[str], chunk: list[tuple[int, list[str]]], others: bool) -> Contents:
+    def cells(column: str) -> list[str]:
+        place = names.index(column)
+        return [_unescaped(row[place]) for _, row in chunk]
+
+    def place_of(row: int) -> str:
+        return f"line {chunk[row][0]}"
+
+    return contents_of_table(Columns(names, cells, place_of, unread=cells if others else None))
+
+
+def _lines(stream: IO[str], budget: MemoryBudget) -> Iterator[str]:
+    """Yield lines, and count their characters; a line may have no end."""
+    while line := stream.readline(budget.left + 1):
+        budget.spend(len(line))
+        yield line
+
+
+def columns_of(parts: Mapping[str, Contents]) -> dict[str, Any]:
+    """Return the columns to write: the other ones first, then those that the reader expects."""
     if len(parts) != 1:
         raise BadFile(f"a table holds one part, not {listed(parts)}; choose one of them, or write .npz or .json")
-    contents = next(iter(parts.values()))
-    columns: dict[str, Any] = {}
-    names: Sequence[str | int] = ()
+    (contents,) = parts.values()
+    columns: dict[str, Any] = dict(contents.others)
+    names = None
+    if contents.scores.ndim == 2 and contents.scores.shape[1] > 1:
+        names = _names_for_columns(contents.class_names)
     for field, values in vars(contents).items():
-        name = "probability" if field == "probabilities" else field.removesuffix("s")
         if not isinstance(values, np.ndarray):
             continue
         if values.ndim == 2:
-            several = values.shape[1] > 1
-            names = (_names_for_columns(contents.class_names) if several else None) or range(max(2, values.shape[1]))
-            # A single score is that of class 1, and its column names no class 0.
-            shown = names if several else names[1:]
-            columns |= {f"{name}_{each}": values[:, number] for number, each in enumerate(shown)}
-        elif field == "labels" and not isinstance(names, range):
-            columns[name] = [names[number] for number in values]
+            columns |= _score_columns(field, values, names)
+        elif field in ("labels", "predicted") and names is not None:
+            columns[_column_name(field)] = [names[number] for number in values]
         else:
-            columns[name] = values
-    return (
-        columns
-        if arrays
-        else {name: values.tolist() if isinstance(values, np.ndarray) else values for name, values in columns.items()}
-    )
+            columns[_column_name(field)] = values
+    return columns
+
+
+def _score_columns(field: str, scores: Array, names: tuple[str, ...] | None) -> dict[str, Array]:
+    """Return one column per class; a single score is that of class 1, and its column names no class 0."""
+    n_columns = scores.shape[1]
+    classes = ["1"] if n_columns == 1 else names or [str(number) for number in range(n_columns)]
+    return {f"{_column_name(field)}_{name}": scores[:, number] for number, name in enumerate(classes)}
 
 
 def _names_for_columns(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """Return class names if columns can carry them: the reader takes numbers for class numbers and strips spaces."""
-    fit = names is not None and all(
-        name != "" and name.isprintable() and name == name.strip() and _number(name) is None for name in names
-    )
-    return names if fit else None
+    for name in names or ():
+        if name == "" or not name.isprintable() or name != name.strip() or _number(name) is not None:
+            return None
+    return names
 
 
-TEXT_READERS = dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_text)
+def text_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
+    """Return the columns as text under a header."""
+    columns = {name: cells_of(values) for name, values in columns_of(parts).items()}
+    for group in map(str, columns.get("group", [])):
+        if not group.isprintable():
+            raise BadFile(f"the group {group[:40]!r} holds characters that a line of text cannot; write .npz or .json")
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(map(_escaped, cells) for cells in columns.values()), strict=True))
+    return stream.getvalue().encode()
+
+
+def _escaped(cell: Any) -> Any:
+    """Put an apostrophe before text that a spreadsheet would execute as a formula; numbers stay numbers.
+
+    >>> _escaped("=1+1"), _escaped("-2"), _escaped(-2), _escaped({"a": 1})
+    ("'=1+1", '-2', -2, '{"a": 1}')
+    """
+    if isinstance(cell, dict | list):  # of another format
+        return json.dumps(cell, default=str)
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) and _number(cell) is None else cell
+
+
+def _unescaped(cell: str) -> str:
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
+
+
+def gzipped_bytes(parts: Mapping[str, Contents], delimiter: str) -> bytes:
+    """Return the columns as compressed text."""
+    return gzip.compress(text_bytes(parts, delimiter), mtime=0)
+
+
 TEXT_WRITERS: dict[str, Callable[[Mapping[str, Contents]], bytes]] = {
-    ending: partial(text_bytes, delimiter=delimiter) for ending, (delimiter, _) in _DELIMITERS.items()
+    ".csv": partial(text_bytes, delimiter=","),
+    ".csv.gz": partial(gzipped_bytes, delimiter=","),
+    ".tsv": partial(text_bytes, delimiter="\t"),
+    ".tsv.gz": partial(gzipped_bytes, delimiter="\t"),
 }

@@ -13,14 +13,15 @@ import numpy as np
 
 from glayers import metrics
 from glayers.arrays import Array, Floats, Ints
+from glayers.calibrators.shift_tests import same_class_frequencies
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.metrics import METRICS
 from glayers.metrics.differences import normal_p_value
 from glayers.metrics.events import Rows, Scored, check_any, check_event
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import listed
-from glayers.report import p_text
 from glayers.report.curves import PredictedGaps, predicted_gaps
+from glayers.report.words import p_text
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -33,7 +34,6 @@ _REFIT = "Fit again on rows like those the model will see"
 _ADAPT = "Adapt the calibrator to the new frequencies with glayers adapt, or fit again on such rows"
 _AFTER_SHIFT = {"mean confidence": _REFIT, "accuracy": _REFIT, "class frequencies": _ADAPT}
 _CAUSES_FIRST = ("Rows in both sets", *(f"{_SHIFT}: {each}" for each in ("class frequencies", "accuracy")))
-_LEAST_EXPECTED = 5.0  # rows per cell: the chi-squared approximation needs as many
 # Unicode marks for right-to-left writing: they would also turn the text around a class name.
 _TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -64,39 +64,57 @@ def data_checks(
 
     `gaps` are those of the recommended method on the test rows, if they are known already.
     """
-    test, checks = compared.test, list[Check]()
-    names = class_names(test) if isinstance(test, Predictions) else []
+    test = compared.test
+    checks: list[Check] = []
     if isinstance(test, Predictions):
-        counts = calibration_counts(compared, calibration)
-        checks = [class_gap_check(compared, names, gaps)]
-        parts = {} if counts is None else {"calibration": counts}
-        checks += _class_checks(parts | {"test": test.label_counts()}, names)
+        names = class_names(test)
+        counts = {"test": test.label_counts()}
+        of_calibration = calibration_counts(compared, calibration)
+        if of_calibration is not None:
+            counts = {"calibration": of_calibration} | counts
+        checks = [class_gap_check(compared, names, gaps), *_class_checks(counts, names)]
     if calibration is None:
         found = "not tested, because the report was written without the calibration rows"
         checks.append(Check(_SHIFT, found, "not tested", advice="Pass the calibration rows as well"))
     else:
-        if isinstance(test, Predictions) and isinstance(calibration, Predictions):
-            same = rows_in_both(calibration, test)
-            found = f"{same:,} of {len(test):,} test rows are also calibration rows: scores on them are too optimistic"
-            found = found if same else "no test row is a calibration row"
-            advice = "Leave these rows out of one of the two sets" if same else ""
-            checks.append(Check("Rows in both sets", found, "attention" if same else "fine", advice=advice))
-        checks += [
-            check._replace(advice=_after_class_shift(compared)) if check.advice == _ADAPT else check
-            for check in shifts(calibration, test, names)
-        ]
+        checks += _checks_between(compared, calibration)
     if test.groups is not None:
-        found = (
-            f"test rows come in {len(np.unique(test.groups)):,} groups; intervals and KS tests account for groups, but "
-            f"the bands of the reliability diagrams treat rows as independent and are too narrow"
-        )
-        undecided = compared.calibration_tests[compared.recommended].undecided
-        advice = "Collect rows from more groups" if undecided else "Read the tests and intervals rather than the bands"
-        checks.append(Check("Too few groups to tell" if undecided else "Groups", found, "attention", advice=advice))
+        checks.append(_group_check(compared, len(np.unique(test.groups))))
     if test.weights is not None:
         checks.append(Check("Weights", "rows are weighted, and so are all numbers of this report", "fine"))
     causes_first = {name: place for place, name in enumerate(_CAUSES_FIRST)}
     return sorted(checks, key=lambda check: (check.status == "fine", causes_first.get(check.subject, len(checks))))
+
+
+def _checks_between(compared: "Comparison", calibration: Predictions | Confidences) -> list[Check]:
+    """Look for rows in both sets and for shift between them."""
+    test = compared.test
+    if not (isinstance(test, Predictions) and isinstance(calibration, Predictions)):
+        return shifts(calibration, test, [])
+    checks = [_overlap_check(rows_in_both(calibration, test), len(test))]
+    for check in shifts(calibration, test, class_names(test)):
+        if check.advice == _ADAPT:
+            check = check._replace(advice=_after_class_shift(compared))
+        checks.append(check)
+    return checks
+
+
+def _overlap_check(same: int, rows: int) -> Check:
+    if same == 0:
+        return Check("Rows in both sets", "no test row is a calibration row", "fine")
+    found = f"{same:,} of {rows:,} test rows are also calibration rows: scores on them are too optimistic"
+    advice = "Leave these rows out of one of the two sets"
+    return Check("Rows in both sets", found, "attention", advice=advice)
+
+
+def _group_check(compared: "Comparison", groups: int) -> Check:
+    found = (
+        f"test rows come in {groups:,} groups; intervals and KS tests account for groups, but the bands of the "
+        f"reliability diagrams treat rows as independent and are too narrow"
+    )
+    if compared.calibration_tests[compared.recommended].verdict == "too few groups":
+        return Check("Too few groups to tell", found, "attention", advice="Collect rows from more groups")
+    return Check("Groups", found, "attention", advice="Read the tests and intervals rather than the bands")
 
 
 def banners(checks: list[Check]) -> list[Check]:
@@ -104,13 +122,14 @@ def banners(checks: list[Check]) -> list[Check]:
 
     Of shifts, the first is the likeliest cause. Rare calibration rows matter more than rare test rows.
     """
-    urgent = [check for check in checks if check.status == "attention"]
-    again = [
-        check
-        for start in (_SHIFT, "Rare classes")
-        for check in [each for each in urgent if each.subject.startswith(start)][1:]
-    ]
-    return [check for check in urgent if check not in again]
+    shown: list[Check] = []
+    for check in checks:
+        if check.status != "attention":
+            continue
+        topics = [topic for topic in (_SHIFT, "Rare classes") if check.subject.startswith(topic)]
+        if not any(other.subject.startswith(topic) for topic in topics for other in shown):
+            shown.append(check)
+    return shown
 
 
 def class_shift_found(checks: list[Check]) -> Check | None:
@@ -131,47 +150,52 @@ def _after_class_shift(compared: "Comparison") -> str:
     except GlayersError:
         return _ADAPT
     after = check_any(adapted.apply(test))
-    found, (confidence, accuracy) = metrics.ks_test(after), (metrics.mean_confidence(after), metrics.accuracy(after))
-    style = METRICS["confidence"].format
+    confidence = METRICS["confidence"].format(metrics.mean_confidence(after))
+    accuracy = METRICS["accuracy"].format(metrics.accuracy(after))
     words = (
-        f"Adapt the calibrator (glayers adapt). This needs no labels and gives mean confidence {style(confidence)} and "
-        f"accuracy {style(accuracy)} here"
+        f"Adapt the calibrator (glayers adapt). This needs no labels and gives mean confidence {confidence} and "
+        f"accuracy {accuracy} here"
     )
-    if found.rejected:
+    if metrics.ks_test(after).rejected:
         return f"{words}. The shift explains only part of the error, so fit again on such rows if you can"
     return f"{words}: the shift explains the rest of the error"
 
 
 def class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGaps | None = None) -> Check:
     """Look for classes whose confidence is off where they are predicted, after the recommended method."""
-    name = compared.recommended
-    found = predicted_gaps(compared.predictions(name)) if gaps is None else gaps
-    off, subject = found.significant(LEVEL).tolist(), f"Single classes, {name}"
-    if not off and {"classwise_ks", "rank_2_ks"} & set(compared.calibration_tests[name].rejecting):
+    method = compared.recommended
+    if gaps is None:
+        gaps = predicted_gaps(compared.predictions(method))
+    off = gaps.significant(LEVEL).tolist()
+    rejecting = compared.calibration_tests[method].rejecting
+    if not off and ("classwise_ks" in rejecting or "rank_2_ks" in rejecting):
         words = (
             "over all classes together, probabilities differ from frequencies by more than chance, but no single class "
             "stands out where it is predicted"
         )
         advice = "Rely on the probability of the top class; look at the matrix of classes before you use the others"
-        return Check(f"Classes together, {name}", words, "attention", advice=advice)
+        return Check(f"Classes together, {method}", words, "attention", advice=advice)
     if not off:
-        return Check(subject, "no class has a significant gap where it is predicted", "fine")
-    worst, style = off[0], METRICS["confidence"].format
-    others = f" ({len(off) - 1} more: {listed([names[c] for c in off[1:]], _NAMED)})" if len(off) > 1 else ""
+        return Check(f"Single classes, {method}", "no class has a significant gap where it is predicted", "fine")
+    worst, *others = off
+    confidence, accuracy = (METRICS["accuracy"].format(mean[worst]) for mean in (gaps.confidence, gaps.accuracy))
     words = (
-        f"where {names[worst]} is predicted ({found.rows[worst]:,.0f} rows), mean confidence is "
-        f"{style(found.confidence[worst])} and accuracy {style(found.accuracy[worst])}{others}"
+        f"where {names[worst]} is predicted ({gaps.rows[worst]:,.0f} rows), "
+        f"mean confidence is {confidence} and accuracy {accuracy}"
     )
+    if others:
+        words += f" ({len(others)} more: {listed([names[c] for c in others], _NAMED)})"
     advice = "Treat single probabilities of such classes with care; where calibration rows are few, collect more"
-    return Check(subject, words, "attention", float(found.p_value[worst]), advice)
+    return Check(f"Single classes, {method}", words, "attention", float(gaps.p_value[worst]), advice)
 
 
 def calibration_counts(compared: "Comparison", calibration: Predictions | Confidences | None) -> Ints | None:
     """Return how many calibration rows each class has: from the rows or, without them, from a fit's diagnostics."""
     if isinstance(calibration, Predictions):
         return calibration.label_counts()
-    fitted = list(compared.calibrators.values())
-    return np.array(fitted[0].diagnostics_.labels_per_class) if fitted else None
+    for fitted in compared.calibrators.values():
+        return np.array(fitted.diagnostics_.labels_per_class)
+    return None
 
 
 def shifts(calibration: Predictions | Confidences, test: Predictions | Confidences, names: list[str]) -> list[Check]:
@@ -181,39 +205,34 @@ def shifts(calibration: Predictions | Confidences, test: Predictions | Confidenc
     """
     parts = [check_any(rows) for rows in (calibration, test)]
     scored = [check_event(rows) for rows in parts]
-    asked = []
-    for subject, values in (("mean confidence", "scores"), ("accuracy", "hits")):
-        means, variances = zip(*(mean_and_variance(each, getattr(each, values)) for each in scored), strict=True)
-        first, second = map(METRICS["accuracy"].format, means)
-        p_value = normal_p_value(means[0] - means[1], math.sqrt(sum(variances)))
-        asked.append((subject, f"{first} on calibration rows, {second} on test rows", p_value))
+    confidence = [mean_and_variance(event, event.scores) for event in scored]
+    accuracy = [mean_and_variance(event, event.hits) for event in scored]
+    asked = {"mean confidence": _mean_shift(*confidence), "accuracy": _mean_shift(*accuracy)}
+    checks: list[Check] = []
     by_class = [rows for rows in parts if isinstance(rows, Rows)]
     if by_class and calibration.groups is None and test.groups is None:
         counts = np.array([class_counts(rows) for rows in by_class])
-        asked.append(("class frequencies", _most_changed(counts, names), two_frequencies(counts)))
-    adjusted = metrics.adjust([p for _, _, p in asked], "holm").tolist()
-    checks = []
-    for (subject, found, _), p in zip(asked, adjusted, strict=True):
-        shifted = p <= 1 - LEVEL
-        words = f"{'' if shifted else 'no '}significant difference: {found}, {p_text(p)}"
-        advice = _AFTER_SHIFT[subject] if shifted else ""
-        checks.append(Check(f"{_SHIFT}: {subject}", words, "attention" if shifted else "fine", p, advice))
+        p_value = same_class_frequencies(*counts)
+        if math.isnan(p_value):
+            few = "not tested, because there are too few rows to compare class frequencies"
+            checks.append(Check(f"{_SHIFT}: class frequencies", few, "not tested"))
+        else:
+            asked["class frequencies"] = (_most_changed(counts, names), p_value)
+    adjusted = metrics.adjust([p for _, p in asked.values()], "holm").tolist()
+    for (subject, (found, _)), p in zip(asked.items(), adjusted, strict=True):
+        words = f"significant difference: {found}, {p_text(p)}"
+        check = Check(f"{_SHIFT}: {subject}", words, "attention", p, _AFTER_SHIFT[subject])
+        if p > 1 - LEVEL:
+            check = Check(check.subject, f"no {words}", "fine", p)
+        checks.append(check)
     return checks
 
 
-def two_frequencies(counts: Floats) -> float:
-    """Return the p-value of Pearson's test that two rows of counts have the same distribution; rare classes are pooled.
-
-    >>> round(two_frequencies(np.array([[50.0, 30.0, 20.0], [30.0, 40.0, 30.0]])), 4)  # chi-squared 8.43, 2 degrees
-    0.0148
-    """
-    from scipy.stats import chi2_contingency  # slow to import
-
-    expected = counts.sum(axis=0) * counts.sum(axis=1).min() / counts.sum()
-    rare = expected < _LEAST_EXPECTED
-    pooled = np.column_stack([counts[:, ~rare], counts[:, rare].sum(axis=1)])
-    pooled = pooled[:, pooled.sum(axis=0) > 0]
-    return float(chi2_contingency(pooled, correction=False).pvalue) if pooled.shape[1] > 1 else 1.0
+def _mean_shift(first: tuple[float, float], second: tuple[float, float]) -> tuple[str, float]:
+    """Return two means in words, and the p-value that they are equal, given each with its variance."""
+    before, after = (METRICS["accuracy"].format(mean) for mean, _ in (first, second))
+    p_value = normal_p_value(first[0] - second[0], math.sqrt(first[1] + second[1]))
+    return f"{before} on calibration rows, {after} on test rows", p_value
 
 
 def class_counts(rows: Rows) -> Floats:
@@ -245,9 +264,10 @@ def _keys(rows: Predictions) -> list[tuple[bytes, int]]:
 def _class_checks(parts: dict[str, Ints], names: list[str]) -> list[Check]:
     """Look for missing and rare classes; classes that are missing in all parts are one finding."""
     missing = {part: tuple(np.flatnonzero(counts == 0).tolist()) for part, counts in parts.items()}
-    same = len(parts) > 1 and len(set(missing.values())) == 1
+    if len(parts) > 1 and len(set(missing.values())) == 1:
+        missing = {" or ".join(parts): missing["test"]}
     checks = []
-    for part, classes in {" or ".join(parts): missing["test"]}.items() if same else missing.items():
+    for part, classes in missing.items():
         if classes:
             found = f"no {part} row has the label {listed([names[c] for c in classes], _NAMED)}"
             advice = "Collect labelled rows of these classes, or take the classes out of the model"
@@ -272,5 +292,5 @@ def _rare_classes(part: str, counts: Ints, names: list[str]) -> list[Check]:
 def _most_changed(counts: Array, names: list[str]) -> str:
     frequencies = counts / counts.sum(axis=1, keepdims=True)
     most = int(np.abs(frequencies[0] - frequencies[1]).argmax())
-    first, second = (METRICS["confidence"].format(frequency) for frequency in frequencies[:, most])
+    first, second = (METRICS["accuracy"].format(frequency) for frequency in frequencies[:, most])
     return f"the largest change is in {names[most]}, {first} of calibration rows and {second} of test rows"

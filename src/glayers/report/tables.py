@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from rich.table import Table
 from rich.text import Text
 
-from glayers.metrics import METRICS, CalibrationTest, Intervals, Scorecard
-from glayers.report import p_text
+from glayers.metrics import METRICS, Intervals, Scorecard
+from glayers.report.words import confidence_sentence as confidence_sentence
+from glayers.report.words import ks_test_sentence as ks_test_sentence
 
 _COMPARED = ("confidence", "accuracy", "nll", "brier", "ks", "ece")
 _FIRST_TO_GO = tuple(METRICS[name].short_label for name in ("ece", "brier", "confidence"))  # where a table is too wide
@@ -36,67 +37,47 @@ def comparison_table(cards: Mapping[str, Scorecard], seconds: Mapping[str, float
 
     A table wider than `width` loses its least important columns, and its caption names them.
     """
-    compared = [name for name in _COMPARED if all(name in card for card in cards.values())]
-    ends = {"higher": max, "lower": min}
-    best = {
-        name: METRICS[name].format(ends[better](card[name] for card in cards.values()))
-        for name in compared
-        if (better := METRICS[name].better) is not None
-    }
-
-    def cell(name: str, card: Scorecard) -> Text:
-        text = METRICS[name].format(card[name])
-        return Text(f"{text}*", style="bold green") if text == best.get(name) else Text(f"{text} ")
-
-    columns = {METRICS[name].short_label: [cell(name, card) for card in cards.values()] for name in compared}
-    columns["seconds"] = [Text(f"{seconds[method]:.1f}" if method in seconds else "") for method in cards]
-    dropped = []
+    columns = {}
+    for name in _COMPARED:
+        if all(name in card for card in cards.values()):
+            columns[METRICS[name].short_label] = _metric_column(name, cards)
+    columns["seconds"] = [Text(f"{seconds[method]:.1f}") if method in seconds else Text() for method in cards]
+    caption = "* best of its column"
+    separator = "; too narrow for "
     for label in ("seconds", *_FIRST_TO_GO):
         if width is None or _needed(cards, columns) <= width:
             break
-        if columns.pop(label, None) is not None:
-            dropped.append(label)
+        if label in columns:
+            del columns[label]
+            caption += separator + label
+            separator = ", "
     table = _plain_table(*columns)
     for method, line in zip(cards, zip(*columns.values(), strict=True), strict=True):
         table.add_row(Text(method), *line)
-    table.caption = "* best of its column" + (f"; too narrow for {', '.join(dropped)}" if dropped else "")
+    table.caption = caption
     return table
+
+
+def _metric_column(name: str, cards: Mapping[str, Scorecard]) -> list[Text]:
+    """Return one metric of every method; those as good as the best are marked."""
+    values = [card[name] for card in cards.values()]
+    ends = {"higher": max(values), "lower": min(values), None: math.nan}
+    best = METRICS[name].format(ends[METRICS[name].better])
+    texts = []
+    for value in values:
+        text = Text(f"{METRICS[name].format(value)} ")
+        if text.plain.strip() == best:
+            text = Text(f"{best}*", style="bold green")
+        texts.append(text)
+    return texts
 
 
 def _needed(methods: Iterable[str], columns: Mapping[str, list[Text]]) -> int:
     """Return how many characters a table of these columns takes."""
-    widths = [max(len(label), *(len(text) for text in texts)) for label, texts in columns.items()]
-    return max(len(method) for method in methods) + sum(width + 2 for width in widths)
-
-
-def confidence_sentence(card: Scorecard) -> str:
-    """Say whether mean confidence and accuracy agree within two standard errors of the accuracy."""
-    confidence, accuracy = card["confidence"], card["accuracy"]
-    variance = max(0.0, confidence * (1 - confidence))  # a mean of ones may round to just above 1
-    noise = 2 * math.sqrt(variance / card.rows)
-    if abs(confidence - accuracy) <= noise:
-        return f"neither over- nor underconfident ({mean_sentence(card)})"
-    return f"{'over' if confidence > accuracy else 'under'}confident ({mean_sentence(card)})"
-
-
-def mean_sentence(card: Scorecard) -> str:
-    """Return mean confidence and accuracy within a sentence."""
-    confidence, accuracy = (METRICS[name].format(card[name]) for name in ("confidence", "accuracy"))
-    return f"mean confidence {confidence}, accuracy {accuracy}"
-
-
-def ks_test_sentence(test: CalibrationTest) -> str:
-    """Say what the KS test found.
-
-    >>> ks_test_sentence(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
-    'KS 2.00 % is significant (p = 0.004; 95 % of calibrated models stay below 1.50 %)'
-    """
-    value, bound = METRICS["ks"].format(test.value), METRICS["ks"].format(test.bound)
-    if test.too_few_groups:
-        return f"KS {value}: too few groups to tell whether this is sampling error"
-    found = "significant" if test.rejected else "within sampling error"
-    others = f"{100 * test.level:g} % of calibrated models stay below {bound}"
-    return f"KS {value} is {found} ({p_text(test.p_value)}; {others})"
+    total = max(map(len, methods))
+    for label, texts in columns.items():
+        total += 2 + max(len(label), *map(len, texts))
+    return total
 
 
 def _plain_table(*headings: str) -> Table:

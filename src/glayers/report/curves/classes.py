@@ -22,6 +22,7 @@ __all__ = [
     "predicted_gaps",
 ]
 
+_TINY = 1e-300  # the beta distribution needs positive parameters
 _SPREAD = (0.5, 0.1, 0.9)  # the median, and quantiles that cover most rows, without outliers
 
 
@@ -69,6 +70,10 @@ class ClassMatrix:
     predicted: Floats
     gap: Floats
     deviation: Floats
+
+    def beyond(self, deviations: float) -> Floats:
+        """Return the gaps, 0 within so many standard deviations."""
+        return np.where(np.abs(self.gap) <= deviations * self.deviation, 0.0, self.gap)
 
     def part(self, classes: Ints) -> "ClassMatrix":
         """Return the matrix of some classes."""
@@ -155,25 +160,40 @@ def predicted_gaps(
     from scipy.special import betainc, betaincinv  # slow to import
 
     rows = check_rows(probabilities, labels, sample_weight, groups)
-    best, units = _predicted(rows), _effective_counts(rows)
-    total = np.bincount(best, weights=rows.weights, minlength=rows.n_classes)
-    mine = np.where(total > 0, total, np.nan)
-    confidence, accuracy = (
-        np.bincount(best, weights=rows.weights * values, minlength=rows.n_classes) / mine
-        for values in (rows.top.scores, rows.top.hits)
-    )
-    n, tail = np.where(total > 0, units, np.nan), (1 - level) / 2
+    best = _predicted(rows)
+    total = _class_sums(best, rows.weights, rows)
+    known = total > 0
+    of_class = np.where(known, total, np.nan)
+    confidence = _class_sums(best, rows.weights * rows.top.scores, rows) / of_class
+    accuracy = _class_sums(best, rows.weights * rows.top.hits, rows) / of_class
+    n = np.where(known, _effective_counts(rows), np.nan)
     hits = np.clip(accuracy, 0.0, 1.0) * n
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-300), n - hits + 1, tail), 0.0)
-    high = np.where(hits < n, betaincinv(hits + 1, np.maximum(n - hits, 1e-300), 1 - tail), 1.0)
+    misses = n - hits
+    some_hits = np.maximum(hits, _TINY)
+    some_misses = np.maximum(misses, _TINY)
+    # Clopper and Pearson's interval of the accuracy, and the binomial tails at the confidence.
+    tail = (1 - level) / 2
+    low = np.where(hits > 0, betaincinv(some_hits, misses + 1, tail), 0.0)
+    high = np.where(misses > 0, betaincinv(hits + 1, some_misses, 1 - tail), 1.0)
     said = np.clip(confidence, 0.0, 1.0)
-    above = np.where(hits > 0, betainc(np.maximum(hits, 1e-300), n - hits + 1, said), 1.0)
-    below = np.where(hits < n, 1 - betainc(hits + 1, np.maximum(n - hits, 1e-300), said), 1.0)
-    p_value, known = np.full(rows.n_classes, np.nan), total > 0
+    above = np.where(hits > 0, betainc(some_hits, misses + 1, said), 1.0)
+    below = np.where(misses > 0, 1 - betainc(hits + 1, some_misses, said), 1.0)
+    p_value = np.full(rows.n_classes, np.nan)
     p_value[known] = adjust(np.minimum(1.0, 2 * np.minimum(above, below))[known], "holm")
-    first, last = (np.where(known, confidence - end, np.nan) for end in (high, low))
-    sizes = (total * rows.total).astype(np.float64)
-    return PredictedGaps(sizes, confidence, accuracy, confidence - accuracy, first, last, p_value)
+    return PredictedGaps(
+        rows=total * rows.total,
+        confidence=confidence,
+        accuracy=accuracy,
+        gap=confidence - accuracy,
+        low=np.where(known, confidence - high, np.nan),
+        high=np.where(known, confidence - low, np.nan),
+        p_value=p_value,
+    )
+
+
+def _class_sums(classes: Ints, values: Floats, rows: Rows) -> Floats:
+    """Return the sum of the values of each class."""
+    return np.bincount(classes, weights=values, minlength=rows.n_classes).astype(np.float64)
 
 
 def _predicted(rows: Rows) -> Ints:
@@ -182,13 +202,15 @@ def _predicted(rows: Rows) -> Ints:
 
 def _effective_counts(rows: Rows) -> Floats:
     """Return for each predicted class how many independent rows its rows are worth."""
-    best, weights = _predicted(rows), rows.weights
+    best = _predicted(rows)
+    weights = rows.weights
     if rows.groups is not None:
-        pairs = np.column_stack([best, np.unique(rows.groups, return_inverse=True)[1]])
-        units, which = np.unique(pairs, axis=0, return_inverse=True)
-        best, weights = units[:, 0], np.bincount(which.reshape(-1), weights=weights).astype(np.float64)
-    sums = np.bincount(best, weights=weights, minlength=rows.n_classes)
-    squares = np.bincount(best, weights=weights**2, minlength=rows.n_classes)
+        group = np.unique(rows.groups, return_inverse=True)[1]
+        units, unit_of = np.unique(np.column_stack([best, group]), axis=0, return_inverse=True)
+        best = units[:, 0]
+        weights = np.bincount(unit_of.reshape(-1), weights=weights).astype(np.float64)
+    sums = _class_sums(best, weights, rows)
+    squares = _class_sums(best, weights**2, rows)
     return sums**2 / np.where(squares > 0, squares, np.nan)
 
 
@@ -216,14 +238,17 @@ def class_matrix(probabilities: object, labels: object = None, *, sample_weight:
     """
     rows = check_rows(probabilities, labels, sample_weight, strict=True)
     k = rows.n_classes
-    held, gap, variance = np.zeros(k), np.zeros((k, k)), np.zeros((k, k))
+    held = np.zeros(k)
+    gap = np.zeros((k, k))
+    variance = np.zeros((k, k))
     best = _predicted(rows)
     for predicted in np.unique(best):
         mine = np.flatnonzero(best == predicted)
-        weight, given = rows.weights[mine], rows.probabilities[mine].astype(np.float64)
+        weight = rows.weights[mine]
+        probability = rows.probabilities[mine].astype(np.float64)
         held[predicted] = weight.sum()
-        gap[predicted] = weight @ given - np.bincount(rows.labels[mine], weights=weight, minlength=k)
-        variance[predicted] = weight**2 @ np.clip(given * (1 - given), 0.0, None) + np.mean(weight**2)
+        gap[predicted] = weight @ probability - _class_sums(rows.labels[mine], weight, rows)
+        variance[predicted] = weight**2 @ np.clip(probability * (1 - probability), 0.0, None) + np.mean(weight**2)
     per_row = np.where(held > 0, held, np.nan)[:, None]
     return ClassMatrix(held * rows.total, gap / per_row, np.sqrt(variance) / per_row)
 
@@ -254,14 +279,16 @@ def calibration_map(
     [0.417, 0.617]
     """
     whole_number(n_bins, "n_bins", least=1)
-    old, new = class_probabilities(before, "before"), class_probabilities(after, "after")
+    old = class_probabilities(before, "before")
+    new = class_probabilities(after, "after")
     if old.shape != new.shape:
         raise BadPredictions(f"before and after must have the same shape; got {old.shape} and {new.shape}")
     column = old.argmax(axis=1)
     if class_number is not None:
         column[:] = whole_number(class_number, "class_number", 0, old.shape[1] - 1)
     rows = np.arange(len(old))
-    x, y = old[rows, column].astype(np.float64), new[rows, column].astype(np.float64)
+    x = old[rows, column].astype(np.float64)
+    y = new[rows, column].astype(np.float64)
     refuse_outside_unit_interval(x, "before")
     refuse_outside_unit_interval(y, "after")
     place = np.minimum((x * n_bins).astype(np.int64), n_bins - 1)
@@ -274,4 +301,6 @@ def class_probabilities(given: object, name: str) -> Array:
     """Return the probabilities (n, k) of an array or of `Predictions`."""
     if isinstance(given, Confidences):
         raise BadPredictions(f"{name} must hold the probabilities of all classes; Confidences hold one number per row")
-    return given.probabilities() if isinstance(given, Predictions) else two_dimensional(to_floats(given, name), name)
+    if isinstance(given, Predictions):
+        return given.probabilities()
+    return two_dimensional(to_floats(given, name), name)

@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from glayers.arrays import Floats
+from glayers.arrays import Bools, Floats
 from glayers.checks import number_between, whole_number
 from glayers.metrics import CalibrationTest, Event, corp, corp_band, ks_test, smooth_ece, top
 from glayers.metrics.binned import Binning, bin_edges, inner_edges
@@ -35,6 +35,7 @@ __all__ = [
 
 _NARROWEST = 0.2  # bandwidth times n^(1/5): the smooth ECE of a good model is too narrow a bandwidth for n rows
 _ENTRIES = 1 << 20  # rows x points at a time: 8 MB
+_ROUNDING = 1e-9
 _KNOTS = 6  # as many as in the splines of Gupta et al.
 
 
@@ -51,16 +52,25 @@ class Reliability:
     band_high: Floats
     level: float
 
+    @property
+    def outside(self) -> Bools:
+        """Which accuracies leave their band, by more than rounding: a quantile of draws may equal what was observed."""
+        return (self.accuracy < self.band_low - _ROUNDING) | (self.accuracy > self.band_high + _ROUNDING)
+
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityCurve:
-    """The accuracy at some of the scores, in order, its band, and for a smoothed curve the density of rows."""
+    """The accuracy at some of the scores, in order, its band, and for a smoothed curve the density of rows.
+
+    `error` is the smooth ECE of a smoothed curve, and the miscalibration of an isotonic one.
+    """
 
     x: Floats
     accuracy: Floats
     low: Floats
     high: Floats
     level: float
+    error: float
     density: Floats | None = None
 
 
@@ -179,11 +189,12 @@ def smooth_reliability(
     distinct = np.unique(scored.scores[scored.weights > 0])
     wanted, between = np.linspace(distinct[0], distinct[-1], points), (distinct[1:] + distinct[:-1]) / 2
     x = np.unique(distinct[np.searchsorted(between, wanted)])
-    bandwidth = max(smooth_ece(scored), _NARROWEST / scored.total**0.2)
+    error = smooth_ece(scored)
+    bandwidth = max(error, _NARROWEST / scored.total**0.2)
     density, residual, variance = _smoothed(scored, x, bandwidth)
     noise = reach * np.sqrt(variance) / density
     accuracy, low, high = np.clip([x + residual / density, x - noise, x + noise], 0.0, 1.0)
-    return ReliabilityCurve(x, accuracy, low, high, level, density)
+    return ReliabilityCurve(x, accuracy, low, high, level, error, density)
 
 
 def corp_reliability(
@@ -222,7 +233,7 @@ def corp_reliability(
     x = np.unique(np.concatenate([found.lower, found.upper, band.scores]))
     accuracy = found.values[np.searchsorted(found.upper, x, side="left")]
     low, high = (np.interp(x, band.scores, ends) for ends in (band.lower, band.upper))
-    return ReliabilityCurve(x, accuracy, low, high, level)
+    return ReliabilityCurve(x, accuracy, low, high, level, found.miscalibration)
 
 
 def ks_curves(

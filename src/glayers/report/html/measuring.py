@@ -4,19 +4,21 @@ Methods are measured one by one, so that 25,000 rows of 1,000 classes are in mem
 """
 
 import math
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glayers import metrics
 from glayers.arrays import Array, Ints
-from glayers.metrics.events import Scored, check_any, check_event
+from glayers.metrics.events import Rows, Scored, check_any, check_event
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
-from glayers.report import curves, shortened
+from glayers.report import curves
+from glayers.report.figures import EVENT_FIGURES, EventCurves, calibration_map_spec
 from glayers.report.findings import LEVEL, Check, calibration_counts, class_names, data_checks, mean_and_variance
+from glayers.report.spec import Spec
+from glayers.report.words import shortened
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -27,16 +29,18 @@ MENU = {"rank": "By rank", "within top": "Within the top", "class": "By class"} 
 _RANKS, _WITHIN = 5, (2, 3, 5)
 _CLASSES, _FEWEST_CLASSES = 50, 5
 _CURVES = 320  # of all methods together: at 6 kB each, 2 MB
+_TOP_POINTS, _POINTS = 201, 51  # of the KS curves of the top class, and of those of many other events
 _BAND_DRAWS = 200  # enough to know the edge of a band to a tenth of its width
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One method on the test rows; `test` is the KS test of the top class, `events` and `maps` are by name of event.
+    """One method on the test rows.
 
-    `gap` is mean confidence minus accuracy, and its standard error. `predicted` has both means by predicted class.
-    `example` has those of the rows of `example_rows`. Confidences have no classes, so no gaps, no matrix and no
-    `predicted`.
+    `test` is the KS test and `bins` the reliability of the top class. `specs` has the figures of events by figure,
+    event and way to draw; `maps` has the calibration maps by event. `gap` is mean confidence minus accuracy, and its
+    standard error. `predicted` has both means by predicted class. `example` has those of the rows of `example_rows`.
+    Confidences have no classes, so no gaps, no matrix and no `predicted`.
     """
 
     name: str
@@ -44,12 +48,13 @@ class Measured:
     intervals: metrics.Intervals
     test: metrics.CalibrationTest
     gap: tuple[float, float]
-    gaps: curves.ClassGaps | None
-    matrix: curves.ClassMatrix | None
-    predicted: curves.PredictedGaps | None
     example: tuple[float, float]
-    events: dict[str, dict[str, Any]]
-    maps: dict[str, curves.CalibrationMap]
+    bins: curves.Reliability
+    specs: dict[str, dict[str, dict[str, Spec]]]
+    maps: dict[str, Spec] = field(default_factory=dict)
+    gaps: curves.ClassGaps | None = None
+    matrix: curves.ClassMatrix | None = None
+    predicted: curves.PredictedGaps | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +92,14 @@ class Measurements:
         return next(iter(self.methods.values()))
 
     @property
+    def compared_methods(self) -> dict[str, list[Measured]]:
+        """The methods beside each other in figures: for each calibrated one the uncalibrated and itself."""
+        first, *others = self.methods.values()
+        if not others:
+            return {first.name: [first]}
+        return {method.name: [first, method] for method in others}
+
+    @property
     def shown_metrics(self) -> list[str]:
         """The metrics of the table of methods: those of an event, and of all classes where they are known."""
         return [name for name in SHOWN_METRICS if name in self.before.intervals]
@@ -94,9 +107,10 @@ class Measurements:
     @property
     def difference_metrics(self) -> list[str]:
         """The metrics that methods are compared by; calibrating a confidence changes no answer, so no accuracy."""
-        return [
-            name for name in DIFFERENCE_METRICS if name in self.shown_metrics and (self.names or name != "accuracy")
-        ]
+        shown = [name for name in DIFFERENCE_METRICS if name in self.shown_metrics]
+        if not self.names:
+            shown.remove("accuracy")
+        return shown
 
 
 def measure(
@@ -107,41 +121,100 @@ def measure(
     progress: bool | None = False,
 ) -> Measurements:
     """Measure every method of a comparison, and check the data."""
-    rows, n_methods = compared.test, len(compared.scorecards)
-    names = class_names(rows) if isinstance(rows, Predictions) else []
+    test = compared.test
+    n_methods = len(compared.scorecards)
+    names: list[str] = []
+    if isinstance(test, Predictions):
+        names = class_names(test)
     draws: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
-    ranks = [metrics.rank(r) for r in range(2, min(_RANKS, len(names)) + 1)]
-    ranks += [metrics.within_top(r) for r in _WITHIN if r < len(names)]
-    labels = {metrics.top: metrics.top.name if names else "the answer is correct"}
-    labels |= {event: event.name for event in ranks}
-    classes = _classes_to_show(curves.class_gaps(rows), _CURVES // n_methods - len(labels)) if names else np.arange(0)
-    labels |= {metrics.label(c): shortened(names[c]) for c in classes.tolist()}
+    before = check_any(test)
+    events = _events_to_show(names)
+    classes = np.arange(0)
+    if isinstance(before, Rows):
+        classes = _classes_to_show(curves.class_gaps(before), _CURVES // n_methods - len(events))
+    events |= {metrics.label(c): shortened(names[c]) for c in classes.tolist()}
     methods: dict[str, Measured] = {}
-    example = example_rows(check_event(rows))
     with progress_bar(progress, "measuring methods", n_methods) as advance:
         for name, card in compared.scorecards.items():
             advance(0, f"measuring {name}")
-            predictions = compared.predictions(name)
-            after = check_any(predictions)
-            shown = [metric for metric in SHOWN_METRICS if metric in card]
-            found = metrics.intervals(predictions, metrics=shown, level=LEVEL, progress=False, **draws)
-            events = {event.name: _curves(event, check_event(after, event=event), random_state) for event in labels}
-            maps = _maps(_columns(rows), _columns(predictions), classes) if methods else {}
-            gaps, matrix = (curves.class_gaps(after), curves.class_matrix(after)) if names else (None, None)
-            predicted = curves.predicted_gaps(after) if names else None
-            test, top = events[metrics.top.name]["ks"].test, check_event(after)
-            weights = top.weights[example] / top.weights[example].sum()
-            shown_by = float(weights @ top.scores[example]), float(weights @ top.hits[example])
-            gap, variance = mean_and_variance(top, top.scores - top.hits)
-            off = gap, math.sqrt(variance)
-            methods[name] = Measured(name, card, found, test, off, gaps, matrix, predicted, shown_by, events, maps)
+            after = before
+            if methods:
+                after = check_any(compared.predictions(name))
+            methods[name] = _measured(name, card, before, after, events, draws)
             advance()
     counts = calibration_counts(compared, calibration)
     checks = data_checks(compared, calibration, methods[compared.recommended].predicted)
-    found_all = Measurements(compared, methods, None, labels, classes, names, counts, checks)
+    found = Measurements(compared, methods, None, events, classes, names, counts, checks)
     if n_methods == 1:
-        return found_all
-    return replace(found_all, differences=compared.differences(found_all.difference_metrics, **draws))
+        return found
+    return replace(found, differences=compared.differences(found.difference_metrics, **draws))
+
+
+def _events_to_show(names: list[str]) -> dict[metrics.Event, str]:
+    """Return the events that are no single classes, with their labels."""
+    if not names:
+        return {metrics.top: "the answer is correct"}
+    ranks = [metrics.rank(r) for r in range(2, min(_RANKS, len(names)) + 1)]
+    ranks += [metrics.within_top(r) for r in _WITHIN if r < len(names)]
+    return {event: event.name for event in (metrics.top, *ranks)}
+
+
+def _measured(
+    name: str,
+    card: metrics.Scorecard,
+    before: Rows | Scored,
+    after: Rows | Scored,
+    events: dict[metrics.Event, str],
+    draws: dict[str, Any],
+) -> Measured:
+    """Measure one method, given the rows before and after it."""
+    shown = [metric for metric in SHOWN_METRICS if metric in card]
+    curves_of = {event: _event_curves(after, event, draws["random_state"]) for event in events}
+    top = check_event(after)
+    example = example_rows(check_event(before))
+    weights = top.weights[example] / top.weights[example].sum()
+    gap, variance = mean_and_variance(top, top.scores - top.hits)
+    measured = Measured(
+        name,
+        card,
+        metrics.intervals(after, metrics=shown, level=LEVEL, progress=False, **draws),
+        test=curves_of[metrics.top].ks.test,
+        gap=(gap, math.sqrt(variance)),
+        example=(float(weights @ top.scores[example]), float(weights @ top.hits[example])),
+        bins=curves_of[metrics.top].equal_width,
+        specs=_event_specs(name, events, curves_of),
+    )
+    if after is not before:
+        measured = replace(measured, maps=_maps(name, _columns(before), _columns(after), events))
+    if not isinstance(after, Rows):
+        return measured
+    classes: dict[str, Any] = {"gaps": curves.class_gaps(after), "matrix": curves.class_matrix(after)}
+    return replace(measured, predicted=curves.predicted_gaps(after), **classes)
+
+
+def _event_curves(rows: Rows | Scored, event: metrics.Event, random_state: int) -> EventCurves:
+    points = _POINTS
+    if event == metrics.top:
+        points = _TOP_POINTS
+    draws: dict[str, Any] = {"n_resamples": _BAND_DRAWS, "random_state": random_state}
+    return EventCurves(check_event(rows, event=event), level=LEVEL, points=points, **draws)
+
+
+def _event_specs(
+    name: str, events: dict[metrics.Event, str], curves_of: dict[metrics.Event, EventCurves]
+) -> dict[str, dict[str, dict[str, Spec]]]:
+    """Return the figures of events: by figure, event and way to draw."""
+    return {
+        figure: {
+            event.name: {
+                view: replace(choice.spec(curves_of[event]), title=f"{name}, {label}")
+                for view, choice in described.choices.items()
+                if choice.offered(event)
+            }
+            for event, label in events.items()
+        }
+        for figure, described in EVENT_FIGURES.items()
+    }
 
 
 def example_rows(top: Scored) -> Ints:
@@ -156,45 +229,37 @@ def example_rows(top: Scored) -> Ints:
     return np.flatnonzero(part == np.abs(sums).argmax())
 
 
-def _columns(rows: Predictions | Confidences) -> Array:
+def _columns(rows: Rows | Scored) -> Array:
     """Return the probabilities of all classes; of a confidence, itself as the only column."""
-    return rows.probabilities() if isinstance(rows, Predictions) else rows.confidence[:, None]
+    if isinstance(rows, Rows):
+        return rows.probabilities
+    return rows.scores[:, None]
 
 
-def _classes_to_show(gaps: curves.ClassGaps, room: int) -> Ints:
+def _classes_to_show(gaps: curves.ClassGaps, most: int) -> Ints:
     """Return the classes to draw: all if few, else half the most frequent and half the most miscalibrated.
 
     A class's KS is compared with its sampling error: with frequency f and n rows, about the root of f / n.
     """
-    room = min(_CLASSES, max(_FEWEST_CLASSES, room))
-    if len(gaps.counts) <= room:
+    most = min(_CLASSES, max(_FEWEST_CLASSES, most))
+    if len(gaps.counts) <= most:
         return np.arange(len(gaps.counts))
     by_rows = np.argsort(-gaps.counts, kind="stable")
     by_error = np.argsort(-gaps.ks / np.sqrt(np.maximum(gaps.confidence, 1e-12)), kind="stable")
-    frequent = by_rows[: room // 2]
-    others = by_error[~np.isin(by_error, frequent)][: room - len(frequent)]
+    frequent = by_rows[: most // 2]
+    others = by_error[~np.isin(by_error, frequent)][: most - len(frequent)]
     return np.sort(np.concatenate([frequent, others]))
 
 
-def _curves(event: metrics.Event, scored: Scored, random_state: int) -> dict[str, Any]:
-    """Return the KS curves and, for the top class, all reliability diagrams; only quick ones for many other events."""
-    is_top = event == metrics.top
-    draws: dict[str, Any] = {"level": LEVEL, "random_state": random_state}
-    bins = partial(curves.reliability, scored, n_resamples=_BAND_DRAWS, **draws)
-    diagrams: dict[str, Any] = {"equal_width": bins()}
-    if event.kind != "class":
-        diagrams["equal_mass"] = bins(binning="equal_mass")
-    if is_top:
-        diagrams["smooth"] = curves.smooth_reliability(scored, level=LEVEL)
-        diagrams["corp"] = curves.corp_reliability(scored, **draws)
-    return {
-        "predicted": float(scored.weights @ scored.scores),
-        "observed": float(scored.weights @ scored.hits),
-        "ks": curves.ks_curves(scored, points=201 if is_top else 81, **draws),
-        "reliability": diagrams,
-    }
-
-
-def _maps(before: Array, after: Array, classes: Ints) -> dict[str, curves.CalibrationMap]:
-    maps = {metrics.label(c).name: curves.calibration_map(before, after, c) for c in classes.tolist()}
-    return {metrics.top.name: curves.calibration_map(before, after)} | maps
+def _maps(name: str, before: Array, after: Array, events: dict[metrics.Event, str]) -> dict[str, Spec]:
+    """Return how calibration changes the probability of the top class and of each class."""
+    maps = {}
+    for event, label in events.items():
+        class_number: Any = None
+        if event.kind == "class":
+            class_number = event.which
+        elif event != metrics.top:
+            continue
+        spec = calibration_map_spec(curves.calibration_map(before, after, class_number))
+        maps[event.name] = replace(spec, title=f"{name}, {label}")
+    return maps

@@ -1,4 +1,4 @@
-"""Numbers and an Axes -> the Axes with a figure on it; whole figures by name. The only place that needs matplotlib.
+"""Methods -> figures by name, or a spec and an Axes -> the Axes. The only place that needs matplotlib.
 
 Figures take `(methods, labels=None, *, sample_weight=None, dark=False, ...)` and return a matplotlib `Figure`, which
 the caller saves. `FIGURES` names them for the command line.
@@ -18,21 +18,14 @@ try:
 except ModuleNotFoundError as problem:  # pragma: no cover
     raise ModuleNotFoundError("figures need matplotlib: pip install 'glayers[plots]'", name=problem.name) from problem
 
-from glayers.report.plots.classes import *
-from glayers.report.plots.comparison import *
-from glayers.report.plots.ks import *
-from glayers.report.plots.reliability import *
+from glayers.report.figures import EVENT_KINDS
+from glayers.report.plots.drawing import *
+from glayers.report.plots.figures import *
 from glayers.report.plots.style import *
 
 FIGURES: dict[str, Callable[..., Figure]] = {
+    **{kind: partial(event_figure, kind=kind) for kind in EVENT_KINDS},
     "overview": overview_figure,
-    "reliability": reliability_figure,
-    "reliability-equal-mass": partial(reliability_figure, kind="equal_mass"),
-    "reliability-smooth": partial(reliability_figure, kind="smooth"),
-    "reliability-corp": partial(reliability_figure, kind="corp"),
-    "ks": ks_figure,
-    "ks-fractile": partial(ks_figure, kind="fractile"),
-    "ks-score": partial(ks_figure, kind="score"),
     "ks-ranks": ks_panels,
     "ks-within": partial(ks_panels, by="within_top"),
     "ks-classes": partial(ks_panels, by="label"),

@@ -6,31 +6,27 @@ matplotlib changes.
 """
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter
 
 from glayers.checks import check_switch
-from glayers.errors import BadPredictions
-from glayers.metrics import Event, top
-from glayers.report import shortened
+from glayers.report.words import shortened
 
 __all__ = ["DARK", "LIGHT", "Palette", "style"]
 
-Methods: TypeAlias = Mapping[str, Any]
 TEXT = 11.0  # points, in panels three inches wide
 SMALL = 9.5
 PANEL = 3.0  # inches wide
+_LEAST_LETTERS = 7.0  # points, as most journals ask for
 _DPI = 160
 _FONT = "DejaVu Sans"  # comes with matplotlib, so figures are the same on every machine
 _TITLE_WIDTH = 24  # letters that fit above a panel
@@ -51,10 +47,6 @@ class Palette:
     under: str
     even: str
     over: str
-
-    def shade(self, level: float) -> dict[str, Any]:
-        """Return how the band of a calibrated model is drawn, and its name in the legend."""
-        return {"color": self.band, "alpha": 0.6, "linewidth": 0, "label": f"{100 * level:g} % of calibrated models"}
 
 
 _COLOURS: dict[str, tuple[Any, Any]] = {  # on a light ground, and on a dark one
@@ -115,7 +107,7 @@ def style(dark: bool = False) -> Iterator[Palette]:
 
 
 def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", grid: bool = True) -> Axes:
-    """Give an Axes its colours and labels; an axis whose label ends in % is written in percent, from 0 to 100."""
+    """Give an Axes its colours and labels."""
     axes.set_facecolor(palette.background)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
@@ -123,26 +115,13 @@ def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", grid: bool 
     # Also for the ticks that matplotlib creates only when it draws.
     axes.tick_params(which="both", color=palette.ink, labelcolor=palette.ink, labelsize=SMALL, labelfontfamily=_FONT)
     axes.tick_params(which="minor", length=0)
-    # Room for a line along the upper edge.
-    for axis, label, limit, most in ((axes.xaxis, x, axes.set_xlim, 1.0), (axes.yaxis, y, axes.set_ylim, 1.02)):
+    for axis, label in ((axes.xaxis, x), (axes.yaxis, y)):
         axis.set_label_text(label or axis.label.get_text(), color=palette.ink)
-        if label.endswith("%"):
-            axis.set_major_formatter(FuncFormatter(lambda fraction, _: percent(fraction)))
-            limit(0.0, most)
     axes.title.set_color(palette.ink)
     axes.set_axisbelow(True)
     if grid:
         axes.grid(visible=True, color=palette.quiet, linewidth=0.8)
     return axes
-
-
-def percent(fraction: float) -> str:
-    """Return a fraction in percent, without the sign.
-
-    >>> percent(0.07), percent(-0.0025), percent(-0.0)
-    ('7', '−0.25', '0')
-    """
-    return f"{round(100 * fraction, 6) + 0.0:g}".replace("-", "\N{MINUS SIGN}")
 
 
 class PaperFigure(Figure):
@@ -155,24 +134,38 @@ class PaperFigure(Figure):
 
 
 def fit_width(figure: Figure, inches: float) -> Figure:
-    """Scale a figure to a width, with its letters, lines and marks."""
+    """Scale a figure to a width, with its lines and marks; its letters too, but not below 7 points."""
     factor = inches / figure.get_figwidth()
-    figure.set_size_inches(inches, figure.get_figheight() * factor)
-    for axes in figure.axes:
-        axes.tick_params(
-            which="major", labelsize=SMALL * factor, length=3.5 * factor, width=0.8 * factor, pad=3.5 * factor
-        )
-    figure.draw_without_rendering()  # which makes the ticks
+    figure.draw_without_rendering()  # which lays it out and makes the ticks
+    plots = sum(axes.get_position(original=True).height for axes in figure.axes if _column(axes) == 0)
     ticks = {tick for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for tick in axis.get_ticklabels()}
+    small = _scaled_letters(SMALL, factor)
+    for axes in figure.axes:
+        axes.tick_params(which="major", length=3.5 * factor, width=0.8 * factor, pad=3.5 * factor, labelsize=small)
     sized: list[Any] = [text for text in figure.findobj(Text) if text not in ticks]
     for text in sized:
-        text.set_fontsize(text.get_fontsize() * factor)
+        text.set_fontsize(_scaled_letters(text.get_fontsize(), factor))
     for artist in figure.findobj(lambda one: hasattr(one, "set_linewidth") and hasattr(one, "get_linewidth")):
         widths: Any = artist
         widths.set_linewidth(np.asarray(widths.get_linewidth()) * factor)
-    for line in figure.findobj(Line2D):
-        line.set_markersize(line.get_markersize() * factor)
+    for dots in figure.findobj(PathCollection):
+        dots.set_sizes(dots.get_sizes() * factor**2)
+    figure.set_size_inches(inches, figure.get_figheight() * (plots * factor + (1 - plots) * small / SMALL))
+    for legend in figure.legends:
+        named = {text.get_text(): drawn for text, drawn in zip(legend.get_texts(), legend.legend_handles, strict=True)}
+        legend.remove()
+        _add_legend(figure, named, small)
     return figure
+
+
+def _column(axes: Axes) -> int:
+    place: Any = axes.get_subplotspec()
+    column: int = place.colspan.start
+    return column
+
+
+def _scaled_letters(size: float, factor: float) -> float:
+    return max(size * factor, min(size, _LEAST_LETTERS))
 
 
 class Panel(NamedTuple):
@@ -187,92 +180,68 @@ def grid(
     palette: Palette,
     *,
     columns: int = 4,
-    strip: bool = False,
+    strip: float = 0.0,
     size: tuple[float, float] = (PANEL, PANEL),
+    share_x: bool = True,
     share_y: bool = False,
 ) -> tuple[Figure, list[Panel]]:
-    """Make a figure of panels, filled row by row."""
+    """Make a figure of panels, filled row by row.
+
+    A strip has a fraction of the height of the panel above it, and with `share_x` the same x axis.
+    """
     across = min(columns, n_panels)
     lines = -(-n_panels // across)
-    heights = [3.4, 1.0] if strip else [1.0]
-    inches = (size[0] * across + 0.3, size[1] * (1.25 if strip else 1.0) * lines + 0.6)
+    heights = [1.0]
+    if strip:
+        heights.append(strip)
+    inches = (size[0] * across + 0.3, size[1] * min(1.25, sum(heights)) * lines + 0.6)
     figure = PaperFigure(figsize=inches, dpi=_DPI, layout="constrained", facecolor=palette.background)
     cells = figure.add_gridspec(lines * len(heights), across, height_ratios=heights * lines)
     panels: list[Panel] = []
     for place in range(n_panels):
         line, column = divmod(place, across)
-        shared = panels[0].main if panels and share_y else None
-        main = figure.add_subplot(cells[line * len(heights), column], sharey=shared)
-        below = figure.add_subplot(cells[line * 2 + 1, column], sharex=main) if strip else main
+        main = figure.add_subplot(cells[line * len(heights), column])
+        if share_y and panels:
+            main.sharey(panels[0].main)
+        below = main
+        if strip:
+            below = figure.add_subplot(cells[line * 2 + 1, column])
+        if strip and share_x:
+            below.sharex(main)
         panels.append(Panel(main, below))
     return figure, panels
 
 
 def tidy(figure: Figure, panels: list[Panel], *, columns: int = 4) -> Figure:
-    """Keep the axis labels of outer panels only, and collect the legends of all panels into one below them."""
+    """Write each axis label once per row, and collect the legends of all panels into one below them."""
     across = min(columns, len(panels))
     named: dict[str, Any] = {}
     for place, panel in enumerate(panels):
-        if place % across:
+        if place % across and panel.main.get_ylabel() == panels[place - 1].main.get_ylabel():
             for axes in panel:
-                axes.set_ylabel("")
-        if panel.strip is not panel.main:
+                axes.yaxis.label.set_visible(False)
+        if panel.strip is not panel.main and panel.main.get_shared_x_axes().joined(panel.main, panel.strip):
             panel.main.set_xlabel("")
             panel.main.tick_params(labelbottom=False)
-        handles, labels = panel.strip.get_legend_handles_labels()
-        # Of a strip, only shaded bands: its axis label names its lines.
-        named.update({label: drawn for label, drawn in zip(labels, handles, strict=True) if isinstance(drawn, Patch)})
-        handles, labels = panel.main.get_legend_handles_labels()
-        named.update(zip(labels, handles, strict=True))
+        for axes in panel:
+            handles, labels = axes.get_legend_handles_labels()
+            named.update(zip(labels, handles, strict=True))
     if named:
-        columns = _legend_columns(list(named), figure.get_figwidth())
-        look: dict[str, Any] = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2}
-        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns, **look)
+        _add_legend(figure, named, SMALL)
     return figure
+
+
+def _add_legend(figure: Figure, named: dict[str, Any], size: float) -> None:
+    columns = _legend_columns(list(named), figure.get_figwidth() * SMALL / size)
+    look: dict[str, Any] = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2, "fontsize": size}
+    look["labelcolor"] = figure.axes[0].title.get_color()
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns, **look)
 
 
 def title(axes: Axes, name: str, *below: str) -> None:
     """Write the name of a panel and lines below it."""
     lines = textwrap.wrap(shortened(name, _LONGEST_TITLE), _TITLE_WIDTH) + [line for line in below if line]
     axes.set_title("\n".join(lines))
-
-
-def side_by_side(
-    methods: Methods,
-    draw: Callable[[Axes, Axes, Any, Event, Palette], str | None],
-    event: Event | list[Event] = top,
-    *,
-    dark: bool = False,
-    strip: bool = False,
-    size: tuple[float, float] = (PANEL, PANEL),
-) -> Figure:
-    """Draw one panel per method and event, several events of a method in one row.
-
-    `draw` takes a panel's Axes, the Axes of the strip below it, the method's data, the event and the palette, and
-    returns a line for the title, if any.
-    """
-    check_methods(methods)
-    events = event if isinstance(event, list) else [event]
-    if not events:
-        raise BadPredictions("event must be one event or a list of events; the list is empty")
-    columns = len(events) if len(events) > 1 else 4
-    shown = [(name, given, each) for name, given in methods.items() for each in events]
-    with style(dark) as palette:
-        figure, panels = grid(len(shown), palette, columns=columns, strip=strip, size=size)
-        for panel, (name, given, each) in zip(panels, shown, strict=True):
-            line = draw(*panel, given, each, palette)
-            title(panel.main, name, "" if events == [top] else each.name, line or "")
-        return tidy(figure, panels, columns=columns)
-
-
-def check_methods(methods: Methods, least: int = 1) -> None:
-    """Refuse too few methods; the first curve computed from them checks their numbers."""
-    if not isinstance(methods, Mapping) or len(methods) < least:
-        came = list(methods) if isinstance(methods, Mapping) else type(methods).__name__
-        raise BadPredictions(
-            f"methods must be {least} or more sets of probabilities by name, such as "
-            f"{{'uncalibrated': p, 'calibrated': q}}; got {came}"
-        )
 
 
 def _legend_columns(labels: list[str], inches: float) -> int:

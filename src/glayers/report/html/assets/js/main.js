@@ -1,14 +1,12 @@
 // Choices of the reader -> figures: every menu redraws the figures that follow it, a new width redraws all. The choices
 // stand in the page's address, so that a link shows the same page.
 
-const uncalibrated = data.methods[0];
-const calibrated = data.methods.slice(1);
-
 function fillSelect(id, choices, chosen) {
   const select = byId(id);
   const keys = JSON.stringify(choices);
   if (select.dataset.keys === keys) return; // the same choices: leave the menu, which may be open, alone
   select.dataset.keys = keys;
+  if (select.closest("figure")) select.parentElement.hidden = choices.length === 1; // nothing to choose
   const value = choices.some(({ key }) => key === select.value) ? select.value : chosen;
   const groups = new Map();
   select.replaceChildren();
@@ -21,31 +19,32 @@ function fillSelect(id, choices, chosen) {
   select.value = value ?? choices[0].key;
 }
 
-const asChoices = (words) => Object.entries(words).map(([key, label]) => ({ key, label }));
-const named = (names) => names.map((name) => ({ key: name, label: name }));
-
-const methodsShown = () => (calibrated.length ? [uncalibrated, byId("method").value] : [uncalibrated]);
-const eventShown = () => eventNamed(byId("event").value);
+const methodsShown = () => [...new Set([data.uncalibrated, byId("method").value])];
 
 const panels = new Map();
 
+// The specs of a figure as its menus stand; a menu of its own offers what there is for the menus before it.
+function specsShown(id) {
+  const { menus, panels: choices } = data.figures[id];
+  const chosen = menus.reduce((tree, menu) => {
+    if (byId(menu).closest("figure")) fillSelect(menu, data.menus[menu].filter(({ key }) => Object.hasOwn(tree, key)));
+    return tree[byId(menu).value];
+  }, choices);
+  return chosen.map(specAt);
+}
+
 function redraw(id) {
   const figure = byId(id);
-  const { menus, specs } = FIGURES[id];
-  for (const [menu, choices] of Object.entries(menus?.() ?? {})) fillSelect(menu, choices);
-  const shown = specs();
+  const specs = specsShown(id);
   if (!panels.has(id)) {
-    const made = shown.map(() => new Panel(figure.querySelector(".panels")));
+    const made = specs.map(() => new Panel(figure.querySelector(".panels")));
     made.forEach((panel) => { panel.others = made.filter((other) => other !== panel); });
     panels.set(id, made);
   }
-  shown.forEach((spec, place) => panels.get(id)[place].show(spec));
-  fitLegend(figure);
-  fillTables(figure, shown, panels.get(id));
+  specs.forEach((spec, place) => panels.get(id)[place].show(spec, specs));
+  fillLegend(figure, specs);
+  fillTables(figure, specs, panels.get(id));
 }
-
-const drawnFigures = () => Object.keys(FIGURES).filter(byId);
-const menusOf = (id) => [...(FIGURES[id].follows ?? []), ...Object.keys(FIGURES[id].menus?.() ?? {})];
 
 // The address holds every menu that the reader changed.
 function remember() {
@@ -76,12 +75,12 @@ function setTheme(theme) {
 }
 
 function start() {
-  fillSelect("event", data.events);
-  if (calibrated.length) fillSelect("method", named(calibrated), data.chosen);
-  else byId("method-label").hidden = true;
-  for (const id of drawnFigures()) {
+  fillSelect("event", data.menus.event);
+  fillSelect("method", data.menus.method, data.chosen || data.uncalibrated);
+  byId("method-label").hidden = methodsShown().length === 1;
+  for (const [id, { menus }] of Object.entries(data.figures)) {
     redraw(id);
-    for (const menu of menusOf(id)) byId(menu).addEventListener("change", () => redraw(id));
+    for (const menu of menus) byId(menu).addEventListener("change", () => redraw(id));
   }
   for (const table of document.querySelectorAll("table.sortable:not(#class-table)")) makeSortable(table);
   if (byId("class-table")) {

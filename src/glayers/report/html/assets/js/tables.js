@@ -5,17 +5,23 @@ function fillTables(figure, specs, drawn) {
   const details = figure.querySelector("details.numbers");
   const fill = () => {
     if (!details.open) return;
-    const known = specs.filter((spec) => spec.table);
-    details.querySelector(".tables").replaceChildren(...known.map(tableOf));
+    details.querySelector(".tables").replaceChildren(...specs.map(tableOf));
     const name = (place) => `${figure.id}${specs.length > 1 ? `-${place + 1}` : ""}`;
     const buttons = specs.flatMap((spec, place) => [
       download(`${name(place)}.svg`, "image/svg+xml", () => standalone(drawn[place].svg)),
-      ...(spec.table ? [download(`${name(place)}.csv`, "text/csv", () => csvOf(spec.table))] : []),
+      download(`${name(place)}.csv`, "text/csv", () => csvOf(numbersOf(spec))),
     ]);
     details.querySelector(".downloads").replaceChildren(...buttons);
   };
   details.ontoggle = fill;
   fill();
+}
+
+// The columns of a spec that have a heading, as text.
+function numbersOf({ view, columns }) {
+  const lines = columns[view.point[0]].map((_, place) =>
+    view.table.map((name) => written(columns[name][place], data.headings[name][1], view)));
+  return { headings: view.table.map((name) => data.headings[name][0]), lines };
 }
 
 function download(name, type, make) {
@@ -53,7 +59,9 @@ function standalone(svg) {
   return new XMLSerializer().serializeToString(copy);
 }
 
-function tableOf({ title, table: { headings, lines } }) {
+function tableOf(spec) {
+  const { title } = spec;
+  const { headings, lines } = numbersOf(spec);
   const host = document.createElement("div");
   host.className = "scroll";
   host.tabIndex = 0;
@@ -111,4 +119,30 @@ function makeSortable(table) {
       body.append(...keyed.map(([, row]) => row));
     });
   });
+}
+
+// All classes, worst first; the search leaves those whose name contains the words.
+const CLASS_COLUMNS = [
+  ["gap in points", (of, c) => `${written(of.gap[c], "points")}${of.significant[c] ? "*" : ""}`],
+  ["predicted rows", (of, c) => count(of.rows[c] ?? 0)],
+  ["confidence", (of, c) => written(of.confidence[c], "percent")],
+  ["accuracy", (of, c) => written(of.accuracy[c], "percent")],
+  ["class KS", (of, c) => written(of.ks[c], "percent")],
+];
+function fillClasses() {
+  const { names, methods, rows, calibration, orders, level } = data.classes;
+  const table = byId("class-table");
+  const asked = byId("class-search").value.trim().toLowerCase();
+  const shown = methodsShown();
+  const order = { after: orders[shown.at(-1)], before: orders[shown[0]], rows: orders[""] }[byId("class-order").value];
+  const found = order.filter((c) => names[c].toLowerCase().includes(asked));
+  const columns = CLASS_COLUMNS.flatMap(([heading, of]) =>
+    shown.map((name) => [`${heading}, ${name === data.uncalibrated ? "before" : name}`, (c) => of(methods[name], c)]));
+  const counted = [["test rows", (c) => count(rows[c])], ...(calibration ? [["calibration rows", (c) => count(calibration[c])]] : [])];
+  const all = [["class", (c) => names[c]], ...columns.slice(0, shown.length), ...counted, ...columns.slice(shown.length)];
+  const headings = all.map(([heading]) => heading);
+  fillHead(table.tHead, headings);
+  fillBody(table.tBodies[0], headings, found.map((c) => all.map(([, of]) => of(c))));
+  makeSortable(table);
+  byId("class-count").textContent = `${count(found.length)} of ${count(order.length)} classes. A gap is mean confidence minus accuracy where the class is predicted. * significant at the ${Number((100 * (1 - level)).toPrecision(3))}\u00a0% level, corrected for the number of classes. \u2013 the class is never predicted.`;
 }

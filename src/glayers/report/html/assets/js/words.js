@@ -1,12 +1,7 @@
-// The data in the page -> what figures are drawn from, and numbers -> the words people read.
+// The data in the page, and numbers -> the words people read.
 
 const data = JSON.parse(document.getElementById("report-data").textContent);
 const byId = (id) => document.getElementById(id);
-
-const isPercent = (metric) => data.metrics[metric].percent;
-const levelText = `${Number((100 * data.level).toPrecision(3))}\u00a0%`;
-const rows = (count) => `${Math.round(count).toLocaleString("en")} ${Math.round(count) === 1 ? "row" : "rows"}`;
-const pText = (p) => (p >= 1e-4 ? `p = ${Number(p.toPrecision(2))}` : "p < 0.0001");
 
 // The minus of print, as long as the plus.
 const withMinus = (text) => text.replace("-", "\u2212");
@@ -17,18 +12,28 @@ function percent(fraction) {
   return `${withMinus((100 * fraction).toFixed(Math.min(digits, 6)))}\u00a0%`;
 }
 
-const points = (fraction) => `${(100 * Math.abs(fraction)).toFixed(1)}\u00a0points`;
 // What rounds to zero has no sign.
-const signedNumber = (value, digits) => {
-  const text = value.toFixed(digits);
-  return Number(text) === 0 ? text.replace("-", "") : `${value > 0 ? "+" : ""}${withMinus(text)}`;
-};
-const signedPoints = (fraction) => `${signedNumber(100 * fraction, 1)}\u00a0points`;
-
-// A difference, in the digits of the metric.
-function metricText(metric, value) {
-  const { percent: inPercent, digits } = data.metrics[metric];
-  return `${signedNumber((inPercent ? 100 : 1) * value, digits)}${inPercent ? "\u00a0points" : ""}`;
+function points(fraction) {
+  const text = (100 * fraction).toFixed(1);
+  return Number(text) === 0 ? text.replace("-", "") : `${fraction > 0 ? "+" : ""}${withMinus(text)}`;
 }
 
-const eventNamed = (key) => data.events.find((event) => event.key === key);
+const count = (number) => Math.round(number).toLocaleString("en");
+
+// A number of a column by its unit; a name where the unit is an axis.
+function written(value, unit, view) {
+  if (value === null) return "\u2013";
+  if (unit === "x" || unit === "y") return view[unit].names[value];
+  const words = { percent, points, rows: count, number: (n) => withMinus(n.toFixed(1)) };
+  return words[unit] ? words[unit](value) : String(value);
+}
+
+// What is said of one point: its numbers with their headings.
+function sentence({ view, columns }, place) {
+  return view.table.map((name) => {
+    const [heading, unit] = data.headings[name];
+    const text = written(columns[name][place], unit, view);
+    if (unit === "rows") return `${text} ${text === "1" ? "row" : "rows"}`;
+    return heading === name && unit === "text" ? text : `${heading} ${text}`;
+  }).join(", ");
+}

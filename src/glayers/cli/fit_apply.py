@@ -1,0 +1,362 @@
+"""`fit` writes a calibrator to a file; `apply` reads it and writes calibrated rows; `methods` lists what can be fitted.
+
+`apply` to many files writes a directory of Parquet files, one per task, each complete or not at all. When it is started
+again, it leaves out what is there already.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from glayers.activations import probabilities_of
+from glayers.cli import arguments as arg
+from glayers.cli import multi_label
+from glayers.cli.runtime import flag, plural, show, show_json, suitable_threads, title, verb, waiting_for
+from glayers.errors import BadFile, BadPredictions
+from glayers.files import errors_as_bad_file, write_whole
+from glayers.predictions import Confidences
+from glayers.predictions.contents import Contents, Reading, listed
+from glayers.predictions.formats import WRITERS, ending_in, to_bytes
+from glayers.predictions.parquet import parquet_writer, read_metadata
+from glayers.predictions.source import CHUNK_ENTRIES, Chunk, FileTask, Source
+from glayers.serving.predictor import LabelPredictor
+
+if TYPE_CHECKING:
+    from glayers.calibrators import Calibrator
+
+_FORMATS = [ending[1:] for ending in WRITERS]
+_FORMAT = f"{', '.join(_FORMATS)}; by default the ending of OUT decides, and a pipe gets csv."
+_OUT = f"{', '.join(WRITERS)} or -; for many files a directory, which gets Parquet files."
+_BINARY_ENDINGS = (".npz", ".npy", ".parquet", ".gz")
+_MANIFEST = "_glayers.json"
+
+
+@verb
+def fit(
+    calibration: arg.Calibration,
+    output: Annotated[Path, arg.output_option("MODEL", "Where to write the calibrator.")],
+    method: arg.Method = "auto",
+    settings: arg.Settings = None,
+    reading: Reading = arg.READING,
+    several_labels: multi_label.SeveralLabels = False,
+    by_group: Annotated[bool, flag("--by-group", text="Also correct each group of rows, such as a site.")] = False,
+    dask: arg.Dask = None,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Fit a calibrator on held-out predictions and write it to a file.
+
+    The network must not have been trained on these rows. From a file with two parts, `fit` uses the calibration part.
+
+    Examples
+    --------
+    $ glayers fit calibration.npz -o model.safetensors
+    $ glayers fit calibration.csv -o model.safetensors -m temperature --force
+    $ glayers fit logits.npy --labels labels.npy -o model.safetensors --json
+    $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
+    """
+    from glayers.calibrators.groups import GroupCalibrator
+
+    if by_group and (several_labels or dask is not None):
+        raise typer.BadParameter("--by-group works without --several-labels and --dask")
+    target = arg.Output(output, force, (calibration, reading.labels))
+    calibrator, chosen = arg.method_with_settings(method, settings, seed, arg.progress_of(quiet))
+    if several_labels:
+        parts = multi_label.read_label_rows(arg.source_of([calibration], reading))
+        label_rows = arg.only_or("calibration", parts)
+        multi_label.fit_each_label(label_rows, method, calibrator.set_params(**chosen), target, as_json, quiet)
+        return
+    fitted: Any = calibrator
+    if dask is not None:
+        inputs = _fit_on_cluster(calibrator, chosen, arg.source_of([calibration], reading), seed, dask)
+    else:
+        sample = arg.read_sample(calibration, reading, "calibration", seed, quiet)
+        inputs = sample.inputs
+        calibrator.set_params(**{"inputs": inputs, **chosen})
+        fitted = GroupCalibrator(calibrator) if by_group else calibrator
+        has_a_bar = quiet or "progress" in calibrator.get_params()
+        working = f"fitting {method} on {len(sample.rows):,} rows"
+        with suitable_threads([method], sample.rows), waiting_for(working, has_a_bar):
+            fitted.fit_predictions(sample.rows)
+    target.check()
+    fitted.save(output)
+    facts = {"method": method, "seed": seed, "output": str(output), "inputs": inputs}
+    if as_json:
+        show_json(_fit_as_json(fitted, facts))
+    elif not quiet:
+        _show_fit(fitted, facts, arg.name_of(calibration))
+
+
+def _fit_on_cluster(calibrator: "Calibrator", chosen: dict[str, Any], source: Source, seed: int, address: str) -> str:
+    """Fit where the rows are, temperature scaling on all of them, and return what they hold."""
+    from glayers.bridges import dask
+
+    inputs = source.first().inputs
+    calibrator.set_params(**{"inputs": inputs, **chosen})
+    with dask.connect(address) as client:
+        dask.fit(calibrator, dask.DaskRows(tuple(source.tasks())), random_state=seed, client=client)
+    return inputs
+
+
+def _fit_as_json(fitted: Any, facts: dict[str, Any]) -> dict[str, Any]:
+    calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
+    selection = getattr(calibrator, "selection_", None)
+    numbers = {**facts, "classes": len(calibrator.classes_)}
+    if calibrator is not fitted:
+        numbers["shares"] = fitted.shares_
+    numbers["diagnostics"] = calibrator.diagnostics_.to_dict()
+    numbers["selection"] = selection and selection.to_dict()
+    return numbers
+
+
+def _show_fit(fitted: Any, facts: dict[str, Any], name: str) -> None:
+    calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
+    selection = getattr(calibrator, "selection_", None)
+    diagnostics = calibrator.diagnostics_
+    by = "" if facts["inputs"] == "logits" else f", by {facts['inputs']}"
+    rows = f"{diagnostics.rows:,} rows of {len(calibrator.classes_):,} classes"
+    show(
+        title(f"{facts['method']}, fitted on {rows} from {name}{by}"),
+        f"learned {plural(diagnostics.n_parameters, 'parameter')} in {diagnostics.seconds:.2g} s; "
+        f"mean loss on these rows: {diagnostics.loss_before:.4f} before, {diagnostics.loss_after:.4f} after",
+    )
+    if selection is not None:
+        show(Text(str(selection)))
+    for group, share in getattr(fitted, "shares_", {}).items():
+        show(f"group {group}: its correction has a share of {share:.2f}")
+    show(f"wrote {facts['output']}")
+
+
+@verb
+def apply(
+    model: Annotated[Path, arg.file_argument("MODEL", "A file from `glayers fit`.")],
+    files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY} Labels may be missing.")],
+    output: Annotated[Path, arg.output_option("OUT", f"Where to write: {_OUT}")],
+    file_format: Annotated[
+        str | None, typer.Option("--format", metavar="NAME", autocompletion=lambda: _FORMATS, help=_FORMAT)
+    ] = None,
+    logits: Annotated[bool, flag("--logits", text="Write calibrated logits instead of probabilities.")] = False,
+    reading: Reading = arg.READING,
+    dask: arg.Dask = None,
+    force: arg.Force = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Calibrate predictions with a fitted calibrator and write the probabilities.
+
+    The predicted class and its confidence are written too, and so are labels, weights, groups, class names and, from
+    tables and .jsonl, all other columns. Many files, or one larger than 1 GB, are read in chunks, and OUT is a
+    directory of Parquet files. If the command is interrupted, run it again: it goes on.
+
+    Examples
+    --------
+    $ glayers apply model.safetensors test.npz -o calibrated.npz
+    $ glayers apply model.safetensors new.csv -o calibrated.parquet
+    $ glayers apply model.safetensors logits/ -o calibrated
+    $ cat new.csv | glayers apply model.safetensors - -o - --format json
+    """
+    from glayers.loading import load
+
+    if files[0].suffix == ".safetensors" != model.suffix:
+        raise typer.BadParameter(f"the model comes first: glayers apply {files[0]} {model}")
+    source = arg.source_of(files, replace(reading, others=True))
+    if dask is None and source.is_small:
+        _apply_at_once(model, source, output, _ending(output, file_format), logits, force, quiet)
+        return
+    if file_format not in (None, "parquet") or output == arg.PIPE:
+        raise typer.BadParameter("many rows become Parquet files in a directory: give -o its name, and no --format")
+    calibrator = load(model)
+    source = arg.source_of(files, source.reading, calibrator.inputs)
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    folder = _Folder(output, source, {"model": digest, "logits": logits})
+    folder.prepare(force)
+    tasks = [task for task in source.tasks(needs_labels=False) if not folder.part_of(task).exists()]
+    before = folder.n_rows()
+    with arg.executor_of(dask, quiet, "calibrating") as executor:
+        executor.map(_Calibration(calibrator, logits, folder), tasks)
+    folder.finish()
+    if not quiet:
+        already = f"; {before:,} more were there already" if before else ""
+        read = f"{folder.n_rows() - before:,} rows of {plural(len(source.files), 'file')}"
+        show(f"calibrated {read} with {arg.name_of(model)}{already}; wrote {output}")
+
+
+def _ending(output: Path, file_format: str | None) -> str:
+    """Return the ending of the format to write."""
+    if file_format is not None:
+        ending = f".{file_format}"
+    elif output == arg.PIPE:
+        ending = ".csv"
+    else:
+        ending = ending_in(output.name, WRITERS) or output.suffix.lower()
+    if ending not in WRITERS:
+        raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}, or --format")
+    return ending
+
+
+def _apply_at_once(
+    model: Path, source: Source, output: Path, ending: str, logits: bool, force: bool, quiet: bool
+) -> None:
+    from glayers.loading import load
+
+    (file,) = source.files
+    target = None if output == arg.PIPE else arg.Output(output, force, (model, file, source.reading.labels))
+    calibrator: Any = load(model)
+    if isinstance(calibrator, LabelPredictor):
+        source = arg.source_of([file], source.reading, calibrator.calibrators_[0].inputs)
+        parts = multi_label.apply_to_labels(calibrator, source, logits)
+    else:
+        chunks = arg.read_for(calibrator, arg.source_of([file], source.reading, calibrator.inputs))
+        parts = {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
+    data = to_bytes(parts, ending)
+    if target is None:
+        arg.write_to_pipe(data, text=not ending.endswith(_BINARY_ENDINGS))
+        return
+    target.write(data)
+    if not quiet:
+        n_rows = sum(len(contents) for contents in parts.values())
+        show(f"calibrated {n_rows:,} rows of {arg.name_of(file)} with {arg.name_of(model)}; wrote {output}")
+
+
+def calibrated(calibrator: "Calibrator", chunk: Chunk, logits: bool) -> Contents:
+    """Return calibrated rows, the predicted class and its confidence, and whatever else the input has."""
+    after = calibrator.apply(chunk.rows)
+    extras: dict[str, Any] = {name: getattr(chunk.rows, name) for name in ("weights", "counts", "groups")}
+    extras["others"] = chunk.others
+    if isinstance(after, Confidences):
+        if logits:
+            raise BadPredictions("--logits is for predictions of classes; this file has a confidence per row")
+        correct = after.correct if chunk.labelled else None
+        return Contents(confidence=after.confidence, correct=correct, **extras)
+    # As precise as the input.
+    dtype = np.float32 if getattr(chunk.rows, "logits", after.logits).dtype == np.float32 else np.float64
+    probabilities = probabilities_of(after.logits, dtype)
+    if logits:
+        extras["logits"] = np.asfortranarray(after.logits, dtype)  # Parquet wants the values of a class side by side
+    else:
+        extras["probabilities"] = np.asfortranarray(probabilities)
+    return Contents(
+        labels=after.labels if chunk.labelled else None,
+        predicted=probabilities.argmax(axis=1),
+        confidence=probabilities.max(axis=1),
+        class_names=after.class_names or calibrator.class_names_,
+        **extras,
+    )
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """What `apply` does with a task: it writes one file, and returns the number of rows."""
+
+    calibrator: "Calibrator"
+    logits: bool
+    folder: "_Folder"
+
+    def __call__(self, task: FileTask, chunks: Iterable[Chunk]) -> None:
+        with parquet_writer(self.folder.part_of(task)) as write:
+            for chunk in chunks:
+                with errors_as_bad_file(f"{chunk.path}, counted from row {chunk.first_row:,}"):
+                    contents = calibrated(self.calibrator, chunk, self.logits)
+                write(contents)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """The directory that `apply` writes, with a record of what it is made from."""
+
+    path: Path
+    source: Source
+    options: dict[str, Any]
+
+    def prepare(self, force: bool) -> None:
+        """Create the directory; refuse one with files from elsewhere, and remove old ones with `force`."""
+        if ending_in(self.path.name, WRITERS) or (self.path.exists() and not self.path.is_dir()):
+            raise typer.BadParameter(
+                f"{self.path}: many rows are written to a directory of Parquet files; give -o a name without ending"
+            )
+        for file in self.source.files:
+            if file.resolve().is_relative_to(self.path.resolve()):
+                raise BadFile(f"{self.path}: holds the input file {file}; write to another directory")
+        try:
+            self.path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise BadFile(f"{self.path}: cannot be created ({error.strerror}); check the folder above it") from error
+        if any(self.path.iterdir()):
+            self._check_files(force)
+        self._write_manifest(complete=False)
+
+    def _check_files(self, force: bool) -> None:
+        before: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            before = json.loads((self.path / _MANIFEST).read_text(encoding="utf-8"))
+        same = before.get("made_from") == json.loads(json.dumps(self._made_from()))
+        if not same and not (force and before):
+            way_out = "use --force to replace them, or choose another directory" if before else "choose another"
+            raise BadFile(f"{self.path}: has files already, and not from this model, input and options; {way_out}")
+        if force:
+            for part in self._parts():
+                part.unlink()
+
+    def _made_from(self) -> dict[str, Any]:
+        """Return what the contents of the directory depend on."""
+        files = []
+        for file in self.source.files:
+            status = file.stat()
+            files.append([str(file), status.st_size, status.st_mtime_ns])
+        reading = vars(self.source.reading) | {"labels": str(self.source.reading.labels)}
+        return {"files": files, "entries": CHUNK_ENTRIES, **reading, **self.options}
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.path.glob("part-*-*.parquet"))
+
+    def part_of(self, task: FileTask) -> Path:
+        """Return the file that a task writes."""
+        return self.path / f"part-{task.file:05d}-{task.number:05d}.parquet"
+
+    def n_rows(self) -> int:
+        """Return the number of rows that were written, also by earlier runs."""
+        n_rows = 0
+        for part in self._parts():
+            with errors_as_bad_file(f"{part}: use --force to write all parts again"):
+                n_rows += int(read_metadata(part).num_rows)
+        return n_rows
+
+    def finish(self) -> None:
+        """Record that all parts are there."""
+        self._write_manifest(complete=True)
+
+    def _write_manifest(self, complete: bool) -> None:
+        record = {"complete": complete, "made_from": self._made_from()}
+        write_whole(self.path / _MANIFEST, json.dumps(record, indent=1).encode())
+
+
+@verb
+def methods(as_json: arg.AsJson = False) -> None:
+    """List the methods: what each does, what it keeps unchanged, and whether fitting it needs torch.
+
+    Examples
+    --------
+    $ glayers methods
+    $ glayers methods --json
+    """
+    from glayers.calibrators import METHODS
+
+    if as_json:
+        show_json({name: {**vars(each), "settings": dict(each.settings)} for name, each in METHODS.items()})
+        return
+    table = Table("method", "summary", "keeps", box=None, pad_edge=False, header_style="bold")
+    for name, each in METHODS.items():
+        table.add_row(f"{name} *" if each.torch == "required" else name, each.summary, each.keeps)
+    here = "installed" if find_spec("torch") else 'not installed: pip install "glayers[fit]"'
+    show(table, "", f"* needs torch to fit ({here}). No method needs torch to predict.")

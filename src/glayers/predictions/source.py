@@ -1,0 +1,259 @@
+"""Files, directories and globs -> rows, at once or chunk by chunk, and a fold over the chunks of any number of files.
+
+A `Source` is what to read. It is cut into tasks, each some rows of one file, which an executor runs: `Threads` here, or
+`Cluster` of `glayers.bridges.dask`. A task reads its rows in chunks, so memory does not grow with their number.
+"""
+
+import glob
+import itertools
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from glayers.arrays import available_threads
+from glayers.errors import BadFile
+from glayers.files import MemoryBudget, errors_as_bad_file
+from glayers.predictions.array_files import npy_rows
+from glayers.predictions.contents import Contents, Portion, Reading, Rows
+from glayers.predictions.formats import READERS, one_part, open_parts
+from glayers.predictions.parquet import group_starts, read_metadata
+from glayers.predictions.predictions import Predictions
+from glayers.progress import progress_bar
+
+LARGE_FILE = 2**30  # bytes: a larger one is read in chunks
+CHUNK_ENTRIES = 2**22  # scores: 16 MB in float32
+_TASK_BYTES = 2**28  # of a file that can be cut; a task of some seconds leaves work for all threads
+_BATCHES_PER_THREAD = 4  # so that a thread with small files takes over work from others
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive rows of one file: checked, what they were given as, and whether they have labels."""
+
+    rows: Rows
+    inputs: str
+    labelled: bool
+    others: Mapping[str, Any] = field(default_factory=dict)
+    path: Path = Path()
+    file: int = 0
+    first_row: int = 0
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes, 1 for a confidence."""
+        return self.rows.n_classes if isinstance(self.rows, Predictions) else 1
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes, if there are any."""
+        return self.rows.class_names if isinstance(self.rows, Predictions) else None
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """Some rows of one file; `number` is its place among the tasks of that file."""
+
+    path: Path
+    file: int
+    reading: Reading
+    chunk_entries: int
+    needs_labels: bool = True
+    first: Chunk | None = None  # of all files: others must have the same classes
+    rows: range | None = None
+    number: int = 0
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Read the rows, a chunk at a time."""
+        first_row = 0 if self.rows is None else self.rows.start
+        for contents in self._contents():
+            with errors_as_bad_file(f"{self.path}, counted from row {first_row:,}"), np.errstate(all="ignore"):
+                is_first = self.file == 0 and first_row == 0  # warnings about one chunk are enough
+                chunk = checked_chunk(contents, self.needs_labels, is_first and self.first is not None)
+                self._check_classes(chunk)
+            yield replace(chunk, path=self.path, file=self.file, first_row=first_row)
+            first_row += len(chunk.rows)
+
+    def _contents(self) -> Iterator[Contents]:
+        portion = Portion(MemoryBudget(), self.chunk_entries, self.rows)
+        with errors_as_bad_file(self.path), np.errstate(all="ignore"):
+            parts = open_parts(self.path, self.reading, portion)
+        chosen = one_part(parts, self.reading.part, self.path)
+        while True:
+            with errors_as_bad_file(self.path), np.errstate(all="ignore"):
+                contents = next(chosen, None)
+                if contents is None:
+                    return
+                contents = contents.with_declared_inputs(self.reading.inputs)
+            yield contents
+
+    def _check_classes(self, chunk: Chunk) -> None:
+        if self.first is None:
+            return
+        if chunk.class_names != self.first.class_names:
+            raise BadFile("its class names are not those of the first rows; handle these files apart")
+        if type(chunk.rows) is not type(self.first.rows) or chunk.n_classes != self.first.n_classes:
+            raise BadFile("its number of classes is not that of the first rows; handle these files apart")
+
+
+def checked_chunk(contents: Contents, needs_labels: bool, warn: bool) -> Chunk:
+    """Check rows; where labels are not needed and not there, each label is a possible class."""
+    labelled = contents if needs_labels else contents.with_possible_labels()
+    return Chunk(labelled.checked(warn), contents.inputs, contents.labelled, contents.others)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files to read, in order, and how to read them; `is_one_file` if one was named, and no directory or glob."""
+
+    files: tuple[Path, ...]
+    reading: Reading = field(default_factory=Reading)
+    chunk_entries: int | None = None
+    is_one_file: bool = False
+
+    @classmethod
+    def of(cls, paths: Sequence[Path], reading: Reading | None = None, chunk_entries: int | None = None) -> "Source":
+        """Return the source of files, directories and globs."""
+        files = files_of(paths)
+        return cls(files, reading or Reading(), chunk_entries, is_one_file=files == (paths[0],))
+
+    @property
+    def is_small(self) -> bool:
+        """Whether to read everything at once: one file of at most 1 GB."""
+        file = self.files[0]
+        return self.is_one_file and (not file.is_file() or file.stat().st_size <= LARGE_FILE)
+
+    def first(self) -> Chunk:
+        """Read the first row, which tells what all rows hold, whether or not there are labels."""
+        return next(FileTask(self.files[0], 0, self.reading, chunk_entries=1, needs_labels=False).chunks())
+
+    def tasks(self, needs_labels: bool = True) -> list[FileTask]:
+        """Return the work to do: one task per file, several for a large one that can be cut."""
+        first = self.first()
+        entries = self.chunk_entries or CHUNK_ENTRIES
+        tasks = []
+        for file, path in enumerate(self.files):
+            for number, rows in enumerate(_row_ranges(path)):
+                tasks.append(FileTask(path, file, self.reading, entries, needs_labels, first, rows, number))
+        return tasks
+
+
+def _row_ranges(path: Path) -> Sequence[range | None]:
+    """Return the rows of each task: Parquet is cut between row groups, `.npy` anywhere, and other files not at all."""
+    n_tasks = path.stat().st_size // _TASK_BYTES if path.is_file() else 0
+    ending = path.suffix.lower()
+    if n_tasks < 2 or ending not in (".parquet", ".npy"):
+        return [None]
+    with errors_as_bad_file(path):
+        if ending == ".npy":
+            n_rows = npy_rows(path)
+            starts = list(range(0, n_rows, max(1, n_rows // n_tasks)))
+        else:
+            metadata = read_metadata(path)
+            n_rows = metadata.num_rows
+            groups = group_starts(metadata)
+            starts = groups[:: max(1, len(groups) // n_tasks)]
+    return [range(*pair) for pair in itertools.pairwise([*starts, n_rows])]
+
+
+def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the files that are meant: those in directories and subdirectories, and those that match a glob.
+
+    Names that begin with a dot or an underscore are left out of directories, as other programs do.
+    """
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += _files_in(path)
+        elif is_glob(path):
+            names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207  # a pattern may be an absolute path
+            matching = [Path(name) for name in names if Path(name).is_file()]
+            if not matching:
+                raise BadFile(f"{path}: no file matches; check the pattern")
+            files += matching
+        else:
+            files.append(path)
+    for file, times in Counter(files).items():
+        if times > 1:
+            raise BadFile(f"{file}: is given twice; give each file once")
+    return tuple(files)
+
+
+def is_glob(path: Path) -> bool:
+    """Return whether a path is a pattern of file names."""
+    return glob.has_magic(str(path)) and not path.exists()
+
+
+def _files_in(folder: Path) -> list[Path]:
+    files = []
+    for file in sorted(folder.rglob("*")):
+        is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+        if not is_hidden and file.is_file() and file.name.lower().endswith(tuple(READERS)):
+            files.append(file)
+    if not files:
+        raise BadFile(f"{folder}: is a directory with no files of predictions, such as .parquet, .npz or .csv")
+    return files
+
+
+Make: TypeAlias = Callable[[Iterable[Chunk]], Any]
+Merge: TypeAlias = Callable[[Any, Any], Any]
+UseTask: TypeAlias = Callable[[Any, Iterable[Chunk]], Any]  # a task and its chunks
+
+
+class Executor(Protocol):
+    """Where tasks run."""
+
+    def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
+        """Return what `make` makes of the chunks of tasks, merged."""
+
+    def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
+        """Return function(task, its chunks) of each task."""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """One thread per core. Which tasks a thread gets does not depend on its speed, so results are always the same.
+
+    `progress` and `what` are those of `progress_bar`.
+    """
+
+    progress: bool | None = False
+    what: str = "reading"
+
+    def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
+        """Return what `make` makes of the chunks of batches of tasks, merged in order."""
+        size = math.ceil(len(tasks) / (_BATCHES_PER_THREAD * available_threads()))
+        batches = [tasks[first : first + size] for first in range(0, len(tasks), size)]
+        return reduce(merge, self._run(lambda _, chunks: make(chunks), batches))
+
+    def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
+        """Return function(task, its chunks) of each task."""
+        return self._run(lambda batch, chunks: function(batch[0], chunks), [[task] for task in tasks])
+
+    def _run(self, function: UseTask, batches: Sequence[Sequence[Any]]) -> list[Any]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        stopped = threading.Event()
+        with progress_bar(self.progress, self.what, sum(map(len, batches))) as advance:
+
+            def chunks_of(batch: Sequence[Any]) -> Iterator[Chunk]:
+                for task in batch:
+                    for chunk in task.chunks():
+                        if stopped.is_set():
+                            raise RuntimeError("another task failed, or the user interrupted the program")
+                        yield chunk
+                    advance()
+
+            if len(batches) == 1:
+                return [function(batches[0], chunks_of(batches[0]))]
+            with ThreadPoolExecutor(available_threads()) as pool:
+                try:
+                    return list(pool.map(lambda batch: function(batch, chunks_of(batch)), batches))
+                finally:
+                    stopped.set()

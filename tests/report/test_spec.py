@@ -1,0 +1,79 @@
+"""A spec says everything that a renderer needs, and both renderers know every word in it."""
+
+import json
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from glayers.report.html.figures import figure_data, page_figures, script_json
+from glayers.report.html.measuring import Measurements, measure
+from glayers.report.plots.drawing import LOOKS
+from glayers.report.spec import HEADINGS, Axis, Mark, Spec, View
+from tests.report.html_comparisons import overconfident
+
+
+@pytest.fixture(scope="module")
+def measured() -> Measurements:
+    return measure(overconfident().found, n_resamples=20, random_state=0)
+
+
+def leaves(tree: object) -> list[Spec]:
+    if isinstance(tree, dict):
+        return [spec for branch in tree.values() for spec in leaves(branch)]
+    assert isinstance(tree, list)
+    return [*tree, *(spec.strip for spec in tree if spec.strip is not None)]
+
+
+@pytest.fixture(scope="module")
+def specs(measured: Measurements) -> list[Spec]:
+    return [spec for figure in page_figures(measured).values() for spec in leaves(figure.panels(measured))]
+
+
+def test_every_look_is_known_on_paper_and_on_the_page(specs: list[Spec]) -> None:
+    style = (files("glayers.report.html") / "assets" / "css" / "figures.css").read_text("utf-8")
+    drawn_by_the_browser = {
+        "cell",
+        "number",
+        "side",
+    }  # words as the style of the page has them, cells by their strength
+    for look in {mark.look for spec in specs for mark in spec.view.marks}:
+        assert look in LOOKS
+        assert look in drawn_by_the_browser or all(f".{word}" in style for word in look.split() if word != "solid")
+
+
+def test_every_column_that_is_told_has_a_heading_and_as_many_numbers_as_points(specs: list[Spec]) -> None:
+    for spec in specs:
+        view = spec.view
+        names = {*spec.columns, *(name for name, *_ in view.derived)}
+        assert set(view.table) <= names & set(HEADINGS)
+        lengths = {len(spec.columns[name]) for name in (*view.table, *view.point) if name in spec.columns}
+        assert len(lengths) <= 1
+        for mark in view.marks:
+            assert len({len(values) for values in spec.values(mark)}) == 1
+
+
+def test_what_the_page_holds_is_strict_json_and_refers_to_what_is_there(measured: Measurements) -> None:
+    data = json.loads(script_json(figure_data(measured, "vector")), parse_constant=pytest.fail)
+    for view, table, strip, *texts in data["specs"]:
+        assert view < len(data["views"])
+        assert table < len(data["tables"])
+        assert strip is None or strip < len(data["specs"])
+        assert max(texts) < len(data["texts"])
+    everything = [number for columns in data["tables"] for values in columns.values() for number in values]
+    assert len(everything) > 1000
+    # Equal numbers are written once.
+    tables = [json.dumps(columns) for columns in data["tables"]]
+    assert len(tables) == len(set(tables))
+
+
+def test_a_column_may_be_made_of_two_others_and_a_mark_may_draw_a_part() -> None:
+    view = View(
+        Axis(),
+        Axis(),
+        (Mark("dots", "observed", ("x", "sum"), only=("kind", "a", "b")),),
+        derived=(("sum", "x", -2.0, "one"),),
+    )
+    spec = Spec(view, {"x": np.array([1.0, 2.0, 3.0]), "one": np.array([0.5]), "kind": ["a", "c", "b"]})
+    x, y = spec.values(view.marks[0])
+    assert (x.tolist(), y.tolist()) == ([1.0, 3.0], [0.0, 2.0])
