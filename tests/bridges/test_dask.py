@@ -19,7 +19,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import glayers
-from glayers import Predictions, TemperatureScaling, VectorScaling, metrics
+from glayers import AutoCalibrator, Predictions, TemperatureScaling, VectorScaling, metrics
 from glayers.bridges import dask as bridge
 from glayers.calibrators import auto
 from glayers.errors import BadPredictions

@@ -104,7 +104,8 @@ def test_odir_penalises_the_mean_square_off_the_diagonal_and_of_the_intercept() 
     n, k = z.shape
     fitted = MatrixScaling(strength=(0.02, 0.05), penalty="odir").fit(z, y)
     x = log_softmax(z / TemperatureScaling().fit(z, y).temperature_)
-    dense = fitted.map_.steps[-1].branch.steps[-1].branches[0].steps[-1]  # behind the floor
+    floor: Any = fitted.map_.steps[-1]
+    dense = floor.branch.steps[-1].branches[0].steps[-1]
     weight = np.eye(k) + dense.weight
     assert fitted.transform(z) == pytest.approx(log_softmax(x @ weight + dense.bias), abs=1e-9)
     slope = (softmax(x @ weight + dense.bias) - np.eye(k)[y]) / n

@@ -272,7 +272,7 @@ def test_equal_weights_are_none_and_a_weight_of_zero_is_no_row() -> None:
 
 def test_a_weight_of_two_is_the_row_twice_up_to_the_effective_number_of_rows() -> None:
     given = rows_of(300)
-    weights = 1.0 + np.arange(300) % 2
+    weights = 1.0 + np.arange(300, dtype=np.float64) % 2
     twice = np.repeat(np.arange(300), weights.astype(int))
     # By Kish's count the weighted rows are worth 270, and the repeated ones 450: precisions make up for it.
     share = effective_rows(weights) / len(twice)
