@@ -57,7 +57,7 @@ def enough_rows(classes: int) -> int:
     return min(_ENOUGH_ROWS, _MOST_LOGITS // classes)
 
 
-class Part(NamedTuple):
+class MixturePart(NamedTuple):
     """One part of the mixture: its map to log-probabilities and its out-of-fold predictions.
 
     `share` is the uniform share that its own held-out rows ask for.
@@ -192,8 +192,8 @@ class AutoCalibrator(Calibrator):
         if len(given) > enough_rows(given.n_classes):
             drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
             sample = given.take(drawn)
-        task = _Task(sample, self.loss, keep_order, self._folds(sample, seed), seed, self.inputs)
         temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        task = _Task(sample, self.loss, keep_order, self._folds(sample, seed), seed, self.inputs, temperature.factor)
         left_out = self._left_out(sample)
         with progress_bar(self.progress, "fitting", 3) as advance:
             parts, model = task.parts(temperature, self._earlier(given), "g-layers" not in left_out, advance)
@@ -203,7 +203,7 @@ class AutoCalibrator(Calibrator):
         self,
         given: Predictions,
         task: "_Task",
-        parts: dict[str, Part],
+        parts: dict[str, MixturePart],
         model: FittedParts,
         left_out: dict[str, str],
     ) -> Fitted:
@@ -314,10 +314,11 @@ class _Task(NamedTuple):
     folds: Ints
     seed: int
     given_as: str
+    factor: float  # the inverse temperature of all rows
 
     def parts(
         self, temperature: InverseTemperature, earlier: Sequence[Calibrator], with_layers: bool, advance: Any
-    ) -> tuple[dict[str, Part], FittedParts]:
+    ) -> tuple[dict[str, MixturePart], FittedParts]:
         """Fit the anchors, the model and g-layers, each with out-of-fold predictions and a uniform share."""
         given = self.given
         began = time.perf_counter()
@@ -345,7 +346,7 @@ class _Task(NamedTuple):
         advance()
         return found, model
 
-    def _around(self, prior: Calibrator, names: Sequence[str]) -> Part:
+    def _around(self, prior: Calibrator, names: Sequence[str]) -> MixturePart:
         """Fit the model to the output of an earlier calibrator, so that its priors hold it there."""
         began = time.perf_counter()
         before = prior.map_ if self.given_as == "logits" else Chain(prior.map_.steps[1:])
@@ -353,7 +354,7 @@ class _Task(NamedTuple):
         again = fit_parts(moved, 1.0, names, self.folds, loss=self.loss)
         return self._part(before + again.map, again.out_of_fold, again.n_parameters, began)
 
-    def _layers(self, ratio: Floats) -> Part | None:
+    def _layers(self, ratio: Floats) -> MixturePart | None:
         """Fit g-layers with the shared correction behind them; None if they learn nothing."""
         began = time.perf_counter()
         # One learning rate: a second one gains 0.0005 of the loss with 10 classes, and takes half of the time of auto.
@@ -368,11 +369,11 @@ class _Task(NamedTuple):
         chain = layers.map + shared.map
         return self._part(chain, shared.out_of_fold, n_learned(chain), began)
 
-    def _part(self, chain: Chain, out_of_fold: Floats, size: int, began: float, note: str = "") -> Part:
+    def _part(self, chain: Chain, out_of_fold: Floats, size: int, began: float, note: str = "") -> MixturePart:
         """Keep the order of the classes if asked for, and find the uniform share of the part alone."""
         given = self.given
         if self.keep_order:
-            kept = KeepOrder.of(chain)
+            kept = KeepOrder.of(chain, self.factor)
             chain = Chain((kept,))
             out_of_fold = log_softmax(in_order_of(given.logits.astype(np.float64), out_of_fold, kept.slope))
         seconds = time.perf_counter() - began if began else 0.0
@@ -380,7 +381,7 @@ class _Task(NamedTuple):
         own = out_of_fold[np.arange(len(given)), given.labels]
         share = uniform_share(-np.log(self._possible()) - own, weights)
         step = Chain((TemperedMixture(np.array([1 - share, 0.0, share]), np.ones(())),))
-        return Part(chain, step(out_of_fold), share, size, seconds, note)
+        return MixturePart(chain, step(out_of_fold), share, size, seconds, note)
 
     def _possible(self) -> Floats:
         return np.isfinite(with_reference_class(self.given.logits)).sum(axis=1).astype(np.float64)
@@ -397,7 +398,7 @@ class _Task(NamedTuple):
                 result[own] = fit_inverse_temperature(rest.logits, rest.labels, rest.weights, factor).factor
         return result
 
-    def weights(self, parts: Mapping[str, Part]) -> dict[str, float]:
+    def weights(self, parts: Mapping[str, MixturePart]) -> dict[str, float]:
         """Return the weights of least held-out loss, without parts below 1 %, or an anchor alone if it is as good."""
         names = list(parts)
         n_rows = len(self.given)
@@ -427,7 +428,7 @@ class _Task(NamedTuple):
         alone = weighted_mean(self.losses(parts[anchor].out_of_fold), self.given)
         return found if mixed < alone else {anchor: 1.0}
 
-    def mixture(self, parts: Mapping[str, Part], weights: Mapping[str, float]) -> tuple[Chain, Floats, float]:
+    def mixture(self, parts: Mapping[str, MixturePart], weights: Mapping[str, float]) -> tuple[Chain, Floats, float]:
         """Return the map of a mixture, its out-of-fold predictions, and its uniform share."""
         used = [(parts[name], weight) for name, weight in weights.items()]
         share = sum(weight * part.share for part, weight in used)

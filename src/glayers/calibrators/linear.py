@@ -188,16 +188,15 @@ class MatrixScaling(LinearScaling):
         smooth_loss(self.loss)  # checks the name
         factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
         folds = assign_folds(len(given), given.groups, self.n_folds, drawn_seed(self.random_state))
-        tried = [_strengths(strength, 2) for strength in _ODIR_STRENGTHS]
-        if self.strength is not None:
-            tried = [_strengths(self.strength, 2)]
         basis = plain_basis(given.n_classes, self._parts)
-        fits = [
-            fit_parts(
-                given, factor, self._parts, folds, loss=self.loss, precisions=_odir_precisions(each, given), basis=basis
-            )
-            for each in tried
-        ]
+
+        def fit(strength: Any, folds: Any) -> FittedParts:
+            precisions = _odir_precisions(_strengths(strength, 2), given)
+            return fit_parts(given, factor, self._parts, folds, loss=self.loss, precisions=precisions, basis=basis)
+
+        if self.strength is not None:
+            return self._fitted(given, factor, fit(self.strength, None))
+        fits = [fit(strength, folds) for strength in _ODIR_STRENGTHS]
         rows = smooth_loss(self.loss).rows
         losses = [weighted_mean(rows(each.out_of_fold, given.labels), given) for each in fits]
         return self._fitted(given, factor, fits[int(np.argmin(losses))])

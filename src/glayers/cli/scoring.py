@@ -11,7 +11,6 @@ from glayers.cli import arguments as arg
 from glayers.cli import monitoring, multi_label
 from glayers.cli.runtime import flag, show, show_json, suitable_threads, title, verb
 from glayers.errors import BadPredictions
-from glayers.loading import load
 from glayers.metrics import Event, Intervals, OmnibusTest, Scorecard, calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
 from glayers.predictions.contents import WHOLE_FILE, Reading, Rows
@@ -142,6 +141,8 @@ def score(
     calibrator = None
     source = arg.source_of(files, reading)
     if model is not None:
+        from glayers.calibrators import load  # which refuses calibrators of several labels and of groups
+
         calibrator = load(model)
         source = arg.source_of(files, reading, calibrator.inputs)
     if dask is None and source.is_small:

@@ -127,21 +127,28 @@ def fit_parts(
     raised, lowered = floor.split(log_p)
     raised = log_softmax(raised)
     weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
+    # Samples read every so many rows: a random order makes any of them fair, and rows of weight 0 count in none.
+    order = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0))
     if basis is None:
-        basis = basis_of(raised, weights, parts, inputs)
-    design = design_of(basis, raised, given.labels, weights, lowered if lowered.any() else None)
+        basis = basis_of(raised[order], weights[order], parts, inputs)
+    masks = lowered[order] if lowered.any() else None
+    design = design_of(basis, raised[order], given.labels[order], weights[order], masks)
     if means is None:
         means = np.zeros(design.owners.size)
     model = Model(design, smooth_loss(loss), means)
     fit = model.fit() if precisions is None else model.at(precisions, means)
-    out_of_fold = np.zeros((0, 0))
+    held_out = np.zeros((0, 0))
     loosened = 0.0
     if folds is not None:
-        out_of_fold = held_out_scores(model, fit, folds).astype(np.float64)
+        held_out = held_out_scores(model, fit, folds[order]).astype(np.float64)
         if precisions is None and any(part in parts for part in LOOSE):
-            fit, out_of_fold, loosened = _loosened(model, fit, out_of_fold, folds)
-        out_of_fold = log_softmax(out_of_fold)
+            fit, held_out, loosened = _loosened(model, fit, held_out, folds[order])
     chain = prefix + Chain((replace(floor, branch=Chain((corrected_map(design, fit.state.point),))),))
+    out_of_fold = held_out
+    if folds is not None:
+        # No fit has seen the rows of weight 0.
+        out_of_fold = np.asarray(chain(given.logits.astype(np.float64))) if len(order) < len(given) else log_p.copy()
+        out_of_fold[order] = log_softmax(held_out)
     return FittedParts(chain, out_of_fold, design, fit, loosened, len(fit.state.point))
 
 
@@ -165,6 +172,8 @@ def _loosened(model: Model, tight: Fit, scores: Floats, folds: Ints) -> tuple[Fi
         return float(weights @ loss) + _CAUTION * share
 
     share = float(minimize_scalar(held_out_loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 0.02}).x)
+    if held_out_loss(share) >= held_out_loss(0.0):
+        return tight, scores, 0.0
     point = (1 - share) * tight.state.point + share * loose.state.point
     effective = {name: (1 - share) * value + share * loose.effective[name] for name, value in tight.effective.items()}
     curvature = loose.curvature if share > 0.5 else tight.curvature

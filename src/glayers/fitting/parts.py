@@ -137,8 +137,8 @@ def _mean_and_spread(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return mean, np.sqrt(shares @ (values - mean) ** 2) + _LEAST_SPREAD
 
 
-class Rows(NamedTuple):
-    """Rows at one point of a fit: probabilities (n, classes), weights, and the summed curvature of the classes."""
+class Point(NamedTuple):
+    """Where a fit stands: probabilities (n, classes), weights, and the summed curvature of the classes."""
 
     probabilities: Floats
     weights: Floats
@@ -180,7 +180,7 @@ class Part(ABC):
         """Return the transpose of `add_scores`; `total` is the sum of `by_score` over rows."""
 
     @abstractmethod
-    def inverse(self, rows: Rows, precisions: Floats) -> Inverse:
+    def inverse(self, at: Point, precisions: Floats) -> Inverse:
         """Return the inverse of the curvature with the precision of each coefficient."""
 
 
@@ -216,9 +216,9 @@ class _SharedPart(Part):
         by_size = [np.vecdot(by_score, self.linear), *np.einsum("no,sno->sn", own, self.bends)]
         return np.stack(by_size) @ self.context
 
-    def inverse(self, rows: Rows, precisions: Floats) -> "_DenseInverse":
+    def inverse(self, at: Point, precisions: Floats) -> "_DenseInverse":
         """Sum over rows of context x context times the covariance of the functions under the probabilities."""
-        p = rows.probabilities
+        p = at.probabilities
         own = self._outcomes(p)
         linear = self.linear.astype(np.float64)
         each = np.concatenate([self._outcomes(linear)[None], self.bends.astype(np.float64)])
@@ -229,7 +229,7 @@ class _SharedPart(Part):
             mean[0] = np.vecdot(p, linear)
             second[:, 0, 0] = np.vecdot(p * linear, linear)
         covariance = second - np.einsum("sn,tn->nst", mean, mean)
-        pairs = np.einsum("nj,nk,n->njk", self.context, self.context, rows.weights)
+        pairs = np.einsum("nj,nk,n->njk", self.context, self.context, at.weights)
         summed = covariance.reshape(len(p), -1).T @ pairs.reshape(len(p), -1)
         curved = summed.reshape(N_SHAPES, N_SHAPES, N_CONTEXT, N_CONTEXT).transpose(0, 2, 1, 3)
         curved = curved.reshape(N_SHAPES * N_CONTEXT, -1)
@@ -288,9 +288,9 @@ class _ScalePart(Part):
     def slopes(self, by_score: Array, total: Array) -> Array:  # noqa: ARG002 (centred already)
         return np.einsum("nc,nc->c", by_score, self.values)
 
-    def inverse(self, rows: Rows, precisions: Floats) -> "_DiagonalInverse":
-        p = rows.probabilities
-        return _DiagonalInverse(1 / (rows.weights @ (p * (1 - p) * self.values**2) + precisions))
+    def inverse(self, at: Point, precisions: Floats) -> "_DiagonalInverse":
+        p = at.probabilities
+        return _DiagonalInverse(1 / (at.weights @ (p * (1 - p) * self.values**2) + precisions))
 
     def features_at(self, probabilities: Floats) -> Floats:
         """Return the derivative of each log-probability by each coefficient, (n, classes, classes)."""
@@ -330,10 +330,10 @@ class _ShiftPart(Part):
     def slopes(self, by_score: Array, total: Array) -> Array:  # noqa: ARG002 (the sum is at hand)
         return total
 
-    def inverse(self, rows: Rows, precisions: Floats) -> Inverse:
+    def inverse(self, at: Point, precisions: Floats) -> Inverse:
         if len(precisions) > _DIAGONAL:
-            return _DiagonalInverse(1 / (np.diagonal(rows.of_classes) + precisions))
-        return _DenseInverse(np.linalg.inv(np.asarray(rows.of_classes + np.diag(precisions), np.float64)))
+            return _DiagonalInverse(1 / (np.diagonal(at.of_classes) + precisions))
+        return _DenseInverse(np.linalg.inv(np.asarray(at.of_classes + np.diag(precisions), np.float64)))
 
     def features_at(self, probabilities: Floats) -> Floats:
         """Return the derivative of each log-probability by each coefficient, (n, classes, classes)."""
@@ -362,15 +362,15 @@ class _LinearPart(Part):
     def slopes(self, by_score: Array, total: Array) -> Array:
         return self.features.T @ by_score - self.means * total
 
-    def inverse(self, rows: Rows, precisions: Floats) -> Inverse:
+    def inverse(self, at: Point, precisions: Floats) -> Inverse:
         """Take the curvature as that of classes times the covariance of the features around their class means.
 
         Such a Kronecker product has the eigenvectors of both. Martens and Grosse, "K-FAC", ICML 2015.
         """
-        p = rows.probabilities
-        unsure = rows.weights * np.maximum(1 - np.vecdot(p, p), 0.0)
+        p = at.probabilities
+        unsure = at.weights * np.maximum(1 - np.vecdot(p, p), 0.0)
         unsure = unsure / max(unsure.sum(), _ALMOST_NONE)
-        of_class = np.diagonal(rows.of_classes)
+        of_class = np.diagonal(at.of_classes)
         shares = of_class / max(of_class.sum(), _ALMOST_NONE)
         means = self.means.astype(np.float64)
         if sparse.issparse(self.features) or len(precisions) > _DIAGONAL:
@@ -380,7 +380,7 @@ class _LinearPart(Part):
         scale = 1 / np.sqrt(precisions[:, 0])
         weighted = self.features.astype(np.float64) * np.sqrt(unsure)[:, None]
         covariance = weighted.T @ weighted - (means * shares) @ means.T
-        class_values, class_vectors = np.linalg.eigh(rows.of_classes)
+        class_values, class_vectors = np.linalg.eigh(at.of_classes)
         feature_values, feature_vectors = np.linalg.eigh(scale[:, None] * covariance * scale)
         curved = np.maximum(feature_values, 0.0)[:, None] * np.maximum(class_values, 0.0)
         return _KroneckerInverse(scale[:, None] * feature_vectors, class_vectors, 1 / (1 + curved))
@@ -414,7 +414,7 @@ class _KroneckerInverse(Inverse):
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Rows as parts. Coefficients are one flat vector, part after part. Weights sum to the effective number of rows."""
+    """Rows as parts. Coefficients are one flat vector, part after part; weights sum to the effective number of rows."""
 
     basis: Basis
     base: Array
@@ -546,9 +546,9 @@ def curvature_of(design: Design, probabilities: Array, precisions: Floats) -> Cu
     sample = design.take(some)
     p = probabilities[some].astype(np.float64)
     weights = sample.weights * (design.weights.sum() / max(sample.weights.sum(), _ALMOST_NONE))
-    rows = Rows(p, weights, np.diag(weights @ p) - (p.T * weights) @ p)
+    at = Point(p, weights, np.diag(weights @ p) - (p.T * weights) @ p)
     of_parts = zip(sample.parts, design.split(precisions), strict=True)
-    return Curvature(design, tuple(part.inverse(rows, precision) for part, precision in of_parts))
+    return Curvature(design, tuple(part.inverse(at, precision) for part, precision in of_parts))
 
 
 def corrected_map(design: Design, flat: Floats) -> Corrected:

@@ -76,8 +76,8 @@ class HingeLayer(Step):
         xp = array_namespace(logits)
         result = 0.0
         for place in range(self.knots.shape[0]):
-            bends = xp.clip(logits - self.knots[place], min=0)
-            result = result + xp.matmul(bends, self.weight[place])
+            bends = xp.clip(logits - self.knots[place, ...], min=0)
+            result = result + xp.matmul(bends, self.weight[place, ...])
         return result
 
 
