@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -390,3 +391,76 @@ print((peak() - before) // 1024)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 60
+
+
+def overconfident(rows: int, seed: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Rows of five classes: logits, labels, and the true probabilities, one scale and one shift per class away."""
+    rng, fixed = np.random.default_rng(seed), np.random.default_rng(0)
+    z = 2 * rng.normal(size=(rows, 5))
+    z -= z.mean(axis=1, keepdims=True)
+    true = z * (1 + 0.3 * fixed.normal(size=5)) + 0.8 * fixed.normal(size=5)
+    return 1.5 * z, (true + rng.gumbel(size=z.shape)).argmax(axis=1), softmax(true)
+
+
+def quick(**settings: Any) -> AutoCalibrator:
+    return AutoCalibrator(time_budget=0, progress=False, **settings)
+
+
+def test_an_earlier_calibrator_is_worth_many_rows_and_an_unrelated_one_does_no_harm() -> None:
+    earlier = quick().fit(*overconfident(5_000, 1)[:2])
+    z, labels, _ = overconfident(5_000, 2)
+    unrelated = quick().fit(z[:, ::-1], labels)
+    losses = []
+    for seed in range(3, 8):
+        few = overconfident(100, seed)[:2]
+        fits = (quick(), quick(prior=earlier), quick(prior=[unrelated, earlier]), quick(prior=unrelated))
+        losses.append([nll(each.fit(*few).predict_proba(z), labels) for each in fits])
+    without, related, both, other = np.mean(losses, axis=0)
+    assert related < without - 0.02
+    assert both < without - 0.02
+    assert other < without + 0.01
+
+
+def test_a_prior_must_be_fitted_for_the_same_logits(tmp_path: Path) -> None:
+    z, labels, _ = overconfident(200, 1)
+    with pytest.raises(GlayersError, match="prior must be a fitted calibrator"):
+        quick(prior=quick()).fit(z, labels)
+    with pytest.raises(GlayersError, match="fitted on 4 columns of logits; these rows have 5"):
+        quick(prior=quick().fit(z[:, :4], labels % 4)).fit(z, labels)
+    fitted = quick(prior=[quick().fit(z, labels)]).fit(z, labels)
+    fitted.save(tmp_path / "a.safetensors")
+    again = load(tmp_path / "a.safetensors")
+    assert again.get_params()["prior"] is None
+    assert np.array_equal(again.predict_proba(z), fitted.predict_proba(z))
+
+
+@pytest.mark.parametrize("rows", [100, 1_000, 10_000])
+def test_intervals_hold_the_true_probability_as_often_as_they_say(rows: int) -> None:
+    inside = []
+    for seed in range(3):
+        auto = quick().fit(*overconfident(rows, seed)[:2])
+        z, _, true = overconfident(300, 100 + seed)
+        low, high = auto.predict_interval(z, 0.9)
+        assert (low <= auto.predict_proba(z)).all()
+        assert (auto.predict_proba(z) <= high).all()
+        inside.append(((low <= true) & (true <= high))[true > 0.01].mean())
+    assert np.mean(inside) > 0.88
+
+
+def test_intervals_shrink_with_rows_and_grow_with_the_level() -> None:
+    z, _, _ = overconfident(50, 9)
+    few, many = (quick().fit(*overconfident(rows, 1)[:2]) for rows in (200, 20_000))
+    width = {each: np.subtract(*each.predict_interval(z)[::-1]).mean() for each in (few, many)}
+    assert width[many] < width[few] / 3
+    assert np.subtract(*few.predict_interval(z, 0.5)[::-1]).mean() < width[few] / 2
+
+
+def test_intervals_need_the_fit_and_a_level(tmp_path: Path) -> None:
+    z, labels, _ = overconfident(200, 1)
+    auto = quick(inputs="probabilities").fit(softmax(z), labels)
+    assert auto.predict_interval(softmax(z[:3]))[0].shape == (3, 5)
+    with pytest.raises(GlayersError, match="level"):
+        auto.predict_interval(softmax(z), 1.5)
+    auto.save(tmp_path / "a.safetensors")
+    with pytest.raises(GlayersError, match="fit the calibrator again"):
+        load(tmp_path / "a.safetensors").predict_interval(softmax(z))

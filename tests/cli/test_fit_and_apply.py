@@ -44,6 +44,14 @@ def test_auto_explains_its_selection(folder: Path) -> None:
     assert "gain over temperature" in done.stdout
 
 
+def test_a_fit_starts_from_an_earlier_calibrator(folder: Path) -> None:
+    run("fit", "calibration.npz", "-o", "may.safetensors", "--set", "time_budget=0")
+    words = ["fit", "calibration.npz", "-o", "june.safetensors", "--set", "time_budget=0", "--prior", "may.safetensors"]
+    found = json.loads(run(*words, "--json").stdout)
+    assert "prior 1" in [part["name"] for part in found["selection"]["parts"]]
+    assert "--prior works with -m auto" in usage_error(run(*words, "-m", "vector", "--force"))
+
+
 def test_a_quiet_fit_says_nothing(folder: Path) -> None:
     done = run("fit", "calibration.npz", "-o", "t.safetensors", "-m", "temperature", "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")

@@ -26,7 +26,8 @@ from glayers.serving.predictor import apply_map
 _UNPENALISED = 1e-4  # the factor on usual precisions that stands for 0: it moves no estimate, and fits converge
 _PERFECT = 1e-6  # mean loss below which all rows are right, and an unpenalised map would grow without end
 _STRONGEST = 1e9  # stands for an infinite strength: no coefficient moves, and nothing overflows
-_ODIR_STRENGTHS = tuple(10.0**place for place in range(1, -7, -1))  # from too strong to hardly any
+# Multiples of (k (k - 1))^2 / n for lambda and k^2 / n for mu that are tried: from too strong to hardly any.
+_ODIR_MULTIPLES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 _KULL = "Kull et al., NeurIPS 2019"
 
 
@@ -196,7 +197,9 @@ class MatrixScaling(LinearScaling):
 
         if self.strength is not None:
             return self._fitted(given, factor, fit(self.strength, None))
-        fits = [fit(strength, folds) for strength in _ODIR_STRENGTHS]
+        n_classes, n_rows = given.n_classes, _counted(given)
+        unit = np.array([(n_classes * (n_classes - 1)) ** 2 / n_rows, n_classes**2 / n_rows])
+        fits = [fit(multiple * unit, folds) for multiple in _ODIR_MULTIPLES]
         rows = smooth_loss(self.loss).rows
         losses = [weighted_mean(rows(each.out_of_fold, given.labels), given) for each in fits]
         return self._fitted(given, factor, fits[int(np.argmin(losses))])
@@ -236,14 +239,16 @@ class DirichletCalibration(LinearScaling):
 def _odir_precisions(strengths: tuple[float, ...], given: Predictions) -> Mapping[str, float]:
     """Return the precisions of lambda times the mean square off the diagonal and mu times that of the intercept."""
     off_diagonal, intercept = strengths
-    n_classes = given.n_classes
-    weights = np.ones(len(given)) if given.weights is None else given.weights
-    n_rows = effective_rows(weights)
+    n_classes, n_rows = given.n_classes, _counted(given)
     return {
         "scale": _UNPENALISED,
         "matrix": max(2 * n_rows * off_diagonal / (n_classes * (n_classes - 1)), _UNPENALISED),
         "shift": max(2 * n_rows * intercept / n_classes, _UNPENALISED),
     }
+
+
+def _counted(given: Predictions) -> float:
+    return effective_rows(np.ones(len(given)) if given.weights is None else given.weights)
 
 
 def _strengths(strength: Any, count: int) -> tuple[float, ...]:

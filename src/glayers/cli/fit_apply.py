@@ -41,6 +41,12 @@ _BINARY_ENDINGS = (".npz", ".npy", ".parquet", ".gz")
 _MANIFEST = "_glayers.json"
 
 
+Prior = Annotated[
+    list[Path] | None,
+    typer.Option("--prior", metavar="MODEL", help="An earlier calibrator for the same classes; may be repeated."),
+]
+
+
 @verb
 def fit(
     calibration: arg.Calibration,
@@ -50,6 +56,7 @@ def fit(
     reading: Reading = arg.READING,
     several_labels: multi_label.SeveralLabels = False,
     by_group: Annotated[bool, flag("--by-group", text="Also correct each group of rows, such as a site.")] = False,
+    prior: Prior = None,
     dask: arg.Dask = None,
     seed: arg.Seed = 0,
     force: arg.Force = False,
@@ -66,6 +73,7 @@ def fit(
     $ glayers fit calibration.csv -o model.safetensors -m temperature --force
     $ glayers fit logits.npy --labels labels.npy -o model.safetensors --json
     $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
+    $ glayers fit june.npz -o june.safetensors --prior may.safetensors
     """
     from glayers.calibrators.groups import GroupCalibrator
 
@@ -73,6 +81,10 @@ def fit(
         raise typer.BadParameter("--by-group works without --several-labels and --dask")
     target = arg.Output(output, force, (calibration, reading.labels))
     calibrator, chosen = arg.method_with_settings(method, settings, seed, arg.progress_of(quiet))
+    if prior:
+        if method != "auto" or several_labels or by_group or dask is not None:
+            raise typer.BadParameter("--prior works with -m auto, without --several-labels, --by-group and --dask")
+        chosen["prior"] = _earlier_calibrators(prior)
     if several_labels:
         parts = multi_label.read_label_rows(arg.source_of([calibration], reading))
         label_rows = arg.only_or("calibration", parts)
@@ -97,6 +109,12 @@ def fit(
         show_json(_fit_as_json(fitted, facts))
     elif not quiet:
         _show_fit(fitted, facts, arg.name_of(calibration))
+
+
+def _earlier_calibrators(files: list[Path]) -> "list[Calibrator]":
+    from glayers.calibrators import load
+
+    return [load(file) for file in files]
 
 
 def _fit_on_cluster(calibrator: "Calibrator", chosen: dict[str, Any], source: Source, seed: int, address: str) -> str:
