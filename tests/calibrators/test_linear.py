@@ -57,7 +57,7 @@ def test_adding_a_constant_to_a_row_changes_nothing(make: Any) -> None:
     constants = np.random.default_rng(1).normal(size=(len(z), 1)) * 50
     plain, shifted = default_fit(make), make().fit(z + constants, y)
     assert plain.predict_proba(z + constants) == pytest.approx(plain.predict_proba(z), abs=1e-9)
-    assert shifted.predict_proba(z) == pytest.approx(plain.predict_proba(z), abs=1e-5)
+    assert shifted.predict_proba(z) == pytest.approx(plain.predict_proba(z), abs=1e-4)
 
 
 @pytest.mark.parametrize("make", TUNED)

@@ -195,8 +195,8 @@ def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, m
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process")
 @pytest.mark.parametrize(("sent", "status"), [("SIGKILL", -9), ("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path, sent: str, status: int) -> None:
-    rows = simulated(4_000)
-    write(tmp_path / "in", rows, list(range(100, 4_000, 100)))
+    rows = simulated(40_000)
+    write(tmp_path / "in", rows, list(range(1_000, 40_000, 1_000)))
     TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
     for name in ("whole", "killed"):
         words = [*PROGRAM, "apply", str(model), str(tmp_path / "in"), "-o", str(tmp_path / name), "-q"]

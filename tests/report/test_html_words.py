@@ -36,16 +36,18 @@ def test_an_overconfident_model_and_its_correction_are_described(given: Compared
     card = given.found.scorecards["uncalibrated"]
     assert summary.sentence == (
         f"Overconfident by {100 * (card['confidence'] - card['accuracy']):.1f} points. "
-        f"After calibration with {summary.method}: calibrated, as far as 1,100 rows can tell."
+        f"After calibration with {summary.method}: too few rows to tell whether the model is calibrated: 1,100 rows."
     )
-    assert (summary.tone, summary.badge) == ("good", "Calibrated")
+    assert (summary.tone, summary.badge) == ("fair", "Too few rows to tell")
     # The smallest p-value depends on the number of draws, which tests reduce.
     assert re.match(r"Not calibrated \(p = 0\.00[15]\); significant: KS \(confidence\), ", summary.support[0])
     assert summary.support[1] == (
         f"Mean confidence {100 * card['confidence']:.2f} %, accuracy {100 * card['accuracy']:.2f} %."
     )
     assert "p < 0.0001" in summary.support[2]
-    assert summary.support[3].startswith(f"After {summary.method}: calibrated, as far as 1,100 rows can tell (p = ")
+    assert summary.support[3].startswith(
+        f"After {summary.method}: too few rows to tell whether the model is calibrated"
+    )
     assert "NLL" in summary.support[5]
     changes = {change.metric: change for change in summary.changes}
     assert changes["KS"].before == METRICS["ks"].format(card["ks"])
@@ -70,13 +72,14 @@ def test_the_meaning_counts_the_rows_that_are_furthest_off_together(given: Compa
 
 @pytest.mark.parametrize(
     ("sharpened", "begins"),
-    [(0.4, "Underconfident by "), (1.0, "Calibrated, as far as 1,100 rows can tell. ")],
+    [(0.4, "Underconfident by "), (1.0, "Calibrated, as far as 9,000 rows can tell. ")],
 )
 def test_the_summary_knows_the_truth(sharpened: float, begins: str) -> None:
-    parts = sampled_rows(900, 1, sharpened=sharpened), sampled_rows(1_100, 2, sharpened=sharpened)
+    parts = sampled_rows(4_000, 1, sharpened=sharpened), sampled_rows(9_000, 2, sharpened=sharpened)
     summary = summary_of(compare(*parts, ["temperature"]))
     assert summary.sentence.startswith(begins)
-    assert summary.sentence.endswith(": calibrated, as far as 1,100 rows can tell.")
+    assert summary.sentence.endswith(": calibrated, as far as 9,000 rows can tell.")
+    assert (summary.tone, summary.badge) == ("good", "Calibrated")
     assert summary.support[-1] == "temperature is the only method that was fitted."
 
 
@@ -90,9 +93,9 @@ def test_correct_on_average_is_not_yet_calibrated() -> None:
 
 def test_a_right_confidence_is_not_called_calibrated_where_single_classes_are_off() -> None:
     # The top class is right in 600 of 1,000 rows, as the model says; the second class in 150 instead of 300.
-    said, labels = np.tile([0.6, 0.3, 0.05, 0.05], (1_000, 1)), np.repeat([0, 1, 2, 3], [600, 150, 125, 125])
+    said, labels = np.tile([0.6, 0.3, 0.05, 0.05], (9_000, 1)), np.repeat([0, 1, 2, 3], [5400, 1350, 1125, 1125])
     found = compare(sampled_rows(300, 1), Predictions.from_probabilities(said, labels), ["temperature"])
-    begins = "The confidence is calibrated, as far as 1,000 rows can tell, but classes below the top are not. "
+    begins = "The confidence is calibrated, as far as 9,000 rows can tell, but classes below the top are not. "
     assert summary_of(found).sentence.startswith(begins)
 
 
@@ -131,19 +134,21 @@ def test_a_single_class_that_is_off_is_a_finding_with_advice() -> None:
 
 def test_the_headline_names_the_class_and_the_facts_say_how_sure(measured: Measurements) -> None:
     summary = summary_of(one_class_off().found)
-    assert summary.sentence.endswith("rows can tell, but not where the prediction is class 4.")
-    assert summary.badge == "Confidence right, not every class"
+    assert summary.sentence.endswith("is calibrated: 3,231 rows, but it is not where the prediction is class 4.")
+    assert summary.badge == "Too few rows to tell"
     assert re.match(
         r"1 of 5 is off after calibration \(points, \+ means overconfident: class 4 \+\d\d\.\d\); 1 of 5 was off",
         summary.facts["Classes"],
     )
     facts = summarise(measured).facts
     assert facts["Classes"].startswith("none of 4 is off after calibration beyond chance; 4 of 4 were off before (")
+    assert facts["How sure"] == "not sure: 1,100 test rows are too few."
+    many = compare(sampled_rows(4_000, 1, sharpened=3.0), sampled_rows(9_000, 2, sharpened=3.0), ["temperature"])
     sure = (
-        r"1,100 test rows\. Confidence: test failed before \(p = 0\.00\d\), test passed after "
+        r"9,000 test rows\. Confidence: test failed before \(p = 0\.0\d+\), test passed after "
         r"\(p = 0\.\d+\)\. Classes: "
     )
-    assert re.match(sure, facts["How sure"])
+    assert re.match(sure, summary_of(many).facts["How sure"])
     gap = next(change for change in summarise(measured).changes if change.metric == "gap")
     value, error = measured.before.gap
     assert gap.before == f"{100 * value:+.1f} +- {200 * error:.1f}"

@@ -40,6 +40,7 @@ class FittedParts:
 
     map: Chain
     out_of_fold: Floats
+    rows: Ints  # of the calibration rows: those of the design, in its order
     design: Design
     fit: Fit
     loosened: float
@@ -149,7 +150,7 @@ def fit_parts(
         # No fit has seen the rows of weight 0.
         out_of_fold = np.asarray(chain(given.logits.astype(np.float64))) if len(order) < len(given) else log_p.copy()
         out_of_fold[order] = log_softmax(held_out)
-    return FittedParts(chain, out_of_fold, design, fit, loosened, len(fit.state.point))
+    return FittedParts(chain, out_of_fold, order, design, fit, loosened, len(fit.state.point))
 
 
 def _loosened(model: Model, tight: Fit, scores: Floats, folds: Ints) -> tuple[Fit, Floats, float]:

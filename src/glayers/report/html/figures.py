@@ -274,12 +274,11 @@ class PageData:
         self.texts: dict[str, int] = {}
         self.specs: dict[tuple[int | None, ...], int] = {}
         self.tables: list[Mapping[str, Any]] = []
-        self._tables: dict[tuple[bytes, ...], int] = {}
+        self._tables: dict[str, int] = {}  # as they are written: numbers that differ in later digits only are equal
 
     def place(self, spec: Spec) -> int:
         """Return the number of a spec, which is added if it is new."""
-        columns = tuple(name.encode() + np.asarray(values).tobytes() for name, values in spec.columns.items())
-        table = self._tables.setdefault(columns, len(self._tables))
+        table = self._tables.setdefault(script_json(spec.columns), len(self._tables))
         if table == len(self.tables):
             self.tables.append(spec.columns)
         strip: int | None = None

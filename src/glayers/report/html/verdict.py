@@ -132,11 +132,13 @@ def _result(found: Measurements, after: Measured) -> str:
         word = "still" if was == finding else "now"
         return f"{word} {_finding_with_amount(after, test)}"
     off = _classes_off(after)
-    if not off or _off_at_the_top(test) or not outcome_of(test).decided:
+    if not off or _off_at_the_top(test) or test.verdict == "too few groups":
         return finding
     named = [shortened(found.names[c]) for c in off[:_NAMED]]
     if len(off) > _NAMED:
         named.append(f"{len(off) - _NAMED} others")
+    if test.verdict == "too few rows":
+        return f"{finding}, but it is not where the prediction is {' or '.join(named)}"
     calibrated = test.finding.partition(", but ")[0]
     return f"{calibrated}, but not where the prediction is {' or '.join(named)}"
 
