@@ -73,7 +73,7 @@ def fit(
     $ glayers fit calibration.csv -o model.safetensors -m temperature --force
     $ glayers fit logits.npy --labels labels.npy -o model.safetensors --json
     $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
-    $ glayers fit june.npz -o june.safetensors --prior may.safetensors
+    $ glayers fit calibration.npz -o new.safetensors --prior model.safetensors
     """
     from glayers.calibrators.groups import GroupCalibrator
 
