@@ -231,7 +231,7 @@ def test_the_advice_names_the_method_its_costs_and_lines_that_run(given: Compare
 def test_auto_is_the_method_described_and_its_selection_is_on_the_page() -> None:
     found = compare(sampled_rows(300, 1), sampled_rows(400, 2), ["auto", "temperature"])
     page = page_of(found, n_resamples=50)
-    assert "auto is recommended: it chose its families on the calibration rows alone" in page
+    assert "auto is recommended: it chose its parts on the calibration rows alone" in page
     selection = found.calibrators["auto"].selection_
     heading, *lines = selection.table(seconds=False)
     assert "seconds" not in heading

@@ -250,7 +250,7 @@ def _reason(found: Measurements) -> str:
     """Say why this method is recommended."""
     fitted, name = found.compared.calibrators, found.compared.recommended
     if isinstance(fitted[name], AutoCalibrator):
-        return f"{name} is recommended: it chose its families on the calibration rows alone, by cross-validation."
+        return f"{name} is recommended: it chose its parts on the calibration rows alone, by cross-validation."
     if len(fitted) == 1:
         return f"{name} is the only method that was fitted."
     score = "NLL" if found.names else "Brier score"
