@@ -227,7 +227,7 @@ class DirichletCalibration(LinearScaling):
     >>> rng = np.random.default_rng(0)
     >>> z = rng.normal(size=(20_000, 3)) * 2
     >>> labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # z is calibrated, so 3 z is overconfident
-    >>> DirichletCalibration().fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
+    >>> DirichletCalibration(1.0).fit(3 * z, labels).predict_proba([[6.0, 0.0, 0.0]]).round(1).tolist()
     [[0.8, 0.1, 0.1]]
     """
 
