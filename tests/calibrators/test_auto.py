@@ -456,6 +456,13 @@ def test_intervals_shrink_with_rows_and_grow_with_the_level() -> None:
     assert np.subtract(*few.predict_interval(z, 0.5)[::-1]).mean() < width[few] / 2
 
 
+def test_intervals_of_a_row_do_not_depend_on_the_rows_beside_it() -> None:
+    auto = quick().fit(*overconfident(300, 1)[:2])
+    z, _, _ = overconfident(2_000, 2)  # more than one block
+    for together, alone in zip(auto.predict_interval(z), auto.predict_interval(z[-1:]), strict=True):
+        np.testing.assert_allclose(together[-1:], alone, rtol=1e-5)
+
+
 def test_intervals_need_the_fit_and_a_level(tmp_path: Path) -> None:
     z, labels, _ = overconfident(200, 1)
     auto = quick(inputs="probabilities").fit(softmax(z), labels)

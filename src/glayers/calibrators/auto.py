@@ -244,6 +244,9 @@ class AutoCalibrator(Calibrator):
         )
         loss = smooth_loss(self.loss)
         sampled = len(task.given) < len(given)
+        notes: tuple[str, ...] = ()
+        if list(weights) == ["uncalibrated"]:
+            notes = (f"auto: {selection.reason}",)
         return Fitted(
             chain,
             f"auto: {' + '.join(weights)}",
@@ -253,7 +256,7 @@ class AutoCalibrator(Calibrator):
             n_parameters=n_learned(chain),
             out_of_fold=out_of_fold if task.given.logits.size <= MOST_KEPT else None,
             losses=(mean_loss(loss, Chain(()), given), mean_loss(loss, chain, given)) if sampled else None,
-            notes=tuple(f"auto: {selection.reason}" for name in weights if list(weights) == ["uncalibrated"]),
+            notes=notes,
             attributes={"selection_": selection, "_posterior": model.posterior()},
         )
 

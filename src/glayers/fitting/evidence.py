@@ -116,11 +116,10 @@ class Model:
             step = np.log((determined + 1) / (squares + 1 / usual) / precisions)
             # Steps to a fixed point shrink by a constant ratio: go where they would end.
             ratio = np.divide(step, before, out=np.zeros_like(step), where=before != 0).clip(0.0, _MOST_RATIO)
-            step = step / (1 - ratio)
-            precisions = precisions * np.exp(step)
-            if np.abs(step).max() < _SETTLED:
+            change = step / (1 - ratio)
+            precisions = precisions * np.exp(change)
+            if np.abs(change).max() < _SETTLED:
                 break
-            step = step * (1 - ratio)
         return dict(zip(design.names, precisions.tolist(), strict=True)), state.point
 
     def _of_each(self, precisions: Mapping[str, float]) -> Floats:

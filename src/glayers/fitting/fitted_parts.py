@@ -11,12 +11,13 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from glayers.activations import log_softmax
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.evidence import Fit, Model, held_out_scores
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.parts import Basis, Design, Inverse, basis_of, corrected_map, curvature_of, design_of
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
+from glayers.maps.corrections import N_CONTEXT, N_SHAPES
 from glayers.predictions import Predictions
 
 LOOSE = ("matrix", "confusion", "hinges")
@@ -75,8 +76,16 @@ class Posterior:
     def log_odds_errors(self, logits: Array) -> Floats:
         """Return the standard deviation of the log-odds of each class, (n, classes), by the delta method.
 
-        A coefficient moves a log-probability by its feature less the feature that the probabilities expect.
+        A coefficient moves a log-probability by its feature less the feature that the probabilities expect. Rows are
+        read in blocks, because each has classes x classes such differences.
         """
+        n_classes = self.basis.n_classes
+        found = np.empty((len(logits), n_classes))
+        for rows in row_blocks(len(logits), n_classes * max(n_classes, N_SHAPES * N_CONTEXT)):
+            found[rows] = self._errors(logits[rows])
+        return found
+
+    def _errors(self, logits: Array) -> Floats:
         *prefix, floor = self.map.steps
         log_p = Chain(tuple(prefix))(logits.astype(np.float64))
         raised, _ = floor.split(log_p)  # type: ignore[attr-defined]  # the last step is the floor
@@ -119,8 +128,8 @@ def fit_parts(
 ) -> FittedParts:
     """Fit the parts to rows behind an inverse temperature.
 
-    With `precisions`, these stay as given. `basis` and `means`, the prior means, are those of an earlier fit. Without
-    folds there are no out-of-fold predictions.
+    With `precisions`, these stay as given. With a `basis`, features are standardised as it says. `means` are the prior
+    means of the coefficients, 0 by default. Without folds there are no out-of-fold predictions.
     """
     prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
     log_p = prefix(given.logits.astype(np.float64))
