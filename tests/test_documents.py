@@ -21,7 +21,7 @@ from glayers.comparison import DEFAULT_METHODS
 from tests.cli.test_examples import PAGES, WRITES_ITS_FILES, blocks, name_of
 
 ROOT = Path(__file__).parent.parent
-TEXTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").glob("*.md")])
+TEXTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").rglob("*.md")])
 STARTS = sorted((ROOT / "docs" / "start").glob("[!i]*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
@@ -121,8 +121,8 @@ PEERS = {
 
 # A page, the comment that surrounds its table, and what the table must be: `python -m tests.test_documents` writes it.
 GENERATED = {
-    "methods": (ROOT / "docs" / "choosing.md", methods_table),
-    "metrics": (ROOT / "docs" / "metrics.md", metrics_table),
+    "methods": (ROOT / "docs" / "how-to" / "choosing.md", methods_table),
+    "metrics": (ROOT / "docs" / "reference" / "definitions.md", metrics_table),
     "peers": (ROOT / "README.md", peers_table),
     "speed": (ROOT / "README.md", speed_table),
 }
@@ -165,7 +165,7 @@ def test_every_start_page_is_a_script_in_examples(page: Path) -> None:
 
 
 def test_the_guide_to_metrics_lists_exactly_the_public_functions() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "definitions.md").read_text(encoding="utf-8")
     listed = [
         name
         for row in re.findall(r"^\| [^|]*\? \| (.*) \|$", page, re.MULTILINE)
@@ -175,7 +175,7 @@ def test_the_guide_to_metrics_lists_exactly_the_public_functions() -> None:
 
 
 def test_the_guide_to_metrics_mentions_every_function() -> None:
-    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "definitions.md").read_text(encoding="utf-8")
     assert [name for name in metrics.__all__ if name.islower() and f"`{name}" not in text] == []
 
 
@@ -225,7 +225,7 @@ def test_the_architecture_names_every_module_and_no_other() -> None:
 
 def test_every_experiment_is_listed() -> None:
     listed = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
-    assert [file.name for file in (ROOT / "experiments").glob("*.py") if f"`{file.name}`" not in listed] == []
+    assert [file.name for file in (ROOT / "experiments").glob("*/*.py") if f"`{file.name}`" not in listed] == []
 
 
 @pytest.fixture
