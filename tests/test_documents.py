@@ -110,6 +110,20 @@ def speed_table() -> str:
     return page[page.index("|") :].strip()
 
 
+def few_rows_table() -> str:
+    """The means of `experiments/results/few_rows.csv` over sets and draws."""
+    with (ROOT / "experiments" / "results" / "few_rows.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = []
+    for size in sorted({int(row["rows"]) for row in rows}):
+        means = [
+            statistics.fmean(float(row["nll"]) for row in rows if row["method"] == name and int(row["rows"]) == size)
+            for name in ("temperature", "SVS", "SMS", "auto")
+        ]
+        lines.append([f"{size:,}", *(f"{mean:.3f}" for mean in means)])
+    return table(["calibration rows", "temperature", "SVS", "SMS", "`auto`"], lines)
+
+
 PEERS = {
     "uncalibrated": "no calibration",
     "temperature": "temperature scaling",
@@ -122,9 +136,11 @@ PEERS = {
 # A page, the comment that surrounds its table, and what the table must be: `python -m tests.test_documents` writes it.
 GENERATED = {
     "methods": (ROOT / "docs" / "how-to" / "choosing.md", methods_table),
+    "few-rows": (ROOT / "docs" / "how-to" / "choosing.md", few_rows_table),
     "metrics": (ROOT / "docs" / "reference" / "definitions.md", metrics_table),
     "peers": (ROOT / "README.md", peers_table),
     "speed": (ROOT / "README.md", speed_table),
+    "fits": (ROOT / "docs" / "how-to" / "big-data.md", speed_table),
 }
 
 
