@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.stamp import write_page
 from scipy import stats
 
 from glayers import AutoCalibrator, Calibrator, GlayersWarning, TemperatureScaling, VectorScaling, load, metrics
@@ -61,7 +62,7 @@ def main() -> None:
         writer = csv.DictWriter(file, lines[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows({name: rounded(value) for name, value in line.items()} for line in lines)
-    RESULTS.with_suffix(".md").write_text(page(lines, refits, levels), encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), page(lines, refits, levels))
 
 
 def parts_of(file: Path) -> tuple[Rows, Rows]:

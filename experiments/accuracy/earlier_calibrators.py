@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import AutoCalibrator, Predictions, metrics, read_parts
 
@@ -46,7 +47,7 @@ def main() -> None:
             print(*lines[-1], flush=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
-    RESULTS.with_suffix(".md").write_text(as_markdown(lines), encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), as_markdown(lines))
 
 
 def quiet(rows: Predictions, earlier: AutoCalibrator | None = None) -> AutoCalibrator:

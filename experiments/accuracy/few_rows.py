@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 from probmetrics.calibrators import SMSCalibrator, SVSCalibrator
 from scipy import stats
 
@@ -46,7 +47,7 @@ def main() -> None:
             write_csv(rows)
             print(f"draw {draw}, {size} rows: {len(rows)} lines", flush=True)
     text = as_markdown(rows)
-    RESULTS.with_suffix(".md").write_text(text, encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), text)
     print(text)
 
 

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import GLayers, GlayersWarning, Predictions, TemperatureScaling, metrics, read_parts
 
@@ -88,7 +89,7 @@ def write(rows: list[dict[str, str]]) -> None:
         for method in ("temperature", "g-layers")
     }
     lines += ["", f"Mean KS without {SHIFTED}: {ks['g-layers']:.2f} %; temperature scaling {ks['temperature']:.2f} %."]
-    RESULTS.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.stamp import write_page
 from scipy import stats
 
 from glayers import GroupCalibrator, TemperatureScaling, VectorScaling, metrics
@@ -49,7 +50,7 @@ Student's t. Groups are four networks, or random groups of the same rows.
 
 {markdown_table(cells, 2)}
 """
-    RESULTS.write_text(text, encoding="utf-8")
+    write_page(RESULTS, text)
 
 
 def losses(held: list[Any], differ: bool, rows: int, draw: int) -> list[float]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 from probmetrics.calibrators import SMSCalibrator, SVSCalibrator, TemperatureScalingCalibrator
 
 from glayers import Predictions, compare, metrics, read_parts
@@ -66,7 +67,7 @@ def main() -> None:
             write_csv(sorted(rows, key=lambda row: row["set"]))
             print(f"{file.stem}: {len(rows)} lines", flush=True)
     text = as_markdown(sorted(rows, key=lambda row: row["set"]))
-    RESULTS.with_suffix(".md").write_text(text, encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), text)
     print(text)
 
 

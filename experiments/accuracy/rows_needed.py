@@ -17,6 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import Calibrator, Predictions, learning_curve, metrics, rows_needed
 from glayers.comparison import unfitted
@@ -114,7 +115,7 @@ rows. "chosen with" are the draws with which the prior of the exponent was chose
 
 {markdown_table(misses(lines))}
 """
-    RESULTS.with_suffix(".md").write_text(text, encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), text)
 
 
 def summary(method: str, rows: int, times: int, lines: list[dict[str, str]]) -> list[list[str]]:

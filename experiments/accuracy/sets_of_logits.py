@@ -10,9 +10,9 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import read_parts
-from glayers.files import write_whole
 from glayers.text_tables import markdown_table
 
 HERE = Path(__file__).parent
@@ -35,7 +35,7 @@ def main() -> None:
             rows.append([*about.values(), *sizes, digest.hexdigest()[:16]])
     head = "Made by `python -m experiments.accuracy.sets_of_logits --logits DIR`. The sets of logits in our tables."
     text = f"{head}\n\n{markdown_table(rows, text_columns=3)}\n"
-    write_whole(HERE.parent / "results" / "sets_of_logits.md", text.encode())
+    write_page(HERE.parent / "results" / "sets_of_logits.md", text)
     print(text)
 
 

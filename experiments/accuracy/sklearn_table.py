@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.stamp import write_page
 from sklearn import datasets
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -135,7 +136,7 @@ def write(rows: list[dict[str, Any]]) -> None:
         f"\nAgainst the best of the three in each cell: {-excess.mean():.4f} lower on average; the largest excess is "
         f"{excess.max():.4f}; cells worse by more than 0.005: {(excess > 0.005).sum()}."
     )
-    RESULTS.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import AutoCalibrator, Predictions, metrics
 from glayers.calibrators import auto
@@ -50,7 +51,7 @@ calibration rows; one thread.
 
 {markdown_table([heading, *by_set.values()])}
 """
-    RESULTS.write_text(text, encoding="utf-8")
+    write_page(RESULTS, text)
 
 
 def one(held: Mapping[str, Any], size: int, draw: int) -> list[float]:

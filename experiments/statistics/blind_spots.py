@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers.metrics import calibration_test
 
@@ -107,7 +108,7 @@ def main() -> None:
         cells += [Cell(e, k, POWER_ROWS, model) for e in ERRORS if e != "none" for model in SCALES for k in (10, 100)]
         cells.sort(key=lambda cell: cell.rows * cell.classes)  # quick ones first
         fill([c for c in cells if arguments.only in c.error and arguments.model in (None, c.model)])
-    RESULTS.with_suffix(".md").write_text(markdown(read()), encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), markdown(read()))
     print(RESULTS.with_suffix(".md").read_text(encoding="utf-8"))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from experiments.stamp import write_page
 from scipy.special import ndtr
 
 from glayers import Confidences
@@ -114,7 +115,7 @@ def main() -> None:
     if not args.table:
         first, step = map(int, args.share.split("/"))
         fill([cell for cell in CELLS if cell.part in (args.part or ("held out", "pairs"))][first - 1 :: step])
-    RESULTS.with_suffix(".md").write_text(markdown(), encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), markdown())
     print(RESULTS.with_suffix(".md").read_text(encoding="utf-8"))
 
 

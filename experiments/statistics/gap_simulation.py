@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import TemperatureScaling, VectorScaling, calibration_gap
 from glayers.activations import log_softmax
@@ -113,7 +114,7 @@ def main() -> None:
     settings = parser.parse_args()
     if not settings.table:
         fill(settings.times)
-    RESULTS.with_suffix(".md").write_text(markdown(sorted(read(), key=order)), encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), markdown(sorted(read(), key=order)))
     print(RESULTS.with_suffix(".md").read_text(encoding="utf-8"))
 
 

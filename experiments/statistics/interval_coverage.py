@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import AutoCalibrator
 from glayers.activations import softmax
@@ -32,7 +33,7 @@ def main() -> None:
     table = ["| " + " | ".join(words) + " |" for words in ([name.replace("_", " ") for name in COLUMNS], ["---"] * 5)]
     table += ["| " + " | ".join(map(str, line)) + " |" for line in lines]
     text = "Made by `python -m experiments.statistics.interval_coverage`. Intervals are meant to cover 90 %.\n\n"
-    RESULTS.with_suffix(".md").write_text(text + "\n".join(table) + "\n", encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), text + "\n".join(table) + "\n")
 
 
 def world(truth: str, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import GlayersWarning, TemperatureScaling, metrics, read_parts
 from glayers.activations import softmax
@@ -34,7 +35,7 @@ def main() -> None:
             print(f"{file.stem}: {DRAWS} draws", flush=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as table:
         csv.writer(table, lineterminator="\n").writerows([COLUMNS, *rows])
-    RESULTS.with_suffix(".md").write_text(markdown(rows), encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), markdown(rows))
     print(RESULTS.with_suffix(".md").read_text(encoding="utf-8"))
 
 

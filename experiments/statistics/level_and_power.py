@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers.metrics import classwise_ks_test, ece_test, ks_test, ks_test_per_class, skce_test
 
@@ -101,7 +102,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.table:
         fill(arguments.only)
-    RESULTS.with_suffix(".md").write_text(markdown(read()), encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), markdown(read()))
     print(RESULTS.with_suffix(".md").read_text(encoding="utf-8"))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from experiments.stamp import write_page
 from scipy.special import ndtr, softmax
 
 from glayers.metrics import (
@@ -112,7 +113,7 @@ def main() -> None:
         for test in TESTS if arguments.only in name and not arguments.table else ():
             if possible(case, test) and (name, test) not in read():
                 fill(name, case, test)
-    RESULTS.with_suffix(".md").write_text(markdown(read()), encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), markdown(read()))
     print(RESULTS.with_suffix(".md").read_text(encoding="utf-8"))
 
 

@@ -10,6 +10,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from experiments.stamp import write_page
+
 from glayers import AutoCalibrator, GlayersWarning, Predictions, metrics, read_parts
 
 RESULTS = Path(__file__).parents[1] / "results" / "scores_with_intervals.csv"
@@ -50,7 +52,7 @@ def main() -> None:
             rows = sorted([*rows, *new], key=lambda row: row["set"])
             write_csv(rows)
             print(f"{file.stem}: {len(rows)} lines", flush=True)
-    RESULTS.with_suffix(".md").write_text(markdown(rows), encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), markdown(rows))
     print(RESULTS.with_suffix(".md").read_text(encoding="utf-8"))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import TemperatureScaling, shift_test
 from glayers.datasets import load_fashion_mnist
@@ -41,9 +42,7 @@ def main() -> None:
     cells = [[name.replace("_", " ") for name in found[0]], *([str(value) for value in row.values()] for row in found)]
     about = f"{STREAMS} streams; the shift begins with batch {FIRST_SHIFTED + 1}."
     about += " Made by `python -m experiments.statistics.shift_stream`."
-    RESULTS.with_suffix(".md").write_text(
-        f"# Shift in a stream\n\n{about}\n\n{markdown_table(cells)}\n", encoding="utf-8"
-    )
+    write_page(RESULTS.with_suffix(".md"), f"# Shift in a stream\n\n{about}\n\n{markdown_table(cells)}\n")
 
 
 def stream(name: str, rows: int, level: float) -> dict[str, object]:

@@ -18,9 +18,9 @@ from experiments.paper.reproduction.cells import Cells, Figures, Key, read_cells
 from experiments.paper.reproduction.collection import SOURCES, Source, find, read_checked
 from experiments.paper.reproduction.methods import METHODS, OURS, REUSED, SEARCHED, SEEDLESS, Found, fit_cell
 from experiments.paper.reproduction.tables import as_markdown
+from experiments.stamp import write_page
 
 from glayers import BadFile, Predictions
-from glayers.files import write_whole
 
 RESULTS = Path(__file__).parents[2] / "results" / "reproduce.csv"
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BadFile as problem:
             unusable.append(f"not used: {problem}")
     text = as_markdown(cells, figures)
-    write_whole(settings.results.with_suffix(".md"), text.encode())
+    write_page(settings.results.with_suffix(".md"), text)
     print("\n".join([text, *unusable]))
     return int(bool(unusable))
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from experiments.paper.reproduction.cells import read_figures
 from experiments.paper.studies.lines import NONE, Line, different, markdown, numbers, page, read_lines, spread, where
-
-from glayers.files import write_whole
+from experiments.stamp import write_page
 
 PUBLISHED = Path(__file__).parents[1] / "published_results.csv"
 COMMITTED = Path(__file__).parents[2] / "results" / "reproduce.csv"
@@ -32,7 +31,7 @@ def write_field(results: Path) -> None:
     made = results / "reproduce.csv"
     ours = where(read_lines(made if made.exists() else COMMITTED), **ROW)
     results.mkdir(parents=True, exist_ok=True)
-    write_whole(results / "field.md", field_table(ours, read_published()).encode())
+    write_page(results / "field.md", field_table(ours, read_published()))
 
 
 def field_table(ours: list[Line], published: list[Line]) -> str:

@@ -14,10 +14,10 @@ import numpy as np
 from experiments.paper.studies.lines import NONE, Line, different, markdown, page, read_lines, where, write_lines
 from experiments.paper.studies.scoring import METRICS, Outcome, noted, scored
 from experiments.paper.studies.sizes import chosen
+from experiments.stamp import write_page
 
 from glayers import GLayers, Predictions, TemperatureScaling, read_parts
 from glayers.arrays import Array
-from glayers.files import write_whole
 
 EXPERIMENTS = Path(__file__).parents[2]
 RESULTS = EXPERIMENTS / "results" / "many_classes.csv"
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "search, h = 3, seed 0.",
         table(lines),
     )
-    write_whole(asked.results.with_suffix(".md"), text.encode())
+    write_page(asked.results.with_suffix(".md"), text)
     return 0
 
 

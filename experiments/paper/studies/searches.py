@@ -9,8 +9,7 @@ from pathlib import Path
 from experiments.paper.studies.lines import Line, markdown, page, read_lines
 from experiments.paper.studies.sizes import OWN, SEARCHED
 from experiments.paper.studies.starts import SEARCHED as SEARCHED_START
-
-from glayers.files import write_whole
+from experiments.stamp import write_page
 
 EDGE = "of those tried"
 
@@ -60,4 +59,4 @@ def write_searches(results: Path) -> None:
         "`networks` share the fits at the last epoch.",
         searches_table(results),
     )
-    write_whole(results / "searches.md", text.encode())
+    write_page(results / "searches.md", text)

@@ -13,8 +13,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 from experiments.paper.studies.lines import Line, read_lines, write_lines
 from experiments.paper.studies.sets import PLACE, RowSet
-
-from glayers.files import write_whole
+from experiments.stamp import write_page
 
 Key: TypeAlias = tuple[str, ...]
 Done: TypeAlias = Mapping[Key, list[Line]]
@@ -70,7 +69,7 @@ def write_tables(study: Study, results: Path) -> None:
     lines = read_lines(results / f"{study.name}.csv")
     if lines:
         head = f"Made by `python -m experiments.paper.studies.command {study.name}`. {study.about}"
-        write_whole(results / f"{study.name}.md", f"{head}\n\n{study.tables(lines)}".encode())
+        write_page(results / f"{study.name}.md", f"{head}\n\n{study.tables(lines)}")
 
 
 def current(lines: Iterable[Line], study: Study, sets: list[RowSet]) -> dict[Key, list[Line]]:
