@@ -1,4 +1,5 @@
-# `make demo` shows what glayers does; `make test` is what CI runs. Both set up .venv themselves.
+# `make demo` shows what glayers does; `make check` is for the minute before a commit; `make test` is what CI runs. All
+# set up .venv themselves.
 # `make docs` builds the site into build/site. `make test-experiments` also runs the slow tests of experiments/, which `make test` leaves out.
 SHELL := bash
 PYTHON ?= python3
@@ -6,11 +7,16 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests docs dist test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
+.PHONY: demo check test lint types tests docs dist test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
 	table-g-layers table-methods table-few-rows table-sklearn base-networks reproduce clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
+
+# Everything that needs neither torch, JAX, transformers, Dask, a browser nor the site
+check: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -p no:cacheprovider -q -r fE -m "not slow" --light \
+		--ignore tests/browser --ignore tests/experiments/test_studies.py --doctest-modules tests --pyargs glayers
 
 test: lint types docs tests
 
@@ -29,7 +35,7 @@ types: .venv/package
 
 # Tests and doctests in one run: `--pyargs` finds the doctests of the wheel in .venv, never those of the checkout.
 tests: .venv/package .venv/browser .venv/serving/package
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider \
 		-m "not slow" --doctest-modules tests --pyargs glayers
 
 test-experiments: .venv/package
