@@ -66,14 +66,15 @@ def test_a_wrong_setting_is_refused_before_the_training_and_an_error_after_it_lo
 ) -> None:
     with pytest.raises(GlayersError, match="unknown setting 'class_axs'; `calibrate` knows class_axis, ignore_label"):
         getattr(runs, kind)(class_axs=1)
-    given = getattr(runs, kind)(
-        TemperatureScaling(), loader=runs.loader(1), path=tmp_path / "missing" / "g.safetensors"
-    )
+    path = tmp_path / "missing" / "g.safetensors"
+    given = getattr(runs, kind)(TemperatureScaling(), loader=runs.loader(1), path=path)
+    arguments: tuple[Any, ...] = (None, runs.Counter())
+    settings: dict[str, Any] = {}
+    if kind == "CalibrationCallback":
+        arguments = (None, None, None)
+        settings = {"model": runs.Counter()}
     with pytest.warns(GlayersWarning, match="trained, but g could not be saved"):
-        if kind == "Calibration":
-            given.on_train_end(None, runs.Counter())
-        else:
-            given.on_train_end(None, None, None, model=runs.Counter())
+        given.on_train_end(*arguments, **settings)
     assert given.calibrated is not None
 
 
