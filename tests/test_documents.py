@@ -37,6 +37,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_draws: None) 
     return tmp_path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page, "python") and page not in WRITES_ITS_FILES], ids=name_of
 )

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 
 from glayers import (
     BadFile,
@@ -26,6 +25,7 @@ from glayers import (
 )
 from glayers.bridges.torch import to_module
 from glayers.calibrators.class_shift import ClassShift
+from tests.lazy import torch
 from tests.strategies import Numbers
 
 EQUAL, SHIFTED = np.full(4, 0.25), np.array([0.6, 0.25, 0.1, 0.05])

@@ -21,6 +21,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 WRITES_ITS_FILES = {
     ROOT / "docs" / "how-to" / f"{name}.md" for name in ("use-language-models", "other-inputs", "use-scikit-learn")
 }
+pytestmark = pytest.mark.thorough
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 
 from glayers import GlayersError
 from glayers.activations import softmax
 from glayers.fitting.objective import row_loss
+from tests.lazy import torch
 from tests.strategies import Numbers
 
 

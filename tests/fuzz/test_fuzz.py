@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 
+import pytest
 
-def test_five_hundred_inputs_and_every_bomb_are_handled() -> None:
-    command = [sys.executable, "-m", "tests.fuzz.run", "--inputs", "500", "--jobs", "1"]
+
+@pytest.mark.thorough
+def test_inputs_and_every_bomb_are_handled() -> None:
+    command = [sys.executable, "-m", "tests.fuzz.run", "--inputs", "250", "--jobs", "1"]
     # Measuring coverage multiplies the processor time of each input, which is limited.
     untraced = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=untraced)

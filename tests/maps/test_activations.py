@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers import GlayersError
 from glayers.activations import Softmax, check_submersion, log_softmax, softmax, with_reference_class
+from tests.lazy import torch
 
 
 class Constant:

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 
 from glayers.activations import log_softmax, softmax
 from glayers.maps import Chain, Dense, LogSoftmax, Relu
 from glayers.maps.corrections import Centred, Corrected, HingeLayer, Shared, TopProbabilities
+from tests.lazy import torch
 from tests.strategies import Numbers
 
 CLASSES = 7

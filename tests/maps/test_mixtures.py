@@ -2,7 +2,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -12,6 +11,7 @@ from glayers.maps import Centre, Chain, Dense, Diagonal, Floor, LogSoftmax, Scal
 from glayers.maps.corrections import Corrected, Shared
 from glayers.maps.mixtures import Blend, Stack, TemperedMixture, mixed
 from glayers.maps.order import KeepOrder, in_order_of
+from tests.lazy import torch
 from tests.strategies import Numbers
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from glayers.activations import softmax
 from glayers.maps import (
@@ -23,6 +22,7 @@ from glayers.maps import (
     Step,
     dense_layers,
 )
+from tests.lazy import torch
 from tests.strategies import Numbers
 
 MEMBERS, ROWS, CLASSES = 3, 7, 4

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from glayers.maps import Chain, Step
 from glayers.maps.layouts import chain_of
 from glayers.maps.order import General, Invariant, SharedCurve
 from glayers.maps.tables import EachClass, OneVersusRest, Table, TopClass, look_up, one_versus_rest
+from tests.lazy import torch
 from tests.strategies import Numbers
 
 CLASSES = 4
@@ -137,7 +137,7 @@ def rows_of_any_numbers() -> st.SearchStrategy[list[list[float]]]:
     return st.lists(row, min_size=1, max_size=5)
 
 
-LIBRARIES: list[Callable[..., Any]] = [np.asarray, torch.as_tensor]
+LIBRARIES: list[Callable[..., Any]] = [np.asarray, lambda values: torch.as_tensor(values)]
 ORDERED_CHAINS = [
     (name, library, Chain((random_step(name),)).map_parameters(library)) for name in ORDERED for library in LIBRARIES
 ]

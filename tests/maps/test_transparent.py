@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from glayers.datasets import load_fashion_mnist
 from glayers.fitting.adam import Schedule, descend
@@ -14,6 +13,7 @@ from glayers.maps import Chain, Dense, dense_layers
 from glayers.maps.steps import layer_shapes
 from glayers.metrics import nll
 from glayers.predictions import Predictions
+from tests.lazy import torch
 from tests.strategies import Numbers
 
 DTYPES: list[type[np.floating]] = [np.float32, np.float64]

@@ -2,10 +2,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 
 from glayers import BadPredictions, Confidences, metrics
+from tests.lazy import torch
 from tests.strategies import Case, Numbers, cases, make_case
 
 

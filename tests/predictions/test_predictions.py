@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
 from glayers import BadPredictions, Confidences, GlayersWarning, Predictions
+from tests.lazy import torch
 
 LOGITS = np.array([[2.0, 0.0, 1.0], [0.5, 1.5, 0.0], [-1.0, 3.0, 0.25], [0.0, 0.1, 0.2]])
 LABELS = np.array([2, 0, 1, 1])
