@@ -108,7 +108,7 @@ def calibration_gap(
         it gains, which is no evidence of a gap. `standard_error` combines the paired error over rows, `cost` and
         4 / rows, half the smallest gap that so many rows can show. The p-value is one-sided, from the normal
         distribution and the paired error alone, because the other two terms can only hide a gap. With fewer than 8 rows
-        or groups the standard error is infinite and p is 0.5. See docs/gap.md.
+        or groups the standard error is infinite and p is 0.5. See docs/how-to/gap.md.
 
     Examples
     --------

@@ -38,7 +38,7 @@ from glayers.serving.predictor import CHECKS, apply_map
 
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
 LEAST_ROWS = 100  # of g-layers; the model has priors that hold it near temperature scaling
-# With this many rows the loss on new ones is within 0.0005 of the best possible (`experiments/enough_rows.py`).
+# With this many rows the loss on new ones is within 0.0005 of the best (`experiments/accuracy/enough_rows.py`).
 _ENOUGH_ROWS, _MOST_LOGITS = 100_000, 25_000_000
 _FEW_FOLDS_FROM = 5_000_000  # logits from which three folds are used: with fewer rows, five show more
 _LEAST_WEIGHT = 0.01  # parts with less weight in the mixture are dropped

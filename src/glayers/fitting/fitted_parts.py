@@ -56,7 +56,7 @@ class FittedParts:
         """Return the posterior of the coefficients, under a prior ten times as wide as the fitted one.
 
         Intervals under the fitted prior cover too little where it shrinks true effects; under this one they cover at
-        least their level (`experiments/interval_coverage.py`).
+        least their level (`experiments/statistics/interval_coverage.py`).
         """
         design = self.design
         precisions = np.array([_WIDER * self.fit.precisions[name] for name in design.names])[design.owners]

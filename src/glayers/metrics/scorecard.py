@@ -2,7 +2,7 @@
 
 Intervals say how far a metric would move on other rows of the same kind. The bootstrap does not know that an error
 cannot be negative. ECE and similar errors of a calibrated model are too high on every sample and higher still on every
-resample, so their intervals never reach 0. `docs/intervals.md` says which intervals to trust where, from simulations.
+resample, so their intervals never reach 0. `docs/how-to/intervals.md` says which intervals to trust where.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

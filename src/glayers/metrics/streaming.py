@@ -5,7 +5,7 @@ value per row are sums. Events become cells of scores (`cells.py`), which depend
 on how rows are divided among them, but for rounding. The order of the scores inside a cell is lost, so metrics that
 depend on it have a bound of their error.
 
-Few rows are kept as they are, and `result` is that of `scorecard`. docs/design/0023-streaming.md gives the reasons.
+Few rows are kept as they are, and `result` is that of `scorecard`. docs/design/0011-streaming.md gives the reasons.
 """
 
 import math
