@@ -3,7 +3,7 @@
 Each half of the rows judges the fits on the other half and on its parts. This gives the held-out loss at n/8, n/4 and
 n/2 rows. A power law, loss = a + b / rows^c, leads from there to more rows. For a fixed family, c is about 1. Methods
 that choose among families or penalties learn more slowly, and their curves bend. So c has a prior, and the c of the
-future may differ from that of the past. `experiments/accuracy/rows_needed.py` measures how often intervals are right.
+future may differ from that of the past. `experiments/rows_needed.py` measures how often the intervals are right.
 """
 
 import math

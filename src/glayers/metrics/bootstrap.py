@@ -43,7 +43,7 @@ _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and diffe
 _NEAR_POLE = 1e-3  # the smallest denominator of BCa's formula
 _OUTWARDS = 1e-9  # a place that is whole on paper may differ by rounding
 _FEW_GROUPS = 7.9  # effective number; 8 groups whose sizes differ by a row are enough
-# These two and `Metric.trusted_from` were made from simulated models and checked on others: docs/how-to/intervals.md.
+# These two and `Metric.trusted_from` were made from simulated models and checked on others: docs/intervals.md.
 _FEW_ERRORS = 5
 _MOST_BIAS = 1 / 5  # of a standard error
 
@@ -140,7 +140,7 @@ class Bootstrapped(NamedTuple):
         drawn = self.drawn - other.drawn
         drawn = np.where(np.abs(drawn) > _SAME, drawn, 0.0)
         left_out = self.left_out - other.left_out
-        if self.metric.kind == "error":  # noise raises both, and BCa excludes 0 too often: docs/how-to/intervals.md
+        if self.metric.kind == "error":  # noise raises both errors, and BCa excludes 0 too often: docs/intervals.md
             left_out = left_out[:0]
         return Bootstrapped(self.value - other.value, left_out, drawn, self.metric, evidence, is_difference=True)
 

@@ -34,7 +34,7 @@ _COPIES = 100  # draws that show how strongly copies seem to depend
 _ENTRIES = 1 << 18  # of a batch of residuals: 2 MB
 # Of its expected hits (or misses), what a failing group lacks. With 1, nothing unseen could ever cause a rejection, but
 # an error of 15 points in 16 images would hardly be significant. With 0.6 it is, and groups that fail as a whole keep
-# the level of KS (experiments/statistics/level_in_hard_cases.py).
+# the level of KS (experiments/level_in_hard_cases.py).
 _FAILURE_SEVERITY = 0.6
 _SINGLE = 1 + 1e-9  # a group of this many rows or fewer has no pairs
 

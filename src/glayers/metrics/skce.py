@@ -40,7 +40,7 @@ _FEW_CLASSES = 8  # up to here one matrix product per class is faster than compa
 _FAR = 1000.0  # bandwidths: every kernel is 0 there in float64, and no bandwidth is too small to divide by
 _SAMPLE = 500  # rows whose distances give the bandwidth: over a hundred thousand pairs
 # The median distance itself, the usual choice, is that between two unlike predictions: a kernel so wide hardly tells
-# rows apart. A quarter gave the most power, or nearly, at 2, 10 and 100 classes (level_and_power.py in experiments).
+# rows apart. A quarter gave the most power, or nearly, at 2, 10 and 100 classes: experiments/level_and_power.py.
 _PART_OF_MEDIAN = 0.25
 
 

@@ -1,7 +1,7 @@
 """Files or pipes -> contents, `Predictions` or `Confidences`, and back; anything wrong with a file raises `BadFile`.
 
-The ending of its name says what a file holds; for a pipe, the first bytes do. docs/reference/formats.md lists all formats,
-keys and columns. Written numbers keep every digit: the reader returns the same values, bit by bit.
+The ending of its name says what a file holds; for a pipe, the first bytes do. docs/reference/formats.md lists all
+formats, keys and columns. Written numbers keep every digit: the reader returns the same values, bit by bit.
 """
 
 import json

@@ -1,7 +1,7 @@
 """A `.safetensors` file -> the map of a calibrator and the facts about it, each of them checked; never code.
 
 A file is read at once and never mapped into memory: a mapped file that somebody cuts short would end the process.
-`docs/reference/artifact.md` describes the format, and `calibrators/artifact.py` writes it.
+`docs/artifact.md` describes the format, and `calibrators/artifact.py` writes it.
 """
 
 import hashlib
