@@ -20,9 +20,7 @@ from glayers.metrics.redrawing import group_numbers
 
 __all__ = ["Threshold", "threshold"]
 
-# Percent of coverage at which the order of tests starts again with a share of its own. One start alone would be lost
-# by an early error.
-_STARTS = (10, 30, 60, 100)
+_STARTS = 3  # one alone would be lost by an early error, and each more takes a share of the error probability
 
 
 @dataclass(frozen=True)
@@ -132,16 +130,27 @@ def _accepted(rows: Scored, order: np.ndarray, target: float, risk: float) -> li
     accepted = []
     carried = 0.0
     descending = rows.scores[order]
+    starts = _starts(rows.total, target, risk)
     for percent in range(1, 101):
         share = carried
-        if percent in _STARTS:
-            share += risk / len(_STARTS)
+        if percent in starts:
+            share += risk / len(starts)
         confidence = _cut(descending, percent / 100)
         carried = 0.0
         if share > 0 and _p_value(rows, rows.scores >= confidence, target) <= share:
             carried = share
             accepted.append(confidence)
     return accepted
+
+
+def _starts(n_rows: float, target: float, risk: float) -> set[int]:
+    """Return the percents of coverage at which the order of tests starts, on a geometric scale up to all rows.
+
+    The first has half as many rows again as would pass without a single error.
+    """
+    needed = 1.5 * math.log(risk) / math.log(target)
+    first = min(1.0, max(needed / n_rows, 0.02))
+    return {math.ceil(100 * first ** (1 - step / _STARTS)) for step in range(_STARTS)}
 
 
 def _cut(descending: Floats, coverage: float) -> float:
