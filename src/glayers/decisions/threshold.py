@@ -110,7 +110,7 @@ def threshold(
     >>> from glayers import Confidences
     >>> found = threshold(Confidences(confidence, rng.uniform(size=5000) < confidence), accuracy=0.9)
     >>> round(found.confidence, 2), round(found.coverage, 2)
-    (0.83, 0.35)
+    (0.82, 0.36)
     """
     target = number_between(accuracy, "accuracy", 0, 1)
     level = number_between(level, "level", 0, 1)
@@ -128,18 +128,21 @@ def threshold(
 def _accepted(rows: Scored, order: np.ndarray, target: float, risk: float) -> list[float]:
     """Return the thresholds that pass, the highest first."""
     accepted = []
-    carried = 0.0
+    share = 0.0
+    before = None
     descending = rows.scores[order]
     starts = _starts(rows.total, target, risk)
     for percent in range(1, 101):
-        share = carried
         if percent in starts:
             share += risk / len(starts)
         confidence = _cut(descending, percent / 100)
-        carried = 0.0
+        if confidence > descending[0] or confidence == before:  # rows of equal confidence make no new candidate
+            continue
+        before = confidence
         if share > 0 and _p_value(rows, rows.scores >= confidence, target) <= share:
-            carried = share
             accepted.append(confidence)
+        else:
+            share = 0.0
     return accepted
 
 
