@@ -163,7 +163,10 @@ def estimate(
     with np.errstate(divide="ignore"):
         log_p = np.log(suited.predict_proba(logits))
     n_rows, n_classes = log_p.shape
-    truth = _Truth(log_p, calibrator.calibration_rows_.by_class.rows)
+    errors = np.zeros(n_classes)
+    if adapted:  # the new frequencies are estimates themselves
+        errors = np.array(suited.adaptation_.standard_errors) / np.array(suited.adaptation_.after)
+    truth = _Truth(log_p, calibrator.calibration_rows_.by_class.rows, errors)
     predicted = log_p.argmax(axis=1)
     if calibrator.inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
         predicted = np.ones(n_rows, dtype=np.int64)
@@ -226,7 +229,8 @@ def _record(
 class _Truth:
     """Labels that may be true: drawn from probabilities of a calibrator that was fitted on so many rows."""
 
-    def __init__(self, log_p: Floats, n_calibration: float) -> None:
+    def __init__(self, log_p: Floats, n_calibration: float, shift_errors: Floats) -> None:
+        self.shift_errors = shift_errors
         self.log_p = np.maximum(log_p, -700.0)  # a masked class must not give -inf - -inf
         self.masked = np.isneginf(log_p)
         p = np.exp(log_p)
@@ -248,9 +252,10 @@ class _Truth:
         n_rows, n_classes = self.log_p.shape
         for _ in range(n_draws):
             *shifts, scale = self.spread @ rng.normal(size=n_classes + 1)
+            shifts = shifts + self.shift_errors * rng.normal(size=n_classes)
             labels = np.empty(n_rows, dtype=np.int64)
             for rows in row_blocks(n_rows, n_classes):
-                moved = (1 + scale) * self.log_p[rows] + np.array(shifts)
+                moved = (1 + scale) * self.log_p[rows] + shifts
                 moved[self.masked[rows]] = -np.inf
                 cumulative = np.cumsum(np.exp(moved - moved.max(axis=1, keepdims=True)), axis=1)
                 uniform = rng.uniform(size=(len(moved), 1)) * cumulative[:, -1:]
