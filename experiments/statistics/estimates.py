@@ -40,8 +40,8 @@ def main() -> None:
     heads = [name.replace("_", " ") for name in COLUMNS]
     text = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---"] * len(heads), *lines)]
     head = (
-        f"Made by `python -m experiments.statistics.estimates --logits DIR`. {SPLITS} splits per line. Intervals are meant to "
-        f"cover {100 * LEVEL:g} %; errors are mean absolute errors in points.\n\n"
+        f"Made by `python -m experiments.statistics.estimates --logits DIR`. {SPLITS} splits per line. "
+        f"Intervals are meant to cover {100 * LEVEL:g} %; errors are mean absolute errors in points.\n\n"
     )
     write_page(RESULTS.with_suffix(".md"), head + "\n".join(text) + "\n")
 

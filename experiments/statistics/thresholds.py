@@ -37,8 +37,8 @@ def main() -> None:
     heads = [name.replace("_", " ") for name in COLUMNS]
     table = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---:"] * len(heads), *lines)]
     text = (
-        f"Made by `python -m experiments.statistics.thresholds`. {DRAWS:,} draws per line; the promise may be broken in "
-        f"{100 * (1 - LEVEL):g} % of draws.\n\n"
+        f"Made by `python -m experiments.statistics.thresholds`. {DRAWS:,} draws per line; the promise may be broken "
+        f"in {100 * (1 - LEVEL):g} % of draws.\n\n"
     )
     write_page(RESULTS.with_suffix(".md"), text + "\n".join(table) + "\n")
 

@@ -50,8 +50,8 @@ def main() -> None:
     heads = [name.replace("_", " ") for name in COLUMNS]
     table = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---"] * len(heads), *lines)]
     text = (
-        f"Made by `python -m experiments.statistics.watching`. {BATCHES} batches of {ROWS} rows per stream; alarms and tests at "
-        f"{100 * ALPHA:g} %. Alarms are shares of streams; days are medians over streams with an alarm.\n\n"
+        f"Made by `python -m experiments.statistics.watching`. {BATCHES} batches of {ROWS} rows per stream; "
+        f"alarms and tests at {100 * ALPHA:g} %. Alarms are shares of streams; days are medians over streams with an alarm.\n\n"
     )
     write_page(RESULTS.with_suffix(".md"), text + "\n".join(table) + "\n")
 
