@@ -51,7 +51,7 @@ def main() -> None:
     table = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---"] * len(heads), *lines)]
     text = (
         f"Made by `python -m experiments.statistics.watching`. {BATCHES} batches of {ROWS} rows per stream; "
-        f"alarms and tests at {100 * ALPHA:g} %. Alarms are shares of streams; days are medians over streams with an alarm.\n\n"
+        f"alarms and tests at {100 * ALPHA:g} %. Alarms are shares of streams; days: medians over streams with one.\n\n"
     )
     write_page(RESULTS.with_suffix(".md"), text + "\n".join(table) + "\n")
 
