@@ -27,7 +27,7 @@ from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Reading
 from glayers.predictions.predictions import two_classes
 from glayers.predictions.source import Chunk, Make, Merge, Source, UseTask
-from glayers.predictions.tables import Columns, contents_of_table
+from glayers.predictions.tables import Columns, contents_of_table, text_array
 
 try:
     from dask.delayed import Delayed, delayed
@@ -180,15 +180,14 @@ def _of_arrays(scores: Array, labels: Array, weights: Any, groups: Any, first_ro
 def _of_frame(frame: Any, number: int) -> Partition:
     if len(frame) == 0:
         return Partition()
-    names = [str(name) for name in frame.columns]
-    table = Columns(names, lambda name: _cells(frame[name]), lambda row: f"partition {number}, row {row}")
-    contents = contents_of_table(table)
+    columns = {str(name): _cells(frame[name]) for name in frame.columns}
+    contents = contents_of_table(Columns(columns, lambda row: f"partition {number}, row {row}"))
     return Partition((Chunk(contents.checked(warn=False), contents.inputs, labelled=True, file=number),))
 
 
 def _cells(column: Any) -> Any:
     values = column.to_numpy()
-    return values if values.dtype.kind in "biuf" else [str(value) for value in values]
+    return values if values.dtype.kind in "biuf" else text_array([str(value) for value in values])
 
 
 def read_files(*paths: str | Path, entries: int | None = None, **reading: Any) -> DaskRows:

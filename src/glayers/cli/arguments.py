@@ -16,11 +16,11 @@ import typer
 
 from glayers.cli.runtime import OptionGroup, flag, one_line, show_note
 from glayers.errors import BadFile, GlayersWarning
-from glayers.files import write_whole
+from glayers.files import errors_as_bad_file, write_whole
 from glayers.metrics import Event, label, one_of, rank, top, within_top
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.contents import Reading, listed
-from glayers.predictions.formats import one_part, read_as
+from glayers.predictions.contents import Reading, listed, one_part
+from glayers.predictions.formats import read_as
 from glayers.predictions.source import Chunk, Executor, Source, Threads, checked_chunk
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ def read_contents(source: Source, check: Callable[..., _Part]) -> dict[str, _Par
     parts = read_as(check, sys.stdin.buffer if file == PIPE else file, source.reading)
     if source.reading.part is None:
         return parts
-    return {source.reading.part: one_part(parts, source.reading.part, name_of(file))}
+    with errors_as_bad_file(name_of(file)):
+        return {source.reading.part: one_part(parts, source.reading.part)}
 
 
 def read_parts(source: Source, needs_labels: bool = True, warn: bool = True) -> dict[str, Chunk]:
