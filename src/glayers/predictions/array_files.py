@@ -195,7 +195,8 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def npz_bytes(parts: Parts) -> bytes:
     """Return a NumPy archive."""
     stream = io.BytesIO()
-    np.savez_compressed(stream, **{key: _as_array(key, values) for key, values in _columns_by_key(parts)})
+    arrays: dict[str, Any] = {key: _as_array(key, values) for key, values in _columns_by_key(parts)}
+    np.savez_compressed(stream, **arrays)
     return stream.getvalue()
 
 
