@@ -31,7 +31,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (fit, apply, export.adapt, export.export, score, rows, compare, report, plot.plot, export.info, methods, demo):
+for _verb in (
+    fit,
+    apply,
+    export.adapt,
+    export.export,
+    score,
+    rows,
+    compare,
+    report,
+    plot.plot,
+    export.info,
+    methods,
+    demo,
+):
     app.command(epilog=_verb.epilog)(_verb.run)
 
 

@@ -172,14 +172,23 @@ def read_parts(source: Source, needs_labels: bool = True, warn: bool = True) -> 
     return read_contents(source, partial(checked_chunk, needs_labels=needs_labels, warn=warn))
 
 
-def read_sample(path: Path, reading: Reading, preferred: str, seed: int, quiet: bool, warn: bool = False) -> Chunk:
-    """Read rows to fit on; of many, a random sample large enough for every method. A calibrator itself counts zeros."""
+def read_sample(
+    path: Path,
+    reading: Reading,
+    preferred: str,
+    seed: int,
+    quiet: bool,
+    warn: bool = False,  # a calibrator itself counts zeros
+    dask: str | None = None,
+) -> Chunk:
+    """Read rows to fit on; of many, a random sample large enough for every method."""
     source = source_of([path], reading)
-    if source.is_small:
+    if source.is_small and dask is None:
         return only_or(preferred, read_parts(source, warn=warn))
     from glayers.many_rows import sample_rows
 
-    sample = sample_rows(source.tasks(), Threads(progress_of(quiet)), seed)
+    with executor_of(dask, quiet, "reading") as executor:
+        sample = sample_rows(source.tasks(), executor, seed)
     rows = sample.result()
     if len(rows) < sample.n_seen and not quiet:
         show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows of {path}, drawn at random, are used")

@@ -78,46 +78,30 @@ def fit(
     from glayers.calibrators import load
     from glayers.calibrators.groups import GroupCalibrator
 
-    if by_group and (several_labels or dask is not None):
-        raise typer.BadParameter("--by-group works without --several-labels and --dask")
+    if by_group and several_labels:
+        raise typer.BadParameter("--by-group works without --several-labels")
     target = arg.Output(output, force, (calibration, reading.labels))
     calibrator, chosen = arg.method_with_settings(method, settings, seed, arg.progress_of(quiet))
     if prior:
-        if method != "auto" or several_labels or by_group or dask is not None:
-            raise typer.BadParameter("--prior works with -m auto, without --several-labels, --by-group and --dask")
+        if method != "auto" or several_labels or by_group:
+            raise typer.BadParameter("--prior works with -m auto, without --several-labels and --by-group")
         chosen["prior"] = [load(file) for file in prior]
     if several_labels:
         parts = multi_label.read_label_rows(arg.source_of([calibration], reading))
         label_rows = arg.only_or("calibration", parts)
         multi_label.fit_each_label(label_rows, method, calibrator.set_params(**chosen), target, as_json, quiet)
         return
-    fitted: Any = calibrator
-    if dask is not None:
-        inputs = _fit_on_cluster(calibrator, chosen, arg.source_of([calibration], reading), seed, dask)
-    else:
-        sample = arg.read_sample(calibration, reading, "calibration", seed, quiet)
-        inputs = sample.inputs
-        calibrator.set_params(**{"inputs": inputs, **chosen})
-        fitted = GroupCalibrator(calibrator) if by_group else calibrator
-        shown = False if "progress" in calibrator.get_params() else arg.progress_of(quiet)  # some show their own bar
-        with suitable_threads([method], sample.rows), progress_bar(shown, f"fitting {method}", None):
-            fitted.fit_predictions(sample.rows)
+    sample = arg.read_sample(calibration, reading, "calibration", seed, quiet, dask=dask)
+    calibrator.set_params(**{"inputs": sample.inputs, **chosen})
+    fitted: Any = GroupCalibrator(calibrator) if by_group else calibrator
+    shown = False if "progress" in calibrator.get_params() else arg.progress_of(quiet)  # some show their own bar
+    with suitable_threads([method], sample.rows), progress_bar(shown, f"fitting {method}", None):
+        fitted.fit_predictions(sample.rows)
     target.check()
     fitted.save(output)
-    facts = {"method": method, "seed": seed, "output": str(output), "inputs": inputs}
+    facts = {"method": method, "seed": seed, "output": str(output), "inputs": sample.inputs}
     if as_json or not quiet:
         _show_fit(fitted, facts, arg.name_of(calibration), as_json)
-
-
-def _fit_on_cluster(calibrator: "Calibrator", chosen: dict[str, Any], source: Source, seed: int, address: str) -> str:
-    """Fit where the rows are, temperature scaling on all of them, and return what they hold."""
-    from glayers.bridges import dask
-
-    inputs = source.first().inputs
-    calibrator.set_params(**{"inputs": inputs, **chosen})
-    with dask.connect(address) as client:
-        dask.fit(calibrator, dask.DaskRows(tuple(source.tasks())), random_state=seed, client=client)
-    return inputs
 
 
 def _show_fit(fitted: Any, facts: dict[str, Any], name: str, as_json: bool) -> None:
@@ -222,7 +206,9 @@ def _apply_at_once(
         source = arg.source_of([file], source.reading, calibrator.calibrators_[0].inputs)
         parts = multi_label.apply_to_labels(calibrator, source, logits)
     else:
-        chunks = arg.read_parts(arg.source_of([file], source.reading, calibrator.inputs), needs_labels=False, warn=False)
+        chunks = arg.read_parts(
+            arg.source_of([file], source.reading, calibrator.inputs), needs_labels=False, warn=False
+        )
         parts = {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
     data = to_bytes(parts, ending)
     if target is None:
