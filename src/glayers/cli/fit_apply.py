@@ -206,9 +206,8 @@ def _apply_at_once(
         source = arg.source_of([file], source.reading, calibrator.calibrators_[0].inputs)
         parts = multi_label.apply_to_labels(calibrator, source, logits)
     else:
-        chunks = arg.read_parts(
-            arg.source_of([file], source.reading, calibrator.inputs), needs_labels=False, warn=False
-        )
+        source = arg.source_of([file], source.reading, calibrator.inputs)
+        chunks = arg.read_parts(source, needs_labels=False, warn=False)
         parts = {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
     data = to_bytes(parts, ending)
     if target is None:

@@ -141,10 +141,7 @@ def _choices(document: object) -> object:
 
 def _continuations(arguments: object) -> list[object]:
     """Return the text of each choice: the second argument of each request."""
-    texts = []
-    for request in _values(arguments):
-        texts.append([*_values(request), None, None][1])
-    return texts
+    return [[*_values(request), None, None][1] for request in _values(arguments)]
 
 
 def _values(arguments: object) -> list[Any]:

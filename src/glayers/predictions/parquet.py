@@ -37,12 +37,11 @@ def read_parquet(path: Path, reading: Reading, portion: Portion) -> Chunks:
     wanted = list(known) if reading.others else read
     text = [name for name in read if _is_text(schema.field(name))]
     first_row = portion.rows.start if portion.rows else 0
-    with _arrow_errors():
-        # Text is read as numbers and a list of different names, so that a long name is in memory once.
-        with parquet.ParquetFile(path, read_dictionary=text, metadata=metadata) as file:
-            for table in _tables(file, wanted, set(text), portion):
-                yield {WHOLE_FILE: _contents(table, known, first_row)}
-                first_row += len(table)
+    # Text is read as numbers and a list of different names, so that a long name is in memory once.
+    with _arrow_errors(), parquet.ParquetFile(path, read_dictionary=text, metadata=metadata) as file:
+        for table in _tables(file, wanted, set(text), portion):
+            yield {WHOLE_FILE: _contents(table, known, first_row)}
+            first_row += len(table)
 
 
 def _tables(file: Any, wanted: list[str], text: set[str], portion: Portion) -> Iterator[Any]:

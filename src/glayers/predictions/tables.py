@@ -314,7 +314,7 @@ def text_bytes(parts: Parts, delimiter: str) -> bytes:
 
 
 def _escaped(cell: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would execute as a formula; a line of text ends with \\n.
+    """Put an apostrophe before text that a spreadsheet would execute as a formula; numbers stay numbers.
 
     >>> _escaped("=1+1"), _escaped("-2"), _escaped(-2), _escaped({"a": 1})
     ("'=1+1", '-2', -2, '{"a": 1}')
