@@ -17,7 +17,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from glayers import __version__
-from glayers.cli import export, plot
+from glayers.cli import acting, export, plot
 from glayers.cli.comparing import compare, demo, report
 from glayers.cli.fit_apply import apply, fit, methods
 from glayers.cli.runtime import flag, one_line_per_error, show
@@ -31,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
+_ACTING = (acting.threshold, acting.decide, acting.estimate, acting.watch)
 for _verb in (
     fit,
     apply,
@@ -41,6 +42,7 @@ for _verb in (
     compare,
     report,
     plot.plot,
+    *_ACTING,
     export.info,
     methods,
     demo,

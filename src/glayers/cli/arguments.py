@@ -111,6 +111,10 @@ Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
 _LEVEL = "Level of the tests: 0.95 fails 1 of 20 good batches."
 Level = Annotated[float, typer.Option(metavar="P", min=0.5, max=0.9999, help=_LEVEL)]
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option("--fail-if", metavar="CONDITION", help='Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'),
+]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
 Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
 AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]

@@ -38,10 +38,6 @@ _Model = Annotated[
     Path | None,
     typer.Option(metavar="MODEL", readable=False, help="A file from `glayers fit`: score before and after it."),
 ]
-_FailIf = Annotated[
-    list[str] | None,
-    typer.Option("--fail-if", metavar="CONDITION", help='Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'),
-]
 _FailIfMiscalibrated = Annotated[
     bool, flag("--fail-if-miscalibrated", text="Exit with 3 unless the calibration test passes.")
 ]
@@ -197,7 +193,7 @@ def score(
     intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
     resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
     level: arg.Level = 0.95,
-    fail_if: _FailIf = None,
+    fail_if: arg.FailIf = None,
     fail_if_miscalibrated: _FailIfMiscalibrated = False,
     fail_if_shifted: _FailIfShifted = False,
     several_labels: multi_label.SeveralLabels = False,
