@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "predictions": set(),
     "metrics": {"predictions"},
     "datasets": {"predictions"},
+    "decisions": {"calibrators", "metrics", "predictions", "shift"},
     "report": {"calibrators", "metrics", "predictions"},
     "maps": set(),
     "fitting": {"maps", "predictions"},

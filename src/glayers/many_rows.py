@@ -28,8 +28,8 @@ def rows_to_test(n_classes: int) -> int:
 class Collected:
     """What a pass found: sums by name, a random sample of the rows, and whether they have labels."""
 
-    sums: dict[str, StreamingScorecard] = field(default_factory=dict)
-    sample: RowSample | None = None
+    sums: dict[str, StreamingScorecard]
+    sample: Any = None  # a RowSample, if one is asked for and there are rows
     labelled: bool | None = None  # None before the first row
 
     def merge(self, other: "Collected") -> "Collected":
@@ -83,16 +83,17 @@ class Pass:
 
     def over(self, tasks: Sequence[Any], executor: Executor) -> Collected:
         """Return the sums and the sample of all rows of tasks."""
-        return executor.fold(tasks, self, Collected.merge)
+        collected: Collected = executor.fold(tasks, self, Collected.merge)
+        if collected.labelled is None:
+            raise BadFile("there are no rows")
+        return collected
 
 
 def sample_rows(tasks: Sequence[Any], executor: Executor, random_state: int) -> RowSample:
     """Return a random sample of rows, as many as every method needs to be fitted."""
     from glayers.calibrators.auto import enough_rows  # needs scikit-learn, and scores do not
 
-    sample = Pass(sample_size=enough_rows, random_state=random_state).over(tasks, executor).sample
-    if sample is None:
-        raise BadFile("there are no rows")
+    sample: RowSample = Pass(sample_size=enough_rows, random_state=random_state).over(tasks, executor).sample
     return sample
 
 

@@ -32,7 +32,7 @@ def truncated(path: Path) -> None:
         (wrong_shapes, "labels must have shape (3,)"),
         (lambda path: np.savez(path, logits=np.tile([0.0, 5], (3, 1)), labels=[0, 1, 7]), "row 2 has 7"),
         (lambda path: np.savez(path, logits=[[0.7, 0.3], [0.1, 0.9]], labels=[0, 1]), "look like probabilities"),
-        (lambda path: np.savez(path, logits=np.zeros((3, 2))), "no labels: found logits"),
+        (lambda path: np.savez(path, logits=np.zeros((3, 2))), "no labels: name their key or column"),
         (truncated, "cannot be read"),
     ],
     ids=["missing", "directory", "empty", "git-lfs", "nan", "shapes", "labels", "probabilities", "unlabelled", "cut"],

@@ -279,16 +279,6 @@ def test_columns_may_have_names_of_their_own(folder: Path) -> None:
     assert "is for tables" in complaint(run("score", "test.npz", "--columns", "logits=c*"))
 
 
-def test_apply_counts_the_probabilities_that_the_model_raises_to_its_own_floor(folder: Path) -> None:
-    p = np.tile([[0.9, 0.08, 0.02], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8], [0.5, 0.5, 0.0]], (10, 1))
-    np.savez("p.npz", probabilities=p, labels=np.tile([0, 1, 2, 0], 10))
-    assert run("fit", "p.npz", "-m", "temperature", "-o", "p.safetensors").exit_code == 0
-    np.save("new.npy", [[1.0, 0.0, 0.0], [0.98, 0.015, 0.005]])
-    done = run("apply", "p.safetensors", "new.npy", "-o", "out.npz")
-    assert done.stderr == "note: 3 of 6 probabilities are below 0.01, the floor of the model, and were raised to it\n"
-    assert run("score", "p.npz", "--model", "p.safetensors", "--quiet").stderr == ""
-
-
 def test_groups_are_fitted_applied_and_exported_one_by_one(folder: Path) -> None:
     logits, labels = overconfident(300, 0)
     site = np.array(["Bern", "Oslo"])[np.arange(300) % 2]

@@ -244,7 +244,7 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
         ("score", tmp_path / "empty"): "is a directory with no files of predictions",
         ("score", tmp_path / "*.arrow"): "no file matches",
         ("score", files[0], files[0]): "is given twice",
-        ("score", files[0], tmp_path / "named.parquet"): "its class names are not those of the first rows",
+        ("score", files[0], tmp_path / "named.parquet"): "its classes or class names are not those of the first rows",
         ("score", files[0], tmp_path / "bare.parquet"): "no labels",
         ("score", *files, "--model", model, tmp_path / "bare.parquet"): "some files have labels and others have none",
         ("apply", model, *files, "-o", tmp_path / "x.npz"): "give -o a name without ending",
@@ -275,10 +275,15 @@ def test_bad_rows_are_found_in_their_file(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="row 31, column 'logit_2' is missing"):
         chunks_of(tmp_path / "gap.parquet", labelled=False)
     (tmp_path / "gap.parquet").unlink()
+    assert files_of([tmp_path]) == (tmp_path / "0.parquet", tmp_path / "bad.parquet")
+
+
+def test_chunks_of_an_array_in_fortran_order_hold_its_rows(tmp_path: Path) -> None:
+    z = simulated(50).logits
     np.save(tmp_path / "f.npy", np.asfortranarray(z))
-    with pytest.raises(Exception, match="Fortran order"):
-        chunks_of(tmp_path / "f.npy")
-    assert files_of([tmp_path]) == (tmp_path / "0.parquet", tmp_path / "bad.parquet", tmp_path / "f.npy")
+    chunks = chunks_of(tmp_path / "f.npy", labelled=False)
+    assert len(chunks) > 1
+    assert np.array_equal(np.concatenate([chunk.rows.logits for chunk in chunks]), z)  # type: ignore[union-attr]
 
 
 def test_apply_names_the_file_and_the_row_it_cannot_calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from glayers import TemperatureScaling, load, metrics
-from glayers.cli.monitoring import Condition
+from glayers.cli.scoring import Condition
 from tests.cli.conftest import overconfident
 from tests.cli.running import complaint, run, usage_error
 
@@ -81,12 +81,12 @@ def test_wrong_conditions_are_usage_errors(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
-        ("ks > 3", "ks is always between 0 and 1 (100 %), so it cannot be compared with 3; did you mean 'ks > 3 %'?"),
+        ("ks > 3", "ks is always between 0 and 1, so it cannot be compared with 3; did you mean 'ks > 3 %'?"),
         ("ks > 300 %", "did you mean 'ks > 3 %'?"),
         ("ks > 1", "did you mean 'ks > 1 %'?"),
         ("accuracy < 90", "did you mean 'accuracy < 90 %'?"),
         ("accuracy < 0", "cannot be compared with 0"),
-        ("nll < -1", "nll is always at least 0, so it cannot be compared with -1"),
+        ("nll < -1", "nll is always between 0 and inf, so it cannot be compared with -1"),
         ("brier_sum >= 2.5", "brier_sum is always between 0 and 2, so it cannot be compared with 2.5"),
     ],
 )
@@ -101,7 +101,7 @@ def test_limits_at_the_ends_of_the_range_are_allowed_where_a_score_can_pass_them
 
 
 def test_a_score_that_is_no_number_fails() -> None:
-    assert Condition("ks", ">", 0.1).failure({"ks": float("nan")}) == "ks is not a number"
+    assert Condition("ks", ">", 0.1).failure({"ks": float("nan")}) == "ks = nan > 0.1"
 
 
 def test_info_describes_the_model(model: TemperatureScaling) -> None:

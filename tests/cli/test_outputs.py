@@ -9,7 +9,6 @@ import typer
 
 from glayers import Predictions, TemperatureScaling
 from glayers.cli.arguments import PIPE, read_parts, source_of, write_to_pipe
-from glayers.cli.runtime import waiting_for
 from glayers.errors import BadFile
 from glayers.predictions.contents import Reading
 from tests.cli.running import complaint, leftovers, run, usage_error
@@ -113,21 +112,6 @@ def test_text_for_a_terminal_has_no_escape_sequences_in_it(folder: Path, monkeyp
     assert shown.getvalue() == "probability_\\x1b[31mred    label\n0.5    1\n"
     with pytest.raises(typer.BadParameter, match="redirect the output"):
         write_to_pipe(b"PK", text=False)
-
-
-@pytest.mark.parametrize(
-    ("stream", "quiet", "seen"), [(Terminal, False, True), (Terminal, True, False), (io.StringIO, False, False)]
-)
-def test_the_spinner_shows_only_at_a_terminal_and_not_with_quiet(
-    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], quiet: bool, seen: bool
-) -> None:
-    shown = stream()
-    monkeypatch.setattr("sys.stderr", shown)
-    monkeypatch.setenv("TERM", "xterm")
-    with waiting_for("fitting \x1b[31m", quiet):
-        pass
-    assert ("fitting \\x1b[31m" in shown.getvalue()) == seen
-    assert seen or shown.getvalue() == ""
 
 
 def test_a_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import pyarrow.parquet
 from glayers import GlayersError
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Contents
-from glayers.predictions.formats import WRITERS, read_any, read_confidences, read_parts, read_rows, to_bytes
+from glayers.predictions.formats import WRITERS, read_confidences, read_parts, to_bytes
 from tests.fuzz.mutations import ODD_ARRAYS, Random, changed_text, changed_tree, damaged, pick
+from tests.predictions.examples import read_any, read_rows
 
 LOGITS = np.random.default_rng(5).normal(size=(6, 4))
 LABELS = np.array([3, 0, 2, 1, 1, 3])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from glayers.errors import BadFile
-from glayers.predictions.formats import read_parts, read_predictions
+from glayers.predictions.contents import Contents, Reading, Rows
+from glayers.predictions.formats import PathLike, PathOrStream, read_as, read_parts, read_predictions
 
 LOGITS = np.random.default_rng(11).normal(size=(7, 4))
 LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
@@ -35,3 +36,13 @@ def refusal(path: Path, data: bytes) -> str:
     assert message.startswith(str(path))
     assert "\n" not in message
     return message
+
+
+def read_any(path: PathOrStream, labels: PathLike | None = None) -> dict[str, Rows]:
+    """Read every part of a file as `Confidences` if it holds those, otherwise as `Predictions`."""
+    return read_as(Contents.checked, path, Reading(labels))
+
+
+def read_rows(path: PathOrStream, labels: PathLike | None = None) -> dict[str, tuple[Rows, bool]]:
+    """Read every part of a file, and whether it has labels: new rows to calibrate may have none."""
+    return read_as(lambda found: (found.with_possible_labels().checked(), found.labelled), path, Reading(labels))

@@ -123,14 +123,14 @@ def test_a_single_part_keeps_its_name(tmp_path: Path) -> None:
     ("keys", "said"),
     [
         (["scores", "truth"], "found scores, truth; expected one of these keys or column headers: logits, logit, z"),
-        (["logits"], "no labels: found logits; expected one of these keys or column headers: labels, label, y"),
+        (["logits"], "no labels: name their key or column one of labels, label, y"),
         (["labels"], "no logits or probabilities: found labels; expected one of these keys or column headers: logits"),
         (["logits", "z", "y"], "both 'logits' and 'z' are logits; keep one of them"),
         (["logits", "y", "labels"], "both 'labels' and 'y' are labels"),
         (["z_val", "y_val", "val_y"], "both 'val_y' and 'y_val' are labels"),
         (["z_cal", "y_cal", "y_val"], "both 'y_cal' and 'y_val' are labels"),
-        (["z_val", "y_val", "z_test"], "no labels of the part test"),
-        (["z_val", "y_val", "logits", "labels"], "labels, logits name no part, but other keys belong to"),
+        (["z_val", "y_val", "z_test"], "part test: no labels"),
+        (["z_val", "y_val", "logits", "labels"], "some keys belong to calibration and others to no part"),
     ],
 )
 def test_each_contradiction_between_keys_has_its_own_message(tmp_path: Path, keys: list[str], said: str) -> None:
@@ -257,7 +257,7 @@ def test_each_way_a_pair_of_npy_files_can_be_wrong_has_its_own_message(tmp_path:
     logits, labels, both = tmp_path / "z.npy", tmp_path / "y.npy", npz(tmp_path / "a.npz", z=LOGITS, y=LABELS)
     np.save(logits, LOGITS)
     np.save(labels, LABELS)
-    assert "labels=, on the command line --labels labels.npy. compare and report need both in one file" in bad(logits)
+    assert "labels= or on the command line --labels labels.npy" in bad(logits)
     assert "a .npz file holds its own labels, so leave it out" in bad(both, labels=labels)
     with pytest.raises(BadFile, match=r"a\.npz: labels= must be a \.npy file"):
         read_predictions(logits, labels=both)

@@ -19,8 +19,8 @@ from hypothesis.extra.numpy import arrays
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.formats import read_any, read_confidences, read_parts, read_predictions, read_rows
-from tests.predictions.examples import LABELS, LOGITS, bad
+from glayers.predictions.formats import read_confidences, read_parts, read_predictions
+from tests.predictions.examples import LABELS, LOGITS, bad, read_any, read_rows
 
 
 def save(path: Path, logits: Array, labels: Array) -> Path:

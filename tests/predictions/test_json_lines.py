@@ -67,9 +67,9 @@ def test_a_question_is_read_once_although_every_filter_writes_it(tmp_path: Path)
         (sample(0, [-1.0, -2.0], "choice"), "the answer 'choice' is not one of the 2 choices"),
         (sample(0, ["much", -2.0], 1), "must be a list of numbers"),
         (sample(0, [-1.0, -2.0], 1) | {"filtered_resps": ["42"]}, "holds generated text"),
-        ({"logprobs": [-1.0, -2.0], "logits": [1, 2], "label": 0}, "both logits"),
+        ({"logprobs": [-1.0, -2.0], "logits": [1, 2], "label": 0}, "are logits; keep one"),
         ({"logprobs": [-1.0, True], "label": 0}, "must be a list of numbers"),
-        ({"question": "Why?"}, "found question; expected logprobs and label"),
+        ({"question": "Why?"}, "found question; expected one of these keys"),
         ([1, 2], "must be a JSON object"),
     ],
 )
@@ -103,7 +103,7 @@ def test_lines_must_agree_and_parse(tmp_path: Path) -> None:
             write(tmp_path / "s.jsonl", {"logits": [1, 2], "label": 0}, {"logits": [1, 2], "label": 0, "group": 1})
         )
     (tmp_path / "s.jsonl").write_text('{"logits": [1, 2], "label": 0}\n{"logits": [1,\n')
-    with pytest.raises(BadFile, match="line 2 is not JSON"):
+    with pytest.raises(BadFile, match="line 2: is not JSON"):
         read_predictions(tmp_path / "s.jsonl")
     (tmp_path / "s.jsonl").write_text("\n\n")
     with pytest.raises(BadFile, match="holds no line"):

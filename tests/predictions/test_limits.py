@@ -12,7 +12,8 @@ import pytest
 
 from glayers import BadFile, GlayersError, Predictions, read_confidences, read_parts, read_predictions
 from glayers.predictions.contents import Contents
-from glayers.predictions.formats import read_rows, to_bytes
+from glayers.predictions.formats import to_bytes
+from tests.predictions.examples import read_rows
 
 LOGITS = np.array([[2.0, 0.5], [0.1, 3.0], [1.0, -1.0]])
 ENDINGS = [".npz", ".csv", ".tsv", ".parquet", ".json"]
@@ -56,7 +57,7 @@ def test_reading_in_threads_leaves_the_warning_filters_as_they_were(tmp_path: Pa
 
 GROUPS: dict[str, tuple[Any, list[str]]] = {
     "bytes": (np.array([b"a", b"\xc3\xa9", b"a"]), ["a", "é", "a"]),
-    "bytes of no encoding": (np.array([b"a", b"\xff", b"\xc3\xa9"]), ["a", "ÿ", "Ã©"]),
+    "bytes of no encoding": (np.array([b"a", b"\xff", b"\xc3\xa9"]), ["a", "\\xff", "é"]),
     "long floats": (np.array([0.5, 2, 0.5], np.longdouble), ["0.5", "2.0", "0.5"]),
     "large numbers": (np.array([2**64 - 1, 3, 3], np.uint64), ["18446744073709551615", "3", "3"]),
     "formulas": (np.array(["=1+1", "'=1+1", "@a"]), ["=1+1", "'=1+1", "@a"]),
@@ -97,10 +98,6 @@ def test_long_numbers_as_groups_stay_apart(tmp_path: Path) -> None:
     path.write_text(json.dumps({"logits": LOGITS.tolist(), "labels": [0, 1, 0], "groups": [2**63, 2**63 + 1, -1]}))
     groups = read_predictions(path).groups
     assert len(set(map(str, groups))) == 3  # type: ignore[arg-type]  # float64 would merge the first two
-    np.savez(tmp_path / "b.npz", logits=LOGITS, y=[0, 1, 0], groups=np.array([1, 3, 2], np.longdouble) / 3)
-    if np.finfo(np.longdouble).eps < 1e-18:  # longer than float64 on this machine
-        with pytest.raises(BadFile, match="more digits than float64"):
-            read_predictions(tmp_path / "b.npz")
 
 
 def test_an_archive_of_another_writer_is_read() -> None:

@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 
 from glayers.errors import BadFile
 from glayers.predictions.contents import Contents
-from glayers.predictions.formats import (
-    WRITERS,
-    read_any,
-    read_confidences,
-    read_parts,
-    read_predictions,
-    read_rows,
-    to_bytes,
-)
+from glayers.predictions.formats import WRITERS, read_confidences, read_parts, read_predictions, to_bytes
+from tests.predictions.examples import read_any, read_rows
 
 TABLES = [".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet"]
 WHOLE_ROWS = [ending for ending in WRITERS if ending != ".npy"]  # which holds scores alone
@@ -121,11 +114,11 @@ def test_a_table_has_room_for_one_part(ending: str) -> None:
         to_bytes({"calibration": made, "test": made}, ending)
 
 
-def test_only_text_formats_refuse_a_group_with_a_line_break(tmp_path: Path) -> None:
-    made = Contents(logits=np.array([[1.0, 2, 5]]), groups=np.array(["a\rb"]))
-    with pytest.raises(BadFile, match="holds characters that a line of text cannot"):
-        to_bytes({"all": made}, ".csv")
-    assert read_back(to_bytes({"all": made}, ".json"), ".json", tmp_path)["all"][0].groups.tolist() == ["a\rb"]
+@every_format
+@pytest.mark.parametrize("name", ["a\rb", "a\nb", "a\r\nb", ' "', "\x1b[31m"])
+def test_groups_may_hold_line_breaks(tmp_path: Path, ending: str, name: str) -> None:
+    made = Contents(logits=np.array([[1.0, 2, 5]]), groups=np.array([name]))
+    assert read_back(to_bytes({"all": made}, ending), ending, tmp_path)["all"][0].groups[0].split() == name.split()
 
 
 @every_format
@@ -163,7 +156,7 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.Monkey
         ('{"logits": [["a", "b"]], "labels": [0]}', "logits must be real numbers"),
         ('{"logits": [[NaN, 1]], "labels": [0]}', "must be finite"),
         ('{"logits": [[1, null]], "labels": [0]}', "must be real numbers"),
-        ('{"logits": [[3, 1]]}', "no labels: found logits"),
+        ('{"logits": [[3, 1]]}', "no labels: name their key"),
         ('{"logits": [[3, 1]], "labels": [0], "class_names": [1, 2]}', "class_names must be a list of text"),
         ("[" * 100_000, "cannot be read"),
     ],

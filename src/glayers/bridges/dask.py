@@ -1,8 +1,8 @@
 """Dask arrays, data frames or files -> scores, fitted calibrators and comparisons, on any cluster.
 
-Rows stay where they are: each partition is a task that an executor runs. Scoring adds up accumulators in a tree,
-temperature scaling adds up its loss and derivatives, and other methods learn from a random subset. Tasks do not change
-their inputs, so a task that a worker lost can be run again. Numbers are those of one machine, whatever the partition.
+Rows stay where they are: each partition is a task that an executor runs. Scoring adds up accumulators in a tree, and
+methods learn from a random subset. Tasks do not change their inputs, so a task that a worker lost can be run again.
+Numbers are those of one machine, whatever the partition.
 """
 
 import copy
@@ -15,19 +15,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from glayers.arrays import Array, is_dask
-from glayers.calibrators import Calibrator, TemperatureScaling
-from glayers.comparison import UNCALIBRATED, Comparison, calibrators_of
+from glayers import comparison
+from glayers.arrays import is_dask
+from glayers.calibrators import Calibrator
 from glayers.errors import BadPredictions, GlayersError, shown
-from glayers.fitting.temperature import PartDerivatives, add_up, refine_inverse_temperature
 from glayers.many_rows import Pass, sample_rows
-from glayers.maps import Chain, Scale
 from glayers.metrics import Event, StreamingScorecard, top
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.contents import Reading
-from glayers.predictions.predictions import two_classes
-from glayers.predictions.source import Chunk, Make, Merge, Source, UseTask
-from glayers.predictions.tables import Columns, contents_of_table
+from glayers.predictions.contents import Contents, Reading
+from glayers.predictions.source import Chunk, Make, Merge, Source, UseTask, checked_chunk
+from glayers.predictions.tables import Columns, contents_of_table, text_array
 
 try:
     from dask.delayed import Delayed, delayed
@@ -35,8 +32,6 @@ except ImportError as error:
     raise ModuleNotFoundError('dask is missing: pip install "glayers[dask]"', name="dask") from error
 
 __all__ = ["DaskRows", "compare", "fit", "read_files", "rows", "score"]
-
-_AT_ONCE = 8  # results that one task merges
 
 
 @dataclass(frozen=True)
@@ -46,11 +41,10 @@ class Cluster:
     client: Any = None
 
     def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
-        """Return what `make` makes of the chunks of each task, merged in a tree."""
+        """Return what `make` makes of the chunks of each task, merged in a tree, 8 at a time."""
         level = self._begun(lambda _, chunks: make(chunks), tasks)
         while len(level) > 1:
-            groups = [level[first : first + _AT_ONCE] for first in range(0, len(level), _AT_ONCE)]
-            level = [delayed(_merged)(results, merge) for results in groups]
+            level = [delayed(_merged)(level[first : first + 8], merge) for first in range(0, len(level), 8)]
         return self.result(level[0])
 
     def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
@@ -135,9 +129,10 @@ def rows(
     >>> rows(da.random.normal(size=(100, 3), chunks=(40, 3)), np.arange(100) % 3)  # doctest: +ELLIPSIS
     DaskRows(tasks=(...))
     """
-    extras = {"labels": labels, "sample_weight": sample_weight, "groups": groups}
+    extras = {"labels": labels, "weights": sample_weight, "groups": groups}
+    given = {name: values for name, values in extras.items() if values is not None}
     if hasattr(scores, "to_delayed") and hasattr(scores, "columns"):
-        if any(values is not None for values in extras.values()):
+        if given:
             raise BadPredictions("labels, weights and groups are columns of the data frame; leave the arguments out")
         return DaskRows(tuple(delayed(_of_frame)(part, number) for number, part in enumerate(scores.to_delayed())))
     if not is_dask(scores) or getattr(scores, "ndim", 0) != 2:
@@ -148,18 +143,20 @@ def rows(
     sizes = scores.chunks[0]
     if any(math.isnan(size) for size in sizes):
         raise BadPredictions("the sizes of the chunks are not known; call .compute_chunk_sizes() first")
-    columns = [_blocks(name, values, sizes) for name, values in extras.items()]
+    blocks = {name: _blocks(name, values, sizes) for name, values in given.items()}
+    blocks[inputs] = scores.to_delayed()[:, 0].tolist()
     first_rows = np.cumsum([0, *sizes])[:-1].tolist()
-    blocks = zip(scores.to_delayed()[:, 0], *columns, first_rows, strict=True)
-    return DaskRows(tuple(delayed(_of_arrays)(*block, inputs) for block in blocks))
+    tasks = []
+    for number, first_row in enumerate(first_rows):
+        fields = {name: column[number] for name, column in blocks.items()}
+        tasks.append(delayed(_of_arrays)(fields, first_row))
+    return DaskRows(tuple(tasks))
 
 
 def _blocks(name: str, values: Any, sizes: tuple[int, ...]) -> list[Any]:
     """Return one value per row in blocks of these sizes."""
     import dask.array as da
 
-    if values is None:
-        return [None] * len(sizes)
     array = da.asarray(values)
     if array.shape != (sum(sizes),):
         raise BadPredictions(f"{name} must have shape ({sum(sizes)},), one per row; got {array.shape}")
@@ -167,28 +164,24 @@ def _blocks(name: str, values: Any, sizes: tuple[int, ...]) -> list[Any]:
     return blocks
 
 
-def _of_arrays(scores: Array, labels: Array, weights: Any, groups: Any, first_row: int, inputs: str) -> Partition:
-    if len(scores) == 0:
-        return Partition()
-    if inputs == "logits":
-        checked = Predictions._trusted(scores, labels, weights, groups, None, None)
-    else:
-        checked = Predictions.from_probabilities(scores, labels, weights, groups)
-    return Partition((Chunk(checked, inputs, labelled=True, first_row=first_row),))
+def _of_arrays(fields: dict[str, Any], first_row: int) -> Partition:
+    return _partition(Contents(**fields), 0, first_row)
 
 
 def _of_frame(frame: Any, number: int) -> Partition:
-    if len(frame) == 0:
+    columns = {}
+    for name in frame.columns:
+        cells = frame[name].to_numpy()
+        columns[str(name)] = cells if cells.dtype.kind in "biuf" else text_array([str(cell) for cell in cells])
+    table = Columns(columns, lambda row: f"partition {number}, row {row}")
+    return _partition(contents_of_table(table), number, 0)
+
+
+def _partition(contents: Contents, number: int, first_row: int) -> Partition:
+    if len(contents) == 0:
         return Partition()
-    names = [str(name) for name in frame.columns]
-    table = Columns(names, lambda name: _cells(frame[name]), lambda row: f"partition {number}, row {row}")
-    contents = contents_of_table(table)
-    return Partition((Chunk(contents.checked(warn=False), contents.inputs, labelled=True, file=number),))
-
-
-def _cells(column: Any) -> Any:
-    values = column.to_numpy()
-    return values if values.dtype.kind in "biuf" else [str(value) for value in values]
+    chunk = checked_chunk(contents, needs_labels=True, warn=False)
+    return Partition((replace(chunk, file=number, first_row=first_row),))
 
 
 def read_files(*paths: str | Path, entries: int | None = None, **reading: Any) -> DaskRows:
@@ -260,8 +253,7 @@ def fit(calibrator: Calibrator, dask_rows: DaskRows, *, random_state: int = 0, c
     Parameters
     ----------
     calibrator
-        Any. `TemperatureScaling` of logits uses all rows, by sums over them; other methods learn from a random subset,
-        of whole groups, as large as `AutoCalibrator` learns from.
+        Any. It learns from a random subset, of whole groups, as large as `AutoCalibrator` learns from.
     dask_rows
         From `rows` or `read_files`.
     random_state
@@ -279,38 +271,11 @@ def fit(calibrator: Calibrator, dask_rows: DaskRows, *, random_state: int = 0, c
     >>> import dask.array as da
     >>> logits = da.random.default_rng(0).normal(size=(100, 3), chunks=(40, 3))
     >>> dask_rows = rows(logits, np.arange(100) % 3)
+    >>> from glayers import TemperatureScaling
     >>> fit(TemperatureScaling(), dask_rows).diagnostics_.rows
     100
     """
-    sample = sample_rows(dask_rows.tasks, Cluster(client), random_state)
-    drawn = sample.result()
-    calibrator.fit_predictions(drawn)
-    if len(drawn) < sample.n_seen and isinstance(calibrator, TemperatureScaling) and calibrator.inputs == "logits":
-        _use_all_rows(calibrator, dask_rows, sample.n_seen, Cluster(client))
-    return calibrator
-
-
-def _use_all_rows(calibrator: TemperatureScaling, dask_rows: DaskRows, n_rows: int, cluster: Cluster) -> None:
-    """Refine a temperature by sums over all rows."""
-
-    def sums(inverse_temperature: float, dtype: type) -> list[float]:
-        def make(chunks: Iterable[Chunk]) -> list[float]:
-            pairs = ((chunk.rows, np.empty(0)) for chunk in chunks)
-            return PartDerivatives(inverse_temperature, dtype)(pairs)
-
-        *totals, weight = cluster.fold(dask_rows.tasks, make, lambda one, other: add_up([one, other]))
-        return [total / weight for total in totals]
-
-    best = refine_inverse_temperature(sums, 1 / calibrator.temperature_)
-    calibrator.map_ = Chain((Scale(np.asarray(best.factor)),))
-    calibrator.diagnostics_ = replace(
-        calibrator.diagnostics_,
-        rows=n_rows,
-        loss_before=sums(1.0, np.float64)[0],
-        loss_after=best.loss,
-        converged=best.converged,
-        reason=best.reason or "converged",
-    )
+    return calibrator.fit_predictions(sample_rows(dask_rows.tasks, Cluster(client), random_state).result())
 
 
 def compare(
@@ -321,8 +286,8 @@ def compare(
     inputs: str = "logits",
     random_state: int = 0,
     client: Any = None,
-) -> Comparison:
-    """Fit methods on a random subset of the calibration rows, one task each, and score them on all test rows.
+) -> comparison.Comparison:
+    """Fit methods here on a random subset of the calibration rows, and score them on all test rows.
 
     Parameters
     ----------
@@ -342,8 +307,8 @@ def compare(
     --------
     >>> import dask.array as da
     >>> logits = da.random.default_rng(0).normal(size=(100, 3), chunks=(40, 3))
-    >>> given = rows(logits, np.arange(100) % 3)
-    >>> list(compare(given, given, ["temperature"]).scorecards)
+    >>> labels = np.arange(100) % 3
+    >>> list(compare(rows(logits[:50], labels[:50]), rows(logits, labels), ["temperature"]).scorecards)
     ['uncalibrated', 'temperature']
     """
     cluster = Cluster(client)
@@ -351,19 +316,6 @@ def compare(
     if isinstance(calibration, DaskRows):
         learned = sample_rows(calibration.tasks, cluster, random_state).result()
     tested = sample_rows(test.tasks, cluster, random_state).result()
-    chosen, left_out = calibrators_of(methods, learned, inputs, random_state)
-    fits = {name: delayed(_fitted)(calibrator, learned) for name, calibrator in chosen.items()}
-    outcomes: dict[str, Any] = cluster.result(delayed(dict)(fits))
-    fitted = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Calibrator)}
-    failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, str)}
-    sums = Pass({UNCALIBRATED: None, **fitted}).over(test.tasks, cluster).sums
-    cards = {name: each.result() for name, each in sums.items()}
-    return Comparison(tested, fitted, cards, failed, random_state, left_out)
-
-
-def _fitted(calibrator: Calibrator, learned: Any) -> Calibrator | str:
-    """Fit a calibrator, or return why it cannot be fitted."""
-    try:
-        return calibrator._learn(two_classes(calibrator.inputs, learned))
-    except (GlayersError, ModuleNotFoundError) as problem:
-        return str(problem)
+    found = comparison.compare(learned, tested, methods, inputs=inputs, random_state=random_state, progress=False)
+    sums = Pass({comparison.UNCALIBRATED: None, **found.calibrators}).over(test.tasks, cluster).sums
+    return replace(found, scorecards={name: card.result() for name, card in sums.items()})

@@ -17,10 +17,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from glayers import __version__
-from glayers.cli import export, plot
+from glayers.cli import acting, export, plot
 from glayers.cli.comparing import compare, demo, report
 from glayers.cli.fit_apply import apply, fit, methods
-from glayers.cli.monitoring import info
 from glayers.cli.runtime import flag, one_line_per_error, show
 from glayers.cli.scoring import rows, score
 
@@ -32,7 +31,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _verb in (fit, apply, export.adapt, export.export, score, rows, compare, report, plot.plot, info, methods, demo):
+_ACTING = (acting.threshold, acting.decide, acting.estimate, acting.watch)
+for _verb in (
+    fit,
+    apply,
+    export.adapt,
+    export.export,
+    score,
+    rows,
+    compare,
+    report,
+    plot.plot,
+    *_ACTING,
+    export.info,
+    methods,
+    demo,
+):
     app.command(epilog=_verb.epilog)(_verb.run)
 
 

@@ -3,41 +3,38 @@
 import json
 import os
 import sys
-import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from glayers.cli.runtime import OptionGroup, flag, one_line, show_note
-from glayers.errors import BadFile, GlayersWarning
-from glayers.files import write_whole
+from glayers.errors import BadFile
+from glayers.files import errors_as_bad_file, write_whole
 from glayers.metrics import Event, label, one_of, rank, top, within_top
-from glayers.predictions import Confidences, Predictions
-from glayers.predictions.contents import Reading, listed
-from glayers.predictions.formats import one_part, read_as
+from glayers.predictions.contents import Reading, listed, one_part
+from glayers.predictions.formats import read_as
 from glayers.predictions.source import Chunk, Executor, Source, Threads, checked_chunk
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
 
 _Part = TypeVar("_Part")
-TwoParts: TypeAlias = tuple[Predictions | Confidences, Predictions | Confidences]
 PIPE = Path("-")
 
 
-def known_name(name: str, known: Collection[str], what: str, listed_where: str) -> str:
-    """Return the name if it is known; otherwise suggest the nearest one, or say where they are listed."""
-    if name in known:
-        return name
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"`{listed_where}` lists them."
-    raise typer.BadParameter(f"unknown {what} {name!r}; {hint}")
+def known_name(name: str, known: Collection[str], what: str) -> str:
+    """Return the name if it is known; otherwise suggest the nearest one, or list them."""
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {listed(known)}"
+        raise typer.BadParameter(f"unknown {what} {name!r}; {hint}")
+    return name
 
 
 def method_names(names: str | None) -> list[str] | None:
@@ -55,7 +52,7 @@ def method_names(names: str | None) -> list[str] | None:
         wanted = list(METHODS)
     if not wanted:
         raise typer.BadParameter("no method is named; see `glayers methods`")
-    return [known_name(name, METHODS, "method", "glayers methods") for name in dict.fromkeys(wanted)]
+    return [known_name(name, METHODS, "method") for name in dict.fromkeys(wanted)]
 
 
 def complete_methods(incomplete: str) -> list[tuple[str, str]]:
@@ -112,6 +109,12 @@ Dask = Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help=_DAS
 _SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)]
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
+_LEVEL = "Level of the tests: 0.95 fails 1 of 20 good batches."
+Level = Annotated[float, typer.Option(metavar="P", min=0.5, max=0.9999, help=_LEVEL)]
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option("--fail-if", metavar="CONDITION", help='Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'),
+]
 Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
 Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
 AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
@@ -126,7 +129,8 @@ def reading_of(
     labels: Labels = None, part: Part = None, probabilities: Probabilities = False, columns: Columns = None
 ) -> Reading:
     """Return how to read files, as these options say."""
-    return Reading(labels, part, "probabilities" if probabilities else None, columns_of(columns))
+    fields = pairs_of(columns.split(",") if columns else (), "columns", "logits=c*,labels=y")
+    return Reading(labels, part, "probabilities" if probabilities else None, fields)
 
 
 def reading_of_tables(probabilities: Probabilities = False, columns: Columns = None) -> Reading:
@@ -163,7 +167,8 @@ def read_contents(source: Source, check: Callable[..., _Part]) -> dict[str, _Par
     parts = read_as(check, sys.stdin.buffer if file == PIPE else file, source.reading)
     if source.reading.part is None:
         return parts
-    return {source.reading.part: one_part(parts, source.reading.part, name_of(file))}
+    with errors_as_bad_file(name_of(file)):
+        return {source.reading.part: one_part(parts, source.reading.part)}
 
 
 def read_parts(source: Source, needs_labels: bool = True, warn: bool = True) -> dict[str, Chunk]:
@@ -171,29 +176,23 @@ def read_parts(source: Source, needs_labels: bool = True, warn: bool = True) -> 
     return read_contents(source, partial(checked_chunk, needs_labels=needs_labels, warn=warn))
 
 
-def read_for(calibrator: "Calibrator", source: Source) -> dict[str, Chunk]:
-    """Read rows to calibrate, which need no labels; count the probabilities that the calibrator raises."""
-    has_floor = calibrator.inputs == "probabilities"
-    parts = read_parts(source, needs_labels=False, warn=not has_floor)
-    for chunk in parts.values():
-        if has_floor and isinstance(chunk.rows, Predictions):
-            probabilities = chunk.rows.probabilities()
-            floor = float(calibrator.map_.parameters()["0.floor"])
-            count = int((probabilities < floor).sum())
-            if count:
-                low = f"{count} of {probabilities.size} probabilities are below {floor:.3g}, the floor of the model"
-                warnings.warn(f"{low}, and were raised to it", GlayersWarning, stacklevel=2)
-    return parts
-
-
-def read_sample(path: Path, reading: Reading, preferred: str, seed: int, quiet: bool, warn: bool = False) -> Chunk:
-    """Read rows to fit on; of many, a random sample large enough for every method. A calibrator itself counts zeros."""
+def read_sample(
+    path: Path,
+    reading: Reading,
+    preferred: str,
+    seed: int,
+    quiet: bool,
+    warn: bool = False,  # a calibrator itself counts zeros
+    dask: str | None = None,
+) -> Chunk:
+    """Read rows to fit on; of many, a random sample large enough for every method."""
     source = source_of([path], reading)
-    if source.is_small:
+    if source.is_small and dask is None:
         return only_or(preferred, read_parts(source, warn=warn))
     from glayers.many_rows import sample_rows
 
-    sample = sample_rows(source.tasks(), Threads(progress_of(quiet)), seed)
+    with executor_of(dask, quiet, "reading") as executor:
+        sample = sample_rows(source.tasks(), executor, seed)
     rows = sample.result()
     if len(rows) < sample.n_seen and not quiet:
         show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows of {path}, drawn at random, are used")
@@ -222,54 +221,38 @@ def progress_of(quiet: bool) -> bool | None:
     return False if quiet else None
 
 
-def columns_of(text: str | None) -> dict[str, str]:
-    """Return the column of each field that an option names.
+def pairs_of(texts: Iterable[str], what: str, example: str) -> dict[str, str]:
+    """Return the values that options give to names.
 
-    >>> columns_of("logits=c*,labels=y")
+    >>> pairs_of(["logits=c*", " labels=y"], "columns", "logits=c*,labels=y")
     {'logits': 'c*', 'labels': 'y'}
     """
-    columns = {}
-    for pair in (text or "").split(","):
-        field, _, column = pair.partition("=")
-        if column:
-            columns[field.strip()] = column.strip()
-        elif pair:
-            raise typer.BadParameter(f"cannot read the columns {text!r}; write such as 'logits=c*,labels=y'")
-    return columns
+    pairs = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise typer.BadParameter(f"cannot read the {what} {text!r}; write such as {example!r}")
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
 def method_with_settings(
     name: str, settings: list[str] | None, seed: int, progress: bool | None
 ) -> tuple["Calibrator", dict[str, Any]]:
-    """Return an unfitted calibrator by name, and the settings that options give it."""
+    """Return an unfitted calibrator by name, and the settings that options give it: JSON, or text."""
     from glayers.calibrators import METHODS
     from glayers.comparison import unfitted
 
-    known_name(name, METHODS, "method", "glayers methods")
+    known_name(name, METHODS, "method")
     calibrator = unfitted(name, random_state=seed, progress=progress)
-    return calibrator, settings_of(settings, calibrator.get_params(False))
-
-
-def settings_of(options: list[str] | None, known: Collection[str]) -> dict[str, Any]:
-    """Return the settings that options name; values are JSON, or text.
-
-    >>> settings_of(["time_budget=60", "loss=brier"], {"time_budget", "loss"})
-    {'time_budget': 60, 'loss': 'brier'}
-    """
-    settings: dict[str, Any] = {}
-    for text in options or ():
-        name, sign, value = text.partition("=")
-        if not sign:
-            raise typer.BadParameter(f"cannot read the setting {text!r}; write such as 'time_budget=60'")
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {listed(sorted(known))}"
-            raise typer.BadParameter(f"the method has no setting {name!r}; {hint}")
+    chosen: dict[str, Any] = {}
+    for setting, value in pairs_of(settings or (), "setting", "time_budget=60").items():
+        known_name(setting, calibrator.get_params(False), f"setting of {name}")
         try:
-            settings[name] = json.loads(value)
+            chosen[setting] = json.loads(value)
         except ValueError:
-            settings[name] = {"True": True, "False": False, "None": None}.get(value, value)
-    return settings
+            chosen[setting] = {"True": True, "False": False, "None": None}.get(value, value)
+    return calibrator, chosen
 
 
 @dataclass(frozen=True)
@@ -284,31 +267,27 @@ class Output:
         self.check()
 
     def check(self) -> None:
-        """Refuse a path that cannot be written, before any long work begins."""
+        """Refuse a path that cannot be written: before any long work begins, and again after it."""
         if self.path == PIPE:
             raise typer.BadParameter("-o - is for the predictions of `glayers apply`; give the name of a file")
-        problem = self._problem()
-        if problem is not None:
-            raise BadFile(f"{self.path}: {problem}")
-
-    def _problem(self) -> str | None:
         folder = Path(os.path.realpath(self.path)).parent
-        if self.path.exists():
-            there = [file for file in self.inputs if file is not None and Path(file).exists()]
-            if any(self.path.samefile(file) for file in there):
-                return "is one of the input files; write to another file"
-            if not self.path.is_file():
-                return "is a directory or another special file; choose another name"
-        if os.path.lexists(self.path) and not self.force:
-            return "already exists; use --force to replace it, or choose another name"
-        if not folder.is_dir():
-            return f"the folder {folder} does not exist; create it first"
-        if not os.access(folder, os.W_OK):
-            return f"no permission to write to the folder {folder}; choose another"
-        return None
+        inputs = [file for file in self.inputs if file is not None and Path(file).exists()]
+        is_there = self.path.exists()
+        problems = {
+            "is one of the input files; write to another file": is_there and any(map(self.path.samefile, inputs)),
+            "is a directory or another special file; choose another name": is_there and not self.path.is_file(),
+            "already exists; use --force to replace it, or choose another name": (
+                os.path.lexists(self.path) and not self.force
+            ),
+            f"the folder {folder} does not exist; create it first": not folder.is_dir(),
+            f"no permission to write to the folder {folder}; choose another": not os.access(folder, os.W_OK),
+        }
+        for problem, is_so in problems.items():
+            if is_so:
+                raise BadFile(f"{self.path}: {problem}")
 
     def write(self, data: bytes) -> None:
-        """Write the file in one step, after a second check: it may have appeared during a long fit."""
+        """Write the file in one step."""
         self.check()
         write_whole(self.path, data)
 
@@ -324,3 +303,12 @@ def write_to_pipe(data: bytes, *, text: bool) -> None:
     else:
         raise typer.BadParameter("a terminal cannot show this format; redirect the output, or choose --format csv")
     sys.stdout.flush()
+
+
+def end_with(failures: Iterable[str]) -> None:
+    """Say what failed, and end with status 3 if anything did."""
+    found = list(failures)
+    for failure in found:
+        show_note(f"failed: {failure}")
+    if found:
+        raise typer.Exit(3)

@@ -13,6 +13,7 @@ from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadFile, GlayersError
 from glayers.metrics import METRICS, Scorecard
 from glayers.predictions.contents import Reading, Rows, listed
+from glayers.predictions.source import Chunk, Source
 from glayers.report import tables
 
 if TYPE_CHECKING:
@@ -56,10 +57,7 @@ def compare(
     """
     target = None if report is None else arg.Output(report, force, (calibration, test))
     shown = _Shown(target, seed, quiet, as_json, differences)
-    if dask is None:
-        _compare_files(calibration, test, methods, reading, shown)
-    else:
-        _compare_on_cluster(calibration, test, methods, reading, shown, dask)
+    _compare_files(calibration, test, methods, reading, shown, dask)
 
 
 @verb
@@ -103,28 +101,40 @@ def demo(
     _compare_rows(calibration, test, _DEMO, None, "logits", _Shown(target, seed, quiet))
 
 
-def _compare_files(calibration: Path, test: Path | None, methods: str | None, reading: Reading, shown: _Shown) -> None:
+def _compare_files(
+    calibration: Path, test: Path | None, methods: str | None, reading: Reading, shown: _Shown, dask: str | None = None
+) -> None:
     """Read the rows to fit on and those to score, from two files or one with both parts; compare methods on them."""
     names = arg.method_names(methods)
     if test is None:
-        source = arg.source_of([calibration], reading)
-        if not source.is_small:
-            raise _needs_test(calibration)
-        parts = arg.read_parts(source, warn=False)
-        if set(parts) != {"calibration", "test"}:
-            raise BadFile(
-                f"{arg.name_of(calibration)}: has no parts calibration and test, but {listed(parts)}; "
-                f"give the test rows as a second file"
-            )
-        learned = parts["calibration"]
-        tested = parts["test"]
+        learned, tested = _two_parts(calibration, reading, is_local=dask is None)
     elif calibration == test == arg.PIPE:
         raise typer.BadParameter("only one of two files can come from a pipe; pipe one file with both parts instead")
     else:
-        learned = arg.read_sample(calibration, reading, "calibration", shown.seed, shown.quiet)
+        learned = arg.read_sample(calibration, reading, "calibration", shown.seed, shown.quiet, dask=dask)
+        if dask is not None:
+            comparison = _compare_on_cluster(learned, arg.source_of([test], reading), names, shown.seed, dask)
+            _show_comparison(comparison, learned.rows, arg.name_of(test), shown)
+            return
         tested = arg.read_sample(test, reading, "test", shown.seed, shown.quiet, warn=True)
     name = arg.name_of(test or calibration)
     _compare_rows(learned.rows, tested.rows, name, names, learned.inputs, shown)
+
+
+def _two_parts(file: Path, reading: Reading, is_local: bool) -> tuple[Chunk, Chunk]:
+    source = arg.source_of([file], reading)
+    if not source.is_small or not is_local:
+        raise BadFile(
+            f"{file}: only one small file that this machine reads can have parts calibration and test; "
+            f"give the test rows as a second argument, TEST"
+        )
+    parts = arg.read_parts(source, warn=False)
+    if set(parts) != {"calibration", "test"}:
+        raise BadFile(
+            f"{arg.name_of(file)}: has no parts calibration and test, but {listed(parts)}; "
+            f"give the test rows as a second file"
+        )
+    return parts["calibration"], parts["test"]
 
 
 def _compare_rows(
@@ -140,28 +150,14 @@ def _compare_rows(
 
 
 def _compare_on_cluster(
-    calibration: Path, test: Path | None, methods: str | None, reading: Reading, shown: _Shown, address: str
-) -> None:
-    """Fit each method as a task and score all test rows."""
+    learned: Chunk, test: Source, methods: list[str] | None, seed: int, address: str
+) -> "Comparison":
+    """Fit methods here, and score all test rows on a cluster."""
     from glayers.bridges import dask
-    from glayers.many_rows import sample_rows
 
-    if test is None:
-        raise _needs_test(calibration)
-    names = arg.method_names(methods)
-    sources = [arg.source_of([path], reading) for path in (calibration, test)]
+    options: dict[str, Any] = {"inputs": learned.inputs, "random_state": seed}
     with dask.connect(address) as client:
-        learned = sample_rows(sources[0].tasks(), dask.Cluster(client), shown.seed).result()
-        tested = dask.DaskRows(tuple(sources[1].tasks()))
-        inputs = sources[0].first().inputs
-        comparison = dask.compare(learned, tested, names, inputs=inputs, random_state=shown.seed, client=client)
-    _show_comparison(comparison, learned, arg.name_of(test), shown)
-
-
-def _needs_test(calibration: Path) -> BadFile:
-    is_folder = "is a directory, and " if calibration.is_dir() else ""
-    why = f"{is_folder}only small files that this machine reads have parts calibration and test"
-    return BadFile(f"{calibration}: {why}; give the test rows as a second argument, TEST")
+        return dask.compare(learned.rows, dask.DaskRows(tuple(test.tasks())), methods, client=client, **options)
 
 
 def _show_result(name: str, card: Scorecard, seconds: float) -> None:

@@ -1,4 +1,7 @@
-"""A fitted calibrator -> another file: `export` writes ONNX, alone or behind its network, and `adapt` a new model."""
+"""A fitted calibrator -> another file, or its own facts.
+
+`export` writes ONNX, alone or behind its network, `adapt` a new model, and `info` prints what a model is.
+"""
 
 import warnings
 from pathlib import Path
@@ -6,10 +9,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.table import Table
 
 from glayers.cli import arguments as arg
-from glayers.cli import monitoring
-from glayers.cli.runtime import flag, show, show_json, title, verb
+from glayers.cli.runtime import flag, show, show_json, show_note, title, verb
 from glayers.errors import GlayersWarning, shown
 from glayers.files import errors_as_bad_file
 from glayers.predictions.contents import Reading, listed
@@ -92,7 +95,7 @@ def adapt(
         typer.Option(metavar="cat=0.2,dog=0.8", help="Known frequencies instead of NEW, by class name or number."),
     ] = None,
     reading: Reading = arg.READING,
-    level: monitoring.Level = 0.95,
+    level: arg.Level = 0.95,
     fail_if_unexplained: Annotated[
         bool, flag("--fail-if-unexplained", text="Write nothing and exit with 3 if class shift does not explain NEW.")
     ] = False,
@@ -117,9 +120,14 @@ def adapt(
     target = arg.Output(output, force, (model, file, reading.labels))
     calibrator = load(model)
     if file is None:
-        adapted = calibrator.adapt(frequencies=_named_numbers(frequencies or ""))
+        pairs = arg.pairs_of((frequencies or "").split(","), "frequencies", "cat=0.2,dog=0.8")
+        try:
+            given = {name: float(number) for name, number in pairs.items()}
+        except ValueError as error:
+            raise typer.BadParameter(f"cannot read the frequencies {frequencies!r}: they must be numbers") from error
+        adapted = calibrator.adapt(frequencies=given)
     else:
-        parts = arg.read_for(calibrator, arg.source_of([file], reading, calibrator.inputs))
+        parts = arg.read_parts(arg.source_of([file], reading, calibrator.inputs), needs_labels=False, warn=False)
         rows: Any = arg.only_or("test", parts).rows
         adapted = calibrator.adapt(rows, level=level)
     adaptation = adapted.adaptation_
@@ -138,17 +146,59 @@ def adapt(
         show(title(arg.name_of(model if file is None else file)), *str(adaptation).splitlines())
         if not refused:
             show(f"wrote {output}")
-    monitoring.end_with([adaptation.sentences()[-1]] if refused else [])
+    arg.end_with([adaptation.sentences()[-1]] if refused else [])
 
 
-def _named_numbers(text: str) -> dict[str, float]:
-    """Return the numbers that an option gives to names.
+@verb
+def info(
+    model: Annotated[Path, arg.file_argument("MODEL", "A file from `glayers fit`.")], as_json: arg.AsJson = False
+) -> None:
+    """Describe a fitted calibrator: its method and settings, the rows it was fitted on, and how the fit went.
 
-    >>> _named_numbers("cat=0.2, dog=0.8")
-    {'cat': 0.2, 'dog': 0.8}
+    Examples
+    --------
+    $ glayers info model.safetensors
+    $ glayers info model.safetensors --json
     """
-    pairs = [each.rpartition("=") for each in text.split(",") if each.strip()]
-    try:
-        return {name.strip(): float(number) for name, _, number in pairs}
-    except ValueError as error:
-        raise typer.BadParameter(f"cannot read the frequencies {text!r}; write such as 'cat=0.2,dog=0.8'") from error
+    from glayers.calibrators import load
+
+    calibrator = load(model)
+    facts = calibrator.diagnostics_
+    selection: Any = getattr(calibrator, "selection_", None)
+    if as_json:
+        show_json(
+            {
+                "calibrator": type(calibrator).__name__,
+                "settings": {name: _plain(value) for name, value in calibrator.get_params(False).items()},
+                "logits": calibrator.n_features_in_,
+                "classes": len(calibrator.classes_),
+                "class_names": calibrator.class_names_,
+                "versions": calibrator.versions_,
+                "diagnostics": facts.to_dict(),
+                "selection": selection and selection.to_dict(),
+                "calibration_rows": calibrator.calibration_rows_.to_dict(),
+            }
+        )
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    unseen = len(facts.classes_never_seen)
+    lines = {
+        "method": facts.method,
+        "settings": str(calibrator),
+        "classes": f"{len(calibrator.classes_):,}" + (f", {unseen:,} of them never seen" if unseen else ""),
+        "class names": listed(calibrator.class_names_ or ()) or "none",
+        "fitted on": f"{facts.rows:,} rows",
+        "mean loss": f"{facts.loss_before:.4f} before, {facts.loss_after:.4f} after, on the rows of the fit",
+        "fit ended": facts.reason if facts.converged else f"not converged: {facts.reason}",
+        "parameters": f"{facts.n_parameters:,}",
+        "versions": ", ".join(f"{name} {number}" for name, number in calibrator.versions_.items()),
+    }
+    for name, text in lines.items():
+        table.add_row(name, " ".join(text.split()))
+    show(title(arg.name_of(model)), table, *([] if selection is None else ["", *str(selection).splitlines()]))
+    for note in facts.notes:
+        show_note(f"note: {note}")
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -4,7 +4,6 @@
 again, it leaves out what is there already.
 """
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ from rich.text import Text
 from glayers.activations import probabilities_of
 from glayers.cli import arguments as arg
 from glayers.cli import multi_label
-from glayers.cli.runtime import flag, plural, show, show_json, suitable_threads, title, verb, waiting_for
+from glayers.cli.runtime import flag, plural, show, show_json, suitable_threads, title, verb
 from glayers.errors import BadFile, BadPredictions
 from glayers.files import errors_as_bad_file, write_whole
 from glayers.predictions import Confidences
@@ -29,6 +28,7 @@ from glayers.predictions.contents import Contents, Reading, listed
 from glayers.predictions.formats import WRITERS, ending_in, to_bytes
 from glayers.predictions.parquet import parquet_writer, read_metadata
 from glayers.predictions.source import CHUNK_ENTRIES, Chunk, FileTask, Source
+from glayers.progress import progress_bar
 from glayers.serving.predictor import LabelPredictor
 
 if TYPE_CHECKING:
@@ -75,84 +75,57 @@ def fit(
     $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
     $ glayers fit calibration.npz -o new.safetensors --prior model.safetensors
     """
+    from glayers.calibrators import load
     from glayers.calibrators.groups import GroupCalibrator
 
-    if by_group and (several_labels or dask is not None):
-        raise typer.BadParameter("--by-group works without --several-labels and --dask")
+    if by_group and several_labels:
+        raise typer.BadParameter("--by-group works without --several-labels")
     target = arg.Output(output, force, (calibration, reading.labels))
     calibrator, chosen = arg.method_with_settings(method, settings, seed, arg.progress_of(quiet))
     if prior:
-        if method != "auto" or several_labels or by_group or dask is not None:
-            raise typer.BadParameter("--prior works with -m auto, without --several-labels, --by-group and --dask")
-        chosen["prior"] = _earlier_calibrators(prior)
+        if method != "auto" or several_labels or by_group:
+            raise typer.BadParameter("--prior works with -m auto, without --several-labels and --by-group")
+        chosen["prior"] = [load(file) for file in prior]
     if several_labels:
         parts = multi_label.read_label_rows(arg.source_of([calibration], reading))
         label_rows = arg.only_or("calibration", parts)
         multi_label.fit_each_label(label_rows, method, calibrator.set_params(**chosen), target, as_json, quiet)
         return
-    fitted: Any = calibrator
-    if dask is not None:
-        inputs = _fit_on_cluster(calibrator, chosen, arg.source_of([calibration], reading), seed, dask)
-    else:
-        sample = arg.read_sample(calibration, reading, "calibration", seed, quiet)
-        inputs = sample.inputs
-        calibrator.set_params(**{"inputs": inputs, **chosen})
-        fitted = GroupCalibrator(calibrator) if by_group else calibrator
-        has_a_bar = quiet or "progress" in calibrator.get_params()
-        working = f"fitting {method} on {len(sample.rows):,} rows"
-        with suitable_threads([method], sample.rows), waiting_for(working, has_a_bar):
-            fitted.fit_predictions(sample.rows)
+    sample = arg.read_sample(calibration, reading, "calibration", seed, quiet, dask=dask)
+    calibrator.set_params(**{"inputs": sample.inputs, **chosen})
+    fitted: Any = GroupCalibrator(calibrator) if by_group else calibrator
+    shown = False if "progress" in calibrator.get_params() else arg.progress_of(quiet)  # some show their own bar
+    with suitable_threads([method], sample.rows), progress_bar(shown, f"fitting {method}", None):
+        fitted.fit_predictions(sample.rows)
     target.check()
     fitted.save(output)
-    facts = {"method": method, "seed": seed, "output": str(output), "inputs": inputs}
-    if as_json:
-        show_json(_fit_as_json(fitted, facts))
-    elif not quiet:
-        _show_fit(fitted, facts, arg.name_of(calibration))
+    facts = {"method": method, "seed": seed, "output": str(output), "inputs": sample.inputs}
+    if as_json or not quiet:
+        _show_fit(fitted, facts, arg.name_of(calibration), as_json)
 
 
-def _earlier_calibrators(files: list[Path]) -> "list[Calibrator]":
-    from glayers.calibrators import load
-
-    return [load(file) for file in files]
-
-
-def _fit_on_cluster(calibrator: "Calibrator", chosen: dict[str, Any], source: Source, seed: int, address: str) -> str:
-    """Fit where the rows are, temperature scaling on all of them, and return what they hold."""
-    from glayers.bridges import dask
-
-    inputs = source.first().inputs
-    calibrator.set_params(**{"inputs": inputs, **chosen})
-    with dask.connect(address) as client:
-        dask.fit(calibrator, dask.DaskRows(tuple(source.tasks())), random_state=seed, client=client)
-    return inputs
-
-
-def _fit_as_json(fitted: Any, facts: dict[str, Any]) -> dict[str, Any]:
+def _show_fit(fitted: Any, facts: dict[str, Any], name: str, as_json: bool) -> None:
     calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
-    selection = getattr(calibrator, "selection_", None)
-    numbers = {**facts, "classes": len(calibrator.classes_)}
-    if calibrator is not fitted:
-        numbers["shares"] = fitted.shares_
-    numbers["diagnostics"] = calibrator.diagnostics_.to_dict()
-    numbers["selection"] = selection and selection.to_dict()
-    return numbers
-
-
-def _show_fit(fitted: Any, facts: dict[str, Any], name: str) -> None:
-    calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
+    shares = getattr(fitted, "shares_", {})
     selection = getattr(calibrator, "selection_", None)
     diagnostics = calibrator.diagnostics_
+    n_classes = len(calibrator.classes_)
+    if as_json:
+        numbers = {**facts, "classes": n_classes, "diagnostics": diagnostics.to_dict()}
+        numbers["selection"] = selection and selection.to_dict()
+        if calibrator is not fitted:
+            numbers["shares"] = shares
+        show_json(numbers)
+        return
     by = "" if facts["inputs"] == "logits" else f", by {facts['inputs']}"
-    rows = f"{diagnostics.rows:,} rows of {len(calibrator.classes_):,} classes"
     show(
-        title(f"{facts['method']}, fitted on {rows} from {name}{by}"),
+        title(f"{facts['method']}, fitted on {diagnostics.rows:,} rows of {n_classes:,} classes from {name}{by}"),
         f"learned {plural(diagnostics.n_parameters, 'parameter')} in {diagnostics.seconds:.2g} s; "
         f"mean loss on these rows: {diagnostics.loss_before:.4f} before, {diagnostics.loss_after:.4f} after",
     )
     if selection is not None:
         show(Text(str(selection)))
-    for group, share in getattr(fitted, "shares_", {}).items():
+    for group, share in shares.items():
         show(f"group {group}: its correction has a share of {share:.2f}")
     show(f"wrote {facts['output']}")
 
@@ -197,16 +170,14 @@ def apply(
     calibrator = load(model)
     source = arg.source_of(files, source.reading, calibrator.inputs)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
-    folder = _Folder(output, source, {"model": digest, "logits": logits})
-    folder.prepare(force)
-    tasks = [task for task in source.tasks(needs_labels=False) if not folder.part_of(task).exists()]
-    before = folder.n_rows()
+    _prepare_folder(output, source, {"model": digest, "logits": logits}, force)
+    tasks = [task for task in source.tasks(needs_labels=False) if not _part_of(output, task).exists()]
+    before = _rows_in(output)
     with arg.executor_of(dask, quiet, "calibrating") as executor:
-        executor.map(_Calibration(calibrator, logits, folder), tasks)
-    folder.finish()
+        executor.map(_Calibration(calibrator, logits, output), tasks)
     if not quiet:
         already = f"; {before:,} more were there already" if before else ""
-        read = f"{folder.n_rows() - before:,} rows of {plural(len(source.files), 'file')}"
+        read = f"{_rows_in(output) - before:,} rows of {plural(len(source.files), 'file')}"
         show(f"calibrated {read} with {arg.name_of(model)}{already}; wrote {output}")
 
 
@@ -235,7 +206,8 @@ def _apply_at_once(
         source = arg.source_of([file], source.reading, calibrator.calibrators_[0].inputs)
         parts = multi_label.apply_to_labels(calibrator, source, logits)
     else:
-        chunks = arg.read_for(calibrator, arg.source_of([file], source.reading, calibrator.inputs))
+        source = arg.source_of([file], source.reading, calibrator.inputs)
+        chunks = arg.read_parts(source, needs_labels=False, warn=False)
         parts = {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
     data = to_bytes(parts, ending)
     if target is None:
@@ -275,88 +247,58 @@ def calibrated(calibrator: "Calibrator", chunk: Chunk, logits: bool) -> Contents
 
 @dataclass(frozen=True)
 class _Calibration:
-    """What `apply` does with a task: it writes one file, and returns the number of rows."""
+    """What `apply` does with a task: it writes one file of a directory."""
 
     calibrator: "Calibrator"
     logits: bool
-    folder: "_Folder"
+    folder: Path
 
     def __call__(self, task: FileTask, chunks: Iterable[Chunk]) -> None:
-        with parquet_writer(self.folder.part_of(task)) as write:
+        with parquet_writer(_part_of(self.folder, task)) as write:
             for chunk in chunks:
                 with errors_as_bad_file(f"{chunk.path}, counted from row {chunk.first_row:,}"):
                     contents = calibrated(self.calibrator, chunk, self.logits)
                 write(contents)
 
 
-@dataclass(frozen=True)
-class _Folder:
-    """The directory that `apply` writes, with a record of what it is made from."""
+def _prepare_folder(folder: Path, source: Source, options: dict[str, Any], force: bool) -> None:
+    """Create a directory with a record of what it is made from; refuse one with other files, or remove old parts."""
+    if ending_in(folder.name, WRITERS) or (folder.exists() and not folder.is_dir()):
+        raise typer.BadParameter(
+            f"{folder}: many rows are written to a directory of Parquet files; give -o a name without ending"
+        )
+    for file in source.files:
+        if file.resolve().is_relative_to(folder.resolve()):
+            raise BadFile(f"{folder}: holds the input file {file}; write to another directory")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise BadFile(f"{folder}: cannot be created ({error.strerror}); check the folder above it") from error
+    files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in source.files]
+    made_from = {"files": files, "entries": CHUNK_ENTRIES, **vars(source.reading), **options}
+    record = json.dumps(made_from, indent=1, default=str).encode()
+    manifest = folder / _MANIFEST
+    if any(folder.iterdir()) and not (manifest.is_file() and (force or manifest.read_bytes() == record)):
+        way_out = "use --force to replace them, or choose another directory" if manifest.is_file() else "choose another"
+        raise BadFile(f"{folder}: has files already, and not from this model, input and options; {way_out}")
+    if force:
+        for part in folder.glob("part-*-*.parquet"):
+            part.unlink()
+    write_whole(manifest, record)
 
-    path: Path
-    source: Source
-    options: dict[str, Any]
 
-    def prepare(self, force: bool) -> None:
-        """Create the directory; refuse one with files from elsewhere, and remove old ones with `force`."""
-        if ending_in(self.path.name, WRITERS) or (self.path.exists() and not self.path.is_dir()):
-            raise typer.BadParameter(
-                f"{self.path}: many rows are written to a directory of Parquet files; give -o a name without ending"
-            )
-        for file in self.source.files:
-            if file.resolve().is_relative_to(self.path.resolve()):
-                raise BadFile(f"{self.path}: holds the input file {file}; write to another directory")
-        try:
-            self.path.mkdir(exist_ok=True)
-        except OSError as error:
-            raise BadFile(f"{self.path}: cannot be created ({error.strerror}); check the folder above it") from error
-        if any(self.path.iterdir()):
-            self._check_files(force)
-        self._write_manifest(complete=False)
+def _part_of(folder: Path, task: FileTask) -> Path:
+    """Return the file that a task writes."""
+    return folder / f"part-{task.file:05d}-{task.number:05d}.parquet"
 
-    def _check_files(self, force: bool) -> None:
-        before: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
-            before = json.loads((self.path / _MANIFEST).read_text(encoding="utf-8"))
-        same = before.get("made_from") == json.loads(json.dumps(self._made_from()))
-        if not same and not (force and before):
-            way_out = "use --force to replace them, or choose another directory" if before else "choose another"
-            raise BadFile(f"{self.path}: has files already, and not from this model, input and options; {way_out}")
-        if force:
-            for part in self._parts():
-                part.unlink()
 
-    def _made_from(self) -> dict[str, Any]:
-        """Return what the contents of the directory depend on."""
-        files = []
-        for file in self.source.files:
-            status = file.stat()
-            files.append([str(file), status.st_size, status.st_mtime_ns])
-        reading = vars(self.source.reading) | {"labels": str(self.source.reading.labels)}
-        return {"files": files, "entries": CHUNK_ENTRIES, **reading, **self.options}
-
-    def _parts(self) -> list[Path]:
-        return sorted(self.path.glob("part-*-*.parquet"))
-
-    def part_of(self, task: FileTask) -> Path:
-        """Return the file that a task writes."""
-        return self.path / f"part-{task.file:05d}-{task.number:05d}.parquet"
-
-    def n_rows(self) -> int:
-        """Return the number of rows that were written, also by earlier runs."""
-        n_rows = 0
-        for part in self._parts():
-            with errors_as_bad_file(f"{part}: use --force to write all parts again"):
-                n_rows += int(read_metadata(part).num_rows)
-        return n_rows
-
-    def finish(self) -> None:
-        """Record that all parts are there."""
-        self._write_manifest(complete=True)
-
-    def _write_manifest(self, complete: bool) -> None:
-        record = {"complete": complete, "made_from": self._made_from()}
-        write_whole(self.path / _MANIFEST, json.dumps(record, indent=1).encode())
+def _rows_in(folder: Path) -> int:
+    """Return the number of rows that were written, also by earlier runs."""
+    n_rows = 0
+    for part in folder.glob("part-*-*.parquet"):
+        with errors_as_bad_file(f"{part}: use --force to write all parts again"):
+            n_rows += int(read_metadata(part).num_rows)
+    return n_rows
 
 
 @verb

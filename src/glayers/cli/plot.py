@@ -11,9 +11,10 @@ import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, one_line, show, verb, waiting_for
+from glayers.cli.runtime import flag, one_line, show, verb
 from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
+from glayers.progress import progress_bar
 from glayers.report.figures import EVENT_FIGURES
 from glayers.report.words import capital
 
@@ -83,7 +84,7 @@ def plot(
     $ glayers plot reliability-smooth test.npz -o second.pdf --event rank:2
     $ glayers plot overview test.npz -o figure1.pdf --width column --names mine
     """
-    arg.known_name(kind, KINDS, "figure", "glayers plot --help")
+    arg.known_name(kind, KINDS, "figure")
     chosen: dict[str, Any] = {"dark": dark}
     if event != "top":
         chosen["event"] = arg.event_of(event)
@@ -102,7 +103,7 @@ def plot(
     rows += [_calibrated(each, rows[0]) for each in models]
     shown = _names(files, models) if names is None else _own_names(names, len(rows))
     methods = dict(zip(shown, rows, strict=True))
-    with waiting_for(f"drawing {kind}", quiet):
+    with progress_bar(arg.progress_of(quiet), f"drawing {kind}", None):
         figure = _figure(kind, methods, chosen, seed)
         if title is not None:
             figure.suptitle(one_line(title), fontsize="large", color=figure.axes[0].title.get_color())

@@ -42,14 +42,12 @@ def flag(*names: str, text: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=" ", help=text, **more)  # or typer would print <bool> beside it
 
 
-class OptionGroup(NamedTuple):
+class OptionGroup:
     """Options that become one value: the parameters of `make`, which returns it."""
 
-    make: Callable[..., Any]
-
-    def options(self) -> list[inspect.Parameter]:
-        """Return the options as parameters."""
-        return list(inspect.signature(self.make).parameters.values())
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.make = make
+        self.options = list(inspect.signature(make).parameters.values())
 
 
 def verb(function: Callable[..., None], more: str = "") -> Verb:
@@ -58,28 +56,27 @@ def verb(function: Callable[..., None], more: str = "") -> Verb:
     A parameter whose default is an `OptionGroup` stands for the options of the group. `more` and the examples of the
     docstring end its help.
     """
-    parameters = list(inspect.signature(function).parameters.values())
-    groups = {option.name: option.default for option in parameters if isinstance(option.default, OptionGroup)}
+    options: list[inspect.Parameter] = []
+    groups = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if isinstance(parameter.default, OptionGroup):
+            groups[parameter.name] = parameter.default
+            options += parameter.default.options
+        else:
+            options.append(parameter)
+    debug_flag = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    options.append(inspect.Parameter("debug", kind, default=False, annotation=debug_flag))
 
     @functools.wraps(function)
-    def run(*, debug: bool = False, **options: Any) -> None:
-        with _notes(bool(options.get("quiet"))), one_line_per_error(debug):
+    def run(*, debug: bool = False, **given: Any) -> None:
+        with _notes(bool(given.get("quiet"))), one_line_per_error(debug):
             for name, group in groups.items():
-                options[name] = group.make(**{option.name: options.pop(option.name) for option in group.options()})
-            function(**options)
+                given[name] = group.make(**{option.name: given.pop(option.name) for option in group.options})
+            function(**given)
 
-    expanded = []
-    for parameter in parameters:
-        if parameter.name in groups:
-            expanded += groups[parameter.name].options()
-        else:
-            expanded.append(parameter)
-    debug_option = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    expanded.append(inspect.Parameter("debug", kind, default=False, annotation=debug_option))
-    expanded = [option.replace(kind=kind) for option in expanded]
-    vars(run)["__signature__"] = inspect.Signature(expanded)  # where typer finds options
-    run.__annotations__ = {option.name: option.annotation for option in expanded}
+    vars(run)["__signature__"] = inspect.Signature([option.replace(kind=kind) for option in options])  # read by typer
+    run.__annotations__ = {option.name: option.annotation for option in options}
     run.__doc__, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
     # It begins with an empty line, or typer would remove the indentation of the examples.
     return Verb(run, f"\n{more}Examples:\n{textwrap.indent(examples, '  ')}")
@@ -201,16 +198,6 @@ def one_line(text: str) -> str:
     'two\\nlines'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-@contextlib.contextmanager
-def waiting_for(what: str, quiet: bool) -> Iterator[None]:
-    """Show at a terminal that work without a progress bar of its own goes on."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    with Console(stderr=True).status(one_line(what)):
-        yield
 
 
 def discard_output() -> None:

@@ -1,67 +1,104 @@
-"""`score`: every metric of saved predictions, with tests, intervals and conditions; `rows`: what more rows bring."""
+"""`score`: every metric of saved predictions, with tests, intervals and conditions; `rows`: what more rows bring.
 
-from collections.abc import Iterator
+A condition that holds, and a question that the rows cannot answer, end the program with status 3.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli import monitoring, multi_label
+from glayers.cli import multi_label
 from glayers.cli.runtime import flag, show, show_json, suitable_threads, title, verb
 from glayers.errors import BadPredictions
-from glayers.metrics import Event, Intervals, OmnibusTest, Scorecard, calibration_test, ks_test, scorecard, top
+from glayers.metrics import METRICS, Event, Intervals, OmnibusTest, Scorecard, calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
-from glayers.predictions.contents import WHOLE_FILE, Reading, Rows
-from glayers.predictions.source import Executor, Source
+from glayers.predictions.contents import WHOLE_FILE, Reading, Rows, listed
+from glayers.predictions.source import Chunk, Executor, Source
 from glayers.report import tables
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
+    from glayers.shift import ShiftTest
 
+_UNCALIBRATED = "uncalibrated"
 _CALIBRATED = "calibrated"
+_SIGNS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt
+}  # fmt: skip
+_CONDITION = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)\s*(%?)\s*")
+
+_Model = Annotated[
+    Path | None,
+    typer.Option(metavar="MODEL", readable=False, help="A file from `glayers fit`: score before and after it."),
+]
+_FailIfMiscalibrated = Annotated[
+    bool, flag("--fail-if-miscalibrated", text="Exit with 3 unless the calibration test passes.")
+]
+_FailIfShifted = Annotated[
+    bool, flag("--fail-if-shifted", text="Exit with 3 unless the rows look like MODEL's calibration rows.")
+]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What `score` measures, and how: no resamples mean no intervals."""
+class Condition:
+    """A metric, a sign and a number, such as ks > 0.02."""
 
-    event: Event
-    n_resamples: int
-    level: float
-    seed: int
-    progress: bool | None
+    metric: str
+    sign: str
+    limit: float
 
-    def tests(self, rows: Rows) -> tuple[OmnibusTest, Any]:
-        """Test rows for calibration: by all tests, and by KS alone."""
-        calibration = calibration_test(
-            rows,
-            event=None if self.event == top else self.event,
-            level=self.level,
-            n_resamples=monitoring.draws_for(self.level),
-            random_state=self.seed,
-            progress=self.progress,
-        )
-        return calibration, ks_test(rows, event=self.event, level=self.level)
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return the condition that an option states; refuse a limit that no score can pass.
 
-    def intervals(self, rows: Rows) -> Intervals | None:
-        """Return bootstrap intervals, if they are asked for."""
-        if not self.n_resamples:
-            return None
-        options: dict[str, Any] = {"n_resamples": self.n_resamples, "random_state": self.seed}
-        return intervals_of(rows, event=self.event, level=0.95, progress=self.progress, **options)
+        >>> Condition.of("KS > 2 %")
+        Condition(metric='ks', sign='>', limit=0.02)
+        """
+        found = _CONDITION.fullmatch(text)
+        if found is None:
+            raise typer.BadParameter(
+                f"cannot read the condition {text!r}; write a metric, a sign and a number, such as 'ks > 0.02'"
+            )
+        name, sign, number, percent = found.groups()
+        limit = float(number) / (100 if percent else 1)
+        metric = METRICS[arg.known_name(name.lower(), METRICS, "metric")]
+        never = {">": metric.highest, "<": metric.lowest}.get(sign)
+        if not metric.lowest <= limit <= metric.highest or limit == never:
+            hint = ""
+            if metric.unit == "percent" and 1 <= limit <= 100:  # most often a percent sign is missing
+                hint = f"; did you mean '{metric.name} {sign} {limit:g} %'?"
+            raise typer.BadParameter(
+                f"{metric.name} is always between {metric.lowest:g} and {metric.highest:g}, so it cannot be compared "
+                f"with {limit:g}{hint}"
+            )
+        return cls(metric.name, sign, limit)
+
+    def failure(self, scores: Mapping[str, float]) -> str | None:
+        """Return what is wrong, or None. A score that is not a number is wrong too."""
+        if self.metric not in scores:
+            raise BadPredictions(f"these rows have no {self.metric}; they have {listed(scores)}")
+        value = scores[self.metric]
+        if math.isnan(value) or _SIGNS[self.sign](value, self.limit):
+            return f"{self.metric} = {value:.4g} {self.sign} {self.limit:g}"
+        return None
 
 
 @dataclass(frozen=True)
 class Score:
-    """What `score` found about some rows."""
+    """What `score` found about some rows; `error_bounds` are those of streamed scores."""
 
     card: Scorecard
     calibration_test: OmnibusTest
     ks_test: Any
     intervals: Intervals | None
-    error_bounds: dict[str, float] | None = None  # of streamed scores
+    error_bounds: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
@@ -77,34 +114,88 @@ class Score:
 
 @dataclass
 class Scores:
-    """What `score` found, by name: parts of a file, or uncalibrated and calibrated rows."""
+    """What `score` measures, and what it found by name: of parts of a file, or of uncalibrated and calibrated rows."""
 
+    event: Event
+    n_resamples: int  # 0 for no intervals
+    level: float
+    seed: int
+    progress: bool | None
     by_name: dict[str, Score] = field(default_factory=dict)
-    shifts: dict[str, Any] = field(default_factory=dict)
+    shifts: dict[str, "ShiftTest"] = field(default_factory=dict)
     n_rows: int = 0
     tested_rows: int | None = None  # if tests saw a random subset
+
+    def add(self, name: str, rows: Rows) -> None:
+        """Score rows in memory."""
+        ends = None
+        if self.n_resamples:
+            options: dict[str, Any] = {"n_resamples": self.n_resamples, "random_state": self.seed, "level": 0.95}
+            ends = intervals_of(rows, event=self.event, progress=self.progress, **options)
+        self.add_test(name, rows, scorecard(rows, event=self.event), ends)
+
+    def add_test(
+        self, name: str, rows: Rows, card: Scorecard, ends: Intervals | None, bounds: dict[str, float] | None = None
+    ) -> None:
+        """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
+        calibration = calibration_test(
+            rows,
+            event=None if self.event == top else self.event,
+            level=self.level,
+            n_resamples=None if self.level <= 0.95 else math.ceil(round(4 / (1 - self.level), 6)) - 1,
+            random_state=self.seed,
+            progress=self.progress,
+        )
+        tested = ks_test(rows, event=self.event, level=self.level)
+        self.by_name[name] = Score(card, calibration, tested, ends, bounds)
+
+    def add_shift(self, part: str, calibrator: "Calibrator", chunk: Chunk) -> None:
+        """Compare rows with those that a calibrator was fitted on; labels, if there are any, are compared too."""
+        from glayers.predictions.predictions import map_inputs, two_classes
+        from glayers.shift import shift_test
+
+        if chunk.labelled:
+            self.shifts[part] = shift_test(calibrator, chunk.rows, level=self.level)
+        else:
+            rows = two_classes(calibrator.inputs, chunk.rows)
+            values = map_inputs(calibrator.inputs, rows)
+            self.shifts[part] = shift_test(calibrator, values, groups=rows.groups, level=self.level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
         numbers: dict[str, Any] = {name: score.to_dict() for name, score in self.by_name.items()}
-        numbers |= {monitoring.part_label(part, "shift"): shift.to_dict() for part, shift in self.shifts.items()}
+        for part, shift in self.shifts.items():
+            numbers[_name_of_part(part, "shift")] = shift.to_dict()
         if self.tested_rows is not None:
             numbers["tested_rows"] = self.tested_rows
         return numbers
+
+    def failures(self, conditions: list[Condition], miscalibrated: bool, shifted: bool) -> Iterator[str]:
+        """Yield why the rows do not pass; conditions are about the calibrated ones if there are any."""
+        for name, score in self.by_name.items():
+            if name.endswith(_UNCALIBRATED):
+                continue
+            reasons = [condition.failure(score.card) for condition in conditions]
+            if miscalibrated and score.calibration_test.verdict != "calibrated":
+                reasons.append(str(score.calibration_test))
+            yield from (f"{_prefix(name)}{reason}" for reason in reasons if reason is not None)
+        for part, shift in self.shifts.items():
+            if shifted and (shift.shifted or math.isnan(shift.p_value)):
+                yield f"{_prefix(part)}{shift}"
 
 
 @verb
 def score(
     files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY}")],
-    model: monitoring.Model = None,
+    model: _Model = None,
     reading: Reading = arg.READING,
     event: arg.EventName = "top",
     intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
     resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
-    level: monitoring.Level = 0.95,
-    fail_if: monitoring.FailIf = None,
-    fail_if_miscalibrated: monitoring.FailIfMiscalibrated = False,
-    fail_if_shifted: monitoring.FailIfShifted = False,
+    level: arg.Level = 0.95,
+    fail_if: arg.FailIf = None,
+    fail_if_miscalibrated: _FailIfMiscalibrated = False,
+    fail_if_shifted: _FailIfShifted = False,
     several_labels: multi_label.SeveralLabels = False,
     seed: arg.Seed = 0,
     dask: arg.Dask = None,
@@ -129,11 +220,11 @@ def score(
     $ glayers score logits/ --json
     $ cat test.csv | glayers score -
     """
-    conditions = [monitoring.Condition.of(text) for text in fail_if or ()]
-    settings = Settings(arg.event_of(event), resamples if intervals else 0, level, seed, arg.progress_of(quiet))
+    conditions = [Condition.of(text) for text in fail_if or ()]
+    scores = Scores(arg.event_of(event), resamples if intervals else 0, level, seed, arg.progress_of(quiet))
     name = f"{len(files):,} files" if len(files) > 1 else arg.name_of(files[0])
     if several_labels:
-        others = [model, conditions, fail_if_miscalibrated, fail_if_shifted, intervals, settings.event != top]
+        others = [model, conditions, fail_if_miscalibrated, fail_if_shifted, intervals, scores.event != top]
         _score_labels(arg.source_of(files, reading), name, as_json, alone=not any(others) and dask is None)
         return
     if fail_if_shifted and model is None:
@@ -146,10 +237,10 @@ def score(
         calibrator = load(model)
         source = arg.source_of(files, reading, calibrator.inputs)
     if dask is None and source.is_small:
-        scores = _score_at_once(source, calibrator, settings)
+        _score_at_once(source, calibrator, scores)
     else:
         with arg.executor_of(dask, quiet, "scoring") as executor:
-            scores = _score_in_chunks(source, calibrator, settings, executor)
+            _score_in_chunks(source, calibrator, scores, executor)
     if not scores.by_name and (conditions or fail_if_miscalibrated or intervals):
         raise BadPredictions(
             "these rows have no labels, so they cannot be scored, only tested for shift: leave out --fail-if, "
@@ -159,7 +250,7 @@ def score(
         show_json(scores.to_dict())
     else:
         _show(scores, name)
-    monitoring.end_with(_failures(scores, conditions, fail_if_miscalibrated, fail_if_shifted))
+    arg.end_with(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
 
 
 def _score_labels(source: Source, name: str, as_json: bool, alone: bool) -> None:
@@ -170,85 +261,61 @@ def _score_labels(source: Source, name: str, as_json: bool, alone: bool) -> None
     multi_label.show_label_scores(name, arg.only_or("test", multi_label.read_label_rows(source)), as_json)
 
 
-def _score_at_once(source: Source, calibrator: "Calibrator | None", settings: Settings) -> Scores:
-    """Score the rows of one file in memory."""
-    scores = Scores()
-    if calibrator is None:
-        rows_by_name = {part: chunk.rows for part, chunk in arg.read_parts(source).items()}
-    else:
-        rows_by_name = {}
-        for part, chunk in arg.read_for(calibrator, source).items():
-            scores.shifts[part] = monitoring.shift_of(calibrator, chunk, settings.level)
-            if chunk.labelled:
-                rows_by_name[monitoring.part_label(part, monitoring.UNCALIBRATED)] = chunk.rows
-                rows_by_name[monitoring.part_label(part, _CALIBRATED)] = calibrator.apply(chunk.rows)
-    for name, rows in rows_by_name.items():
-        card = scorecard(rows, event=settings.event)
-        scores.by_name[name] = Score(card, *settings.tests(rows), settings.intervals(rows))
-    return scores
+def _score_at_once(source: Source, calibrator: "Calibrator | None", scores: Scores) -> None:
+    """Score the rows of one file in memory; a calibrator has its own floor of probabilities, and warns of none."""
+    for part, chunk in arg.read_parts(source, calibrator is None, calibrator is None).items():
+        if calibrator is None:
+            scores.add(part, chunk.rows)
+            continue
+        scores.add_shift(part, calibrator, chunk)
+        if chunk.labelled:
+            scores.add(_name_of_part(part, _UNCALIBRATED), chunk.rows)
+            scores.add(_name_of_part(part, _CALIBRATED), calibrator.apply(chunk.rows))
 
 
-def _score_in_chunks(source: Source, calibrator: "Calibrator | None", settings: Settings, executor: Executor) -> Scores:
+def _score_in_chunks(source: Source, calibrator: "Calibrator | None", scores: Scores, executor: Executor) -> None:
     """Score all rows in one pass; tests, which need rows in memory, see a random subset."""
     from glayers.many_rows import Pass, rows_to_test
 
     calibrators: dict[str, Calibrator | None] = {WHOLE_FILE: None}
     if calibrator is not None:
-        calibrators = {monitoring.UNCALIBRATED: None, _CALIBRATED: calibrator}
-    streaming = {"event": settings.event, "n_resamples": settings.n_resamples, "random_state": settings.seed}
-    plan = Pass(calibrators, streaming, rows_to_test, settings.seed)
-    collected = plan.over(source.tasks(needs_labels=calibrator is None), executor)
-    if collected.sample is None:
-        raise BadPredictions("there are no rows to score")
-    tested = collected.sample.result()
-    scores = Scores(n_rows=collected.sample.n_seen)
+        calibrators = {_UNCALIBRATED: None, _CALIBRATED: calibrator}
+    streaming = {"event": scores.event, "n_resamples": scores.n_resamples, "random_state": scores.seed}
+    plan = Pass(calibrators, streaming, rows_to_test, scores.seed)
+    found = plan.over(source.tasks(needs_labels=calibrator is None), executor)
+    tested = found.sample.result()
+    scores.n_rows = found.sample.n_seen
     if len(tested) < scores.n_rows:
         scores.tested_rows = len(tested)
-    if collected.labelled:
-        for name, sums in collected.sums.items():
-            rows = _applied(calibrators[name], tested)
-            ends = sums.intervals() if settings.n_resamples else None
-            scores.by_name[name] = Score(sums.result(), *settings.tests(rows), ends, sums.error_bounds())
+    if found.labelled:
+        for name, sums in found.sums.items():
+            applied = calibrators[name]
+            rows = tested if applied is None else applied.apply(tested)
+            ends = sums.intervals() if scores.n_resamples else None
+            scores.add_test(name, rows, sums.result(), ends, sums.error_bounds())
     if calibrator is not None:
-        sampled = replace(source.first(), rows=tested, labelled=bool(collected.labelled))
-        scores.shifts[WHOLE_FILE] = monitoring.shift_of(calibrator, sampled, settings.level)
-    return scores
+        sampled = replace(source.first(), rows=tested, labelled=bool(found.labelled))
+        scores.add_shift(WHOLE_FILE, calibrator, sampled)
 
 
-def _applied(calibrator: "Calibrator | None", rows: Rows) -> Rows:
-    return rows if calibrator is None else calibrator.apply(rows)
+def _name_of_part(part: str, name: str) -> str:
+    """Return the name of a result of one part; a file without parts needs no name for it."""
+    return name if part == WHOLE_FILE else f"{part}, {name}"
 
 
-def _failures(
-    scores: Scores, conditions: list[monitoring.Condition], miscalibrated: bool, shifted: bool
-) -> Iterator[str]:
-    """Yield why the rows do not pass; conditions are about the calibrated ones if there are any."""
-    for name, score in scores.by_name.items():
-        if name.endswith(monitoring.UNCALIBRATED):
-            continue
-        reasons = [condition.failure(score.card) for condition in conditions]
-        if miscalibrated:
-            reasons.append(monitoring.test_failure(score.calibration_test))
-        for reason in reasons:
-            if reason is not None:
-                yield f"{monitoring.prefix_of(name)}{reason}"
-    if shifted:
-        for part, shift in scores.shifts.items():
-            reason = monitoring.shift_failure(shift)
-            if reason is not None:
-                yield f"{monitoring.prefix_of(part)}{reason}"
+def _prefix(name: str) -> str:
+    """Return what stands before a sentence about one part."""
+    return "" if name == WHOLE_FILE else f"{name}: "
 
 
 def _show(scores: Scores, name: str) -> None:
     show(title(name))
-    if scores.by_name:
-        interval_tables = [
-            tables.interval_table(score.intervals, name)
-            for name, score in scores.by_name.items()
-            if score.intervals is not None
-        ]
-        cards = {name: score.card for name, score in scores.by_name.items()}
-        show(*(interval_tables or [tables.score_table(cards)]), "")
+    cards = {name: score.card for name, score in scores.by_name.items()}
+    for name, score in scores.by_name.items():
+        if score.intervals is not None:
+            show(tables.interval_table(score.intervals, name), "")
+    if cards and not scores.n_resamples:
+        show(tables.score_table(cards), "")
     for score in scores.by_name.values():
         bounds = score.error_bounds or {}
         largest = max((bounds[metric] for metric in bounds if metric.endswith("ks")), default=0.0)
@@ -257,14 +324,14 @@ def _show(scores: Scores, name: str) -> None:
     if scores.tested_rows is not None:
         show(f"Tests of {scores.tested_rows:,} rows, drawn at random from {scores.n_rows:,}:")
     for name, score in scores.by_name.items():
-        prefix = monitoring.prefix_of(name)
+        prefix = _prefix(name)
         show(
             f"{prefix}{score.calibration_test}",
             f"{prefix}{tables.confidence_sentence(score.card)}",
             f"{prefix}{tables.ks_test_sentence(score.ks_test)}",
         )
     for part, shift in scores.shifts.items():
-        show(f"{monitoring.prefix_of(part)}{shift}")
+        show(f"{_prefix(part)}{shift}")
 
 
 @verb

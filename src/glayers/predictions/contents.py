@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from glayers.predictions.predictions import Confidences, Predictions
 
 Inputs: TypeAlias = Literal["logits", "probabilities"] | None
 Rows: TypeAlias = Predictions | Confidences
+_Part = TypeVar("_Part")
 
 # The first word is the field's own name; the reader accepts the others too.
 FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
-    "logits": ("logits", "logit", "z"),
+    "logits": ("logits", "logit", "z", "log_probabilities", "logprobs", "log_likelihoods"),
     "probabilities": ("probabilities", "probs", "proba", "p"),
     "confidence": ("confidence", "confidences"),
     "correct": ("correct",),
@@ -102,7 +103,7 @@ class Contents:
 
     Input has logits, or probabilities, or confidence and correct. New rows, which a calibrator is applied to, need
     neither labels nor correct. Output also has the predicted class and its confidence. `others` are columns that mean
-    nothing here, and `no_labels` is the message for a caller who needs labels that the file does not have.
+    nothing here.
     """
 
     logits: Array | None = None
@@ -116,7 +117,11 @@ class Contents:
     counts: Array | None = None
     class_names: tuple[str, ...] | None = None
     others: Mapping[str, Any] = field(default_factory=dict)
-    no_labels: str = ""
+
+    no_labels: ClassVar[str] = (
+        f"no labels: name their key or column one of {', '.join(FIELD_WORDS['labels'])}; a .npy file holds logits "
+        f"alone: give labels too, labels= or on the command line --labels labels.npy"
+    )
 
     @property
     def inputs(self) -> str:
@@ -137,6 +142,10 @@ class Contents:
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the fields that hold one value or one row of scores per row."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
     def with_declared_inputs(self, inputs: Inputs) -> "Contents":
         """Return the contents with their scores under the name that the caller gave them."""
@@ -187,13 +196,35 @@ class Contents:
         return Predictions._of_probabilities(check_probabilities(self.scores), **extras)
 
 
-Parts: TypeAlias = dict[str, Iterator[Contents]]  # chunks of each part of a file
+Parts: TypeAlias = dict[str, Contents]
+Chunks: TypeAlias = Iterator[Parts]  # what a reader yields: the parts of a file, at once or some rows at a time
 
 
-def keys_by_part(keys: Iterable[str], known: KnownKeys) -> dict[str, dict[str, str]]:
+def one_part(parts: Mapping[str, _Part], part: str | None) -> _Part:
+    """Return the part that is asked for, or the only one."""
+    if part is None and len(parts) > 1:
+        raise BadFile(
+            f"has the parts {listed(parts)}; say which with part= (on the command line --part), "
+            f"such as {next(iter(parts))!r}"
+        )
+    if part is not None and (not isinstance(part, str) or part not in parts):
+        raise BadFile(f"has no part {shown(part)}; its parts are {listed(parts)}")
+    return parts[part or next(iter(parts))]
+
+
+def only_part(parts: Parts) -> Contents:
+    """Return the only part, for formats that cannot hold two."""
+    if len(parts) != 1:
+        raise BadFile(f"a table holds one part, not {listed(parts)}; choose one of them, or write .npz or .json")
+    return next(iter(parts.values()))
+
+
+def keys_by_part(keys: Iterable[str], known: KnownKeys = ARCHIVE_KEYS) -> dict[str, dict[str, str]]:
     """Return the key of each field of each part, calibration before test. Unknown keys are left out.
 
-    >>> keys_by_part(["z_test", "y_test", "date"], ARCHIVE_KEYS)
+    Class names without a part apply to every part without names of its own.
+
+    >>> keys_by_part(["z_test", "y_test", "date"])
     {'test': {'logits': 'z_test', 'labels': 'y_test'}}
     """
     all_keys = list(keys)
@@ -202,107 +233,111 @@ def keys_by_part(keys: Iterable[str], known: KnownKeys) -> dict[str, dict[str, s
         if key in known:
             part, field_name = known[key]
             parts.setdefault(part, {}).setdefault(field_name, []).append(key)
-    shared = _take_shared_names(parts)
+    shared = {}
+    if len(parts) > 1:
+        shared = parts.pop(WHOLE_FILE, {})
+    if shared.keys() - {"class_names"}:
+        raise BadFile(
+            f"some keys belong to {listed(parts)} and others to no part; give every key its part, such as "
+            f"logits_test, or none. The keys are {listed(all_keys)}"
+        )
     if not parts:
         parts = {WHOLE_FILE: {}}
-    return {
-        part: _chosen_keys(shared | parts[part], missing_message(part, all_keys, known, *SCORES))
-        for part in sorted(parts)
-    }
+    return {part: _chosen_keys(shared | parts[part], all_keys, known) for part in sorted(parts)}
 
 
-def missing_message(part: str, all_keys: Iterable[str], known: KnownKeys, *fields: str) -> str:
-    """Return what is missing, what was found, and what was expected."""
-    of_part = "" if part == WHOLE_FILE else f" of the part {part}"
-    words = [key for key, place in known.items() if place in [(WHOLE_FILE, name) for name in fields]]
-    expected = f"expected one of these keys or column headers: {listed(words)}"
-    return f"no {' or '.join(fields)}{of_part}: found {listed(all_keys)}; {expected}"
-
-
-def _take_shared_names(parts: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
-    """Remove and return class names without a part: they apply to every part without names of its own."""
-    if len(parts) == 1 or WHOLE_FILE not in parts:
-        return {}
-    whole = parts.pop(WHOLE_FILE)
-    others = [key for name, keys in whole.items() if name != "class_names" for key in keys]
-    if others:
-        raise BadFile(
-            f"{listed(others)} name no part, but other keys belong to {listed(parts)}; "
-            f"give every key its part, such as {others[0]}_test, or none"
-        )
-    return whole
-
-
-def _chosen_keys(fields: dict[str, list[str]], no_scores: str) -> dict[str, str]:
+def _chosen_keys(fields: dict[str, list[str]], all_keys: list[str], known: KnownKeys) -> dict[str, str]:
     """Return the key of each field to read: logits rather than probabilities, or else confidence and correct."""
     scores = next((name for name in SCORES if name in fields), None)
     if scores is None and "confidence" not in fields:
-        raise BadFile(f"{no_scores}, and labels; or both confidence and correct")
+        words = [key for key, place in known.items() if place in [(WHOLE_FILE, name) for name in SCORES]]
+        raise BadFile(
+            f"no logits or probabilities: found {listed(all_keys)}; expected one of these keys or column headers: "
+            f"{listed(words)}, and labels; or both confidence and correct"
+        )
     if scores is None:
         unread = {"labels", "class_names", "predicted"}
     elif "confidence" in fields and "correct" in fields:  # they could describe different predictions
-        pair = f"{fields['confidence'][0]} and {fields['correct'][0]}"
-        raise BadFile(f"has {scores} as well as {pair}; keep {scores} and labels to use all classes, or keep {pair}")
+        raise BadFile(
+            f"has {scores} as well as confidence and correct; keep {scores} and labels to use all classes, "
+            f"or keep confidence and correct"
+        )
     else:
         unread = {*SCORES, "confidence", "correct", "predicted"} - {scores}
     chosen = {}
-    for name, keys in fields.items():
-        if name in unread:
-            continue
-        if len(keys) > 1:
-            raise BadFile(f"both {keys[0]!r} and {keys[1]!r} are {name}; keep one of them")
-        chosen[name] = keys[0]
-    return chosen
+    for name in fields.keys() - unread:
+        if len(fields[name]) > 1:
+            raise BadFile(f"both {fields[name][0]!r} and {fields[name][1]!r} are {name}; keep one of them")
+        chosen[name] = fields[name][0]
+    return dict(sorted(chosen.items(), key=lambda item: list(FIELD_WORDS).index(item[0])))
 
 
-def class_names_in(key: str, values: object) -> tuple[str, ...]:
-    """Return a list of text as class names."""
-    names = values.tolist() if isinstance(values, np.ndarray) else values
-    if isinstance(names, list):
-        names = [name.decode() if isinstance(name, bytes) else name for name in names]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BadFile(f"{key} must be a list of text, one name per class; got {shown(names)}")
+def contents_of(values: Mapping[str, object], others: Mapping[str, Any] | None = None) -> Contents:
+    """Return contents from the arrays or lists of each field."""
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "class_names":
+            fields[name] = _class_names(value)
+        elif name == "groups":
+            fields[name] = _groups(value)
+        else:
+            fields[name] = _numbers(name, value)
+    return Contents(**fields, others=others or {})
+
+
+def _numbers(name: str, values: object) -> Array:
+    if isinstance(values, np.ndarray):
+        return values
+    items = _items(name, values)
+    _refuse_text(name, items)
+    try:
+        return np.array(items)
+    except ValueError as error:
+        raise BadFile(f"{name} must have rows of equal length, all of them numbers ({error})") from error
+
+
+def _items(name: str, values: object) -> list[Any]:
+    items = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(items, list):
+        raise BadFile(f"{name} must be a list; got {shown(values)}")
+    return items
+
+
+def _refuse_text(name: str, values: list[Any]) -> None:
+    """Refuse text in lists of numbers: NumPy would store every number at the length of the longest text."""
+    for value in values:
+        if isinstance(value, list):
+            _refuse_text(name, value)
+        elif isinstance(value, str):
+            raise BadFile(f"{name} must be real numbers; got the text {shown(value)}")
+
+
+def _class_names(values: object) -> tuple[str, ...]:
+    names = as_text(_items("class_names", values))
+    if not all(isinstance(name, str) for name in names):
+        raise BadFile(f"class_names must be a list of text, one name per class; got {shown(names)}")
     return tuple(names)
 
 
-def groups_in(key: str, values: object) -> Array:
-    """Return groups as every format can hold them: bytes and very long whole numbers as text, floats as float64."""
-    if isinstance(values, np.ndarray) and values.dtype.kind != "S":
-        narrow = values.astype(np.float64) if values.dtype == np.longdouble else values
-        if (narrow != values).any():
-            raise BadFile(f"{key} holds numbers with more digits than float64 has; save them as text")
-        return narrow
-    items = values.tolist() if isinstance(values, np.ndarray) else values
-    if not isinstance(items, list) or any(isinstance(item, list | dict | None) for item in items):
-        raise BadFile(f"{key} must be a list of numbers or text; got {shown(values)}")
-    return group_ids(items)
+def _groups(values: object) -> Array:
+    """Return numbers as an array of numbers, and anything else as text, which takes only the memory of its names."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biufU":
+        return values
+    names = as_text(_items("groups", values))
+    if any(isinstance(name, list | dict | None) for name in names):
+        raise BadFile(f"groups must be a list of numbers or text; got {shown(values)}")
+    if names and all(type(name) in (int, float, bool) for name in names):
+        numbers = np.array(names)
+        if numbers.dtype.kind in "biu" or float in map(type, names):
+            return numbers  # whole numbers too long for 64 bits are not: they stay apart as text
+    groups = np.empty(len(names), object)
+    groups[:] = list(map(str, names))
+    return groups
 
 
-def group_ids(values: list[Any]) -> Array:
-    """Return numbers as an array of numbers; text as objects, as an array of text has every row as long as the longest.
-
-    >>> group_ids(["a", "bc"]).dtype, group_ids([2, 3]).dtype, group_ids([b"a"])[0], group_ids([-1, 2**63])[1]
-    (dtype('O'), dtype('int64'), 'a', '9223372036854775808')
-    """
-    if not any(isinstance(value, str | bytes) for value in values):
-        numbers = np.array(values)
-        if numbers.dtype.kind in "biu" or any(isinstance(value, float) for value in values):
-            return numbers
-    names = np.empty(len(values), object)
-    if any(isinstance(value, bytes) for value in values):
-        names[:] = _decoded(values)
-    else:
-        names[:] = list(map(str, values))
-    return names
-
-
-def _decoded(values: list[Any]) -> list[str]:
-    """Return bytes as text, all of them by UTF-8 or else by Latin-1, so that no two become the same."""
-    raw = [value if isinstance(value, bytes) else str(value).encode() for value in values]
-    try:
-        return [value.decode() for value in raw]
-    except UnicodeDecodeError:
-        return [value.decode("latin-1") for value in raw]
+def as_text(values: list[Any]) -> list[Any]:
+    """Return a list with text instead of bytes."""
+    return [value.decode(errors="backslashreplace") if isinstance(value, bytes) else value for value in values]
 
 
 def cells_of(values: Any) -> list[Any]:

@@ -17,10 +17,20 @@ from typing import IO, TypeAlias, TypeVar
 
 import numpy as np
 
-from glayers.errors import BadFile, shown
+from glayers.errors import BadFile
 from glayers.files import DAMAGED, MemoryBudget, errors_as_bad_file, file_path, open_regular
 from glayers.predictions.array_files import json_bytes, npy_bytes, npz_bytes, read_json, read_npy, read_npz
-from glayers.predictions.contents import ARCHIVE_KEYS, Contents, Inputs, Parts, Portion, Reading, Rows, listed
+from glayers.predictions.contents import (
+    ARCHIVE_KEYS,
+    Chunks,
+    Contents,
+    Inputs,
+    Parts,
+    Portion,
+    Reading,
+    listed,
+    one_part,
+)
 from glayers.predictions.language_models import json_lines_bytes, read_json_lines
 from glayers.predictions.parquet import parquet_bytes, read_parquet
 from glayers.predictions.predictions import Confidences, Predictions
@@ -31,7 +41,7 @@ PathOrStream: TypeAlias = PathLike | IO[bytes]
 _Record = TypeVar("_Record")
 
 _TABLES = (".parquet", *TEXT_WRITERS)
-READERS: Mapping[str, Callable[[Path, Reading, Portion], Parts]] = {
+READERS: Mapping[str, Callable[[Path, Reading, Portion], Chunks]] = {
     ".npz": read_npz,
     ".npy": read_npy,
     ".json": read_json,
@@ -39,7 +49,7 @@ READERS: Mapping[str, Callable[[Path, Reading, Portion], Parts]] = {
     ".parquet": read_parquet,
     **dict.fromkeys(TEXT_WRITERS, read_text),
 }
-WRITERS: Mapping[str, Callable[[Mapping[str, Contents]], bytes]] = {
+WRITERS: Mapping[str, Callable[[Parts], bytes]] = {
     ".npz": npz_bytes,
     ".npy": npy_bytes,
     ".json": json_bytes,
@@ -53,6 +63,7 @@ _BEGINNINGS = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet",
 # In a pipe these mark the other formats.
 _PIPE_BEGINNINGS = _BEGINNINGS | {b"{": ".json", b"[": ".json"}
 _LOOKED_AT = 65_536  # enough for a header of a thousand long class names
+_STREAM = "standard input"
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -100,7 +111,8 @@ def read_predictions(
     >>> rows.labels.tolist(), rows.class_names
     ([0, 1], ('cat', 'dog'))
     """
-    return one_part(read_parts(path, labels, max_bytes, inputs, columns), part, path)
+    reading = Reading(labels, part, inputs, columns or {})
+    return read_part(Contents.predictions, path, reading, max_bytes)
 
 
 def read_parts(
@@ -169,35 +181,17 @@ def read_confidences(path: PathOrStream, part: str | None = None, max_bytes: int
     >>> read_confidences(io.BytesIO(b'{"confidence": [0.9, 0.6], "correct": [true, false]}')).correct.tolist()
     [True, False]
     """
-    return one_part(read_as(Contents.confidences, path, max_bytes=max_bytes), part, path)
-
-
-def read_any(path: PathOrStream, labels: PathLike | None = None) -> dict[str, Rows]:
-    """Read every part of a file as `Confidences` if it holds those, otherwise as `Predictions`."""
-    return read_as(Contents.checked, path, Reading(labels))
-
-
-def read_rows(path: PathOrStream, labels: PathLike | None = None) -> dict[str, tuple[Rows, bool]]:
-    """Read every part of a file, and whether it has labels: new rows to calibrate may have none."""
-
-    def check(contents: Contents) -> tuple[Rows, bool]:
-        return contents.with_possible_labels().checked(), contents.labelled
-
-    return read_as(check, path, Reading(labels))
+    return read_part(Contents.confidences, path, Reading(part=part), max_bytes)
 
 
 def read_as(
-    check: Callable[[Contents], _Record],
-    path: PathOrStream,
-    reading: Reading | None = None,
-    max_bytes: int | None = None,
+    check: Callable[[Contents], _Record], path: PathOrStream, reading: Reading, max_bytes: int | None = None
 ) -> dict[str, _Record]:
     """Return what `check` makes of the contents of every part of a file."""
-    reading = reading or Reading()
     budget = MemoryBudget(max_bytes)
     with local_file(path, budget.most) as (file, name):
         with errors_as_bad_file(name), np.errstate(all="ignore"):
-            parts = {part: next(chunks) for part, chunks in open_parts(file, reading, Portion(budget)).items()}
+            parts = next(open_file(file, reading, Portion(budget)))
         records = {}
         for part, contents in parts.items():
             with errors_as_bad_file(f"{name}, part {part}"), np.errstate(all="ignore"):
@@ -205,8 +199,17 @@ def read_as(
     return records
 
 
-def open_parts(path: Path, reading: Reading, portion: Portion) -> Parts:
-    """Return the chunks of each part of a file, read by its ending, after checking that it can be of that kind."""
+def read_part(
+    check: Callable[[Contents], _Record], path: PathOrStream, reading: Reading, max_bytes: int | None = None
+) -> _Record:
+    """Return what `check` makes of the part that is asked for, or of the only one; all of them are checked."""
+    parts = read_as(check, path, reading, max_bytes)
+    with errors_as_bad_file(_STREAM if hasattr(path, "read") else path):
+        return one_part(parts, reading.part)
+
+
+def open_file(path: Path, reading: Reading, portion: Portion) -> Chunks:
+    """Return a file's parts, at once or in chunks, read by its ending; refuse a file that cannot be of that kind."""
     ending = checked_ending(path)
     if ending != ".npy" and reading.labels is not None:
         raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
@@ -215,19 +218,7 @@ def open_parts(path: Path, reading: Reading, portion: Portion) -> Parts:
     return READERS[ending](path, reading, portion)
 
 
-def one_part(parts: Mapping[str, _Record], part: str | None, path: object) -> _Record:
-    """Return the part that is asked for, or the only one."""
-    if part is None and len(parts) > 1:
-        raise BadFile(
-            f"{path}: has the parts {listed(parts)}; say which with part= (on the command line --part), "
-            f"such as {next(iter(parts))!r}"
-        )
-    if part is not None and (not isinstance(part, str) or part not in parts):
-        raise BadFile(f"{path}: has no part {shown(part)}; its parts are {listed(parts)}")
-    return parts[part or next(iter(parts))]
-
-
-def to_bytes(parts: Mapping[str, Contents], ending: str) -> bytes:
+def to_bytes(parts: Parts, ending: str) -> bytes:
     """Return the bytes of a file of this ending that holds these parts; a table holds one part.
 
     >>> rows = Contents(probabilities=np.array([[0.75, 0.25]]), labels=np.array([1]))
@@ -275,29 +266,29 @@ def local_file(path: PathOrStream, max_bytes: int) -> Iterator[tuple[Path, str]]
         yield file_path(path), str(file_path(path))
         return
     with tempfile.TemporaryDirectory(prefix="glayers-") as folder:
-        yield _copied(path, Path(folder), max_bytes), "standard input"
+        try:
+            file = _copied(path, Path(folder), MemoryBudget(max_bytes))
+        except OSError as error:
+            raise BadFile(
+                f"{_STREAM}: cannot be kept for reading ({error.strerror or error}); "
+                f"check that {tempfile.gettempdir()} has room, or set TMPDIR to a folder that has"
+            ) from error
+        except BadFile as error:
+            raise BadFile(f"{_STREAM}: {error}") from error
+        yield file, _STREAM
 
 
-def _copied(stream: IO[bytes], folder: Path, max_bytes: int) -> Path:
+def _copied(stream: IO[bytes], folder: Path, budget: MemoryBudget) -> Path:
     """Copy a stream to a file with the ending that its first bytes ask for; a stream may have no end."""
-    budget = MemoryBudget(max_bytes)
-    try:
-        block = stream.read(_LOOKED_AT)
-        if not isinstance(block, bytes):
-            raise BadFile("must be read as bytes, such as sys.stdin.buffer or a file opened with mode 'rb'")
-        path = folder / f"stream{ending_of(block)}"
-        with path.open("wb") as copy:
-            while block:
-                budget.spend(len(block))
-                copy.write(block)
-                block = stream.read(_LOOKED_AT)
-    except BadFile as error:
-        raise BadFile(f"standard input: {error}") from error
-    except OSError as error:
-        raise BadFile(
-            f"standard input: cannot be kept for reading ({error.strerror or error}); "
-            f"check that {folder.parent} has room, or set TMPDIR to a folder that has"
-        ) from error
+    block = stream.read(_LOOKED_AT)
+    if not isinstance(block, bytes):
+        raise BadFile("must be read as bytes, such as sys.stdin.buffer or a file opened with mode 'rb'")
+    path = folder / f"stream{ending_of(block)}"
+    with path.open("wb") as copy:
+        while block:
+            budget.spend(len(block))
+            copy.write(block)
+            block = stream.read(_LOOKED_AT)
     return path
 
 
@@ -308,15 +299,15 @@ def ending_of(beginning: bytes) -> str:
     ('.npy', '.tsv', '.json')
     """
     text = beginning.removeprefix(BOM_UTF8).lstrip()
-    ending = next((ending for magic, ending in _PIPE_BEGINNINGS.items() if text.startswith(magic)), None)
-    first_line = beginning.split(b"\n", 1)[0]
+    ending = ".tsv" if b"\t" in beginning.split(b"\n", 1)[0] else ".csv"
+    for magic, kind in _PIPE_BEGINNINGS.items():
+        if text.startswith(magic):
+            ending = kind
     if ending == ".gz":
         return f"{ending_of(_unzipped(beginning))}.gz"
     if ending == ".json" and _begins_lines(text):
         return ".jsonl"
-    if ending is not None:
-        return ending
-    return ".tsv" if b"\t" in first_line else ".csv"
+    return ending
 
 
 def _begins_lines(text: bytes) -> bool:

@@ -20,9 +20,9 @@ import numpy as np
 from glayers.arrays import available_threads
 from glayers.errors import BadFile
 from glayers.files import MemoryBudget, errors_as_bad_file
-from glayers.predictions.array_files import npy_rows
-from glayers.predictions.contents import Contents, Portion, Reading, Rows
-from glayers.predictions.formats import READERS, one_part, open_parts
+from glayers.predictions.array_files import mapped_array
+from glayers.predictions.contents import Contents, Portion, Reading, Rows, one_part
+from glayers.predictions.formats import READERS, open_file
 from glayers.predictions.parquet import group_starts, read_metadata
 from glayers.predictions.predictions import Predictions
 from glayers.progress import progress_bar
@@ -71,35 +71,29 @@ class FileTask:
 
     def chunks(self) -> Iterator[Chunk]:
         """Read the rows, a chunk at a time."""
-        first_row = 0 if self.rows is None else self.rows.start
-        for contents in self._contents():
+        first_row = self.rows.start if self.rows else 0
+        portion = Portion(MemoryBudget(), self.chunk_entries, self.rows)
+        with errors_as_bad_file(self.path):
+            chunks = open_file(self.path, self.reading, portion)
+        while True:
+            with errors_as_bad_file(self.path), np.errstate(all="ignore"):
+                parts = next(chunks, None)
+                if parts is None:
+                    return
+                contents = one_part(parts, self.reading.part if len(parts) > 1 else None)
             with errors_as_bad_file(f"{self.path}, counted from row {first_row:,}"), np.errstate(all="ignore"):
                 is_first = self.file == 0 and first_row == 0  # warnings about one chunk are enough
-                chunk = checked_chunk(contents, self.needs_labels, is_first and self.first is not None)
+                declared = contents.with_declared_inputs(self.reading.inputs)
+                chunk = checked_chunk(declared, self.needs_labels, is_first and self.first is not None)
                 self._check_classes(chunk)
             yield replace(chunk, path=self.path, file=self.file, first_row=first_row)
             first_row += len(chunk.rows)
 
-    def _contents(self) -> Iterator[Contents]:
-        portion = Portion(MemoryBudget(), self.chunk_entries, self.rows)
-        with errors_as_bad_file(self.path), np.errstate(all="ignore"):
-            parts = open_parts(self.path, self.reading, portion)
-        chosen = one_part(parts, self.reading.part, self.path)
-        while True:
-            with errors_as_bad_file(self.path), np.errstate(all="ignore"):
-                contents = next(chosen, None)
-                if contents is None:
-                    return
-                contents = contents.with_declared_inputs(self.reading.inputs)
-            yield contents
-
     def _check_classes(self, chunk: Chunk) -> None:
         if self.first is None:
             return
-        if chunk.class_names != self.first.class_names:
-            raise BadFile("its class names are not those of the first rows; handle these files apart")
-        if type(chunk.rows) is not type(self.first.rows) or chunk.n_classes != self.first.n_classes:
-            raise BadFile("its number of classes is not that of the first rows; handle these files apart")
+        if chunk.class_names != self.first.class_names or chunk.n_classes != self.first.n_classes:
+            raise BadFile("its classes or class names are not those of the first rows; handle these files apart")
 
 
 def checked_chunk(contents: Contents, needs_labels: bool, warn: bool) -> Chunk:
@@ -152,7 +146,7 @@ def _row_ranges(path: Path) -> Sequence[range | None]:
         return [None]
     with errors_as_bad_file(path):
         if ending == ".npy":
-            n_rows = npy_rows(path)
+            n_rows = len(mapped_array(path))
             starts = list(range(0, n_rows, max(1, n_rows // n_tasks)))
         else:
             metadata = read_metadata(path)

@@ -9,11 +9,12 @@ import csv
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import Confidences, threshold
 from glayers.activations import softmax
 
-RESULTS = Path(__file__).parent / "results" / "thresholds.csv"
+RESULTS = Path(__file__).parents[1] / "results" / "thresholds.csv"
 DRAWS, LEVEL, OVERCONFIDENCE, POPULATION = 1_000, 0.9, 1.3, 400_000
 CLASSES = {2: 2.0, 10: 3.0, 100: 4.0}  # number of classes -> standard deviation of the logits
 SIZES = (100, 1_000, 10_000)
@@ -36,10 +37,10 @@ def main() -> None:
     heads = [name.replace("_", " ") for name in COLUMNS]
     table = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---:"] * len(heads), *lines)]
     text = (
-        f"Made by `python experiments/thresholds.py`. {DRAWS:,} draws per line; the promise may be broken in "
-        f"{100 * (1 - LEVEL):g} % of draws.\n\n"
+        f"Made by `python -m experiments.statistics.thresholds`. {DRAWS:,} draws per line; the promise may be broken "
+        f"in {100 * (1 - LEVEL):g} % of draws.\n\n"
     )
-    RESULTS.with_suffix(".md").write_text(text + "\n".join(table) + "\n", encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), text + "\n".join(table) + "\n")
 
 
 def population(classes: int) -> tuple[np.ndarray, np.ndarray]:

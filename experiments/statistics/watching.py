@@ -9,12 +9,13 @@ import csv
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers.activations import softmax
 from glayers.decisions.watch import Watch
 from glayers.metrics import ks_test
 
-RESULTS = Path(__file__).parent / "results" / "watching.csv"
+RESULTS = Path(__file__).parents[1] / "results" / "watching.csv"
 ALPHA, BATCHES, ROWS, CLASSES, SPREAD = 0.05, 365, 100, 5, 2.0
 SHIFT = np.array([0.7, 0, 0, 0, 0])
 # name -> factor of the logits, shift of the true logits, streams, streams with a daily test
@@ -49,10 +50,10 @@ def main() -> None:
     heads = [name.replace("_", " ") for name in COLUMNS]
     table = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---"] * len(heads), *lines)]
     text = (
-        f"Made by `python experiments/watching.py`. {BATCHES} batches of {ROWS} rows per stream; alarms and tests at "
-        f"{100 * ALPHA:g} %. Alarms are shares of streams; days are medians over streams with an alarm.\n\n"
+        f"Made by `python -m experiments.statistics.watching`. {BATCHES} batches of {ROWS} rows per stream; "
+        f"alarms and tests at {100 * ALPHA:g} %. Alarms are shares of streams; days: medians over streams with one.\n\n"
     )
-    RESULTS.with_suffix(".md").write_text(text + "\n".join(table) + "\n", encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), text + "\n".join(table) + "\n")
 
 
 def batches(factor: float, shift: float, seed: int) -> "list[tuple[np.ndarray, np.ndarray]]":

@@ -12,10 +12,11 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.stamp import write_page
 
 from glayers import AutoCalibrator, GlayersError, Predictions, TemperatureScaling, estimate, read_parts
 
-RESULTS = Path(__file__).parent / "results" / "estimates.csv"
+RESULTS = Path(__file__).parents[1] / "results" / "estimates.csv"
 LEFT_OUT = ("imdb2_text",)  # calibration and test rows are not of one kind
 SPLITS, NEW_ROWS, MOST, LEVEL = 20, 1_000, 5_000, 0.9
 COLUMNS = ["set", "rows", "tried", "refused", "adapted", "covered", "error", "error_temperature", "error_uncalibrated"]
@@ -39,10 +40,10 @@ def main() -> None:
     heads = [name.replace("_", " ") for name in COLUMNS]
     text = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---"] * len(heads), *lines)]
     head = (
-        f"Made by `python experiments/estimates.py --logits DIR`. {SPLITS} splits per line. Intervals are meant to "
-        f"cover {100 * LEVEL:g} %; errors are mean absolute errors in points.\n\n"
+        f"Made by `python -m experiments.statistics.estimates --logits DIR`. {SPLITS} splits per line. "
+        f"Intervals are meant to cover {100 * LEVEL:g} %; errors are mean absolute errors in points.\n\n"
     )
-    RESULTS.with_suffix(".md").write_text(head + "\n".join(text) + "\n", encoding="utf-8")
+    write_page(RESULTS.with_suffix(".md"), head + "\n".join(text) + "\n")
 
 
 def one(logits: np.ndarray, labels: np.ndarray, kind: str, seed: int) -> tuple[float, ...] | None:

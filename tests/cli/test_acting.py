@@ -1,0 +1,88 @@
+"""The verbs of decisions, from file to exit status."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from glayers import Predictions, TemperatureScaling
+from glayers.cli import app
+
+
+def rows(seed: int, n: int, factor: float = 1.5) -> Predictions:
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, 3))
+    return Predictions(factor * z, (z + rng.gumbel(size=z.shape)).argmax(axis=1))
+
+
+def saved(path: Path, given: Predictions) -> str:
+    np.savez(path, logits=given.logits, labels=given.labels)
+    return str(path)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "model.safetensors"
+    TemperatureScaling().fit_predictions(rows(0, 2000)).save(path)
+    return str(path)
+
+
+def run(*words: str, status: int = 0) -> str:
+    found = CliRunner().invoke(app, list(words))
+    assert found.exit_code == status, found.output
+    return found.output
+
+
+def test_threshold_promises_an_accuracy(tmp_path: Path, model: str) -> None:
+    test = saved(tmp_path / "test.npz", rows(1, 3000))
+    found = json.loads(run("threshold", test, "--model", model, "--accuracy", "90%", "--json"))
+    assert found["target"] == 0.9
+    assert 0.5 < found["confidence"] < 0.95
+    assert "No threshold" in run("threshold", test, "--accuracy", "0.9999", status=3)
+
+
+@pytest.mark.parametrize("accuracy", ["95", "much", "0", "-5%"])
+def test_shares_that_are_none_are_refused(tmp_path: Path, accuracy: str) -> None:
+    test = saved(tmp_path / "test.npz", rows(1, 50))
+    assert "--accuracy" in run("threshold", test, f"--accuracy={accuracy}", status=2)
+
+
+def test_decide_compares_costs(tmp_path: Path, model: str) -> None:
+    test = saved(tmp_path / "test.npz", rows(1, 2000))
+    costs = tmp_path / "costs.csv"
+    costs.write_text("0,1,1\n1,0,1\n8,8,0\n")
+    found = json.loads(run("decide", test, "--model", model, "--costs", str(costs), "--abstain", "0.4", "--json"))
+    assert list(found["costs"]) == ["calibrated", "uncalibrated", "best constant action"]
+    assert found["savings"]["best constant action"]["low"] > 0
+    costs.write_text("0,1\n1\n")
+    assert "one line per class" in run("decide", test, "--costs", str(costs), status=1)
+
+
+def test_estimate_needs_no_labels_and_checks_conditions(tmp_path: Path, model: str) -> None:
+    new = tmp_path / "new.npz"
+    np.savez(new, logits=rows(2, 2000).logits)
+    found = json.loads(run("estimate", str(new), "--model", model, "--json"))
+    assert 0.6 < found["accuracy"]["low"] < found["accuracy"]["value"] < found["accuracy"]["high"] < 0.9
+    run("estimate", str(new), "--model", model, "--fail-if", "accuracy < 95 %", status=3)
+    other = tmp_path / "other.npz"
+    np.savez(other, logits=3 * rows(2, 2000).logits)
+    assert "another kind" in run("estimate", str(other), "--model", model, status=1)
+
+
+def test_watch_raises_an_alarm_and_tells_prometheus(tmp_path: Path, model: str) -> None:
+    state, numbers = str(tmp_path / "state.json"), tmp_path / "glayers.prom"
+    options = ["--state", state, "--prometheus", str(numbers)]
+    for night in range(3):
+        batch = saved(tmp_path / f"{night}.npz", rows(10 + night, 300))
+        assert "No alarm" in run("watch", model, batch, *options)
+    assert "glayers_watch_alarm 0\n" in numbers.read_text()
+    for night in range(3, 9):
+        batch = saved(tmp_path / f"{night}.npz", rows(10 + night, 300, factor=4.0))
+        found = CliRunner().invoke(app, ["watch", model, batch, *options])
+    assert found.exit_code == 3
+    assert "Alarm" in found.output
+    text = numbers.read_text()
+    assert "glayers_watch_alarm 1\n" in text
+    assert 'glayers_watch_log_wealth{name="class 2"}' in text
