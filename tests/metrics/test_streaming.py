@@ -192,7 +192,7 @@ def test_wide_cells_of_resamples_do_not_move_intervals(monkeypatch: pytest.Monke
     case = make_case(2, 2_000, 5)
     how: dict[str, Any] = {"exact_entries": 0, "n_resamples": 200}
     fine = streamed(case, None, [np.arange(2_000)], **how).intervals()
-    wide_cells = CompressedRows(5, 201, CellGrid(octaves=3, bits=1), CellGrid(octaves=3, bits=1))
+    wide_cells = CompressedRows(5, 201, CellGrid(octaves=3, bits=1))
     monkeypatch.setattr(StreamingScorecard, "_resamples", lambda _: wide_cells)
     wide = streamed(case, None, [np.arange(2_000)], **how).intervals()
     for name in ("ks", "ece_equal_mass", "debiased_ece"):
@@ -221,9 +221,10 @@ def test_draws_have_the_moments_of_a_poisson_distribution_and_are_independent() 
 def test_keys_of_contents_and_groups_depend_on_nothing_else() -> None:
     rows = np.random.default_rng(0).normal(size=(50, 3))
     order = np.random.default_rng(1).permutation(50)
-    assert (content_keys(rows)[order] == content_keys(rows[order])).all()
-    assert len(set(content_keys(np.concatenate([rows, rows[:, ::-1]])).tolist())) == 100
-    assert content_keys(np.array([[0.0]])) == content_keys(np.array([[-0.0]]))
+    labels = np.arange(50) % 3
+    assert (content_keys(rows, labels)[order] == content_keys(rows[order], labels[order])).all()
+    assert len(set(content_keys(np.concatenate([rows, rows[:, ::-1]]), np.append(labels, labels)).tolist())) == 100
+    assert content_keys(np.array([[0.0]]), np.ones(1)) == content_keys(np.array([[-0.0]]), np.ones(1))
     assert (group_keys(np.array([1.0, 2.5])) != group_keys(np.array([1, 2]))).tolist() == [False, True]
     assert (group_keys(np.array(["a", "b", "a"])) == group_keys(np.array(["a", "b", "a"], object))).all()
 

@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.arrays import Floats, Ints, row_blocks
 from glayers.checks import HIGHEST, LOWEST, check_choice, refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import N_BINS, Event, Rows, Scored, bin_of, check_event, check_rows, top
 from glayers.metrics.ks import gap_changes, running_gap
-from glayers.metrics.metric import Block, Metric, PlaceSums, exact_in_cells, score
+from glayers.metrics.metric import Block, Metric, PlaceSums, column_sums, exact_in_cells, score
 
 __all__ = [
     "classwise_ece",
@@ -360,13 +360,6 @@ def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
 
 def _sums(place: Ints, values: Floats, n_places: int) -> Floats:
     return np.bincount(place, weights=values, minlength=n_places).astype(np.float64, copy=False)
-
-
-def column_sums(p: Array, weights: Floats) -> Floats:
-    """Return the weighted sum of each column."""
-    if np.ptp(weights) == 0:  # summing first halves the work where all rows weigh the same
-        return p.sum(axis=0, dtype=np.float64) * weights[0]
-    return weights @ p.astype(np.float64)
 
 
 def _rounded_down(edge: float, dtype: np.dtype[np.floating]) -> np.floating:

@@ -295,20 +295,29 @@ class Rows(Weighted):
     @cached_property
     def label_ranks(self) -> Ints:
         """The place of the label among the classes of its row, 0 for the highest; of equal ones the first is higher."""
-        ranks = np.empty(len(self), dtype=np.int64)
-        for rows in row_blocks(*self.probabilities.shape):
-            block = self.probabilities[rows]
-            label = self.labels[rows]
-            own = block[np.arange(len(block)), label][:, None]
-            before = (block == own) & (np.arange(block.shape[1]) < label[:, None])
-            ranks[rows] = np.count_nonzero(block > own, axis=1) + np.count_nonzero(before, axis=1)
-        return ranks
+        return _label_ranks(self.probabilities, self.labels)
+
+
+def _label_ranks(probabilities: Array, labels: Ints) -> Ints:
+    ranks = np.empty(len(labels), dtype=np.int64)
+    for rows in row_blocks(*probabilities.shape):
+        block = probabilities[rows]
+        label = labels[rows, None]
+        own = np.take_along_axis(block, label, axis=1)
+        before = (block == own) & (np.arange(block.shape[1]) < label)
+        ranks[rows] = np.count_nonzero(block > own, axis=1) + np.count_nonzero(before, axis=1)
+    return ranks
 
 
 def rank_events(rows: Rows, n_ranks: int) -> list[Scored]:
     """Return the events of the highest ranks, the top class first."""
     scores = rows.top_scores(n_ranks)
-    return [rows.scored(scores[:, r], rows.label_ranks == r) for r in range(n_ranks)]
+    own = rows.of_label[:, None]
+    ranks = np.count_nonzero(scores > own, axis=1)
+    # A row must be read again only where its label ties with another class, perhaps one beyond the last score.
+    tied = np.flatnonzero((np.count_nonzero(scores == own, axis=1) > 1) | (scores[:, -1] == rows.of_label))
+    ranks[tied] = _label_ranks(rows.probabilities[tied], rows.labels[tied])
+    return [rows.scored(scores[:, r], ranks == r) for r in range(n_ranks)]
 
 
 def class_events(rows: Rows) -> list[Scored]:

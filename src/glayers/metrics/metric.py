@@ -162,6 +162,13 @@ def exact_in_cells(*_: object) -> float:
     return 0.0
 
 
+def column_sums(p: Array, weights: Floats) -> Floats:
+    """Return the weighted sum of each column."""
+    if np.ptp(weights) == 0:  # summing first halves the work where all rows weigh the same
+        return p.sum(axis=0, dtype=np.float64) * weights[0]
+    return weights @ p.astype(np.float64)
+
+
 def mean(values: Floats, block: Block) -> Floats:
     """Return weighted means of one value per row; infinite values count only where their weight is positive."""
     infinite = np.isinf(values)

@@ -27,13 +27,13 @@ def hash_bits(keys: Array) -> Array:
         return x ^ (x >> np.uint64(31))
 
 
-def text_key(text: str) -> int:
-    """Return the key of a text, the same on every machine.
+def bytes_key(data: bytes) -> int:
+    """Return the key of some bytes, the same on every machine.
 
-    >>> text_key("patient 7") == text_key("patient 7") != text_key("patient 8")
+    >>> bytes_key(b"patient 7") == bytes_key(b"patient 7") != bytes_key(b"patient 8")
     True
     """
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def group_keys(groups: Array) -> Array:
@@ -45,22 +45,14 @@ def group_keys(groups: Array) -> Array:
     for name in names.tolist():
         if isinstance(name, float) and name.is_integer():
             name = int(name)  # 1.0 is 1
-        keys.append(text_key(str(name)))
+        keys.append(bytes_key(str(name).encode("utf-8", "surrogatepass")))
     return np.array(keys, np.uint64)[which]
 
 
-def content_keys(*columns: Array) -> Array:
+def content_keys(scores: Array, outcomes: Array) -> Array:
     """Return a key of each row's contents; equal rows have equal keys."""
-    keys = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
-        wide = np.ascontiguousarray(column.reshape(len(column), -1), dtype=np.float64) + 0.0  # -0 becomes 0
-        rng = np.random.default_rng(wide.shape[1])
-        numbers = rng.integers(0, 2**63, (2, wide.shape[1]), dtype=np.uint64)
-        odd = np.uint64(2) * numbers + np.uint64(1)
-        with np.errstate(over="ignore"):  # each entry is mixed by itself, then all are added with odd factors
-            bits = hash_bits(wide.view(np.uint64) ^ odd[0])
-            keys = hash_bits(keys + (bits * odd[1]).sum(axis=1, dtype=np.uint64) + _GOLDEN)
-    return keys
+    contents = np.column_stack([scores, outcomes]).astype("<f8") + 0.0  # -0 becomes 0
+    return np.array([bytes_key(row.tobytes()) for row in contents], np.uint64)
 
 
 def row_places(first: int, number: int, file: int = 0) -> Array:

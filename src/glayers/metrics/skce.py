@@ -127,10 +127,11 @@ def _rows_to_compare(probabilities: object, labels: object, sample_weight: objec
     counted = np.flatnonzero(rows.weights)
     if len(counted) < 2:
         raise BadPredictions("pairs of rows need at least 2 rows; got 1")
+    numbers = None
     if rows.groups is not None:
-        groups = rows.group_numbers[counted]
+        numbers = rows.group_numbers[counted]
     p = rows.probabilities[counted].astype(np.float64)
-    return Rows(p, rows.labels[counted], given_weights=rows.own_weights[counted], groups=groups)
+    return Rows(p, rows.labels[counted], given_weights=rows.own_weights[counted], groups=numbers)
 
 
 def _error_of_labels(
@@ -149,7 +150,7 @@ def _error_of_labels(
         mass += float(within.sum()) ** 2 - float(within @ within)
     if mass <= 0:
         raise BadPredictions("no block holds rows of two different groups; pass a larger block_size")
-    return lambda labels: sum(_block_sums(rows, block, labels[:, block], width) for block in blocks) / mass
+    return lambda labels: np.sum([_block_sums(rows, block, labels[:, block], width) for block in blocks], axis=0) / mass
 
 
 def _block_sums(rows: Rows, block: Ints, labels: Array, width: float) -> Floats:

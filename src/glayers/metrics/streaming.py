@@ -20,7 +20,6 @@ import numpy as np
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats
 from glayers.checks import HIGHEST, LOWEST, check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.binned import column_sums
 from glayers.metrics.bootstrap import Bootstrapped, Evidence
 from glayers.metrics.events import (
     N_BINS,
@@ -34,7 +33,7 @@ from glayers.metrics.events import (
     rank_events,
     top,
 )
-from glayers.metrics.metric import Block, Metric, PlaceSums, evaluate_once
+from glayers.metrics.metric import Block, Metric, PlaceSums, column_sums, evaluate_once
 from glayers.metrics.row_draws import estimated_number, hash_bits, poisson_counts, row_keys, smallest_keys
 from glayers.metrics.scorecard import METRICS, Intervals, Scorecard, chosen_metrics
 from glayers.predictions.predictions import Confidences, Predictions
@@ -249,16 +248,13 @@ class StreamingScorecard:
             raise BadPredictions("there are no rows of positive weight yet; call update first")
 
     def _cells(self) -> "CompressedRows":
-        # Relative widths 1/4096 and 1/2048 keep the bounds of KS below 5e-5.
-        if self._compressed is None:
-            self._compressed = CompressedRows(self.n_classes or 0, 1, CellGrid(14, 12), CellGrid(12, 11))
+        if self._compressed is None:  # relative widths of 1/4096 keep the bounds of KS below 5e-5
+            self._compressed = CompressedRows(self.n_classes or 0, 1, CellGrid(octaves=14, bits=12))
         return self._compressed
 
     def _resamples(self) -> "CompressedRows":
-        # Resamples need less: only the spread counts.
-        if self._resampled is None:
-            n_columns = 1 + self.n_resamples
-            self._resampled = CompressedRows(self.n_classes or 0, n_columns, CellGrid(10, 7), CellGrid(10, 6))
+        if self._resampled is None:  # wider cells suffice: only the spread counts
+            self._resampled = CompressedRows(self.n_classes or 0, 1 + self.n_resamples, CellGrid(octaves=10, bits=6))
         return self._resampled
 
     def _keep(self, rows: list[Rows | Scored]) -> None:
@@ -339,14 +335,13 @@ class CompressedRows:
     that one, and are left out where there are more.
     """
 
-    def __init__(self, n_classes: int, n_columns: int, event_grid: "CellGrid", rank_grid: "CellGrid") -> None:
+    def __init__(self, n_classes: int, n_columns: int, grid: "CellGrid") -> None:
         self.n_classes = n_classes
         self.sums = np.zeros((4, n_columns))  # weights of all rows and of hits, then squared weights of both
         by_row = [metric.name for metric in self._metrics("rows")]
         self.row_sums = {name: np.zeros((2, n_columns)) for name in by_row}  # of finite values, and of infinite ones
         n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in self._metrics("ranks")])
-        self.events = [Cells(event_grid, n_columns)]
-        self.events += [Cells(rank_grid, n_columns) for _ in range(1, n_ranks)]
+        self.events = [Cells(grid, n_columns) for _ in range(n_ranks)]
         self.classes = None
         if n_classes and n_columns == 1:
             self.classes = ClassCells(n_classes)
