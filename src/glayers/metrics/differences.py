@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval, Method
 from glayers.metrics.events import Event, Rows, Scored, top
 from glayers.metrics.scorecard import METRICS, chosen_metrics, rows_to_score
-from glayers.text_tables import markdown_table
+from glayers.text_tables import data_frame, markdown_table
 
 __all__ = ["Difference", "PairedDifferences", "adjust", "paired_differences"]
 
@@ -113,6 +114,10 @@ class PairedDifferences:
     def to_dicts(self) -> list[dict[str, object]]:
         """Return one record per difference."""
         return [found.to_dict() for found in self.differences]
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with one line per difference."""
+        return data_frame(self.to_dicts())
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per difference; a star marks significant ones."""
