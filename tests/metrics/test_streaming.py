@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from glayers import Confidences, Predictions
 from glayers.errors import BadPredictions
-from glayers.metrics import METRICS, Metric, StreamingScorecard, intervals, label, scorecard
+from glayers.metrics import METRICS, Metric, StreamingScorecard, intervals, label, scorecard, selective
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block
 from glayers.metrics.row_draws import RowSample, content_keys, group_keys, poisson_counts, row_places
@@ -20,6 +20,7 @@ from tests.strategies import Case, cases, make_case
 
 EQUAL_MASS = {"ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}
 KS = {"ks", "mean_top_ks", "classwise_ks"}
+UNBOUNDED = {metric.name for metric in selective.METRICS}  # no bound is known
 
 
 def streamed(case: Case, weights: Any, parts: list[Any], **how: Any) -> StreamingScorecard:
@@ -40,6 +41,8 @@ def assert_same(found: StreamingScorecard, wanted: Any) -> None:
     assert (card.rows, card.classes) == (wanted.rows, wanted.classes)
     for name, value in wanted.items():
         slack = bounds.get(name, 0.0) + 1e-12
+        if bounds and name in UNBOUNDED:
+            slack = 1e-3
         assert card[name] == value or abs(card[name] - value) <= slack, (name, card[name], value, slack)
 
 
@@ -67,7 +70,7 @@ def test_many_rows_stay_within_narrow_bounds(kind: Any) -> None:
     found = streamed(case, None, np.array_split(np.arange(len(p)), 3), exact_entries=0)
     assert_same(found, scorecard(p, case.labels))
     bounds = found.error_bounds()
-    assert set(bounds) == set(METRICS)
+    assert set(METRICS) - set(bounds) == UNBOUNDED
     assert {name for name, bound in bounds.items() if bound > 0} <= KS | EQUAL_MASS | {"smooth_ece"}
     assert max(bounds[name] for name in KS) < 5e-5
     assert bounds["smooth_ece"] < 1e-3
