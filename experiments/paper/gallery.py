@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 import glayers
 from glayers.arrays import Array
-from glayers.metrics import rank_methods
 from glayers.report import plots
 
 KINDS = ("reliability", "reliability-smooth", "ks", "ks-fractile", "map", "classes")
@@ -22,7 +21,6 @@ KINDS = ("reliability", "reliability-smooth", "ks", "ks-fractile", "map", "class
 
 TWO = ("uncalibrated", "shared-g-layers")
 RESULTS = Path(__file__).parents[1] / "results"
-RANKED = ("uncalibrated", "temperature", "vector", "matrix", "dirichlet", "g-layers", "shared-g-layers", "auto")
 
 
 def main() -> None:
@@ -69,15 +67,6 @@ def depths() -> Figure:
     return sizes_figure(records)
 
 
-def ranked() -> Figure:
-    """Methods by their NLL on the sets of logits of methods_table.py."""
-    scores: dict[str, dict[str, float]] = {}
-    for row in rows_of("methods.csv"):
-        if row["method"] in RANKED:
-            scores.setdefault(row["set"], {})[row["method"]] = float(row["nll"])
-    return plots.critical_difference_figure(rank_methods(scores))
-
-
 def starts() -> Figure:
     """Two starts through training at three layers of three units per class."""
     numbers = ("percent", "nll", "ks", "accuracy")
@@ -105,7 +94,6 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     ),
     "sizes": depths,
     "training": starts,
-    "critical-difference": ranked,
 }
 
 if __name__ == "__main__":

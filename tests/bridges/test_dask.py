@@ -121,7 +121,7 @@ def test_a_comparison_has_the_scores_of_one_machine() -> None:
     found = bridge.compare(on_dask(calibration, 200), on_dask(test, 90), ["temperature", "vector"])
     alone = glayers.compare(calibration, test, ["temperature", "vector"])
     for name, card in alone.scorecards.items():
-        assert found.scorecards[name].values_by_name == pytest.approx(card.values_by_name, abs=1e-9)
+        assert found.scorecards[name].by_name == pytest.approx(card.by_name, abs=1e-9)
     assert "temperature" in str(found)
 
 

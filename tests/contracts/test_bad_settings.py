@@ -78,7 +78,6 @@ def of_metrics() -> Iterator[tuple[str, Callable[..., Any]]]:
     needs: dict[str, Callable[..., Any]] = {
         "consistency_test": partial(metrics.consistency_test, "ks", TEST),
         "paired_differences": partial(metrics.paired_differences, METHODS),
-        "rank_methods": partial(metrics.rank_methods, {"a": {"x": 1.0, "y": 2.0}, "b": {"x": 1.0, "y": 3.0}}),
         "adjust": partial(metrics.adjust, [0.01, 0.2]),
         "label_scorecards": partial(
             metrics.label_scorecards, TEST.probabilities(), np.eye(TEST.n_classes)[TEST.labels]

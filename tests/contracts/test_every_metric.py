@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from glayers import BadPredictions, Predictions, metrics
 from glayers.metrics import METRICS, label, one_of, rank, within_top
 from glayers.metrics.events import check_rows
-from glayers.metrics.metric import Metric
-from glayers.metrics.registry import evaluate_once
+from glayers.metrics.metric import Metric, evaluate_once
 from tests.strategies import Case, cases, make_case
 
 Function = Callable[..., float]
@@ -22,7 +21,6 @@ def of_registry(metric: Metric) -> Function:
 
 FUNCTIONS: dict[str, Function] = {name: of_registry(metric) for name, metric in METRICS.items()} | {
     "top_2_accuracy": lambda p, y, w=None: metrics.top_k_accuracy(p, y, sample_weight=w, k=2),
-    "spherical": lambda p, y, w=None: metrics.spherical(p, y, sample_weight=w),
     "ks, rank 2": lambda p, y, w=None: metrics.ks(p, y, sample_weight=w, event=rank(2)),
     "ks, within top 2": lambda p, y, w=None: metrics.ks(p, y, sample_weight=w, event=within_top(2)),
     "ks, class 1": lambda p, y, w=None: metrics.ks(p, y, sample_weight=w, event=label(1)),
@@ -73,7 +71,7 @@ def test_float32_and_float16_are_accumulated_in_float64(metric: Function) -> Non
 
 
 # Every metric of the registry reads rows that `check_rows` has checked; the others call it themselves.
-ONE_OF_EACH_EDGE = pytest.mark.parametrize("name", ["ece", "top_2_accuracy", "spherical", "ks, one of 2 classes"])
+ONE_OF_EACH_EDGE = pytest.mark.parametrize("name", ["ece", "top_2_accuracy", "ks, one of 2 classes"])
 
 
 @ONE_OF_EACH_EDGE

@@ -41,7 +41,7 @@ def test_the_wealth_of_a_calibrated_model_is_1_on_average() -> None:
         mean = 0.0
         for hit, chance in ((1.0, p), (0.0, 1 - p)):
             bettor = Bettor(list(learned.gradient), list(learned.curvature))
-            bettor.bet(Scored(np.array([p]), np.array([hit]), np.ones(1), 1.0))
+            bettor.bet(Scored(np.array([p]), np.array([hit])))
             mean += chance * math.exp(bettor.log_wealth)
         assert mean == pytest.approx(1.0, abs=1e-9)
 

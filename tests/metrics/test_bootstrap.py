@@ -21,11 +21,10 @@ def plan(
     groups: Any = None,
     n_resamples: int = 30,
     jackknife: bool = False,
-    stratify: bool = False,
     random_state: int | None = 0,
 ) -> Resampling:
     probabilities = np.full((len(labels), 4), 0.25)
-    settings = Bootstrap(n_resamples, 0.95, "bca" if jackknife else "percentile", stratify, random_state)
+    settings = Bootstrap(n_resamples, 0.95, "bca" if jackknife else "percentile", random_state)
     return Resampling(check_rows(probabilities, labels, weights, groups), settings)
 
 
@@ -82,15 +81,6 @@ def test_a_seed_gives_the_same_bytes_in_every_pass_whatever_the_width_of_a_batch
     assert (all_columns(plan(random_state=None))[0] != all_columns(plan(random_state=None))[0]).any()
 
 
-def test_stratified_resamples_keep_the_number_of_rows_of_each_class() -> None:
-    counts = drawn_counts(plan(stratify=True))
-    for label in range(4):
-        inside = np.equal(LABELS, label)
-        assert (counts[inside].sum(axis=0) == inside.sum()).all()
-    assert (counts[LABELS == 0] == 1).all()
-    assert len(np.unique(drawn_counts(plan())[LABELS == 3].sum(axis=0))) > 1
-
-
 def test_groups_are_drawn_whole() -> None:
     groups = np.random.default_rng(1).permutation(np.repeat(["a", "b", "c", "d"], [1, 9, 10, 20]))
     columns, totals = all_columns(plan(groups=groups))
@@ -129,13 +119,6 @@ def test_the_jackknife_leaves_out_each_row_once() -> None:
     np.testing.assert_allclose(totals, N)  # what is left stands for as many rows as before
 
 
-def test_a_stratified_jackknife_keeps_the_share_of_each_class() -> None:
-    columns, _ = all_columns(plan(jackknife=True, stratify=True))
-    for label in range(4):
-        inside = np.equal(LABELS, label)
-        np.testing.assert_allclose(columns[inside].sum(axis=0), inside.mean())
-
-
 def test_many_rows_are_left_out_in_blocks_of_equal_size() -> None:
     labels = np.random.default_rng(5).integers(0, 3, 1050)
     columns, _ = all_columns(plan(labels=labels, n_resamples=2, jackknife=True))
@@ -149,7 +132,5 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         plan(weights=np.eye(N)[0])
     with pytest.raises(BadPredictions, match=r"at least 2 groups of positive weight; got 1"):
         plan(weights=np.eye(N)[0], groups=np.arange(N))
-    with pytest.raises(BadPredictions, match="by class or by group, not both"):
-        plan(groups=np.arange(N), stratify=True)
     with pytest.raises(BadPredictions, match="at least 2 different values"):
         plan(groups=np.zeros(N))

@@ -19,10 +19,8 @@ both_scores = pytest.mark.parametrize("score", ["brier", "log"])
 @settings(max_examples=60, deadline=None)
 def test_the_parts_add_up_and_none_is_negative(score: Any, case: Case) -> None:
     p, y, w = case
-    for parts in (
-        metrics.corp(p, y, sample_weight=w, score=score),
-        *metrics.classwise_corp(p, y, sample_weight=w, score=score),
-    ):
+    for event in (metrics.top, metrics.label(0), metrics.label(1)):
+        parts = metrics.corp(p, y, sample_weight=w, score=score, event=event)
         assert parts.mean_score == pytest.approx(
             parts.miscalibration - parts.discrimination + parts.uncertainty, abs=1e-12
         )
@@ -78,7 +76,7 @@ def test_the_log_score_by_hand() -> None:
 
 def test_mean_scores_are_those_of_the_package() -> None:
     p, y, w = make_case(3, 300, 4)
-    by_class = [parts.mean_score for parts in metrics.classwise_corp(p, y, sample_weight=w)]
+    by_class = [metrics.corp(p, y, sample_weight=w, event=metrics.label(c)).mean_score for c in range(4)]
     assert np.mean(by_class) == pytest.approx(metrics.brier(p, y, sample_weight=w))
     two, hits = p[:, :2] / p[:, :2].sum(axis=1, keepdims=True), y % 2
     loss = metrics.corp(Confidences(two[:, 1], hits, weights=w), score="log").mean_score
@@ -130,21 +128,22 @@ def test_a_band_holds_the_recalibrated_values_of_a_calibrated_model_at_its_level
         rng = np.random.default_rng(seed)
         scores = np.round(rng.beta(2, 1, 300), 2)
         hits = rng.random(300) < scores
-        band = metrics.corp_band(Confidences(scores, hits), n_resamples=100, level=0.9)
+        at, lower, upper = metrics.corp_band(Confidences(scores, hits), n_resamples=100, level=0.9)
         parts = metrics.corp(Confidences(scores, hits))
-        values = parts.values[np.searchsorted(parts.upper, band.scores)]
-        inside.append(((band.lower <= values) & (values <= band.upper)).mean())
+        values = parts.values[np.searchsorted(parts.upper, at)]
+        inside.append(((lower <= values) & (values <= upper)).mean())
     assert 0.86 < np.mean(inside) < 0.95
 
 
 def test_a_band_leaves_an_overconfident_model_outside() -> None:
     p, y = sample(4, 5_000, 5, sharpness=1.5)
     scores, hits = p.max(axis=1), p.argmax(axis=1) == y
-    band, parts = metrics.corp_band(Confidences(scores, hits), n_resamples=100), metrics.corp(Confidences(scores, hits))
-    values = parts.values[np.searchsorted(parts.upper, band.scores)]
-    assert len(band.scores) == 512
-    assert (values < band.lower).mean() > 0.8
-    assert ((band.lower <= band.scores) & (band.scores <= band.upper)).mean() > 0.95
+    at, lower, upper = metrics.corp_band(Confidences(scores, hits), n_resamples=100)
+    parts = metrics.corp(Confidences(scores, hits))
+    values = parts.values[np.searchsorted(parts.upper, at)]
+    assert len(at) == 512
+    assert (values < lower).mean() > 0.8
+    assert ((lower <= at) & (at <= upper)).mean() > 0.95
 
 
 def test_rows_that_depend_on_each_other_widen_the_band() -> None:
@@ -152,12 +151,10 @@ def test_rows_that_depend_on_each_other_widen_the_band() -> None:
     groups = np.repeat(np.arange(40), 10)
     scores = rng.choice([0.3, 0.5, 0.7], 40)[groups]
     hits = rng.random(40)[groups] < scores
-    alone, together = (
-        metrics.corp_band(Confidences(scores, hits)),
-        metrics.corp_band(Confidences(scores, hits, groups=groups)),
-    )
-    assert (together.upper - together.lower > 1.5 * (alone.upper - alone.lower)).all()
-    assert ((together.lower >= 0) & (together.upper <= 1)).all()
+    _, lower_alone, upper_alone = metrics.corp_band(Confidences(scores, hits))
+    _, lower, upper = metrics.corp_band(Confidences(scores, hits, groups=groups))
+    assert (upper - lower > 1.5 * (upper_alone - lower_alone)).all()
+    assert ((lower >= 0) & (upper <= 1)).all()
 
 
 def test_a_band_repeats_counted_rows_and_leaves_out_weight_zero() -> None:
@@ -167,8 +164,8 @@ def test_a_band_repeats_counted_rows_and_leaves_out_weight_zero() -> None:
         metrics.corp_band(Confidences(scores, hits, counts=[5, 0, 3, 2])),
         metrics.corp_band(Confidences(scores[rows], hits[rows])),
     )
-    assert weighted.lower.tolist() == written.lower.tolist()
-    assert metrics.corp_band(Confidences(scores, hits, weights=[0.5, 0.0, 0.1, 0.0])).scores.tolist() == [0.2, 0.5]
+    assert weighted[1].tolist() == written[1].tolist()
+    assert metrics.corp_band(Confidences(scores, hits, weights=[0.5, 0.0, 0.1, 0.0]))[0].tolist() == [0.2, 0.5]
 
 
 def test_settings_out_of_range_are_refused() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from glayers import BadPredictions, Confidences, Predictions, metrics
+from glayers import BadPredictions, Predictions, metrics
 from glayers.metrics import METRICS, Interval, intervals
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped
 from glayers.metrics.events import check_rows
@@ -125,16 +125,6 @@ def test_groups_of_copies_tell_no_more_than_one_copy() -> None:
         assert careless[name].standard_error == pytest.approx(alone[name].standard_error / 2, rel=0.2)
 
 
-def test_strata_take_away_what_classes_differ_by() -> None:
-    # Class 0 is always right and class 1 always wrong: with their numbers fixed, accuracy cannot move.
-    p = np.tile([0.7, 0.2, 0.1], (90, 1))
-    y = np.random.default_rng(5).permutation(np.repeat([0, 1], [60, 30]))
-    assert intervals(p, y, n_resamples=100)["accuracy"].standard_error > 0.03
-    found = intervals(p, y, n_resamples=100, stratify=True)["accuracy"]
-    assert found.standard_error == 0
-    assert found.low < 2 / 3 < found.high  # the exact interval does not know of strata and is wider
-
-
 def test_the_order_of_equal_weights_and_their_scale_change_nothing() -> None:
     p, y = calibrated(7, 100, 3)
     plain = intervals(p, y, n_resamples=50).to_dict()
@@ -206,7 +196,7 @@ def test_it_becomes_json_markdown_and_text() -> None:
     plain = intervals(*calibrated(14, 300, 3), n_resamples=50, metrics=["accuracy", "nll"])
     assert (plain.unreliable, plain.footnote()) == ({}, "")
     assert "*" not in str(plain) + plain.to_markdown()
-    with pytest.raises(KeyError, match="no interval of 'rows'; choose from accuracy, "):
+    with pytest.raises(KeyError, match="no 'rows'; choose from accuracy, "):
         found["rows"]
 
 
@@ -221,7 +211,6 @@ def test_it_becomes_json_markdown_and_text() -> None:
         ({"random_state": -1}, "random_state must be at least 0"),
         ({"groups": [1, 2]}, r"groups must have shape \(40,\), one per row; got \(2,\)"),
         ({"groups": np.zeros(40)}, "at least 2 different values"),
-        ({"groups": np.arange(40), "stratify": True}, "not both"),
         ({"sample_weight": np.zeros(40)}, "weights must not all be zero"),
     ],
 )
@@ -276,8 +265,6 @@ def test_an_event_or_confidences_give_the_intervals_of_that_event() -> None:
     assert found["ks"].value == pytest.approx(metrics.ks(p, y, event=event))
     assert found.value.classes is None
     assert "classes" not in found.value.to_dict()
-    strata = intervals(Confidences(pair.confidence, pair.correct), metrics=["accuracy"], n_resamples=40, stratify=True)
-    assert strata["accuracy"].standard_error == 0  # as many hits in every resample
     grouped = Predictions(np.log(p), y, groups=np.arange(120) // 3)
     with_groups = intervals(p, y, groups=np.arange(120) // 3, metrics=["ks"], n_resamples=40)
     assert intervals(grouped, metrics=["ks"], n_resamples=40)["ks"] == pytest.approx(with_groups["ks"])

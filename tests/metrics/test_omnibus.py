@@ -10,7 +10,7 @@ import pytest
 from glayers import BadPredictions, Confidences, GlayersError, Predictions, metrics
 from glayers.metrics import CalibrationTest, omnibus
 from glayers.metrics.events import check_event
-from glayers.metrics.power import detectable_error
+from glayers.metrics.omnibus import detectable_error
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
 

@@ -1,4 +1,5 @@
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -6,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glayers import BadPredictions, Confidences, Predictions, metrics
-from glayers.metrics import METRICS, registry
+from glayers.metrics import METRICS, metric
 from glayers.metrics.bootstrap import Bootstrap, Resampling
 from glayers.metrics.events import Rows, check_rows, class_events
-from glayers.metrics.metric import Block
-from glayers.metrics.registry import chosen_metrics, evaluate, evaluate_once
+from glayers.metrics.metric import Block, class_ranges, evaluate, evaluate_once
+from glayers.metrics.scorecard import chosen_metrics
 from tests.strategies import Case, Numbers, cases, make_case
 
 FIXED_EDGES = {"ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}
@@ -80,10 +81,10 @@ def test_equal_mass_bins_keep_the_edges_of_the_sample() -> None:
 def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = check_rows(*make_case(6, 90, 7))
     whole = columns_of(rows)
-    monkeypatch.setattr(registry, "_ENTRIES", 180)  # two classes of 90 rows
+    monkeypatch.setattr(metric, "class_ranges", partial(class_ranges, entries=180))  # two classes of 90 rows
     advanced: list[None] = []
     pieces = evaluate(rows, list(METRICS.values()), plan(rows).blocks, lambda: advanced.append(None))
-    assert len(advanced) == 4 == len(registry.class_ranges(rows, METRICS.values()))
+    assert len(advanced) == 4 == len(metric.class_ranges(rows, METRICS.values()))
     for name, values in whole.items():
         np.testing.assert_allclose(pieces[name], values, atol=1e-14)
     alone = evaluate(rows, list(METRICS.values()), lambda: [Block.of(rows)], lambda: None)
@@ -93,14 +94,12 @@ def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyP
 
 @given(case=cases())
 @settings(max_examples=25, deadline=None)
-def test_the_fast_form_over_classes_is_the_mean_over_classes(case: Case) -> None:
+def test_the_fast_form_over_classes_is_the_value_of_each_class(case: Case) -> None:
     rows = check_rows(*case)
-    events = class_events(rows)
-    for metric in METRICS.values():
-        if metric.over_classes is not None:
-            for block in (Block.of(rows), *plan(rows).blocks()):
-                slow = np.mean([metric.evaluate(event, block) for event in events], axis=0)
-                assert metric.over_classes(rows, block) == pytest.approx(slow, abs=1e-12), metric.name
+    for found in METRICS.values():
+        if found.over_classes is not None:
+            slow = [found.evaluate(event, Block.of(rows))[0] for event in class_events(rows)]
+            assert found.over_classes(rows, rows.weights) == pytest.approx(slow, abs=1e-12), found.name
 
 
 def test_only_what_is_asked_for_is_evaluated() -> None:
@@ -145,7 +144,7 @@ def test_a_smooth_error_narrower_than_a_grid_cell_is_the_same_for_many_columns()
 def test_confidences_allow_the_metrics_of_one_event() -> None:
     pair = metrics.top.confidences(*make_case(10, 80, 4)[:2])
     card = metrics.scorecard(pair)
-    assert set(card) == {name for name, metric in METRICS.items() if metric.about == "event"}
+    assert set(card) == {name for name, found in METRICS.items() if found.about == "event"}
     assert isinstance(pair, Confidences)
     with pytest.raises(BadPredictions, match=r"nll: needs the probabilities of all classes.* choose from accuracy, "):
         metrics.intervals(pair, metrics=["nll"])
@@ -153,13 +152,14 @@ def test_confidences_allow_the_metrics_of_one_event() -> None:
 
 def test_every_record_says_how_it_prints_and_where_it_comes_from() -> None:
     plain = {"nll": "0.1235", "brier": "0.12345", "brier_sum": "0.1235"}
-    not_lower = {"accuracy": "higher", "top_5_accuracy": "higher", "confidence": None}
-    for name, metric in METRICS.items():
-        assert metric.name == name
-        assert metric.reference
-        assert metric.format(0.12345) == plain.get(name, "12.35 %")
-        assert metric.unit == ("plain" if name in plain else "percent")
-        assert metric.better == not_lower.get(name, "lower")
+    not_lower: dict[str, str | None] = {"accuracy": "higher", "top_5_accuracy": "higher", "confidence": None}
+    not_lower |= dict.fromkeys(["auroc", "accuracy_at_coverage", "coverage_at_accuracy"], "higher")
+    for name, found in METRICS.items():
+        assert found.name == name
+        assert found.reference
+        assert found.format(0.12345) == plain.get(name, "12.35 %")
+        assert found.unit == ("plain" if name in plain else "percent")
+        assert found.better == not_lower.get(name, "lower")
     ks, nll = METRICS["ks"], METRICS["nll"]
     assert (ks.format_difference(0.001), ks.format_difference(0), ks.format_difference(-0.00001)) == (
         "+0.10 points",

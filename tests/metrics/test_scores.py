@@ -84,7 +84,7 @@ def test_k_must_be_a_number_of_classes() -> None:
             metrics.top_k_accuracy(p, y, k=k)
 
 
-@pytest.mark.parametrize("score", [metrics.nll, metrics.brier, metrics.brier_sum, metrics.spherical])
+@pytest.mark.parametrize("score", [metrics.nll, metrics.brier, metrics.brier_sum])
 def test_proper_scores_are_lowest_for_the_truth(score: Callable[..., float]) -> None:
     # Labels in exact proportion to the truth: any other constant forecast must score worse.
     truth = np.array([0.5, 0.3, 0.2])
@@ -94,7 +94,7 @@ def test_proper_scores_are_lowest_for_the_truth(score: Callable[..., float]) -> 
         assert score(np.tile(other, (10, 1)), labels) > best
 
 
-@pytest.mark.parametrize("score", [metrics.brier, metrics.brier_sum, metrics.spherical])
+@pytest.mark.parametrize("score", [metrics.brier, metrics.brier_sum])
 def test_a_label_of_negative_probability_is_refused_though_the_squares_pass(score: Callable[..., float]) -> None:
     # 0.09 + 0.64 + 0.25 = 0.98 could be the squares of probabilities.
     with pytest.raises(BadPredictions, match=r"^probabilities must be finite and lie between 0 and 1; row 0 has -0\.3"):
@@ -109,6 +109,6 @@ def test_mean_confidence_is_that_of_the_top_class() -> None:
 
 def test_scores_of_all_classes_refuse_confidences() -> None:
     pair = metrics.top.confidences([[0.7, 0.2, 0.1]], [0])
-    for score in (metrics.nll, metrics.brier, metrics.brier_sum, metrics.spherical, metrics.top_k_accuracy):
+    for score in (metrics.nll, metrics.brier, metrics.brier_sum, metrics.top_k_accuracy):
         with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
             score(pair)

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from glayers.metrics import MethodRanks, PairedDifferences, paired_differences, rank_methods
+from glayers.metrics import PairedDifferences, paired_differences
 from glayers.report import plots
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
@@ -27,13 +26,6 @@ def differences() -> PairedDifferences:
     given, labels = methods()
     half_way = (given["uncalibrated"] + given["calibrated"]) / 2
     return paired_differences(given | {"half way": half_way}, labels, metrics=["nll", "ks"], n_resamples=99)
-
-
-def ranks() -> MethodRanks:
-    """Five methods on six data sets, the first two much alike."""
-    rng = np.random.default_rng(3)
-    names = ("auto", "g-layers", "vector scaling", "temperature scaling", "uncalibrated")
-    return rank_methods({str(d): {n: max(i, 0.5) + rng.normal() for i, n in enumerate(names)} for d in range(6)})
 
 
 def _of_predictions(name: str, alone: bool = False, **choices: Any) -> Figure:
@@ -59,5 +51,4 @@ CASES: dict[str, Callable[[], Figure]] = {
     "ks-gap-ranks": partial(_of_predictions, "ks-ranks", kind="ks-gap", r=2),
     "classes-many-dark": _many_classes,
     "forest": lambda: plots.forest_figure(differences()),
-    "critical-difference": lambda: plots.critical_difference_figure(ranks()),
 }

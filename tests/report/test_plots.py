@@ -18,11 +18,11 @@ from glayers.errors import BadPredictions, GlayersError
 from glayers.metrics import label, rank
 from glayers.report import plots
 from glayers.report.curves import ks_curves, reliability
-from glayers.report.figures import counts_spec, critical_difference_spec, cumulative_spec, gap_spec, reliability_spec
+from glayers.report.figures import counts_spec, cumulative_spec, gap_spec, reliability_spec
 from glayers.report.plots.style import SMALL, TEXT, fit_width
 from tests.metrics.simulation import sample
 from tests.report.golden_images import check_text_stays_inside
-from tests.report.plots_cases import CASES, differences, methods, ranks
+from tests.report.plots_cases import CASES, differences, methods
 from tests.strategies import Numbers
 
 
@@ -173,19 +173,6 @@ def test_a_forest_fills_what_is_significant_and_puts_shares_in_points() -> None:
     assert max(float(label.get_text().replace("\N{MINUS SIGN}", "-")) for label in figure.axes[1].get_xticklabels()) > 1
     with pytest.raises(GlayersError, match="no method is compared with 'none'"):
         plots.forest_figure(found, against="none")
-
-
-def test_a_critical_difference_diagram_joins_those_not_told_apart() -> None:
-    found = ranks()
-    spec = critical_difference_spec(found)
-    thick = list(zip(spec.columns["bar start"], spec.columns["bar end"], strict=True))
-    panel = plots.draw(axes(), spec)
-    joined = [group for group in found.groups if len(group) > 1]
-    assert len(thick) == len(joined) > 0
-    for (low, high), group in zip(thick, joined, strict=True):
-        inside = {name for name, rank in found.average_ranks.items() if low <= rank <= high}
-        assert inside == set(group)
-    assert all(any(name in text.get_text() for text in panel.texts) for name in found.average_ranks)
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -13,7 +13,7 @@ from glayers.checks import check_counts, check_groups, check_label_matrix, two_d
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, show_json, title
 from glayers.errors import BadFile, shown
-from glayers.metrics.multi_label import LabelScorecards, label_scorecard
+from glayers.metrics.scorecard import LabelScorecards, label_scorecard
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents
 from glayers.predictions.source import Source

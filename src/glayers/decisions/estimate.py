@@ -221,8 +221,7 @@ class _Questions:
         return self._statistics((self.predicted == labels).astype(np.float64), confusion, costs)
 
     def _statistics(self, right: Floats, confusion: Floats, costs: Floats | None) -> Floats:
-        n_rows = len(right)
-        event = Scored(self.confidence, right, np.full(n_rows, 1 / n_rows), float(n_rows))
+        event = Scored(self.confidence, right)
         numbers = [right.mean(), score(_AUROC, event)]
         numbers += [right[rows].mean() for rows in self.groups.values()]
         if costs is not None:

@@ -15,8 +15,7 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.checks import number_between
-from glayers.metrics.events import Event, Scored, check_event, effective_number, top
-from glayers.metrics.redrawing import group_numbers
+from glayers.metrics.events import Event, Scored, check_event, effective_number, group_numbers, top
 
 __all__ = ["Threshold", "threshold"]
 

@@ -9,16 +9,12 @@ import types
 from glayers.metrics.binned import *
 from glayers.metrics.bootstrap import *
 from glayers.metrics.calibration_tests import *
-from glayers.metrics.class_tests import *
 from glayers.metrics.corp import *
 from glayers.metrics.differences import *
 from glayers.metrics.events import *
 from glayers.metrics.ks import *
-from glayers.metrics.method_ranks import *
 from glayers.metrics.metric import *
-from glayers.metrics.multi_label import *
 from glayers.metrics.omnibus import *
-from glayers.metrics.registry import *
 from glayers.metrics.scorecard import *
 from glayers.metrics.scores import *
 from glayers.metrics.selective import *

@@ -8,16 +8,15 @@ at the sample's quantiles.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.checks import HIGHEST, LOWEST, check_choice, refuse_outside_unit_interval, whole_number
-from glayers.metrics.cells import CellValue, column_sums
-from glayers.metrics.events import N_BINS, Event, Rows, Scored, bin_of, check_event, check_rows, class_events, top
-from glayers.metrics.ks import running_gap
-from glayers.metrics.metric import Block, Metric, PlaceSums, exact_in_cells, score
+from glayers.metrics.events import N_BINS, Event, Rows, Scored, bin_of, check_event, check_rows, top
+from glayers.metrics.ks import gap_changes, running_gap
+from glayers.metrics.metric import Block, Metric, PlaceSums, column_sums, exact_in_cells, score
 
 __all__ = [
     "classwise_ece",
@@ -30,7 +29,6 @@ __all__ = [
 ]
 
 Binning: TypeAlias = Literal["equal_width", "equal_mass"]
-_ROUNDING = 1e-14  # of a mean square, by which streamed rows may differ; near 0 its root makes 1e-7 of it
 
 
 def ece(
@@ -239,38 +237,18 @@ def ece_per_class(
     [0.2, 0.4, 0.4]
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return _ece_per_class(rows, rows.weights, inner_edges(n_bins))
+    return _ece_per_class(rows, rows.weights, n_bins)
 
 
-class BinSums(NamedTuple):
-    """What falls into each bin (bins, b): its share of the weight, of the scores, of the hits, and its rows."""
-
-    weight: Floats
-    scores: Floats
-    hits: Floats
-    rows: Floats
-
-    def gaps(self) -> Floats:
-        """Mean score minus share of hits of each bin, 0 where it is empty."""
-        return (self.scores - self.hits) / np.where(self.weight > 0, self.weight, 1.0)
-
-    def hit_variance(self, divisor: Floats) -> Floats:
-        """Variance of each bin's share of hits, 0 where there is nothing to divide by."""
-        rate = self.hits / np.where(self.weight > 0, self.weight, 1.0)
-        variance = rate * (1 - rate) / np.where(divisor > 0, divisor, 1.0)
-        return np.where(divisor > 0, variance, 0.0)
-
-
-def bin_sums(block: Block, event: Scored, n_bins: int, binning: Binning) -> BinSums:
-    """Sort the rows of an event into bins and add up each bin."""
-    weight, scores, hits = (part.of(block) for part in event.cached(_bin_members, n_bins, binning))
-    return BinSums(weight, scores, hits, rows=weight * block.totals)
+def bin_sums(block: Block, event: Scored, n_bins: int, binning: Binning) -> Floats:
+    """Return the share of the weight, of the scores and of the hits that each bin holds, (3, bins, b)."""
+    return np.stack([values.of(block) for values in event.cached(_bin_members, n_bins, binning)])
 
 
 def bin_edges(event: Scored, n_bins: int, binning: Binning) -> Floats:
     """Return the edges between the bins of an event."""
-    edges = inner_edges(n_bins)
     check_choice(binning, get_args(Binning), "binning")
+    edges = inner_edges(n_bins)
     if binning == "equal_width":
         return edges
     order = np.argsort(event.scores)
@@ -299,32 +277,53 @@ def _binned(evaluate: Callable[..., Floats], event: Scored, n_bins: int, binning
 
 
 def _ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
-    sums = block.cached(bin_sums, event, n_bins, binning)
-    return np.abs(sums.scores - sums.hits).sum(axis=0)
+    _, scores, hits = block.cached(bin_sums, event, n_bins, binning)
+    return np.abs(scores - hits).sum(axis=0)
+
+
+def _ece_of_segments(event: Scored, block: Block) -> Floats:
+    """The ECE from what the KS error of many weightings needs too."""
+    if block.single:
+        return _ece(event, block)
+    _, bin_starts = event.cached(running_gap)
+    gaps = np.add.reduceat(block.cached(gap_changes, event), bin_starts, axis=0)
+    return np.abs(gaps).sum(axis=0)
 
 
 def _mce(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
-    return np.abs(block.cached(bin_sums, event, n_bins, binning).gaps()).max(axis=0)
+    return np.abs(_gaps(block.cached(bin_sums, event, n_bins, binning))).max(axis=0)
 
 
 def _rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_width") -> Floats:
     sums = block.cached(bin_sums, event, n_bins, binning)
-    return np.sqrt((sums.weight * sums.gaps() ** 2).sum(axis=0))
+    return np.sqrt((sums[0] * _gaps(sums) ** 2).sum(axis=0))
 
 
 def _debiased_ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
     sums = block.cached(bin_sums, event, n_bins, binning)
-    gaps = np.abs(sums.gaps())
-    deviations = np.sqrt(sums.hit_variance(sums.rows))
+    gaps = np.abs(_gaps(sums))
+    deviations = np.sqrt(_hit_variance(sums, sums[0] * block.totals))
     expected = np.vectorize(_mean_abs_normal, otypes=[np.float64])(gaps, deviations)
-    return (sums.weight * (2 * gaps - expected)).sum(axis=0)
+    return (sums[0] * (2 * gaps - expected)).sum(axis=0)
 
 
 def _debiased_rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
     sums = block.cached(bin_sums, event, n_bins, binning)
-    debiased = sums.gaps() ** 2 - sums.hit_variance(sums.rows - 1)
-    squares = (sums.weight * debiased).sum(axis=0)
-    return np.sqrt(np.maximum(0.0, squares))
+    debiased = _gaps(sums) ** 2 - _hit_variance(sums, sums[0] * block.totals - 1)
+    return np.sqrt(np.maximum(0.0, (sums[0] * debiased).sum(axis=0)))
+
+
+def _gaps(sums: Floats) -> Floats:
+    """Mean score minus share of hits of each bin, 0 where it is empty."""
+    weight, scores, hits = sums
+    return (scores - hits) / np.where(weight > 0, weight, 1.0)
+
+
+def _hit_variance(sums: Floats, divisor: Floats) -> Floats:
+    """Variance of each bin's share of hits, 0 where there is nothing to divide by."""
+    weight, _, hits = sums
+    rate = hits / np.where(weight > 0, weight, 1.0)
+    return np.where(divisor > 0, rate * (1 - rate) / np.where(divisor > 0, divisor, 1.0), 0.0)
 
 
 def _mean_abs_normal(mean: float, deviation: float) -> float:
@@ -336,32 +335,27 @@ def _mean_abs_normal(mean: float, deviation: float) -> float:
     return spread_part + mean * math.erf(z / math.sqrt(2))
 
 
-def _ece_over_classes(rows: Rows, block: Block) -> Floats:
-    """Return the sum over the rows' classes over the number of all classes, for each column."""
-    if block.single and rows.classes is None:  # counting is faster than sorting every class
-        return np.array([_ece_per_class(rows, block.weights[:, 0], inner_edges(N_BINS)).mean()])
-    errors = [event.cached(running_gap).ece(block) for event in rows.cached(class_events)]
-    return np.sum(errors, axis=0) / rows.n_classes
-
-
-def _ece_per_class(rows: Rows, weights: Floats, inner: Floats) -> Floats:
+def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
     """In a wide row nearly all entries fall into the first bin: sum every column once, and move only the rest."""
-    shape, n_bins = rows.probabilities.shape, len(inner) + 1
+    edges = inner_edges(n_bins)
+    shape = rows.probabilities.shape
     gap = np.zeros((shape[1], n_bins))
     for some in row_blocks(*shape):
-        block, weight = rows.probabilities[some], weights[some]
-        beyond = np.flatnonzero(block > _rounded_down(inner[0] if n_bins > 1 else 1.0, block.dtype))
+        block = rows.probabilities[some]
+        weight = weights[some]
+        beyond = np.flatnonzero(block > _rounded_down(1 / n_bins, block.dtype))
         row, column = np.divmod(beyond, shape[1])
         value = block.reshape(-1)[beyond].astype(np.float64)
         if not (block.min() >= LOWEST and value.max(initial=0.0) <= HIGHEST):  # cheaper than a mask of the whole block
             refuse_outside_unit_interval(block, "probabilities", first_row=some.start)
         gap[:, 0] += column_sums(block, weight)
         moved = weight[row] * value
-        gap += _sums(column * n_bins + bin_of(value, inner), moved, gap.size).reshape(gap.shape)
+        gap += _sums(column * n_bins + bin_of(value, edges), moved, gap.size).reshape(gap.shape)
         gap[:, 0] -= _sums(column, moved, shape[1])
-    own = rows.labels * n_bins + bin_of(rows.of_label, inner)
+    own = rows.labels * n_bins + bin_of(rows.of_label, edges)
     gap -= _sums(own, weights, gap.size).reshape(gap.shape)
-    return np.abs(gap).sum(axis=1)
+    chosen = rows.classes or range(shape[1])
+    return np.abs(gap[chosen.start : chosen.stop]).sum(axis=1)
 
 
 def _sums(place: Ints, values: Floats, n_places: int) -> Floats:
@@ -374,54 +368,43 @@ def _rounded_down(edge: float, dtype: np.dtype[np.floating]) -> np.floating:
     return near if float(near) <= edge else np.nextafter(near, dtype.type(0))
 
 
-class _MovedRows(NamedTuple):
-    """What may be in another bin, because an edge between equal-mass bins lies somewhere inside its cell."""
+def _moved_rows(cells: Any, event: Scored) -> tuple[float, float]:
+    """Return what may be in another bin, because an edge between equal-mass bins lies somewhere inside its cell.
 
-    gap: float  # the largest change of the summed gaps of all bins
-    weight: float  # the share of the weight
-
-    @classmethod
-    def of(cls, found: CellValue) -> "_MovedRows":
-        cells = found.cells
-        edges = bin_edges(found.event, N_BINS, "equal_mass")
-        at_edges = np.unique(cells.grid.of(edges))
-        at_edges = at_edges[cells.varied[at_edges]]
-        gap = (cells.rises + cells.falls)[at_edges].sum()
-        weight = cells.share[at_edges].sum()
-        return cls(float(gap), float(weight))
+    That is the largest change of the summed gaps of all bins, and the share of the weight.
+    """
+    at_edges = np.unique(cells.grid.of(bin_edges(event, N_BINS, "equal_mass")))
+    at_edges = at_edges[cells.varied[at_edges]]
+    gap = (cells.rises + cells.falls)[at_edges].sum()
+    return float(gap), float(cells.share[at_edges].sum())
 
 
-def _equal_mass_error(found: CellValue) -> float:
-    return 2 * _MovedRows.of(found).gap
+def _equal_mass_error(cells: Any, event: Scored, *_: object) -> float:
+    gap, _weight = _moved_rows(cells, event)
+    return 2 * gap
 
 
-def _debiased_ece_error(found: CellValue) -> float:
-    moved = _MovedRows.of(found)
-    return 6 * moved.gap + math.sqrt(4 * N_BINS * moved.weight / found.event.total)
+def _debiased_ece_error(cells: Any, event: Scored, block: Block, _: float) -> float:
+    gap, weight = _moved_rows(cells, event)
+    return 6 * gap + math.sqrt(4 * N_BINS * weight / block.totals[0])
 
 
-def _debiased_rms_error(found: CellValue) -> float:
-    """Bound the change of the mean square, then of its root."""
-    moved = _MovedRows.of(found)
-    sums = bin_sums(Block.of(found.event), found.event, N_BINS, "equal_mass")
-    squares = _ROUNDING * (1 + _condition_of_variance(sums))
-    if moved.weight > 0:
-        left = np.maximum(sums.weight - moved.weight, 1e-9)
-        gaps = (np.abs(sums.scores - sums.hits) + moved.gap) / left
-        largest = min(1.0, float(gaps.max()))
-        squares += 4 * largest * moved.gap + 2 * largest**2 * moved.weight + N_BINS / found.event.total
-    return min(1.0, squares / max(found.value, math.sqrt(squares)))
+def _debiased_rms_error(cells: Any, event: Scored, block: Block, value: float) -> float:
+    """Bound the change of the mean square, then of its root.
 
-
-def _condition_of_variance(sums: BinSums) -> float:
-    """Return how much the variances of bins, r (1 - r) / (n - 1), magnify rounding: much if n is hardly above 1."""
-    used = (sums.rows > 1) & (sums.hits > 0) & (sums.hits < sums.weight)
-    weight = sums.weight[used]
-    rate = sums.hits[used] / weight
-    rows = sums.rows[used]
-    by_rate = np.abs(1 - 2 * rate) / (rows - 1)
-    by_rows = rate * (1 - rate) * rows / (rows - 1) ** 2
-    return float(weight @ (by_rate + by_rows))
+    The variances of bins, r (1 - r) / (n - 1), magnify rounding if n is hardly above 1.
+    """
+    gap, moved = _moved_rows(cells, event)
+    weight, scores, hits = block.cached(bin_sums, event, N_BINS, "equal_mass")[:, :, 0]
+    n_rows = weight * block.totals[0]
+    mixed = (n_rows > 1) & (hits > 0) & (hits < weight)
+    magnified = weight[mixed] @ (n_rows[mixed] / (n_rows[mixed] - 1) ** 2)
+    squares = 1e-14 * (1 + 2 * float(magnified))
+    if moved > 0:
+        left = np.maximum(weight - moved, 1e-9)
+        largest = min(1.0, float(((np.abs(scores - hits) + gap) / left).max()))
+        squares += 4 * largest * gap + 2 * largest**2 * moved + N_BINS / block.totals[0]
+    return min(1.0, squares / max(value, math.sqrt(squares)))
 
 
 _NAEINI = "Naeini et al., AAAI 2015"
@@ -446,10 +429,10 @@ METRICS = (
     Metric(
         "classwise_ece",
         "ECE, class-wise",
-        _ece,
+        _ece_of_segments,
         "Kull et al., NeurIPS 2019",
         about="classes",
-        over_classes=_ece_over_classes,
+        over_classes=_ece_per_class,
         cell_error=exact_in_cells,
     ),
     Metric(

@@ -17,18 +17,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from statistics import NormalDist
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
 from glayers.arrays import Array, Floats
-from glayers.checks import check_choice, check_switch, number_between, whole_number
+from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored, effective_number, own_weights
-from glayers.metrics.metric import Block, Metric
-from glayers.metrics.redrawing import check_seed, group_numbers
-from glayers.metrics.registry import class_ranges, evaluate
+from glayers.metrics.events import Rows, Scored, check_seed, effective_number
+from glayers.metrics.metric import Block, Metric, class_ranges, evaluate
 from glayers.progress import progress_bar
 
 __all__ = ["Interval"]
@@ -36,16 +33,8 @@ __all__ = ["Interval"]
 Method: TypeAlias = Literal["bca", "percentile"]
 _ENTRIES = 400_000  # of the weights of one block: 3 MB, so that a block and what is made of it stay in the cache
 _MOST_BLOCKS = 100  # left out: the noise of an acceleration, 0.4 / blocks, moves an end by 1/60 of a standard error
-_NORMAL = NormalDist()
-_BELOW_1 = math.nextafter(1.0, 0.0)  # 1 itself has no normal quantile
-_NORMAL_FROM = 1e6  # degrees of freedom
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
 _NEAR_POLE = 1e-3  # the smallest denominator of BCa's formula
-_OUTWARDS = 1e-9  # a place that is whole on paper may differ by rounding
-_FEW_GROUPS = 7.9  # effective number; 8 groups whose sizes differ by a row are enough
-# These two and `Metric.trusted_from` were made from simulated models and checked on others: docs/intervals.md.
-_FEW_ERRORS = 5
-_MOST_BIAS = 1 / 5  # of a standard error
 
 
 class Interval(NamedTuple):
@@ -79,25 +68,20 @@ class Evidence(NamedTuple):
     def of(cls, rows: Rows | Scored) -> "Evidence":
         """Count the rows, and the units that hold errors and hits."""
         hits = rows.top.hits
-        units = np.arange(len(rows.weights))
-        if rows.groups is not None:
-            units = group_numbers(rows.groups)
-        n_units = effective_number(np.bincount(units, rows.weights))
-        n_errors = effective_number(np.bincount(units, rows.weights * (1 - hits)))
-        n_hits = effective_number(np.bincount(units, rows.weights * hits))
+        n_errors = effective_number(np.bincount(rows.group_numbers, rows.weights * (1 - hits)))
+        n_hits = effective_number(np.bincount(rows.group_numbers, rows.weights * hits))
         rarer = "errors" if n_errors <= n_hits else "hits"
-        even = math.isclose(n_units, np.count_nonzero(rows.weights))
-        return cls(rows.total, n_units, min(n_errors, n_hits), rarer, rows.groups is not None, even)
+        even = math.isclose(rows.n_units, np.count_nonzero(rows.weights))
+        return cls(rows.total, rows.n_units, min(n_errors, n_hits), rarer, rows.groups is not None, even)
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Settings of a bootstrap: how many resamples of what kind, and which intervals."""
+    """Settings of a bootstrap: how many resamples, and which intervals."""
 
     n_resamples: int = 1000
     level: float = 0.95
     method: Method = "bca"
-    stratify: bool = False
     random_state: int | None = 0
     progress: bool | None = None
 
@@ -105,7 +89,6 @@ class Bootstrap:
         whole_number(self.n_resamples, "n_resamples", least=2)
         number_between(self.level, "level", 0, 1)
         check_choice(self.method, get_args(Method), "method")
-        check_switch(self.stratify, "stratify")
         check_seed(self.random_state)
 
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
@@ -114,9 +97,15 @@ class Bootstrap:
         with progress_bar(self.progress, what, len(class_ranges(rows, metrics)) * plan.n_batches) as advance:
             found = evaluate(rows, metrics, plan.blocks, advance)
         evidence = Evidence.of(rows)
-        return {
-            metric.name: Bootstrapped.of(found[metric.name], plan.n_left_out, metric, evidence) for metric in metrics
-        }
+        first_drawn = 1 + plan.n_left_out
+        columns = {}
+        for metric in metrics:
+            values = found[metric.name]
+            at_sample = float(values[0])
+            columns[metric.name] = Bootstrapped(
+                at_sample, values[1:first_drawn], values[first_drawn:], metric, evidence
+            )
+        return columns
 
 
 class Bootstrapped(NamedTuple):
@@ -128,11 +117,6 @@ class Bootstrapped(NamedTuple):
     metric: Metric
     evidence: Evidence = Evidence()
     is_difference: bool = False
-
-    @classmethod
-    def of(cls, columns: Floats, n_left_out: int, metric: Metric, evidence: Evidence) -> "Bootstrapped":
-        """Take apart the columns of a resampling."""
-        return cls(float(columns[0]), columns[1 : 1 + n_left_out], columns[1 + n_left_out :], metric, evidence)
 
     def minus(self, other: "Bootstrapped") -> "Bootstrapped":
         """Return the difference of two statistics on the same resamples."""
@@ -148,28 +132,34 @@ class Bootstrapped(NamedTuple):
         """Return the exact interval of a share, else BCa where blocks were left out, else the percentile interval."""
         error = self._standard_error()
         bias = 0.0
-        if np.isfinite(self.drawn).all():
+        if error < math.inf:
             bias = float(self.drawn.mean()) - self.value
-        if self.metric.kind == "share" and not self.is_difference:
+        if self.is_difference:
+            low, high = self._ends(level, error)
+        elif self.metric.kind == "share":
             low, high = self._exact_ends(level, error)
         else:
             low, high = self._ends(level, error)
+            low = max(low, self.metric.lowest)
+            high = min(high, self.metric.highest)
         return Interval(self.value, low, high, error, bias, self._unreliable_because(error, bias))
 
     def p_value(self) -> float:
         """Return the smallest 1 - level whose interval excludes 0."""
+        from scipy.special import ndtri, stdtr  # on first use: importing it takes longer than glayers
+
         error = self._standard_error()
-        n_places = len(self.drawn) + 1
         bias, acceleration = self._correction()
-        reached = [-math.inf]
-        for side, sign in ((self.drawn <= 0, 1), (self.drawn >= 0, -1)):
-            count = np.count_nonzero(side)
-            share = min((count + 1) / n_places, _BELOW_1)
-            moved = sign * _NORMAL.inv_cdf(share) - bias
-            reached.append(sign * (bias - moved / max(1 + acceleration * moved, _NEAR_POLE)))
+        reached = -math.inf
+        for sign in (1, -1):
+            count = np.count_nonzero(sign * self.drawn <= 0)
+            moved = sign * float(ndtri((count + 1) / (len(self.drawn) + 1))) - bias
+            if abs(moved) < math.inf:
+                reached = max(reached, sign * (bias - moved / max(1 + acceleration * moved, _NEAR_POLE)))
             if count == 0 and sign * self.value > 0:  # past the last resample, as in `_ends`
-                reached.append(abs(self.value) / error if error else math.inf)
-        return min(1.0, 2 * _upper_tail(max(reached), self._degrees_of_freedom()))
+                reached = max(reached, abs(self.value) / error if error else math.inf)
+        freedom = self._degrees_of_freedom()
+        return min(1.0, 2 * float(stdtr(freedom, -reached / math.sqrt(1 + 1 / freedom))))
 
     def _standard_error(self) -> float:
         """Return the standard error; infinite if a resample is."""
@@ -181,26 +171,30 @@ class Bootstrapped(NamedTuple):
 
     def _ends(self, level: float, error: float) -> tuple[float, float]:
         """Return the ends of the BCa interval, or of the percentile interval."""
+        from scipy.special import ndtr
+
         z = _quantile(level, self._degrees_of_freedom())
+        bias, acceleration = self._correction()
         ordered = np.sort(self.drawn)
         last = len(ordered)
-        # The j-th of R ordered resamples is the j / (R + 1) quantile; round outwards.
-        first = (last + 1) * self._bca_probability(-z) + _OUTWARDS
-        final = (last + 1) * self._bca_probability(z) - _OUTWARDS
-        low = float(ordered[np.clip(math.floor(first), 1, last) - 1])
-        high = float(ordered[np.clip(math.ceil(final), 1, last) - 1])
+        places = []
+        for end in (-z, z):
+            # Efron's formula. Past its pole lies the far end of the distribution.
+            moved = bias + (bias + end) / max(1 - acceleration * (bias + end), _NEAR_POLE)
+            # The j-th of R ordered resamples is the j / (R + 1) quantile; a place that is whole may differ by rounding.
+            places.append(round((last + 1) * float(ndtr(moved)), 9))
+        low = float(ordered[np.clip(math.floor(places[0]), 1, last) - 1])
+        high = float(ordered[np.clip(math.ceil(places[1]), 1, last) - 1])
         # Beyond the last resample a normal distribution goes on.
-        if error < math.inf and first < 1:
+        if error < math.inf and places[0] < 1:
             low = min(low, self.value - z * error)
-        if error < math.inf and final > last:
+        if error < math.inf and places[1] > last:
             high = max(high, self.value + z * error)
-        if self.is_difference:
-            return low, high
-        return max(low, self.metric.lowest), min(high, self.metric.highest)
+        return low, high
 
     def _exact_ends(self, level: float, error: float) -> tuple[float, float]:
         """Return the Clopper-Pearson interval of a share, by the rows it counts as."""
-        from scipy.special import betaincinv  # on first use: importing it takes longer than glayers
+        from scipy.special import betaincinv
 
         share = min(max(self.value, 0.0), 1.0)
         n_rows = self._rows_of_share(share, level, error)
@@ -223,14 +217,10 @@ class Bootstrapped(NamedTuple):
         few_units = _quantile(level, math.inf) / _quantile(level, max(evidence.n_units - 1, 1.0))
         return min(evidence.n_rows, share * (1 - share) / error**2) * few_units**2
 
-    def _bca_probability(self, z: float) -> float:
-        """Phi(z0 + (z0 + z) / (1 - a (z0 + z))) with the bias z0 and the acceleration a, both 0 without BCa."""
-        bias, acceleration = self._correction()
-        # Past the pole of the formula lies the far end of the distribution.
-        return _NORMAL.cdf(bias + (bias + z) / max(1 - acceleration * (bias + z), _NEAR_POLE))
-
     def _correction(self) -> tuple[float, float]:
-        """Return the bias z0 and the acceleration a of BCa."""
+        """Return the bias z0 and the acceleration a of BCa, both 0 without a jackknife."""
+        from scipy.special import ndtri
+
         if len(self.left_out) == 0 or not np.isfinite(self.drawn).all():
             return 0.0, 0.0
         n_resamples = len(self.drawn)
@@ -238,7 +228,7 @@ class Bootstrapped(NamedTuple):
         above = np.count_nonzero(self.drawn > self.value + _SAME)
         # Ties count half. If all resamples lie on one side, the other side has a probability below 1 / 2R.
         rate_below = (n_resamples + below - above) / (2 * n_resamples)
-        bias = _NORMAL.inv_cdf(min(max(rate_below, 0.5 / n_resamples), 1 - 0.5 / n_resamples))
+        bias = float(ndtri(np.clip(rate_below, 0.5 / n_resamples, 1 - 0.5 / n_resamples)))
         # A sixth of the skewness of the jackknife's values, over the root of their number.
         influences = self._influences()
         squares = max(float((influences**2).sum()), 1.0)
@@ -251,11 +241,10 @@ class Bootstrapped(NamedTuple):
         same second term.
         """
         influences = self._influences()
-        squares = float((influences**2).sum())
-        excess = 0.0
-        if squares:
-            excess = max(0.0, float((influences**4).sum()) / squares**2 - 3 / len(influences))
-        relative_variance = 2 / self.evidence.n_units + excess
+        relative_variance = 2 / self.evidence.n_units
+        if influences.any():
+            kurtosis = float((influences**4).sum()) / float((influences**2).sum()) ** 2
+            relative_variance += max(0.0, kurtosis - 3 / len(influences))
         if relative_variance == 0:
             return math.inf
         return max(1.0, min(self.evidence.n_units - 1, 2 / relative_variance))
@@ -271,80 +260,53 @@ class Bootstrapped(NamedTuple):
         return influences / largest
 
     def _unreliable_because(self, error: float, bias: float) -> str:
-        """Return why not to trust the interval, or nothing."""
+        """Return why not to trust the interval, or nothing.
+
+        The limits were made from simulated models and checked on others: docs/intervals.md.
+        """
         kind = self.metric.kind
         evidence = self.evidence
-        if evidence.grouped and evidence.n_units < _FEW_GROUPS:
+        if evidence.grouped and evidence.n_units < 7.9:  # 8 groups whose sizes differ by a row are enough
             return f"too few groups: they count as {evidence.n_units:.1f}"
-        if kind in ("loss", "error") and evidence.n_rarer < _FEW_ERRORS:
+        if kind in ("loss", "error") and evidence.n_rarer < 5:
             return f"too few {evidence.rarer} seen: {evidence.n_rarer:.2g}"
-        if kind == "error" and abs(bias) > max(error * _MOST_BIAS, _SAME):
+        if kind == "error" and abs(bias) > max(error / 5, _SAME):
             return "the resamples are biased"
-        if kind == "error" and not self.is_difference and self.value < self.metric.trusted_from * error:
-            return f"less than {self.metric.trusted_from:g} standard errors from 0"
         if self.is_difference:
             return ""
+        if kind == "error" and self.value < self.metric.trusted_from * error:
+            return f"less than {self.metric.trusted_from:g} standard errors from 0"
         return self.metric.unreliable
 
 
 def _quantile(level: float, freedom: float) -> float:
     """Return how many standard errors an interval extends to each side, with this many degrees of freedom."""
-    probability = min((1 + level) / 2, _BELOW_1)
-    if freedom > _NORMAL_FROM:
-        return _NORMAL.inv_cdf(probability)
-    from scipy.special import stdtrit  # on first use: importing it takes longer than glayers
+    from scipy.special import stdtrit
 
+    probability = min((1 + level) / 2, math.nextafter(1.0, 0.0))  # 1 itself has an infinite quantile
     # The bootstrap's variance is that of a sample, too small by n / (n - 1).
     return float(stdtrit(freedom, probability)) * math.sqrt(1 + 1 / freedom)
 
 
-def _upper_tail(z: float, freedom: float) -> float:
-    """Return the probability beyond so many standard errors: the inverse of `_quantile`."""
-    if freedom > _NORMAL_FROM:
-        return math.erfc(z / math.sqrt(2)) / 2
-    from scipy.special import stdtr
-
-    return float(stdtr(freedom, -z / math.sqrt(1 + 1 / freedom)))
-
-
 class Resampling:
-    """What to draw, how often and from which seed; every pass over `blocks` gives the same bytes.
-
-    Units stand in slots, sorted by stratum; `starts` and `sizes` say where a slot's stratum begins and how long it is.
-    """
+    """What to draw, how often and from which seed; every pass over `blocks` gives the same bytes."""
 
     def __init__(self, rows: Rows | Scored, settings: Bootstrap) -> None:
-        n_rows = len(rows.weights)
-        given = own_weights(rows)
         # A common factor changes nothing, and squares of tiny weights would vanish. Powers of 2 are exact.
-        self.row_weights = np.ldexp(given, -np.frexp(given.max())[1])
-        self.groups = None
-        unit_weights = self.row_weights
-        if rows.groups is not None:
-            if settings.stratify:
-                raise BadPredictions(
-                    "units are drawn by class or by group, not both; pass stratify=False, or groups=None"
-                )
-            self.groups = group_numbers(rows.groups)
-            unit_weights = np.bincount(self.groups, self.row_weights)
-        self._n_units = len(unit_weights)
-        slots = np.flatnonzero(unit_weights)
-        if len(slots) < 2:
-            what = "rows" if self.groups is None else "groups"
-            raise BadPredictions(f"resampling needs at least 2 {what} of positive weight; got {len(slots)}")
-        strata = np.zeros(len(slots), dtype=np.int64)
-        if settings.stratify:
-            strata = rows.labels[slots] if isinstance(rows, Rows) else rows.hits[slots].astype(np.int64)
-        order = np.argsort(strata, kind="stable")
-        _, first, size = np.unique(strata[order], return_index=True, return_counts=True)
-        self.slots = slots[order]
-        self.starts = np.repeat(first, size)
-        self.sizes = np.repeat(size, size)
+        self.row_weights = np.ldexp(rows.own_weights, -np.frexp(rows.own_weights.max())[1])
+        self.groups = rows.group_numbers
+        self.grouped = rows.groups is not None
+        unit_weights = np.bincount(self.groups, self.row_weights)
+        self.n_units = len(unit_weights)
+        self.units = np.flatnonzero(unit_weights)
+        if len(self.units) < 2:
+            what = "groups" if self.grouped else "rows"
+            raise BadPredictions(f"resampling needs at least 2 {what} of positive weight; got {len(self.units)}")
         self.n_resamples = settings.n_resamples
         self.n_left_out = 0  # blocks of the jackknife
         if settings.method == "bca":
-            self.n_left_out = min(len(slots), _MOST_BLOCKS)
-        self._width = max(4, _ENTRIES // n_rows)
+            self.n_left_out = min(len(self.units), _MOST_BLOCKS)
+        self._width = max(4, _ENTRIES // len(rows))
         self.n_batches = math.ceil((1 + self.n_left_out + self.n_resamples) / self._width)  # blocks in one pass
         self.seed = np.random.SeedSequence(settings.random_state)
 
@@ -356,32 +318,26 @@ class Resampling:
 
     def _columns(self) -> Iterator[Array]:
         """Yield how often each unit counts, column by column."""
-        yield np.bincount(self.slots, minlength=self._n_units)
+        yield np.bincount(self.units, minlength=self.n_units)
         rng = np.random.default_rng(self.seed)
-        for kept in self._jackknife(rng):
-            yield np.bincount(self.slots, weights=kept, minlength=self._n_units)
-        for _ in range(self.n_resamples):
-            drawn = self.starts + (rng.random(len(self.slots)) * self.sizes).astype(np.int64)
-            yield np.bincount(self.slots[drawn], minlength=self._n_units)
-
-    def _jackknife(self, rng: np.random.Generator) -> Iterator[Floats]:
-        """Yield weights of the slots with one block left out; the rest of its stratum is weighted up instead."""
-        # Slots of one stratum in random order, dealt out like cards: every block has its part of every stratum.
-        block = np.empty(len(self.slots), dtype=np.int64)
-        shuffled = np.lexsort((rng.random(len(self.slots)), self.starts))
-        block[shuffled] = np.arange(len(self.slots)) % max(1, self.n_left_out)
+        size = len(self.units)
+        # Units in random order, dealt out like cards.
+        block = np.empty(size, dtype=np.int64)
+        block[np.argsort(rng.random(size), kind="stable")] = np.arange(size) % max(1, self.n_left_out)
         for left_out in range(self.n_left_out):
-            stays = block != left_out
-            staying = np.bincount(self.starts, weights=stays, minlength=len(self.slots))[self.starts]
-            yield np.where(staying > 0, stays * self.sizes / np.maximum(staying, 1), 1.0)
+            stays = block != left_out  # weighted up, so that they stand for as many units as before
+            yield np.bincount(self.units, weights=stays * size / stays.sum(), minlength=self.n_units)
+        for _ in range(self.n_resamples):
+            drawn = (rng.random(size) * size).astype(np.int64)
+            yield np.bincount(self.units[drawn], minlength=self.n_units)
 
     def _block(self, counts: Floats) -> Block:
         """Turn counts of units (units, b), which are overwritten, into weights of rows."""
-        raw = counts
-        if self.groups is not None:
-            raw = counts[self.groups]
-        raw *= self.row_weights[:, None]
-        sums = raw.sum(axis=0)
-        totals = sums**2 / (self.row_weights @ raw)
-        raw /= sums
-        return Block(raw, totals)
+        weights = counts
+        if self.grouped:
+            weights = counts[self.groups]
+        weights *= self.row_weights[:, None]
+        sums = weights.sum(axis=0)
+        totals = sums**2 / (self.row_weights @ weights)
+        weights /= sums
+        return Block(weights, totals)

@@ -8,19 +8,18 @@ Reliability Diagrams for Probabilistic Classifiers", PNAS 2021 (CORP).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from glayers.arrays import Floats
 from glayers.checks import check_choice
-from glayers.metrics.events import Event, Scored, check_event, check_rows, distinct_scores, label, top
+from glayers.metrics.events import Event, Scored, check_event, distinct_scores, top
 from glayers.metrics.redrawing import Draws, RunningSum
 
-__all__ = ["ConsistencyBand", "Decomposition", "classwise_corp", "corp", "corp_band"]
+__all__ = ["ConsistencyBand", "Decomposition", "corp", "corp_band"]
 
 Score: TypeAlias = Literal["brier", "log"]
-_MOST_POINTS = 512  # of a band: more than a figure shows
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +50,12 @@ class Decomposition:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class ConsistencyBand:
+class ConsistencyBand(NamedTuple):
     """Where the recalibrated values of a calibrated model lie, score by score. Dimitriadis et al., PNAS 2021."""
 
     scores: Floats
     lower: Floats
     upper: Floats
-    level: float
 
 
 def corp(
@@ -98,30 +95,6 @@ def corp(
     return _decompose(check_event(probabilities, labels, sample_weight, event=event), score)
 
 
-def classwise_corp(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, score: Score = "brier"
-) -> tuple[Decomposition, ...]:
-    """Decompose the mean score of "the label is this class", for each class.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight, score
-        As in `corp`; `Confidences` do not suffice.
-
-    Returns
-    -------
-    tuple of Decomposition
-        One per class. The mean of their Brier scores is `brier`.
-
-    Examples
-    --------
-    >>> [round(c.mean_score, 2) for c in classwise_corp([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2])]
-    [0.05, 0.2, 0.25]
-    """
-    rows = check_rows(probabilities, labels, sample_weight)
-    return tuple(_decompose(label(c).of(rows), score) for c in range(rows.n_classes))
-
-
 def corp_band(
     probabilities: object,
     labels: object = None,
@@ -154,15 +127,15 @@ def corp_band(
     Examples
     --------
     >>> from glayers.predictions.predictions import Confidences
-    >>> band = corp_band(Confidences([0.3] * 50 + [0.7] * 50, [0] * 100))
-    >>> band.scores.tolist(), bool((band.lower < band.scores).all() and (band.scores < band.upper).all())
+    >>> scores, lower, upper = corp_band(Confidences([0.3] * 50 + [0.7] * 50, [0] * 100))
+    >>> scores.tolist(), bool((lower < scores).all() and (scores < upper).all())
     ([0.3, 0.7], True)
     """
     draws = Draws(n_resamples, level, random_state)
     running = RunningSum.of(check_event(probabilities, labels, sample_weight, groups, event))
     distinct = running.event.scores[running.ends]
     held = np.diff(np.cumsum(running.event.weights)[running.ends], prepend=0.0)
-    points = np.unique(np.linspace(0, len(distinct) - 1, _MOST_POINTS).round().astype(np.int64))
+    points = np.unique(np.linspace(0, len(distinct) - 1, 512).round().astype(np.int64))
 
     def recalibrated(sums: Floats) -> Floats:
         hits_drawn = np.diff(sums, axis=1, prepend=0.0) + held * distinct
@@ -170,7 +143,7 @@ def corp_band(
 
     drawn = np.clip(running.redrawn(recalibrated, draws), 0.0, 1.0)
     lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return ConsistencyBand(distinct[points], lower, upper, level)
+    return ConsistencyBand(distinct[points], lower, upper)
 
 
 def _isotonic(sums: Floats, weights: Floats) -> Any:

@@ -8,24 +8,18 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Floats, to_floats
-from glayers.checks import check_choice
 from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval, Method
 from glayers.metrics.events import Event, Rows, Scored, top
-from glayers.metrics.metric import Metric
-from glayers.metrics.registry import METRICS, chosen_metrics
-from glayers.metrics.scorecard import rows_to_score
+from glayers.metrics.scorecard import METRICS, chosen_metrics, rows_to_score
 from glayers.text_tables import data_frame, markdown_table
 
 __all__ = ["Difference", "PairedDifferences", "adjust", "paired_differences"]
-
-Correction: TypeAlias = Literal["holm", "benjamini_hochberg"]
-_DEFAULT = ("nll", "brier", "ks", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class Difference:
     interval
         The difference, its confidence interval and its standard error.
     p_value
-        Of the hypothesis that there is no difference, corrected over the pairs of a metric.
+        Of the hypothesis that there is no difference, by Holm's correction over the pairs of a metric.
     significant
         Whether the p-value is at most 1 - level.
     level
@@ -101,7 +95,6 @@ class PairedDifferences:
 
     differences: tuple[Difference, ...]
     level: float
-    correction: Correction | None
     n_resamples: int
 
     def between(self, metric: str, method: str, against: str) -> Difference:
@@ -128,10 +121,7 @@ class PairedDifferences:
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per difference; a star marks significant ones."""
-        p_value = "p-value"
-        if self.correction is not None:
-            p_value += f", {self.correction.replace('_', '-')}"
-        lines = [["metric", "method", "against", "difference", f"{100 * self.level:g} % interval", p_value]]
+        lines = [["metric", "method", "against", "difference", f"{100 * self.level:g} % interval", "p-value, holm"]]
         for found in self.differences:
             value, low, high, error, *_ = found.interval
             by = f"{value:.4g} ± {error:.2g}"
@@ -156,8 +146,6 @@ def paired_differences(
     n_resamples: int = 1000,
     level: float = 0.95,
     method: Method = "bca",
-    correction: Correction | None = "holm",
-    stratify: bool = False,
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> PairedDifferences:
@@ -174,17 +162,15 @@ def paired_differences(
         The event, for metrics of one event.
     metrics
         Names from `METRICS`; by default NLL, Brier score, KS and accuracy, as far as the predictions allow.
-    n_resamples, level, method, stratify, random_state, progress
+    n_resamples, level, method, random_state, progress
         As in `intervals`.
-    correction
-        How p-values are corrected over the pairs of a metric: "holm", "benjamini_hochberg" or None; see `adjust`.
 
     Returns
     -------
     PairedDifferences
-        A difference is significant where its p-value after correction is at most 1 - level. Before correction, the
-        p-value is the smallest 1 - level whose interval excludes 0. Beyond the last resample it is that of a normal
-        distribution. Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
+        A difference is significant where its p-value, after Holm's correction over the pairs of a metric, is at most
+        1 - level. Before correction, the p-value is the smallest 1 - level whose interval excludes 0. Beyond the last
+        resample it is that of a normal distribution. Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
 
     Examples
     --------
@@ -192,7 +178,7 @@ def paired_differences(
     >>> print(paired_differences({"none": p, "sharpened": p**2 / (p**2).sum(1, keepdims=True)}, y, metrics=["nll"]))
     sharpened lowers NLL by 0.089 (95 % interval 0.041 to 0.131) against none
     """
-    settings = Bootstrap(n_resamples, level, method, stratify, random_state, progress)
+    settings = Bootstrap(n_resamples, level, method, random_state, progress)
     if not isinstance(methods, Mapping):
         raise BadPredictions(f"methods must be a dict of predictions by name; got a {type(methods).__name__}")
     if len(methods) < 2:
@@ -207,7 +193,8 @@ def paired_differences(
         except BadPredictions as error:
             raise BadPredictions(f"{name}: {error}") from error
         if metrics is None:
-            metrics = [m for m in _DEFAULT if isinstance(rows, Rows) or METRICS[m].about == "event"]
+            possible = [metric.name for metric in chosen_metrics(rows)]
+            metrics = [metric for metric in ("nll", "brier", "ks", "accuracy") if metric in possible]
         chosen = chosen_metrics(rows, metrics)
         columns[name] = settings.columns(rows, chosen, f"resampling {name}")  # one seed: the same for every method
         if "nll" in columns[name] and np.isinf(columns[name]["nll"].value):
@@ -215,43 +202,45 @@ def paired_differences(
                 f"{name}: the NLL is infinite, because a label was given probability 0, so it has no differences. Pass "
                 f"Predictions of the logits, or leave 'nll' out of metrics"
             )
-    found = [d for metric in chosen for d in _compare(metric, columns, correction, level)]
-    return PairedDifferences(tuple(found), level, correction, n_resamples)
+    found = []
+    for metric in chosen:
+        found += _compare({name: by_metric[metric.name] for name, by_metric in columns.items()}, level)
+    return PairedDifferences(tuple(found), level, n_resamples)
 
 
-def adjust(p_values: object, method: Correction = "holm") -> Floats:
+def _compare(columns: dict[str, Bootstrapped], level: float) -> list[Difference]:
+    """Return the differences of every two methods by one metric."""
+    pairs = {(a, b): columns[b].minus(columns[a]) for a, b in combinations(columns, 2)}
+    p_values = adjust([pair.p_value() for pair in pairs.values()]).tolist()
+    differences = []
+    for ((a, b), pair), p in zip(pairs.items(), p_values, strict=True):
+        differences.append(Difference(pair.metric.name, b, a, pair.interval(level), p, p <= 1 - level, level))
+    return differences
+
+
+def adjust(p_values: object) -> Floats:
     """Correct p-values for testing many hypotheses: reject those that are at most 1 - level.
 
     Parameters
     ----------
     p_values
         One number per test.
-    method
-        "holm" bounds the probability of any false rejection, whatever the dependence between the tests: the i-th
-        smallest of m is multiplied by m - i + 1. "benjamini_hochberg" bounds the expected share of false rejections
-        among all rejections, for tests that are independent or positively dependent.
 
     Returns
     -------
     array
-        Corrected p-values, in the order given. Holm, Scandinavian Journal of Statistics 1979; Benjamini and Hochberg,
-        Journal of the Royal Statistical Society B 1995.
+        Corrected p-values, in the order given. They bound the probability of any false rejection, whatever the
+        dependence between the tests: the i-th smallest of m is multiplied by m - i + 1. Holm, Scandinavian Journal of
+        Statistics 1979.
 
     Examples
     --------
     >>> adjust([0.01, 0.04, 0.03]).round(4).tolist()
     [0.03, 0.06, 0.06]
-    >>> adjust([0.01, 0.04, 0.03], method="benjamini_hochberg").round(4).tolist()
-    [0.03, 0.04, 0.04]
     """
     given = to_floats(p_values, "p_values").astype(np.float64)
     if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():
         raise BadPredictions(f"p_values must be one number between 0 and 1 for each test; got {p_values!r}")
-    check_choice(method, get_args(Correction), "method")
-    if method == "benjamini_hochberg":
-        from scipy.stats import false_discovery_control  # on first use: importing it takes longer than glayers
-
-        return np.asarray(false_discovery_control(given)) if len(given) else given
     order = np.argsort(given, kind="stable")
     times = np.arange(len(given), 0, -1)
     adjusted = np.empty(len(given))
@@ -259,23 +248,9 @@ def adjust(p_values: object, method: Correction = "holm") -> Floats:
     return np.minimum(adjusted, 1.0)
 
 
-def _compare(
-    metric: Metric, columns: dict[str, dict[str, Bootstrapped]], correction: Correction | None, level: float
-) -> list[Difference]:
-    pairs = list(combinations(columns, 2))
-    found = [columns[b][metric.name].minus(columns[a][metric.name]) for a, b in pairs]
-    intervals = [difference.interval(level) for difference in found]
-    p_values = np.array([difference.p_value() for difference in found])
-    adjusted = p_values if correction is None else adjust(p_values, correction)
-    return [
-        Difference(metric.name, b, a, interval, float(p), bool(p <= 1 - level), level)
-        for (a, b), interval, p in zip(pairs, intervals, adjusted, strict=True)
-    ]
-
-
 def _check_same_rows(rows: Rows | Scored, first: Rows | Scored) -> None:
     """Refuse methods that are not about the same rows and classes."""
-    if type(rows) is not type(first) or len(rows.weights) != len(first.weights):
+    if type(rows) is not type(first) or len(rows) != len(first):
         raise BadPredictions("all methods must be given in the same form and for the same rows")
     if isinstance(rows, Rows) and isinstance(first, Rows):
         if rows.n_classes != first.n_classes:

@@ -12,10 +12,10 @@ as Kish's effective size (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965. Row
 counts instead (`Predictions`), and are repeated here.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -24,12 +24,11 @@ from glayers.activations import probabilities_and_losses
 from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats
 from glayers.checks import items_of, refuse_outside_unit_interval, whole_number
 from glayers.errors import BadPredictions, shown
-from glayers.metrics.metric import Memoized
 from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 
-_COLUMNS_AT_ONCE = 32  # columns copied together, so that a cache line of a row is used whole
+_Made = TypeVar("_Made")
 N_BINS = 15  # of binned metrics, by default
 SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
 
@@ -166,20 +165,74 @@ def one_of(classes: Iterable[int | str]) -> Event:
     return Event("one of", tuple(several))
 
 
-@dataclass(frozen=True, eq=False)
-class Scored(Memoized):
-    """One event per row: its score, whether it happened (1 or 0), and weights that sum to 1.
+class Memoized:
+    """Keeps what several metrics need, so that it is computed once per object."""
 
-    `total` is the effective number of rows, `given_weights` the weights as passed.
-    """
+    @cached_property
+    def _cache(self) -> dict[tuple[Hashable, ...], Any]:
+        return {}
+
+    def cached(self, make: Callable[..., _Made], *settings: Hashable) -> _Made:
+        """Return make(self, *settings), computed at the first call only."""
+        key = (make, *settings)
+        if key not in self._cache:
+            self._cache[key] = make(self, *settings)
+        made: _Made = self._cache[key]
+        return made
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Weighted(Memoized):
+    """Rows with optional weights and groups, both as passed."""
+
+    given_weights: Floats | None = None
+    groups: Array | None = None
+
+    @cached_property
+    def own_weights(self) -> Floats:
+        """The weights as passed, or ones."""
+        if self.given_weights is None:
+            return np.ones(len(self))
+        return self.given_weights
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Weights that sum to 1."""
+        return self.own_weights / self.own_weights.sum()
+
+    @cached_property
+    def total(self) -> float:
+        """The effective number of rows."""
+        return effective_number(self.own_weights / self.own_weights.max())
+
+    @cached_property
+    def group_numbers(self) -> Ints:
+        """The groups, numbered from 0; every row is a group of its own if none are given."""
+        if self.groups is None:
+            return np.arange(len(self))
+        return group_numbers(self.groups)
+
+    @cached_property
+    def n_units(self) -> float:
+        """The effective number of groups, or of rows if there are no groups."""
+        if self.groups is None:
+            return self.total
+        return effective_number(np.bincount(self.group_numbers, self.weights))
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Scored(Weighted):
+    """One event per row: its score, and whether it happened (1 or 0)."""
 
     scores: Floats
     hits: Floats
-    weights: Floats
-    total: float
-    given_weights: Floats | None = None
-    groups: Array | None = None
     n_classes: ClassVar[int] = 0  # only one event is known
+
+    def __len__(self) -> int:
+        return len(self.hits)
 
     @property
     def top(self) -> "Scored":
@@ -188,90 +241,82 @@ class Scored(Memoized):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Memoized):
-    """Probabilities (n, k), labels (n,), and weights as in `Scored`; logits where these are known.
+class Rows(Weighted):
+    """Probabilities (n, k) and labels (n,); logits where these are known.
 
     `classes` are those that class-wise metrics add up, None for all: many classes are sorted some at a time.
     """
 
     probabilities: Array
     labels: Ints
-    weights: Floats
-    total: float
-    given_weights: Floats | None = None
-    groups: Array | None = None
     logits: Array | None = None
     class_names: tuple[str, ...] | None = None
     classes: range | None = None
     losses: Floats | None = None  # log loss of each row, from the logits
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
     @property
     def n_classes(self) -> int:
         """The number of classes."""
         return int(self.probabilities.shape[1])
 
-    def scored(self, scores: Floats, hits: Bools) -> Scored:
-        """Return an event of these rows."""
-        return Scored(scores, hits.astype(np.float64), self.weights, self.total, self.given_weights, self.groups)
-
-    def class_number(self, c: int | str) -> int:
-        """Return the number of a class given by number or by name."""
-        if not isinstance(c, str):
-            return c
-        if self.class_names is None:
-            raise BadPredictions(f"class names are unknown; pass the number of {c!r}, or Predictions with class_names")
-        if c not in self.class_names:
-            raise BadPredictions(f"there is no class {c!r}; the classes are {', '.join(self.class_names):.200}")
-        return self.class_names.index(c)
+    def scored(self, scores: Floats, hits: Bools, name: str = "probabilities") -> Scored:
+        """Return an event of these rows, after checking that its scores are probabilities."""
+        refuse_outside_unit_interval(scores, name)
+        return Scored(scores, hits.astype(np.float64), given_weights=self.given_weights, groups=self.groups)
 
     @cached_property
     def top(self) -> Scored:
         """The event "the top class is the label"; of equal classes the first counts."""
-        best = np.empty(len(self.labels), dtype=np.int64)
-        scores = np.empty(len(self.labels))
+        best = np.empty(len(self), dtype=np.int64)
+        scores = np.empty(len(self))
         for rows in row_blocks(*self.probabilities.shape):  # picked while the block is still in the cache
             block = self.probabilities[rows]
             best[rows] = block.argmax(axis=1)
             scores[rows] = block[np.arange(len(block)), best[rows]]
-        refuse_outside_unit_interval(scores, "probabilities")
         return self.scored(scores, best == self.labels)
 
     @cached_property
     def of_label(self) -> Floats:
         """The probability given to the label of each row."""
-        return self.probabilities[np.arange(len(self.labels)), self.labels].astype(np.float64)
+        return self.probabilities[np.arange(len(self)), self.labels].astype(np.float64)
 
     def top_scores(self, ranks: int) -> Floats:
         """Return the `ranks` highest probabilities of each row, highest first, (n, ranks)."""
         others = self.n_classes - ranks
-        result = np.empty((len(self.labels), ranks))
+        result = np.empty((len(self), ranks))
         for rows in row_blocks(*self.probabilities.shape):
             block = np.partition(self.probabilities[rows], others, axis=1)[:, others:]
             result[rows] = np.sort(block, axis=1)[:, ::-1]
-        refuse_outside_unit_interval(result, "probabilities")
         return result
 
     @cached_property
     def label_ranks(self) -> Ints:
-        """The place of the label among the classes of its row, 0 for the highest."""
+        """The place of the label among the classes of its row, 0 for the highest; of equal ones the first is higher."""
         return _label_ranks(self.probabilities, self.labels)
 
-    def label_ranks_within(self, scores: Floats) -> Ints:
-        """Return the place of the label where it is among these top scores, and their number or more where not."""
-        own = self.of_label
-        ranks = np.count_nonzero(scores > own[:, None], axis=1)
-        # A row must be read again only where its label ties with another class, perhaps one beyond the last score.
-        tied = (np.count_nonzero(scores == own[:, None], axis=1) > 1) | (scores[:, -1] == own)
-        if tied.any():
-            rows = np.flatnonzero(tied)
-            ranks[rows] = _label_ranks(self.probabilities[rows], self.labels[rows])
-        return ranks
+
+def _label_ranks(probabilities: Array, labels: Ints) -> Ints:
+    ranks = np.empty(len(labels), dtype=np.int64)
+    for rows in row_blocks(*probabilities.shape):
+        block = probabilities[rows]
+        label = labels[rows, None]
+        own = np.take_along_axis(block, label, axis=1)
+        before = (block == own) & (np.arange(block.shape[1]) < label)
+        ranks[rows] = np.count_nonzero(block > own, axis=1) + np.count_nonzero(before, axis=1)
+    return ranks
 
 
 def rank_events(rows: Rows, n_ranks: int) -> list[Scored]:
     """Return the events of the highest ranks, the top class first."""
     scores = rows.top_scores(n_ranks)
-    ranks = rows.label_ranks_within(scores)
+    own = rows.of_label[:, None]
+    ranks = np.count_nonzero(scores > own, axis=1)
+    # A row must be read again only where its label ties with another class, perhaps one beyond the last score.
+    tied = np.flatnonzero((np.count_nonzero(scores == own, axis=1) > 1) | (scores[:, -1] == rows.of_label))
+    ranks[tied] = _label_ranks(rows.probabilities[tied], rows.labels[tied])
     return [rows.scored(scores[:, r], ranks == r) for r in range(n_ranks)]
 
 
@@ -279,52 +324,46 @@ def class_events(rows: Rows) -> list[Scored]:
     """Return the events "the label is this class" of the rows' classes."""
     classes = rows.classes or range(rows.n_classes)
     events = []
-    for first in range(classes.start, classes.stop, _COLUMNS_AT_ONCE):
-        stop = min(first + _COLUMNS_AT_ONCE, classes.stop)
+    for first in range(classes.start, classes.stop, 32):  # a cache line of a row is used whole
+        stop = min(first + 32, classes.stop)
         columns = rows.probabilities[:, first:stop].T.astype(np.float64, order="C")
-        refuse_outside_unit_interval(columns.T, "probabilities")
-        for c, scores in enumerate(columns, start=first):
-            events.append(rows.scored(scores, rows.labels == c))
+        events += [rows.scored(scores, rows.labels == c) for c, scores in enumerate(columns, start=first)]
     return events
 
 
-def _rank(rows: Rows, r: int) -> Scored:
-    place = whole_number(r, "rank", 1, rows.n_classes)
-    if place == 1:
+def _rank(rows: Rows, which: int) -> Scored:
+    r = whole_number(which, "rank", 1, rows.n_classes)
+    if r == 1:
         return rows.top
-    scores = rows.top_scores(place)
-    return rows.scored(scores[:, -1], rows.label_ranks_within(scores) == place - 1)
+    return rows.scored(rows.top_scores(r)[:, -1], rows.label_ranks == r - 1)
 
 
-def _within_top(rows: Rows, r: int) -> Scored:
-    scores = rows.top_scores(whole_number(r, "r", 1, rows.n_classes))
-    sums = scores.sum(axis=1)
-    refuse_outside_unit_interval(sums, f"sums of the {r} highest probabilities")
-    return rows.scored(sums, rows.label_ranks_within(scores) < r)
+def _within_top(rows: Rows, which: int) -> Scored:
+    r = whole_number(which, "r", 1, rows.n_classes)
+    sums = rows.top_scores(r).sum(axis=1)
+    return rows.scored(sums, rows.label_ranks < r, f"sums of the {r} highest probabilities")
 
 
-def _label(rows: Rows, label: int | str) -> Scored:
-    c = whole_number(rows.class_number(label), "label", 0, rows.n_classes - 1)
-    scores = rows.probabilities[:, c].astype(np.float64)
-    refuse_outside_unit_interval(scores, "probabilities")
-    return rows.scored(scores, rows.labels == c)
+def _label(rows: Rows, which: int | str) -> Scored:
+    c = whole_number(_class_number(rows, which), "label", 0, rows.n_classes - 1)
+    return rows.scored(rows.probabilities[:, c].astype(np.float64), rows.labels == c)
 
 
-def _one_of(rows: Rows, classes: Iterable[int | str]) -> Scored:
-    chosen = checks.class_numbers([rows.class_number(c) for c in classes], "one_of", rows.n_classes)
+def _one_of(rows: Rows, classes: tuple[int | str, ...]) -> Scored:
+    chosen = checks.class_numbers([_class_number(rows, c) for c in classes], "one_of", rows.n_classes)
     scores = rows.probabilities[:, chosen].sum(axis=1, dtype=np.float64)
-    refuse_outside_unit_interval(scores, "sums of the probabilities of these classes")
-    return rows.scored(scores, np.isin(rows.labels, chosen))
+    return rows.scored(scores, np.isin(rows.labels, chosen), "sums of the probabilities of these classes")
 
 
-def _label_ranks(probabilities: Array, labels: Ints) -> Ints:
-    ranks = np.empty(len(labels), dtype=np.int64)
-    for rows in row_blocks(*probabilities.shape):
-        block, label = probabilities[rows], labels[rows]
-        own = block[np.arange(len(block)), label][:, None]
-        before = (block == own) & (np.arange(block.shape[1]) < label[:, None])
-        ranks[rows] = np.count_nonzero(block > own, axis=1) + np.count_nonzero(before, axis=1)
-    return ranks
+def _class_number(rows: Rows, c: int | str) -> int:
+    """Return the number of a class given by number or by name."""
+    if not isinstance(c, str):
+        return c
+    if rows.class_names is None:
+        raise BadPredictions(f"class names are unknown; pass the number of {c!r}, or Predictions with class_names")
+    if c not in rows.class_names:
+        raise BadPredictions(f"there is no class {c!r}; the classes are {', '.join(rows.class_names):.200}")
+    return rows.class_names.index(c)
 
 
 def last_of_ties(ascending: Floats) -> Bools:
@@ -383,16 +422,10 @@ def check_any(
     if isinstance(given, Rows | Scored):  # checked before, by another metric
         return given
     if isinstance(given, Predictions | Confidences):
-        passed = {"labels": labels, "sample_weight": sample_weight, "groups": groups}
-        for name, value in passed.items():
+        for name, value in {"labels": labels, "sample_weight": sample_weight, "groups": groups}.items():
             if value is not None:
                 raise BadPredictions(f"{name} come with the {type(given).__name__}; leave {name} out here")
-        given = given.repeated()
-        extras = (*_shares(given.weights, len(given)), given.weights, given.groups)
-        if isinstance(given, Confidences):
-            return Scored(given.confidence, given.correct.astype(np.float64), *extras)
-        probabilities, losses = probabilities_and_losses(given.logits, given.labels)
-        return Rows(probabilities, given.labels, *extras, given.logits, given.class_names, losses=losses)
+        return _of_record(given.repeated())
     probabilities = to_floats(given, "probabilities")
     if probabilities.ndim != 2 or probabilities.shape[1] < 2 or len(probabilities) == 0:
         raise BadPredictions(
@@ -402,28 +435,42 @@ def check_any(
         )
     if labels is None:
         raise BadPredictions("labels are missing; pass the class number of each row after the probabilities")
-    n_rows = len(probabilities)
     truth = checks.check_labels(labels, *probabilities.shape)
-    weights = None if sample_weight is None else checks.check_weights(sample_weight, n_rows)
-    units = None if groups is None else checks.check_groups(groups, n_rows)
+    weights = None
+    if sample_weight is not None:
+        weights = checks.check_weights(sample_weight, len(truth))
+    if groups is not None:
+        groups = checks.check_groups(groups, len(truth))
     if strict:
         checks.check_probability_rows(probabilities)
-    return Rows(probabilities, truth, *_shares(weights, n_rows), weights, units)
+    return Rows(probabilities, truth, given_weights=weights, groups=groups)
 
 
-def _shares(weights: Floats | None, n_rows: int) -> tuple[Floats, float]:
-    """Return weights that sum to 1, and the effective number of rows."""
-    if weights is None:
-        return np.full(n_rows, 1.0 / n_rows), float(n_rows)
-    shares = weights / weights.sum()
-    return shares, effective_number(shares)
+def _of_record(given: Predictions | Confidences) -> Rows | Scored:
+    extras: dict[str, Any] = {"given_weights": given.weights, "groups": given.groups}
+    if isinstance(given, Confidences):
+        return Scored(given.confidence, given.correct.astype(np.float64), **extras)
+    probabilities, losses = probabilities_and_losses(given.logits, given.labels)
+    return Rows(probabilities, given.labels, given.logits, given.class_names, losses=losses, **extras)
 
 
-def own_weights(rows: Rows | Scored) -> Floats:
-    """Return the weights as passed, or ones."""
-    if rows.given_weights is None:
-        return np.ones(len(rows.weights))
-    return rows.given_weights
+def group_numbers(groups: Array) -> Ints:
+    """Number the groups from 0; at least two are needed to tell noise from error.
+
+    >>> group_numbers(np.array(["b", "a", "b"])).tolist()
+    [1, 0, 1]
+    """
+    names, numbers = np.unique(groups, return_inverse=True, equal_nan=False)
+    if len(names) < 2:
+        raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
+    return numbers
+
+
+def check_seed(random_state: int | None) -> int | None:
+    """Return a seed that is a whole number, or None for other draws each time."""
+    if random_state is None:
+        return None
+    return whole_number(random_state, "random_state", 0, 2**128)
 
 
 def effective_number(weights: Array) -> float:

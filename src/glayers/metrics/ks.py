@@ -4,21 +4,19 @@ KS has no bins and no settings. Sort rows by score and add up weight * (score - 
 running sum near zero. Rows of equal score enter together, so the order of rows never matters. Gupta et al.,
 "Calibration of Neural Networks using Splines", ICLR 2021; ranks, top-r and subsets as in the g-layers paper.
 
-For many weightings of the same rows (`RunningGap`), rows are sorted once. The running sum rises at every row that
+For many weightings of the same rows (`running_gap`), rows are sorted once. The running sum rises at every row that
 misses and falls at every row that hits, so its extremes lie where it turns, whatever the weights. All rows between two
 turns can be added up first, and each block of weights is one sparse matrix product, segments x rows. Segments do not
 cross the edges of bins either, so they also give the ECE of each class.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from glayers.arrays import BLOCK_ENTRIES, Array, Bools, Floats, Ints, map_row_blocks, row_blocks
 from glayers.checks import HIGHEST, LOWEST, refuse_outside_unit_interval, whole_number
-from glayers.metrics.cells import CellValue
 from glayers.metrics.events import (
     N_BINS,
     SAME_SCORE,
@@ -28,7 +26,6 @@ from glayers.metrics.events import (
     bin_of,
     check_event,
     check_rows,
-    class_events,
     last_of_ties,
     rank_events,
     top,
@@ -38,10 +35,6 @@ from glayers.metrics.metric import Block, Metric, score
 __all__ = ["classwise_ks", "ks", "ks_per_class", "mean_top_ks"]
 
 N_RANKS = 10
-_MOST_AT_ONCE = 1_000_000  # scores copied together
-_COLUMNS_AT_ONCE = 32  # columns copied together, so that a cache line of a row is used whole
-_ROWS_AT_ONCE = 500  # rows copied together, so that these lines stay in the cache
-_LEFT_OUT = 0.4  # of the square root of the number of hits, which a gap by chance mostly exceeds
 
 
 def ks(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
@@ -148,25 +141,12 @@ def ks_per_class(probabilities: object, labels: object = None, *, sample_weight:
     return _class_errors(rows, rows.weights)
 
 
-@dataclass(frozen=True, eq=False)
-class RunningGap:
-    """The segments of an event in order of score: each adds one number per column to the running gap."""
+def running_gap(event: Scored) -> tuple[Any, Ints]:
+    """Find the segments of an event between its turns and between bins.
 
-    matrix: Any  # scipy's csr_array, (segments, rows)
-    bin_starts: Ints  # first segment of each bin that holds a row
-
-    def ks(self, block: Block) -> Floats:
-        """The KS error of each column, (b,)."""
-        return np.abs(np.cumsum(block.cached(_changes, self), axis=0)).max(axis=0)
-
-    def ece(self, block: Block) -> Floats:
-        """The equal-width ECE of each column, (b,)."""
-        gaps = np.add.reduceat(block.cached(_changes, self), self.bin_starts, axis=0)
-        return np.abs(gaps).sum(axis=0)
-
-
-def running_gap(event: Scored) -> RunningGap:
-    """Sort the rows of an event, and find the segments between its turns and between bins."""
+    Returns the sparse matrix (segments, rows) whose product with weights is what each segment adds to the running gap,
+    and the first segment of each bin that holds a row.
+    """
     from scipy.sparse import csr_array  # on first use: importing it takes longer than importing glayers
 
     order = np.argsort(event.scores)
@@ -177,12 +157,13 @@ def running_gap(event: Scored) -> RunningGap:
     pointers = np.append(starts, len(order)).astype(np.int32)
     matrix = csr_array((residuals, order.astype(np.int32), pointers), shape=(len(starts), len(order)))
     _, bin_starts = np.unique(bins[starts], return_index=True)
-    return RunningGap(matrix, bin_starts)
+    return matrix, bin_starts
 
 
-def _changes(block: Block, gap: RunningGap) -> Floats:
+def gap_changes(block: Block, event: Scored) -> Floats:
     """Return what each segment adds to the running gap, (segments, b)."""
-    return np.asarray(gap.matrix @ block.weights)
+    matrix, _ = event.cached(running_gap)
+    return np.asarray(matrix @ block.weights)
 
 
 def _segment_starts(scores: Floats, falls: Bools, place: Ints) -> Ints:
@@ -195,13 +176,6 @@ def _segment_starts(scores: Floats, falls: Bools, place: Ints) -> Ints:
     return first[np.append(True, turns | new_bin)]
 
 
-def _largest_gap(scores: Floats, hits: Floats, weights: Floats) -> float:
-    order = np.argsort(scores)
-    ordered = scores[order]
-    gap = np.cumsum(weights[order] * (ordered - hits[order]))
-    return float(np.abs(gap[last_of_ties(ordered)]).max())
-
-
 def _class_errors(rows: Rows, weights: Floats) -> Floats:
     """Return the KS error of "the label is this class", for each of the rows' classes.
 
@@ -210,8 +184,22 @@ def _class_errors(rows: Rows, weights: Floats) -> Floats:
     of the lowest hits are left out at first, and with them most scores; they count only if no larger gap is found.
     """
     chosen = rows.classes or range(rows.n_classes)
-    hits = _hits_of(rows, weights)
+    starts, edges, hits_below = _hits_of(rows, weights)
+    hit_totals = np.bincount(rows.labels, weights, rows.n_classes).tolist()
     different = weights if np.ptp(weights) > 0 else weights[:1]
+
+    def error(c: int, scores: Array, total: float) -> float:
+        start, stop = starts[c : c + 2]
+        largest = abs(total - hit_totals[c])
+        if start == stop:
+            return largest
+        left_out = int(0.4 * math.sqrt(stop - start))  # a gap by chance mostly exceeds so many hits
+        for begin in (start + left_out, start):
+            sums = _sums_below(edges[:, begin:stop], scores, different, total)
+            largest = max(largest, float(np.abs(sums - hits_below[:, begin:stop]).max()))
+            if largest >= max(sums[0, 0], hits_below[0, begin]):
+                break
+        return largest
 
     def errors(part: slice) -> list[float]:
         first = chosen.start + part.start
@@ -220,71 +208,35 @@ def _class_errors(rows: Rows, weights: Floats) -> Floats:
             totals = different * columns.sum(axis=1, dtype=np.float64)
         else:
             totals = np.einsum("cn,n->c", columns, weights)  # a product would start threads
-        return [
-            _class_error(hits, c, scores, different, total)
-            for c, (scores, total) in enumerate(zip(columns, totals.tolist(), strict=True), start=first)
-        ]
+        return list(map(error, range(first, first + len(columns)), columns, totals.tolist()))
 
-    # Few columns of many rows at once, which bounds the memory.
-    width = max(1, min(_COLUMNS_AT_ONCE, _MOST_AT_ONCE // len(weights)))
+    # A cache line of a row holds some columns; of many rows fewer are copied, which bounds the memory.
+    width = max(1, min(32, 1_000_000 // len(weights)))
     return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
 
 
-def _class_error(hits: "_Hits", c: int, scores: Array, weights: Floats, total: float) -> float:
-    """Return the KS error of one class; `total` is the weighted sum of its scores."""
-    start, stop = hits.starts[c : c + 2]
-    largest = abs(total - hits.totals[c])
-    if start == stop:
-        return largest
-    left_out = int(_LEFT_OUT * math.sqrt(stop - start))
-    for begin in (start + left_out, start):
-        sums = _sums_below(hits.edges[:, begin:stop], scores, weights, total)
-        largest = max(largest, float(np.abs(sums - hits.weights[:, begin:stop]).max()))
-        if largest >= max(sums[0, 0], hits.weights[0, begin]):
-            break
-    return largest
-
-
-class _Hits(NamedTuple):
-    """The different scores of hits, by class and in ascending order."""
-
-    starts: list[int]  # the place of the first score of each class, and the number of all
-    edges: Floats  # (2, scores): just below and just above each score
-    weights: Floats  # (2, scores): the weight of the hits of the class below each edge
-    totals: list[float]  # the weight of all hits of each class
-
-
 @np.errstate(invalid="ignore")  # NaN and infinity are refused with the columns
-def _hits_of(rows: Rows, weights: Floats) -> _Hits:
-    """Sort the scores of the labels within each class; those that differ by rounding are one."""
-    own = rows.probabilities[np.arange(len(rows.labels)), rows.labels].astype(np.float64)
-    order = own.argsort()
+def _hits_of(rows: Rows, weights: Floats) -> tuple[list[int], Floats, Floats]:
+    """Sort the scores of hits by class; those that differ by rounding are one.
+
+    Returns where each class starts, edges (2, scores) just below and just above each score, and the weight of the hits
+    of the class below each edge.
+    """
+    order = rows.of_label.argsort()
     small = rows.labels.astype(np.min_scalar_type(rows.n_classes))  # small numbers are sorted by their digits
     order = order[small[order].argsort(kind="stable")]
-    scores = own[order]
+    scores = rows.of_label[order]
     classes = rows.labels[order]
     last = last_of_ties(scores) | np.append(classes[1:] != classes[:-1], True)
     first = np.append(True, last[:-1])
     edges = np.stack([scores[first] - SAME_SCORE, scores[last] + SAME_SCORE])
-    starts = np.searchsorted(classes[first], np.arange(rows.n_classes + 1))
+    starts = np.searchsorted(classes[first], np.arange(rows.n_classes + 1)).tolist()
     units = weights[order] / weights.max()  # whole numbers if all are equal, whose sums are exact
     running = np.cumsum(units)
     totals = np.bincount(classes, units, rows.n_classes)
     earlier_classes = (np.cumsum(totals) - totals)[classes[first]]
-    sums = np.stack([(running - units)[first], running[last]]) - earlier_classes
-    unit = weights.max()
-    return _Hits(starts.tolist(), edges, unit * sums, (unit * totals).tolist())
-
-
-def _columns(probabilities: Array, columns: slice) -> Array:
-    """Return some columns as rows (columns, n) in float32 or float64, copied block by block inside the cache."""
-    dtype = np.float64 if probabilities.dtype == np.float64 else np.float32
-    each = np.empty((columns.stop - columns.start, len(probabilities)), dtype)
-    for rows in row_blocks(len(probabilities), BLOCK_ENTRIES // _ROWS_AT_ONCE):
-        each[:, rows] = probabilities[rows, columns].T
-    if not (each.min() >= LOWEST and each.max() <= HIGHEST):
-        refuse_outside_unit_interval(each.T, "probabilities")
-    return each
+    hits_below = np.stack([(running - units)[first], running[last]]) - earlier_classes
+    return starts, edges, weights.max() * hits_below
 
 
 def _sums_below(edges: Floats, scores: Array, weights: Floats, total: float) -> Floats:
@@ -307,26 +259,31 @@ def _sums_below(edges: Floats, scores: Array, weights: Floats, total: float) -> 
     return running[ordered.searchsorted(edges)]
 
 
+def _columns(probabilities: Array, columns: slice) -> Array:
+    """Return some columns as rows (columns, n) in float32 or float64, copied block by block inside the cache."""
+    dtype = np.float64 if probabilities.dtype == np.float64 else np.float32
+    each = np.empty((columns.stop - columns.start, len(probabilities)), dtype)
+    for rows in row_blocks(len(probabilities), BLOCK_ENTRIES // 500):
+        each[:, rows] = probabilities[rows, columns].T
+    if not (each.min() >= LOWEST and each.max() <= HIGHEST):
+        refuse_outside_unit_interval(each.T, "probabilities")
+    return each
+
+
 def _ks(event: Scored, block: Block) -> Floats:
-    if block.single:  # one sort is faster than finding the segments
-        return np.array([_largest_gap(event.scores, event.hits, block.weights[:, 0])])
-    return event.cached(running_gap).ks(block)
+    if not block.single:
+        return np.abs(np.cumsum(block.cached(gap_changes, event), axis=0)).max(axis=0)
+    order = np.argsort(event.scores)  # one sort is faster than finding the segments
+    scores = event.scores[order]
+    gap = np.cumsum(block.weights[order, 0] * (scores - event.hits[order]))
+    return np.abs(gap[last_of_ties(scores)]).max(keepdims=True)
 
 
-def _ks_over_classes(rows: Rows, block: Block) -> Floats:
-    """Return the sum over the rows' classes over the number of all classes, for each column."""
-    if block.single:
-        return np.array([_class_errors(rows, block.weights[:, 0]).sum() / rows.n_classes])
-    errors = [_ks(event, block) for event in rows.cached(class_events)]
-    return np.sum(errors, axis=0) / rows.n_classes
-
-
-def _cell_error(found: CellValue) -> float:
+def _cell_error(cells: Any, *_: object) -> float:
     """Return how far the largest gap inside a cell may exceed the largest at the ends of cells.
 
     Inside a cell the gap lies between its start less all falls, and its start plus all rises.
     """
-    cells = found.cells
     ends = np.cumsum(cells.changes)
     starts = ends - cells.changes
     at_ends = float(np.abs(ends).max())
@@ -353,7 +310,7 @@ METRICS = (
         _ks,
         _GUPTA,
         about="classes",
-        over_classes=_ks_over_classes,
+        over_classes=_class_errors,
         cell_error=_cell_error,
     ),
 )

@@ -6,35 +6,19 @@ block (`cached`), so that every metric can be written as if it were alone.
 """
 
 import math
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
+from glayers.metrics.events import Memoized, Rows, Scored, class_events, rank_events
 
 __all__ = ["Metric"]
 
-_Made = TypeVar("_Made")
 _SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier"}
-
-
-class Memoized:
-    """Keeps what several metrics need, so that it is computed once per object."""
-
-    @cached_property
-    def _cache(self) -> dict[tuple[Hashable, ...], Any]:
-        return {}
-
-    def cached(self, make: Callable[..., _Made], *settings: Hashable) -> _Made:
-        """Return make(self, *settings), computed at the first call only."""
-        key = (make, *settings)
-        if key not in self._cache:
-            self._cache[key] = make(self, *settings)
-        made: _Made = self._cache[key]
-        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +29,7 @@ class Block(Memoized):
     totals: Floats
 
     @classmethod
-    def of(cls, rows: Any) -> "Block":
+    def of(cls, rows: Rows | Scored) -> "Block":
         """Return the one column of the rows' own weights."""
         return cls(rows.weights[:, None], np.array([rows.total]))
 
@@ -91,10 +75,10 @@ class Metric:
     lowest, highest
         The smallest and the largest value that any rows can give.
     over_classes
-        A faster form of the mean over classes, a function of `Rows` and a `Block`.
+        A faster form for one weighting: a function of `Rows` and weights that gives the value of each class.
     cell_error
-        How far the value of streamed rows may lie from the exact one: a function of `CellValue`. None if no bound is
-        known.
+        How far the value of streamed rows may lie from the exact one: a function of the `Cells`, of the event and the
+        `Block` that stand for their rows, and of the value. None if no bound is known.
     """
 
     name: str
@@ -168,14 +152,21 @@ class Metric:
         return 1.0, ""
 
 
-def score(evaluate: Callable[..., Floats], rows: Any, *settings: object) -> float:
+def score(evaluate: Callable[..., Floats], rows: Rows | Scored, *settings: object) -> float:
     """Return the value of a metric for the rows' own weights."""
     return float(evaluate(rows, Block.of(rows), *settings)[0])
 
 
-def exact_in_cells(_: Any) -> float:
+def exact_in_cells(*_: object) -> float:
     """The `cell_error` of a metric that depends on sums over equal-width bins only: cells never cross their edges."""
     return 0.0
+
+
+def column_sums(p: Array, weights: Floats) -> Floats:
+    """Return the weighted sum of each column."""
+    if np.ptp(weights) == 0:  # summing first halves the work where all rows weigh the same
+        return p.sum(axis=0, dtype=np.float64) * weights[0]
+    return weights @ p.astype(np.float64)
 
 
 def mean(values: Floats, block: Block) -> Floats:
@@ -211,3 +202,59 @@ class PlaceSums:
         pointer = np.arange(0, self.place.size + 1, self.place.shape[1], dtype=np.int32)
         entries = (self.values.ravel(), self.place.astype(np.int32).ravel(), pointer)
         return csc_array(entries, shape=(self.n_places, len(self.place)))
+
+
+def evaluate_once(rows: Rows | Scored, metrics: Iterable[Metric]) -> dict[str, float]:
+    """Return each metric for the rows' own weights."""
+    block = Block.of(rows)
+    return {metric.name: float(_values(metric, rows, block)[0]) for metric in metrics}
+
+
+def evaluate(
+    rows: Rows | Scored,
+    metrics: Sequence[Metric],
+    blocks: Callable[[], Iterable[Block]],
+    advance: Callable[[], None],
+) -> dict[str, Floats]:
+    """Return each metric for every column of the blocks, calling `advance` after each block of each pass.
+
+    `blocks` is called for each of the `class_ranges` and must yield the same weights again.
+    """
+    found: dict[str, Floats] = {}
+    evaluated = metrics
+    for classes in class_ranges(rows, metrics):
+        if isinstance(rows, Rows):
+            rows = replace(rows, classes=classes)
+        columns: dict[str, list[Floats]] = {metric.name: [] for metric in evaluated}
+        for block in blocks():
+            for metric in evaluated:
+                columns[metric.name].append(_values(metric, rows, block))
+            advance()
+            del block  # with what it keeps, before the next is made
+        for name, values in columns.items():
+            found[name] = found.get(name, 0.0) + np.concatenate(values)
+        evaluated = [metric for metric in metrics if metric.about == "classes"]
+    return found
+
+
+def class_ranges(rows: Rows | Scored, metrics: Iterable[Metric], entries: int = 2_000_000) -> list[range]:
+    """Return the classes of each pass over the blocks: sorting more entries at once would take more than 56 MB."""
+    if isinstance(rows, Scored) or all(metric.about != "classes" for metric in metrics):
+        return [range(0)]
+    at_once = max(1, entries // len(rows))
+    return [range(first, min(first + at_once, rows.n_classes)) for first in range(0, rows.n_classes, at_once)]
+
+
+def _values(metric: Metric, rows: Rows | Scored, block: Block) -> Floats:
+    """Return a metric for each column; of some of the classes, their part of the mean over all classes."""
+    if isinstance(rows, Scored) or metric.about == "event":
+        return metric.evaluate(rows.top, block)
+    if metric.about == "rows":
+        return np.minimum(mean(rows.cached(metric.evaluate), block), metric.highest)
+    if metric.about == "ranks":
+        events = rows.cached(rank_events, min(metric.at_most, rows.n_classes))
+        return np.mean([metric.evaluate(event, block) for event in events], axis=0)
+    if block.single and metric.over_classes is not None:
+        return metric.over_classes(rows, block.weights[:, 0]).sum(keepdims=True) / rows.n_classes
+    errors = [metric.evaluate(event, block) for event in rows.cached(class_events)]
+    return np.sum(errors, axis=0) / rows.n_classes

@@ -10,9 +10,10 @@ them.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from statistics import NormalDist
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from glayers.metrics.binned import bin_edges
 from glayers.metrics.calibration_tests import (
     CalibrationTest,
     at_least_as_large,
+    class_errors,
+    classwise_ks_test,
     compare_with_draws,
     ece_test,
     ks_test,
@@ -30,32 +33,25 @@ from glayers.metrics.calibration_tests import (
     step_down,
     summed_steps,
 )
-from glayers.metrics.class_tests import ClassSteps, classwise_ks_test
 from glayers.metrics.differences import adjust
 from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, rank, top
-from glayers.metrics.power import TOLERANCE, detectable_error
-from glayers.metrics.redrawing import (
-    ROUNDING,
-    Draws,
-    Outcomes,
-    RunningSum,
-    label_outcomes,
-    redraw,
-    redrawn_labels,
-)
+from glayers.metrics.null_distribution import MEAN_LARGEST, brownian_height
+from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redraw
 
 __all__ = ["OmnibusTest", "calibration_test"]
 
-_DRAWS, _FEWER_DRAWS = 999, 199  # one draw less than a multiple of 20, so that a level of 5 % can be exact
-_MANY_PROBABILITIES = 5_000_000  # from here on fewer draws: 25,000 rows of 1,000 classes then take half a minute
+POWER = 0.8  # with which an error would have been found: the usual choice in planning a study
+TOLERANCE = 0.02  # an error of 2 points of confidence: most uses of probabilities tolerate as much
+_DRAWS = 999  # one draw less than a multiple of 20, so that a level of 5 % can be exact
+_FEWER_DRAWS = 199  # from five million probabilities on: 25,000 rows of 1,000 classes then take half a minute
 Verdict: TypeAlias = Literal["calibrated", "not calibrated", "too few rows", "too few groups"]
-_NOT: Literal["not calibrated"] = "not calibrated"
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _BELOW_THE_TOP = {
-    frozenset([_RANK_2]): "the second class is",
-    frozenset([_CLASSES]): "the classes taken together are",
-    frozenset([_RANK_2, _CLASSES]): "classes below the top are",
+    (_RANK_2,): "the second class is",
+    (_CLASSES,): "the classes taken together are",
+    (_RANK_2, _CLASSES): "classes below the top are",
 }
+_Found: TypeAlias = tuple[dict[str, CalibrationTest], dict[str, float]]  # tests, and adjusted p-values
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ class OmnibusTest:
     def verdict(self) -> Verdict:
         """The answer in a few words: "calibrated" only if an error above 2 points would most likely have shown."""
         if self.rejecting:
-            return _NOT
+            return "not calibrated"
         if math.isnan(self.p_value):
             return "too few groups"
         if self.detectable > TOLERANCE:
@@ -145,9 +141,9 @@ class OmnibusTest:
             return f"calibrated, as far as {rows} can tell"
         if self.undecided:
             return f"{self.verdict} to tell whether the model is calibrated: {rows}"
-        below = _BELOW_THE_TOP.get(frozenset(self.rejecting))
+        below = _BELOW_THE_TOP.get(self.rejecting)
         if below is None:
-            return _NOT
+            return "not calibrated"
         if self.detectable > TOLERANCE:
             return f"{below} not calibrated; {rows} are too few to tell whether the {self.event} is"
         return f"the {self.event} is calibrated, as far as {rows} can tell, but {below} not"
@@ -158,7 +154,7 @@ class OmnibusTest:
         found = self.finding
         if self.verdict != "too few groups":
             found += f" (p = {self.p_value:.2g})"
-        if self.finding == _NOT:
+        if self.finding == "not calibrated":
             return f"{found}; significant: {', '.join(labels[name] for name in self.rejecting)}"
         if self.undecided and not math.isnan(self.detectable):
             found += f"; only errors above about {100 * self.detectable:.2g} points would show"
@@ -219,21 +215,23 @@ def calibration_test(
     given = check_any(probabilities, labels, sample_weight, groups, strict=True)
     if event is not None:
         given = check_event(given, event=event)
-    n_entries = given.probabilities.size if isinstance(given, Rows) else len(given.scores)
     if n_resamples is None:
-        n_resamples = _DRAWS if n_entries < _MANY_PROBABILITIES else _FEWER_DRAWS
+        n_entries = len(given) * max(1, given.n_classes)
+        n_resamples = _DRAWS if n_entries < 5_000_000 else _FEWER_DRAWS
     draws = Draws(n_resamples, level, random_state)
+    n_tests = _n_tests(given)
     # With fewer draws the smallest adjusted p-value of several tests would exceed 1 - level: nothing could be rejected.
-    least = math.ceil(_n_tests(given) / (1 - level) - ROUNDING) - 1
-    whole_number(n_resamples, f"for {_n_tests(given)} tests at level {level:g}, n_resamples", least)
+    least = math.ceil(n_tests / (1 - level) - ROUNDING) - 1
+    whole_number(n_resamples, f"for {n_tests} tests at level {level:g}, n_resamples", least)
+    n_groups = None
     if given.groups is None:
         tests, adjusted = _jointly(given, draws, progress)
     else:
         tests, adjusted = _in_groups(given, draws, progress)
+        n_groups = int(given.group_numbers.max()) + 1
     about = "confidence" if event is None or event == top else event.name
-    n_groups = None if given.groups is None else len(np.unique(given.groups))
     detectable = detectable_error(given.top, tests["ks"], len(tests))
-    return OmnibusTest(tests, adjusted, about, len(given.weights), n_groups, n_resamples, level, detectable)
+    return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable)
 
 
 def _n_tests(given: Rows | Scored) -> int:
@@ -243,9 +241,7 @@ def _n_tests(given: Rows | Scored) -> int:
     return 3 if given.n_classes == 2 else 4
 
 
-def _in_groups(
-    given: Rows | Scored, draws: Draws, progress: bool | None
-) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
+def _in_groups(given: Rows | Scored, draws: Draws, progress: bool | None) -> _Found:
     """Test one by one, with Holm's correction; a p-value of NaN says that there are too few groups."""
     settings: dict[str, Any] = vars(draws)
     tests = {"ks": ks_test(given, method="resampling", **settings), "ece": ece_test(given, **settings)}
@@ -253,33 +249,54 @@ def _in_groups(
         if given.n_classes > 2:
             tests[_RANK_2] = ks_test(given, event=rank(2), method="resampling", **settings)
         tests[_CLASSES] = classwise_ks_test(given, progress=progress, **settings)
-    known = [name for name, test in tests.items() if not math.isnan(test.p_value)]
-    corrected = adjust([tests[name].p_value for name in known]).tolist()
     adjusted = dict.fromkeys(tests, math.nan)
-    adjusted.update(zip(known, corrected, strict=True))
+    known = [name for name, test in tests.items() if not test.too_few_groups]
+    adjusted.update(zip(known, adjust([tests[name].p_value for name in known]).tolist(), strict=True))
     return tests, adjusted
 
 
-def _jointly(
-    given: Rows | Scored, draws: Draws, progress: bool | None
-) -> tuple[dict[str, CalibrationTest], dict[str, float]]:
+def _jointly(given: Rows | Scored, draws: Draws, progress: bool | None) -> _Found:
     """Draw labels once for all tests, and adjust by the smallest p-values of the same draws, step by step."""
     if isinstance(given, Rows):
-        errors = _ErrorsOfRows.of(given)
-        outcomes = label_outcomes(given)
+        rows = given
+        errors = _errors_of_labels(given)
     else:
-        errors = _ErrorsOfRows(_EventErrors.of(given, np.ones(len(given.scores), dtype=np.int64)))
-        probabilities = np.column_stack([1 - given.scores, given.scores])
-        outcomes = Outcomes(given.hits, partial(redrawn_labels, probabilities))
-    found = redraw(outcomes, errors, draws.n_resamples, draws.generator(), progress)
-    names = errors.names()
-    both = np.vstack([found.values, found.drawn])
-    p_values = np.column_stack([_p_values(column) for column in both.T])
+        p = np.column_stack([1 - given.scores, given.scores])
+        rows = Rows(p, given.hits.astype(np.int64), given_weights=given.given_weights)
+        errors = _event_errors(given, rows.labels * 0 + 1)
+
+    def statistics(batch: Array) -> Floats:
+        return np.array([[error(labels) for error in errors.values()] for labels in batch])
+
+    values, drawn = redraw(rows, statistics, draws.n_resamples, draws.generator(), progress)
+    p_values = np.column_stack([_p_values(column) for column in np.vstack([values, drawn]).T])
     adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
     tests = {}
-    for name, value, drawn in zip(names, found.values.tolist(), found.drawn.T, strict=True):
-        tests[name] = compare_with_draws(value, drawn, draws.level)
-    return tests, dict(zip(names, adjusted, strict=True))
+    for name, value, of_draws in zip(errors, values.tolist(), drawn.T, strict=True):
+        tests[name] = compare_with_draws(value, of_draws, draws.level)
+    return tests, dict(zip(errors, adjusted, strict=True))
+
+
+def _errors_of_labels(rows: Rows) -> dict[str, Callable[[Ints], float]]:
+    """Return each error as a function of labels (n,)."""
+    first, second = _two_best(rows.probabilities)
+    errors = _event_errors(rows.top, first)
+    if rows.n_classes > 2:
+        errors[_RANK_2] = _event_errors(rank(2).of(rows), second)["ks"]
+    of_classes = class_errors(rows)
+    errors[_CLASSES] = lambda labels: float(of_classes(labels[None]).mean())
+    return errors
+
+
+def _event_errors(event: Scored, named: Ints) -> dict[str, Callable[[Ints], float]]:
+    """Return KS and ECE as functions of labels: the event happens where the label is the class that the row names."""
+
+    def error(running: RunningSum, statistic: Callable[[Floats], Floats]) -> Callable[[Ints], float]:
+        wanted = named[running.order]
+        return lambda labels: float(statistic(running.sums(labels[None, running.order] == wanted))[0, 0])
+
+    binned = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width"))
+    return {"ks": error(RunningSum.of(event), largest), "ece": error(binned, summed_steps)}
 
 
 def _p_values(errors: Floats) -> Floats:
@@ -300,64 +317,6 @@ def _p_values(errors: Floats) -> Floats:
     return 1 - (np.array(below) + part) / len(errors)
 
 
-class _EventErrors(NamedTuple):
-    """KS and ECE of one event for any labels: the event happens where the label is the class that the row names."""
-
-    running: RunningSum
-    named: Ints
-    bin_ends: Ints  # among the ends of the running sum
-
-    @classmethod
-    def of(cls, event: Scored, named: Ints) -> "_EventErrors":
-        running = RunningSum.of(event)
-        bins = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width"))
-        return cls(running, named[running.order], np.searchsorted(running.ends, bins.ends))
-
-    def __call__(self, labels: Ints) -> list[float]:
-        sums = self.running.sums((labels[self.running.order] == self.named)[None])
-        ks = largest(sums)
-        ece = summed_steps(sums[:, self.bin_ends])
-        return [float(ks[0, 0]), float(ece[0, 0])]
-
-
-@dataclass(frozen=True)
-class _ErrorsOfRows:
-    """The errors of the confidence (or of another event), of the second class, and of all classes."""
-
-    confidence: _EventErrors
-    second_class: _EventErrors | None = None
-    classes: ClassSteps | None = None
-
-    @classmethod
-    def of(cls, rows: Rows) -> "_ErrorsOfRows":
-        first, second = _two_best(rows.probabilities)
-        confidence = _EventErrors.of(rows.top, first)
-        if rows.n_classes == 2:  # the second class says nothing new
-            return cls(confidence, None, ClassSteps.of(rows))
-        return cls(confidence, _EventErrors.of(rank(2).of(rows), second), ClassSteps.of(rows))
-
-    def names(self) -> list[str]:
-        """The names of the errors."""
-        names = ["ks", "ece"]
-        if self.second_class is not None:
-            names.append(_RANK_2)
-        if self.classes is not None:
-            names.append(_CLASSES)
-        return names
-
-    def __call__(self, batch: Array) -> Floats:
-        """Return the errors (b, s) of labels (b, n)."""
-        found = []
-        for labels in batch:
-            errors = self.confidence(labels)
-            if self.second_class is not None:
-                errors.append(self.second_class(labels)[0])
-            if self.classes is not None:
-                errors.append(float(self.classes.ks(labels).mean()))
-            found.append(errors)
-        return np.array(found)
-
-
 def _two_best(probabilities: Array) -> tuple[Ints, Ints]:
     """Return the most probable and the second most probable class of each row; of equal ones the first comes first.
 
@@ -371,3 +330,37 @@ def _two_best(probabilities: Array) -> tuple[Ints, Ints]:
         block[np.arange(len(block)), best[0, rows]] = -1.0
         best[1, rows] = block.argmax(axis=1)
     return best[0], best[1]
+
+
+def detectable_error(event: Scored, test: CalibrationTest, n_tests: int) -> float:
+    """Return the KS error of the event that the joint test of `n_tests` would find with probability `POWER`.
+
+    A test that does not reject says little if it could hardly have rejected. Suppose that the model is off by the same
+    amount everywhere. The running sum then ends about as far from 0 as this KS error, give or take its standard
+    deviation. The test rejects with the stated power if the error exceeds the critical value by a quantile of that
+    deviation. Other errors of the same size are harder or easier to find; this is a yardstick, not a bound. `test` is
+    the KS test of the event alone. The error is nan if groups are too few to tell.
+    """
+    if test.too_few_groups:
+        return math.nan
+    allowed = 1 - test.level
+    critical = test.bound * brownian_height(allowed / n_tests) / brownian_height(allowed)
+    independent = _deviation(event, 0.0)
+    wider = 1.0  # because rows of a group depend on each other
+    if event.groups is not None and independent > 0:
+        wider = max(1.0, test.expected / (MEAN_LARGEST * independent))
+    error = critical
+    for _ in range(20):  # the larger the error, the more uncertain are the outcomes of a sure model; halves each time
+        error = critical + NormalDist().inv_cdf(POWER) * wider * _deviation(event, error)
+    # Even a model that is always sure must have had the chance to be wrong.
+    once_seen = 1 - (1 - POWER) ** (1 / event.n_units)
+    return min(1.0, max(error, once_seen))
+
+
+def _deviation(event: Scored, error: float) -> float:
+    """Return the standard deviation of the sum of weight * hit if all scores are too high, or too low, by an error."""
+    variances = []
+    for shift in (-error, error):
+        rates = np.clip(event.scores + shift, 0.0, 1.0)
+        variances.append(float(event.weights**2 @ (rates * (1 - rates))))
+    return math.sqrt(max(variances))

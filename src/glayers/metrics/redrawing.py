@@ -1,31 +1,42 @@
 """Predictions and statistics -> what a calibrated model would have shown on the same rows: the engine of all tests.
 
 Every test draws outcomes from the model's own probabilities, computes statistics of each draw (`redraw`), and compares
-the observed ones with them. Outcomes are the hits of an event, or labels. Weights go along with their rows. Rows of one
-group are drawn with the dependence that they seem to have (`dependence.py`).
+the observed ones with them. Outcomes are the hits of an event, or labels. Weights go along with their rows.
+
+Rows of one group, such as the pixels of an image, may depend on each other in a way no model states. Drawing them
+independently would make the sampling error too small, and drawing them as copies of each other too large. So the
+strength of the dependence, rho, is estimated from the rows: 0 for independent rows, 1 for copies. It is the correlation
+of residuals (outcome - expectation) of two rows of a group, as in an analysis of variance: Donner, International
+Statistical Review 1986. Three precautions keep the level of tests:
+
+- Residuals are centred, and compared only with those of similar score. So a model that is wrong everywhere does not
+  look as if its rows depend on each other, and groups that are overconfident for some scores and underconfident for
+  others do.
+- The estimate counts one unseen row that is a copy of its group. Where no error was seen, rows may well be copies.
+- With few groups the estimate is uncertain. So it is made again for every draw, and errors are compared relative to the
+  spread that goes with the estimate, as in Student's t-test.
+
+Fewer than 8 groups of equal size tell too little about any of this.
 """
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.checks import number_between, whole_number
-from glayers.errors import BadPredictions
-from glayers.metrics.dependence import Dependence, too_few_groups
-from glayers.metrics.events import Rows, Scored, bin_of, last_of_ties
+from glayers.metrics.events import Rows, Scored, bin_of, check_seed, last_of_ties
 from glayers.metrics.null_distribution import KSNullDistribution
 from glayers.progress import progress_bar
 
-_Kind = TypeVar("_Kind", bound=Rows | Scored)
-_ENTRIES = 131_072  # of one batch: 1 MB in float64, so that what is made of it stays in the cache
+_ENTRIES = 131_072  # of a batch of hits or residuals: 1 MB in float64, so that what is made of it stays in the cache
 _LABELS = 1 << 24  # drawn at a time: 64 MB
 _FEATURES = 16  # of a label: as many random signs tell which pairs of labels are equal
-_ONE = np.ones((1, 1))
+_PIECES = 4  # of the range of scores, of equal variance, within which residuals are compared
 ROUNDING = 1e-12  # two sums that are equal on paper may differ by this much
 
 
@@ -49,82 +60,80 @@ class Draws:
         return np.random.default_rng(self.random_state)
 
 
-def check_seed(random_state: int | None) -> int | None:
-    """Return a seed that is a whole number, or None for other draws each time."""
-    return None if random_state is None else whole_number(random_state, "random_state", 0, 2**128)
-
-
-def rows_to_redraw(rows: _Kind) -> _Kind:
-    """Number the groups from 0."""
-    return rows if rows.groups is None else replace(rows, groups=group_numbers(rows.groups))
-
-
-def group_numbers(groups: Array) -> Ints:
-    """Number the groups from 0; at least two are needed to tell noise from error.
-
-    >>> group_numbers(np.array(["b", "a", "b"])).tolist()
-    [1, 0, 1]
-    """
-    names, numbers = np.unique(groups, return_inverse=True, equal_nan=False)
-    if len(names) < 2:
-        raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
-    return numbers
-
-
-class Outcomes(NamedTuple):
-    """Outcomes of rows as observed (n,), and how to draw others.
-
-    `draw` yields batches (b, n), each with factors (b, 1) or (b, s) for the statistics of the batch.
-    """
-
-    observed: Array
-    draw: Callable[[int, np.random.Generator], Iterator[tuple[Array, Floats]]]
-    too_few_groups: bool = False
-
-
-class Redrawn(NamedTuple):
-    """Statistics of the observed outcomes (s,), and of drawn ones (resamples, s): nan if groups are too few to tell."""
-
-    values: Floats
-    drawn: Floats
-
-
 def redraw(
-    outcomes: Outcomes,
+    rows: Rows | Scored,
     statistics: Callable[[Array], Floats],
     n_resamples: int,
     rng: np.random.Generator,
     progress: bool | None = False,
-) -> Redrawn:
-    """Compute statistics, a function from outcomes (b, n) to numbers (b, s), as observed and under calibration."""
-    values = statistics(outcomes.observed[None])[0]
+    by_class: bool = False,
+) -> tuple[Floats, Floats]:
+    """Compute statistics, a function from outcomes (b, n) to numbers (b, s), as observed and under calibration.
+
+    Outcomes are labels or hits. Returns statistics (s,) and (resamples, s): nan if groups are too few to tell. With
+    `by_class`, the statistics are those of the classes, and dependence in groups may differ between up to 16 of them.
+    """
+    observed = rows.labels if isinstance(rows, Rows) else rows.hits
+    values = statistics(observed[None])[0]
     drawn = np.full((n_resamples, len(values)), np.nan)
-    if outcomes.too_few_groups:
-        return Redrawn(values, drawn)
+    if rows.groups is not None and rows.n_units < 7.5:  # 8 of nearly equal size
+        return values, drawn
     done = 0
     with progress_bar(progress, "redrawing labels", n_resamples) as advance:
-        for batch, factors in outcomes.draw(n_resamples, rng):
+        for batch, factors in _batches(rows, n_resamples, rng, by_class):
             drawn[done : done + len(batch)] = factors * statistics(batch)
             done += len(batch)
             advance(len(batch))
-    return Redrawn(values, drawn)
+    return values, drawn
 
 
-def hit_outcomes(event: Scored) -> Outcomes:
-    """Return the hits of an event, which are drawn from its scores."""
-    return Outcomes(event.hits, partial(_redrawn_hits, event), too_few_groups(event.groups, event.weights))
+def _batches(
+    rows: Rows | Scored, n_resamples: int, rng: np.random.Generator, by_class: bool
+) -> Iterator[tuple[Array, Floats]]:
+    """Yield outcomes (b, n), each batch with factors (b or 1, 1 or s) for its statistics."""
+    if rows.groups is not None:
+        if isinstance(rows, Rows):
+            return _together(_label_dependence(rows, rng, by_class).draw(n_resamples))
+        return _hit_dependence(rows, rng).draw(n_resamples)
+    one = np.ones((1, 1))
+    if isinstance(rows, Rows):
+        return ((labels, one) for labels in redrawn_labels(rows.probabilities, n_resamples, rng))
+    step = max(1, _ENTRIES // len(rows))
+    sizes = (min(step, n_resamples - first) for first in range(0, n_resamples, step))
+    return ((rng.random((size, len(rows))) < rows.scores, one) for size in sizes)
 
 
-def label_outcomes(rows: Rows, by_class: bool = False) -> Outcomes:
-    """Return the labels of rows, which are drawn from their probabilities.
+def redrawn_labels(probabilities: Array, n_resamples: int, rng: np.random.Generator) -> Iterator[Array]:
+    """Yield labels (b, n) drawn from probabilities (n, k), some resamples at a time."""
+    n_rows = len(probabilities)
+    step = max(1, _LABELS // n_rows)
+    for first in range(0, n_resamples, step):
+        labels = np.empty((min(step, n_resamples - first), n_rows), dtype=np.int32)
+        for rows in row_blocks(n_rows, max(probabilities.shape[1], len(labels))):
+            uniform = rng.random((rows.stop - rows.start, len(labels)))
+            labels[:, rows] = _labels_at(probabilities[rows], uniform).T
+        yield labels
 
-    With `by_class`, groups and up to 16 classes, the statistics are those of the classes, and each has its own factor.
-    """
-    if rows.groups is None:
-        return Outcomes(rows.labels, partial(redrawn_labels, rows.probabilities))
-    groups = group_numbers(rows.groups)
-    draw = partial(_redrawn_group_labels, rows, groups, by_class)
-    return Outcomes(rows.labels, draw, too_few_groups(groups, rows.weights))
+
+def _labels_at(block: Array, uniform: Floats) -> Ints:
+    """Return the class where each row's cumulative probability passes its uniform numbers (rows, resamples)."""
+    reached = np.cumsum(np.maximum(block.astype(np.float64), 0.0), axis=1)
+    reached /= reached[:, -1:]
+    # Row i lies in i..i+1: end to end they make one ascending list, and one search serves all rows. The factor keeps
+    # a number just below 1 from rounding into the next row.
+    row = np.arange(len(block))[:, None]
+    wanted = uniform * (1 - 1e-9) + row
+    places = np.searchsorted((reached + row).ravel(), wanted.ravel(), side="right")
+    return places.reshape(wanted.shape) - row * block.shape[1]
+
+
+def _together(batches: Iterator[tuple[Array, Floats]]) -> Iterator[tuple[Array, Floats]]:
+    """Yield larger batches: some statistics read all pairs of rows once per batch."""
+    for labels, factors in batches:
+        n_more = _LABELS // labels.size - 1
+        more = list(islice(batches, n_more))
+        all_labels = np.concatenate([labels, *(batch for batch, _ in more)])
+        yield all_labels, np.concatenate([factors, *(batch for _, batch in more)])
 
 
 class RunningSum(NamedTuple):
@@ -141,15 +150,16 @@ class RunningSum(NamedTuple):
     @classmethod
     def of(cls, event: Scored, edges: Floats | None = None) -> "RunningSum":
         """Count the sum at the last row of each score, so that rows of equal score enter together; or of each bin."""
-        rows = rows_to_redraw(event)
-        order = np.argsort(rows.scores, kind="stable")
-        order = order[rows.weights[order] > 0]
-        groups = None if rows.groups is None else rows.groups[order]
-        ordered = Scored(rows.scores[order], rows.hits[order], rows.weights[order], rows.total, groups=groups)
-        places = ordered.scores
+        order = np.argsort(event.scores, kind="stable")
+        order = order[event.weights[order] > 0]
+        groups = None
+        if event.groups is not None:
+            groups = event.group_numbers[order]
+        scores = event.scores[order]
+        ordered = Scored(scores, event.hits[order], given_weights=event.own_weights[order], groups=groups)
         if edges is not None:
-            places = bin_of(ordered.scores, edges).astype(np.float64)
-        return cls(ordered, np.flatnonzero(last_of_ties(places)), order)
+            scores = bin_of(scores, edges).astype(np.float64)
+        return cls(ordered, np.flatnonzero(last_of_ties(scores)), order)
 
     def sums(self, hits: Array) -> Floats:
         """Return the sum at its ends for hits (b, n) in order of score, (b, ends)."""
@@ -160,58 +170,31 @@ class RunningSum(NamedTuple):
         """Return what is known of the sum under calibration, for independent rows."""
         scores = np.clip(self.event.scores, 0.0, 1.0)  # rounding may have left them just outside
         variances = self.event.weights**2 * scores * (1 - scores)
-        first_rows = np.append(0, self.ends[:-1] + 1)
-        step_variances = np.add.reduceat(variances, first_rows)
+        step_variances = np.add.reduceat(variances, np.append(0, self.ends[:-1] + 1))
         return KSNullDistribution.of(scores, self.event.weights, step_variances)
 
     def redrawn(self, statistic: Callable[[Floats], Floats], draws: Draws) -> Floats:
         """Return a statistic (b, s) of the running sums of calibrated models, (resamples, s)."""
-
-        def statistics(hits: Array) -> Floats:
-            return statistic(self.sums(hits))
-
-        return redraw(hit_outcomes(self.event), statistics, draws.n_resamples, draws.generator()).drawn
+        _, drawn = redraw(self.event, lambda hits: statistic(self.sums(hits)), draws.n_resamples, draws.generator())
+        return drawn
 
 
-def _redrawn_hits(event: Scored, n_resamples: int, rng: np.random.Generator) -> Iterator[tuple[Array, Floats]]:
+def _hit_dependence(event: Scored, rng: np.random.Generator) -> "Dependence":
+    """Return the dependence of the hits of an event."""
     scores = event.scores
-    n_rows = len(scores)
-    if event.groups is None:
-        step = max(1, _ENTRIES // n_rows)
-        for first in range(0, n_resamples, step):
-            drawn = rng.random((min(step, n_resamples - first), n_rows)) < scores
-            yield drawn, _ONE
-        return
     within = np.clip(scores, 0.0, 1.0)
-    dependence = Dependence(
-        event.groups,
-        event.weights,
+    return Dependence(
+        event,
         scores,
         variances=within * (1 - within),
         outcomes=lambda uniform: uniform < scores,
         residuals=lambda hits: (hits - scores)[:, :, None],
-        observed=event.hits,
         rng=rng,
     )
-    yield from dependence.draw(n_resamples)
 
 
-def redrawn_labels(probabilities: Array, n_resamples: int, rng: np.random.Generator) -> Iterator[tuple[Array, Floats]]:
-    """Yield labels (b, n) drawn from probabilities (n, k), some resamples at a time."""
-    n_rows = len(probabilities)
-    step = max(1, _LABELS // n_rows)
-    for first in range(0, n_resamples, step):
-        labels = np.empty((min(step, n_resamples - first), n_rows), dtype=np.int32)
-        for rows in row_blocks(n_rows, max(probabilities.shape[1], len(labels))):
-            uniform = rng.random((rows.stop - rows.start, len(labels)))
-            labels[:, rows] = _draw(probabilities[rows], uniform).T
-        yield labels, _ONE
-
-
-def _redrawn_group_labels(
-    rows: Rows, groups: Ints, by_class: bool, n_resamples: int, rng: np.random.Generator
-) -> Iterator[tuple[Array, Floats]]:
-    """Yield labels drawn with the dependence that groups seem to have, and factors (`Dependence`)."""
+def _label_dependence(rows: Rows, rng: np.random.Generator, by_class: bool) -> "Dependence":
+    """Return the dependence of labels."""
     p = rows.probabilities.astype(np.float64)
     n_rows, n_classes = p.shape
     # What a label says: its class, or random signs instead of many classes; and whether the top class is right.
@@ -226,36 +209,138 @@ def _redrawn_group_labels(
 
     def outcomes(uniform: Floats) -> Ints:
         blocks = row_blocks(n_rows, max(n_classes, len(uniform)))
-        return np.concatenate([_draw(p[some], uniform[:, some].T).T for some in blocks], axis=1)
+        return np.concatenate([_labels_at(p[some], uniform[:, some].T).T for some in blocks], axis=1)
 
     def residuals(labels: Ints) -> Floats:
         right = (labels == best) - confidence
         return np.concatenate([features[labels] - expected, right[:, :, None]], axis=2)
 
-    variances = p @ (features**2).sum(axis=1) - (expected**2).sum(axis=1)
-    variances += confidence * (1 - confidence)
-    dependence = Dependence(
-        groups,
-        rows.weights,
-        confidence,
-        variances=variances,
-        outcomes=outcomes,
-        residuals=residuals,
-        observed=rows.labels,
-        rng=rng,
-        class_variances=p * (1 - p) if by_class and few else None,
-    )
-    yield from dependence.draw(n_resamples, features.shape[1])
+    variances = p @ (features**2).sum(axis=1) - (expected**2).sum(axis=1) + confidence * (1 - confidence)
+    class_variances = None
+    if by_class and few:
+        class_variances = p * (1 - p)
+    return Dependence(rows, confidence, variances, outcomes, residuals, rng, class_variances)
 
 
-def _draw(block: Array, uniform: Floats) -> Ints:
-    """Return the class where each row's cumulative probability passes its uniform numbers (rows, resamples)."""
-    width = block.shape[1]
-    reached = np.cumsum(np.maximum(block.astype(np.float64), 0.0), axis=1)
-    reached /= reached[:, -1:]
-    # Row i lies in i..i+1: end to end they make one ascending list, and one search serves all rows. The factor keeps
-    # a number just below 1 from rounding into the next row.
-    row = np.arange(len(block))[:, None]
-    wanted = uniform * (1 - 1e-9) + row
-    places = np.searchsorted((reached + row).ravel(), wanted.ravel(), side="right")
-    return places.reshape(wanted.shape) - row * width
+class Dependence:
+    """What is needed to draw outcomes that depend on each other within groups as the observed ones seem to.
+
+    `outcomes` turns uniform numbers (b, n) into outcomes (b, n), and `residuals` outcomes into residuals (b, n, d).
+    With `class_variances` (n, c), the first c residuals are those of classes, and each class has a factor of its own:
+    dependence may affect some classes more than others.
+    """
+
+    def __init__(
+        self,
+        rows: Rows | Scored,
+        scores: Floats,
+        variances: Floats,
+        outcomes: Callable[[Floats], Array],
+        residuals: Callable[[Array], Floats],
+        rng: np.random.Generator,
+        class_variances: Floats | None = None,
+    ) -> None:
+        self._groups = rows.group_numbers
+        self._n_groups = int(self._groups.max()) + 1
+        self._outcomes = outcomes
+        self._residuals = residuals
+        self._rng = rng
+        squares = rows.weights**2
+        variance = np.bincount(self._groups, squares * variances)
+        others = _effective_rows(np.bincount(self._groups, rows.weights), np.bincount(self._groups, squares)) - 1
+        self._depends = float(variance @ others) > 1e-9 * float(variance.sum())  # whether groups have several rows
+        self._by_class = class_variances is not None
+        scaled = variances[:, None] if class_variances is None else class_variances
+        own = np.stack([np.bincount(self._groups, squares * column) for column in scaled.T])  # (1 or c, groups)
+        self._shared_variances = own @ others
+        self._variances = np.where(own.any(axis=1), own.sum(axis=1), 1.0)  # where nothing is uncertain, any will do
+        self._compare_similar(scores, rows.weights, squares * variances)
+        observed = rows.labels if isinstance(rows, Rows) else rows.hits
+        start = self._residuals(observed[None])
+        self._batch = max(1, 2 * _ENTRIES // start.size)
+        rho = 1.0
+        for _ in range(4):  # the best weights depend on the estimate
+            self._weigh(rho)
+            rho = float(self._rho(start)[0, 0])
+        # The fewer groups carry the variance, the less the unknown form of the dependence averages out.
+        carried = variance * (1 + rho * others)
+        carrying = float(carried.sum()) ** 2 / (float(carried @ carried) or 1.0)
+        self._spread = self._spreads(start) * math.sqrt(1 + 1 / max(carrying, 1.0))
+        # Two rows follow the number of their group together with the square of this probability.
+        self._follow = math.sqrt(min(1.0, rho / max(self._rho_of_copies(), 1e-12)))
+
+    def draw(self, n_resamples: int) -> Iterator[tuple[Array, Floats]]:
+        """Yield outcomes (b, n) in batches, and factors for their errors, (b, 1 or c).
+
+        A factor is the spread that the observed rows seem to have, over the one that the drawn rows seem to have.
+        """
+        for first in range(0, n_resamples, self._batch):
+            own = self._rng.random((min(self._batch, n_resamples - first), len(self._groups)))
+            shared = self._rng.random((len(own), self._n_groups))[:, self._groups]
+            apart = (own - self._follow) / (1 - self._follow or 1.0)
+            drawn = self._outcomes(np.where(own < self._follow, shared, apart))
+            yield drawn, self._spread / self._spreads(self._residuals(drawn))
+
+    def _rho_of_copies(self, n_draws: int = 100) -> float:
+        """Return how strongly rows that are copies of each other seem to depend, on average."""
+        found = []
+        for first in range(0, n_draws, self._batch):
+            shared = self._rng.random((min(self._batch, n_draws - first), self._n_groups))
+            copies = self._outcomes(shared[:, self._groups])
+            found.append(self._rho(self._residuals(copies)))
+        return float(np.concatenate(found).mean())
+
+    def _compare_similar(self, scores: Floats, weights: Floats, variances: Floats) -> None:
+        """Divide each group into parts of similar score, and sort rows by part."""
+        ascending = np.argsort(scores, kind="stable")
+        reached = np.cumsum(variances[ascending])
+        piece = np.empty(len(scores), dtype=np.int64)
+        clock = reached / (reached[-1] or 1.0)
+        piece[ascending] = np.minimum(_PIECES * clock, _PIECES - 1).astype(np.int64)
+        _, part, self._size = np.unique(self._groups * _PIECES + piece, return_inverse=True, return_counts=True)
+        self._order = np.argsort(part, kind="stable")
+        self._first = np.append(0, np.cumsum(self._size)[:-1])
+        self._row_piece = piece[self._order]
+        self._row_weights = weights[self._order, None]
+        self._in_piece = np.arange(_PIECES)[:, None] == self._row_piece[self._first]  # (pieces, parts)
+        in_all = np.bincount(self._row_piece, weights[self._order])[self._row_piece, None]
+        self._share = self._row_weights / np.where(in_all > 0, in_all, 1.0)  # of a row in the weight of its piece
+        self._left = 1 - np.add.reduceat(self._share[:, 0], self._first)  # the share of all other groups
+        self._squares = np.add.reduceat(self._row_weights[:, 0] ** 2, self._first)
+        self._rows = _effective_rows(np.add.reduceat(self._row_weights[:, 0], self._first), self._squares)
+
+    def _weigh(self, rho: float) -> None:
+        """Set the weight of each part of a group in the estimate, and the weight of an unseen copy."""
+        counts = (self._rows > 1 + 1e-9) & (self._left > 1e-9)  # single rows have no pairs
+        mean_square = np.where(counts, self._squares / self._size, 1.0)
+        self._part_weights = counts / (1 + (self._rows - 1) * rho) ** 2 / mean_square
+        self._unseen = float(self._part_weights @ ((self._rows - 1) * self._squares)) / len(self._groups)
+
+    def _rho(self, residuals: Floats, by_class: bool = False) -> Floats:
+        """Estimate the dependence shown by residuals (b, n, d) together, (b, 1), or apart, (b, d)."""
+        if self._unseen == 0:  # no two rows can be compared: independent, unless groups have several rows
+            width = residuals.shape[2] if by_class else 1
+            return np.full((len(residuals), width), float(self._depends))
+        weighted = residuals[:, self._order] * self._row_weights
+        sums = self._in_piece @ np.add.reduceat(weighted, self._first, axis=1)  # (b, pieces, d)
+        centred = weighted - sums[:, self._row_piece] * self._share
+        together = np.add.reduceat(centred, self._first, axis=1) ** 2
+        alone = np.add.reduceat(centred**2, self._first, axis=1)
+        if not by_class:
+            together = together.sum(axis=2, keepdims=True)
+            alone = alone.sum(axis=2, keepdims=True)
+        together = together.swapaxes(1, 2)
+        alone = alone.swapaxes(1, 2)
+        pairs = (together / np.maximum(self._left, 1e-9) - alone) @ self._part_weights + self._unseen
+        largest = (alone * (self._rows - 1)) @ self._part_weights + self._unseen
+        return np.clip(pairs / largest, 0.0, 1.0)
+
+    def _spreads(self, residuals: Floats) -> Floats:
+        """The standard deviation of the sum of residuals under the dependence that they show, (b, 1 or c)."""
+        rho = self._rho(residuals, self._by_class)[:, : len(self._variances)]
+        return np.sqrt(self._variances + rho * self._shared_variances)
+
+
+def _effective_rows(sums: Array, squares: Array) -> Floats:
+    """Kish's effective number of rows, of each group with this sum of weights and of squared weights."""
+    return np.where(squares > 0, sums**2 / np.where(squares > 0, squares, 1.0), 1.0)

@@ -10,13 +10,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from glayers.arrays import Array
+from glayers.arrays import Array, to_numpy
 from glayers.errors import BadPredictions
+from glayers.metrics.events import Rows, Scored
 from glayers.predictions.predictions import Confidences, Predictions
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, of Steele, Lea and Flood, OOPSLA 2014
-_GROUPS = 1024  # keys that count groups: fewer are counted exactly, more to about 3 %
-_DRAWS_PER_WORD = 4  # of 16 bits each
 
 
 def hash_bits(keys: Array) -> Array:
@@ -28,13 +27,13 @@ def hash_bits(keys: Array) -> Array:
         return x ^ (x >> np.uint64(31))
 
 
-def text_key(text: str) -> int:
-    """Return the key of a text, the same on every machine.
+def bytes_key(data: bytes) -> int:
+    """Return the key of some bytes, the same on every machine.
 
-    >>> text_key("patient 7") == text_key("patient 7") != text_key("patient 8")
+    >>> bytes_key(b"patient 7") == bytes_key(b"patient 7") != bytes_key(b"patient 8")
     True
     """
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def group_keys(groups: Array) -> Array:
@@ -46,22 +45,14 @@ def group_keys(groups: Array) -> Array:
     for name in names.tolist():
         if isinstance(name, float) and name.is_integer():
             name = int(name)  # 1.0 is 1
-        keys.append(text_key(str(name)))
+        keys.append(bytes_key(str(name).encode("utf-8", "surrogatepass")))
     return np.array(keys, np.uint64)[which]
 
 
-def content_keys(*columns: Array) -> Array:
+def content_keys(scores: Array, outcomes: Array) -> Array:
     """Return a key of each row's contents; equal rows have equal keys."""
-    keys = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
-        wide = np.ascontiguousarray(column.reshape(len(column), -1), dtype=np.float64) + 0.0  # -0 becomes 0
-        rng = np.random.default_rng(wide.shape[1])
-        numbers = rng.integers(0, 2**63, (2, wide.shape[1]), dtype=np.uint64)
-        odd = np.uint64(2) * numbers + np.uint64(1)
-        with np.errstate(over="ignore"):  # each entry is mixed by itself, then all are added with odd factors
-            bits = hash_bits(wide.view(np.uint64) ^ odd[0])
-            keys = hash_bits(keys + (bits * odd[1]).sum(axis=1, dtype=np.uint64) + _GOLDEN)
-    return keys
+    contents = np.column_stack([scores, outcomes]).astype("<f8") + 0.0  # -0 becomes 0
+    return np.array([bytes_key(row.tobytes()) for row in contents], np.uint64)
 
 
 def row_places(first: int, number: int, file: int = 0) -> Array:
@@ -76,7 +67,7 @@ def poisson_counts(keys: Array, n_resamples: int, seed: int) -> Array:
     >>> bool(abs(counts.mean() - 1) < 0.02 and abs(counts.var() - 1) < 0.02)
     True
     """
-    words = math.ceil(n_resamples / _DRAWS_PER_WORD)
+    words = math.ceil(n_resamples / 4)  # of 16 bits each
     with np.errstate(over="ignore"):
         offset = hash_bits(np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed))
         bits = hash_bits(hash_bits(keys)[:, None] + offset).astype("<u8").view("<u2")
@@ -93,25 +84,39 @@ def _poisson_table() -> Array:
 _POISSON = _poisson_table()
 
 
-class SmallestKeys:
-    """The smallest of the keys seen, which tell how many different ones there are. Bar-Yossef et al., RANDOM 2002."""
+def row_keys(rows: Rows | Scored, row_ids: object, counts: Array | None) -> Array:
+    """Return the key of each row, or of its group; the copies that counts make differ."""
+    if rows.groups is not None:
+        return group_keys(rows.groups)
+    if row_ids is not None:
+        keys = hash_bits(to_numpy(row_ids, "row_ids").astype(np.uint64))
+        if counts is not None:
+            keys = np.repeat(keys, counts)
+        if len(keys) != len(rows):
+            raise BadPredictions(f"row_ids must have shape {rows.weights.shape}, one per row; got {keys.shape}")
+    elif isinstance(rows, Rows):
+        keys = content_keys(rows.probabilities if rows.logits is None else rows.logits, rows.labels)
+    else:
+        keys = content_keys(rows.scores, rows.hits)
+    if counts is not None:
+        copy = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
+        keys = hash_bits(keys + copy.astype(np.uint64))
+    return keys
 
-    def __init__(self, keys: Array | None = None) -> None:
-        if keys is None:
-            keys = np.zeros(0, np.uint64)
-        self.keys = np.unique(hash_bits(keys))[:_GROUPS]
 
-    def merge(self, other: Self) -> Self:
-        """Return the smallest keys of both."""
-        both = type(self)()
-        both.keys = np.unique(np.concatenate([self.keys, other.keys]))[:_GROUPS]
-        return both
+def smallest_keys(keys: Array) -> Array:
+    """Return the smallest 1,024 of some keys, which tell how many different ones there are.
 
-    def estimated_number(self) -> float:
-        """Return the number of different keys, exact below 1,024."""
-        if len(self.keys) < _GROUPS:
-            return float(len(self.keys))
-        return (_GROUPS - 1) * 2.0**64 / float(self.keys[-1])
+    Bar-Yossef et al., RANDOM 2002.
+    """
+    return np.unique(keys)[:1024]
+
+
+def estimated_number(keys: Array) -> float:
+    """Return the number of different keys of which these are the smallest: exact below 1,024, else to about 3 %."""
+    if len(keys) < 1024:
+        return float(len(keys))
+    return (len(keys) - 1) * 2.0**64 / float(keys[-1])
 
 
 class RowSample:
@@ -150,47 +155,42 @@ class RowSample:
             keys = group_keys(rows.groups)
         with np.errstate(over="ignore"):
             keys = hash_bits(hash_bits(keys + _GOLDEN) + np.uint64(self.random_state))
-        return self._add([rows], keys, places)
+        kept = np.flatnonzero(keys < self._below)  # none of most chunks of a long file
+        if len(kept):
+            self._add([rows.take(kept)], keys[kept], places[kept])
+        return self
 
     def merge(self, other: Self) -> Self:
         """Add the rows of another sample with the same settings."""
         self.n_seen += other.n_seen
         self._below = min(self._below, other._below)
-        if not other._parts:
-            return self
-        return self._add(other._parts, other._keys, other._places)
+        self._add(other._parts, other._keys, other._places)
+        return self
 
     def result(self) -> Predictions | Confidences:
         """Return the rows that were drawn, in the order of their places."""
-        self._drop()
         if not self._parts:
             raise BadPredictions("there are no rows to draw from")
+        self._cut()
         found: Predictions | Confidences = self._parts[0].take(np.argsort(self._places, kind="stable"))
         return found
 
-    def _add(self, parts: list[Any], keys: Array, places: Array) -> Self:
-        kept = np.flatnonzero(keys < self._below)
-        if not len(kept):
-            return self
-        if len(kept) < len(keys):  # most chunks of a long file need not be kept
-            parts = [concatenate_rows(parts).take(kept)]
+    def _add(self, parts: list[Any], keys: Array, places: Array) -> None:
         self._parts = self._parts + parts  # a new list: the other sample keeps its own
-        self._keys = np.concatenate([self._keys, keys[kept]])
-        self._places = np.concatenate([self._places, places[kept]])
-        ordered = np.sort(self._keys[self._keys < self._below])
-        if len(ordered) > self.most:  # the longest run of whole groups that fits, but at least one group
-            fits = int(np.searchsorted(ordered, ordered[self.most], side="left"))
-            last = fits or int(np.searchsorted(ordered, ordered[0], side="right"))
-            if last < len(ordered):
-                self._below = ordered[last]
-        if 2 * len(self._keys) > 3 * len(ordered[: self.most]):  # seldom, as it copies all rows
-            self._drop()
-        return self
+        self._keys = np.concatenate([self._keys, keys])
+        self._places = np.concatenate([self._places, places])
+        if len(self._keys) > 1.5 * self.most:  # seldom, as it copies all rows
+            self._cut()
 
-    def _drop(self) -> None:
-        """Make one part of the rows that may still be drawn."""
+    def _cut(self) -> None:
+        """Keep the smallest keys: the longest run of whole groups that fits, but at least one group."""
+        ordered = np.sort(self._keys[self._keys < self._below])
+        if len(ordered) > self.most:
+            fits = np.searchsorted(ordered, ordered[self.most])
+            last = fits or np.searchsorted(ordered, ordered[0], side="right")
+            self._below = np.append(ordered, self._below)[last]
         kept = np.flatnonzero(self._keys < self._below)
-        self._parts = [concatenate_rows(self._parts).take(kept)] if len(kept) else []
+        self._parts = [concatenate_rows(self._parts).take(kept)]
         self._keys = self._keys[kept]
         self._places = self._places[kept]
 

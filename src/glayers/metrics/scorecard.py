@@ -1,5 +1,9 @@
 """Predictions -> every metric at once, alone or with confidence intervals, as a table that prints and converts.
 
+To add a metric, write its evaluation and its `Metric` record in the module of its idea, and list it in that module's
+`METRICS`. A new module also needs its place in `_ALL`. Scorecard, intervals, differences, tests, tables, command line
+and report then show it.
+
 Intervals say how far a metric would move on other rows of the same kind. The bootstrap does not know that an error
 cannot be negative. ECE and similar errors of a calibrated model are too high on every sample and higher still on every
 resample, so their intervals never reach 0. `docs/how-to/intervals.md` says which intervals to trust where.
@@ -7,17 +11,65 @@ resample, so their intervals never reach 0. `docs/how-to/intervals.md` says whic
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
+
+from glayers.arrays import column_names, to_floats, to_numbers
+from glayers.checks import items_of
+from glayers.errors import BadPredictions, shown
+from glayers.metrics import binned, ks, scores, selective, smooth
 from glayers.metrics.bootstrap import Bootstrap, Interval, Method
-from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, top
-from glayers.metrics.registry import METRICS, chosen_metrics, evaluate_once
+from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top
+from glayers.metrics.metric import Metric, evaluate_once
+from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, markdown_table
 
-__all__ = ["Intervals", "Scorecard", "intervals", "scorecard"]
+__all__ = ["METRICS", "Intervals", "LabelScorecards", "Scorecard", "intervals", "label_scorecards", "scorecard"]
+
+_Value = TypeVar("_Value")
+_ALL = (*scores.METRICS, *ks.METRICS, *binned.METRICS, *smooth.METRICS, *selective.METRICS)
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
+
+
+def chosen_metrics(rows: Rows | Scored, names: Iterable[str] | None = None) -> list[Metric]:
+    """Return the named metrics, or all that these rows allow: `Confidences` allow those of an event."""
+    possible = METRICS
+    if isinstance(rows, Scored):
+        possible = {name: metric for name, metric in METRICS.items() if metric.about == "event"}
+    if names is None:
+        return list(possible.values())
+    listed = items_of(names)
+    if not listed or not all(isinstance(name, str) and name in METRICS for name in listed):
+        raise BadPredictions(f"metrics must be a list of some of {', '.join(METRICS)}; got {shown(names)}")
+    impossible = [name for name in listed if name not in possible]
+    if impossible:
+        raise BadPredictions(
+            f"{', '.join(impossible)}: needs the probabilities of all classes; choose from {', '.join(possible)}"
+        )
+    return [possible[name] for name in listed]
 
 
 @dataclass(frozen=True)
-class Scorecard(Mapping[str, float]):
+class ByName(Mapping[str, _Value]):
+    """A mapping from names that is part of a larger record."""
+
+    by_name: dict[str, _Value]
+
+    def __getitem__(self, name: str) -> _Value:
+        if name not in self.by_name:
+            raise KeyError(f"there is no {name!r}; choose from {', '.join(self.by_name)}")
+        return self.by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+
+@dataclass(frozen=True)
+class Scorecard(ByName[float]):
     """Every metric of one set of predictions, by name: `card["nll"]`.
 
     Accuracy, confidence and calibration errors are fractions here and percentages in print. `mean_top_ks` covers the
@@ -25,7 +77,7 @@ class Scorecard(Mapping[str, float]):
 
     Attributes
     ----------
-    values_by_name
+    by_name
         The numbers, in the order of `METRICS`.
     rows
         The number of rows.
@@ -33,22 +85,12 @@ class Scorecard(Mapping[str, float]):
         The number of classes, or None where only the scores of one event are known.
     """
 
-    values_by_name: dict[str, float]
     rows: int
     classes: int | None
 
-    def __getitem__(self, metric: str) -> float:
-        return self.values_by_name[metric]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.values_by_name)
-
-    def __len__(self) -> int:
-        return len(self.values_by_name)
-
     def to_dict(self) -> dict[str, float]:
         """Return the number of rows and of classes, and all metrics by name, ready for JSON."""
-        return {**self._sizes(), **self.values_by_name}
+        return {**self._sizes(), **self.by_name}
 
     def _sizes(self) -> dict[str, float]:
         if self.classes is None:
@@ -74,12 +116,12 @@ class Scorecard(Mapping[str, float]):
 
 
 @dataclass(frozen=True)
-class Intervals(Mapping[str, Interval]):
+class Intervals(ByName[Interval]):
     """Bootstrap intervals by metric: `result["nll"].low`.
 
     Attributes
     ----------
-    intervals
+    by_name
         The interval of each metric, in the order of `METRICS`.
     value
         The scorecard.
@@ -87,22 +129,10 @@ class Intervals(Mapping[str, Interval]):
         The settings of the bootstrap.
     """
 
-    intervals: dict[str, Interval]
     value: Scorecard
     level: float
     method: Method
     n_resamples: int
-
-    def __getitem__(self, metric: str) -> Interval:
-        if metric not in self.intervals:
-            raise KeyError(f"there is no interval of {metric!r}; choose from {', '.join(self.intervals)}")
-        return self.intervals[metric]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.intervals)
-
-    def __len__(self) -> int:
-        return len(self.intervals)
 
     @property
     def unreliable(self) -> dict[str, str]:
@@ -196,7 +226,6 @@ def intervals(
     n_resamples: int = 1000,
     level: float = 0.95,
     method: Method = "bca",
-    stratify: bool = False,
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> Intervals:
@@ -216,8 +245,6 @@ def intervals(
         The probability with which an interval should cover.
     method
         "bca" (bias-corrected and accelerated) or "percentile".
-    stratify
-        Whether every class keeps its number of rows in each resample.
     random_state
         Seed; None draws other resamples each time.
     progress
@@ -238,7 +265,7 @@ def intervals(
     """
     rows = rows_to_score(probabilities, labels, sample_weight, groups, event)
     chosen = chosen_metrics(rows, metrics)
-    settings = Bootstrap(n_resamples, level, method, stratify, random_state, progress)
+    settings = Bootstrap(n_resamples, level, method, random_state, progress)
     found = settings.columns(rows, chosen, "resampling")
     ends = {metric.name: found[metric.name].interval(level) for metric in chosen}
     card = card_of(rows, {name: interval.value for name, interval in ends.items()})
@@ -255,4 +282,87 @@ def rows_to_score(given: object, labels: object, sample_weight: object, groups: 
 
 def card_of(rows: Rows | Scored, values: dict[str, float]) -> Scorecard:
     """Return the scorecard of checked rows with these values."""
-    return Scorecard(values, len(rows.weights), rows.n_classes or None)
+    return Scorecard(values, len(rows), rows.n_classes or None)
+
+
+@dataclass(frozen=True)
+class LabelScorecards(ByName[Scorecard]):
+    """The scorecard of each label by its name or number: `cards["cat"]["nll"]`. It prints as a table.
+
+    Attributes
+    ----------
+    by_name
+        The scorecards; calibration errors are about the event that the row has the label.
+    """
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """The mean of each metric over the labels."""
+        cards = list(self.by_name.values())
+        return {metric: float(np.mean([card[metric] for card in cards])) for metric in cards[0]}
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Return all numbers by label, and their mean, ready for JSON."""
+        return {name: card.to_dict() for name, card in self.by_name.items()} | {"mean": self.mean}
+
+    def to_markdown(self) -> str:
+        """Return a Markdown table with one line per label, and their mean."""
+        return markdown_table(self._cells("label"))
+
+    def __str__(self) -> str:
+        return aligned_table(self._cells(""))
+
+    def _cells(self, corner: str) -> list[list[str]]:
+        metrics = [METRICS[name] for name in ("nll", "ks", "ece", "brier", "accuracy")]
+        lines: dict[str, Mapping[str, float]] = {**self.by_name, "mean": self.mean}
+        cells = [[corner, *(metric.short_label for metric in metrics)]]
+        for name, numbers in lines.items():
+            cells.append([name, *(metric.format(numbers[metric.name]) for metric in metrics)])
+        return cells
+
+
+def label_scorecards(probabilities: object, labels: object, *, sample_weight: object = None) -> LabelScorecards:
+    """Score rows that may have several labels: one scorecard per label, and their mean.
+
+    Parameters
+    ----------
+    probabilities
+        Array (n, labels): the probability that the row has the label. Rows need not sum to 1. The columns of a data
+        frame name the labels.
+    labels
+        Array (n, labels) of 1 and 0: whether it has the label.
+    sample_weight
+        Array (n,) of importance weights.
+
+    Returns
+    -------
+    LabelScorecards
+        One `scorecard` per label, as for a model of two classes; calibration errors are about the label being present,
+        as in the class-wise errors of Kull et al., NeurIPS 2019.
+
+    Examples
+    --------
+    >>> cards = label_scorecards([[0.9, 0.2], [0.6, 0.7], [0.2, 0.4]], [[1, 0], [1, 1], [0, 1]])
+    >>> round(cards["0"]["ks"], 3), round(cards.mean["accuracy"], 3)
+    (0.1, 0.833)
+    """
+    p = to_floats(probabilities, "probabilities")
+    truth = to_numbers(labels, "labels")
+    if p.ndim != 2 or p.shape != truth.shape or p.size == 0:
+        raise BadPredictions(
+            f"probabilities and labels must both have shape (rows, labels); got {p.shape} and {truth.shape}"
+        )
+    names = column_names(probabilities) or tuple(map(str, range(p.shape[1])))
+    cards = {}
+    for c, name in enumerate(names):
+        rows = Predictions.from_probabilities(p[:, [c]], truth[:, c], sample_weight)
+        cards[name] = label_scorecard(rows)
+    return LabelScorecards(cards)
+
+
+def label_scorecard(rows: Predictions) -> Scorecard:
+    """Return the scores of two classes; calibration errors are those of the label's probability."""
+    whole = scorecard(rows)
+    present = scorecard(rows, event=label(1))
+    errors = {name: value for name, value in present.items() if name not in ("accuracy", "confidence")}
+    return Scorecard(whole.by_name | errors, whole.rows, whole.classes)

@@ -14,7 +14,7 @@ from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Rows, Scored, check_event, check_rows
 from glayers.metrics.metric import Block, Metric, exact_in_cells, mean, score
 
-__all__ = ["accuracy", "brier", "brier_sum", "mean_confidence", "nll", "spherical", "top_k_accuracy"]
+__all__ = ["accuracy", "brier", "brier_sum", "mean_confidence", "nll", "top_k_accuracy"]
 
 TOP_K = 5
 
@@ -163,30 +163,6 @@ def brier_sum(probabilities: object, labels: object = None, *, sample_weight: ob
     return _row_mean(_row_brier_sums(rows), rows)
 
 
-def spherical(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
-    """Spherical score: mean of 1 - p(label) / `|p|`, so that lower is better.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight
-        As in `accuracy`; `Confidences` do not suffice.
-
-    Returns
-    -------
-    float
-        A number from 0 to 1. Gneiting and Raftery, "Strictly Proper Scoring Rules", Journal of the American
-        Statistical Association, 2007.
-
-    Examples
-    --------
-    >>> round(spherical([[0.6, 0.0, 0.4]], [0]), 6) == round(1 - 0.6 / 0.52**0.5, 6)
-    True
-    """
-    rows = check_rows(probabilities, labels, sample_weight)
-    lengths = np.sqrt(rows.cached(_sums_of_squares))
-    return _row_mean(1 - rows.of_label / lengths, rows)
-
-
 def _accuracy(event: Scored, block: Block) -> Floats:
     return np.minimum(mean(event.hits, block), 1.0)  # weights sum to 1 only up to rounding
 
@@ -204,10 +180,10 @@ def _label_within_top(rows: Rows, k: int = TOP_K) -> Floats:
 
 def row_losses(rows: Rows) -> Floats:
     """Return the log loss of each row."""
-    if rows.losses is not None:
-        return rows.losses
     if rows.logits is not None:
-        return probabilities_and_losses(rows.logits, rows.labels)[1]
+        if rows.losses is None:  # of redrawn labels
+            return probabilities_and_losses(rows.logits, rows.labels)[1]
+        return rows.losses
     refuse_outside_unit_interval(rows.of_label, "probabilities")
     with np.errstate(divide="ignore"):
         return -np.log(np.maximum(rows.of_label, 0.0))  # rounding may have left a zero just below 0
@@ -215,11 +191,11 @@ def row_losses(rows: Rows) -> Floats:
 
 def _row_brier_sums(rows: Rows) -> Floats:
     """Return the squared distance of each row to its one-hot label."""
-    return rows.cached(_sums_of_squares) - 2 * rows.of_label + 1
+    return _sums_of_squares(rows) - 2 * rows.of_label + 1
 
 
 def _row_briers(rows: Rows) -> Floats:
-    return _row_brier_sums(rows) / rows.n_classes
+    return rows.cached(_row_brier_sums) / rows.n_classes
 
 
 def _row_mean(values: Floats, rows: Rows) -> float:
@@ -228,7 +204,7 @@ def _row_mean(values: Floats, rows: Rows) -> float:
 
 def _sums_of_squares(rows: Rows) -> Floats:
     """Within a row squares add up in the array's own precision, float32 at least: within 1e-6."""
-    squares = np.empty(len(rows.labels))
+    squares = np.empty(len(rows))
     for some in row_blocks(*rows.probabilities.shape):
         block = rows.probabilities[some]
         wide = block.astype(np.float32) if block.dtype == np.float16 else block

@@ -9,23 +9,18 @@ one sign), so a secant finds the bandwidth in half a dozen steps.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.metrics.cells import CellValue
 from glayers.metrics.events import Event, Scored, check_event, top
 from glayers.metrics.metric import Block, Metric, PlaceSums, score
 
 __all__ = ["smooth_ece"]
 
 _GRID = 4096  # cells of [0, 1]: well below any bandwidth that 1e6 rows can resolve
-_SMALLEST, _LARGEST = np.log(1e-15), np.log(2.0)  # no error exceeds 1; an error below the first is 0
-_FIRST_GUESS = np.log(0.03)  # in the middle of what trained networks have
 _ENOUGH = 1e-13  # relative error of the bandwidth
-_MOST_STEPS = 100
-_DAMPED_AWAY = 45.0  # e^-45 of a frequency is lost in the rounding of the others
-_AT_ONCE = 16  # columns transformed together: 1 MB
 
 
 def smooth_ece(
@@ -59,26 +54,25 @@ def smooth_ece(
 
 def _smooth_ece(event: Scored, block: Block) -> Floats:
     densities = np.ascontiguousarray(event.cached(_residual_sums).of(block).T)
-    return np.concatenate([_errors(densities[i : i + _AT_ONCE]) for i in range(0, len(densities), _AT_ONCE)])
+    some_at_once = [densities[first : first + 16] for first in range(0, len(densities), 16)]  # 1 MB
+    return np.concatenate([_errors(some) for some in some_at_once])
 
 
-def _cell_error(found: CellValue) -> float:
+def _cell_error(cells: Any, _event: Scored, _block: Block, value: float) -> float:
     """Bound what changes when all hits of a cell move to their mean score, and all misses to theirs.
 
     Means stay, so only the second derivative of the kernel counts. The area under it is below 1 / s^2 at bandwidth s,
     and that under the first derivative below 1 / s. The error is a bandwidth at which the area equals the bandwidth,
     and the area falls with the bandwidth, so the error moves at most as far as the area at the bandwidth found.
     """
-    cells = found.cells
     varied = cells.varied
     most = 2 * (cells.rises + cells.falls)[varied]  # all residuals there vanish, and come back elsewhere
-    if found.value == 0:
+    if value == 0:
         return float(most.sum())
-    low, high = cells.low[varied], cells.high[varied]
-    width = high - low
-    spread = cells.share[varied] * width * (width + 1 / _GRID) / 4
-    largest_residual = np.maximum(high, 1 - low)
-    curved = spread * (largest_residual / found.value**2 + 2 / found.value)
+    low = cells.low[varied]
+    high = cells.high[varied]
+    spread = cells.share[varied] * (high - low) * (high - low + 1 / _GRID) / 4
+    curved = spread * (np.maximum(high, 1 - low) / value**2 + 2 / value)
     return float(np.minimum(curved, most).sum())
 
 
@@ -102,7 +96,7 @@ def _errors(densities: Floats) -> Floats:
     def excess(log_bandwidth: Floats) -> Floats:
         """How far log(error) lies above log(bandwidth): it falls with slope -1 or steeper."""
         variance = np.exp(2 * log_bandwidth)[:, None]
-        kept = np.searchsorted(-exponent, _DAMPED_AWAY / variance.min())
+        kept = np.searchsorted(-exponent, 45.0 / variance.min())  # e^-45 is lost in rounding
         smoothed = idct(spectrum[:, :kept] * np.exp(variance * exponent[:kept]), n=_GRID)
         return np.log(np.maximum(np.abs(smoothed).mean(axis=1), 1e-300)) - log_bandwidth
 
@@ -112,22 +106,21 @@ def _errors(densities: Floats) -> Floats:
 
 def _root(excess: Callable[[Floats], Floats], width: int) -> Floats:
     """Return where a falling function is 0, entry by entry: secant steps, halving where one would leave the bracket."""
-    low = np.full(width, _SMALLEST)
-    high = np.full(width, _LARGEST)
-    at = np.full(width, _FIRST_GUESS)
+    low = np.full(width, np.log(1e-15))  # a smaller error is 0
+    high = np.full(width, np.log(2.0))  # no error exceeds 1
+    at = np.full(width, np.log(0.03))  # in the middle of what trained networks have
     value = excess(at)
     slope = np.full(width, -1.25)
-    for _ in range(_MOST_STEPS):
+    for _ in range(100):  # half a dozen are usual
         low = np.where(value > 0, at, low)
         high = np.where(value > 0, high, at)
         wanted = at - value / slope
-        step_to = np.where((wanted > low) & (wanted < high), wanted, (low + high) / 2)
-        step_to = np.where(np.abs(value) < _ENOUGH, wanted, step_to)
-        step = step_to - at
-        at = step_to
-        before = value
+        inside = (wanted > low) & (wanted < high) | (np.abs(value) < _ENOUGH)
+        step = np.where(inside, wanted, (low + high) / 2) - at
+        at = at + step
         if np.abs(step).max() < _ENOUGH:
             break
+        before = value
         value = excess(at)
         slope = np.minimum(-1.0, (value - before) / np.where(step == 0, 1.0, step))
     return at

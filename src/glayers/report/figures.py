@@ -13,7 +13,7 @@ import numpy as np
 from glayers.arrays import Floats, Ints
 from glayers.checks import items_of
 from glayers.errors import BadPredictions
-from glayers.metrics import METRICS, Difference, Event, MethodRanks, top
+from glayers.metrics import METRICS, Difference, Event, top
 from glayers.metrics.binned import Binning
 from glayers.metrics.events import Scored
 from glayers.report.curves import (
@@ -35,7 +35,6 @@ __all__ = [
     "calibration_map_spec",
     "class_matrix_spec",
     "counts_spec",
-    "critical_difference_spec",
     "cumulative_spec",
     "forest_spec",
     "fractile_spec",
@@ -59,7 +58,6 @@ _FEW_NUMBERS = 10  # classes: in smaller cells numbers have no room
 _LONGEST_NAME = 24  # letters beside an axis
 _WHEN = ("before", "after")
 _BESIDE = {"before": -0.16, "after": 0.16}  # of a line, so that the two stand apart
-_LETTER = 0.075  # inches
 
 
 def reliability_spec(found: Reliability) -> Spec:
@@ -648,80 +646,6 @@ def _listed(view: View, names: Sequence[str], x: Axis) -> View:
 
 def _transposed(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: np.array([line[name] for line in lines]) for name in lines[0]}
-
-
-def critical_difference_spec(ranks: MethodRanks, *, inches: float = 6.6) -> Spec:
-    """Describe methods along their average ranks, best at the left; a bar joins those that do not differ significantly.
-
-    Parameters
-    ----------
-    ranks
-        What `rank_methods` returned. Demsar, JMLR 2006.
-    inches
-        The width of the panel, which ranks and names have to fit.
-
-    Returns
-    -------
-    Spec
-        A diagram without axes.
-
-    Examples
-    --------
-    >>> from glayers.metrics import rank_methods
-    >>> ranks = rank_methods({"a": {"none": 0.5, "temperature": 0.4}, "b": {"none": 0.7, "temperature": 0.6}})
-    >>> critical_difference_spec(ranks).columns["method"]
-    ['temperature  1.00 ', ' 2.00  none']
-    """
-    names = list(ranks.average_ranks)
-    average = np.array(list(ranks.average_ranks.values()))
-    last = len(names)
-    half = (last + 1) // 2
-    arm = 0.12 * last
-    joined = [[average[names.index(group[0])], average[names.index(group[-1])]] for group in ranks.groups if group[1:]]
-    starts, stops = np.array(joined).reshape(-1, 2).T
-    lowest = -_FIRST_BAR - _BAR_STEP * len(joined)
-    left = np.arange(last) < half
-    texts = [f"{name}  {rank:.2f} " for name, rank in ranks.average_ranks.items()]
-    texts[half:] = [f" {ranks.average_ranks[name]:.2f}  {name}" for name in names[half:]]
-    columns = {
-        "tick": np.arange(1, last + 1),
-        "tick text": np.arange(1, last + 1).astype(str),
-        "bar start": starts - 0.04,
-        "bar end": stops + 0.04,
-        "bar": -_FIRST_BAR - _BAR_STEP * np.arange(len(joined)),
-        "rank": average,
-        "arm": np.where(left, 1 - arm, last + arm),
-        "place": lowest - _NAME_STEP * np.where(left, np.arange(last) + 1, last - np.arange(last)),
-        "method": texts,
-        "anchor": np.where(left, "end", "start"),
-    }
-    before, after = (_LETTER * (max(map(len, part), default=0) + 8) for part in (names[:half], names[half:]))
-    ranks_per_inch = (last - 1 + 2 * arm) / max(1.0, inches - before - after)
-    x = Axis("", 1 - arm - before * ranks_per_inch, last + arm + after * ranks_per_inch)
-    y = Axis("", lowest - _NAME_STEP * (half + 0.6), _RULER + 0.6)
-    reach = ranks.critical_difference
-    marks = (
-        Mark("segments", "ink", (1.0, 0.0, last, 0.0)),
-        Mark("segments", "group", (1.0, _RULER, 1 + reach, _RULER)),
-        Mark("words", "rank", (1.0, _RULER + 0.25, f"critical difference {reach:.2f}", "start")),
-        *_RANK_MARKS,
-    )
-    return Spec(View(x, y, marks, bare=True), columns)
-
-
-# Heights in a critical-difference diagram: between two names, of the bars of groups, and of the ruler above the axis.
-_NAME_STEP = 0.5
-_FIRST_BAR = 0.25
-_BAR_STEP = 0.22
-_RULER = 0.95
-_RANK_MARKS = (
-    Mark("segments", "ink", ("tick", 0.0, "tick", 0.18)),
-    Mark("words", "rank", ("tick", 0.4, "tick text", "middle")),
-    Mark("segments", "group", ("bar start", "bar", "bar end", "bar")),
-    Mark("segments", "ink", ("rank", 0.0, "rank", "place")),
-    Mark("segments", "ink", ("rank", "place", "arm", "place")),
-    Mark("words", "rank", ("arm", "place", "method", "anchor")),
-)
 
 
 @dataclass(frozen=True, eq=False)

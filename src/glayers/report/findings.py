@@ -218,7 +218,7 @@ def shifts(calibration: Predictions | Confidences, test: Predictions | Confidenc
             checks.append(Check(f"{_SHIFT}: class frequencies", few, "not tested"))
         else:
             asked["class frequencies"] = (_most_changed(counts, names), p_value)
-    adjusted = metrics.adjust([p for _, p in asked.values()], "holm").tolist()
+    adjusted = metrics.adjust([p for _, p in asked.values()]).tolist()
     for (subject, (found, _)), p in zip(asked.items(), adjusted, strict=True):
         words = f"significant difference: {found}, {p_text(p)}"
         check = Check(f"{_SHIFT}: {subject}", words, "attention", p, _AFTER_SHIFT[subject])

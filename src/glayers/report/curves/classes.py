@@ -179,7 +179,7 @@ def predicted_gaps(
     above = np.where(hits > 0, betainc(some_hits, misses + 1, said), 1.0)
     below = np.where(misses > 0, 1 - betainc(hits + 1, some_misses, said), 1.0)
     p_value = np.full(rows.n_classes, np.nan)
-    p_value[known] = adjust(np.minimum(1.0, 2 * np.minimum(above, below))[known], "holm")
+    p_value[known] = adjust(np.minimum(1.0, 2 * np.minimum(above, below))[known])
     return PredictedGaps(
         rows=total * rows.total,
         confidence=confidence,

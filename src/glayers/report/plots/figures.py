@@ -11,7 +11,6 @@ from glayers.checks import check_choice, whole_number
 from glayers.errors import BadPredictions, GlayersError
 from glayers.metrics import (
     Event,
-    MethodRanks,
     PairedDifferences,
     ks_per_class,
     label,
@@ -28,7 +27,6 @@ from glayers.report.figures import (
     EventCurves,
     calibration_map_spec,
     class_matrix_spec,
-    critical_difference_spec,
     forest_spec,
     strongest_gap,
 )
@@ -40,7 +38,6 @@ from glayers.report.words import shortened
 __all__ = [
     "calibration_map_figure",
     "class_figure",
-    "critical_difference_figure",
     "differences_figure",
     "event_figure",
     "forest_figure",
@@ -50,7 +47,6 @@ __all__ = [
 
 Methods: TypeAlias = Mapping[str, Any]
 _EVENTS: dict[str, Callable[[Any], Event]] = {"rank": rank, "within_top": within_top, "label": label}
-_RANKS_WIDTH = 2.2 * PANEL
 _LONGEST_NAME = 30  # letters
 
 
@@ -367,33 +363,6 @@ def forest_figure(found: PairedDifferences, *, against: str | None = None, dark:
     words = f"difference from {name}, better on the left\n{100 * found.level:g} % intervals"
     figure.suptitle(words, fontsize=11, color=figure.axes[0].title.get_color(), parse_math=False)
     return figure
-
-
-def critical_difference_figure(ranks: MethodRanks, *, dark: bool = False) -> Figure:
-    """Draw methods along their average ranks over data sets, with a bar across those that do not differ significantly.
-
-    Parameters
-    ----------
-    ranks
-        What `rank_methods` returned.
-    dark
-        Whether to draw light lines on a dark ground.
-
-    Returns
-    -------
-    Figure
-        A critical-difference diagram. Demsar, JMLR 2006.
-
-    Examples
-    --------
-    >>> from glayers.metrics import rank_methods
-    >>> nll = {"a": {"none": 0.5, "temperature": 0.4}, "b": {"none": 0.7, "temperature": 0.6}}
-    >>> len(critical_difference_figure(rank_methods(nll)).axes)
-    1
-    """
-    half = (len(ranks.average_ranks) + 1) // 2
-    spec = critical_difference_spec(ranks, inches=_RANKS_WIDTH)
-    return figure_of([spec], dark=dark, size=(_RANKS_WIDTH, 1.0 + 0.36 * half))
 
 
 def check_methods(methods: Methods, least: int = 1) -> None:
