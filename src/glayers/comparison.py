@@ -23,10 +23,11 @@ from glayers.metrics import (
     paired_differences,
     scorecard,
 )
+from glayers.metrics.events import Rows, Scored, check_any
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
-from glayers.text_tables import aligned_table, csv_table, data_frame, latex_table, markdown_table
+from glayers.text_tables import aligned_table, data_frame, markdown_table
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -96,38 +97,37 @@ class Comparison:
     def _loss(self, method: str) -> float:
         if isinstance(self.test, Predictions):
             return self.scorecards[method]["nll"]
-        rows: Any = self.predictions(method)
-        return float(np.average((rows.confidence - rows.correct) ** 2, weights=rows.weights))
+        event = self.rows(method).top
+        return float(event.weights @ (event.scores - event.hits) ** 2)
 
     @cached_property
     def calibration_tests(self) -> dict[str, OmnibusTest]:
         """Whether the model is calibrated on the test rows, before and after the recommended method."""
         return {
-            name: calibration_test(self.predictions(name), random_state=self.random_state, progress=False)
+            name: calibration_test(self.rows(name), random_state=self.random_state, progress=False)
             for name in dict.fromkeys([UNCALIBRATED, self.recommended])
         }
 
     def predictions(self, method: str) -> Predictions | Confidences:
-        """Return the test rows as calibrated by a method, or unchanged for "uncalibrated".
-
-        A map is applied once: up to 1 GB of calibrated rows is kept.
-        """
+        """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
         if method == UNCALIBRATED:
             return self.test
         if method in self.failed:
             raise GlayersError(f"{method} could not be fitted: {self.failed[method]}")
         if method not in self.calibrators:
             raise GlayersError(f"no method {method!r} here; there are {', '.join(self.scorecards)}")
-        if method in self._kept:
-            return self._kept[method]
-        calibrated = self.calibrators[method].apply(self.test)
-        if _n_bytes(calibrated) + sum(map(_n_bytes, self._kept.values())) <= _MOST_KEPT:
-            self._kept[method] = calibrated
-        return calibrated
+        return self.calibrators[method].apply(self.test)
+
+    def rows(self, method: str) -> Rows | Scored:
+        """Return the rows of `predictions` as metrics read them; up to 1 GB of them is kept, so a map is applied once."""
+        if method not in self._kept:
+            self._kept[method] = check_any(self.predictions(method))
+            while len(self._kept) > 1 and sum(map(_n_bytes, self._kept.values())) > _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return self._kept[method]
 
     @cached_property
-    def _kept(self) -> dict[str, Predictions | Confidences]:
-        """The calibrated rows of methods, as far as `_MOST_KEPT` allows."""
+    def _kept(self) -> dict[str, Rows | Scored]:
         return {}
 
     def logits(self, method: str) -> Array:
@@ -143,46 +143,20 @@ class Comparison:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
         return paired_differences(_TestRows(self), metrics=metrics, n_resamples=n_resamples, random_state=random_state)
 
-    def to_html(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        calibration: Predictions | Confidences | None = None,
-        n_resamples: int = 1000,
-        random_state: int = 0,
-        title: str | None = None,
-        force: bool = False,
-        progress: bool | None = None,
-    ) -> None:
+    def to_html(self, path: str | os.PathLike[str], **settings: Any) -> None:
         """Write the HTML report, one file that needs no other.
 
         Parameters
         ----------
         path
             Where to write it.
-        calibration
-            The calibration rows; with them the report also looks for shift between the two parts.
-        n_resamples, random_state
-            The number of bootstrap resamples and their seed.
-        title
-            The title of the page.
-        force
-            Whether to replace a file that already exists.
-        progress
-            Whether to show a progress bar; None shows it at a terminal.
+        **settings
+            Of `glayers.report.page.write_report`: `calibration` (the rows of the fits; with them the report also looks
+            for shift), `n_resamples`, `random_state`, `title`, `force` (replace a file that exists) and `progress`.
         """
-        from glayers.report.html import write_report  # jinja2 is imported only for a report
+        from glayers.report.page import write_report  # jinja2 is imported only for a report
 
-        write_report(
-            self,
-            path,
-            calibration=calibration,
-            n_resamples=n_resamples,
-            random_state=random_state,
-            title=title,
-            force=force,
-            progress=progress,
-        )
+        write_report(self, path, **settings)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return every number by method and metric, ready for JSON."""
@@ -192,25 +166,14 @@ class Comparison:
 
     def to_frame(self) -> Any:
         """Return every number as a pandas data frame with one line per method."""
-        return data_frame(self._records()).set_index("method")
-
-    def to_csv(self) -> str:
-        """Return every number as CSV with one line per method."""
-        return csv_table(self._records())
-
-    def to_latex(self) -> str:
-        """Return the printed table for LaTeX, with the commands of the package booktabs."""
-        return latex_table(self._cells("method"))
-
-    def _records(self) -> list[dict[str, Any]]:
-        return [{"method": name, **numbers} for name, numbers in self.to_dict().items()]
+        return data_frame([{"method": name, **numbers} for name, numbers in self.to_dict().items()]).set_index("method")
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per method, and the remarks below it."""
-        return "\n".join([markdown_table(self._cells("method")), "", *self.remarks()]).rstrip()
+        return "\n".join([markdown_table(self.cells("method")), "", *self.remarks()]).rstrip()
 
     def __str__(self) -> str:
-        return "\n".join([aligned_table(self._cells("")), "", *self.remarks()]).rstrip()
+        return "\n".join([aligned_table(self.cells()), "", *self.remarks()]).rstrip()
 
     def remarks(self) -> list[str]:
         """Return the warnings of each fit and the reason of each failure, one line each."""
@@ -218,24 +181,25 @@ class Comparison:
         notes += [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
         return notes + [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
 
-    def _cells(self, corner: str) -> list[list[str]]:
+    def cells(self, corner: str = "") -> list[list[str]]:
+        """Return the printed table: a line of headings, then one line per method."""
         metrics = [METRICS[name] for name in _COLUMNS if name in self.scorecards[UNCALIBRATED]]
-        seconds = {UNCALIBRATED: "-"} | {name: f"{value:.2f}" for name, value in self.seconds.items()}
         cells = [[corner, *(metric.short_label for metric in metrics), "seconds"]]
         for name, card in self.scorecards.items():
             numbers = [metric.format(card[metric.name]) for metric in metrics]
-            cells.append([name, *numbers, seconds[name]])
+            seconds = f"{self.seconds[name]:.2f}" if name in self.seconds else "-"
+            cells.append([name, *numbers, seconds])
         return cells
 
 
-class _TestRows(Mapping[str, Predictions | Confidences]):
-    """The test rows by method, each looked up when it is read: those of one method at a time are in memory."""
+class _TestRows(Mapping[str, Rows | Scored]):
+    """The test rows by method, each looked up when it is read."""
 
     def __init__(self, compared: Comparison) -> None:
         self._compared = compared
 
-    def __getitem__(self, method: str) -> Predictions | Confidences:
-        return self._compared.predictions(method)
+    def __getitem__(self, method: str) -> Rows | Scored:
+        return self._compared.rows(method)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._compared.scorecards)
@@ -244,10 +208,10 @@ class _TestRows(Mapping[str, Predictions | Confidences]):
         return len(self._compared.scorecards)
 
 
-def _n_bytes(rows: Predictions | Confidences) -> int:
-    if isinstance(rows, Confidences):
-        return rows.confidence.nbytes
-    return rows.logits.nbytes
+def _n_bytes(rows: Rows | Scored) -> int:
+    if isinstance(rows, Scored):
+        return rows.scores.nbytes
+    return 2 * rows.probabilities.nbytes  # with the logits
 
 
 def compare(

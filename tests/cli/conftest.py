@@ -12,7 +12,7 @@ from glayers import Predictions, TemperatureScaling
 from glayers.comparison import Comparison
 from glayers.predictions.contents import Contents
 from glayers.predictions.formats import to_bytes
-from glayers.report.html import write_report
+from glayers.report.page import write_report
 from tests.strategies import Numbers
 
 NAMES = ("cat", "dog", "owl", "bee")

@@ -15,7 +15,8 @@ from glayers.metrics import Event, Intervals, OmnibusTest, Scorecard, calibratio
 from glayers.metrics import intervals as intervals_of
 from glayers.predictions.contents import WHOLE_FILE, Reading, Rows
 from glayers.predictions.source import Executor, Source
-from glayers.report import tables
+from glayers.report.words import confidence_sentence, ks_sentence
+from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -242,13 +243,7 @@ def _failures(
 def _show(scores: Scores, name: str) -> None:
     show(title(name))
     if scores.by_name:
-        interval_tables = [
-            tables.interval_table(score.intervals, name)
-            for name, score in scores.by_name.items()
-            if score.intervals is not None
-        ]
-        cards = {name: score.card for name, score in scores.by_name.items()}
-        show(*(interval_tables or [tables.score_table(cards)]), "")
+        show(*_tables(scores), "")
     for score in scores.by_name.values():
         bounds = score.error_bounds or {}
         largest = max((bounds[metric] for metric in bounds if metric.endswith("ks")), default=0.0)
@@ -260,11 +255,28 @@ def _show(scores: Scores, name: str) -> None:
         prefix = monitoring.prefix_of(name)
         show(
             f"{prefix}{score.calibration_test}",
-            f"{prefix}{tables.confidence_sentence(score.card)}",
-            f"{prefix}{tables.ks_test_sentence(score.ks_test)}",
+            f"{prefix}{confidence_sentence(score.calibration_test, score.card)}",
+            f"{prefix}{ks_sentence(score.ks_test)}",
         )
     for part, shift in scores.shifts.items():
         show(f"{monitoring.prefix_of(part)}{shift}")
+
+
+def _tables(scores: Scores) -> list[Any]:
+    """Return a table of intervals per name, or without intervals one table with a column per name."""
+    found = {name: score.intervals for name, score in scores.by_name.items() if score.intervals is not None}
+    if found:
+        tables = []
+        for name, intervals in found.items():
+            headings = ("", name, f"{100 * intervals.level:g} % interval")
+            tables.append(terminal_table([headings, *(line[:3] for line in intervals.printed())], intervals.footnote()))
+        return tables
+    cells = [["", *scores.by_name]]
+    printed = [score.card.printed().items() for score in scores.by_name.values()]
+    for line in zip(*printed, strict=True):
+        label = " / ".join(dict.fromkeys(name for name, _ in line))  # "top 3 / top 5" if numbers of classes differ
+        cells.append([label, *(value for _, value in line)])
+    return [terminal_table(cells)]
 
 
 @verb

@@ -103,11 +103,6 @@ class View:
         How much the distances along x and y count when the nearest point is looked for.
     height
         Of the panel, as a fraction of its width; of a strip, of the height of the panel above it.
-    bare
-        Whether it is drawn without axes.
-    derived
-        Columns that the page need not hold: name, first, factor, second. Such a column is the first plus the factor
-        times the second.
     """
 
     x: Axis
@@ -117,8 +112,6 @@ class View:
     table: tuple[str, ...] = ()
     nearest: tuple[float, float] = (1.0, 0.0)
     height: float = 0.8
-    bare: bool = False
-    derived: tuple[tuple[str, str, float, str], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +135,7 @@ class Spec:
         >>> Spec(view, {"x": [1.0, 2.0], "where": ["inside", "outside"]}).values(view.marks[0])
         [array([1.]), array([0.5])]
         """
-        columns: dict[Any, Any] = dict(self.columns)
-        for name, first, factor, second in self.view.derived:
-            columns[name] = columns[first] + factor * columns[second]
+        columns: Mapping[Any, Any] = self.columns
         read = [np.atleast_1d(np.asarray(columns.get(value, value))) for value in mark.values]
         if not mark.only:
             return list(np.broadcast_arrays(*read))
