@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 
 import glayers
 from glayers.arrays import Array
-from glayers.metrics import rank_methods
+from glayers.metrics import rank, rank_methods
 from glayers.report import plots
 
-KINDS = ("reliability", "reliability-smooth", "ks", "ks-fractile", "map", "classes")
+KINDS = ("reliability", "reliability-corp", "ks", "ks-fractile", "map", "classes")
 
 
 TWO = ("uncalibrated", "shared-g-layers")
@@ -40,7 +40,7 @@ def main() -> None:
 
 def of_sample(kind: str, names: tuple[str, ...] = TWO, **choices: Any) -> Figure:
     _, test = glayers.datasets.load_fashion_mnist()
-    return plots.FIGURES[kind]({name: calibrated(name) for name in names}, test.labels, **choices)
+    return plots.figure(kind, {name: calibrated(name) for name in names}, test.labels, **choices)
 
 
 @cache
@@ -76,7 +76,9 @@ def ranked() -> Figure:
     for row in rows_of("methods.csv"):
         if row["method"] in RANKED:
             scores.setdefault(row["set"], {})[row["method"]] = float(row["nll"])
-    return plots.critical_difference_figure(rank_methods(scores))
+    from experiments.studies.plots import critical_difference_figure
+
+    return critical_difference_figure(rank_methods(scores))
 
 
 def starts() -> Figure:
@@ -100,7 +102,7 @@ def rows_of(name: str) -> list[dict[str, str]]:
 PICTURES: dict[str, Callable[[], Figure]] = {
     **{kind: partial(of_sample, kind) for kind in KINDS},
     "reliability-dark": partial(of_sample, "reliability", dark=True),
-    "ks-ranks": partial(of_sample, "ks-ranks", r=2),
+    "ks-ranks": partial(of_sample, "ks", event=[rank(1), rank(2)]),
     "differences": partial(
         of_sample, "differences", ("uncalibrated", "temperature", "vector", "shared-g-layers"), metrics=("nll", "ks")
     ),

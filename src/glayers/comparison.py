@@ -119,7 +119,7 @@ class Comparison:
         return self.calibrators[method].apply(self.test)
 
     def rows(self, method: str) -> Rows | Scored:
-        """Return the rows of `predictions` as metrics read them; up to 1 GB of them is kept, so a map is applied once."""
+        """Return the rows of `predictions` as metrics read them; up to 1 GB is kept, so that a map is applied once."""
         if method not in self._kept:
             self._kept[method] = check_any(self.predictions(method))
             while len(self._kept) > 1 and sum(map(_n_bytes, self._kept.values())) > _MOST_KEPT:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
+
 def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
     r"""Return a Markdown table whose first columns are text and whose other columns are numbers.
 

@@ -14,10 +14,7 @@ def p_values(first: Predictions, second: Predictions) -> dict[str, float | None]
 def test_rows_of_one_distribution_are_flagged_as_rarely_as_the_level_says() -> None:
     # Any of three tests at 5 %, after Holm: of 200 pairs 10 are expected, 21 or more have a chance of 0.1 %.
     alarms = sum(
-        any(
-            check.status == "attention"
-            for check in shifts(sampled_rows(300, 2 * s), sampled_rows(200, 2 * s + 1))
-        )
+        any(check.status == "attention" for check in shifts(sampled_rows(300, 2 * s), sampled_rows(200, 2 * s + 1)))
         for s in range(200)
     )
     assert alarms <= 20

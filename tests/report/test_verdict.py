@@ -1,4 +1,4 @@
-"""The words of a page, whole, beside those that somebody read: `GLAYERS_REDRAW=1` writes them anew, to be read again."""
+"""The words of a page are those that somebody read: `GLAYERS_REDRAW=1` writes them anew, to be read again."""
 
 import os
 import warnings
@@ -11,7 +11,6 @@ import pytest
 from scipy.special import softmax
 
 from glayers import Confidences, Predictions, VectorScaling, compare, metrics
-from glayers.comparison import Comparison
 from glayers.metrics import METRICS
 from glayers.report.findings import data_checks
 from glayers.report.measuring import SHOWN_METRICS, Measurements, measure
@@ -88,7 +87,7 @@ def one_class_off() -> Measurements:
 
 
 def class_shift(factor: float = 1.0) -> Measurements:
-    """Test rows with few of one class; with another factor they are overconfident too, which no class shift explains."""
+    """Test rows with few of one class; with another factor they are overconfident too: no class shift explains it."""
     rows = sampled_rows(2_500, 4, sharpened=factor)
     kept = np.setdiff1d(np.arange(len(rows)), np.flatnonzero(rows.labels == 0)[40:])
     return of(sampled_rows(2_000, 3, sharpened=1.0), rows.take(kept))
@@ -160,7 +159,9 @@ def test_no_two_statements_of_a_page_contradict_each_other(name: str) -> None:
     for method, test in tests.items():
         assert (cells[method][0].word == "rejected") == ("ks" in test.rejecting)
         after = "After" if method != "uncalibrated" else "- "
-        said = [line for line in words.splitlines() if line.startswith("- ") and ("After" in line) == (after == "After")]
+        said = [
+            line for line in words.splitlines() if line.startswith("- ") and ("After" in line) == (after == "After")
+        ]
         evidence = " ".join(said)
         off = any(word in evidence for word in ("verconfident (mean", "nderconfident (mean", "orrect on average"))
         assert off == bool({"ks", "ece"} & set(test.rejecting))
@@ -260,7 +261,9 @@ def test_fits_are_listed_with_their_settings_and_warnings() -> None:
     assert "1 from 900 rows" in page
     assert "<code>VectorScaling(" in page
     rows = sampled_rows(600, 1)
-    found = compare(rows.take(np.flatnonzero(rows.labels != 2)), sampled_rows(600, 2), {"a": VectorScaling(), "b": VectorScaling()})
+    found = compare(
+        rows.take(np.flatnonzero(rows.labels != 2)), sampled_rows(600, 2), {"a": VectorScaling(), "b": VectorScaling()}
+    )
     page = page_of(found, n_resamples=50)
     assert "Warnings from <bdi>a</bdi>, <bdi>b</bdi>:" in page  # the same warning, once
     assert found.notes["a"][0] in page
@@ -274,7 +277,7 @@ def test_checks_without_findings_are_listed(given: Compared) -> None:
 
 
 def test_many_rare_classes_are_counted() -> None:
-    found: Comparison = compare(sampled_rows(300, 1, classes=30), sampled_rows(900, 2, classes=30), ["temperature"])
+    found = compare(sampled_rows(300, 1, classes=30), sampled_rows(900, 2, classes=30), ["temperature"])
     (few,) = [check.found for check in data_checks(found, None) if "Rare classes, calibration" in check.subject]
     n_few = int((sampled_rows(300, 1, classes=30).label_counts() < 20).sum())
     assert f"and {n_few - 5} more: estimates for them are imprecise" in few

@@ -60,9 +60,13 @@ def test_calibrated_models_contradict_themselves_in_no_sample() -> None:
 
 def test_ks_is_named_with_what_chance_alone_would_make_of_it() -> None:
     test = metrics.ks_test(*sample(1, n=500, k=4))
-    expected = f"KS {100 * test.value:.2f} %; that of a calibrated model exceeds {100 * test.bound:.2f} % in 5 % of samples"
+    expected = (
+        f"KS {100 * test.value:.2f} %; that of a calibrated model exceeds {100 * test.bound:.2f} % in 5 % of samples"
+    )
     assert ks_sentence(test) == expected
-    assert ks_sentence(replace(test, too_few_groups=True)).endswith("too few groups to tell whether this is sampling error")
+    assert ks_sentence(replace(test, too_few_groups=True)).endswith(
+        "too few groups to tell whether this is sampling error"
+    )
 
 
 def test_a_terminal_table_has_its_numbers_on_the_right_and_no_markup_of_strangers() -> None:

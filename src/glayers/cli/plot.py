@@ -33,7 +33,8 @@ _KINDS = {kind: figure.title for kind, figure in FIGURES.items()}
 @partial(verb, more="Figures:\n" + "".join(f"  {kind:<24}{title}\n" for kind, title in _KINDS.items()) + "\n")
 def plot(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", autocompletion=lambda: list(_KINDS.items()), help="Which figure, see below.")
+        str,
+        typer.Argument(metavar="KIND", autocompletion=lambda: list(_KINDS.items()), help="Which figure, see below."),
     ],
     files: Annotated[list[Path], arg.file_argument("FILE", _FILES)],
     output: Annotated[Path, arg.output_option("FIGURE", "Where to draw: .png, .svg or .pdf.")],

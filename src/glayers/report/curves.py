@@ -141,9 +141,7 @@ class CalibrationMap:
     count: Floats
 
 
-def reliability(
-    rows: object, *, event: Event = top, n_bins: int = 15, binning: Binning = "equal_width"
-) -> Reliability:
+def reliability(rows: object, *, event: Event = top, n_bins: int = 15, binning: Binning = "equal_width") -> Reliability:
     """Return the binned reliability diagram of an event.
 
     The number of hits of a calibrated model varies at most as much as a binomial number with the mean score of the bin

@@ -1,4 +1,4 @@
-"""Curves -> specs: every figure once. `FIGURES` is the only list of figures: the page, `glayers plot` and docs read it."""
+"""Curves -> specs: every figure once. `FIGURES` is the only list of figures: page, paper and command line read it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,13 +24,12 @@ from glayers.report.curves import (
     reliability,
 )
 from glayers.report.spec import Axis, Mark, Spec, View, columns_of, diagonal, names_on_axis
-from glayers.report.words import ks_sentence, p_text, percent, plural, points, shortened, signed, significance, typeset
+from glayers.report.words import ks_sentence, p_text, percent, plural, points, signed, significance, typeset
 
 CALIBRATED = "95 % of calibrated models"
 _PROBABILITY = Axis("predicted probability", 0.0, 1.0)
 _FREQUENCY = Axis("observed frequency", 0.0, 1.0)
 _FRACTION = Axis("fraction of rows", 0.0, 1.0)
-_LONGEST_NAME = 24  # letters beside an axis
 _STRONGEST = 0.3  # gaps from here on have the strongest colour
 _SCALE = (-0.3, -0.1, -0.03, 0.0, 0.03, 0.1, 0.3)  # gaps on the scale of colours
 _WHEN = ("before", "after")
@@ -117,6 +116,7 @@ class FigureKind(NamedTuple):
 
 def _each(describe: Callable[[MethodCurves], Spec]) -> Callable[[Methods], list[Spec]]:
     """Return a figure with one panel per method."""
+
     def describe_each(methods: Methods) -> list[Spec]:
         specs = [describe(curves) for curves in methods]
         return [replace(spec, title=curves.title) for spec, curves in zip(specs, methods, strict=True)]
@@ -325,8 +325,7 @@ def _matrix(curves: MethodCurves, most: int = 30, most_with_numbers: int = 10) -
 
 def _names_of(curves: MethodCurves, classes: Sequence[int]) -> list[str]:
     names = curves.class_names or check_rows(curves.read()).class_names
-    named = [names[c] if names else str(c) for c in classes]
-    return [shortened(" ".join(name.split()), _LONGEST_NAME) for name in named]
+    return [names[c] if names else str(c) for c in classes]
 
 
 def _strength(gap: Floats) -> Floats:
@@ -380,7 +379,7 @@ def forest_spec(differences: Sequence[Difference]) -> Spec:
         x = replace(x, label=f"{metric.short_label}, points", unit="points")
     n_significant = sum(found.significant for found in differences)
     summary = f"Significant differences: {n_significant} of {len(differences)}."
-    names = [shortened(found.method, _LONGEST_NAME) for found in differences]
+    names = [found.method for found in differences]
     title = f"{metric.short_label}, method minus {differences[0].against}"
     return Spec(_listed(_FOREST, names, x), _transposed(lines), summary=summary, title=title)
 
@@ -451,7 +450,7 @@ _BEFORE_AFTER = replace(
 
 
 def _class_gaps(methods: Methods, most: int = 15) -> list[Spec]:
-    """Describe confidence minus accuracy by predicted class, for the first and the last method; the worst come first."""
+    """Describe confidence minus accuracy by predicted class, for the first and the last method; the worst first."""
     shown = list(dict.fromkeys([methods[0], methods[-1]]))
     worth = sum(curves.predicted.certain + 1e-6 * np.nan_to_num(np.abs(curves.predicted.gap)) for curves in shown)
     known = np.any([np.isfinite(curves.predicted.gap) for curves in shown], axis=0)
@@ -510,15 +509,15 @@ _SORTED = "Rows are sorted from the lowest to the highest probability."
 FIGURES: dict[str, FigureKind] = {
     "before-after": FigureKind(
         "Before and after",
-        "Each dot is a group of predictions: what the model says, and how often it is right. Larger dots are more rows; "
-        "groups of too few rows to tell are left out.",
+        "Each dot is a group of predictions: what the model says, and how often it is right. Larger dots are more "
+        "rows; groups of too few rows to tell are left out.",
         _before_after,
         by_event=False,
     ),
     "class-gaps": FigureKind(
         "Classes with the largest gaps",
-        "For the rows predicted as each class: mean confidence minus accuracy, with 95 % intervals. The order is by the "
-        "near end of the interval: how far a class is off for certain.",
+        "For the rows predicted as each class: mean confidence minus accuracy, with 95 % intervals. The order is by "
+        "the near end of the interval: how far a class is off for certain.",
         _class_gaps,
         by_event=False,
         needs_classes=True,

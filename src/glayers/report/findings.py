@@ -255,7 +255,9 @@ def _class_checks(parts: dict[str, Ints], names: list[str]) -> list[Check]:
         few = [names[c] for c in np.flatnonzero((counts > 0) & (counts < FEW))]
         if few:
             them = "it" if len(few) == 1 else "them"
-            found = f"fewer than {FEW} {part} rows have the label {listed(few, _NAMED)}: estimates for {them} are imprecise"
+            found = (
+                f"fewer than {FEW} {part} rows have the label {listed(few, _NAMED)}: estimates for {them} are imprecise"
+            )
             advice = "Collect more rows of these classes"
             checks.append(Check(f"Rare classes, {part} rows", found, "attention", advice=advice))
         elif counts.min() > 0:

@@ -159,7 +159,9 @@ def page_data(found: Measurements, chosen: str) -> dict[str, Any]:
         "chosen": chosen,
         "uncalibrated": found.before.name,
         "methods": list(found.methods)[1:] or list(found.methods),
-        "events": [{"key": event.name, "label": text, "group": _MENU[event.kind]} for event, text in found.events.items()],
+        "events": [
+            {"key": event.name, "label": text, "group": _MENU[event.kind]} for event, text in found.events.items()
+        ],
         "figures": figures,
         "headings": HEADINGS,
         "classes": _class_data(found),

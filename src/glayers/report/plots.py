@@ -1,4 +1,4 @@
-"""A name of `FIGURES` and predictions -> a matplotlib figure; or a spec and an Axes -> the Axes. Only this needs matplotlib.
+"""A name of `FIGURES` and predictions -> a matplotlib figure; or a spec and an Axes -> the Axes.
 
 Predictions are blue and dashed, observations orange and solid, in every figure, so that it can be read without colours.
 No global setting of matplotlib changes.
@@ -32,7 +32,7 @@ from glayers.arrays import Array
 from glayers.checks import check_choice, check_switch
 from glayers.errors import BadPredictions
 from glayers.metrics import Event, paired_differences, top
-from glayers.metrics.events import Rows, check_any, check_rows
+from glayers.metrics.events import check_any, check_rows
 from glayers.report.figures import FIGURES, MethodCurves
 from glayers.report.spec import Axis, Kind, Mark, Spec, Unit
 from glayers.report.words import shortened
@@ -223,7 +223,7 @@ def figure_of(
         layout |= {"strip": strip.view.height, "share_x": strip.view.x == view.x}
     if view.y.names and not view.x.names:
         across = PANEL if len(specs) > 1 else 1.6 * PANEL
-        layout |= {"size": (across, 0.28 * len(view.y.names) + 0.8), "share_y": True}
+        layout |= {"size": (across, 0.3 * len(view.y.names) + 1.3), "share_y": True}
     natural = layout.get("size", (PANEL, PANEL))[0] * min(columns, len(specs)) + 0.3
     scale = 1.0 if width is None else width / natural
     with style(dark, scale) as palette:
@@ -474,7 +474,7 @@ def _dots(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
     points.set_in_layout(False)
 
 
-def _cells(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
+def _cells(axes: Axes, values: Values, _: Mark, palette: Palette) -> None:
     column, row = (place.astype(np.int64) for place in values[:2])
     image = np.full((row.max() + 1, column.max() + 1), np.nan)
     image[row, column] = values[2]

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from glayers.arrays import Array
+from glayers.report.words import shortened
 
 Value: TypeAlias = str | float  # the name of a column, or one number or text for all entries
 # "x" and "y": the name at this place of the axis.
@@ -151,7 +152,8 @@ def diagonal(label: str) -> Mark:
 
 def names_on_axis(names: Sequence[str], label: str = "") -> Axis:
     """Return an axis with a name at each place, the first at the top or at the left."""
-    return Axis(label, -0.5, len(names) - 0.5, "text", tuple(names))
+    fitting = tuple(shortened(" ".join(name.split()), 24) for name in names)
+    return Axis(label, -0.5, len(names) - 0.5, "text", fitting)
 
 
 def columns_of(record: Any) -> dict[str, Any]:
