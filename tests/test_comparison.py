@@ -132,7 +132,7 @@ def test_parts_that_do_not_match_and_unknown_methods_are_refused() -> None:
         compare(rows(30), rows(30, seed=1), ["magic"])
     with pytest.raises(GlayersError, match="a list of names or a dict of calibrators; got str 'auto'"):
         compare(rows(30), rows(30, seed=1), "auto")
-    with pytest.raises(GlayersError, match="must be text other than 'uncalibrated'"):
+    with pytest.raises(GlayersError, match="must map names other than 'uncalibrated' to calibrators"):
         compare(rows(30), rows(30, seed=1), {"uncalibrated": TemperatureScaling()})
 
 
@@ -161,11 +161,11 @@ ONE = TemperatureScaling()
 @pytest.mark.parametrize(
     ("methods", "complaint"),
     [
-        ({"a": TemperatureScaling}, "'a' must be a calibrator, .*; got the class TemperatureScaling"),
-        ({"a": CALIBRATORS["matrix-odir"]}, "'a' must be a calibrator, .*; got partial "),
-        ({"a": "temperature"}, r"'a' must be a calibrator, such as VectorScaling\(\); got str 'temperature'"),
-        ({"a": None}, "'a' must be a calibrator, .*; got NoneType None"),
-        ({3: TemperatureScaling()}, "the name of a method must be text.*; got int 3"),
+        ({"a": TemperatureScaling}, "to calibrators, .*; got 'a': the class TemperatureScaling"),
+        ({"a": CALIBRATORS["matrix-odir"]}, "to calibrators, .*; got 'a': partial "),
+        ({"a": "temperature"}, r"such as VectorScaling\(\); got 'a': str 'temperature'"),
+        ({"a": None}, "to calibrators, .*; got 'a': NoneType None"),
+        ({3: TemperatureScaling()}, "must map names other than .*; got 3: TemperatureScaling"),
         ([TemperatureScaling()], "unknown method TemperatureScaling TemperatureScaling.*'mine'"),
         ([TemperatureScaling], "unknown method the class TemperatureScaling"),
         ([["temperature"]], "unknown method list"),

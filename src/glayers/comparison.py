@@ -317,28 +317,24 @@ def unfitted(name: str, **settings: Any) -> Calibrator:
 
 
 def _calibrators(methods: Any, settings: Mapping[str, Any]) -> dict[str, Calibrator]:
-    """Return new calibrators by name."""
+    """Return new calibrators by name, or copies of those given by names of the user's own."""
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {_described(methods)}")
-    if isinstance(methods, Mapping):
-        return _copies(methods)
-    names = list(methods)
-    for name in names:
-        if not isinstance(name, str) or name not in CALIBRATORS:
-            raise GlayersError(
-                f"unknown method {_described(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
-                f"own into a dict: {{'mine': TemperatureScaling()}}"
-            )
-    return {name: unfitted(name, **settings) for name in names}
-
-
-def _copies(methods: Mapping[Any, Any]) -> dict[str, Calibrator]:
-    """Return copies of calibrators by names of the user's own."""
+    if not isinstance(methods, Mapping):
+        names = list(methods)
+        for name in names:
+            if not isinstance(name, str) or name not in CALIBRATORS:
+                raise GlayersError(
+                    f"unknown method {_described(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
+                    f"own into a dict: {{'mine': TemperatureScaling()}}"
+                )
+        return {name: unfitted(name, **settings) for name in names}
     for name, calibrator in methods.items():
-        if not isinstance(name, str) or name == UNCALIBRATED:
-            raise GlayersError(f"the name of a method must be text other than {UNCALIBRATED!r}; got {_described(name)}")
-        if not isinstance(calibrator, Calibrator):
-            raise GlayersError(f"{name!r} must be a calibrator, such as VectorScaling(); got {_described(calibrator)}")
+        if not isinstance(name, str) or name == UNCALIBRATED or not isinstance(calibrator, Calibrator):
+            raise GlayersError(
+                f"methods must map names other than {UNCALIBRATED!r} to calibrators, such as VectorScaling(); "
+                f"got {name!r}: {_described(calibrator)}"
+            )
     return {name: clone(calibrator) for name, calibrator in methods.items()}
 
 
@@ -349,6 +345,7 @@ def _described(value: object) -> str:
 
 
 def _check_parts(calibration: Any, test: Any) -> None:
+    """Refuse what are no rows, and rows of different models; warn of the same rows."""
     for name, part in (("calibration", calibration), ("test", test)):
         if not isinstance(part, Predictions | Confidences):
             raise BadPredictions(
@@ -359,22 +356,20 @@ def _check_parts(calibration: Any, test: Any) -> None:
         raise BadPredictions(
             f"calibration and test rows must be of one kind; got {_described(calibration)} and {_described(test)}"
         )
-    if isinstance(test, Confidences):
-        pairs = [(calibration.confidence, test.confidence), (calibration.correct, test.correct)]
-    else:
-        _check_classes(calibration, test)
-        pairs = [(calibration.logits, test.logits), (calibration.labels, test.labels)]
-    if all(np.array_equal(first, second) for first, second in pairs) or np.shares_memory(*pairs[0]):
+    arrays = ("confidence", "correct")
+    if isinstance(test, Predictions):
+        arrays = ("logits", "labels")
+        width, other = calibration.logits.shape[1], test.logits.shape[1]
+        if width != other:
+            raise BadPredictions(
+                f"calibration rows have {width} logits, test rows {other}; they must come from the same model"
+            )
+        names = (calibration.class_names, test.class_names)
+        if None not in names and names[0] != names[1]:
+            raise BadPredictions("calibration and test rows have different class names, or the same in another order")
+    first = getattr(calibration, arrays[0])
+    second = getattr(test, arrays[0])
+    same_outcomes = np.array_equal(getattr(calibration, arrays[1]), getattr(test, arrays[1]))
+    if np.shares_memory(first, second) or (same_outcomes and np.array_equal(first, second)):
         message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
         warnings.warn(message, GlayersWarning, stacklevel=3)
-
-
-def _check_classes(calibration: Predictions, test: Predictions) -> None:
-    """Refuse rows of different models."""
-    width, other = calibration.logits.shape[1], test.logits.shape[1]
-    if width != other:
-        raise BadPredictions(
-            f"calibration rows have {width} logits, test rows {other}; they must come from the same model"
-        )
-    if None not in (calibration.class_names, test.class_names) and calibration.class_names != test.class_names:
-        raise BadPredictions("calibration and test rows have different class names, or the same in another order")

@@ -38,7 +38,7 @@ def quick_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         few = replace(found, test=found.test.take(np.arange(min(300, len(found.test)))))
         write_report(few, path, **{**settings, "n_resamples": 20})
 
-    monkeypatch.setattr("glayers.report.html.write_report", quick)
+    monkeypatch.setattr("glayers.report.page.write_report", quick)
 
 
 @pytest.fixture(scope="session")

@@ -177,10 +177,11 @@ def reliability(rows: object, *, event: Event = top, n_bins: int = 15, binning: 
     scores = scored.scores[kept]
     weights = scored.weights[kept]
     numbers, place = np.unique(bin_of(scores, edges), return_inverse=True)
-    held = np.bincount(place, weights)
-    confidence = np.bincount(place, weights * scores) / held
-    accuracy = np.clip(np.bincount(place, weights * scored.hits[kept]) / held, 0.0, 1.0)
-    n_effective = held**2 / np.bincount(place, weights**2)
+    n_held = len(numbers)
+    held = sums_by(place, weights, n_held)
+    confidence = sums_by(place, weights * scores, n_held) / held
+    accuracy = np.clip(sums_by(place, weights * scored.hits[kept], n_held) / held, 0.0, 1.0)
+    n_effective = held**2 / sums_by(place, weights**2, n_held)
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     uncertain = np.clip(confidence, _ROUNDING, 1 - _ROUNDING)
     hits = [np.ceil(bdtrik(end, n_effective, uncertain) - _ROUNDING) for end in ends]
@@ -188,7 +189,7 @@ def reliability(rows: object, *, event: Event = top, n_bins: int = 15, binning: 
     low = numbers / n_bins
     high = (numbers + 1) / n_bins
     if binning == "equal_mass":
-        members = [scores[place == number] for number in range(len(numbers))]
+        members = [scores[place == number] for number in range(n_held)]
         low = np.array([member.min() for member in members])
         high = np.array([member.max() for member in members])
     return Reliability(low, high, confidence, accuracy, held * scored.total, band_low, band_high)
@@ -320,11 +321,11 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     checked = check_rows(rows)
     best = _predicted(checked)
     k = checked.n_classes
-    total = np.bincount(best, checked.weights, k)
+    total = sums_by(best, checked.weights, k)
     known = total > 0
     of_class = np.where(known, total, np.nan)
-    confidence = np.bincount(best, checked.weights * checked.top.scores, k) / of_class
-    accuracy = np.bincount(best, checked.weights * checked.top.hits, k) / of_class
+    confidence = sums_by(best, checked.weights * checked.top.scores, k) / of_class
+    accuracy = sums_by(best, checked.weights * checked.top.hits, k) / of_class
     n = _effective_counts(checked, best)
     hits = np.clip(accuracy, 0.0, 1.0) * n
     misses = n - hits
@@ -345,6 +346,11 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     )
 
 
+def sums_by(places: Ints, values: Floats, n_places: int) -> Floats:
+    """Return the sum of the values at each place."""
+    return np.bincount(places, values, n_places).astype(np.float64)
+
+
 def _predicted(rows: Rows) -> Ints:
     return np.concatenate([rows.probabilities[block].argmax(axis=1) for block in row_blocks(*rows.probabilities.shape)])
 
@@ -356,9 +362,9 @@ def _effective_counts(rows: Rows, best: Ints) -> Floats:
         group = np.unique(rows.groups, return_inverse=True)[1]
         units, unit_of = np.unique(np.column_stack([best, group]), axis=0, return_inverse=True)
         best = units[:, 0]
-        weights = np.bincount(unit_of.reshape(-1), weights)
-    sums = np.bincount(best, weights, rows.n_classes)
-    squares = np.bincount(best, weights**2, rows.n_classes)
+        weights = sums_by(unit_of.reshape(-1), weights, len(units))
+    sums = sums_by(best, weights, rows.n_classes)
+    squares = sums_by(best, weights**2, rows.n_classes)
     return sums**2 / np.where(squares > 0, squares, np.nan)
 
 
@@ -397,7 +403,7 @@ def class_matrix(rows: object) -> ClassMatrix:
         weight = checked.weights[mine]
         probability = checked.probabilities[mine].astype(np.float64)
         held[predicted] = weight.sum()
-        gap[predicted] = weight @ probability - np.bincount(checked.labels[mine], weight, k)
+        gap[predicted] = weight @ probability - sums_by(checked.labels[mine], weight, k)
         variance[predicted] = weight**2 @ np.clip(probability * (1 - probability), 0.0, None) + np.mean(weight**2)
     per_row = np.where(held > 0, held, np.nan)[:, None]
     return ClassMatrix(held * checked.total, gap / per_row, np.sqrt(variance) / per_row)

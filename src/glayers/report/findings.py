@@ -18,7 +18,7 @@ from glayers.errors import GlayersError, GlayersWarning, listed
 from glayers.metrics.differences import normal_p_value
 from glayers.metrics.events import Rows, Scored, check_any
 from glayers.predictions import Confidences, Predictions
-from glayers.report.curves import LEVEL, PredictedGaps, predicted_gaps
+from glayers.report.curves import LEVEL, PredictedGaps, predicted_gaps, sums_by
 from glayers.report.words import p_text, percent
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _mean_shift(first: tuple[float, float], second: tuple[float, float]) -> tupl
 
 def class_counts(rows: Rows) -> Floats:
     """Return how many rows each class has; weighted rows count as the number they stand for."""
-    return np.bincount(rows.labels, rows.weights, rows.n_classes) * rows.total
+    return sums_by(rows.labels, rows.weights, rows.n_classes) * rows.total
 
 
 def mean_and_variance(event: Scored, values: Floats) -> tuple[float, float]:
@@ -224,7 +224,8 @@ def mean_and_variance(event: Scored, values: Floats) -> tuple[float, float]:
     mean = float(event.weights @ values)
     parts = event.weights * (values - mean)
     if event.groups is not None:
-        parts = np.bincount(np.unique(event.groups, return_inverse=True)[1], parts)
+        groups, group = np.unique(event.groups, return_inverse=True)
+        parts = sums_by(group, parts, len(groups))
     return mean, float((parts**2).sum()) * len(parts) / max(1, len(parts) - 1)
 
 

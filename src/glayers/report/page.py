@@ -23,6 +23,7 @@ from glayers.calibrators import AutoCalibrator
 from glayers.errors import BadFile
 from glayers.files import write_whole
 from glayers.metrics import METRICS
+from glayers.metrics.events import check_rows
 from glayers.predictions import Confidences, Predictions
 from glayers.report.curves import LEVEL
 from glayers.report.figures import FIGURES
@@ -176,7 +177,7 @@ def _class_data(found: Measurements) -> dict[str, Any] | None:
     return {
         "level": LEVEL,
         "names": [shortened(name) for name in found.names],
-        "rows": class_counts(found.before.curves.read()),
+        "rows": class_counts(check_rows(found.before.curves.read())),
         "calibration": found.calibration_counts,
         "methods": {name: _class_columns(found.before, method) for name, method in found.methods.items()},
     }

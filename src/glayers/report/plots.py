@@ -197,7 +197,7 @@ def figure(
     for each in events:
         if events != [top]:
             settings |= {"event": each, "about": str(each)}
-        curves = [MethodCurves(name, partial(checked.get, name), **settings) for name in checked]
+        curves = [MethodCurves(name, partial(checked.__getitem__, name), **settings) for name in checked]
         specs += described.specs(curves)
     across = len(specs) // len(events) if len(events) > 1 else 4
     return figure_of(specs, dark=dark, columns=across, width=width)
@@ -441,7 +441,8 @@ def _line(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
 
 
 def _band(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    axes.fill_between(*values, label=mark.label, **_fill(mark, palette))
+    x, low, high = values
+    axes.fill_between(x, low, high, label=mark.label, **_fill(mark, palette))
 
 
 def _boxes(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:

@@ -23,8 +23,6 @@ from glayers.report.words import (
     shortened,
 )
 
-_CLASS_TESTS = ("rank_2_ks", "classwise_ks")
-
 
 class Cell(NamedTuple):
     """A number, the small print below it, and a word on its meaning, if any, with its tone."""
@@ -52,12 +50,11 @@ class Summary(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Which method to use, why, what it costs, which one comes next, the lines that use it, and whether to adapt it."""
+    """Which method to use, why, what it costs, the lines that use it, and whether to adapt it."""
 
     method: str
     why: str
     costs: list[str]
-    runner_up: str
     python: str
     shell: str
     adapt: bool
@@ -130,21 +127,17 @@ def _badge(test: OmnibusTest, tone: Tone) -> str:
         return f"{capital(test.verdict)} to tell"
     if tone != "fair":
         return "Calibrated" if tone == "good" else "Not calibrated"
-    return "Better, not fixed" if _fails(test, CONFIDENCE_TESTS) else "Confidence right, not every class"
-
-
-def _fails(test: OmnibusTest, names: tuple[str, ...]) -> bool:
-    return bool(set(names) & set(test.rejecting))
+    if set(CONFIDENCE_TESTS) & set(test.rejecting):
+        return "Better, not fixed"
+    return "Confidence right, not every class"
 
 
 def _facts(found: Measurements, shown: list[Measured]) -> dict[str, str]:
     """Say which classes are off, and how sure all of this is; `shown` is one method, or before and after."""
     tests = [found.compared.calibration_tests[method.name] for method in shown]
-    when = ["before", "after"][-len(shown) :] if len(shown) > 1 else [""]
+    when = ["before", "after"] if len(shown) > 1 else [""]
     facts = {}
-    asked = {"Confidence": CONFIDENCE_TESTS}
     if found.names:
-        asked["Classes"] = _CLASS_TESTS
         said = [_off_words(found, method, then) for method, then in zip(shown, when, strict=True)]
         facts["Classes"] = f"{'; '.join(said)}."
     rows = f"{tests[0].rows:,} test rows"
@@ -152,19 +145,8 @@ def _facts(found: Measurements, shown: list[Measured]) -> dict[str, str]:
         rows += f" in {tests[0].groups:,} groups"
     if any(test.undecided for test in tests):
         return facts | {"How sure": f"not sure: {rows} are too few."}
-    for what, names in asked.items():
-        passed = [_passed(test, names, then) for test, then in zip(tests, when, strict=True)]
-        rows += f". {what}: {', '.join(passed)}"
-    return facts | {"How sure": f"{rows}."}
-
-
-def _passed(test: OmnibusTest, names: tuple[str, ...], when: str) -> str:
-    """Return whether some of the tests of calibration passed, with their smallest p-value; NaN is of too few groups."""
-    p_values = [p for name, p in test.adjusted.items() if name in names and not math.isnan(p)]
-    if not p_values:
-        return f"too few groups to test {when}".rstrip()
-    result = "failed" if _fails(test, names) else "passed"
-    return f"test {result} {when} ({p_text(min(p_values))})".replace("  ", " ")
+    p_values = [f"{p_text(test.p_value)} {then}".rstrip() for test, then in zip(tests, when, strict=True)]
+    return facts | {"How sure": f"{rows}; of all tests together, {', '.join(p_values)}."}
 
 
 def _off_words(found: Measurements, method: Measured, when: str) -> str:
@@ -213,20 +195,7 @@ def advise(found: Measurements) -> Advice | None:
     inputs = "logits" if found.names else "confidence"
     shell = _shell_lines(name, adapt) if name in CALIBRATORS else ""
     python = _python_lines(calibrator, inputs, adapt)
-    return Advice(name, _reason(found), costs, _runner_up(found), python, shell, adapt)
-
-
-def _runner_up(found: Measurements) -> str:
-    """Name the best of the other methods, with its difference from the recommended one; "" if there is none."""
-    name = found.compared.recommended
-    score = "nll" if found.names else "ks"
-    others = [other for other in found.compared.calibrators if other != name]
-    if not others:
-        return ""
-    second = min(others, key=lambda other: found.methods[other].card[score])
-    cell = _difference_cell(_difference(found, score, second, name))
-    label = METRICS[score].short_label
-    return f"{second}. Its {label} differs from that of {name} by {cell.value} ({cell.word}; {cell.below})"
+    return Advice(name, _reason(found), costs, python, shell, adapt)
 
 
 def _reason(found: Measurements) -> str:
