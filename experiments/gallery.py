@@ -18,7 +18,7 @@ from glayers.arrays import Array
 from glayers.metrics import rank, rank_methods
 from glayers.report import plots
 
-KINDS = ("reliability", "reliability-corp", "ks", "ks-fractile", "map", "classes")
+KINDS = ("reliability", "ks", "ks-fractile", "map", "classes")
 
 
 TWO = ("uncalibrated", "shared-g-layers")

@@ -82,7 +82,7 @@ def test_a_model_that_is_sure_and_right_and_names_that_are_long_are_drawn(folder
     assert f"<!-- {'a' * 15}… -->" in Path("classes.svg").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", ["reliability", "reliability-corp", "ks", "differences"])
+@pytest.mark.parametrize("kind", ["reliability", "ks", "differences"])
 def test_figures_of_the_top_class_need_confidence_and_correct_only(
     folder: Path, unrendered: list[Figure], kind: str
 ) -> None:

@@ -113,7 +113,7 @@ def test_the_ks_error_is_marked_where_the_curves_are_furthest_apart() -> None:
     assert abs(high - low) == pytest.approx(metrics.ks(given["uncalibrated"], labels), abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["reliability", "reliability-equal-mass", "reliability-corp"])
+@pytest.mark.parametrize("kind", ["reliability", "reliability-equal-mass"])
 def test_confidences_and_predictions_take_the_place_of_probabilities(kind: str) -> None:
     given, labels = methods(n=60)
     p = given["uncalibrated"]

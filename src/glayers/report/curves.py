@@ -10,14 +10,14 @@ the lowest scores. Up to there, scores and hits add up to the two cumulative cur
 and the probability of a hit. Gupta et al., "Calibration of Neural Networks using Splines", ICLR 2021.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from glayers.arrays import Bools, Floats, Ints, row_blocks
 from glayers.checks import whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics import CalibrationTest, Event, adjust, corp, corp_band, ks_test, top
+from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
 from glayers.metrics.binned import Binning, bin_edges
 from glayers.metrics.events import Rows, bin_of, check_event, check_rows
 
@@ -27,10 +27,8 @@ __all__ = [
     "KsCurves",
     "PredictedGaps",
     "Reliability",
-    "ReliabilityCurve",
     "calibration_map",
     "class_matrix",
-    "corp_reliability",
     "ks_curves",
     "predicted_gaps",
     "reliability",
@@ -57,17 +55,6 @@ class Reliability:
     def outside(self) -> Bools:
         """Which accuracies leave their band, by more than rounding."""
         return (self.accuracy < self.band_low - _ROUNDING) | (self.accuracy > self.band_high + _ROUNDING)
-
-
-@dataclass(frozen=True, eq=False)
-class ReliabilityCurve:
-    """The accuracy at some of the scores, in order, its band, and the miscalibration of the score."""
-
-    x: Floats
-    accuracy: Floats
-    low: Floats
-    high: Floats
-    error: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,39 +180,6 @@ def reliability(rows: object, *, event: Event = top, n_bins: int = 15, binning: 
         low = np.array([member.min() for member in members])
         high = np.array([member.max() for member in members])
     return Reliability(low, high, confidence, accuracy, held * scored.total, band_low, band_high)
-
-
-def corp_reliability(rows: object, *, event: Event = top, random_state: int | None = 0) -> ReliabilityCurve:
-    """Return the CORP reliability diagram of an event: isotonic regression, without bins to choose.
-
-    Parameters
-    ----------
-    rows, event
-        As in `reliability`.
-    random_state
-        The seed of the 200 draws that the band comes from.
-
-    Returns
-    -------
-    ReliabilityCurve
-        The curve and the band. Dimitriadis, Gneiting and Jordan, PNAS 2021.
-
-    Examples
-    --------
-    >>> from glayers import Confidences
-    >>> corp_reliability(Confidences([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1])).accuracy.tolist()
-    [0.0, 0.5, 0.5, 1.0]
-    """
-    scored = check_event(rows, event=event)
-    # Rounding may leave a score just outside [0, 1].
-    scored = replace(scored, scores=np.clip(scored.scores, 0.0, 1.0), groups=None)
-    found = corp(scored)
-    band = corp_band(scored, n_resamples=200, level=LEVEL, random_state=random_state)
-    x = np.unique(np.concatenate([found.lower, found.upper, band.scores]))
-    accuracy = found.values[np.searchsorted(found.upper, x, side="left")]
-    low = np.interp(x, band.scores, band.lower)
-    high = np.interp(x, band.scores, band.upper)
-    return ReliabilityCurve(x, accuracy, low, high, found.miscalibration)
 
 
 def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_state: int | None = 0) -> KsCurves:

@@ -15,16 +15,14 @@ from glayers.report.curves import (
     KsCurves,
     PredictedGaps,
     Reliability,
-    ReliabilityCurve,
     calibration_map,
     class_matrix,
-    corp_reliability,
     ks_curves,
     predicted_gaps,
     reliability,
 )
 from glayers.report.spec import Axis, Mark, Spec, View, columns_of, diagonal, names_on_axis
-from glayers.report.words import ks_sentence, p_text, percent, plural, points, signed, significance, typeset
+from glayers.report.words import ks_sentence, p_text, percent, plural, signed, significance, typeset
 
 CALIBRATED = "95 % of calibrated models"
 _PROBABILITY = Axis("predicted probability", 0.0, 1.0)
@@ -164,27 +162,6 @@ _COUNTS = View(
     Axis("rows", 0.5, unit="rows", log=True),
     (Mark("boxes", "rows", ("low", 0.5, "high", "count")),),
     height=0.3,
-)
-
-
-def _corp(curves: MethodCurves) -> Spec:
-    found: ReliabilityCurve = corp_reliability(curves.scored, random_state=curves.random_state)
-    outside = np.mean((found.accuracy < found.low) | (found.accuracy > found.high))
-    summary = f"{percent(float(outside))} of the curve lies outside the band."
-    return Spec(_CORP, columns_of(found), f"miscalibration {found.error:.4f}", summary)
-
-
-_CORP = View(
-    _PROBABILITY,
-    _FREQUENCY,
-    (
-        Mark("band", "band", ("x", "low", "high"), CALIBRATED),
-        diagonal("calibrated"),
-        Mark("line", "observed", ("x", "accuracy"), "observed"),
-    ),
-    ("x", "accuracy"),
-    ("x", "accuracy", "low", "high"),
-    height=1.0,
 )
 
 
@@ -469,19 +446,8 @@ def _class_gaps(methods: Methods, most: int = 15) -> list[Spec]:
                 lines.append(line | {"look": f"{when} {found}"})
     view = _listed(_CLASS_GAPS, names, Axis("confidence minus accuracy, points", unit="points"))
     title = f"{len(classes)} of {plural(len(known), 'class')}"
-    summary = " ".join(_off_sentence(curves) for curves in shown)
-    return [Spec(view, _transposed(lines), summary=summary, title=title)]
-
-
-def _off_sentence(curves: MethodCurves, most: int = 3) -> str:
-    """Say how many classes are off, and name those with the largest gaps."""
-    off = curves.predicted.off
-    if not off:
-        return f"{curves.name}: no class is significantly off."
-    named = []
-    for name, c in zip(_names_of(curves, off[:most]), off, strict=False):
-        named.append(f"{name} {points(curves.predicted.gap[c])}")
-    return f"{curves.name}, significantly off: {plural(len(off), 'class')}, most of all {', '.join(named)}."
+    off = [f"{curves.name} {len(curves.predicted.off) or 'none'}" for curves in shown]
+    return [Spec(view, _transposed(lines), summary=f"Classes significantly off: {', '.join(off)}.", title=title)]
 
 
 _WHISKER = ("gap_low", "place", "gap_high", "place")
@@ -541,9 +507,6 @@ FIGURES: dict[str, FigureKind] = {
     "reliability": FigureKind("Reliability diagram", _RELIABILITY, _each(_reliability)),
     "reliability-equal-mass": FigureKind(
         "Reliability diagram, bins with equal numbers of rows", _RELIABILITY, _each(_equal_mass), on_page=False
-    ),
-    "reliability-corp": FigureKind(
-        "Reliability diagram by isotonic regression (CORP)", _RELIABILITY, _each(_corp), on_page=False
     ),
     "ks": FigureKind(
         "KS: cumulative curves",

@@ -39,26 +39,6 @@ if TYPE_CHECKING:
 # Joined into one file each, in this order.
 _STYLES = ("page.css", "tables.css", "figures.css", "print.css")
 _SCRIPTS = ("words.js", "drawing.js", "panel.js", "tables.js", "main.js")
-# Terms by the words of the tables; every metric says what it is in its own words too (`glayers.metrics.METRICS`).
-GLOSSARY = {
-    "accuracy": "The fraction of rows whose most probable class is the label.",
-    "confidence": "The probability of the most probable class; here its mean over the rows.",
-    "gap": "Mean confidence minus accuracy. Above zero the model is overconfident, below zero underconfident.",
-    "KS": "Sort the rows by confidence and add up confidence minus correct: the largest sum, as a fraction of the "
-    "rows. Zero for a perfectly calibrated model; it needs no bins.",
-    "KS test": "Whether a calibrated model would show a KS error as large as this one on so many rows.",
-    "p": "How often a calibrated model (or two equal methods) would show a result at least as extreme by chance.",
-    "NLL": "Negative log-likelihood: the mean of minus the log of the probability given to the label. Rewards accuracy "
-    "and calibration together.",
-    "Brier": "The mean squared difference between the probabilities and the label.",
-    "ECE": "Expected calibration error: the mean gap between confidence and accuracy over bins of confidence.",
-    "smooth ECE": "Expected calibration error without bins: the gap is smoothed over the confidence.",
-    "interval": "A range that contains the true value in 95 % of samples; from bootstrap resamples of the rows.",
-    "band": "Where the observed frequencies of a calibrated model lie in 95 % of samples.",
-    "significant": "Too large for chance: at most 5 % of calibrated models, or of equal methods, would show it.",
-    "top class": "The class with the highest probability.",
-    "rank 2": "The class with the second highest probability.",
-}
 _MENU = {"rank": "By rank", "within top": "Within the top", "class": "By class"}  # by kind of event
 _PACKAGES = ("glayers", "numpy", "scipy", "scikit-learn", "torch", "jinja2")
 
@@ -250,7 +230,6 @@ def _render(data: dict[str, Any], **parts: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["GLOSSARY"] = GLOSSARY
     style = _joined("css", _STYLES)
     script = f'(() => {{\n"use strict";\n{_joined("js", _SCRIPTS)}\n}})();'
     sources = f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"

@@ -348,21 +348,12 @@ def tidy(drawn: Figure, panels: list[Panel], palette: Palette = LIGHT, *, column
             named.update(zip(labels, handles, strict=True))
     if named:
         letters = palette.letters(SMALL)
-        fit = _legend_columns(list(named), drawn.get_figwidth() * SMALL / letters)
+        widest = (0.073 * max(map(len, named)) + 0.5) * letters / SMALL  # inches of the longest label and its sample
+        fit = max(1, min(len(named), int(drawn.get_figwidth() / widest)))
         look: dict[str, Any] = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2, "fontsize": letters}
         look["labelcolor"] = drawn.axes[0].title.get_color()
         drawn.legend(named.values(), named.keys(), loc="outside lower center", ncols=fit, **look)
     return drawn
-
-
-def _legend_columns(labels: list[str], inches: float) -> int:
-    """Return how many legend columns fit: letters and the sample before them; filled column by column."""
-    widths = [0.073 * len(label) + 0.5 for label in labels]
-    for columns in range(len(labels), 1, -1):
-        lines = math.ceil(len(labels) / columns)
-        if sum(max(widths[first : first + lines]) for first in range(0, len(labels), lines)) <= inches:
-            return math.ceil(len(labels) / lines)  # no column is left empty
-    return 1
 
 
 def title(axes: Axes, name: str, below: str = "") -> None:

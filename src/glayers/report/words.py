@@ -98,16 +98,6 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.{min(digits, 6)}f} %"
 
 
-def points(fraction: float) -> str:
-    """Return a difference of two fractions in points, with its sign; what rounds to zero has none.
-
-    >>> points(-0.0312), points(0.0001)
-    ('-3.1 points', '0.0 points')
-    """
-    text = f"{100 * fraction:+.1f}"
-    return f"{text[1:] if float(text) == 0 else text} points"
-
-
 def signed(number: float) -> str:
     """Return a number with its sign, which zero has not; a minus as wide as the plus.
 
