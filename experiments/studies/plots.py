@@ -6,6 +6,7 @@ repeated records; curves show their mean, and bars or shades reach from the lowe
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -97,7 +98,7 @@ def critical_difference_figure(ranks: MethodRanks, *, dark: bool = False) -> Fig
     half = (last + 1) // 2
     with style(dark) as palette:
         figure, ((axes, _),) = grid(1, palette, size=(6.6, 1.0 + 0.36 * half))
-        look = {"color": palette.ink, "linewidth": 1.2}
+        look: dict[str, Any] = {"color": palette.ink, "linewidth": 1.2}
         axes.plot([1, last], [0, 0], **look)
         for rank in range(1, last + 1):
             axes.plot([rank, rank], [0, 0.18], **look)

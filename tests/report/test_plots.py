@@ -101,8 +101,9 @@ def test_several_events_have_one_panel_each_and_names_are_no_formulas() -> None:
     assert len(figure.axes) == 4
     assert [axes.get_title().splitlines()[0] for axes in figure.axes[::2]] == ["$x$, top class", "$x$, rank 2"]
     assert not any(axes.title.get_parse_math() for axes in figure.axes)
+    wrong: Any = "top"
     with pytest.raises(BadPredictions, match="event must be top, rank"):
-        plots.figure("ks", given, labels, event="top")
+        plots.figure("ks", given, labels, event=wrong)
 
 
 def test_the_ks_error_is_marked_where_the_curves_are_furthest_apart() -> None:

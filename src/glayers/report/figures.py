@@ -64,7 +64,9 @@ class MethodCurves:
     @property
     def title(self) -> str:
         """The name of the method and of the event."""
-        return f"{self.name}, {self.about}" if self.about else self.name
+        if not self.about:
+            return self.name
+        return f"{self.name}, {self.about}"
 
     @cached_property
     def scored(self) -> Scored:

@@ -196,7 +196,9 @@ def _rounded(number: Any) -> Any:
         return None
     if number != int(number):
         number = round(float(f"{number:.4g}"), 6)
-    return int(number) if number == int(number) else number
+    if number == int(number):
+        return int(number)
+    return number
 
 
 def _refuse_early(target: Path, force: bool) -> None:

@@ -29,7 +29,7 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from glayers.arrays import Array
-from glayers.checks import check_choice, check_switch
+from glayers.checks import check_choice, check_switch, number_between
 from glayers.errors import BadPredictions
 from glayers.metrics import Event, paired_differences, top
 from glayers.metrics.events import check_any, check_rows
@@ -199,7 +199,9 @@ def figure(
             settings |= {"event": each, "about": str(each)}
         curves = [MethodCurves(name, partial(checked.__getitem__, name), **settings) for name in checked]
         specs += described.specs(curves)
-    across = len(specs) // len(events) if len(events) > 1 else 4
+    across = 4
+    if len(events) > 1:
+        across = len(specs) // len(events)
     return figure_of(specs, dark=dark, columns=across, width=width)
 
 
@@ -225,7 +227,9 @@ def figure_of(
         across = PANEL if len(specs) > 1 else 1.6 * PANEL
         layout |= {"size": (across, 0.3 * len(view.y.names) + 1.3), "share_y": True}
     natural = layout.get("size", (PANEL, PANEL))[0] * min(columns, len(specs)) + 0.3
-    scale = 1.0 if width is None else width / natural
+    scale = 1.0
+    if width is not None:
+        scale = number_between(width, "width", 0, 100) / natural
     with style(dark, scale) as palette:
         drawn, panels = grid(len(specs), palette, columns=columns, **layout)
         for panel, spec in zip(panels, specs, strict=True):
@@ -523,7 +527,9 @@ def _set_scale(axis: Any, wanted: Axis, longest: int) -> None:
     axis.axes.set(**{f"{axis.axis_name}lim": ends})
     if wanted.names:
         # All names of up to 20, and 8 of more.
-        every = 1 if len(wanted.names) <= 20 else math.ceil(len(wanted.names) / 8)
+        every = 1
+        if len(wanted.names) > 20:
+            every = math.ceil(len(wanted.names) / 8)
         names = [shortened(name, longest) for name in wanted.names[::every]]
         axis.set_ticks(range(0, len(wanted.names), every), names, parse_math=False)
     else:

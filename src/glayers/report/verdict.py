@@ -80,7 +80,7 @@ def summarise(found: Measurements) -> Summary:
     word = direction(test, after.card)
     if word:
         same = word == direction(tests[found.before.name], found.before.card)
-        state = f"{'still' if same else 'now'} {state}"
+        state = f"still {state}" if same else f"now {state}"
     elif after.off:
         off = listed([shortened(found.names[c]) for c in after.off], 2)
         state = f"{state}; it is off where the prediction is {off}"

@@ -35,7 +35,9 @@ def confidence_sentence(test: OmnibusTest, card: Scorecard) -> str:
     confidence, accuracy = (METRICS[name].format(card[name]) for name in ("confidence", "accuracy"))
     means = f"mean confidence {confidence}, accuracy {accuracy}"
     word = direction(test, card)
-    return f"{word} ({means})" if word else means
+    if not word:
+        return means
+    return f"{word} ({means})"
 
 
 def ks_sentence(test: CalibrationTest) -> str:
@@ -57,7 +59,9 @@ def shortened(name: str, most: int = 40) -> str:
     >>> shortened("a" * 50, most=5)
     'aaaa…'
     """
-    return name if len(name) <= most else name[: most - 1] + "…"
+    if len(name) <= most:
+        return name
+    return name[: most - 1] + "…"
 
 
 def capital(text: str) -> str:
@@ -83,7 +87,9 @@ def p_text(p_value: float) -> str:
     >>> p_text(0.0312), p_text(1e-9)
     ('p = 0.031', 'p < 0.0001')
     """
-    return "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.2g}"
+    if p_value < 1e-4:
+        return "p < 0.0001"
+    return f"p = {p_value:.2g}"
 
 
 def percent(fraction: float) -> str:
@@ -104,7 +110,9 @@ def signed(number: float) -> str:
     >>> signed(-3.0), signed(0.0)
     ('\N{MINUS SIGN}3', '0')
     """
-    return f"{number:+g}".replace("-", "\N{MINUS SIGN}") if number else "0"
+    if number == 0:
+        return "0"
+    return f"{number:+g}".replace("-", "\N{MINUS SIGN}")
 
 
 def significance(significant: bool) -> str:
