@@ -195,8 +195,9 @@ def figure(
         settings["differences"] = paired_differences(checked, metrics=metrics, **draws)
     specs: list[Spec] = []
     for each in events:
-        if events != [top]:
-            settings |= {"event": each, "about": str(each)}
+        settings["event"] = each
+        if isinstance(each, Event) and (len(events) > 1 or each != top):
+            settings["about"] = each.name
         curves = [MethodCurves(name, partial(checked.__getitem__, name), **settings) for name in checked]
         specs += described.specs(curves)
     across = 4
