@@ -75,7 +75,7 @@ def ranked() -> Figure:
     for row in rows_of("methods.csv"):
         if row["method"] in RANKED:
             scores.setdefault(row["set"], {})[row["method"]] = float(row["nll"])
-    from experiments.studies.plots import critical_difference_figure
+    from experiments.paper.studies.plots import critical_difference_figure
 
     return critical_difference_figure(rank_methods(scores))
 
