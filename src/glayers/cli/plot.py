@@ -67,7 +67,7 @@ def plot(
     $ glayers plot reliability test.npz calibrated.npz -o reliability.png
     $ glayers plot ks test.npz --model model.safetensors -o ks.svg --dark
     $ glayers plot ks test.npz -o ranks.pdf --event rank:1 --event rank:2
-    $ glayers plot reliability test.npz -o figure1.pdf --width column --names mine
+    $ glayers plot reliability test.npz -o figure1.pdf --width column
     """
     arg.known_name(kind, FIGURES, "figure", "glayers plot --help")
     chosen: dict[str, Any] = {"dark": dark, "width": _inches(width), "random_state": seed}

@@ -508,7 +508,7 @@ FIGURES: dict[str, FigureKind] = {
     ),
     "reliability": FigureKind("Reliability diagram", _RELIABILITY, _each(_reliability)),
     "reliability-equal-mass": FigureKind(
-        "Reliability diagram, bins with equal numbers of rows", _RELIABILITY, _each(_equal_mass), on_page=False
+        "Reliability diagram, equal-mass bins", _RELIABILITY, _each(_equal_mass), on_page=False
     ),
     "ks": FigureKind(
         "KS: cumulative curves",
