@@ -12,8 +12,7 @@ from sklearn.base import BaseEstimator
 PAGES = (Path(__file__).parent.parent / "docs" / "reference").glob("*.md")
 LISTED = {name for page in PAGES for name in re.findall(r"^\.\. [\w:]+:: (\S+)", page.read_text("utf-8"), re.MULTILINE)}
 ROOMS = ["glayers", "glayers.metrics", "glayers.datasets", "glayers.bridges.torch", "glayers.bridges.dask"]
-ROOMS += [f"glayers.report.plots.{room}" for room in ("drawing", "figures", "style")] + ["glayers.report.figures"]
-ROOMS += [f"glayers.report.curves.{room}" for room in ("events", "classes")]
+ROOMS += ["glayers.report.plots", "glayers.report.curves"]
 
 
 def thing(name: str) -> object:

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 
 import glayers
 from glayers.arrays import Array
+from glayers.metrics import rank
 from glayers.report import plots
 
-KINDS = ("reliability", "reliability-smooth", "ks", "ks-fractile", "map", "classes")
+KINDS = ("reliability", "ks", "ks-fractile", "map", "classes")
 
 
 TWO = ("uncalibrated", "shared-g-layers")
@@ -37,7 +38,7 @@ def main() -> None:
 
 def of_sample(kind: str, names: tuple[str, ...] = TWO, **choices: Any) -> Figure:
     _, test = glayers.datasets.load_fashion_mnist()
-    return plots.FIGURES[kind]({name: calibrated(name) for name in names}, test.labels, **choices)
+    return plots.figure(kind, {name: calibrated(name) for name in names}, test.labels, **choices)
 
 
 @cache
@@ -88,7 +89,7 @@ def rows_of(name: str) -> list[dict[str, str]]:
 PICTURES: dict[str, Callable[[], Figure]] = {
     **{kind: partial(of_sample, kind) for kind in KINDS},
     "reliability-dark": partial(of_sample, "reliability", dark=True),
-    "ks-ranks": partial(of_sample, "ks-ranks", r=2),
+    "ks-ranks": partial(of_sample, "ks", event=[rank(1), rank(2)]),
     "differences": partial(
         of_sample, "differences", ("uncalibrated", "temperature", "vector", "shared-g-layers"), metrics=("nll", "ks")
     ),

@@ -23,10 +23,11 @@ from glayers.metrics import (
     paired_differences,
     scorecard,
 )
+from glayers.metrics.events import Rows, Scored, check_any
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
-from glayers.text_tables import aligned_table, csv_table, data_frame, latex_table, markdown_table
+from glayers.text_tables import aligned_table, data_frame, markdown_table
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -96,38 +97,37 @@ class Comparison:
     def _loss(self, method: str) -> float:
         if isinstance(self.test, Predictions):
             return self.scorecards[method]["nll"]
-        rows: Any = self.predictions(method)
-        return float(np.average((rows.confidence - rows.correct) ** 2, weights=rows.weights))
+        event = self.rows(method).top
+        return float(event.weights @ (event.scores - event.hits) ** 2)
 
     @cached_property
     def calibration_tests(self) -> dict[str, OmnibusTest]:
         """Whether the model is calibrated on the test rows, before and after the recommended method."""
         return {
-            name: calibration_test(self.predictions(name), random_state=self.random_state, progress=False)
+            name: calibration_test(self.rows(name), random_state=self.random_state, progress=False)
             for name in dict.fromkeys([UNCALIBRATED, self.recommended])
         }
 
     def predictions(self, method: str) -> Predictions | Confidences:
-        """Return the test rows as calibrated by a method, or unchanged for "uncalibrated".
-
-        A map is applied once: up to 1 GB of calibrated rows is kept.
-        """
+        """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
         if method == UNCALIBRATED:
             return self.test
         if method in self.failed:
             raise GlayersError(f"{method} could not be fitted: {self.failed[method]}")
         if method not in self.calibrators:
             raise GlayersError(f"no method {method!r} here; there are {', '.join(self.scorecards)}")
-        if method in self._kept:
-            return self._kept[method]
-        calibrated = self.calibrators[method].apply(self.test)
-        if _n_bytes(calibrated) + sum(map(_n_bytes, self._kept.values())) <= _MOST_KEPT:
-            self._kept[method] = calibrated
-        return calibrated
+        return self.calibrators[method].apply(self.test)
+
+    def rows(self, method: str) -> Rows | Scored:
+        """Return the rows of `predictions` as metrics read them; up to 1 GB is kept, so that a map is applied once."""
+        if method not in self._kept:
+            self._kept[method] = check_any(self.predictions(method))
+            while len(self._kept) > 1 and sum(map(_n_bytes, self._kept.values())) > _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return self._kept[method]
 
     @cached_property
-    def _kept(self) -> dict[str, Predictions | Confidences]:
-        """The calibrated rows of methods, as far as `_MOST_KEPT` allows."""
+    def _kept(self) -> dict[str, Rows | Scored]:
         return {}
 
     def logits(self, method: str) -> Array:
@@ -143,46 +143,20 @@ class Comparison:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
         return paired_differences(_TestRows(self), metrics=metrics, n_resamples=n_resamples, random_state=random_state)
 
-    def to_html(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        calibration: Predictions | Confidences | None = None,
-        n_resamples: int = 1000,
-        random_state: int = 0,
-        title: str | None = None,
-        force: bool = False,
-        progress: bool | None = None,
-    ) -> None:
+    def to_html(self, path: str | os.PathLike[str], **settings: Any) -> None:
         """Write the HTML report, one file that needs no other.
 
         Parameters
         ----------
         path
             Where to write it.
-        calibration
-            The calibration rows; with them the report also looks for shift between the two parts.
-        n_resamples, random_state
-            The number of bootstrap resamples and their seed.
-        title
-            The title of the page.
-        force
-            Whether to replace a file that already exists.
-        progress
-            Whether to show a progress bar; None shows it at a terminal.
+        **settings
+            Of `glayers.report.page.write_report`: `calibration` (the rows of the fits; with them the report also looks
+            for shift), `n_resamples`, `random_state`, `title`, `force` (replace a file that exists) and `progress`.
         """
-        from glayers.report.html import write_report  # jinja2 is imported only for a report
+        from glayers.report.page import write_report  # jinja2 is imported only for a report
 
-        write_report(
-            self,
-            path,
-            calibration=calibration,
-            n_resamples=n_resamples,
-            random_state=random_state,
-            title=title,
-            force=force,
-            progress=progress,
-        )
+        write_report(self, path, **settings)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return every number by method and metric, ready for JSON."""
@@ -192,25 +166,14 @@ class Comparison:
 
     def to_frame(self) -> Any:
         """Return every number as a pandas data frame with one line per method."""
-        return data_frame(self._records()).set_index("method")
-
-    def to_csv(self) -> str:
-        """Return every number as CSV with one line per method."""
-        return csv_table(self._records())
-
-    def to_latex(self) -> str:
-        """Return the printed table for LaTeX, with the commands of the package booktabs."""
-        return latex_table(self._cells("method"))
-
-    def _records(self) -> list[dict[str, Any]]:
-        return [{"method": name, **numbers} for name, numbers in self.to_dict().items()]
+        return data_frame([{"method": name, **numbers} for name, numbers in self.to_dict().items()]).set_index("method")
 
     def to_markdown(self) -> str:
         """Return a Markdown table with one line per method, and the remarks below it."""
-        return "\n".join([markdown_table(self._cells("method")), "", *self.remarks()]).rstrip()
+        return "\n".join([markdown_table(self.cells("method")), "", *self.remarks()]).rstrip()
 
     def __str__(self) -> str:
-        return "\n".join([aligned_table(self._cells("")), "", *self.remarks()]).rstrip()
+        return "\n".join([aligned_table(self.cells()), "", *self.remarks()]).rstrip()
 
     def remarks(self) -> list[str]:
         """Return the warnings of each fit and the reason of each failure, one line each."""
@@ -218,24 +181,25 @@ class Comparison:
         notes += [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
         return notes + [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
 
-    def _cells(self, corner: str) -> list[list[str]]:
+    def cells(self, corner: str = "") -> list[list[str]]:
+        """Return the printed table: a line of headings, then one line per method."""
         metrics = [METRICS[name] for name in _COLUMNS if name in self.scorecards[UNCALIBRATED]]
-        seconds = {UNCALIBRATED: "-"} | {name: f"{value:.2f}" for name, value in self.seconds.items()}
         cells = [[corner, *(metric.short_label for metric in metrics), "seconds"]]
         for name, card in self.scorecards.items():
             numbers = [metric.format(card[metric.name]) for metric in metrics]
-            cells.append([name, *numbers, seconds[name]])
+            seconds = f"{self.seconds[name]:.2f}" if name in self.seconds else "-"
+            cells.append([name, *numbers, seconds])
         return cells
 
 
-class _TestRows(Mapping[str, Predictions | Confidences]):
-    """The test rows by method, each looked up when it is read: those of one method at a time are in memory."""
+class _TestRows(Mapping[str, Rows | Scored]):
+    """The test rows by method, each looked up when it is read."""
 
     def __init__(self, compared: Comparison) -> None:
         self._compared = compared
 
-    def __getitem__(self, method: str) -> Predictions | Confidences:
-        return self._compared.predictions(method)
+    def __getitem__(self, method: str) -> Rows | Scored:
+        return self._compared.rows(method)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._compared.scorecards)
@@ -244,10 +208,10 @@ class _TestRows(Mapping[str, Predictions | Confidences]):
         return len(self._compared.scorecards)
 
 
-def _n_bytes(rows: Predictions | Confidences) -> int:
-    if isinstance(rows, Confidences):
-        return rows.confidence.nbytes
-    return rows.logits.nbytes
+def _n_bytes(rows: Rows | Scored) -> int:
+    if isinstance(rows, Scored):
+        return rows.scores.nbytes
+    return 2 * rows.probabilities.nbytes  # with the logits
 
 
 def compare(
@@ -353,28 +317,24 @@ def unfitted(name: str, **settings: Any) -> Calibrator:
 
 
 def _calibrators(methods: Any, settings: Mapping[str, Any]) -> dict[str, Calibrator]:
-    """Return new calibrators by name."""
+    """Return new calibrators by name, or copies of those given by names of the user's own."""
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {_described(methods)}")
-    if isinstance(methods, Mapping):
-        return _copies(methods)
-    names = list(methods)
-    for name in names:
-        if not isinstance(name, str) or name not in CALIBRATORS:
-            raise GlayersError(
-                f"unknown method {_described(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
-                f"own into a dict: {{'mine': TemperatureScaling()}}"
-            )
-    return {name: unfitted(name, **settings) for name in names}
-
-
-def _copies(methods: Mapping[Any, Any]) -> dict[str, Calibrator]:
-    """Return copies of calibrators by names of the user's own."""
+    if not isinstance(methods, Mapping):
+        names = list(methods)
+        for name in names:
+            if not isinstance(name, str) or name not in CALIBRATORS:
+                raise GlayersError(
+                    f"unknown method {_described(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
+                    f"own into a dict: {{'mine': TemperatureScaling()}}"
+                )
+        return {name: unfitted(name, **settings) for name in names}
     for name, calibrator in methods.items():
-        if not isinstance(name, str) or name == UNCALIBRATED:
-            raise GlayersError(f"the name of a method must be text other than {UNCALIBRATED!r}; got {_described(name)}")
-        if not isinstance(calibrator, Calibrator):
-            raise GlayersError(f"{name!r} must be a calibrator, such as VectorScaling(); got {_described(calibrator)}")
+        if not isinstance(name, str) or name == UNCALIBRATED or not isinstance(calibrator, Calibrator):
+            raise GlayersError(
+                f"methods must map names other than {UNCALIBRATED!r} to calibrators, such as VectorScaling(); "
+                f"got {name!r}: {_described(calibrator)}"
+            )
     return {name: clone(calibrator) for name, calibrator in methods.items()}
 
 
@@ -385,6 +345,7 @@ def _described(value: object) -> str:
 
 
 def _check_parts(calibration: Any, test: Any) -> None:
+    """Refuse what are no rows, and rows of different models; warn of the same rows."""
     for name, part in (("calibration", calibration), ("test", test)):
         if not isinstance(part, Predictions | Confidences):
             raise BadPredictions(
@@ -395,22 +356,20 @@ def _check_parts(calibration: Any, test: Any) -> None:
         raise BadPredictions(
             f"calibration and test rows must be of one kind; got {_described(calibration)} and {_described(test)}"
         )
-    if isinstance(test, Confidences):
-        pairs = [(calibration.confidence, test.confidence), (calibration.correct, test.correct)]
-    else:
-        _check_classes(calibration, test)
-        pairs = [(calibration.logits, test.logits), (calibration.labels, test.labels)]
-    if all(np.array_equal(first, second) for first, second in pairs) or np.shares_memory(*pairs[0]):
+    arrays = ("confidence", "correct")
+    if isinstance(test, Predictions):
+        arrays = ("logits", "labels")
+        width, other = calibration.logits.shape[1], test.logits.shape[1]
+        if width != other:
+            raise BadPredictions(
+                f"calibration rows have {width} logits, test rows {other}; they must come from the same model"
+            )
+        names = (calibration.class_names, test.class_names)
+        if None not in names and names[0] != names[1]:
+            raise BadPredictions("calibration and test rows have different class names, or the same in another order")
+    first = getattr(calibration, arrays[0])
+    second = getattr(test, arrays[0])
+    same_outcomes = np.array_equal(getattr(calibration, arrays[1]), getattr(test, arrays[1]))
+    if np.shares_memory(first, second) or (same_outcomes and np.array_equal(first, second)):
         message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
         warnings.warn(message, GlayersWarning, stacklevel=3)
-
-
-def _check_classes(calibration: Predictions, test: Predictions) -> None:
-    """Refuse rows of different models."""
-    width, other = calibration.logits.shape[1], test.logits.shape[1]
-    if width != other:
-        raise BadPredictions(
-            f"calibration rows have {width} logits, test rows {other}; they must come from the same model"
-        )
-    if None not in (calibration.class_names, test.class_names) and calibration.class_names != test.class_names:
-        raise BadPredictions("calibration and test rows have different class names, or the same in another order")

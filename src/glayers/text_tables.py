@@ -1,23 +1,10 @@
-"""Rows of cells, the first of them headings -> a table as Markdown, LaTeX, CSV or aligned text."""
+"""Rows of cells, the first of them headings -> a table as Markdown, as aligned text, or for the terminal."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_LATEX = str.maketrans(
-    {
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-    }
-)
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
@@ -36,39 +23,6 @@ def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
             numbers = len(escaped) - text_columns
             lines.append("|" + "---|" * text_columns + "---:|" * numbers)
     return "\n".join(lines)
-
-
-def latex_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
-    r"""Return a LaTeX table for the package booktabs.
-
-    >>> print(latex_table([("method", "KS"), ("g_1", "0.5 %")]))
-    \begin{tabular}{lr}
-    \toprule
-    method & KS \\
-    \midrule
-    g\_1 & 0.5 \% \\
-    \bottomrule
-    \end{tabular}
-    """
-    heading, *lines = [[cell.translate(_LATEX) for cell in cells] for cells in rows]
-    columns = "l" * text_columns + "r" * (len(heading) - text_columns)
-    table = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{' & '.join(heading)} \\", r"\midrule"]
-    table += [rf"{' & '.join(cells)} \\" for cells in lines]
-    table += [r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(table)
-
-
-def csv_table(records: Sequence[Mapping[str, Any]]) -> str:
-    r"""Return records with the same keys as CSV.
-
-    >>> csv_table([{"method": "temperature", "nll": 0.25}])
-    'method,nll\ntemperature,0.25\n'
-    """
-    stream = io.StringIO(newline="")
-    writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return stream.getvalue()
 
 
 def data_frame(records: Sequence[Mapping[str, Any]]) -> Any:
@@ -93,3 +47,17 @@ def aligned_table(rows: Sequence[Sequence[str]]) -> str:
         cells = [name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def terminal_table(rows: Sequence[Sequence[str]], caption: str = "") -> "Table":
+    """Return a table for the terminal, with bold headings; what ends with a star is bold too."""
+    from rich.table import Table  # slow to import
+    from rich.text import Text
+
+    headings, *lines = rows
+    table = Table(box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left")
+    for heading in headings:
+        table.add_column(Text(heading), justify="right" if table.columns else "left")
+    for cells in lines:
+        table.add_row(*(Text(cell, "bold" if cell.endswith("*") else "") for cell in cells))
+    return table

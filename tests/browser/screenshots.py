@@ -8,7 +8,7 @@ from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 
 import glayers
-from glayers.report.html import write_report
+from glayers.report.page import write_report
 from tests.browser.chromium import show, start
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"

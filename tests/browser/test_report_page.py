@@ -18,11 +18,11 @@ from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from glayers import Confidences, compare
-from glayers.report.figures import EVENT_FIGURES
 from tests.browser.chromium import console, requests, show, start, violations
 from tests.report.html_comparisons import HOSTILE, overconfident_page
 
-FIGURES = {"hero": 1, "class-gaps": 1, "forest": 1, **dict.fromkeys(EVENT_FIGURES, 2), "map": 2, "matrix": 2}
+FIGURES = {"before-after": 1, "class-gaps": 1, "classes": 2, "differences": 4}
+FIGURES |= {"reliability": 2, "ks": 2, "ks-fractile": 2, "map": 1}
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_report_of_confidences_draws_its_figures(browser: Chrome, tmp_path: Pa
     compare(old, new, ["platt", "beta"]).to_html(tmp_path / "answers.html", calibration=old, n_resamples=20)
     show(browser, tmp_path / "answers.html")
     assert console(browser) == []
-    expected = FIGURES | {"map": 1, "matrix": 0, "class-gaps": 0}
+    expected = FIGURES | {"differences": 1, "classes": 0, "class-gaps": 0}
     assert {figure: len(panels(browser, figure)) for figure in FIGURES} == expected
 
 
@@ -160,7 +160,7 @@ def test_the_value_under_the_pointer_is_that_of_the_data(shown: Chrome) -> None:
     dots.sort(key=lambda dot: float(attribute(dot, "cx")))
     bins = shown.execute_script(
         "const data = JSON.parse(document.getElementById('report-data').textContent);"
-        "const [first] = data.figures.reliability.panels.vector['top class'].reliability;"
+        "const [first] = data.figures.reliability.vector['top class'];"
         "return data.tables[data.specs[first][1]]"
     )
     assert len(dots) == len(bins["count"])
@@ -170,52 +170,23 @@ def test_the_value_under_the_pointer_is_that_of_the_data(shown: Chrome) -> None:
     assert f"{bins['count'][-1]:,.0f} rows" in reading(panel)
 
 
-def test_the_menus_choose_method_event_and_manner(shown: Chrome) -> None:
+def test_the_menus_choose_method_and_event(shown: Chrome) -> None:
     others = {"temperature": "vector", "vector": "temperature"}
     other = others[Select(shown.find_element(By.ID, "method")).first_selected_option.text]
     choose(shown, "method", other)
     assert titles(shown, "reliability") == ["uncalibrated, top class", f"{other}, top class"]
-    assert titles(shown, "matrix") == ["uncalibrated", other]
+    assert titles(shown, "classes") == ["uncalibrated", other]
+    assert titles(shown, "differences")[0] == "NLL, method minus uncalibrated"
     choose(shown, "event", "rank 2")
-    for figure in ("reliability", "cumulative", "density"):
+    for figure in ("reliability", "ks", "ks-fractile"):
         assert titles(shown, figure) == ["uncalibrated, rank 2", f"{other}, rank 2"]
-    kinds = Select(shown.find_element(By.ID, "reliability-view"))
-    assert [kind.text for kind in kinds.options] == ["bins of equal width", "bins with equal numbers of rows"]
-    choose(shown, "event", "top class")
-    assert len(Select(shown.find_element(By.ID, "reliability-view")).options) == 4
-    for menu, figure in (
-        ("reliability-view", "reliability"),
-        ("cumulative-view", "cumulative"),
-        ("density-view", "density"),
-    ):
-        seen = set()
-        for option in Select(shown.find_element(By.ID, menu)).options:
-            option.click()
-            seen.add(drawing(panels(shown, figure)[0]))
-            assert "NaN" not in drawing(panels(shown, figure)[0])
-        assert len(seen) == len(Select(shown.find_element(By.ID, menu)).options)
-    assert [metric.text for metric in Select(shown.find_element(By.ID, "metric")).options] == [
-        "NLL",
-        "Brier",
-        "KS",
-        "accuracy",
-    ]
-    choose(shown, "metric", "KS")
-    choose(shown, "against", "vector")
-    assert titles(shown, "forest") == ["KS, method minus vector"]
-
-
-def test_the_band_of_the_legend_is_in_both_views_of_the_gap(shown: Chrome) -> None:
-    for option in Select(shown.find_element(By.ID, "cumulative-view")).options:
-        option.click()
-        assert all(panel.find_elements(By.CSS_SELECTOR, "svg .band") for panel in panels(shown, "cumulative"))
 
 
 def test_a_class_has_its_own_curves_and_map(shown: Chrome) -> None:
     for name in HOSTILE[:3]:
         choose(shown, "event", name)
         assert titles(shown, "reliability")[0] == f"uncalibrated, {name}"
-        assert titles(shown, "map")[1].endswith(name)
+        assert titles(shown, "map")[0].endswith(name)
 
 
 def test_everything_is_reached_and_read_by_keyboard(shown: Chrome) -> None:
@@ -226,19 +197,13 @@ def test_everything_is_reached_and_read_by_keyboard(shown: Chrome) -> None:
         reached.append(shown.execute_script(name))
     assert {
         "theme",
-        "class-order",
         "class-search",
         "Sort by class",
         "method",
         "event",
-        "reliability-view",
-        "cumulative-view",
-        "density-view",
-        "metric",
-        "against",
     } <= set(reached)
     assert len({name for name in reached if name.startswith("Read values: ")}) == sum(FIGURES.values())
-    panel = panels(shown, "cumulative")[1]
+    panel = panels(shown, "ks")[1]
     slider = panel.find_element(By.TAG_NAME, "input")
     slider.send_keys(Keys.HOME)
     first = reading(panel)
@@ -250,13 +215,11 @@ def test_everything_is_reached_and_read_by_keyboard(shown: Chrome) -> None:
 
 
 def test_the_numbers_of_a_figure_are_a_table(shown: Chrome) -> None:
-    figure = shown.find_element(By.ID, "forest")
+    figure = shown.find_element(By.ID, "reliability")
     figure.find_element(By.TAG_NAME, "summary").click()
-    lines = once_there(shown, "#forest tbody tr")
-    assert [line.text.split()[0] for line in lines] == ["temperature", "vector"]
-    choose(shown, "against", "temperature")
-    lines = figure.find_elements(By.CSS_SELECTOR, "tbody tr")
-    assert [line.text.split()[0] for line in lines] == ["uncalibrated", "vector"]
+    before = [line.text for line in once_there(shown, "#reliability tbody tr")]
+    choose(shown, "event", "rank 2")
+    assert [line.text for line in figure.find_elements(By.CSS_SELECTOR, "tbody tr")] != before
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
@@ -390,13 +353,12 @@ def test_a_legend_names_what_is_drawn_and_nothing_else(shown: Chrome) -> None:
 
     band = "95 % of calibrated models"
     assert legend() == [band, "calibrated", "observed", "observed, outside the band"]
-    choose(shown, "reliability-view", "isotonic regression (CORP)")
-    assert legend() == [band, "calibrated", "observed"]
+    choose(shown, "event", "rank 4")
+    assert set(legend()) <= {band, "calibrated", "observed", "observed, outside the band"}
 
 
 def test_panels_side_by_side_share_a_scale_and_read_the_same_place(shown: Chrome) -> None:
-    choose(shown, "density-view", "fraction of rows, lowest first")
-    left, right = panels(shown, "density")
+    left, right = panels(shown, "ks-fractile")
     ticks = [[text.text for text in panel.find_elements(By.CSS_SELECTOR, "svg text")] for panel in (left, right)]
     assert ticks[0] == ticks[1]
     svg = left.find_element(By.TAG_NAME, "svg")

@@ -12,7 +12,7 @@ from glayers import Predictions, TemperatureScaling
 from glayers.comparison import Comparison
 from glayers.predictions.contents import Contents
 from glayers.predictions.formats import to_bytes
-from glayers.report.html import write_report
+from glayers.report.page import write_report
 from tests.strategies import Numbers
 
 NAMES = ("cat", "dog", "owl", "bee")
@@ -38,7 +38,7 @@ def quick_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         few = replace(found, test=found.test.take(np.arange(min(300, len(found.test)))))
         write_report(few, path, **{**settings, "n_resamples": 20})
 
-    monkeypatch.setattr("glayers.report.html.write_report", quick)
+    monkeypatch.setattr("glayers.report.page.write_report", quick)
 
 
 @pytest.fixture(scope="session")

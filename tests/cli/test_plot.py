@@ -6,17 +6,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from glayers.cli.plot import KINDS
-from glayers.report.plots import FIGURES
-from glayers.report.plots.style import PaperFigure
+from glayers.report.figures import FIGURES
+from glayers.report.plots import PaperFigure
 from tests.cli.conftest import overconfident
 from tests.cli.running import complaint, leftovers, run, usage_error
 
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
-
-
-def test_every_figure_is_described() -> None:
-    assert list(KINDS) == list(FIGURES)
 
 
 @pytest.fixture
@@ -24,7 +19,7 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that commands make, which they write without rendering them; the golden tests render each kind."""
     figures: list[Figure] = []
 
-    def image(figure: Figure, inches: float | None, ending: str) -> bytes:
+    def image(figure: Figure, ending: str) -> bytes:
         figures.append(figure)
         return STARTS[ending]
 
@@ -35,12 +30,12 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 def test_every_figure_is_made_from_two_files_as_one_whose_pdf_has_truetype_fonts(
     folder: Path, unrendered: list[Figure]
 ) -> None:
-    for kind in KINDS:
+    for kind in FIGURES:
         done = run("plot", kind, "test.npz", "calibrated.npz", "-o", "x.pdf", "--force")
         assert done.exit_code == 0, done.output
         assert done.stdout.splitlines()[0] == "drew test, calibrated; wrote x.pdf"
     assert {type(figure) for figure in unrendered} == {PaperFigure}
-    assert len(unrendered) == len(KINDS)
+    assert len(unrendered) == len(FIGURES)
 
 
 @pytest.mark.parametrize("ending", STARTS)
@@ -53,6 +48,13 @@ def test_the_ending_is_the_format(folder: Path, ending: str) -> None:
 def test_a_model_stands_beside_the_uncalibrated(folder: Path, unrendered: list[Figure]) -> None:
     done = run("plot", "ks", "test.npz", "--model", "model.safetensors", "-o", "x.png", "--event", "rank:2")
     assert done.stdout.splitlines()[0] == "drew uncalibrated, model; wrote x.png"
+
+
+def test_several_events_are_rows_of_panels(folder: Path, unrendered: list[Figure]) -> None:
+    events = ["--event", "rank:1", "--event", "rank:2"]
+    assert run("plot", "ks-gap", "test.npz", "calibrated.npz", "-o", "x.png", *events).exit_code == 0
+    titles = [axes.get_title().splitlines()[0] for axes in unrendered[0].axes]
+    assert titles == ["test, top class", "calibrated, top class", "test, rank 2", "calibrated, rank 2"]
 
 
 def test_files_of_one_name_go_by_their_paths(folder: Path, unrendered: list[Figure]) -> None:
@@ -80,7 +82,7 @@ def test_a_model_that_is_sure_and_right_and_names_that_are_long_are_drawn(folder
     assert f"<!-- {'a' * 15}… -->" in Path("classes.svg").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", ["reliability", "reliability-corp", "ks", "differences"])
+@pytest.mark.parametrize("kind", ["reliability", "ks", "differences"])
 def test_figures_of_the_top_class_need_confidence_and_correct_only(
     folder: Path, unrendered: list[Figure], kind: str
 ) -> None:
@@ -136,18 +138,17 @@ def test_names_are_text_and_never_formulas(folder: Path) -> None:
 
 
 def test_a_figure_for_a_paper_has_its_width_names_and_title(folder: Path) -> None:
-    given = ("plot", "overview", "test.npz", "calibrated.npz", "--names", "before, after", "--title", "Both")
-    widths = {"column": ("ks-score", 3.3 * 72), "5": ("ks-score", 360), "page": ("overview", 6.9 * 72)}
+    given = ("plot", "ks", "test.npz", "calibrated.npz", "--names", "before, after", "--title", "Both")
+    widths = {"column": ("ks-fractile", 3.3 * 72), "5": ("before-after", 360), "page": ("reliability", 6.9 * 72)}
     for width, (kind, points) in widths.items():
         done = run("plot", kind, *given[2:], "--width", width, "-o", "x.svg", "--force")
         assert done.exit_code == 0, done.output
         picture = Path("x.svg").read_text(encoding="utf-8")
         assert f'width="{points:g}pt"' in picture
-        assert all(f"<!-- {text} -->" in picture for text in ("Both", "before", "after"))
+        assert "<!-- Both -->" in picture
     drew, caption = done.stdout.splitlines()
     assert drew == "drew before, after; wrote x.svg"
-    assert caption.startswith(
-        "caption: Reliability, and probability by fraction of rows, side by side, for before, after"
-    )
+    assert caption.startswith("caption: Reliability diagram of before, after on ")
+    assert all(f"<!-- {name} -->" in picture for name in ("before", "after"))
     assert "must be column, page or a number of inches" in usage_error(run(*given, "--width", "wide", "-o", "y.svg"))
     assert "must be 2 different names" in usage_error(run(*given[:-4], "--names", "one", "-o", "y.svg"))

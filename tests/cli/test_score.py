@@ -18,7 +18,7 @@ def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
     first = next(line for line in lines if line.startswith("test: "))
     assert first.startswith("test: not calibrated (p = 0.005); significant: KS (confidence), ECE (confidence)")
     assert any(line.startswith("test: overconfident (mean confidence") for line in lines)
-    assert any(line.startswith("test: KS ") and "is significant (p < 0.0001" in line for line in lines)
+    assert any(line.startswith("test: KS ") and "; that of a calibrated model exceeds " in line for line in lines)
 
 
 def test_json_is_the_scorecard_and_the_test(folder: Path) -> None:
@@ -42,7 +42,7 @@ def test_labels_of_the_model_itself_pass_the_test(folder: Path) -> None:
     np.savez("true.npz", logits=logits, labels=labels)
     printed = run("score", "true.npz").stdout
     assert "calibrated, as far as 12,000 rows can tell (p = " in printed
-    assert "is within sampling error" in printed
+    assert "confident (" not in printed  # one test decides about all sentences
     np.savez("few.npz", logits=logits[:400], labels=labels[:400])
     assert "too few rows to tell whether the model is calibrated: 400 rows" in run("score", "few.npz").stdout
 

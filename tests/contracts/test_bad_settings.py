@@ -16,7 +16,7 @@ from matplotlib import pyplot
 import glayers
 from glayers import GlayersError, Predictions, metrics
 from glayers.calibrators import CLASSES, auto
-from glayers.report.plots import FIGURES
+from glayers.report.plots import figure
 
 BAD: dict[str, Any] = {
     "None": None,
@@ -106,12 +106,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "calibration_gap": partial(glayers.calibration_gap, TEST, calibrator=glayers.TemperatureScaling()),
     "calibration_gap of any calibrator": lambda g: g is None or glayers.calibration_gap(TEST, calibrator=g),
     "rows_needed": partial(glayers.rows_needed, TEST, calibrator=glayers.TemperatureScaling()),
-    # Each figure once: the names of the others set one of its settings.
-    **{
-        f"figure {name}": partial(FIGURES[name], METHODS if name in ("map", "differences") else {"one": TEST})
-        for name in FIGURES
-        if inspect.isfunction(FIGURES[name])
-    },
+    **{f"figure {kind}": partial(figure, kind, METHODS) for kind in ("reliability", "differences")},
 }
 
 

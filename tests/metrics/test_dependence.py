@@ -8,7 +8,7 @@ import pytest
 
 from glayers import Confidences, Predictions, metrics
 from glayers.metrics import label, rank, top
-from glayers.report.tables import ks_test_sentence
+from glayers.report.words import ks_sentence
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
 
@@ -128,8 +128,8 @@ def test_fewer_than_eight_groups_are_too_few_to_tell() -> None:
         assert not test.rejected
         assert math.isnan(test.p_value)
         assert "too few groups to tell" in str(test)
-        assert "too few groups to tell" in ks_test_sentence(test)
-        assert "within" not in ks_test_sentence(test)
+        assert "too few groups to tell" in ks_sentence(test)
+        assert "within" not in ks_sentence(test)
     assert found[0].value == metrics.ks(p, y)
     assert found[2].value == pytest.approx(metrics.skce(p, y, groups=draws["groups"]))
     uneven = np.minimum(np.arange(420) // 2, 50)  # 51 groups, of which one has three quarters of the rows

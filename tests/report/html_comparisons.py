@@ -10,7 +10,7 @@ import numpy as np
 
 from glayers import Predictions, compare
 from glayers.comparison import Comparison
-from glayers.report.html import write_report
+from glayers.report.page import write_report
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)>",

@@ -6,9 +6,9 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from glayers.report.html.figures import figure_data, page_figures, script_json
-from glayers.report.html.measuring import Measurements, measure
-from glayers.report.plots.drawing import LOOKS
+from glayers.report.measuring import Measurements, measure
+from glayers.report.page import page_data, script_json
+from glayers.report.plots import LOOKS
 from glayers.report.spec import HEADINGS, Axis, Mark, Spec, View
 from tests.report.html_comparisons import overconfident
 
@@ -27,11 +27,11 @@ def leaves(tree: object) -> list[Spec]:
 
 @pytest.fixture(scope="module")
 def specs(measured: Measurements) -> list[Spec]:
-    return [spec for figure in page_figures(measured).values() for spec in leaves(figure.panels(measured))]
+    return [spec for panels in measured.panels.values() for spec in leaves(panels)]
 
 
 def test_every_look_is_known_on_paper_and_on_the_page(specs: list[Spec]) -> None:
-    style = (files("glayers.report.html") / "assets" / "css" / "figures.css").read_text("utf-8")
+    style = (files("glayers.report") / "assets" / "css" / "figures.css").read_text("utf-8")
     drawn_by_the_browser = {
         "cell",
         "number",
@@ -45,8 +45,7 @@ def test_every_look_is_known_on_paper_and_on_the_page(specs: list[Spec]) -> None
 def test_every_column_that_is_told_has_a_heading_and_as_many_numbers_as_points(specs: list[Spec]) -> None:
     for spec in specs:
         view = spec.view
-        names = {*spec.columns, *(name for name, *_ in view.derived)}
-        assert set(view.table) <= names & set(HEADINGS)
+        assert set(view.table) <= set(spec.columns) & set(HEADINGS)
         lengths = {len(spec.columns[name]) for name in (*view.table, *view.point) if name in spec.columns}
         assert len(lengths) <= 1
         for mark in view.marks:
@@ -54,7 +53,7 @@ def test_every_column_that_is_told_has_a_heading_and_as_many_numbers_as_points(s
 
 
 def test_what_the_page_holds_is_strict_json_and_refers_to_what_is_there(measured: Measurements) -> None:
-    data = json.loads(script_json(figure_data(measured, "vector")), parse_constant=pytest.fail)
+    data = json.loads(script_json(page_data(measured, "vector")), parse_constant=pytest.fail)
     for view, table, strip, *texts in data["specs"]:
         assert view < len(data["views"])
         assert table < len(data["tables"])
@@ -67,13 +66,8 @@ def test_what_the_page_holds_is_strict_json_and_refers_to_what_is_there(measured
     assert len(tables) == len(set(tables))
 
 
-def test_a_column_may_be_made_of_two_others_and_a_mark_may_draw_a_part() -> None:
-    view = View(
-        Axis(),
-        Axis(),
-        (Mark("dots", "observed", ("x", "sum"), only=("kind", "a", "b")),),
-        derived=(("sum", "x", -2.0, "one"),),
-    )
-    spec = Spec(view, {"x": np.array([1.0, 2.0, 3.0]), "one": np.array([0.5]), "kind": ["a", "c", "b"]})
+def test_a_mark_may_draw_a_part_of_a_column_beside_one_number() -> None:
+    view = View(Axis(), Axis(), (Mark("dots", "observed", ("x", 0.5), only=("kind", "a", "b")),))
+    spec = Spec(view, {"x": np.array([1.0, 2.0, 3.0]), "kind": ["a", "c", "b"]})
     x, y = spec.values(view.marks[0])
-    assert (x.tolist(), y.tolist()) == ([1.0, 3.0], [0.0, 2.0])
+    assert (x.tolist(), y.tolist()) == ([1.0, 3.0], [0.5, 0.5])

@@ -10,6 +10,7 @@ from experiments.paper.studies.scoring import NOTHING, calibrated, printed
 from experiments.paper.studies.sets import PLACE, RowSet, trained
 from experiments.paper.studies.study import Done, Job, Study
 
+from glayers.metrics.events import check_rows
 from glayers.report.curves import ks_curves
 
 
@@ -34,7 +35,7 @@ class Curves(Study):
 
     def _lines(self, rows: RowSet, method: str, _: Done) -> list[Line]:
         p = calibrated(method, 0, rows.calibration, rows.test).probabilities
-        found = ks_curves(p, rows.test.labels, points=self.points)
+        found = ks_curves(check_rows(p, rows.test.labels), points=self.points)
         ks, bound = printed("ks", found.test.value), printed("ks", found.test.bound)
         test = {"ks": ks, "bound": bound, "p_value": f"{found.test.p_value:.4f}"}
         curves = (found.fractile, found.cumulative_score, found.cumulative_hits)

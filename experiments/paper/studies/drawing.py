@@ -16,7 +16,7 @@ from PIL import Image
 from glayers.files import write_whole
 from glayers.metrics import CalibrationTest
 from glayers.report.curves import KsCurves
-from glayers.report.plots.style import Palette, dress
+from glayers.report.plots import Palette, dress
 
 WORDS = {"ks": "KS, %", "accuracy": "accuracy, %", "nll": "NLL"}
 _COLOURS = 64  # of a picture; lines, bands and letters need no more

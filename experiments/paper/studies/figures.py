@@ -23,8 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from glayers.report.figures import cumulative_spec, gap_spec
-from glayers.report.plots import draw, style
-from glayers.report.plots.style import dress, grid, tidy, title
+from glayers.report.plots import draw, dress, grid, style, tidy, title
 
 RESULTS = Path(__file__).parents[2] / "results"
 OUTPUT = Path(__file__).parents[3] / "docs" / "figures" / "paper"

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, screen_width, show, show_json, show_note, suitable_threads, title, verb
+from glayers.cli.runtime import flag, show, show_json, show_note, suitable_threads, title, verb
 from glayers.datasets import load_fashion_mnist
 from glayers.errors import BadFile, GlayersError
 from glayers.metrics import METRICS, Scorecard
 from glayers.predictions.contents import Reading, Rows, listed
 from glayers.predictions.source import Chunk, Source
-from glayers.report import tables
+from glayers.report.words import confidence_sentence
+from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -214,10 +214,9 @@ def _show_numbers(comparison: "Comparison", findings: Any, between: Any) -> None
 
 
 def _show_table(comparison: "Comparison", findings: Any, between: Any) -> None:
-    cards = comparison.scorecards
-    show(tables.comparison_table(cards, comparison.seconds, Console(width=screen_width()).width), "")
+    show(terminal_table(comparison.cells()), "")
     for method, test in comparison.calibration_tests.items():
-        show(f"{method}: {test}", f"{method}: {tables.confidence_sentence(cards[method])}")
+        show(f"{method}: {test}", f"{method}: {confidence_sentence(test, comparison.scorecards[method])}")
     for finding in findings:
         show(f"attention: {finding.subject}: {finding.found}. {finding.advice}.")
     if between is not None:

@@ -1,7 +1,6 @@
 """`plot`: predictions of the same rows, before and after calibration -> one figure of `FIGURES` in a file."""
 
 import contextlib
-import inspect
 import io
 from functools import partial
 from pathlib import Path
@@ -15,46 +14,33 @@ from glayers.cli.runtime import flag, one_line, show, verb
 from glayers.errors import BadPredictions
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
-from glayers.report.figures import EVENT_FIGURES
-from glayers.report.words import capital
+from glayers.report.figures import FIGURES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The names of FIGURES, so that help and completion need no matplotlib; a test compares the two.
-KINDS: dict[str, str] = {
-    **{
-        kind: f"{figure.title}: {choice.label}"
-        for figure in EVENT_FIGURES.values()
-        for kind, choice in figure.choices.items()
-    },
-    "overview": "reliability, and probability by fraction of rows, side by side",
-    "ks-ranks": "KS of rank 1, rank 2, ...",
-    "ks-within": "KS of the label being within the top r",
-    "ks-classes": "KS of the classes with the largest errors",
-    "map": "probabilities of the other files against those of the first",
-    "classes": "classes with too high and too low probabilities",
-    "differences": "differences from the first, with intervals",
-}
 _WIDTHS = {"column": 3.3, "page": 6.9}  # inches, as most journals have them
 _WIDEST = 40.0
-_WITH_BINS = ("overview", "reliability")
-_WITH_BAND = (*_WITH_BINS, "ks")
 # Metadata to leave out of each format, so that two runs give the same bytes.
 _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 _FILES = f"{arg.PREDICTIONS} Each file is one panel; all files must hold the same rows."
+_EVENT = "The event, as in score: top, rank:2, within-top:3, class:NAME; repeat it for one row of panels each."
 _MODEL = "Also show the first file after calibration by this model; can be repeated."
 
 
-@partial(verb, more="Figures:\n" + "".join(f"  {kind:<24}{about}\n" for kind, about in KINDS.items()) + "\n")
+_KINDS = {kind: figure.title for kind, figure in FIGURES.items()}
+
+
+@partial(verb, more="Figures:\n" + "".join(f"  {kind:<24}{title}\n" for kind, title in _KINDS.items()) + "\n")
 def plot(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", autocompletion=lambda: list(KINDS.items()), help="Which figure, see below.")
+        str,
+        typer.Argument(metavar="KIND", autocompletion=lambda: list(_KINDS.items()), help="Which figure, see below."),
     ],
     files: Annotated[list[Path], arg.file_argument("FILE", _FILES)],
     output: Annotated[Path, arg.output_option("FIGURE", "Where to draw: .png, .svg or .pdf.")],
     model: Annotated[list[Path] | None, typer.Option(metavar="MODEL", readable=False, help=_MODEL)] = None,
-    event: arg.EventName = "top",
+    event: Annotated[list[str] | None, typer.Option(metavar="EVENT", help=_EVENT)] = None,
     bins: Annotated[int | None, typer.Option(metavar="N", min=1, help="The number of bins.")] = None,
     width: Annotated[
         str | None, typer.Option(metavar="column|page|INCHES", help="Scale the figure to this width, letters too.")
@@ -81,14 +67,16 @@ def plot(
     --------
     $ glayers plot reliability test.npz calibrated.npz -o reliability.png
     $ glayers plot ks test.npz --model model.safetensors -o ks.svg --dark
-    $ glayers plot reliability-smooth test.npz -o second.pdf --event rank:2
-    $ glayers plot overview test.npz -o figure1.pdf --width column --names mine
+    $ glayers plot ks test.npz -o ranks.pdf --event rank:1 --event rank:2
+    $ glayers plot reliability test.npz -o figure1.pdf --width column
     """
-    arg.known_name(kind, KINDS, "figure")
-    chosen: dict[str, Any] = {"dark": dark}
-    if event != "top":
-        chosen["event"] = arg.event_of(event)
+    arg.known_name(kind, FIGURES, "figure")
+    chosen: dict[str, Any] = {"dark": dark, "width": _inches(width), "random_state": seed}
+    if event:
+        _refuse_unless(FIGURES[kind].by_event, "--event", kind)
+        chosen["event"] = [arg.event_of(each) for each in event]
     if bins is not None:
+        _refuse_unless(kind.startswith("reliability"), "--bins", kind)
         chosen["n_bins"] = bins
     models = model or []
     ending = output.suffix.lower()
@@ -104,12 +92,19 @@ def plot(
     shown = _names(files, models) if names is None else _own_names(names, len(rows))
     methods = dict(zip(shown, rows, strict=True))
     with progress_bar(arg.progress_of(quiet), f"drawing {kind}", None):
-        figure = _figure(kind, methods, chosen, seed)
+        from glayers.report import plots  # slow to import
+
+        figure = plots.figure(kind, methods, **chosen)
         if title is not None:
             figure.suptitle(one_line(title), fontsize="large", color=figure.axes[0].title.get_color())
-        target.write(_image(figure, _inches(width), ending))
+        target.write(_image(figure, ending))
     if not quiet:
-        show(f"drew {', '.join(methods)}; wrote {output}", f"caption: {_caption(kind, methods, event)}")
+        show(f"drew {', '.join(methods)}; wrote {output}", f"caption: {_caption(kind, methods, event or [])}")
+
+
+def _refuse_unless(possible: bool, option: str, kind: str) -> None:
+    if not possible:
+        raise typer.BadParameter(f"{option} is not for {kind}; leave it out")
 
 
 def _inches(width: str | None) -> float | None:
@@ -131,16 +126,11 @@ def _own_names(names: str, wanted: int) -> list[str]:
     return given
 
 
-def _caption(kind: str, methods: dict[str, Predictions | Confidences], event: str) -> str:
+def _caption(kind: str, methods: dict[str, Predictions | Confidences], events: list[str]) -> str:
     """Return a caption to start from."""
     rows = len(next(iter(methods.values())))
-    about = capital(KINDS[kind])
-    if event != "top":
-        about += f" (event: {event})"
-    caption = f"{about}, for {', '.join(methods)} on {rows:,} test rows."
-    if kind.startswith(_WITH_BAND):
-        caption += " Shaded: where 95 % of calibrated models lie."
-    return caption
+    about = f" ({', '.join(events)})" if events else ""
+    return f"{FIGURES[kind].title}{about} of {', '.join(methods)} on {rows:,} test rows. {FIGURES[kind].caption}"
 
 
 def _same_rows(one: Predictions | Confidences, other: Predictions | Confidences) -> bool:
@@ -167,28 +157,7 @@ def _calibrated(model: Path, rows: Predictions | Confidences) -> Predictions | C
     return load(model).apply(rows)
 
 
-def _figure(kind: str, methods: dict[str, Predictions | Confidences], chosen: dict[str, Any], seed: int) -> "Figure":
-    """Draw a figure with the settings that were chosen, and with those others that it takes."""
-    from glayers.report.plots import FIGURES
-
-    takes = inspect.signature(FIGURES[kind]).parameters
-    first = next(iter(methods.values()))
-    settings: dict[str, Any] = {"random_state": seed}
-    if isinstance(first, Confidences):
-        settings["metrics"] = ("ks", "accuracy")
-    elif first.class_names is not None:
-        settings["names"] = tuple(map(one_line, first.class_names))
-    for name in chosen:
-        if name not in takes or (name == "n_bins" and not kind.startswith(_WITH_BINS)):
-            raise typer.BadParameter(f"--{name.removeprefix('n_')} is not for {kind}; leave it out")
-    return FIGURES[kind](methods, **{name: settings[name] for name in takes if name in settings}, **chosen)
-
-
-def _image(figure: "Figure", inches: float | None, ending: str) -> bytes:
-    from glayers.report.plots.style import fit_width
-
-    if inches is not None:
-        fit_width(figure, inches)
+def _image(figure: "Figure", ending: str) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format=ending[1:], metadata={_DATED[ending]: None})
     return stream.getvalue()

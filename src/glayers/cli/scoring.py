@@ -21,7 +21,8 @@ from glayers.metrics import METRICS, Event, Intervals, OmnibusTest, Scorecard, c
 from glayers.metrics import intervals as intervals_of
 from glayers.predictions.contents import WHOLE_FILE, Reading, Rows, listed
 from glayers.predictions.source import Chunk, Executor, Source
-from glayers.report import tables
+from glayers.report.words import confidence_sentence, ks_sentence
+from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -310,12 +311,8 @@ def _prefix(name: str) -> str:
 
 def _show(scores: Scores, name: str) -> None:
     show(title(name))
-    cards = {name: score.card for name, score in scores.by_name.items()}
-    for name, score in scores.by_name.items():
-        if score.intervals is not None:
-            show(tables.interval_table(score.intervals, name), "")
-    if cards and not scores.n_resamples:
-        show(tables.score_table(cards), "")
+    if scores.by_name:
+        show(*_tables(scores), "")
     for score in scores.by_name.values():
         bounds = score.error_bounds or {}
         largest = max((bounds[metric] for metric in bounds if metric.endswith("ks")), default=0.0)
@@ -327,11 +324,28 @@ def _show(scores: Scores, name: str) -> None:
         prefix = _prefix(name)
         show(
             f"{prefix}{score.calibration_test}",
-            f"{prefix}{tables.confidence_sentence(score.card)}",
-            f"{prefix}{tables.ks_test_sentence(score.ks_test)}",
+            f"{prefix}{confidence_sentence(score.calibration_test, score.card)}",
+            f"{prefix}{ks_sentence(score.ks_test)}",
         )
     for part, shift in scores.shifts.items():
         show(f"{_prefix(part)}{shift}")
+
+
+def _tables(scores: Scores) -> list[Any]:
+    """Return a table of intervals per name, or without intervals one table with a column per name."""
+    found = {name: score.intervals for name, score in scores.by_name.items() if score.intervals is not None}
+    if found:
+        tables = []
+        for name, intervals in found.items():
+            headings = ("", name, f"{100 * intervals.level:g} % interval")
+            tables.append(terminal_table([headings, *(line[:3] for line in intervals.printed())], intervals.footnote()))
+        return tables
+    cells = [["", *scores.by_name]]
+    printed = [score.card.printed().items() for score in scores.by_name.values()]
+    for line in zip(*printed, strict=True):
+        label = " / ".join(dict.fromkeys(name for name, _ in line))  # "top 3 / top 5" if numbers of classes differ
+        cells.append([label, *(value for _, value in line)])
+    return [terminal_table(cells)]
 
 
 @verb

@@ -14,26 +14,24 @@ import numpy as np
 from glayers import metrics
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators.shift_tests import same_class_frequencies
-from glayers.errors import GlayersError, GlayersWarning
-from glayers.metrics import METRICS
+from glayers.errors import GlayersError, GlayersWarning, listed
 from glayers.metrics.differences import normal_p_value
-from glayers.metrics.events import Rows, Scored, check_any, check_event
+from glayers.metrics.events import Rows, Scored, check_any
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.contents import listed
-from glayers.report.curves import PredictedGaps, predicted_gaps
-from glayers.report.words import p_text
+from glayers.report.curves import LEVEL, PredictedGaps, predicted_gaps, sums_by
+from glayers.report.words import p_text, percent
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
-LEVEL = 0.95
 FEW = 20  # rows of a class: its frequency then has a relative standard error of a fifth or more
 _NAMED = 5  # classes in a sentence
-_SHIFT = "Shift between calibration and test rows"
+BOTH_SETS = "Rows in both sets"
+SHIFT = "Shift between calibration and test rows"
+CLASS_SHIFT = f"{SHIFT}: class frequencies"
+_CAUSES_FIRST = (BOTH_SETS, CLASS_SHIFT, f"{SHIFT}: accuracy")
 _REFIT = "Fit again on rows like those the model will see"
 _ADAPT = "Adapt the calibrator to the new frequencies with glayers adapt, or fit again on such rows"
-_AFTER_SHIFT = {"mean confidence": _REFIT, "accuracy": _REFIT, "class frequencies": _ADAPT}
-_CAUSES_FIRST = ("Rows in both sets", *(f"{_SHIFT}: {each}" for each in ("class frequencies", "accuracy")))
 # Unicode marks for right-to-left writing: they would also turn the text around a class name.
 _TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -56,13 +54,11 @@ def class_names(test: Predictions) -> list[str]:
 
 
 def data_checks(
-    compared: "Comparison",
-    calibration: Predictions | Confidences | None,
-    gaps: PredictedGaps | None = None,
+    compared: "Comparison", calibration: Predictions | Confidences | None, gaps: PredictedGaps | None = None
 ) -> list[Check]:
     """Look for missing and rare classes, rows in both sets, shift between the sets, groups, weights, and classes off.
 
-    `gaps` are those of the recommended method on the test rows, if they are known already.
+    `gaps` are those of the recommended method, if they are known already.
     """
     test = compared.test
     checks: list[Check] = []
@@ -72,12 +68,14 @@ def data_checks(
         of_calibration = calibration_counts(compared, calibration)
         if of_calibration is not None:
             counts = {"calibration": of_calibration} | counts
-        checks = [class_gap_check(compared, names, gaps), *_class_checks(counts, names)]
+        checks = [_class_gap_check(compared, names, gaps), *_class_checks(counts, names)]
     if calibration is None:
         found = "not tested, because the report was written without the calibration rows"
-        checks.append(Check(_SHIFT, found, "not tested", advice="Pass the calibration rows as well"))
+        checks.append(Check(SHIFT, found, "not tested", advice="Pass the calibration rows as well"))
     else:
-        checks += _checks_between(compared, calibration)
+        if isinstance(test, Predictions) and isinstance(calibration, Predictions):
+            checks.append(_overlap_check(rows_in_both(calibration, test), len(test)))
+        checks += shifts(calibration, test, compared)
     if test.groups is not None:
         checks.append(_group_check(compared, len(np.unique(test.groups))))
     if test.weights is not None:
@@ -86,25 +84,29 @@ def data_checks(
     return sorted(checks, key=lambda check: (check.status == "fine", causes_first.get(check.subject, len(checks))))
 
 
-def _checks_between(compared: "Comparison", calibration: Predictions | Confidences) -> list[Check]:
-    """Look for rows in both sets and for shift between them."""
-    test = compared.test
-    if not (isinstance(test, Predictions) and isinstance(calibration, Predictions)):
-        return shifts(calibration, test, [])
-    checks = [_overlap_check(rows_in_both(calibration, test), len(test))]
-    for check in shifts(calibration, test, class_names(test)):
-        if check.advice == _ADAPT:
-            check = check._replace(advice=_after_class_shift(compared))
-        checks.append(check)
-    return checks
+def banners(checks: list[Check]) -> list[Check]:
+    """Return the findings for the first screen: what needs attention, but shift and rare classes once.
+
+    Of shifts, the first is the likeliest cause. Rare calibration rows matter more than rare test rows.
+    """
+    shown: dict[str, Check] = {}
+    for check in checks:
+        if check.status == "attention":
+            topics = [topic for topic in (SHIFT, "Rare classes") if check.subject.startswith(topic)]
+            shown.setdefault("".join(topics) or check.subject, check)
+    return list(shown.values())
+
+
+def finding(checks: list[Check], subject: str) -> Check | None:
+    """Return the check of a subject if it needs attention."""
+    return next((check for check in checks if check.subject == subject and check.status == "attention"), None)
 
 
 def _overlap_check(same: int, rows: int) -> Check:
     if same == 0:
-        return Check("Rows in both sets", "no test row is a calibration row", "fine")
+        return Check(BOTH_SETS, "no test row is a calibration row", "fine")
     found = f"{same:,} of {rows:,} test rows are also calibration rows: scores on them are too optimistic"
-    advice = "Leave these rows out of one of the two sets"
-    return Check("Rows in both sets", found, "attention", advice=advice)
+    return Check(BOTH_SETS, found, "attention", advice="Leave these rows out of one of the two sets")
 
 
 def _group_check(compared: "Comparison", groups: int) -> Check:
@@ -117,76 +119,29 @@ def _group_check(compared: "Comparison", groups: int) -> Check:
     return Check("Groups", found, "attention", advice="Read the tests and intervals rather than the bands")
 
 
-def banners(checks: list[Check]) -> list[Check]:
-    """Return the findings for the first screen: what needs attention, but shift and rare classes once.
-
-    Of shifts, the first is the likeliest cause. Rare calibration rows matter more than rare test rows.
-    """
-    shown: list[Check] = []
-    for check in checks:
-        if check.status != "attention":
-            continue
-        topics = [topic for topic in (_SHIFT, "Rare classes") if check.subject.startswith(topic)]
-        if not any(other.subject.startswith(topic) for topic in topics for other in shown):
-            shown.append(check)
-    return shown
-
-
-def class_shift_found(checks: list[Check]) -> Check | None:
-    """Return the finding that the class frequencies differ between the sets, if they do."""
-    shifted = (check for check in checks if check.subject == f"{_SHIFT}: class frequencies" and check.advice)
-    return next(shifted, None)
-
-
-def _after_class_shift(compared: "Comparison") -> str:
-    """Say what adapting the recommended calibrator to the test rows, without their labels, would achieve."""
-    test = compared.test
-    if compared.recommended not in compared.calibrators or not isinstance(test, Predictions):
-        return _ADAPT
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GlayersWarning)  # what it would warn of, the p-value below shows
-            adapted = compared.calibrators[compared.recommended].adapt(test)
-    except GlayersError:
-        return _ADAPT
-    after = check_any(adapted.apply(test))
-    confidence = METRICS["confidence"].format(metrics.mean_confidence(after))
-    accuracy = METRICS["accuracy"].format(metrics.accuracy(after))
-    words = (
-        f"Adapt the calibrator (glayers adapt). This needs no labels and gives mean confidence {confidence} and "
-        f"accuracy {accuracy} here"
-    )
-    if metrics.ks_test(after).rejected:
-        return f"{words}. The shift explains only part of the error, so fit again on such rows if you can"
-    return f"{words}: the shift explains the rest of the error"
-
-
-def class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGaps | None = None) -> Check:
+def _class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGaps | None) -> Check:
     """Look for classes whose confidence is off where they are predicted, after the recommended method."""
     method = compared.recommended
-    if gaps is None:
-        gaps = predicted_gaps(compared.predictions(method))
-    off = gaps.significant(LEVEL).tolist()
+    gaps = gaps or predicted_gaps(compared.rows(method))
     rejecting = compared.calibration_tests[method].rejecting
-    if not off and ("classwise_ks" in rejecting or "rank_2_ks" in rejecting):
+    if gaps.off:
+        worst, *others = gaps.off
+        words = (
+            f"where {names[worst]} is predicted ({gaps.rows[worst]:,.0f} rows), mean confidence is "
+            f"{percent(gaps.confidence[worst])} and accuracy {percent(gaps.accuracy[worst])}"
+        )
+        if others:
+            words += f" ({len(others)} more: {listed([names[c] for c in others], _NAMED)})"
+        advice = "Treat single probabilities of such classes with care; where calibration rows are few, collect more"
+        return Check(f"Single classes, {method}", words, "attention", float(gaps.p_value[worst]), advice)
+    if "classwise_ks" in rejecting or "rank_2_ks" in rejecting:
         words = (
             "over all classes together, probabilities differ from frequencies by more than chance, but no single class "
             "stands out where it is predicted"
         )
         advice = "Rely on the probability of the top class; look at the matrix of classes before you use the others"
         return Check(f"Classes together, {method}", words, "attention", advice=advice)
-    if not off:
-        return Check(f"Single classes, {method}", "no class has a significant gap where it is predicted", "fine")
-    worst, *others = off
-    confidence, accuracy = (METRICS["accuracy"].format(mean[worst]) for mean in (gaps.confidence, gaps.accuracy))
-    words = (
-        f"where {names[worst]} is predicted ({gaps.rows[worst]:,.0f} rows), "
-        f"mean confidence is {confidence} and accuracy {accuracy}"
-    )
-    if others:
-        words += f" ({len(others)} more: {listed([names[c] for c in others], _NAMED)})"
-    advice = "Treat single probabilities of such classes with care; where calibration rows are few, collect more"
-    return Check(f"Single classes, {method}", words, "attention", float(gaps.p_value[worst]), advice)
+    return Check(f"Single classes, {method}", "no class has a significant gap where it is predicted", "fine")
 
 
 def calibration_counts(compared: "Comparison", calibration: Predictions | Confidences | None) -> Ints | None:
@@ -198,46 +153,70 @@ def calibration_counts(compared: "Comparison", calibration: Predictions | Confid
     return None
 
 
-def shifts(calibration: Predictions | Confidences, test: Predictions | Confidences, names: list[str]) -> list[Check]:
+def shifts(
+    calibration: Predictions | Confidences, test: Predictions | Confidences, compared: "Comparison | None" = None
+) -> list[Check]:
     """Compare two sets of rows in mean confidence, accuracy and class frequencies, with Holm's correction.
 
     Rows of a group count as one unit. Pearson's test of the frequencies needs independent rows, so groups exclude it.
+    With the comparison, the advice says what adapting its recommended calibrator would achieve.
     """
-    parts = [check_any(rows) for rows in (calibration, test)]
-    scored = [check_event(rows) for rows in parts]
-    confidence = [mean_and_variance(event, event.scores) for event in scored]
-    accuracy = [mean_and_variance(event, event.hits) for event in scored]
-    asked = {"mean confidence": _mean_shift(*confidence), "accuracy": _mean_shift(*accuracy)}
+    old = check_any(calibration)
+    new = check_any(test)
+    asked = {
+        "mean confidence": _mean_shift(*(mean_and_variance(rows.top, rows.top.scores) for rows in (old, new))),
+        "accuracy": _mean_shift(*(mean_and_variance(rows.top, rows.top.hits) for rows in (old, new))),
+    }
     checks: list[Check] = []
-    by_class = [rows for rows in parts if isinstance(rows, Rows)]
-    if by_class and calibration.groups is None and test.groups is None:
-        counts = np.array([class_counts(rows) for rows in by_class])
+    if isinstance(old, Rows) and isinstance(new, Rows) and old.groups is None and new.groups is None:
+        counts = np.array([class_counts(old), class_counts(new)])
         p_value = same_class_frequencies(*counts)
         if math.isnan(p_value):
             few = "not tested, because there are too few rows to compare class frequencies"
-            checks.append(Check(f"{_SHIFT}: class frequencies", few, "not tested"))
+            checks.append(Check(CLASS_SHIFT, few, "not tested"))
         else:
-            asked["class frequencies"] = (_most_changed(counts, names), p_value)
+            asked["class frequencies"] = (_most_changed(counts, test), p_value)
     adjusted = metrics.adjust([p for _, p in asked.values()]).tolist()
     for (subject, (found, _)), p in zip(asked.items(), adjusted, strict=True):
         words = f"significant difference: {found}, {p_text(p)}"
-        check = Check(f"{_SHIFT}: {subject}", words, "attention", p, _AFTER_SHIFT[subject])
+        check = Check(f"{SHIFT}: {subject}", words, "attention", p, _REFIT)
         if p > 1 - LEVEL:
             check = Check(check.subject, f"no {words}", "fine", p)
+        elif subject == "class frequencies":
+            check = check._replace(advice=_after_class_shift(compared, test))
         checks.append(check)
     return checks
 
 
+def _after_class_shift(compared: "Comparison | None", test: Predictions | Confidences) -> str:
+    """Say what adapting the recommended calibrator to the test rows, without their labels, would achieve."""
+    if compared is None or compared.recommended not in compared.calibrators or not isinstance(test, Predictions):
+        return _ADAPT
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GlayersWarning)  # what it would warn of, the p-value below shows
+            adapted = compared.calibrators[compared.recommended].adapt(test)
+    except GlayersError:
+        return _ADAPT
+    after = check_any(adapted.apply(test))
+    words = (
+        f"Adapt the calibrator (glayers adapt). This needs no labels and gives mean confidence "
+        f"{percent(metrics.mean_confidence(after))} and accuracy {percent(metrics.accuracy(after))} here"
+    )
+    if metrics.ks_test(after).rejected:
+        return f"{words}. The shift explains only part of the error, so fit again on such rows if you can"
+    return f"{words}: the shift explains the rest of the error"
+
+
 def _mean_shift(first: tuple[float, float], second: tuple[float, float]) -> tuple[str, float]:
     """Return two means in words, and the p-value that they are equal, given each with its variance."""
-    before, after = (METRICS["accuracy"].format(mean) for mean, _ in (first, second))
     p_value = normal_p_value(first[0] - second[0], math.sqrt(first[1] + second[1]))
-    return f"{before} on calibration rows, {after} on test rows", p_value
+    return f"{percent(first[0])} on calibration rows, {percent(second[0])} on test rows", p_value
 
 
 def class_counts(rows: Rows) -> Floats:
     """Return how many rows each class has; weighted rows count as the number they stand for."""
-    return np.bincount(rows.labels, weights=rows.weights, minlength=rows.n_classes).astype(np.float64) * rows.total
+    return sums_by(rows.labels, rows.weights, rows.n_classes) * rows.total
 
 
 def mean_and_variance(event: Scored, values: Floats) -> tuple[float, float]:
@@ -245,7 +224,8 @@ def mean_and_variance(event: Scored, values: Floats) -> tuple[float, float]:
     mean = float(event.weights @ values)
     parts = event.weights * (values - mean)
     if event.groups is not None:
-        parts = np.bincount(np.unique(event.groups, return_inverse=True)[1], weights=parts).astype(np.float64)
+        groups, group = np.unique(event.groups, return_inverse=True)
+        parts = sums_by(group, parts, len(groups))
     return mean, float((parts**2).sum()) * len(parts) / max(1, len(parts) - 1)
 
 
@@ -273,24 +253,23 @@ def _class_checks(parts: dict[str, Ints], names: list[str]) -> list[Check]:
             advice = "Collect labelled rows of these classes, or take the classes out of the model"
             checks.append(Check(f"Missing classes, {part} rows", found, "attention", advice=advice))
     for part, counts in parts.items():
-        checks += _rare_classes(part, counts, names)
+        few = [names[c] for c in np.flatnonzero((counts > 0) & (counts < FEW))]
+        if few:
+            them = "it" if len(few) == 1 else "them"
+            found = (
+                f"fewer than {FEW} {part} rows have the label {listed(few, _NAMED)}: estimates for {them} are imprecise"
+            )
+            advice = "Collect more rows of these classes"
+            checks.append(Check(f"Rare classes, {part} rows", found, "attention", advice=advice))
+        elif counts.min() > 0:
+            smallest = f"the smallest is {names[counts.argmin()]} with {counts.min():,}"
+            checks.append(Check(f"Classes, {part} rows", f"every class has at least {FEW} rows; {smallest}", "fine"))
     return checks
 
 
-def _rare_classes(part: str, counts: Ints, names: list[str]) -> list[Check]:
-    few = [names[c] for c in np.flatnonzero((counts > 0) & (counts < FEW))]
-    if few:
-        them = "it" if len(few) == 1 else "them"
-        found = f"fewer than {FEW} {part} rows have the label {listed(few, _NAMED)}: estimates for {them} are imprecise"
-        return [Check(f"Rare classes, {part} rows", found, "attention", advice="Collect more rows of these classes")]
-    if counts.min() == 0:
-        return []
-    found = f"every class has at least {FEW} rows; the smallest is {names[counts.argmin()]} with {counts.min():,}"
-    return [Check(f"Classes, {part} rows", found, "fine")]
-
-
-def _most_changed(counts: Array, names: list[str]) -> str:
+def _most_changed(counts: Array, test: Predictions | Confidences) -> str:
     frequencies = counts / counts.sum(axis=1, keepdims=True)
     most = int(np.abs(frequencies[0] - frequencies[1]).argmax())
-    first, second = (METRICS["accuracy"].format(frequency) for frequency in frequencies[:, most])
-    return f"the largest change is in {names[most]}, {first} of calibration rows and {second} of test rows"
+    name = class_names(test)[most] if isinstance(test, Predictions) else str(most)
+    first, second = (percent(frequency) for frequency in frequencies[:, most])
+    return f"the largest change is in {name}, {first} of calibration rows and {second} of test rows"

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from glayers.arrays import Array
+from glayers.report.words import shortened
 
 Value: TypeAlias = str | float  # the name of a column, or one number or text for all entries
 # "x" and "y": the name at this place of the axis.
@@ -103,11 +104,6 @@ class View:
         How much the distances along x and y count when the nearest point is looked for.
     height
         Of the panel, as a fraction of its width; of a strip, of the height of the panel above it.
-    bare
-        Whether it is drawn without axes.
-    derived
-        Columns that the page need not hold: name, first, factor, second. Such a column is the first plus the factor
-        times the second.
     """
 
     x: Axis
@@ -117,8 +113,6 @@ class View:
     table: tuple[str, ...] = ()
     nearest: tuple[float, float] = (1.0, 0.0)
     height: float = 0.8
-    bare: bool = False
-    derived: tuple[tuple[str, str, float, str], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +136,7 @@ class Spec:
         >>> Spec(view, {"x": [1.0, 2.0], "where": ["inside", "outside"]}).values(view.marks[0])
         [array([1.]), array([0.5])]
         """
-        columns: dict[Any, Any] = dict(self.columns)
-        for name, first, factor, second in self.view.derived:
-            columns[name] = columns[first] + factor * columns[second]
+        columns: Mapping[Any, Any] = self.columns
         read = [np.atleast_1d(np.asarray(columns.get(value, value))) for value in mark.values]
         if not mark.only:
             return list(np.broadcast_arrays(*read))
@@ -160,7 +152,8 @@ def diagonal(label: str) -> Mark:
 
 def names_on_axis(names: Sequence[str], label: str = "") -> Axis:
     """Return an axis with a name at each place, the first at the top or at the left."""
-    return Axis(label, -0.5, len(names) - 0.5, "text", tuple(names))
+    fitting = tuple(shortened(" ".join(name.split()), 24) for name in names)
+    return Axis(label, -0.5, len(names) - 0.5, "text", fitting)
 
 
 def columns_of(record: Any) -> dict[str, Any]:

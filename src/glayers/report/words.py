@@ -1,36 +1,56 @@
-"""Numbers and test results -> the words in which tables, figures and the page say them."""
+"""Numbers and test results -> the words in which terminal, figures and page say them: each statement has one source.
+
+Whether a model is calibrated is what `OmnibusTest` says. So "overconfident" stands only where its tests of the
+confidence reject, and no second test decides about it.
+"""
 
 import math
 import re
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from glayers.metrics import METRICS, CalibrationTest, OmnibusTest, Scorecard
 
 _BEFORE_SIGN = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<] )|(?<=\bp [=<]) (?=\d)")
 _MINUS = re.compile(r"(?:(?<=[\s(])|^)-(?=\d)")
-_SMALLEST_P = 1e-4  # smaller ones depend on the tail of an approximation
-
+CONFIDENCE_TESTS = ("ks", "ece")
 
 Tone: TypeAlias = Literal["", "good", "fair", "bad"]
 
 
-class Outcome(NamedTuple):
-    """What a test of calibration found, in words and in a colour; undecided where the rows cannot tell."""
+def direction(test: OmnibusTest, card: Scorecard) -> str:
+    """Return in which direction the confidence is off, or "" if no test of the confidence rejects.
 
-    word: str
-    tone: Tone
-    decided: bool = True
+    The mean gap is where the sum behind the KS error ends, so it is significant if it exceeds the bound of that test.
+    """
+    if not set(CONFIDENCE_TESTS) & set(test.rejecting):
+        return ""
+    gap = card["confidence"] - card["accuracy"]
+    if not abs(gap) > test.tests["ks"].bound:
+        return "correct on average but miscalibrated at some confidences"
+    return "overconfident" if gap > 0 else "underconfident"
 
 
-def outcome_of(test: CalibrationTest | OmnibusTest) -> Outcome:
-    """Return what a test found: every verdict on a test, on the page and in figures, comes from here."""
-    if isinstance(test, OmnibusTest) and test.undecided:
-        return Outcome(f"{test.verdict} to tell", "fair", decided=False)
-    if isinstance(test, CalibrationTest) and test.too_few_groups:
-        return Outcome("too few groups to tell", "fair", decided=False)
-    if test.rejected:
-        return Outcome("rejected", "bad")
-    return Outcome("not rejected", "good")
+def confidence_sentence(test: OmnibusTest, card: Scorecard) -> str:
+    """Return mean confidence and accuracy, and in which direction they are off, if they are."""
+    confidence, accuracy = (METRICS[name].format(card[name]) for name in ("confidence", "accuracy"))
+    means = f"mean confidence {confidence}, accuracy {accuracy}"
+    word = direction(test, card)
+    if not word:
+        return means
+    return f"{word} ({means})"
+
+
+def ks_sentence(test: CalibrationTest) -> str:
+    """Return a KS error, and what chance alone would make of it.
+
+    >>> ks_sentence(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
+    'KS 2.00 %; that of a calibrated model exceeds 1.50 % in 5 % of samples'
+    """
+    value = METRICS["ks"].format(test.value)
+    if test.too_few_groups:
+        return f"KS {value}; too few groups to tell whether this is sampling error"
+    bound = METRICS["ks"].format(test.bound)
+    return f"KS {value}; that of a calibrated model exceeds {bound} in {100 - 100 * test.level:.3g} % of samples"
 
 
 def shortened(name: str, most: int = 40) -> str:
@@ -55,19 +75,19 @@ def plural(number: float, singular: str) -> str:
     >>> plural(1, "row"), plural(1200, "row"), plural(2, "class")
     ('1 row', '1,200 rows', '2 classes')
     """
-    ending = "es" if singular.endswith("s") else "s"
     if round(number) == 1:
-        ending = ""
+        return f"1 {singular}"
+    ending = "es" if singular.endswith("s") else "s"
     return f"{number:,.0f} {singular}{ending}"
 
 
 def p_text(p_value: float) -> str:
-    """Return a p-value within a sentence.
+    """Return a p-value within a sentence; smaller ones than 0.0001 depend on the tail of an approximation.
 
     >>> p_text(0.0312), p_text(1e-9)
     ('p = 0.031', 'p < 0.0001')
     """
-    if p_value < _SMALLEST_P:
+    if p_value < 1e-4:
         return "p < 0.0001"
     return f"p = {p_value:.2g}"
 
@@ -82,18 +102,6 @@ def percent(fraction: float) -> str:
     if fraction != 0:
         digits = max(2, 1 - math.floor(math.log10(abs(100 * fraction))))
     return f"{100 * fraction:.{min(digits, 6)}f} %"
-
-
-def points(fraction: float, digits: int = 1) -> str:
-    """Return a difference of two fractions in points, with its sign; what rounds to zero has none.
-
-    >>> points(-0.0312), points(0.0001)
-    ('-3.1 points', '0.0 points')
-    """
-    text = f"{100 * fraction:+.{digits}f}"
-    if float(text) == 0:
-        text = text[1:]
-    return f"{text} points"
 
 
 def signed(number: float) -> str:
@@ -116,35 +124,3 @@ def typeset(text: str) -> str:
     """Return a text for the page: a number and its sign on one line, and the minus of print."""
     unbroken = _BEFORE_SIGN.sub("\u00a0", text).replace(" +- ", " \u00b1\u00a0")
     return _MINUS.sub("\N{MINUS SIGN}", unbroken)
-
-
-def mean_sentence(card: Scorecard) -> str:
-    """Return mean confidence and accuracy within a sentence."""
-    confidence, accuracy = (METRICS[name].format(card[name]) for name in ("confidence", "accuracy"))
-    return f"mean confidence {confidence}, accuracy {accuracy}"
-
-
-def confidence_sentence(card: Scorecard) -> str:
-    """Say whether mean confidence and accuracy agree within two standard errors of the accuracy."""
-    confidence = card["confidence"]
-    gap = confidence - card["accuracy"]
-    variance = max(0.0, confidence * (1 - confidence))  # a mean of ones may round to just above 1
-    finding = "overconfident" if gap > 0 else "underconfident"
-    if abs(gap) <= 2 * math.sqrt(variance / card.rows):
-        finding = "neither over- nor underconfident"
-    return f"{finding} ({mean_sentence(card)})"
-
-
-def ks_test_sentence(test: CalibrationTest) -> str:
-    """Say what the KS test found.
-
-    >>> ks_test_sentence(CalibrationTest(value=0.02, p_value=0.004, bound=0.015, expected=0.008, level=0.95))
-    'KS 2.00 % is significant (p = 0.004; 95 % of calibrated models stay below 1.50 %)'
-    """
-    value, bound = METRICS["ks"].format(test.value), METRICS["ks"].format(test.bound)
-    outcome = outcome_of(test)
-    if not outcome.decided:
-        return f"KS {value}: {outcome.word} whether this is sampling error"
-    finding = "significant" if test.rejected else "within sampling error"
-    others = f"{100 * test.level:g} % of calibrated models stay below {bound}"
-    return f"KS {value} is {finding} ({p_text(test.p_value)}; {others})"

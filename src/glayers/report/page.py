@@ -1,0 +1,258 @@
+"""A comparison -> one HTML file: measured, put into words, tables and figures, and written in one step.
+
+The page holds one script and one style. Its content security policy names both by their hashes and forbids everything
+else, so no browser runs what a class name might smuggle in.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from glayers.calibrators import AutoCalibrator
+from glayers.errors import BadFile
+from glayers.files import write_whole
+from glayers.metrics import METRICS
+from glayers.metrics.events import check_rows
+from glayers.predictions import Confidences, Predictions
+from glayers.report.curves import LEVEL
+from glayers.report.figures import FIGURES
+from glayers.report.findings import banners, class_counts
+from glayers.report.measuring import Measured, Measurements, measure
+from glayers.report.spec import HEADINGS, Spec
+from glayers.report.verdict import advise, difference_tables, method_lines, summarise
+from glayers.report.words import shortened, typeset
+
+if TYPE_CHECKING:
+    from glayers.comparison import Comparison
+
+# Joined into one file each, in this order.
+_STYLES = ("page.css", "tables.css", "figures.css", "print.css")
+_SCRIPTS = ("words.js", "drawing.js", "panel.js", "tables.js", "main.js")
+_MENU = {"rank": "By rank", "within top": "Within the top", "class": "By class"}  # by kind of event
+_PACKAGES = ("glayers", "numpy", "scipy", "scikit-learn", "torch", "jinja2")
+
+
+def write_report(
+    comparison: "Comparison",
+    path: str | os.PathLike[str],
+    *,
+    calibration: Predictions | Confidences | None = None,
+    n_resamples: int = 1000,
+    random_state: int = 0,
+    title: str | None = None,
+    force: bool = False,
+    progress: bool | None = None,
+) -> None:
+    """Write a comparison as one HTML file that needs no other file and no network.
+
+    Parameters
+    ----------
+    comparison
+        What `glayers.compare` returned.
+    path
+        The file to write.
+    calibration
+        The rows the methods were fitted on; with them, the page also tests for shift between the two sets.
+    n_resamples
+        The number of bootstrap resamples for intervals and differences.
+    random_state
+        Seed of the resamples.
+    title
+        The heading of the page.
+    force
+        Whether to replace an existing file.
+    progress
+        Whether to show a progress bar; None shows it at a terminal.
+
+    Raises
+    ------
+    BadFile
+        If the file exists and `force` is False, or if it cannot be written.
+
+    Examples
+    --------
+    >>> import glayers
+    >>> calibration, test = glayers.datasets.load_fashion_mnist()
+    >>> found = glayers.compare(calibration, test, ["temperature"])
+    >>> write_report(found, "report.html", calibration=calibration)  # doctest: +SKIP
+    """
+    target = Path(path)
+    _refuse_early(target, force)
+    found = measure(comparison, n_resamples, random_state, calibration, progress)
+    summary = summarise(found)
+    fitted = comparison.calibrators
+    page = _render(
+        page_data(found, summary.method),
+        figures={name: FIGURES[name] for name in found.panels},
+        comparison=comparison,
+        title="Calibration report" if title is None else title,
+        n_classes=len(found.names),
+        summary=summary,
+        level=LEVEL,
+        headings=[METRICS[metric].short_label for metric in found.shown_metrics],
+        methods=method_lines(found),
+        difference_headings=[METRICS[metric].short_label for metric in found.difference_metrics],
+        difference_tables=difference_tables(found),
+        advice=advise(found),
+        n_curves=sum(event.kind == "class" for event in found.events),
+        selections={name: c.selection_ for name, c in fitted.items() if isinstance(c, AutoCalibrator)},
+        checks=found.checks,
+        banners=banners(found.checks),
+        seeds={name: seed for name, c in fitted.items() if (seed := getattr(c, "random_state", None)) is not None},
+        random_state=random_state,
+        n_resamples=n_resamples,
+        versions=versions(),
+    )
+    # A class name may hold a lone surrogate, which has no encoding.
+    write_whole(target, page.encode("utf-8", errors="replace"))
+
+
+def page_data(found: Measurements, chosen: str) -> dict[str, Any]:
+    """Return what the script of the page draws. Specs, views, texts and tables that are equal are held once."""
+    held: dict[str, dict[str, int]] = {"views": {}, "texts": {}, "tables": {}, "specs": {}}
+
+    def place(kind: str, value: Any) -> int:
+        return held[kind].setdefault(script_json(value), len(held[kind]))
+
+    def place_spec(spec: Spec) -> int:
+        strip = None if spec.strip is None else place_spec(spec.strip)
+        texts = [place("texts", spec.title), place("texts", typeset(spec.summary))]
+        return place("specs", [place("views", spec.view), place("tables", spec.columns), strip, *texts])
+
+    def places(panels: Any) -> Any:
+        if isinstance(panels, dict):
+            return {key: places(value) for key, value in panels.items()}
+        return [place_spec(spec) for spec in panels]
+
+    figures = {name: places(panels) for name, panels in found.panels.items()}
+    return {
+        "chosen": chosen,
+        "uncalibrated": found.before.name,
+        "methods": list(found.methods)[1:] or list(found.methods),
+        "events": [
+            {"key": event.name, "label": text, "group": _MENU[event.kind]} for event, text in found.events.items()
+        ],
+        "figures": figures,
+        "headings": HEADINGS,
+        "classes": _class_data(found),
+        **{kind: [json.loads(text) for text in texts] for kind, texts in held.items()},
+    }
+
+
+def _class_data(found: Measurements) -> dict[str, Any] | None:
+    """Return the columns of the table of all classes, for each method; None for confidences."""
+    if not found.names:
+        return None
+    return {
+        "level": LEVEL,
+        "names": [shortened(name) for name in found.names],
+        "rows": class_counts(check_rows(found.before.curves.read())),
+        "calibration": found.calibration_counts,
+        "methods": {name: _class_columns(found.before, method) for name, method in found.methods.items()},
+    }
+
+
+def _class_columns(before: Measured, method: Measured) -> dict[str, Any]:
+    gaps = method.curves.predicted
+    columns = {name: getattr(gaps, name) for name in ("gap", "rows", "confidence", "accuracy")}
+    order = np.argsort(-(before.curves.predicted.certain + gaps.certain), kind="stable")
+    return columns | {"ks": method.class_ks, "significant": gaps.significant.astype(np.float64), "order": order}
+
+
+def script_json(value: Any) -> str:
+    r"""Return JSON that can stand inside a <script>, whatever strings it holds.
+
+    >>> print(script_json(["</script>", np.array([1 / 3, 6157.0, np.nan])]))
+    ["\u003c/script\u003e",[0.3333,6157,null]]
+    """
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain)
+    # Inside <script> an HTML parser looks for these alone; JSON reads them back from their codes.
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plain(value: Any) -> Any:
+    """Return an array as a list of short numbers, and a record by its fields."""
+    if isinstance(value, np.ndarray):
+        return [_rounded(number) for number in value.tolist()]
+    return vars(value)
+
+
+def _rounded(number: Any) -> Any:
+    """Return four digits of a fraction, and a whole number exactly; what is not finite is null."""
+    if isinstance(number, str):
+        return number
+    if not math.isfinite(number):
+        return None
+    if number != int(number):
+        number = round(float(f"{number:.4g}"), 6)
+    if number == int(number):
+        return int(number)
+    return number
+
+
+def _refuse_early(target: Path, force: bool) -> None:
+    """Refuse before the long computation what writing would refuse after it."""
+    if target.is_dir():
+        raise BadFile(f"{target}: is a directory; give the name of a file in it")
+    if not target.parent.is_dir():
+        raise BadFile(f"{target}: there is no folder {target.parent}; make it first")
+    if target.exists() and not force:
+        raise BadFile(f"{target}: exists already; pass force=True to replace it, or choose another name")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that numbers depend on."""
+    found = {"Python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # torch is optional
+            found[package] = "not installed"
+    return found
+
+
+def _render(data: dict[str, Any], **parts: Any) -> str:
+    """Return the page: `data` for its script, `parts` for its template."""
+    environment = Environment(
+        loader=PackageLoader("glayers.report", "assets/html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_typeset,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = _joined("css", _STYLES)
+    script = f'(() => {{\n"use strict";\n{_joined("js", _SCRIPTS)}\n}})();'
+    sources = f"script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"
+    return environment.get_template("page.html.j2").render(
+        style=Markup(style),  # noqa: S704  # our own file
+        script=Markup(script),  # noqa: S704  # our own files
+        data=Markup(script_json(data)),  # noqa: S704  # in which every < is escaped
+        policy=f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'",
+        **parts,
+    )
+
+
+def _typeset(text: Any) -> Any:
+    """Typeset text; Markup, as of code, stays as it is."""
+    return typeset(text) if type(text) is str else text
+
+
+def _joined(folder: str, names: tuple[str, ...]) -> str:
+    assets = files("glayers.report") / "assets" / folder
+    return "\n".join((assets / name).read_text("utf-8") for name in names)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

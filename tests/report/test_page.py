@@ -1,0 +1,238 @@
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from importlib.metadata import PackageNotFoundError
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glayers import BadFile, Predictions, VectorScaling, compare
+from glayers.report.figures import FIGURES
+from glayers.report.page import script_json, versions, write_report
+from tests.report.html_comparisons import HOSTILE, overconfident, overconfident_page, page_of, sampled_rows, small
+
+
+class Elements(HTMLParser):
+    """Every element of a page with its attributes, what is in its scripts, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self.inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "script":
+            self.scripts.append(data)
+        elif self.inside != "style":
+            self.text += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside if tag != self.inside else ""
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return overconfident_page()
+
+
+@pytest.fixture(scope="module")
+def elements(page: str) -> Elements:
+    return Elements(page)
+
+
+def data_of(elements: Elements) -> Any:
+    return json.loads(elements.scripts[0])
+
+
+def test_hostile_class_names_are_text_everywhere(elements: Elements) -> None:
+    assert elements.named("img") == []
+    assert elements.named("b") == []
+    assert len(elements.named("script")) == 2
+    assert data_of(elements)["classes"]["names"] == list(HOSTILE)
+    labels = [event["label"] for event in data_of(elements)["events"]]
+    assert set(HOSTILE) <= set(labels)
+
+
+def test_the_policy_allows_the_script_and_the_style_of_the_page_and_no_network(page: str, elements: Elements) -> None:
+    policies = [
+        meta["content"] for meta in elements.named("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+    ]
+    (policy,) = policies
+    assert policy is not None
+    style = page[page.index("<style>") + 7 : page.index("</style>")]
+    for text in (style, elements.scripts[1]):
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    # Nothing that would ask for something: the one link is an empty icon.
+    assert [link["href"] for link in elements.named("link")] == ["data:,"]
+    assert all("src" not in attributes for _, attributes in elements.found)
+    # Links lead to parts of this page.
+    places = {f"#{attributes['id']}" for _, attributes in elements.found if "id" in attributes}
+    assert {attributes["href"] for attributes in elements.named("a")} <= places
+
+
+@pytest.mark.parametrize("folder", ["css", "js"])
+def test_every_style_and_every_script_is_on_the_page(page: str, folder: str) -> None:
+    for file in (files("glayers.report") / "assets" / folder).iterdir():
+        assert file.read_text(encoding="utf-8") in page, file.name
+
+
+def test_every_table_has_a_caption_and_headings_and_every_figure_a_title(elements: Elements) -> None:
+    assert len(elements.named("caption")) == len(elements.named("table")) == 6
+    assert all(heading["scope"] in ("col", "row", "colgroup") for heading in elements.named("th"))
+    titles = {figure["aria-labelledby"] for figure in elements.named("figure")}
+    assert titles <= {attributes.get("id") for _, attributes in elements.found}
+    assert titles == {f"{name}-title" for name, figure in FIGURES.items() if figure.on_page}
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one.html", "two.html"):
+        calibration, test = sampled_rows(200, 1), sampled_rows(300, 2)
+        found = compare(calibration, test, ["vector"])
+        write_report(found, tmp_path / name, calibration=calibration, n_resamples=50, random_state=3)
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+
+
+def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
+    found = small()
+    target = tmp_path / "report.html"
+    target.write_text("mine")
+    with pytest.raises(BadFile, match=r"report\.html: exists already; pass force=True to replace it"):
+        write_report(found, target, n_resamples=50)
+    assert target.read_text() == "mine"
+    write_report(found, target, n_resamples=50, force=True, title="Night & day")
+    assert "<title>Night &amp; day</title>" in target.read_text(encoding="utf-8")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    found = small()
+    with pytest.raises(BadFile, match="is a directory; give the name of a file in it"):
+        write_report(found, tmp_path, force=True)
+    with pytest.raises(BadFile, match=r"there is no folder .*nowhere; make it first"):
+        write_report(found, tmp_path / "nowhere" / "report.html")
+
+
+def panels_of(data: Any, figure: str, *choices: str) -> list[dict[str, Any]]:
+    """The numbers of the panels of a figure, as its menus stand."""
+    tree = data["figures"][figure]
+    for choice in choices:
+        tree = tree[choice]
+    return [data["tables"][data["specs"][place][1]] for place in tree]
+
+
+def test_curves_on_the_page_are_those_of_the_test_rows(elements: Elements) -> None:
+    _, test, found = overconfident()
+    data = data_of(elements)
+    assert data["methods"] == ["temperature", "vector"]
+    for name in ("temperature", "vector"):
+        bins = panels_of(data, "reliability", name, "top class")
+        for method, shown in zip(("uncalibrated", name), bins, strict=True):
+            weights = np.array(shown["count"]) / len(test)
+            assert sum(shown["count"]) == pytest.approx(len(test), abs=1e-9)
+            assert weights @ shown["confidence"] == pytest.approx(found.scorecards[method]["confidence"], abs=1e-4)
+            assert weights @ shown["accuracy"] == pytest.approx(found.scorecards[method]["accuracy"], abs=1e-4)
+        curves = panels_of(data, "ks", name, "top class")
+        for method, shown in zip(("uncalibrated", name), curves, strict=True):
+            gaps = np.abs(np.array(shown["cumulative_score"]) - shown["cumulative_hits"])
+            assert gaps.max() == pytest.approx(found.scorecards[method]["ks"], abs=1e-4)
+        frequency = [panels_of(data, "ks-fractile", name, f"class {c}")[1]["cumulative_hits"][-1] for c in range(4)]
+        np.testing.assert_allclose(frequency, test.label_counts() / len(test), rtol=1e-3)
+
+
+def test_a_figure_whose_numbers_are_not_finite_holds_null(elements: Elements) -> None:
+    assert script_json({"x": np.array([np.nan, np.inf, 0.5])}) == '{"x":[null,null,0.5]}'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        script_json({"x": float("nan")})
+
+
+def test_a_page_of_a_thousand_classes_is_small_and_says_what_it_leaves_out() -> None:
+    calibration, test = sampled_rows(400, 1, classes=1_000), sampled_rows(300, 2, classes=1_000)
+    found = compare(calibration, test, ["temperature"])
+    page = page_of(found, calibration=calibration, n_resamples=50)
+    assert len(page.encode()) < 2_000_000
+    assert "50 of 1,000 classes" in page
+    assert len(data_of(Elements(page))["classes"]["names"]) == 1_000
+    drawn = [event for event in data_of(Elements(page))["events"] if event["group"] == "By class"]
+    assert len(drawn) == 50
+
+
+def test_large_counts_are_exact() -> None:
+    assert script_json({"count": np.array([123_457.0])}) == '{"count":[123457]}'
+
+
+def test_a_comparison_in_which_nothing_could_be_fitted_still_has_a_page() -> None:
+    one_group = Predictions(sampled_rows(200, 1).logits, sampled_rows(200, 1).labels, groups=np.zeros(200, dtype=int))
+    found = compare(one_group, sampled_rows(300, 2), ["vector"])
+    text = Elements(page_of(found, n_resamples=50)).text
+    assert "could not be fitted" in text
+    assert "groups must hold at least 2" in text
+    assert "Overconfident by " in text
+    assert "Not calibrated" in text
+
+
+def test_weights_groups_and_names_that_are_no_characters_are_taken(tmp_path: Path) -> None:
+    rows = sampled_rows(300, 2)
+    groups, weights = np.repeat(np.arange(100), 3), np.linspace(0.5, 1.5, 300)
+    test = Predictions(rows.logits, rows.labels, weights, groups, class_names=("a", "\ud800", "c\x00", "d" * 500))
+    calibration = Predictions(sampled_rows(300, 1).logits, sampled_rows(300, 1).labels, groups=groups)
+    found = compare(calibration, test, ["temperature"])
+    write_report(found, tmp_path / "report.html", calibration=calibration, n_resamples=50)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "test rows come in 100 groups" in page
+    assert "rows are weighted" in page
+    assert max(len(event["label"]) for event in data_of(Elements(page))["events"]) == 40
+
+
+def test_a_class_name_turns_no_text_around() -> None:
+    names = ("a", "\u202eb", "\u2067\u05d0", "d")
+    found = compare(sampled_rows(200, 1, names=names), sampled_rows(200, 2, names=names), ["temperature"])
+    page = page_of(found, n_resamples=50)
+    assert data_of(Elements(page))["classes"]["names"][1] == "\\u202eb"
+    assert "\u202e" not in page
+    labels = [event["label"] for event in data_of(Elements(page))["events"]]
+    assert labels[-3:] == ["\\u202eb", "\\u2067\u05d0", "d"]
+
+
+def test_a_model_with_one_logit_has_a_page() -> None:
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(600, 1))
+    labels = (rng.random(600) < 1 / (1 + np.exp(-z[:, 0]))).astype(int)
+    calibration, test = Predictions(2 * z[:300], labels[:300]), Predictions(2 * z[300:], labels[300:])
+    page = page_of(compare(calibration, test, {"mine": VectorScaling()}), n_resamples=50)
+    assert "300 test rows, 2 classes" in page
+
+
+def test_the_script_never_ends_its_own_element(page: str) -> None:
+    assert re.findall(r"</script", page) == ["</script"] * 2
+    assert "<!--" not in page
+
+
+def test_a_missing_package_is_listed_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = versions()
+    assert installed["numpy"] == np.__version__
+
+    def without_torch(package: str) -> str:
+        if package == "torch":
+            raise PackageNotFoundError(package)
+        return installed[package]
+
+    monkeypatch.setattr("glayers.report.page.version", without_torch)
+    assert versions() == installed | {"torch": "not installed"}
