@@ -10,15 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import StratifiedGroupKFold, check_cv
-from sklearn.utils import Tags, _safe_indexing, get_tags, indexable
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d
 
 from glayers.activations import log_softmax, softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints
@@ -26,12 +17,23 @@ from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers, Temperat
 from glayers.calibrators.auto import LEAST_ROWS
 from glayers.calibrators.base import Fitted
 from glayers.checks import check_weights
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 from glayers.fitting.newton import newton
 from glayers.maps import Chain, Diagonal, Reference
 from glayers.maps.mixtures import TemperedMixture
 from glayers.maps.steps import SMALLEST
 from glayers.predictions import Predictions
+
+with needs_extra("sklearn"):
+    from sklearn import get_config
+    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import StratifiedGroupKFold, check_cv
+    from sklearn.utils import Tags, _safe_indexing, get_tags, indexable
+    from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.parallel import Parallel, delayed
+    from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d
 
 # Of the normal priors of `FewRowsScaling`: standard deviations of 3.2 and 1.
 _PRECISION_OF_LOG_TEMPERATURE, _PRECISION_OF_SHIFTS = 0.1, 1.0

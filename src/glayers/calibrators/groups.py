@@ -5,21 +5,20 @@ calibrator, so that a group with few or separable rows stays where it was. Its p
 ones by their held-out loss. Unknown groups get the common calibrator.
 """
 
-import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
 
 from glayers.activations import log_softmax, softmax
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator, Fitted
+from glayers.calibrators.estimator import Estimator, clone
 from glayers.checks import check_groups
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.fitting.fitted_parts import fit_parts
 from glayers.fitting.folds import assign_folds, effective_rows
 from glayers.fitting.simplex import fit_mixture_weights
@@ -45,8 +44,12 @@ class GroupCorrection(Calibrator):
 
     _kept: ClassVar[tuple[str, ...]] = ("share_",)
     _warns_if_loss_rises = False
+    share_: Any
 
-    share_: ClassVar[float]
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if type(self.share_) is not float or not 0 <= self.share_ <= 1:
+            raise BadFile(f"the share of a correction must be a number between 0 and 1; got {shown(self.share_)}")
 
     def _fit(self, given: Predictions) -> Fitted:
         folds = assign_folds(len(given), None, _FOLDS, random_state=0)
@@ -69,7 +72,7 @@ class GroupCorrection(Calibrator):
 
 
 @dataclass(eq=False, repr=False)
-class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class GroupCalibrator(Estimator):
     """Calibrate groups of rows that may need different calibration, such as sites, languages or devices.
 
     Parameters
@@ -99,6 +102,8 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
     """
 
     calibrator: Any = None
+
+    of_parts: ClassVar[bool] = True
 
     def fit(self, logits: Any, labels: Any, groups: Any, sample_weight: Any = None) -> Self:
         """Fit the common calibrator and the corrections, on rows that the network was not trained on.
@@ -154,10 +159,29 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
         self.shares_ = {name: fit.share_ for name, fit in fits.items()}
         self.n_features_in_ = common.n_features_in_
         self.classes_ = common.classes_
+        self.class_names_ = common.class_names_
+        self.versions_ = common.versions_
+
+    def _fitted_parts(self) -> dict[str, Calibrator]:
+        return {"common": self.common_} | {f"groups/{name}": fit for name, fit in self.corrections_.items()}
+
+    @classmethod
+    def _from_parts(cls, parts: Mapping[str, Calibrator]) -> Self:
+        fits = {}
+        for name, fit in parts.items():
+            if name.startswith("groups/") and isinstance(fit, GroupCorrection) and "common" in parts:
+                if fit.n_features_in_ != len(parts["common"].classes_):
+                    raise BadFile(f"the correction of {shown(name)} is about other classes")
+                fits[name.removeprefix("groups/")] = fit
+            elif name != "common":
+                raise BadFile(f"{shown(name)} is neither the common calibrator nor the correction of a group")
+        new = cls(clone(parts["common"]))
+        new._set_fits(parts["common"], fits)
+        return new
 
     def predict_proba(self, logits: Any, groups: Any) -> Floats:
         """Return calibrated probabilities (n_rows, n_classes); `groups` (n_rows,) may hold unknown groups."""
-        check_is_fitted(self)
+        self._check_fitted()
         return np.asarray(softmax(self._corrected(np.array(self.common_.transform(logits)), groups)))
 
     def predict(self, logits: Any, groups: Any) -> Ints:
@@ -166,7 +190,7 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
 
     def apply(self, predictions: Predictions) -> Predictions:
         """Return `Predictions` with calibrated logits, by the groups that they have."""
-        check_is_fitted(self)
+        self._check_fitted()
         calibrated = self.common_.apply(predictions)
         return calibrated.with_logits(self._corrected(np.array(calibrated.logits), predictions.groups))
 
@@ -184,7 +208,7 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
 
         A group without a correction, such as one that was never seen, gets the common calibrator.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         (name,), common, one = _names([group], 1), self.common_, Predictor()
         last = Chain((Reference(), self._step(name))) if name in self.shares_ else Chain(())
         names = ("inputs", "diagnostics_", "n_features_in_", "classes_", "class_names_", "versions_")
@@ -201,11 +225,6 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
         return self.common_.inputs
 
     @property
-    def class_names_(self) -> tuple[str, ...] | None:
-        """The class names of the common calibrator."""
-        return self.common_.class_names_
-
-    @property
     def diagnostics_(self) -> Diagnostics:
         """How the fit of the common calibrator went."""
         return self.common_.diagnostics_
@@ -214,13 +233,6 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
     def map_(self) -> Chain:
         """The map of the common calibrator."""
         return self.common_.map_
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the common calibrator and all corrections to one `.safetensors` file that `glayers.load` reads."""
-        from glayers.calibrators.artifact import write_groups  # which imports every calibrator, this one too
-
-        check_is_fitted(self)
-        write_groups(self, path)
 
 
 def _names(groups: Any, n_rows: int) -> Array:

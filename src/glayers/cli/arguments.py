@@ -31,6 +31,16 @@ TwoParts: TypeAlias = tuple[Predictions | Confidences, Predictions | Confidences
 PIPE = Path("-")
 
 
+def calibrator_of_classes(path: Path) -> "Calibrator":
+    """Read a calibrator, and refuse one of several labels or of groups."""
+    from glayers.calibrators import Calibrator, load
+
+    calibrator = load(path)
+    if not isinstance(calibrator, Calibrator):
+        raise BadFile(f"{path}: holds the calibrators of several labels or of groups, which this command cannot use")
+    return calibrator
+
+
 def known_name(name: str, known: Collection[str], what: str, listed_where: str) -> str:
     """Return the name if it is known; otherwise suggest the nearest one, or say where they are listed."""
     if name in known:

@@ -29,7 +29,6 @@ from glayers.predictions.contents import Contents, Reading, listed
 from glayers.predictions.formats import WRITERS, ending_in, to_bytes
 from glayers.predictions.parquet import parquet_writer, read_metadata
 from glayers.predictions.source import CHUNK_ENTRIES, Chunk, FileTask, Source
-from glayers.serving.predictor import LabelPredictor
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -85,13 +84,12 @@ def fit(
         if method != "auto" or several_labels or by_group or dask is not None:
             raise typer.BadParameter("--prior works with -m auto, without --several-labels, --by-group and --dask")
         chosen["prior"] = _earlier_calibrators(prior)
-    if several_labels:
-        parts = multi_label.read_label_rows(arg.source_of([calibration], reading))
-        label_rows = arg.only_or("calibration", parts)
-        multi_label.fit_each_label(label_rows, method, calibrator.set_params(**chosen), target, as_json, quiet)
-        return
     fitted: Any = calibrator
-    if dask is not None:
+    if several_labels:
+        contents = arg.only_or("calibration", multi_label.read_labels(arg.source_of([calibration], reading)))
+        inputs = contents.inputs
+        fitted = multi_label.fit_labels(calibrator.set_params(**{"inputs": inputs, **chosen}), contents)
+    elif dask is not None:
         inputs = _fit_on_cluster(calibrator, chosen, arg.source_of([calibration], reading), seed, dask)
     else:
         sample = arg.read_sample(calibration, reading, "calibration", seed, quiet)
@@ -112,9 +110,7 @@ def fit(
 
 
 def _earlier_calibrators(files: list[Path]) -> "list[Calibrator]":
-    from glayers.calibrators import load
-
-    return [load(file) for file in files]
+    return [arg.calibrator_of_classes(file) for file in files]
 
 
 def _fit_on_cluster(calibrator: "Calibrator", chosen: dict[str, Any], source: Source, seed: int, address: str) -> str:
@@ -144,7 +140,8 @@ def _show_fit(fitted: Any, facts: dict[str, Any], name: str) -> None:
     selection = getattr(calibrator, "selection_", None)
     diagnostics = calibrator.diagnostics_
     by = "" if facts["inputs"] == "logits" else f", by {facts['inputs']}"
-    rows = f"{diagnostics.rows:,} rows of {len(calibrator.classes_):,} classes"
+    classes = "labels" if calibrator.link == "sigmoid" else "classes"
+    rows = f"{diagnostics.rows:,} rows of {len(calibrator.classes_):,} {classes}"
     show(
         title(f"{facts['method']}, fitted on {rows} from {name}{by}"),
         f"learned {plural(diagnostics.n_parameters, 'parameter')} in {diagnostics.seconds:.2g} s; "
@@ -184,7 +181,7 @@ def apply(
     $ glayers apply model.safetensors logits/ -o calibrated
     $ cat new.csv | glayers apply model.safetensors - -o - --format json
     """
-    from glayers.loading import load
+    from glayers.calibrators import Calibrator, load
 
     if files[0].suffix == ".safetensors" != model.suffix:
         raise typer.BadParameter(f"the model comes first: glayers apply {files[0]} {model}")
@@ -195,6 +192,8 @@ def apply(
     if file_format not in (None, "parquet") or output == arg.PIPE:
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o its name, and no --format")
     calibrator = load(model)
+    if not isinstance(calibrator, Calibrator):
+        raise BadFile(f"{model}: a model of several labels or of groups is applied to one file of at most 1 GB")
     source = arg.source_of(files, source.reading, calibrator.inputs)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     folder = _Folder(output, source, {"model": digest, "logits": logits})
@@ -226,16 +225,18 @@ def _ending(output: Path, file_format: str | None) -> str:
 def _apply_at_once(
     model: Path, source: Source, output: Path, ending: str, logits: bool, force: bool, quiet: bool
 ) -> None:
-    from glayers.loading import load
+    from glayers.calibrators import MultiLabelCalibrator, load
 
     (file,) = source.files
     target = None if output == arg.PIPE else arg.Output(output, force, (model, file, source.reading.labels))
     calibrator: Any = load(model)
-    if isinstance(calibrator, LabelPredictor):
-        source = arg.source_of([file], source.reading, calibrator.calibrators_[0].inputs)
-        parts = multi_label.apply_to_labels(calibrator, source, logits)
+    source = arg.source_of([file], source.reading, calibrator.inputs)
+    if isinstance(calibrator, MultiLabelCalibrator):
+        read = multi_label.read_labels(source, needs_labels=False)
+        with errors_as_bad_file(arg.name_of(file)):
+            parts = {part: multi_label.apply_to_labels(calibrator, each, logits) for part, each in read.items()}
     else:
-        chunks = arg.read_for(calibrator, arg.source_of([file], source.reading, calibrator.inputs))
+        chunks = arg.read_for(calibrator, source)
         parts = {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
     data = to_bytes(parts, ending)
     if target is None:

@@ -175,6 +175,7 @@ def info(
     calibrator = load(model)
     facts = calibrator.diagnostics_
     selection: Any = getattr(calibrator, "selection_", None)
+    counts: Any = getattr(calibrator, "calibration_rows_", None)  # not of groups and several labels
     if as_json:
         show_json(
             {
@@ -186,7 +187,7 @@ def info(
                 "versions": calibrator.versions_,
                 "diagnostics": facts.to_dict(),
                 "selection": selection and selection.to_dict(),
-                "calibration_rows": calibrator.calibration_rows_.to_dict(),
+                "calibration_rows": counts and counts.to_dict(),
             }
         )
         return
