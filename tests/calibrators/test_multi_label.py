@@ -110,7 +110,7 @@ def test_errors_name_the_way_out() -> None:
     with pytest.raises(BadPredictions, match="fitted on 3 logits per row; got 2"):
         fitted.predict_proba(z[:, :2])
     never = np.where(np.arange(3) == 1, 0, labels)
-    with pytest.warns(GlayersWarning, match=r"1 of 3 labels have notes .* the first is label 1: no row is labelled 1"):
+    with pytest.warns(GlayersWarning, match=r"the first is about label 1: no row is labelled 1"):
         MultiLabelCalibrator().fit(z, never)
 
 

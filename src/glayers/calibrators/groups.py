@@ -26,7 +26,7 @@ from glayers.maps import Chain, Reference
 from glayers.maps.mixtures import Blend
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
-from glayers.serving.predictor import Diagnostics, Predictor, apply_map
+from glayers.serving.predictor import Predictor, apply_map
 
 _FOLDS = 5
 _LEAST_ROWS = 20  # a smaller group gets the common calibrator
@@ -157,6 +157,9 @@ class GroupCalibrator(Estimator):
         self.common_ = common
         self.corrections_ = fits
         self.shares_ = {name: fit.share_ for name, fit in fits.items()}
+        self.inputs = common.inputs
+        self.map_ = common.map_
+        self.diagnostics_ = common.diagnostics_
         self.n_features_in_ = common.n_features_in_
         self.classes_ = common.classes_
         self.class_names_ = common.class_names_
@@ -167,16 +170,19 @@ class GroupCalibrator(Estimator):
 
     @classmethod
     def _from_parts(cls, parts: Mapping[str, Calibrator]) -> Self:
+        common = parts.get("common")
+        if common is None:
+            raise BadFile("the common calibrator of all groups is missing")
         fits = {}
         for name, fit in parts.items():
-            if name.startswith("groups/") and isinstance(fit, GroupCorrection) and "common" in parts:
-                if fit.n_features_in_ != len(parts["common"].classes_):
-                    raise BadFile(f"the correction of {shown(name)} is about other classes")
+            if name.startswith("groups/") and isinstance(fit, GroupCorrection):
                 fits[name.removeprefix("groups/")] = fit
             elif name != "common":
                 raise BadFile(f"{shown(name)} is neither the common calibrator nor the correction of a group")
-        new = cls(clone(parts["common"]))
-        new._set_fits(parts["common"], fits)
+        if any(fit.n_features_in_ != len(common.classes_) for fit in fits.values()):
+            raise BadFile(f"corrections must be about {len(common.classes_)} classes, as the common calibrator is")
+        new = cls(clone(common))
+        new._set_fits(common, fits)
         return new
 
     def predict_proba(self, logits: Any, groups: Any) -> Floats:
@@ -209,44 +215,36 @@ class GroupCalibrator(Estimator):
         A group without a correction, such as one that was never seen, gets the common calibrator.
         """
         self._check_fitted()
-        (name,), common, one = _names([group], 1), self.common_, Predictor()
-        last = Chain((Reference(), self._step(name))) if name in self.shares_ else Chain(())
-        names = ("inputs", "diagnostics_", "n_features_in_", "classes_", "class_names_", "versions_")
-        vars(one).update({each: getattr(common, each) for each in names}, map_=common.map_ + last)
+        (name,) = _names([group], 1)
+        one = Predictor()
+        one.inputs = self.inputs
+        one.diagnostics_ = self.diagnostics_
+        one.n_features_in_ = self.n_features_in_
+        one.classes_ = self.classes_
+        one.class_names_ = self.class_names_
+        one.versions_ = self.versions_
+        one.map_ = self.map_
+        if name in self.shares_:
+            one.map_ += Chain((Reference(), self._step(name)))
         return one
 
     def _step(self, name: str) -> Blend:
         """Return the step from calibrated logits to those of a group."""
         return Blend(np.array(self.shares_[name]), self.corrections_[name].map_)
 
-    @property
-    def inputs(self) -> str:
-        """What prediction takes, as for the common calibrator."""
-        return self.common_.inputs
-
-    @property
-    def diagnostics_(self) -> Diagnostics:
-        """How the fit of the common calibrator went."""
-        return self.common_.diagnostics_
-
-    @property
-    def map_(self) -> Chain:
-        """The map of the common calibrator."""
-        return self.common_.map_
-
 
 def _names(groups: Any, n_rows: int) -> Array:
     """Return the group of each row as text; 1.0 is the group 1, whatever the other groups are."""
     if groups is None:
         raise BadPredictions("groups are missing: give the group of each row, in a file as `groups`")
-    values = check_groups(groups, n_rows)
-    different, members = np.unique(values, return_inverse=True)
-    numbers = [isinstance(value, float | np.floating) for value in different]
-    bad = [value for value, number in zip(different, numbers, strict=True) if number and not np.isfinite(value)]
-    if bad:
-        raise BadPredictions(f"groups must be finite numbers or names; got {bad[0]}. Give rows without a group a name")
-    names = [
-        str(int(value)) if number and float(value).is_integer() else str(value)
-        for value, number in zip(different, numbers, strict=True)
-    ]
-    return np.array(names, dtype=np.str_)[members]
+    different, members = np.unique(check_groups(groups, n_rows), return_inverse=True)
+    return np.array([_name(group) for group in different], dtype=np.str_)[members]
+
+
+def _name(group: Any) -> str:
+    if isinstance(group, float | np.floating):
+        if not np.isfinite(group):
+            raise BadPredictions(f"groups must be finite numbers or names; got {group}. Give rows without one a name")
+        if float(group).is_integer():
+            return str(int(group))
+    return str(group)

@@ -17,7 +17,7 @@ from glayers.calibrators.base import Calibrator
 from glayers.calibrators.binary import BetaCalibration
 from glayers.calibrators.estimator import Estimator, clone
 from glayers.checks import check_label_matrix, two_dimensional
-from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.errors import BadFile, GlayersError, GlayersWarning, shown
 from glayers.maps import Chain
 from glayers.maps.columns import EachColumn
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, class_names_of
@@ -94,51 +94,14 @@ class MultiLabelCalibrator(Estimator, Predictor):
             for column, present in zip(scores.T, truth.T, strict=True):
                 fits.append(clone(method).fit(column[:, None], present, sample_weight, groups))
         self._set_fits(fits, class_names_of(logits))
-        noted = [number for number, each in enumerate(fits) if each.diagnostics_.notes]
-        if noted:
-            first = noted[0] if self.class_names_ is None else self.class_names_[noted[0]]
+        notes = self.diagnostics_.notes
+        if notes:
             warnings.warn(
-                f"{len(noted)} of {len(fits)} labels have notes in calibrators_[i].diagnostics_.notes; the first is "
-                f"label {first}: {fits[noted[0]].diagnostics_.notes[0]}",
+                f"{len(notes)} notes on {len(fits)} labels are in diagnostics_.notes; the first is about {notes[0]}",
                 GlayersWarning,
                 stacklevel=2,
             )
         return self
-
-    def adapt(self, logits: Any = None, *, frequencies: Any = None, groups: Any = None) -> Self:
-        """Return a copy with each label adapted by itself to another frequency, as by `Calibrator.adapt`.
-
-        Parameters
-        ----------
-        logits : array-like of shape (n_rows, n_labels), optional
-            New rows, from which the frequency of each label is estimated.
-        frequencies : array-like of shape (n_labels,), optional
-            Known frequencies instead.
-        groups : array-like of shape (n_rows,), optional
-            Groups of new rows that depend on each other.
-
-        Returns
-        -------
-        Self
-            The adapted copy; each of its `calibrators_` has an `adaptation_`.
-        """
-        self._check_fitted()
-        if (logits is None) == (frequencies is None):
-            raise BadPredictions("adapt takes either logits of new rows, or frequencies=; give one of them")
-        adapted = []
-        if frequencies is None:
-            self._check_names(class_names_of(logits))
-            for fitted, column in zip(self.calibrators_, self._checked(logits).T, strict=True):
-                adapted.append(fitted.adapt(column[:, None], groups=groups))
-        else:
-            given = to_floats(frequencies, "frequencies").astype(np.float64)
-            if given.shape != (len(self.calibrators_),) or not ((given > 0) & (given < 1)).all():
-                raise BadPredictions(f"give one frequency per label, between 0 and 1; got {shown(frequencies)}")
-            for fitted, frequency in zip(self.calibrators_, given.tolist(), strict=True):
-                adapted.append(fitted.adapt(frequencies=(1 - frequency, frequency)))
-        new = clone(self)
-        new._set_fits(adapted, self.class_names_)
-        return new
 
     def predict(self, logits: Any) -> Ints:
         """Return 1 where a label is more likely than not, and 0 elsewhere (n_rows, n_labels)."""
@@ -148,7 +111,8 @@ class MultiLabelCalibrator(Estimator, Predictor):
     def diagnostics_(self) -> Diagnostics:  # type: ignore[override]
         """The facts of all fits together: losses are means over the labels, and rows are counted per label."""
         fits = [each.diagnostics_ for each in self.calibrators_]
-        present = [each.labels_per_class[1] for each in fits]
+        names = self.class_names_ or range(len(fits))
+        present = np.array([each.labels_per_class[1] for each in fits])
         return Diagnostics(
             method=f"{fits[0].method} of each label",
             converged=all(each.converged for each in fits),
@@ -158,11 +122,11 @@ class MultiLabelCalibrator(Estimator, Predictor):
             loss_after=float(np.mean([each.loss_after for each in fits])),
             moved=any(each.moved for each in fits),
             rows=fits[0].rows,
-            labels_per_class=tuple(present),
-            classes_never_seen=tuple(np.flatnonzero(np.array(present) == 0).tolist()),
+            labels_per_class=tuple(present.tolist()),
+            classes_never_seen=tuple(np.flatnonzero(present == 0).tolist()),
             n_parameters=sum(each.n_parameters for each in fits),
             seconds=sum(each.seconds or 0.0 for each in fits),
-            notes=tuple(f"label {number}: {note}" for number, each in enumerate(fits) for note in each.notes),
+            notes=tuple(f"label {name}: {note}" for name, fit in zip(names, fits, strict=True) for note in fit.notes),
         )
 
     def _probabilities(self, logits: Floats) -> Floats:
