@@ -38,7 +38,10 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "format 0": (lambda f, a: (f | {"format": 0}, a), "format must be a whole number"),
     "format true": (lambda f, a: (f | {"format": True}, a), "format must be a whole number"),
     "no format": (lambda f, a: (renamed(f, "format", "version"), a), "format must be a whole number"),
-    "calibrator": (lambda f, a: (f | {"calibrator": "os.system"}, a), "unknown calibrator 'os.system'; known are Auto"),
+    "calibrator": (
+        lambda f, a: (f | {"calibrator": "os.system"}, a),
+        "unknown calibrator 'os.system'; the file was edited",
+    ),
     "abstract": (lambda f, a: (f | {"calibrator": "Calibrator"}, a), "unknown calibrator"),
     "no text": (lambda f, a: (f | {"calibrator": 3}, a), "calibrator must be of type str; got 3"),
     "other": (lambda f, a: (f | {"calibrator": "TemperatureScaling"}, a), "unknown setting of TemperatureScaling"),

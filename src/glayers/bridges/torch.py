@@ -21,6 +21,7 @@ from glayers.bridges.torch_onnx import export_network
 from glayers.bridges.torch_steps import chain_module
 from glayers.calibrators import AutoCalibrator, Calibrator, load
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.serving.predictor import Predictor
 
 __all__ = ["CalibratedMap", "CalibratedNetwork", "calibrate", "collect_logits", "strip_softmax", "to_module"]
 
@@ -41,7 +42,7 @@ class CalibratedMap(nn.Module):
     """
 
     def __init__(
-        self, calibrator: Calibrator, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
+        self, calibrator: Predictor, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
     ) -> None:
         super().__init__()
         calibrator._check_fitted()
@@ -181,7 +182,7 @@ class CalibratedNetwork(nn.Module):
 
 
 def to_module(
-    calibrator: Calibrator, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
+    calibrator: Predictor, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
 ) -> CalibratedMap:
     """Return a fitted calibrator as a torch module: logits in, calibrated logits out.
 

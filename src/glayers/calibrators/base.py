@@ -292,7 +292,7 @@ class Calibrator(Estimator, Predictor, ABC):
         found = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
         self.map_ = first + found
         self.adaptation_: Any = None  # or a ClassShift
-        self.out_of_fold_ = fitted.out_of_fold
+        self.out_of_fold_: Any = fitted.out_of_fold  # or None
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
         vars(self).pop("calibration_rows_", None)

@@ -4,7 +4,7 @@ import copy
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,11 @@ class Estimator:
     """Base class of calibrators, which are dataclasses. `clone`, pipelines and searches of scikit-learn accept it."""
 
     of_parts: ClassVar[bool] = False  # whether it consists of several fitted calibrators, its `_fitted_parts`
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:  # learned attributes, which each fit names itself
+            ...
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name; those of a calibrator among them follow its name: `calibrator__inputs`."""

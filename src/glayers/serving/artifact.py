@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 from safetensors import deserialize
@@ -37,6 +37,7 @@ _FACTS_OF_PARTS = {"calibrator", "class_names", "parts"}
 _tensors_in: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
 _ADAPTATION = "adaptation_"  # only a calibrator that was adapted has one
 _Record = TypeVar("_Record")
+FindClass: TypeAlias = Callable[[str], Any]  # a class by its name, or None
 
 
 def save(fitted: Any, path: str | os.PathLike[str]) -> None:
@@ -56,18 +57,16 @@ def save(fitted: Any, path: str | os.PathLike[str]) -> None:
         arrays = arrays_of(fitted)
     data = to_safetensors(arrays, {METADATA: _to_json(facts | {"sha256": checksum(facts, arrays)})})
     try:
-        _built(json.loads(_to_json(facts)), arrays, classes)
+        _built(json.loads(_to_json(facts)), arrays, classes.get)
     except BadFile as error:
         raise GlayersError(f"not saved, because it could not be loaded again: {error}") from error
     if int.from_bytes(data[:8], "little") > LONGEST_HEADER:
         raise GlayersError(f"settings and names take more than {LONGEST_HEADER} bytes: shorten the class names")
-    if len(data) > LARGEST_FILE:
-        raise GlayersError(f"the map takes more than {LARGEST_FILE} bytes: fit fewer members or smaller layers")
     write_whole(file_path(path), data)
 
 
-def load(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any:
-    """Read a calibrator of one of these classes; `glayers.load` describes it."""
+def load(path: str | os.PathLike[str], find: FindClass) -> Any:
+    """Read a calibrator; `glayers.load` describes it. `find` returns the class of a name that a file may have."""
     where = file_path(path)
     with errors_as_bad_file(where):
         text, data = _facts_and_bytes(where)
@@ -82,7 +81,7 @@ def load(path: str | os.PathLike[str], classes: Mapping[str, type]) -> Any:
             raise BadFile(f"has format {number}, and this glayers reads format {FORMAT}: pip install --upgrade glayers")
         if facts.pop("sha256", None) != checksum(facts, arrays):
             raise BadFile(f"its contents do not match their checksum; {DAMAGED}")
-        return _built(facts, arrays, classes)
+        return _built(facts, arrays, find)
 
 
 def arrays_of(fitted: Any) -> dict[str, Array]:
@@ -166,13 +165,13 @@ def _facts_of(fitted: Any) -> dict[str, Any]:
     }
 
 
-def _built(facts: dict[str, Any], arrays: Mapping[str, Array], classes: Mapping[str, type]) -> Any:
+def _built(facts: dict[str, Any], arrays: Mapping[str, Array], find: FindClass) -> Any:
     """Build the calibrator of a file again, and refuse whatever does not fit together."""
     facts = {name: value for name, value in facts.items() if name != "format"}
     if "parts" not in facts:
-        return _calibrator(facts, arrays, classes)
+        return _calibrator(facts, arrays, find)
     _check_names(facts, _FACTS_OF_PARTS, _FACTS_OF_PARTS, "fact")
-    kind = _class_of(facts, classes, of_parts=True)
+    kind = _class_of(facts, find, of_parts=True)
     own: dict[str, dict[str, Array]] = {name: {} for name in _typed(facts["parts"], dict, "parts")}
     for full, array in arrays.items():
         part, _, name = full.rpartition("/")
@@ -181,24 +180,24 @@ def _built(facts: dict[str, Any], arrays: Mapping[str, Array], classes: Mapping[
         own[part][name] = array
     parts = {}
     for name, each in own.items():
-        parts[name] = _calibrator(_typed(facts["parts"][name], dict, f"part {shown(name)}"), each, classes)
+        parts[name] = _calibrator(_typed(facts["parts"][name], dict, f"part {shown(name)}"), each, find)
     new = kind._from_parts(parts)
     new.class_names_ = _class_names(facts["class_names"], len(new.classes_))
     return new
 
 
-def _class_of(facts: Mapping[str, Any], classes: Mapping[str, type], of_parts: bool) -> Any:
+def _class_of(facts: Mapping[str, Any], find: FindClass, of_parts: bool) -> Any:
     name = _typed(facts["calibrator"], str, "calibrator")
-    known = {each: kind for each, kind in classes.items() if getattr(kind, "of_parts", False) == of_parts}
-    if name not in known:
-        raise BadFile(f"unknown calibrator {shown(name)}; known are {', '.join(sorted(known))}")
-    return known[name]
+    kind = find(name)
+    if kind is None or kind.of_parts != of_parts:
+        raise BadFile(f"unknown calibrator {shown(name)}; the file was edited, or another glayers wrote it")
+    return kind
 
 
-def _calibrator(facts: Mapping[str, Any], arrays: Mapping[str, Array], classes: Mapping[str, type]) -> Any:
+def _calibrator(facts: Mapping[str, Any], arrays: Mapping[str, Array], find: FindClass) -> Any:
     """Build a calibrator with a map of its own."""
     _check_names(facts, _FACTS, _FACTS, "fact")
-    kind = _class_of(facts, classes, of_parts=False)
+    kind = _class_of(facts, find, of_parts=False)
     settings = _typed(facts["settings"], dict, "settings")
     names = {field.name for field in fields(kind)}
     _check_names(settings, names, names, f"setting of {kind.__name__}")
@@ -241,18 +240,18 @@ def _plain(value: object, name: str) -> Any:
     >>> _plain({"strength": (np.float64(0.5), 2)}, "settings")
     {'strength': [0.5, 2]}
     """
-    if isinstance(value, np.generic | np.ndarray):
-        return _plain(value.tolist(), name)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(each, name) for each in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(each, f"{name}, {key}") for key, each in value.items() if key != _CLOCK}
-    raise GlayersError(
-        f"{name} is a {type(value).__name__}, and a file holds only numbers, text and lists of them. "
-        f"If only the fit needed it, set it to None with set_params and save again"
-    )
+    try:
+        text = json.dumps(value, default=lambda array: array.tolist())
+        return json.loads(text, object_hook=_without_clock)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise GlayersError(
+            f"{name} is a {type(value).__name__}, and a file holds only numbers, text and lists of them. "
+            f"If only the fit needed it, set it to None with set_params and save again"
+        ) from error
+
+
+def _without_clock(entries: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entries.items() if name != _CLOCK}
 
 
 def _to_json(facts: Mapping[str, Any]) -> str:
