@@ -121,6 +121,8 @@ def _typed(value: Any, kind: Any, what: str) -> Any:
     expected = {tuple: list, Mapping: dict}.get(origin, origin)
     if type(value) is not expected:
         raise BadFile(f"{what} must be of type {expected.__name__}; got {shown(value)}")
+    if origin is tuple and set(map(type, value)) == {inner[0]}:  # at once: there may be thousands of numbers
+        return tuple(value)
     if origin is tuple:
         return tuple(_typed(each, inner[0], what) for each in value)
     if origin is Mapping:
