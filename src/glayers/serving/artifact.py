@@ -2,7 +2,7 @@
 
 The same calibrator gives the same bytes. `save` refuses what `load` could not read back; `load` checks every fact,
 every array and a checksum. A file is read at once and never mapped into memory: a mapped file that somebody cuts short
-would end the process. `docs/artifact.md` describes the format.
+would end the process. `docs/reference/artifact.md` describes the format.
 """
 
 import hashlib
