@@ -140,12 +140,13 @@ reproduce: .venv/package
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation --force-reinstall .
 	touch $@
 
-# A second environment, for a test: the wheel beside the three libraries that serving needs, without torch and
-# scikit-learn. pip of .venv fills it.
+# A second environment, for a test: what `pip install glayers` brings, without extras such as torch and scikit-learn.
+# pip of .venv fills it.
 SERVING := $(BIN)/python -m pip --python .venv/serving/bin/python install --quiet --disable-pip-version-check
-.venv/serving/dependencies: constraints.txt | .venv/dependencies
+REQUIRED := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
+.venv/serving/dependencies: pyproject.toml constraints.txt | .venv/dependencies
 	$(BIN)/python -m venv --clear --without-pip .venv/serving
-	$(SERVING) -c constraints.txt array-api-compat numpy safetensors
+	$(BIN)/python -c '$(REQUIRED)' | xargs -d '\n' $(SERVING) -c constraints.txt
 	touch $@
 
 .venv/serving/package: .venv/serving/dependencies .venv/package

@@ -70,7 +70,7 @@ def test_the_project_has_addresses() -> None:
 def test_the_package_imports_what_an_extra_installs(extra: str) -> None:
     code = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py"))
     for requirement in PROJECT["optional-dependencies"][extra]:
-        library = re.split(r"[^\w-]", requirement)[0].replace("-", "_")
+        library = re.split(r"[^\w-]", requirement)[0].replace("scikit-learn", "sklearn").replace("-", "_")
         assert re.search(rf"^ *(import|from) {library}\b", code, re.MULTILINE), f"nothing imports {library}"
 
 

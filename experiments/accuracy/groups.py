@@ -63,7 +63,7 @@ def losses(held: list[Any], differ: bool, rows: int, draw: int) -> list[float]:
     groups = np.repeat(np.arange(len(held)), [len(order) for order in orders])
     if not differ:
         groups = rng.integers(len(held), size=len(groups))
-    both = GroupCalibrator(TemperatureScaling(), VectorScaling(strength=1.0)).fit(logits[fit], labels[fit], groups[fit])
+    both = GroupCalibrator(TemperatureScaling()).fit(logits[fit], labels[fit], groups[fit])
     alone = np.empty((len(labels), logits.shape[1]))
     for group in np.unique(groups):
         own = groups == group

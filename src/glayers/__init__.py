@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from glayers import datasets, metrics
     from glayers.bridges.sklearn import CalibratedClassifier
     from glayers.calibrators import *
-    from glayers.calibrators.groups import GroupCalibrator
-    from glayers.calibrators.multi_label import MultiLabelCalibrator
     from glayers.comparison import compare
     from glayers.decisions.costs import decide, realised_costs
     from glayers.decisions.estimate import estimate
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from glayers.decisions.watch import watch
     from glayers.gap import calibration_gap
     from glayers.learning_curve import rows_needed
-    from glayers.loading import load
     from glayers.predictions import Confidences, Predictions, read_confidences, read_parts, read_predictions
     from glayers.shift import shift_test
 
@@ -31,10 +28,11 @@ __all__ += ["Confidences", "Predictions", "read_confidences", "read_parts", "rea
 __all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
 # The calibrators, which are those of `glayers.calibrators`.
 __all__ += ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration", "Calibrator", "DirichletCalibration"]
-__all__ += ["EnsembleTemperatureScaling", "GLayers", "HistogramBinning", "IsotonicCalibration", "MatrixScaling"]
-__all__ += ["OrderPreserving", "PlattScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration"]
+__all__ += ["EnsembleTemperatureScaling", "GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
+__all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PlattScaling", "ScalingBinning"]
+__all__ += ["SharedGLayers", "SplineCalibration"]
 __all__ += ["TemperatureScaling", "VectorScaling"]
-__all__ += ["CalibratedClassifier", "GroupCalibrator", "MultiLabelCalibrator"]
+__all__ += ["CalibratedClassifier"]
 
 # Where the other names are defined.
 _LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
@@ -42,12 +40,10 @@ _LAZY |= {"decide": "glayers.decisions.costs", "realised_costs": "glayers.decisi
 _LAZY["estimate"] = "glayers.decisions.estimate"
 _LAZY |= {"threshold": "glayers.decisions.threshold", "watch": "glayers.decisions.watch"}
 _LAZY["rows_needed"] = "glayers.learning_curve"
-_LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.loading"}
+_LAZY["CalibratedClassifier"] = "glayers.bridges.sklearn"
 _LAZY |= dict.fromkeys(
     ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"], "glayers.predictions"
 )
-_LAZY["GroupCalibrator"] = "glayers.calibrators.groups"
-_LAZY["MultiLabelCalibrator"] = "glayers.calibrators.multi_label"
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 Written against the array API, so the same lines serve NumPy in prediction and torch in fitting.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -34,6 +35,19 @@ def softmax(logits: Any) -> Any:
     powers = np.exp(shifted, out=shifted) if xp is NUMPY else xp.exp(shifted)
     total = xp.sum(powers, axis=-1, keepdims=True)
     return np.divide(powers, total, out=powers) if xp is NUMPY else powers / total
+
+
+def sigmoid(logits: Any) -> Any:
+    """Probabilities of labels that do not exclude each other.
+
+    >>> sigmoid(np.array([[0.0, -1e4, -np.inf]])).tolist()
+    [[0.5, 0.0, 0.0]]
+    """
+    xp = array_namespace(logits)
+    return xp.exp(-xp.logaddexp(xp.zeros_like(logits), -logits))
+
+
+LINKS: dict[str, Callable[[Any], Any]] = {"softmax": softmax, "sigmoid": sigmoid}
 
 
 def is_top(logits: Any) -> Any:

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
+from glayers.calibrators.estimator import clone
 from glayers.checks import whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning
 from glayers.metrics import (

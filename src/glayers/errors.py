@@ -1,7 +1,8 @@
 """Errors and warnings by name: each message says what was expected, what was given, and what to do."""
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class GlayersError(ValueError):
@@ -18,6 +19,16 @@ class BadFile(GlayersError):
 
 class GlayersWarning(UserWarning):
     """Something the user should know, although the result is valid."""
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Name the extra to install if an import inside finds no library."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f'{error.name} is missing: pip install "glayers[{extra}]"'
+        raise ModuleNotFoundError(message, name=error.name) from error
 
 
 def shown(value: object) -> str:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
-from sklearn.base import clone
 
 from glayers.arrays import Floats, Ints
 from glayers.calibrators import AutoCalibrator, Calibrator
+from glayers.calibrators.estimator import clone
 from glayers.calibrators.row_summary import sums_by_group
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions, GlayersError, shown

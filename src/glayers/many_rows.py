@@ -91,7 +91,7 @@ class Pass:
 
 def sample_rows(tasks: Sequence[Any], executor: Executor, random_state: int) -> RowSample:
     """Return a random sample of rows, as many as every method needs to be fitted."""
-    from glayers.calibrators.auto import enough_rows  # needs scikit-learn, and scores do not
+    from glayers.calibrators.auto import enough_rows  # on first use: scores do not need it
 
     sample: RowSample = Pass(sample_size=enough_rows, random_state=random_state).over(tasks, executor).sample
     return sample

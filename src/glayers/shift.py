@@ -13,11 +13,9 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
-from glayers.calibrators.inputs import rows_to_compare
 from glayers.calibrators.row_summary import Histogram, count_rows, independent_rows
 from glayers.calibrators.shift_tests import same_class_frequencies, same_frequencies
 from glayers.checks import number_between
-from glayers.errors import GlayersError
 from glayers.metrics.differences import adjust
 from glayers.serving.predictor import apply_map
 
@@ -122,10 +120,9 @@ def shift_test(
     (False, True)
     """
     number_between(level, "level", 0, 1)
-    if not hasattr(calibrator, "calibration_rows_"):
-        raise GlayersError("the calibrator must be fitted first: call fit, or load one with glayers.load")
-    given, labelled = rows_to_compare(calibrator, logits, labels, groups)
-    given, chain = calibrator._seen(given)
+    calibrator._check_fitted()
+    given, labelled = calibrator._new_rows(logits, labels, groups)
+    chain = calibrator._map_of_logits
     rows, summary = independent_rows(given), calibrator.calibration_rows_
     counted = count_rows(given, rows, lambda some: apply_map(chain, given.logits[some], given.n_classes))
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_a_file_holds_arrays_by_name_and_all_else_as_json(tmp_path: Path) -> Non
 
 
 def test_what_is_kept_by_name_keeps_its_order(tmp_path: Path) -> None:
-    order = copy(fitted("order-diagonal"))
+    order: Any = copy(fitted("order-diagonal"))
     order.held_out_loss_ = {"vector": 0.75, "g-layers": 0.25, "text": "zwei\nZeilen \u2028 \ud800"}
     order.save(tmp_path / "a")
     again = load(tmp_path / "a").held_out_loss_

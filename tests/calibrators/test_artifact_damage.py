@@ -34,11 +34,14 @@ def renamed(facts: Facts, old: str, new: str) -> Facts:
 
 # Each turns the facts and arrays of a sound file of g-layers into those of an unsound one, signed anew.
 EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
-    "newer": (lambda f, a: (f | {"format": 2}, a), "has format 2, and this glayers reads up to 1: pip install"),
+    "newer": (lambda f, a: (f | {"format": 2}, a), "has format 2, and this glayers reads format 1: pip install"),
     "format 0": (lambda f, a: (f | {"format": 0}, a), "format must be a whole number"),
     "format true": (lambda f, a: (f | {"format": True}, a), "format must be a whole number"),
     "no format": (lambda f, a: (renamed(f, "format", "version"), a), "format must be a whole number"),
-    "calibrator": (lambda f, a: (f | {"calibrator": "os.system"}, a), "unknown calibrator 'os.system'; known are Auto"),
+    "calibrator": (
+        lambda f, a: (f | {"calibrator": "os.system"}, a),
+        "unknown calibrator 'os.system'; the file was edited",
+    ),
     "abstract": (lambda f, a: (f | {"calibrator": "Calibrator"}, a), "unknown calibrator"),
     "no text": (lambda f, a: (f | {"calibrator": 3}, a), "calibrator must be of type str; got 3"),
     "other": (lambda f, a: (f | {"calibrator": "TemperatureScaling"}, a), "unknown setting of TemperatureScaling"),
@@ -53,7 +56,7 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "settings": (lambda f, a: (f | {"settings": []}, a), "settings must be of type dict"),
     "fact gone": (lambda f, a: (renamed(f, "kept", "keep"), a), "the fact 'kept' is missing"),
     "more facts": (lambda f, a: (f | {"note": "x"}, a), "unknown fact 'note'"),
-    "kept": (lambda f, a: (f | {"kept": {"map_": 1}}, a), "unknown kept attribute of GLayers 'map_'"),
+    "kept": (lambda f, a: (f | {"kept": f["kept"] | {"map_": 1}}, a), "unknown kept attribute of GLayers 'map_'"),
     "no kept": (lambda f, a: (f | {"kept": None}, a), "kept must be of type dict"),
     "no logits": (lambda f, a: (f | {"n_logits": 0, "n_classes": 2}, a), "0 logits and 2 classes"),
     "logits": (lambda f, a: (f | {"n_logits": 5, "n_classes": 5}, a), "labels_per_class must be 5 counts"),
@@ -62,22 +65,25 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "logits true": (lambda f, a: (f | {"n_logits": True, "n_classes": 2}, a), "n_logits must be of type int"),
     "few names": (lambda f, a: (f | {"class_names": ["a", "b", "c"]}, a), "4 different names; got 3"),
     "same names": (lambda f, a: (f | {"class_names": ["a"] * 4}, a), "4 different names; got 4, 1 different"),
-    "no names": (lambda f, a: (f | {"class_names": [1, 2, 3, 4]}, a), "must be a list of text"),
-    "names": (lambda f, a: (f | {"class_names": "abcd"}, a), "must be a list of text"),
-    "versions": (lambda f, a: (f | {"versions": {"glayers": "1"}}, a), "versions must be those of glayers and numpy"),
+    "no names": (lambda f, a: (f | {"class_names": [1, 2, 3, 4]}, a), "class_names must be of type str; got 1"),
+    "names": (lambda f, a: (f | {"class_names": "abcd"}, a), "class_names must be of type list"),
+    "versions": (lambda f, a: (f | {"versions": {"glayers": "1"}}, a), "the version 'numpy' is missing"),
     "a fact of the fit": (
         lambda f, a: (f | {"diagnostics": renamed(f["diagnostics"], "rows", "row")}, a),
-        "the fact of the fit 'rows' is missing",
+        "the entry of the diagnostics 'rows' is missing",
     ),
     "a fact's kind": (
         lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"converged": 1}}, a),
-        "converged must be of type bool; got 1",
+        "converged of the diagnostics must be of type bool; got 1",
     ),
     "counts": (
         lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"labels_per_class": [1, 2, 3, -4]}}, a),
         "must be 4 counts",
     ),
-    "notes": (lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"notes": [3]}}, a), "notes must be a list of text"),
+    "notes": (
+        lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"notes": [3]}}, a),
+        "notes of the diagnostics must be of type str; got 3",
+    ),
     "never seen": (
         lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"classes_never_seen": [1]}}, a),
         "classes_never_seen must be those without a label",
@@ -202,7 +208,7 @@ def test_a_file_cut_short_at_any_moment_of_its_reading_ends_no_process(saved: Pa
     code = (
         "import sys, pathlib, glayers\n"
         "from glayers import files\n"
-        "from glayers.calibrators import artifact\n"
+        "from glayers.serving import artifact\n"
         "path = pathlib.Path(sys.argv[1]); data = path.read_bytes()\n"
         "def trace(frame, event, argument):\n"
         "    global countdown\n"

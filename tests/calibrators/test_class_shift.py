@@ -1,5 +1,6 @@
 """Adaptation to new class frequencies: known truths are recovered, and the tests reject at their level."""
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,13 @@ import pytest
 from glayers import (
     BadFile,
     BadPredictions,
-    BetaCalibration,
     Calibrator,
     GlayersError,
     GlayersWarning,
-    MultiLabelCalibrator,
     PlattScaling,
     Predictions,
     TemperatureScaling,
     VectorScaling,
-    load,
     shift_test,
 )
 from glayers.bridges.torch import to_module
@@ -183,23 +181,6 @@ def test_a_single_logit_and_probabilities_can_be_adapted() -> None:
     assert by_probabilities.predict_proba(both)[:, 1].mean() > p.mean() + 0.1
 
 
-def test_every_label_of_several_is_adapted_by_itself(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    z = rng.normal(size=(2_000, 2)) * 2
-    labels = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(int)
-    several = MultiLabelCalibrator(BetaCalibration()).fit(z, labels)
-    keep = rng.random(2_000) < np.where(labels[:, 0] == 1, 1.0, 0.2)
-    by_rows, by_frequency = several.adapt(z[keep]), several.adapt(frequencies=[5 / 6, 0.5])
-    for adapted in (by_rows, by_frequency):
-        mean = adapted.predict_proba(z[keep]).mean(axis=0)
-        assert mean == pytest.approx(labels[keep].mean(axis=0), abs=0.05)
-    by_rows.save(tmp_path / "several.safetensors")
-    again: Any = load(tmp_path / "several.safetensors")
-    assert (again.predict_proba(z) == by_rows.predict_proba(z)).all()
-    with pytest.raises(BadPredictions, match=r"one frequency per label, between 0 and 1"):
-        several.adapt(frequencies=[0.5, 1.0])
-
-
 def test_exports_predict_as_the_adapted_calibrator(tmp_path: Path) -> None:
     z, _ = drawn(50, SHIFTED, 1)
     adapted = fitted().adapt(frequencies=SHIFTED)
@@ -269,7 +250,8 @@ def test_a_confidence_cannot_be_adapted() -> None:
     "change", [{"after": [0.5]}, {"before": [0.0, 0.5, 0.25, 0.25]}, {"rows": "many"}, {"more": 1}, {"misfit": 3}]
 )
 def test_a_forged_record_is_refused(change: dict[str, Any]) -> None:
-    facts = adaptation(fitted(300), frequencies=EQUAL).to_dict()
-    assert repr(ClassShift.from_dict(facts, 4).to_dict()) == repr(facts)
+    shift = adaptation(fitted(300), frequencies=EQUAL)
+    facts = json.loads(json.dumps(shift.to_dict()))
+    assert repr(ClassShift.from_dict(facts)) == repr(shift)
     with pytest.raises(BadFile, match="record of a class shift"):
-        ClassShift.from_dict(facts | change, 4)
+        ClassShift.from_dict(facts | change)

@@ -114,12 +114,18 @@ def test_a_file_keeps_the_groups(tmp_path: Path) -> None:
     again.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "g.safetensors").read_bytes()
     facts, arrays = contents(tmp_path / "g.safetensors")
+    common, *corrections = facts["parts"]
+    parts = facts["parts"]
     changes: list[dict[str, Any]] = [
-        {"groups": ["0"]},
-        {"groups": [0, 1, 2, 3]},
-        {"groups": {}},
+        {"parts": {common: parts[common]}},
+        {"parts": {name: parts[name] for name in corrections}},
+        {"parts": parts | {"more": parts[common]}},
+        {"parts": parts | {corrections[0]: parts[common]}},
+        {"parts": parts | {corrections[0]: 3}},
         {"parts": []},
         {"parts": 3},
+        {"calibrator": "TemperatureScaling"},
+        {"class_names": ["a"]},
         {"more": 1},
     ]
     for change in changes:

@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
+import torch
 
 from glayers import (
     BadPredictions,
@@ -22,8 +23,7 @@ from glayers import (
     load,
     metrics,
 )
-from glayers.loading import LoadedLabels
-from glayers.serving.artifact import read
+from glayers.bridges.torch import to_module
 from tests.cli.running import complaint, run, usage_error
 from tests.strategies import Numbers
 
@@ -41,7 +41,7 @@ def test_each_label_is_calibrated_by_itself() -> None:
     fitted = MultiLabelCalibrator().fit(z, labels)
     alone = BetaCalibration().fit(z[:, [1]], labels[:, 1])
     p = fitted.predict_proba(z_new)
-    assert np.array_equal(p[:, 1], alone.predict_proba(z_new[:, [1]])[:, 1])
+    np.testing.assert_allclose(p[:, 1], alone.predict_proba(z_new[:, [1]])[:, 1], rtol=1e-13)
     assert np.array_equal(fitted.predict(z_new), p > 0.5)
     before, after = (metrics.label_scorecards(each, labels_new) for each in (1 / (1 + np.exp(-z_new)), p))
     assert all(after[name]["nll"] < before[name]["nll"] for name in before)
@@ -77,13 +77,14 @@ def test_all_labels_are_saved_in_one_file(tmp_path: Path) -> None:
     again = load(tmp_path / "m.safetensors")
     assert isinstance(again, MultiLabelCalibrator)
     assert np.array_equal(again.predict_proba(z), fitted.predict_proba(z))
-    assert again.label_names_ == ("cat", "dog", "owl")
+    assert again.class_names_ == ("cat", "dog", "owl")
     assert [each.diagnostics_.rows for each in again.calibrators_] == [1500] * 3
     again.save(tmp_path / "n.safetensors")
     assert (tmp_path / "n.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
     np.savez(tmp_path / "z.npz", logits=z)
-    for words in (["score", tmp_path / "z.npz", "--model"], ["info"]):
-        assert "calibrators of several labels" in complaint(run(*words, tmp_path / "m.safetensors"))
+    words = ["score", tmp_path / "z.npz", "--model", tmp_path / "m.safetensors"]
+    assert "calibrators of several labels" in complaint(run(*words))
+    assert "Platt scaling of each label" in run("info", tmp_path / "m.safetensors").stdout
     data = bytearray((tmp_path / "m.safetensors").read_bytes())
     data[-3] ^= 1
     (tmp_path / "m.safetensors").write_bytes(data)
@@ -104,29 +105,36 @@ def test_errors_name_the_way_out() -> None:
     with pytest.raises(GlayersError, match="calibrator must be a calibrator of logits or probabilities"):
         MultiLabelCalibrator("beta").fit(z, labels)
     fitted = MultiLabelCalibrator(TemperatureScaling()).fit(pd.DataFrame(z, columns=["a", "b", "c"]), labels)
-    with pytest.raises(BadPredictions, match=r"fitted on the labels \('a', 'b', 'c'\)"):
+    with pytest.raises(BadPredictions, match=r"fitted on the classes a, b, c, but these rows have b, a, c"):
         fitted.predict_proba(pd.DataFrame(z, columns=["b", "a", "c"]))
-    with pytest.raises(BadPredictions, match=r"fitted on 3 labels; got an array of shape \(1500, 2\)"):
+    with pytest.raises(BadPredictions, match="fitted on 3 logits per row; got 2"):
         fitted.predict_proba(z[:, :2])
     never = np.where(np.arange(3) == 1, 0, labels)
-    with pytest.warns(GlayersWarning, match=r"1 of 3 labels have notes .* the first is label 1: no row is labelled 1"):
+    with pytest.warns(GlayersWarning, match=r"the first is about label 1: no row is labelled 1"):
         MultiLabelCalibrator().fit(z, never)
 
 
-def test_a_loaded_calibrator_of_labels_predicts_before_it_becomes_the_estimator(tmp_path: Path) -> None:
+def test_a_loaded_calibrator_of_labels_is_the_one_that_was_saved(tmp_path: Path) -> None:
     z, labels = several()
     fitted = MultiLabelCalibrator().fit(pd.DataFrame(z, columns=["cat", "dog", "owl"]), labels)
     fitted.save(tmp_path / "m.safetensors")
-    light: Any = LoadedLabels(*read(tmp_path / "m.safetensors"))
-    assert np.array_equal(light.predict_proba(z), fitted.predict_proba(z))
-    assert np.allclose(1 / (1 + np.exp(-light.transform(z))), fitted.predict_proba(z))
-    assert light.predict_proba(z[:0]).shape == (0, 3)
-    assert type(light) is LoadedLabels
-    assert isinstance(light, MultiLabelCalibrator)
-    assert light.get_params()["calibrator__inputs"] == "logits"
-    assert type(light) is MultiLabelCalibrator
-    with pytest.raises(BadPredictions, match=r"fitted on the labels \('cat', 'dog', 'owl'\)"):
-        light.predict_proba(pd.DataFrame(z, columns=["dog", "cat", "owl"]))
+    loaded = load(tmp_path / "m.safetensors")
+    assert np.allclose(1 / (1 + np.exp(-loaded.transform(z))), fitted.predict_proba(z))
+    assert loaded.predict_proba(z[:0]).shape == (0, 3)
+    assert loaded.get_params()["calibrator__inputs"] == "logits"
+    with pytest.raises(BadPredictions, match=r"fitted on the classes cat, dog, owl, but these rows have dog, cat, owl"):
+        loaded.predict_proba(pd.DataFrame(z, columns=["dog", "cat", "owl"]))
+
+
+def test_one_label_and_torch_arrays_work_too() -> None:
+    z, labels = several()
+    one = MultiLabelCalibrator(PlattScaling()).fit(z[:, :1], labels[:, :1])
+    assert one.predict_proba(z[:, :1]).shape == (1500, 1)
+    fitted = MultiLabelCalibrator(PlattScaling()).fit(z, labels)
+    given = torch.as_tensor(z)
+    assert np.allclose(fitted.predict_proba(given).numpy(), fitted.predict_proba(z), rtol=1e-12)
+    assert np.allclose(to_module(fitted).predict_proba(given).numpy(), fitted.predict_proba(z), rtol=1e-12)
+    assert np.allclose(to_module(one).predict_proba(given[:, :1]).numpy(), one.predict_proba(z[:, :1]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("inputs", ["logits", "probabilities"])
@@ -134,13 +142,13 @@ def test_all_labels_are_exported_to_one_onnx_file(inputs: str, tmp_path: Path) -
     z, labels = several()
     given = z if inputs == "logits" else 1 / (1 + np.exp(-z))
     fitted = MultiLabelCalibrator(IsotonicCalibration(inputs=inputs)).fit(given, labels)  # type: ignore[arg-type]
-    fitted.label_names_ = ("cat", "dog", "owl")
+    fitted.class_names_ = ("cat", "dog", "owl")
     fitted.to_onnx(tmp_path / "m.onnx", "float64")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     p, logits = session.run(["probabilities", "logits"], {f"uncalibrated_{inputs}": given})
     assert np.abs(p - fitted.predict_proba(given)).max() < 1e-12
     assert np.allclose(logits, fitted.transform(given))
-    assert session.get_modelmeta().custom_metadata_map["label_names"] == '["cat", "dog", "owl"]'
+    assert session.get_modelmeta().custom_metadata_map["class_names"] == '["cat", "dog", "owl"]'
 
 
 def test_the_command_line_fits_applies_scores_and_exports_several_labels(
@@ -154,22 +162,25 @@ def test_the_command_line_fits_applies_scores_and_exports_several_labels(
     frame = pd.DataFrame(z, columns=[f"logit_{name}" for name in names])
     frame.to_csv("new.csv", index=False)
     done = run("fit", "old.npz", "--several-labels", "-m", "platt", "-o", "m.safetensors")
-    assert "platt for each of 3 labels, fitted on 600 rows" in done.stdout
+    assert "platt, fitted on 600 rows of 3 labels from old.npz" in done.stdout
     assert run("apply", "m.safetensors", "new.csv", "-o", "out.csv").exit_code == 0
     expected = MultiLabelCalibrator(PlattScaling()).fit(z, labels).predict_proba(z)
     out = pd.read_csv("out.csv")
     assert list(out) == [f"probability_{name}" for name in names]
-    assert np.array_equal(out, expected)
+    np.testing.assert_allclose(out, expected, rtol=1e-13)
     assert run("apply", "m.safetensors", "old.npz", "-o", "out.npz").exit_code == 0
     scores = json.loads(run("score", "out.npz", "--several-labels", "--json").stdout)
     cards = metrics.label_scorecards(expected, labels)
     assert scores["dog"]["nll"] == pytest.approx(cards["1"]["nll"])
+    both = json.loads(run("score", "old.npz", "--several-labels", "--model", "m.safetensors", "--json").stdout)
+    assert both["calibrated"]["dog"]["nll"] == pytest.approx(cards["1"]["nll"])
+    assert both["uncalibrated"]["dog"]["nll"] > both["calibrated"]["dog"]["nll"]
     assert "equal to NumPy" in run("export", "m.safetensors", "-o", "m.onnx").stdout
     assert "holds probabilities, but the model was fitted on logits" in complaint(
         run("apply", "m.safetensors", "p.npz", "-o", "q.npz")
     )
     frame[frame.columns[::-1]].to_csv("odd.csv", index=False)
-    assert "fitted on the labels" in complaint(run("apply", "m.safetensors", "odd.csv", "-o", "q.npz"))
+    assert "fitted on the classes cat, dog, owl" in complaint(run("apply", "m.safetensors", "odd.csv", "-o", "q.npz"))
     assert "no labels" in complaint(run("fit", "new.csv", "--several-labels", "-o", "q.safetensors"))
     assert "leave the other options out" in usage_error(run("score", "out.npz", "--several-labels", "--intervals"))
     refused: list[tuple[dict[str, Any], str]] = [

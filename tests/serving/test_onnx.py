@@ -12,12 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from glayers import BadPredictions, GLayers, GlayersError, Predictions, TemperatureScaling
+from glayers import BadPredictions, GLayers, GlayersError, Predictions, TemperatureScaling, load
 from glayers.activations import softmax
 from glayers.bridges.torch import CalibratedNetwork
-from glayers.loading import LoadedCalibrator
 from glayers.maps import Chain, Step
-from glayers.serving.artifact import read
 from glayers.serving.onnx import append
 from tests.cli.running import run, usage_error
 from tests.contracts.calibrators import CLASSES, fitted, tilted
@@ -121,8 +119,8 @@ def test_probabilities_and_confidences_are_inputs_too(
     assert found == pytest.approx(calibrator.predict_proba(given), abs=1e-12)
     assert calibrator.predict_proba(torch.tensor(given)).numpy() == pytest.approx(found, abs=1e-12)
     calibrator.save(tmp_path / "p.safetensors")
-    light = LoadedCalibrator(*read(tmp_path / "p.safetensors"))
-    assert np.array_equal(light.predict_proba(given), calibrator.predict_proba(given))
+    loaded = load(tmp_path / "p.safetensors")
+    assert np.array_equal(loaded.predict_proba(given), calibrator.predict_proba(given))
 
 
 # Behind a network.

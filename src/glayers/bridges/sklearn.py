@@ -10,15 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import StratifiedGroupKFold, check_cv
-from sklearn.utils import Tags, _safe_indexing, get_tags, indexable
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d
 
 from glayers.activations import log_softmax, softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints
@@ -26,12 +17,23 @@ from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers, Temperat
 from glayers.calibrators.auto import LEAST_ROWS
 from glayers.calibrators.base import Fitted
 from glayers.checks import check_weights
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 from glayers.fitting.newton import newton
 from glayers.maps import Chain, Diagonal, Reference
 from glayers.maps.mixtures import TemperedMixture
 from glayers.maps.steps import SMALLEST
 from glayers.predictions import Predictions
+
+with needs_extra("sklearn"):
+    from sklearn import get_config
+    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import StratifiedGroupKFold, check_cv
+    from sklearn.utils import Tags, _safe_indexing, get_tags, indexable
+    from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.parallel import Parallel, delayed
+    from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d
 
 # Of the normal priors of `FewRowsScaling`: standard deviations of 3.2 and 1.
 _PRECISION_OF_LOG_TEMPERATURE, _PRECISION_OF_SHIFTS = 0.1, 1.0
@@ -118,33 +120,40 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)  # noqa: N806  # scikit-learn's name
         check_classification_targets(y)
-        y, frozen = column_or_1d(y, warn=True), isinstance(self.estimator, FrozenEstimator)
+        y = column_or_1d(y, warn=True)
+        frozen = isinstance(self.estimator, FrozenEstimator)
         self.classes_, labels = _numbered(y, self.estimator.classes_ if frozen else None)
         weights = None if sample_weight is None else check_weights(sample_weight, len(y), "sample_weight")
-        rows = _Extras(labels, weights, None if groups is None else np.asarray(groups))
         for_estimator, for_splitter = self._routed(weights, groups, fit_params)
         if self.ensemble not in (True, False, "auto"):
             raise GlayersError(f'ensemble must be True, False or "auto"; got {shown(self.ensemble)}')
-        parallel = Parallel(n_jobs=self.n_jobs)
         if frozen:
-            fits = [(self.estimator, _outputs(self.estimator, X), np.arange(len(y)))]
+            estimators = [self.estimator]
+            folds = [np.arange(len(y))]
         else:
-            splits = self._splitter(labels, groups).split(X, y, **for_splitter)
-            fits = parallel(
-                delayed(_fit_fold)(clone(self.estimator), X, y, *split, for_estimator, self.classes_)
-                for split in splits
+            splits = list(self._splitter(labels, groups).split(X, y, **for_splitter))
+            folds = [held_out for _, held_out in splits]
+            estimators = Parallel(n_jobs=self.n_jobs)(
+                delayed(_fit_estimator)(clone(self.estimator), X, y, rows, for_estimator, self.classes_)
+                for rows, _ in splits
             )
-        estimators, outputs, folds = zip(*fits, strict=True)
+        outputs = [_outputs(each, _safe_indexing(X, fold)) for each, fold in zip(estimators, folds, strict=True)]
         few = len(y) < LEAST_ROWS and not frozen
-        if self.ensemble is True or (self.ensemble == "auto" and few):
-            calibrators = parallel(delayed(_fitted)(self._calibrator(len(each[2]), rows), *each, rows) for each in fits)
-        else:
-            fold = np.concatenate(folds)
-            whole = _fitted(self._calibrator(len(fold), rows), estimators[0], np.concatenate(outputs), fold, rows)
-            if not (self.ensemble or frozen):
-                estimators = (clone(self.estimator).fit(X, y, **for_estimator),)
-            calibrators = [whole] * len(estimators)
-        self.calibrated_classifiers_ = [CalibratedPair(*each) for each in zip(estimators, calibrators, strict=True)]
+        shared = not (self.ensemble is True or (self.ensemble == "auto" and few))
+        if shared:
+            folds = [np.concatenate(folds)]
+            outputs = [np.concatenate(outputs)]
+        calibrators = []
+        for fold, output in zip(folds, outputs, strict=True):
+            calibrator = self._calibrator(len(fold), weights, len(y))
+            calibrator.inputs = "logits" if hasattr(estimators[0], "decision_function") else "probabilities"
+            own = [None if each is None else np.asarray(each)[fold] for each in (labels, weights, groups)]
+            calibrators.append(calibrator._learn(calibrator._given(output, *own)))
+        if self.ensemble is False and not frozen:
+            estimators = [clone(self.estimator).fit(X, y, **for_estimator)]
+        if shared:
+            calibrators *= len(estimators)
+        self.calibrated_classifiers_ = [CalibratedPair(*pair) for pair in zip(estimators, calibrators, strict=True)]
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(estimators[0], name):
                 setattr(self, name, getattr(estimators[0], name))
@@ -162,24 +171,22 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return which metadata goes where: scikit-learn calls it."""
-        fit_to_fit, fit_to_split = (MethodMapping().add(caller="fit", callee=each) for each in ("fit", "split"))
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        return router.add(estimator=self.estimator, method_mapping=fit_to_fit).add(
-            splitter=self.cv, method_mapping=fit_to_split
-        )
+        router.add(estimator=self.estimator, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+        return router.add(splitter=self.cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
-    def _calibrator(self, n_own: int, rows: "_Extras") -> Calibrator:
-        """Return a new calibrator for some of all rows, of the kind that the setting names."""
+    def _calibrator(self, n_own: int, weights: Floats | None, n_rows: int) -> Calibrator:
+        """Return a new calibrator for `n_own` of all rows, of the kind that the setting names."""
         if self.calibrator is None and n_own >= LEAST_ROWS:
             return SharedGLayers("vector")
         if self.calibrator is None:
-            n_rows = float(_as_counts(rows.weights, len(rows.labels)).sum())
-            return FewRowsScaling(n_rows, log_odds=hasattr(self.estimator, "predict_proba"))
+            n_counted = float(_as_counts(weights, n_rows).sum())
+            return FewRowsScaling(n_counted, log_odds=hasattr(self.estimator, "predict_proba"))
         if isinstance(self.calibrator, str) and self.calibrator in CALIBRATORS:
             return CALIBRATORS[self.calibrator]()
         if not isinstance(self.calibrator, Calibrator):
@@ -294,14 +301,6 @@ def _as_counts(weights: Floats | None, n_rows: int) -> Floats:
     return weights * (weights.sum() / (weights @ weights))
 
 
-class _Extras(NamedTuple):
-    """What calibrators need of all rows besides the outputs of a classifier."""
-
-    labels: Ints
-    weights: Floats | None
-    groups: Array | None
-
-
 def _numbered(y: Array, classes: Array | None) -> tuple[Array, Ints]:
     """Return the classes, and the number of the class of each row."""
     found, numbers = np.unique(y, return_inverse=True)
@@ -319,43 +318,33 @@ def _label(labels: Array, place: Any) -> str:
     return shown(labels.tolist()[place])  # as Python prints it, without the type of NumPy
 
 
-def _fit_fold(
-    estimator: Any, X: Any, y: Array, train: Ints, test: Ints, params: dict[str, Any], classes: Array
-) -> tuple[Any, Array, Ints]:
-    """Fit a classifier on some rows, and return it with its outputs on others."""
-    own = _check_method_params(X, params, indices=train)
-    fitted = estimator.fit(_safe_indexing(X, train), y[train], **own)
+def _fit_estimator(estimator: Any, X: Any, y: Array, rows: Ints, params: dict[str, Any], classes: Array) -> Any:
+    """Fit a classifier on some rows, which must have all classes."""
+    own = _check_method_params(X, params, indices=rows)
+    fitted = estimator.fit(_safe_indexing(X, rows), y[rows], **own)
     if not np.array_equal(fitted.classes_, classes):
         raise BadPredictions(
             f"a fold has no row of class {_label(np.setdiff1d(classes, fitted.classes_), 0)} to fit the classifier on; "
             f"use a stratified `cv`, fewer folds, or more rows of this class"
         )
-    return fitted, _outputs(fitted, _safe_indexing(X, test)), test
-
-
-def _has_decisions(estimator: Any) -> bool:
-    return hasattr(estimator, "decision_function")
+    return fitted
 
 
 def _outputs(estimator: Any, X: Any) -> Array:
     """Return decision values or else probabilities, (n, classes), or (n, 1) for two classes."""
-    if _has_decisions(estimator):
+    if hasattr(estimator, "decision_function"):
         values = np.asarray(estimator.decision_function(X))
-        values = values[:, None] if values.ndim == 1 else values
+        if values.ndim == 1:
+            values = values[:, None]
     else:
         values = np.asarray(estimator.predict_proba(X))
-        values = values[:, 1:] if values.shape[1] == 2 else values
+        if values.shape[1] == 2:
+            values = values[:, 1:]
     n_classes = len(estimator.classes_)
-    if values.shape[1] != (1 if n_classes == 2 else n_classes):
+    expected = 1 if n_classes == 2 else n_classes
+    if values.shape[1] != expected:
         raise BadPredictions(
             f"{type(estimator).__name__} gives {values.shape[1]} decision values for {n_classes} classes; set "
             f'decision_function_shape="ovr", or use a classifier with one value per class'
         )
     return values
-
-
-def _fitted(calibrator: Calibrator, estimator: Any, outputs: Array, fold: Ints, rows: _Extras) -> Calibrator:
-    """Return the calibrator, fitted on a classifier's outputs for the rows of a fold."""
-    calibrator.inputs = "logits" if _has_decisions(estimator) else "probabilities"
-    own = (None if each is None else each[fold] for each in rows)
-    return calibrator._learn(calibrator._given(outputs, *own))

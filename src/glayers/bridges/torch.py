@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.jit._trace import TracerWarning, is_tracing
 
@@ -22,6 +21,7 @@ from glayers.bridges.torch_onnx import export_network
 from glayers.bridges.torch_steps import chain_module
 from glayers.calibrators import AutoCalibrator, Calibrator, load
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.serving.predictor import Predictor
 
 __all__ = ["CalibratedMap", "CalibratedNetwork", "calibrate", "collect_logits", "strip_softmax", "to_module"]
 
@@ -42,13 +42,14 @@ class CalibratedMap(nn.Module):
     """
 
     def __init__(
-        self, calibrator: Calibrator, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
+        self, calibrator: Predictor, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
     ) -> None:
         super().__init__()
-        check_is_fitted(calibrator)
+        calibrator._check_fitted()
         if compute_dtype not in (torch.float32, torch.float64):
             raise GlayersError(f"compute_dtype must be torch.float64 or torch.float32; got {shown(compute_dtype)}")
         self.n_logits, self.class_axis, self.compute_dtype = int(calibrator.n_features_in_), class_axis, compute_dtype
+        self.link = calibrator.link
         self.steps = chain_module(calibrator.map_, compute_dtype)
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -61,7 +62,10 @@ class CalibratedMap(nn.Module):
         They are as precise as their type. The softmax of `forward` is less so where float32 cannot hold the logits: one
         of 1e4 is rounded by 5e-4.
         """
-        return torch.softmax(self._computed(logits), dim=axis_of(logits, self.class_axis)).to(logits.dtype)
+        calibrated = self._computed(logits)
+        if self.link == "sigmoid":
+            return torch.sigmoid(calibrated).to(logits.dtype)
+        return torch.softmax(calibrated, dim=axis_of(logits, self.class_axis)).to(logits.dtype)
 
     def _computed(self, logits: Tensor) -> Tensor:
         """Return calibrated logits of the type of the computation."""
@@ -74,7 +78,9 @@ class CalibratedMap(nn.Module):
                 )
             by_row = logits.movedim(axis, -1)
             with _without_autocast(logits.device.type):
-                result = with_reference_class(self.steps(by_row.reshape(-1, self.n_logits).to(self.compute_dtype)))
+                result = self.steps(by_row.reshape(-1, self.n_logits).to(self.compute_dtype))
+                if self.link == "softmax":
+                    result = with_reference_class(result)
             return result.reshape(*by_row.shape[:-1], result.shape[-1]).movedim(-1, axis)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -176,7 +182,7 @@ class CalibratedNetwork(nn.Module):
 
 
 def to_module(
-    calibrator: Calibrator, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
+    calibrator: Predictor, class_axis: int | None = None, compute_dtype: torch.dtype = torch.float64
 ) -> CalibratedMap:
     """Return a fitted calibrator as a torch module: logits in, calibrated logits out.
 

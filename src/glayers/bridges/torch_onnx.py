@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from glayers.bridges.torch_loaders import logits_of
 from glayers.calibrators import Calibrator
-from glayers.serving.predictor import needs_onnx
+from glayers.errors import needs_extra
 
 
 class _Logits(nn.Module):
@@ -34,7 +34,7 @@ def export_network(
     named: dict[str, Tensor],
 ) -> None:
     """Write the network and its calibration; `CalibratedNetwork.to_onnx` describes it."""
-    with needs_onnx():
+    with needs_extra("onnx"):
         import onnxscript  # noqa: F401  # which torch needs to export
 
         from glayers.serving.onnx import append

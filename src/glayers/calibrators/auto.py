@@ -13,13 +13,12 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import expit
-from scipy.stats import norm
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators.auto_selection import AutoSelection, PartResult
-from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, mean_loss, weighted_mean
+from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss, weighted_mean
+from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.shared_g_layers import behind_layers, fit_layers
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_switch, number_between, to_float, whole_number
@@ -123,8 +122,7 @@ class AutoCalibrator(Calibrator):
     """
 
     methods = (Method("auto", "Cross-validated mixture of methods", "nothing", "glayers", torch="optional"),)
-    _kept: ClassVar[tuple[str, ...]] = ("selection_",)
-    _records: ClassVar = {"selection_": AutoSelection}
+    _records: ClassVar = {**Calibrator._records, "selection_": AutoSelection}
     _only_for_fits: ClassVar[tuple[str, ...]] = ("prior",)
 
     selection_: ClassVar[AutoSelection]
@@ -171,6 +169,8 @@ class AutoCalibrator(Calibrator):
         >>> bool((low < auto.predict_proba(test.logits[:3])).all() and (low < high).all())
         True
         """
+        from scipy.special import expit, ndtri  # on first use: importing it takes longer than glayers
+
         self._check_fitted()
         number_between(level, "level", 0, 1)
         if self._posterior is None:
@@ -179,7 +179,7 @@ class AutoCalibrator(Calibrator):
         values = CHECKS[self.inputs](logits).astype(np.float64)
         if self.inputs != "logits":
             values = self.map_.steps[0](values)
-        reach = norm.ppf((1 + level) / 2) * self._posterior.log_odds_errors(values)
+        reach = ndtri((1 + level) / 2) * self._posterior.log_odds_errors(values)
         with np.errstate(divide="ignore"):
             log_odds = np.log(p) - np.log1p(-p)
         return expit(log_odds - reach), expit(log_odds + reach)

@@ -3,37 +3,35 @@
 Settings go into the constructor, `fit` learns, and learned attributes end in `_`. A subclass writes one pure method:
 `_fit` turns predictions into a `Fitted` record. The base class does the rest once: it checks the input, times the fit,
 measures the loss before and after, fills `diagnostics_`, issues every warning and saves. `Predictor` predicts.
+
+A calibrator is told once what its inputs are, in the setting `inputs`, and a file keeps it.
 """
 
 import copy
-import os
+import inspect
 import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib.metadata import version
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils import ClassifierTags, Tags, TransformerTags, check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from glayers.arrays import Floats, row_blocks
-from glayers.calibrators.class_shift import estimate_class_shift, given_frequencies
-from glayers.calibrators.inputs import Inputs, checked_rows, rows_to_compare
+from glayers.calibrators.class_shift import ClassShift, estimate_class_shift, given_frequencies
+from glayers.calibrators.estimator import Estimator
 from glayers.calibrators.row_summary import RowSummary, summarise
-from glayers.checks import number_between
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.checks import check_choice, check_probabilities, number_between
+from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
 from glayers.maps import Chain, Diagonal, Reference
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import map_inputs, two_classes
-from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, mask_notes
+from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, class_names_of, mask_notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +69,8 @@ class Method:
     torch: Literal["no", "optional", "required"] = "no"  # for fitting; predicting never needs torch
 
 
-class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
+@dataclass(eq=False, repr=False)
+class Calibrator(Estimator, Predictor, ABC):
     """Base class of all calibrators: a map on logits, fitted by a proper loss.
 
     Parameters
@@ -102,15 +101,16 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
         The versions of glayers and NumPy at the time of the fit.
     """
 
-    out_of_fold_: Any  # Floats or None
-    adaptation_: Any = None  # ClassShift or None
+    _: KW_ONLY
+    inputs: Literal["logits", "probabilities", "confidence"] = "logits"
+
     methods: ClassVar[tuple[Method, ...]] = ()
     # Settings that only a fit needs: a file keeps None in their place.
     _only_for_fits: ClassVar[tuple[str, ...]] = ()
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
     _kept: ClassVar[tuple[str, ...]] = ()
-    # Of these, the records and their classes, which have `to_dict` and `from_dict`.
-    _records: ClassVar[Mapping[str, Any]] = {}
+    # Learned attributes that are records, and their classes.
+    _records: ClassVar[Mapping[str, type]] = {"calibration_rows_": RowSummary, "adaptation_": ClassShift}
     # Methods that do not minimise the loss may raise it a little without anything being wrong.
     _warns_if_loss_rises: ClassVar[bool] = True
 
@@ -197,71 +197,79 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             raise BadPredictions("adapt takes either logits of new rows, or frequencies=; give one of them")
         new = copy.copy(self)
         if frequencies is not None:
-            new.adaptation_ = given_frequencies(summary, frequencies, self.class_names_)
+            shift = given_frequencies(summary, frequencies, self.class_names_)
         else:
             number_between(level, "level", 0, 1)
-            given, _ = rows_to_compare(self, logits, None, groups, sample_weight)
-            given, chain = self._seen(given)
-            calibrated = apply_map(chain, given.logits, given.n_classes)
-            histograms, names = self.calibration_rows_.histograms, self.class_names_
-            new.adaptation_ = estimate_class_shift(summary, histograms, given, calibrated, level, names)
-        shift = np.log(new.adaptation_.ratio)
-        new.map_ = self._fitted_map + Chain((Reference(), Diagonal(np.ones(len(shift)), shift)))
-        for note in new.adaptation_.notes(self.diagnostics_.classes_never_seen):
+            given, _ = self._new_rows(logits, None, groups, sample_weight)
+            calibrated = apply_map(self._map_of_logits, given.logits, given.n_classes)
+            histograms = self.calibration_rows_.histograms
+            shift = estimate_class_shift(summary, histograms, given, calibrated, level, self.class_names_)
+        factors = Diagonal(np.ones(len(shift.ratio)), np.log(shift.ratio))
+        new.map_ = self._fitted_map + Chain((Reference(), factors))
+        new.adaptation_ = shift
+        for note in shift.notes(self.diagnostics_.classes_never_seen):
             warnings.warn(note, GlayersWarning, stacklevel=2)
         return new
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted calibrator to one `.safetensors` file that `glayers.load` reads.
-
-        The file appears complete or not at all. It holds numbers and text, never code.
-        """
-        from glayers.calibrators.artifact import write_calibrator  # which imports every calibrator, this one too
-
-        self._check_fitted()
-        write_calibrator(self, path)
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "map_"):  # quick; scikit-learn's own check takes longer than predicting a row
-            check_is_fitted(self)
-
-    def _seen(self, given: Predictions) -> tuple[Predictions, Chain]:
-        """Return rows with logits as the fit saw them, those of raised probabilities, and the map that follows."""
-        chain = self._fitted_map
-        if self.inputs == "logits":
-            return given, chain
-        values = CHECKS[self.inputs](map_inputs(self.inputs, given)).astype(np.float64)
-        return given.with_logits(chain.steps[0](values)), Chain(chain.steps[1:])
-
-    @property
+    @cached_property
     def calibration_rows_(self) -> RowSummary:
         """Counts of the calibration rows, made when they are first asked for."""
-        if "_counts" not in vars(self):
-            if "_uncounted" not in vars(self):
-                raise AttributeError("calibration_rows_")
-            given, found = self._uncounted
-            self._counts = summarise(given, lambda rows: apply_map(found, given.logits[rows], given.n_classes))
-            del self._uncounted
-        return self._counts
-
-    @calibration_rows_.setter
-    def calibration_rows_(self, counts: RowSummary) -> None:
-        self._counts = counts
+        self._check_fitted()
+        given, found = vars(self).pop("_rows_to_count")
+        return summarise(given, lambda rows: apply_map(found, given.logits[rows], given.n_classes))
 
     def __getstate__(self) -> dict[str, Any]:
         """Count the calibration rows rather than keep them."""
-        if "_uncounted" in vars(self):
+        if "_rows_to_count" in vars(self):
             self.calibration_rows_  # noqa: B018 (makes the counts)
-        return dict(super().__getstate__())
+        return dict(vars(self))
 
     @property
     def _fitted_map(self) -> Chain:
         """The map as it was fitted, without the two steps of `adapt`."""
         return self.map_ if self.adaptation_ is None else Chain(self.map_.steps[:-2])
 
+    @property
+    def _map_of_logits(self) -> Chain:
+        """The fitted map after the step that turns probabilities into logits."""
+        first = 0 if self.inputs == "logits" else 1
+        return Chain(self._fitted_map.steps[first:])
+
     def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
         """Return the checked input of `fit`."""
-        return checked_rows(self.inputs, logits, labels, weights, groups)
+        check_choice(self.inputs, CHECKS, "inputs")
+        if self.inputs == "confidence":
+            return two_classes(self.inputs, Confidences(logits, labels, weights, groups))
+        names = class_names_of(logits)
+        if self.inputs == "probabilities":
+            return Predictions._of_probabilities(check_probabilities(logits), labels, weights, groups, names)
+        return Predictions(logits, labels, weights, groups, names)
+
+    def _new_rows(self, values: Any, labels: Any, groups: Any, weights: Any = None) -> tuple[Predictions, bool]:
+        """Return new rows with logits as the fit saw them, and whether they have labels.
+
+        Without labels, each label is a possible class.
+        """
+        labelled = True
+        if isinstance(values, Predictions | Confidences):
+            if any(each is not None for each in (labels, groups, weights)):
+                raise BadPredictions("Predictions have their own labels and weights; leave labels= and groups= out")
+            given = two_classes(self.inputs, values).repeated()
+            self._check_names(given.class_names)
+        else:
+            self._check_names(class_names_of(values))
+            rows = CHECKS[self.inputs](values)
+            if labels is None:
+                labelled = False
+                labels = rows.argmax(axis=1)
+            if self.inputs == "logits":
+                given = Predictions._trusted(rows, labels, weights, groups, None, None)
+            else:
+                given = Predictions._of_probabilities(rows, labels, weights, groups)
+        self._check_width(given.logits)
+        if self.inputs != "logits":
+            given = given.with_logits(self.map_.steps[0](_probabilities(self.inputs, given)))
+        return given, labelled
 
     @abstractmethod
     def _fit(self, given: Predictions) -> Fitted:
@@ -271,28 +279,43 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
     def _learn(self, given: Predictions) -> Self:
         """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
-        given, first, raised = given.repeated(), Chain(()), ""
+        given = given.repeated()
+        first = Chain(())
+        raised = ""
         if self.inputs != "logits":
-            probabilities = CHECKS[self.inputs](map_inputs(self.inputs, given)).astype(np.float64)
+            probabilities = _probabilities(self.inputs, given)
             step, raised = fit_log_probabilities(probabilities, given.weights)
-            given, first = given.with_logits(step(probabilities)), Chain((step,))
+            given = given.with_logits(step(probabilities))
+            first = Chain((step,))
         fitted = self._fit(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
         found = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
-        self.map_, self.adaptation_ = first + found, None
-        self.out_of_fold_ = fitted.out_of_fold
+        self.map_ = first + found
+        self.adaptation_: Any = None  # or a ClassShift
+        self.out_of_fold_: Any = fitted.out_of_fold  # or None
         for name, value in fitted.attributes.items():
             setattr(self, name, value)
-        self.__dict__.pop("_counts", None)
-        self._uncounted = given, found
+        vars(self).pop("calibration_rows_", None)
+        self._rows_to_count = given, found
+        facts = self._measured(fitted, found, given)
+        notes = [*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes))]
+        if raised:
+            notes.append(raised)
+        notes += mask_notes(self.inputs, given.logits)
+        self.diagnostics_ = replace(facts, notes=tuple(notes), seconds=time.perf_counter() - began)
+        self.n_features_in_ = given.logits.shape[1]
+        self.classes_ = np.arange(given.n_classes)
+        self.class_names_ = given.class_names
+        self.versions_ = _versions()
+        return self
+
+    def _measured(self, fitted: Fitted, found: Chain, given: Predictions) -> Diagnostics:
+        """Return the facts of a fit, without its notes and its time."""
         loss = smooth_loss(getattr(self, "loss", "log"))
-        if fitted.losses is None:
-            before, after = mean_loss(loss, Chain(()), given), mean_loss(loss, found, given)
-        else:
-            before, after = fitted.losses
+        before, after = fitted.losses or (mean_loss(loss, Chain(()), given), mean_loss(loss, found, given))
         # Rows of weight 0 do not count.
         counts = np.bincount(given.labels, None if given.weights is None else given.weights > 0, given.n_classes)
-        facts = Diagnostics(
+        return Diagnostics(
             method=fitted.method,
             converged=fitted.converged,
             reason=fitted.reason,
@@ -304,28 +327,13 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             labels_per_class=tuple(counts.astype(int).tolist()),
             classes_never_seen=tuple(np.flatnonzero(counts == 0).tolist()),
             n_parameters=found.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
-            seconds=time.perf_counter() - began,
         )
-        notes = (*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes)), *([raised] if raised else []))
-        self.diagnostics_ = replace(facts, notes=(*notes, *mask_notes(self.inputs, given.logits)))
-        self._set_facts(given.logits.shape[1], given.class_names, _versions())
-        self.classes_ = np.arange(given.n_classes)
-        return self
 
     def _warned(self) -> Self:
         """Issue the warnings of a fit; called by `fit` and `fit_predictions` themselves, so `stacklevel` is right."""
         for note in self.diagnostics_.notes:
             warnings.warn(note, GlayersWarning, stacklevel=3)
         return self
-
-    def __sklearn_tags__(self) -> Tags:
-        # Classes and probabilities make a classifier: without the tag scikit-learn scores and splits as for regression.
-        tags = super().__sklearn_tags__()
-        tags.estimator_type = "classifier"
-        tags.classifier_tags = ClassifierTags()
-        tags.transformer_tags = TransformerTags(preserves_dtype=["float64"])
-        tags.target_tags.required = True
-        return tags
 
     def _remarks(self, facts: Diagnostics, noted: bool) -> list[str]:
         """Return the warnings that apply to every method: no convergence, no gain, classes without a row."""
@@ -341,15 +349,34 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             remarks.append(f"no row is labelled {names}: their probabilities cannot be calibrated from these rows")
         return remarks
 
-    def _set_facts(self, n_logits: int, class_names: tuple[str, ...] | None, versions: dict[str, str]) -> None:
-        self.n_features_in_ = n_logits
-        self.classes_ = np.arange(max(2, n_logits))
-        self.class_names_ = class_names
-        self.versions_ = versions
+    def _check_loaded(self) -> None:
+        """Refuse what a file says if it does not belong to this class and to so many classes."""
+        sizes = {len(self.classes_), len(self.calibration_rows_.labels)}
+        if self.adaptation_ is not None:
+            sizes.add(len(self.adaptation_.before))
+            if [type(step) for step in self.map_.steps[-2:]] != [Reference, Diagonal]:
+                raise BadFile("its map does not end with the two steps of an adaptation")
+        if len(sizes) > 1:
+            raise BadFile(f"its counts are about other classes: {sorted(sizes)}")
+        for name, attribute in inspect.getmembers_static(type(self)):
+            if name.endswith("_") and isinstance(attribute, property):  # such as a temperature
+                try:
+                    getattr(self, name)
+                except (ArithmeticError, LookupError, TypeError) as error:
+                    raise BadFile(
+                        f"its map is not one of {type(self).__name__}, which has the attribute {name}"
+                    ) from error
+
+
+def _probabilities(inputs: str, given: Predictions) -> Floats:
+    """Return the checked probabilities that the first step of a map takes."""
+    return CHECKS[inputs](map_inputs(inputs, given)).astype(np.float64)
 
 
 @cache
 def _versions() -> dict[str, str]:
+    from importlib.metadata import version  # on first use: loading a calibrator does not need it
+
     return {"glayers": version("glayers"), "numpy": np.__version__}
 
 
@@ -367,16 +394,6 @@ def weighted_mean(losses: Floats, given: Predictions) -> float:
         return float(losses.mean())
     counted = given.weights > 0
     return float(np.average(losses[counted], weights=given.weights[counted]))
-
-
-def drawn_seed(random_state: Any) -> int:
-    """Return a seed drawn from a setting of scikit-learn's kind: a whole number, a RandomState, or None."""
-    try:
-        return int(check_random_state(random_state).randint(2**31 - 10))  # a fit may add a small number to it
-    except (TypeError, ValueError) as error:
-        raise BadPredictions(
-            f"random_state must be a whole number in 0..{2**32 - 1}, a RandomState or None; got {shown(random_state)}"
-        ) from error
 
 
 @contextmanager

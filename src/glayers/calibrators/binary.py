@@ -6,7 +6,6 @@ Both are tiny convex problems, solved exactly by Newton's method; neither needs 
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import expit
 
 from glayers.activations import with_reference_class
 from glayers.arrays import Bools, Floats, Ints
@@ -39,7 +38,7 @@ class PlattScaling(Calibrator):
     --------
     >>> rng = np.random.default_rng(0)
     >>> z = rng.normal(size=(20_000, 1)) * 2
-    >>> labels = (rng.random(20_000) < expit(z[:, 0] - 1)).astype(int)  # z is calibrated except for a shift
+    >>> labels = (rng.random(20_000) < 1 / (1 + np.exp(1 - z[:, 0]))).astype(int)  # z is calibrated except for a shift
     >>> PlattScaling().fit(z, labels).map_.parameters()["1.shift"].round(1).tolist()
     [1.0, -1.0]
     """
@@ -96,6 +95,8 @@ def platt_targets(hits: Bools, weights: Floats) -> Floats:
 
 def fit_logistic(features: Floats, targets: Floats, weights: Floats) -> Optimum:
     """Return the slopes and, last, the shift of least weighted log loss against targets within (0, 1)."""
+    from scipy.special import expit  # on first use: importing it takes longer than glayers
+
     weights = weights / weights.sum()
     size = np.abs(features).max(axis=0)
     size[size == 0] = 1.0

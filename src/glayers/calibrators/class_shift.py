@@ -5,7 +5,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from glayers.calibrators.class_frequencies import (
 from glayers.calibrators.row_summary import ClassSummary, Histogram, effective_rows
 from glayers.errors import BadFile, BadPredictions, listed, shown
 from glayers.predictions import Predictions
+from glayers.serving.artifact import decoded
 from glayers.text_tables import aligned_table
 
 _MOST_LINES = 12  # of the table, where there are more classes
@@ -83,26 +85,19 @@ class ClassShift:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, facts: Any, n_classes: int) -> Self:
+    def from_dict(cls, facts: object) -> Self:
         """Return the record that `to_dict` wrote. Raise an error for anything else."""
-        try:
-            if facts.keys() != {each.name for each in fields(cls)}:
-                raise ValueError("other names")
-            lists = {name: facts[name] for name in ("before", "after", "estimated", "standard_errors")}
-            given = [each for each in lists.values() if each is not None]
-            numbers = [facts[name] for name in ("rows", "p_value", "fit_p_value", "level")]
-            numbers += [value for each in given for value in each]
-            names = facts["class_names"]
-            if not all(type(value) is float and not value < 0 for value in numbers) or type(facts["misfit"]) is not str:
-                raise ValueError("not numbers")
-            if any(len(each) != n_classes for each in (*given, *([] if names is None else [names]))):
-                raise ValueError("not those of the classes")
-            if not all(0 < value < math.inf for value in (*lists["before"], *lists["after"])):
-                raise ValueError("not frequencies")
-            tuples = {name: None if value is None else tuple(value) for name, value in lists.items()}
-            return cls(**{**facts, **tuples, "class_names": None if names is None else tuple(map(str, names))})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BadFile(f"the record of a class shift is not one: {shown(facts)}") from error
+        what = "the record of a class shift"
+        record = decoded(cls, facts, what)
+        known = [values for values in (record.before, record.after, record.estimated, record.standard_errors) if values]
+        numbers = [record.rows, record.p_value, record.fit_p_value, record.level, *chain.from_iterable(known)]
+        frequencies = (*record.before, *record.after)
+        if any(value < 0 for value in numbers) or not all(0 < value < math.inf for value in frequencies):
+            raise BadFile(f"{what} has numbers that are no frequencies")
+        sizes = {len(values) for values in (*known, record.class_names or record.before)}
+        if len(sizes) != 1:
+            raise BadFile(f"{what} is about different numbers of classes")
+        return record
 
     def sentences(self) -> tuple[str, ...]:
         """Return the results of the two tests in words."""

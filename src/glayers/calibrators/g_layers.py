@@ -13,7 +13,8 @@ import numpy as np
 
 from glayers.activations import Activation, check_submersion
 from glayers.arrays import Array, Floats
-from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, needs_torch
+from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
+from glayers.calibrators.estimator import drawn_seed
 from glayers.checks import (
     check_choice,
     check_labels,

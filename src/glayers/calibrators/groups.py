@@ -5,21 +5,20 @@ calibrator, so that a group with few or separable rows stays where it was. Its p
 ones by their held-out loss. Unknown groups get the common calibrator.
 """
 
-import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
 
 from glayers.activations import log_softmax, softmax
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators.auto import AutoCalibrator
 from glayers.calibrators.base import Calibrator, Fitted
+from glayers.calibrators.estimator import Estimator, clone
 from glayers.checks import check_groups
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.fitting.fitted_parts import fit_parts
 from glayers.fitting.folds import assign_folds, effective_rows
 from glayers.fitting.simplex import fit_mixture_weights
@@ -27,7 +26,7 @@ from glayers.maps import Chain, Reference
 from glayers.maps.mixtures import Blend
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
-from glayers.serving.predictor import Diagnostics, Predictor, apply_map
+from glayers.serving.predictor import Predictor, apply_map
 
 _FOLDS = 5
 _LEAST_ROWS = 20  # a smaller group gets the common calibrator
@@ -45,8 +44,12 @@ class GroupCorrection(Calibrator):
 
     _kept: ClassVar[tuple[str, ...]] = ("share_",)
     _warns_if_loss_rises = False
+    share_: Any
 
-    share_: ClassVar[float]
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if type(self.share_) is not float or not 0 <= self.share_ <= 1:
+            raise BadFile(f"the share of a correction must be a number between 0 and 1; got {shown(self.share_)}")
 
     def _fit(self, given: Predictions) -> Fitted:
         folds = assign_folds(len(given), None, _FOLDS, random_state=0)
@@ -69,7 +72,7 @@ class GroupCorrection(Calibrator):
 
 
 @dataclass(eq=False, repr=False)
-class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class GroupCalibrator(Estimator):
     """Calibrate groups of rows that may need different calibration, such as sites, languages or devices.
 
     Parameters
@@ -99,6 +102,8 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
     """
 
     calibrator: Any = None
+
+    of_parts: ClassVar[bool] = True
 
     def fit(self, logits: Any, labels: Any, groups: Any, sample_weight: Any = None) -> Self:
         """Fit the common calibrator and the corrections, on rows that the network was not trained on.
@@ -152,12 +157,37 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
         self.common_ = common
         self.corrections_ = fits
         self.shares_ = {name: fit.share_ for name, fit in fits.items()}
+        self.inputs = common.inputs
+        self.map_ = common.map_
+        self.diagnostics_ = common.diagnostics_
         self.n_features_in_ = common.n_features_in_
         self.classes_ = common.classes_
+        self.class_names_ = common.class_names_
+        self.versions_ = common.versions_
+
+    def _fitted_parts(self) -> dict[str, Calibrator]:
+        return {"common": self.common_} | {f"groups/{name}": fit for name, fit in self.corrections_.items()}
+
+    @classmethod
+    def _from_parts(cls, parts: Mapping[str, Calibrator]) -> Self:
+        common = parts.get("common")
+        if common is None:
+            raise BadFile("the common calibrator of all groups is missing")
+        fits = {}
+        for name, fit in parts.items():
+            if name.startswith("groups/") and isinstance(fit, GroupCorrection):
+                fits[name.removeprefix("groups/")] = fit
+            elif name != "common":
+                raise BadFile(f"{shown(name)} is neither the common calibrator nor the correction of a group")
+        if any(fit.n_features_in_ != len(common.classes_) for fit in fits.values()):
+            raise BadFile(f"corrections must be about {len(common.classes_)} classes, as the common calibrator is")
+        new = cls(clone(common))
+        new._set_fits(common, fits)
+        return new
 
     def predict_proba(self, logits: Any, groups: Any) -> Floats:
         """Return calibrated probabilities (n_rows, n_classes); `groups` (n_rows,) may hold unknown groups."""
-        check_is_fitted(self)
+        self._check_fitted()
         return np.asarray(softmax(self._corrected(np.array(self.common_.transform(logits)), groups)))
 
     def predict(self, logits: Any, groups: Any) -> Ints:
@@ -166,7 +196,7 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
 
     def apply(self, predictions: Predictions) -> Predictions:
         """Return `Predictions` with calibrated logits, by the groups that they have."""
-        check_is_fitted(self)
+        self._check_fitted()
         calibrated = self.common_.apply(predictions)
         return calibrated.with_logits(self._corrected(np.array(calibrated.logits), predictions.groups))
 
@@ -184,57 +214,37 @@ class GroupCalibrator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ship
 
         A group without a correction, such as one that was never seen, gets the common calibrator.
         """
-        check_is_fitted(self)
-        (name,), common, one = _names([group], 1), self.common_, Predictor()
-        last = Chain((Reference(), self._step(name))) if name in self.shares_ else Chain(())
-        names = ("inputs", "diagnostics_", "n_features_in_", "classes_", "class_names_", "versions_")
-        vars(one).update({each: getattr(common, each) for each in names}, map_=common.map_ + last)
+        self._check_fitted()
+        (name,) = _names([group], 1)
+        one = Predictor()
+        one.inputs = self.inputs
+        one.diagnostics_ = self.diagnostics_
+        one.n_features_in_ = self.n_features_in_
+        one.classes_ = self.classes_
+        one.class_names_ = self.class_names_
+        one.versions_ = self.versions_
+        one.map_ = self.map_
+        if name in self.shares_:
+            one.map_ += Chain((Reference(), self._step(name)))
         return one
 
     def _step(self, name: str) -> Blend:
         """Return the step from calibrated logits to those of a group."""
         return Blend(np.array(self.shares_[name]), self.corrections_[name].map_)
 
-    @property
-    def inputs(self) -> str:
-        """What prediction takes, as for the common calibrator."""
-        return self.common_.inputs
-
-    @property
-    def class_names_(self) -> tuple[str, ...] | None:
-        """The class names of the common calibrator."""
-        return self.common_.class_names_
-
-    @property
-    def diagnostics_(self) -> Diagnostics:
-        """How the fit of the common calibrator went."""
-        return self.common_.diagnostics_
-
-    @property
-    def map_(self) -> Chain:
-        """The map of the common calibrator."""
-        return self.common_.map_
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the common calibrator and all corrections to one `.safetensors` file that `glayers.load` reads."""
-        from glayers.calibrators.artifact import write_groups  # which imports every calibrator, this one too
-
-        check_is_fitted(self)
-        write_groups(self, path)
-
 
 def _names(groups: Any, n_rows: int) -> Array:
     """Return the group of each row as text; 1.0 is the group 1, whatever the other groups are."""
     if groups is None:
         raise BadPredictions("groups are missing: give the group of each row, in a file as `groups`")
-    values = check_groups(groups, n_rows)
-    different, members = np.unique(values, return_inverse=True)
-    numbers = [isinstance(value, float | np.floating) for value in different]
-    bad = [value for value, number in zip(different, numbers, strict=True) if number and not np.isfinite(value)]
-    if bad:
-        raise BadPredictions(f"groups must be finite numbers or names; got {bad[0]}. Give rows without a group a name")
-    names = [
-        str(int(value)) if number and float(value).is_integer() else str(value)
-        for value, number in zip(different, numbers, strict=True)
-    ]
-    return np.array(names, dtype=np.str_)[members]
+    different, members = np.unique(check_groups(groups, n_rows), return_inverse=True)
+    return np.array([_name(group) for group in different], dtype=np.str_)[members]
+
+
+def _name(group: Any) -> str:
+    if isinstance(group, float | np.floating):
+        if not np.isfinite(group):
+            raise BadPredictions(f"groups must be finite numbers or names; got {group}. Give rows without one a name")
+        if float(group).is_integer():
+            return str(int(group))
+    return str(group)

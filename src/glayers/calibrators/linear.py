@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, weighted_mean
+from glayers.calibrators.base import Calibrator, Fitted, Method, weighted_mean
+from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, one_or_several
 from glayers.errors import GlayersError, shown

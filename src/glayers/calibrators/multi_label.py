@@ -4,25 +4,27 @@ Labels are not classes that exclude each other: their probabilities do not sum t
 label is a problem of its own, with one logit.
 """
 
-import os
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
 
-from glayers.arrays import column_names, to_floats
+from glayers.activations import sigmoid
+from glayers.arrays import Array, Floats, Ints, to_floats
 from glayers.calibrators.base import Calibrator
 from glayers.calibrators.binary import BetaCalibration
+from glayers.calibrators.estimator import Estimator, clone
 from glayers.checks import check_label_matrix, two_dimensional
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
-from glayers.serving.predictor import LabelPredictor
+from glayers.errors import BadFile, GlayersError, GlayersWarning, shown
+from glayers.maps import Chain
+from glayers.maps.columns import EachColumn
+from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, class_names_of
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class MultiLabelCalibrator(Estimator, Predictor):
     """Calibrate every label of rows that may have several labels, or none.
 
     Parameters
@@ -35,8 +37,8 @@ class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]
     ----------
     calibrators_ : tuple of Calibrator
         The fitted calibrator of each label.
-    label_names_ : tuple of str or None
-        The columns of the data frame of logits that it was fitted on.
+    class_names_ : tuple of str or None
+        The names of the labels: the columns of the data frame of logits that it was fitted on.
 
     Examples
     --------
@@ -50,6 +52,9 @@ class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]
     """
 
     calibrator: Any = None
+
+    link: ClassVar[Literal["softmax", "sigmoid"]] = "sigmoid"
+    of_parts: ClassVar[bool] = True
 
     def fit(self, logits: Any, labels: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit one calibrator per label, on rows that the network was not trained on.
@@ -75,7 +80,7 @@ class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]
                 f"{shown(self.calibrator)}"
             )
         scores = two_dimensional(to_floats(logits, "logits"), "logits")
-        truth, names = check_label_matrix(labels, scores.shape), column_names(logits)
+        truth = check_label_matrix(labels, scores.shape)
         if method.inputs == "logits" and len(scores) > 1 and scores.min() >= 0 and scores.max() <= 1:
             warnings.warn(
                 "all logits lie between 0 and 1: if they are probabilities, fit "
@@ -88,61 +93,70 @@ class MultiLabelCalibrator(LabelPredictor, BaseEstimator):  # type: ignore[misc]
             warnings.simplefilter("ignore", GlayersWarning)  # each label has its notes; they are counted below
             for column, present in zip(scores.T, truth.T, strict=True):
                 fits.append(clone(method).fit(column[:, None], present, sample_weight, groups))
-        self._set_fits(tuple(fits), names)
-        noted = [number for number, each in enumerate(fits) if each.diagnostics_.notes]
-        if noted:
-            first = names[noted[0]] if names else noted[0]
+        self._set_fits(fits, class_names_of(logits))
+        notes = self.diagnostics_.notes
+        if notes:
             warnings.warn(
-                f"{len(noted)} of {len(fits)} labels have notes in calibrators_[i].diagnostics_.notes; the first is "
-                f"label {first}: {fits[noted[0]].diagnostics_.notes[0]}",
+                f"{len(notes)} notes on {len(fits)} labels are in diagnostics_.notes; the first is about {notes[0]}",
                 GlayersWarning,
                 stacklevel=2,
             )
         return self
 
-    def _set_fits(self, fits: tuple[Calibrator, ...], names: tuple[str, ...] | None) -> None:
-        self.calibrators_, self.label_names_, self.n_features_in_ = fits, names, len(fits)
+    def predict(self, logits: Any) -> Ints:
+        """Return 1 where a label is more likely than not, and 0 elsewhere (n_rows, n_labels)."""
+        return (self.predict_proba(logits) > 0.5).astype(np.int64)
 
-    def adapt(self, logits: Any = None, *, frequencies: Any = None, groups: Any = None) -> Self:
-        """Return a copy with each label adapted by itself to another frequency, as by `Calibrator.adapt`.
+    @property
+    def diagnostics_(self) -> Diagnostics:  # type: ignore[override]
+        """The facts of all fits together: losses are means over the labels, and rows are counted per label."""
+        fits = [each.diagnostics_ for each in self.calibrators_]
+        names = self.class_names_ or range(len(fits))
+        present = np.array([each.labels_per_class[1] for each in fits])
+        return Diagnostics(
+            method=f"{fits[0].method} of each label",
+            converged=all(each.converged for each in fits),
+            reason=fits[0].reason,
+            iterations=max(each.iterations for each in fits),
+            loss_before=float(np.mean([each.loss_before for each in fits])),
+            loss_after=float(np.mean([each.loss_after for each in fits])),
+            moved=any(each.moved for each in fits),
+            rows=fits[0].rows,
+            labels_per_class=tuple(present.tolist()),
+            classes_never_seen=tuple(np.flatnonzero(present == 0).tolist()),
+            n_parameters=sum(each.n_parameters for each in fits),
+            seconds=sum(each.seconds or 0.0 for each in fits),
+            notes=tuple(f"label {name}: {note}" for name, fit in zip(names, fits, strict=True) for note in fit.notes),
+        )
 
-        Parameters
-        ----------
-        logits : array-like of shape (n_rows, n_labels), optional
-            New rows, from which the frequency of each label is estimated.
-        frequencies : array-like of shape (n_labels,), optional
-            Known frequencies instead.
-        groups : array-like of shape (n_rows,), optional
-            Groups of new rows that depend on each other.
+    def _probabilities(self, logits: Floats) -> Floats:
+        return np.asarray(sigmoid(self.map_(logits)))
 
-        Returns
-        -------
-        Self
-            The adapted copy; each of its `calibrators_` has an `adaptation_`.
-        """
-        check_is_fitted(self)
-        if (logits is None) == (frequencies is None):
-            raise BadPredictions("adapt takes either logits of new rows, or frequencies=; give one of them")
-        each: Any
-        if frequencies is None:
-            each = ({"logits": column, "groups": groups} for column in self._columns(logits))
-        else:
-            given = to_floats(frequencies, "frequencies").astype(np.float64)
-            if given.shape != (len(self.calibrators_),) or not ((given > 0) & (given < 1)).all():
-                raise BadPredictions(f"give one frequency per label, between 0 and 1; got {shown(frequencies)}")
-            each = ({"frequencies": (1 - frequency, frequency)} for frequency in given.tolist())
-        new = clone(self)
-        fits: Any = self.calibrators_  # those of an estimator, and not only predictors
-        adapted = (fitted.adapt(**settings) for fitted, settings in zip(fits, each, strict=True))
-        new._set_fits(tuple(adapted), self.label_names_)
+    def _checked(self, values: Any) -> Array:
+        """Return what was passed as an array (n_rows, n_labels), of which each column can be calibrated."""
+        scores = two_dimensional(to_floats(values, "logits"), "logits")
+        self._check_width(scores)
+        return np.concatenate([CHECKS[self.inputs](column[:, None]) for column in scores.T], axis=1)
+
+    def _set_fits(self, fits: Sequence[Calibrator], names: tuple[str, ...] | None) -> None:
+        self.calibrators_ = tuple(fits)
+        self.class_names_ = names
+        self.inputs = fits[0].inputs
+        self.n_features_in_ = len(fits)
+        self.classes_ = np.arange(len(fits))
+        self.versions_ = fits[0].versions_
+        self.map_ = Chain((EachColumn(tuple(each.map_ for each in fits)),))
+
+    def _fitted_parts(self) -> dict[str, Calibrator]:
+        return {str(number): each for number, each in enumerate(self.calibrators_)}
+
+    @classmethod
+    def _from_parts(cls, parts: Mapping[str, Calibrator]) -> Self:
+        fits = list(parts.values())
+        if list(parts) != [str(number) for number in range(len(fits))] or not fits:
+            raise BadFile(f"the labels must be numbered from 0; got {shown(list(parts))}")
+        if any(each.n_features_in_ != 1 or each.inputs != fits[0].inputs for each in fits):
+            raise BadFile("the calibrator of a label must take one logit, or one probability, as all others do")
+        new = cls(clone(fits[0]))
+        new._set_fits(fits, None)
         return new
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the calibrators of all labels to one `.safetensors` file that `glayers.load` reads."""
-        from glayers.calibrators.artifact import write_multi_label  # which imports every calibrator, this one too
-
-        self._check_fitted()
-        write_multi_label(self, path)
-
-    def _check_fitted(self) -> None:
-        check_is_fitted(self)

@@ -8,9 +8,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.interpolate import CubicSpline
-from scipy.special import gammaln, logit
-from sklearn.isotonic import IsotonicRegression
 
 from glayers.activations import softmax
 from glayers.arrays import Array, Bools, Floats, Ints
@@ -51,7 +48,7 @@ class TableCalibrator(Calibrator):
 class IsotonicCalibration(TableCalibrator):
     """Fit a non-decreasing function of each class's probability. Zadrozny and Elkan, KDD 2002.
 
-    One class against the rest by scikit-learn's isotonic regression, linear between its blocks, then normalised to
+    One class against the rest by isotonic regression, linear between its blocks, then normalised to
     sum to 1. The lowest blocks are often exactly 0 and are raised to 1e-6, as is a class without rows. The predicted
     class may change, and scores within one block become equal. Needs many rows per class; overfits few.
 
@@ -72,15 +69,8 @@ class IsotonicCalibration(TableCalibrator):
     methods = (Method("isotonic", "Isotonic regression per class", "nothing", "Zadrozny and Elkan, KDD 2002"),)
 
     def _fit(self, given: Predictions) -> Fitted:
-        log_p, _, labels, weights = rows_against_rest(given)
-        tables = []
-        for c, column in enumerate(log_p.T):
-            rows = column > -np.inf
-            fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-            if rows.any():
-                fit.fit(np.exp(column[rows]), labels[rows] == c, weights[rows])
-            tables.append(Table(fit.X_thresholds_, fit.y_thresholds_) if rows.any() else _UNCHANGED)
-        return _fitted("isotonic calibration", tables, "classes")
+        columns, _ = _columns(given, "classes")
+        return _fitted("isotonic calibration", _tables(columns, _isotonic_table), "classes")
 
 
 @dataclass(eq=False, repr=False)
@@ -322,6 +312,8 @@ def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> tuple[Floats, 
     """Return edges, posterior means and log evidence of one binning, under beta priors about the bins' centres."""
     edges, rows, hits, _ = equal_mass_bins(groups, n_bins)
     borders = np.concatenate([[lowest], edges, [1.0]])
+    from scipy.special import gammaln  # on first use: importing it takes longer than glayers
+
     middle = np.clip((borders[1:] + borders[:-1]) / 2, 1e-9, 1 - 1e-9)
     strength = 2.0 / len(rows)
     a, b = strength * middle, strength * (1 - middle)
@@ -330,7 +322,20 @@ def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> tuple[Floats, 
     return edges, (hits + a) / (rows + strength), float(each.sum())
 
 
+def _isotonic_table(groups: Groups) -> Table:
+    from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
+
+    counted = groups.rows > 0
+    rows = groups.rows[counted]
+    rates = np.clip(isotonic_regression(groups.hits[counted] / rows, weights=rows).x, 0.0, 1.0)
+    ends = np.full(len(rates), True)  # of a block; the points between them are on a line
+    ends[1:-1] = (rates[1:-1] != rates[:-2]) | (rates[1:-1] != rates[2:])
+    return Table(groups.scores[counted][ends], rates[ends])
+
+
 def _spline_table(groups: Groups, n_knots: int) -> Table:
+    from scipy.interpolate import CubicSpline  # on first use: importing it takes longer than glayers
+
     total = groups.rows.sum()
     end = np.cumsum(groups.rows) / total
     begin = end - groups.rows / total
@@ -355,6 +360,8 @@ def _spread_points(scores: Floats, fractiles: Floats, each: int = 256) -> Ints:
     """Choose scores close enough for a broken line: some evenly by fractile, some evenly by log-odds, and both ends."""
     if len(scores) <= 2 * each:
         return np.arange(len(scores))
+    from scipy.special import logit  # on first use: importing it takes longer than glayers
+
     odds = logit(np.clip(scores, 1e-12, 1 - 1e-12))
     by_fractile = np.searchsorted(fractiles, np.linspace(0, 1, each))
     by_odds = np.searchsorted(odds, np.linspace(odds[0], odds[-1], each))

@@ -8,11 +8,11 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Floats
-from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed, needs_torch
+from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
+from glayers.calibrators.estimator import drawn_seed
 from glayers.checks import check_choice, whole_number
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
 from glayers.fitting.temperature import fit_inverse_temperature
@@ -174,6 +174,7 @@ def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Any
     Folds have nearly the same objective, so one run over all of them takes the path that each would take alone.
     """
     import torch
+    from scipy.optimize import OptimizeResult, minimize  # on first use: importing it takes longer than glayers
 
     start = objective.start()
 

@@ -4,16 +4,16 @@ How often each class is predicted, histograms of the confidence and of the logit
 between classes, for class shift. Label counts are kept too. No row is kept.
 """
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, row_blocks
-from glayers.errors import BadFile, shown
+from glayers.errors import BadFile
 from glayers.predictions import Predictions
+from glayers.serving.artifact import decoded
 
 CONFIDENCE, HIGHEST, SPREAD = "confidence", "highest logit", "highest logit less mean logit"
 _BINS = 10
@@ -68,25 +68,6 @@ class ClassSummary:
         total = np.array(self.shares[CONFIDENCE]).sum(axis=0)
         return np.asarray(total / total.sum())
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers, ready for JSON."""
-        shares = {name: [list(row) for row in table] for name, table in self.shares.items()}
-        lists = {"frequencies": list(self.frequencies), "squares": list(self.squares)}
-        return {**lists, "rows": self.rows, "shares": shares}
-
-    @classmethod
-    def from_dict(cls, facts: Any, histograms: "Mapping[str, Histogram]") -> Self:
-        """Return the record that `to_dict` wrote; `RowSummary` turns the errors of anything else into its own."""
-        shares = {name: tuple(map(_numbers, table)) for name, table in facts["shares"].items()}
-        frequencies, squares, (rows,) = map(_numbers, (facts["frequencies"], facts["squares"], [facts["rows"]]))
-        sizes = {len(frequencies), len(squares)} | {len(row) for table in shares.values() for row in table}
-        fits = {CONFIDENCE} <= shares.keys() <= histograms.keys() and len(sizes) == 1
-        fits = fits and all(0 < len(table) <= len(histograms[name].counts) for name, table in shares.items())
-        numbers = [*frequencies, *squares, *(value for table in shares.values() for row in table for value in row)]
-        if not fits or min(numbers) < 0 or rows <= 0 or not sum(frequencies) or not np.sum(shares[CONFIDENCE]):
-            raise ValueError("frequencies and shares do not fit together")
-        return cls(frequencies, squares, rows, shares)
-
 
 @dataclass(frozen=True)
 class RowSummary:
@@ -113,31 +94,31 @@ class RowSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts, ready for JSON."""
-        shapes = {name: {"edges": list(h.edges), "counts": list(h.counts)} for name, h in self.histograms.items()}
-        counts = {"labels": list(self.labels), "predicted": list(self.predicted), "histograms": shapes}
-        return {**counts, "by_class": self.by_class.to_dict()}
+        return asdict(self)
 
     @classmethod
-    def from_dict(cls, facts: Any, n_classes: int) -> Self:
-        """Return the record that `to_dict` wrote. Raise an error for anything else."""
-        try:
-            shapes = {
-                str(name): (_numbers(h["edges"]), _numbers(h["counts"])) for name, h in facts["histograms"].items()
-            }
-            labels, predicted = _numbers(facts["labels"]), _numbers(facts["predicted"])
-            names, sizes = set(shapes), {len(labels), len(predicted)}
-            ordered = all(list(edges) == sorted(edges) and len(edges) == len(n) + 1 > 1 for edges, n in shapes.values())
-            counts = [labels, predicted, *(n for _, n in shapes.values())]
-            fits = names == {CONFIDENCE, HIGHEST, SPREAD} and sizes == {n_classes} and ordered
-            if not fits or any(min(each) < 0 for each in counts) or facts.keys() != cls.__annotations__.keys():
-                raise ValueError("counts and edges do not fit together")
-            histograms = {name: Histogram(*shape) for name, shape in shapes.items()}
-            by_class = ClassSummary.from_dict(facts["by_class"], histograms)
-            if len(by_class.frequencies) != n_classes:
-                raise ValueError("frequencies are not those of the classes")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BadFile(f"the summary of the calibration rows is not one: {shown(facts)}") from error
-        return cls(labels, predicted, histograms, by_class)
+    def from_dict(cls, facts: object) -> Self:
+        """Return the record that a file holds. Raise an error for anything else."""
+        what = "the summary of the calibration rows"
+        record = decoded(cls, facts, what)
+        by_class = record.by_class
+        fits = record.histograms.keys() == {CONFIDENCE, HIGHEST, SPREAD} and CONFIDENCE in by_class.shares
+        columns = [record.labels, record.predicted, by_class.frequencies, by_class.squares]
+        counts = [(by_class.rows,), *columns]
+        for histogram in record.histograms.values():
+            counts.append(histogram.counts)
+            fits &= len(histogram.edges) == len(histogram.counts) + 1 > 1
+            fits &= bool(np.isfinite(histogram.edges).all() and (np.diff(histogram.edges) >= 0).all())
+        for name, table in by_class.shares.items():
+            columns += table
+            fits &= name in record.histograms and 0 < len(table) <= len(record.histograms[name].counts)
+        numbers = np.concatenate([*counts, *columns])
+        fits &= len({len(column) for column in columns}) == 1
+        if not fits or not np.isfinite(numbers).all() or numbers.min() < 0:
+            raise BadFile(f"{what} has counts and edges that do not fit together")
+        if not by_class.rows or not sum(by_class.frequencies) or not np.sum(by_class.shares[CONFIDENCE]):
+            raise BadFile(f"{what} counts nothing")
+        return record
 
 
 @dataclass(frozen=True)
@@ -329,9 +310,3 @@ def _short(values: Floats) -> tuple[float, ...]:
     """Return numbers with four digits, more exact than any sample and shorter in a file."""
     text = len(values) * "%.4g " % _tuple(values)  # quicker than one number after another
     return tuple(map(float, text.split()))
-
-
-def _numbers(values: Any) -> tuple[float, ...]:
-    if type(values) is not list or not all(type(each) is float and math.isfinite(each) for each in values):
-        raise ValueError("not a list of numbers")
-    return tuple(values)

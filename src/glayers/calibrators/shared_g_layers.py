@@ -12,7 +12,8 @@ import numpy as np
 
 from glayers.activations import log_softmax
 from glayers.arrays import Ints
-from glayers.calibrators.base import Calibrator, Fitted, Method, drawn_seed
+from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_switch, whole_number

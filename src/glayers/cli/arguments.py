@@ -28,6 +28,16 @@ _Part = TypeVar("_Part")
 PIPE = Path("-")
 
 
+def calibrator_of_classes(path: Path) -> "Calibrator":
+    """Read a calibrator, and refuse one of several labels or of groups."""
+    from glayers.calibrators import Calibrator, load
+
+    calibrator = load(path)
+    if not isinstance(calibrator, Calibrator):
+        raise BadFile(f"{path}: holds the calibrators of several labels or of groups, which this command cannot use")
+    return calibrator
+
+
 def known_name(name: str, known: Collection[str], what: str) -> str:
     """Return the name if it is known; otherwise suggest the nearest one, or list them."""
     if name not in known:

@@ -13,10 +13,9 @@ from rich.table import Table
 
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import flag, show, show_json, show_note, title, verb
-from glayers.errors import GlayersWarning, shown
+from glayers.errors import GlayersWarning, needs_extra, shown
 from glayers.files import errors_as_bad_file
 from glayers.predictions.contents import Reading, listed
-from glayers.serving.artifact import GROUPS
 
 
 @verb
@@ -49,14 +48,13 @@ def export(
     $ glayers export model.safetensors -o model.onnx
     $ glayers export model.safetensors -o wide.onnx --float64
     """
-    from glayers.loading import load
-    from glayers.serving.predictor import needs_onnx
+    from glayers.calibrators import GroupCalibrator, load
 
     if (network is None) != (inputs is None) or (float64 and network):
         raise typer.BadParameter("--network and --inputs belong together; the network decides about float64")
     target = arg.Output(output, force, (model, network, inputs))
     calibrator: Any = load(model)
-    if type(calibrator).__name__ == GROUPS:
+    if isinstance(calibrator, GroupCalibrator):
         if group is None:
             raise typer.BadParameter(
                 f"{arg.name_of(model)} was fitted by group, and an ONNX file holds one group: give --group and one of "
@@ -75,7 +73,7 @@ def export(
     if network is None or inputs is None:
         calibrator.to_onnx(output, "float64" if float64 else "float32")
     else:
-        with needs_onnx():
+        with needs_extra("onnx"):
             from glayers.serving import onnx
         with errors_as_bad_file(inputs):
             examples = np.load(inputs, allow_pickle=False)
@@ -113,12 +111,10 @@ def adapt(
     $ glayers adapt model.safetensors new.csv -o adapted.safetensors
     $ glayers adapt model.safetensors new.csv -o new.safetensors --json
     """
-    from glayers.calibrators import load
-
     if (file is None) == (frequencies is None):
         raise typer.BadParameter("give either new rows, or their class frequencies with --frequencies")
     target = arg.Output(output, force, (model, file, reading.labels))
-    calibrator = load(model)
+    calibrator = arg.calibrator_of_classes(model)
     if file is None:
         pairs = arg.pairs_of((frequencies or "").split(","), "frequencies", "cat=0.2,dog=0.8")
         try:
@@ -165,6 +161,7 @@ def info(
     calibrator = load(model)
     facts = calibrator.diagnostics_
     selection: Any = getattr(calibrator, "selection_", None)
+    counts: Any = getattr(calibrator, "calibration_rows_", None)  # not of groups and several labels
     if as_json:
         show_json(
             {
@@ -176,7 +173,7 @@ def info(
                 "versions": calibrator.versions_,
                 "diagnostics": facts.to_dict(),
                 "selection": selection and selection.to_dict(),
-                "calibration_rows": calibrator.calibration_rows_.to_dict(),
+                "calibration_rows": counts and counts.to_dict(),
             }
         )
         return

@@ -29,7 +29,6 @@ from glayers.predictions.formats import WRITERS, ending_in, to_bytes
 from glayers.predictions.parquet import parquet_writer, read_metadata
 from glayers.predictions.source import CHUNK_ENTRIES, Chunk, FileTask, Source
 from glayers.progress import progress_bar
-from glayers.serving.predictor import LabelPredictor
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
@@ -75,7 +74,6 @@ def fit(
     $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
     $ glayers fit calibration.npz -o new.safetensors --prior model.safetensors
     """
-    from glayers.calibrators import load
     from glayers.calibrators.groups import GroupCalibrator
 
     if by_group and several_labels:
@@ -85,21 +83,23 @@ def fit(
     if prior:
         if method != "auto" or several_labels or by_group:
             raise typer.BadParameter("--prior works with -m auto, without --several-labels and --by-group")
-        chosen["prior"] = [load(file) for file in prior]
+        chosen["prior"] = [arg.calibrator_of_classes(file) for file in prior]
+    fitted: Any = calibrator
     if several_labels:
-        parts = multi_label.read_label_rows(arg.source_of([calibration], reading))
-        label_rows = arg.only_or("calibration", parts)
-        multi_label.fit_each_label(label_rows, method, calibrator.set_params(**chosen), target, as_json, quiet)
-        return
-    sample = arg.read_sample(calibration, reading, "calibration", seed, quiet, dask=dask)
-    calibrator.set_params(**{"inputs": sample.inputs, **chosen})
-    fitted: Any = GroupCalibrator(calibrator) if by_group else calibrator
-    shown = False if "progress" in calibrator.get_params() else arg.progress_of(quiet)  # some show their own bar
-    with suitable_threads([method], sample.rows), progress_bar(shown, f"fitting {method}", None):
-        fitted.fit_predictions(sample.rows)
+        contents = arg.only_or("calibration", multi_label.read_labels(arg.source_of([calibration], reading)))
+        inputs = contents.inputs
+        fitted = multi_label.fit_labels(calibrator.set_params(**{"inputs": inputs, **chosen}), contents)
+    else:
+        sample = arg.read_sample(calibration, reading, "calibration", seed, quiet, dask=dask)
+        inputs = sample.inputs
+        calibrator.set_params(**{"inputs": inputs, **chosen})
+        fitted = GroupCalibrator(calibrator) if by_group else calibrator
+        shown = False if "progress" in calibrator.get_params() else arg.progress_of(quiet)  # some show their own bar
+        with suitable_threads([method], sample.rows), progress_bar(shown, f"fitting {method}", None):
+            fitted.fit_predictions(sample.rows)
     target.check()
     fitted.save(output)
-    facts = {"method": method, "seed": seed, "output": str(output), "inputs": sample.inputs}
+    facts = {"method": method, "seed": seed, "output": str(output), "inputs": inputs}
     if as_json or not quiet:
         _show_fit(fitted, facts, arg.name_of(calibration), as_json)
 
@@ -118,8 +118,10 @@ def _show_fit(fitted: Any, facts: dict[str, Any], name: str, as_json: bool) -> N
         show_json(numbers)
         return
     by = "" if facts["inputs"] == "logits" else f", by {facts['inputs']}"
+    classes = "labels" if calibrator.link == "sigmoid" else "classes"
+    rows = f"{diagnostics.rows:,} rows of {n_classes:,} {classes}"
     show(
-        title(f"{facts['method']}, fitted on {diagnostics.rows:,} rows of {n_classes:,} classes from {name}{by}"),
+        title(f"{facts['method']}, fitted on {rows} from {name}{by}"),
         f"learned {plural(diagnostics.n_parameters, 'parameter')} in {diagnostics.seconds:.2g} s; "
         f"mean loss on these rows: {diagnostics.loss_before:.4f} before, {diagnostics.loss_after:.4f} after",
     )
@@ -157,7 +159,7 @@ def apply(
     $ glayers apply model.safetensors logits/ -o calibrated
     $ cat new.csv | glayers apply model.safetensors - -o - --format json
     """
-    from glayers.loading import load
+    from glayers.calibrators import Calibrator, load
 
     if files[0].suffix == ".safetensors" != model.suffix:
         raise typer.BadParameter(f"the model comes first: glayers apply {files[0]} {model}")
@@ -168,6 +170,8 @@ def apply(
     if file_format not in (None, "parquet") or output == arg.PIPE:
         raise typer.BadParameter("many rows become Parquet files in a directory: give -o its name, and no --format")
     calibrator = load(model)
+    if not isinstance(calibrator, Calibrator):
+        raise BadFile(f"{model}: a model of several labels or of groups is applied to one file of at most 1 GB")
     source = arg.source_of(files, source.reading, calibrator.inputs)
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     _prepare_folder(output, source, {"model": digest, "logits": logits}, force)
@@ -197,16 +201,17 @@ def _ending(output: Path, file_format: str | None) -> str:
 def _apply_at_once(
     model: Path, source: Source, output: Path, ending: str, logits: bool, force: bool, quiet: bool
 ) -> None:
-    from glayers.loading import load
+    from glayers.calibrators import MultiLabelCalibrator, load
 
     (file,) = source.files
     target = None if output == arg.PIPE else arg.Output(output, force, (model, file, source.reading.labels))
     calibrator: Any = load(model)
-    if isinstance(calibrator, LabelPredictor):
-        source = arg.source_of([file], source.reading, calibrator.calibrators_[0].inputs)
-        parts = multi_label.apply_to_labels(calibrator, source, logits)
+    source = arg.source_of([file], source.reading, calibrator.inputs)
+    if isinstance(calibrator, MultiLabelCalibrator):
+        read = multi_label.read_labels(source, needs_labels=False)
+        with errors_as_bad_file(arg.name_of(file)):
+            parts = {part: multi_label.apply_to_labels(calibrator, each, logits) for part, each in read.items()}
     else:
-        source = arg.source_of([file], source.reading, calibrator.inputs)
         chunks = arg.read_parts(source, needs_labels=False, warn=False)
         parts = {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
     data = to_bytes(parts, ending)

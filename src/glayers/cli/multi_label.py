@@ -1,17 +1,17 @@
-"""Files whose rows may have several labels -> calibrators and scores of each label, for `fit`, `apply` and `score`.
+"""Files whose rows may have several labels -> a calibrator of each label, calibrated rows and scores of each label.
 
 Such a file is `.npz` or `.json`, with labels (rows, labels) of 0 and 1. New rows without labels may have any format.
 """
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from glayers.arrays import Array, to_floats
+from glayers.arrays import to_floats
 from glayers.checks import check_counts, check_groups, check_label_matrix, two_dimensional
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, show, show_json, title
+from glayers.cli.runtime import flag
 from glayers.errors import BadFile, shown
 from glayers.metrics.scorecard import LabelScorecards, label_scorecard
 from glayers.predictions import Predictions
@@ -19,58 +19,39 @@ from glayers.predictions.contents import Contents
 from glayers.predictions.source import Source
 
 if TYPE_CHECKING:
-    from glayers.calibrators import Calibrator
-    from glayers.serving.predictor import LabelPredictor
+    from glayers.calibrators import Calibrator, MultiLabelCalibrator
 
 SeveralLabels = Annotated[
     bool, flag("--several-labels", text="Rows may have several labels: labels is a matrix of 0 and 1.")
 ]
 
 
-@dataclass(frozen=True)
-class LabelRows:
-    """Scores (rows, labels) of what `contents` holds, checked."""
+def read_labels(source: Source, needs_labels: bool = True) -> dict[str, Contents]:
+    """Read every part of a file, and check the scores and the labels (rows, labels)."""
 
-    scores: Array
-    contents: Contents
-
-    @classmethod
-    def of(cls, contents: Contents) -> Self:
-        """Return checked scores of every label."""
+    def checked(contents: Contents) -> Contents:
         if contents.inputs == "confidence":
             raise BadFile("holds a confidence per row; several labels need logits or probabilities of each label")
         scores = two_dimensional(to_floats(contents.scores, contents.inputs), contents.inputs)
         names = contents.class_names
         if names is not None and not len(names) == len(set(names)) == scores.shape[1]:
             raise BadFile(f"class_names must be {scores.shape[1]} different names, one per label; got {shown(names)}")
-        return cls(scores, contents)
+        fields: dict[str, Any] = {contents.inputs: scores}
+        if contents.labels is not None:
+            fields["labels"] = check_label_matrix(contents.labels, scores.shape)
+        elif needs_labels:
+            raise BadFile(contents.no_labels)
+        return replace(contents, **fields)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the labels, or their numbers."""
-        return list(self.contents.class_names or map(str, range(self.scores.shape[1])))
-
-    def labels(self) -> Array:
-        """Return the labels (rows, labels)."""
-        if self.contents.labels is None:
-            raise BadFile(self.contents.no_labels)
-        return check_label_matrix(self.contents.labels, self.scores.shape)
+    return arg.read_contents(source, checked)
 
 
-def read_label_rows(source: Source) -> dict[str, LabelRows]:
-    """Read every part of a file."""
-    return arg.read_contents(source, LabelRows.of)
-
-
-def fit_each_label(
-    label_rows: LabelRows, name: str, method: "Calibrator", target: arg.Output, as_json: bool, quiet: bool
-) -> None:
-    """Fit one calibrator per label, write them to one file, and say so."""
+def fit_labels(method: "Calibrator", contents: Contents) -> "MultiLabelCalibrator":
+    """Fit one calibrator per label."""
     from glayers.calibrators import MultiLabelCalibrator
 
-    contents = label_rows.contents
-    scores = label_rows.scores
-    labels = label_rows.labels()
+    scores = contents.scores
+    labels = np.asarray(contents.labels)
     groups = contents.groups
     if contents.counts is not None:
         times = check_counts(contents.counts, *scores.shape)
@@ -78,56 +59,32 @@ def fit_each_label(
         scores = scores[repeated]
         labels = labels[repeated]
         groups = None if groups is None else check_groups(groups, len(times))[repeated]
-    calibrator = MultiLabelCalibrator(method.set_params(inputs=contents.inputs))
-    calibrator.fit(scores, labels, contents.weights, groups)
-    calibrator.label_names_ = contents.class_names
-    target.check()
-    calibrator.save(target.path)
-    facts = [each.diagnostics_ for each in calibrator.calibrators_]
-    if as_json:
-        by_label = {label: each.to_dict() for label, each in zip(label_rows.names, facts, strict=True)}
-        show_json({"method": name, "output": str(target.path), "labels": by_label})
-    elif not quiet:
-        before = float(np.mean([each.loss_before for each in facts]))
-        after = float(np.mean([each.loss_after for each in facts]))
-        show(
-            title(f"{name} for each of {len(facts):,} labels, fitted on {facts[0].rows:,} rows"),
-            f"mean loss over the labels, on these rows: {before:.4f} before, {after:.4f} after",
-            f"wrote {target.path}",
-        )
+    fitted = MultiLabelCalibrator(method).fit(scores, labels, contents.weights, groups)
+    fitted.class_names_ = contents.class_names
+    return fitted
 
 
-def apply_to_labels(model: "LabelPredictor", source: Source, logits: bool) -> dict[str, Contents]:
-    """Return every part of a file with calibrated probabilities or logits of each label; the rest stays as it was."""
-    made = {}
-    takes = model.calibrators_[0].inputs
-    for part, label_rows in read_label_rows(source).items():
-        contents = label_rows.contents
-        if contents.inputs != takes:
-            raise BadFile(
-                f"{arg.name_of(source.files[0])}: holds {contents.inputs}, but the model was fitted on {takes}"
-            )
-        model.check_names(contents.class_names)
-        fields: dict[str, Any] = {"logits": None, "probabilities": None}
-        if logits:
-            fields["logits"] = model.transform(label_rows.scores)
-        else:
-            fields["probabilities"] = model.predict_proba(label_rows.scores)
-        made[part] = replace(contents, **fields, class_names=contents.class_names or model.label_names_)
-    return made
+def apply_to_labels(fitted: "MultiLabelCalibrator", contents: Contents, logits: bool) -> Contents:
+    """Return calibrated probabilities or logits of each label; the rest stays as it was."""
+    if contents.inputs != fitted.inputs:
+        raise BadFile(f"holds {contents.inputs}, but the model was fitted on {fitted.inputs}")
+    fitted._check_names(contents.class_names)
+    fields: dict[str, Any] = {"logits": None, "probabilities": None}
+    if logits:
+        fields["logits"] = fitted.transform(contents.scores)
+    else:
+        fields["probabilities"] = fitted.predict_proba(contents.scores)
+    return replace(contents, **fields, class_names=contents.class_names or fitted.class_names_)
 
 
-def show_label_scores(name: str, label_rows: LabelRows, as_json: bool) -> None:
-    """Print the scores of each label, and their mean."""
-    contents = label_rows.contents
-    labels = label_rows.labels()
+def label_scores(contents: Contents) -> LabelScorecards:
+    """Return the scores of each label."""
+    scores = contents.scores
+    labels = np.asarray(contents.labels)
     make = Predictions if contents.inputs == "logits" else Predictions.from_probabilities
     extras: dict[str, Any] = {"weights": contents.weights, "counts": contents.counts}
+    names = contents.class_names or tuple(map(str, range(scores.shape[1])))
     cards = {}
-    for number, label in enumerate(label_rows.names):
-        cards[label] = label_scorecard(make(label_rows.scores[:, [number]], labels[:, number], **extras))
-    scores = LabelScorecards(cards)
-    if as_json:
-        show_json(scores.to_dict())
-    else:
-        show(title(name), *str(scores).splitlines())
+    for number, name in enumerate(names):
+        cards[name] = label_scorecard(make(scores[:, [number]], labels[:, number], **extras))
+    return LabelScorecards(cards)

@@ -225,17 +225,17 @@ def score(
     scores = Scores(arg.event_of(event), resamples if intervals else 0, level, seed, arg.progress_of(quiet))
     name = f"{len(files):,} files" if len(files) > 1 else arg.name_of(files[0])
     if several_labels:
-        others = [model, conditions, fail_if_miscalibrated, fail_if_shifted, intervals, scores.event != top]
-        _score_labels(arg.source_of(files, reading), name, as_json, alone=not any(others) and dask is None)
+        others = [conditions, fail_if_miscalibrated, fail_if_shifted, intervals, scores.event != top, dask]
+        if any(others):
+            raise typer.BadParameter("--several-labels prints scores of each label; leave the other options out")
+        _score_labels(files, reading, name, model, as_json)
         return
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
     calibrator = None
     source = arg.source_of(files, reading)
     if model is not None:
-        from glayers.calibrators import load  # which refuses calibrators of several labels and of groups
-
-        calibrator = load(model)
+        calibrator = arg.calibrator_of_classes(model)
         source = arg.source_of(files, reading, calibrator.inputs)
     if dask is None and source.is_small:
         _score_at_once(source, calibrator, scores)
@@ -254,12 +254,24 @@ def score(
     arg.end_with(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
 
 
-def _score_labels(source: Source, name: str, as_json: bool, alone: bool) -> None:
-    if not alone or not source.is_small:
-        raise typer.BadParameter(
-            "--several-labels prints the scores of each label of one file; leave the other options out"
-        )
-    multi_label.show_label_scores(name, arg.only_or("test", multi_label.read_label_rows(source)), as_json)
+def _score_labels(files: list[Path], reading: Reading, name: str, model: Path | None, as_json: bool) -> None:
+    """Print the scores of each label of one file, with a model before and after calibration."""
+    from glayers.calibrators import MultiLabelCalibrator, load
+
+    contents = arg.only_or("test", multi_label.read_labels(arg.source_of(files, reading)))
+    scores = {name: multi_label.label_scores(contents)}
+    if model is not None:
+        fitted = load(model)
+        if not isinstance(fitted, MultiLabelCalibrator):
+            raise BadPredictions(f"{model}: was not fitted with --several-labels")
+        calibrated = multi_label.apply_to_labels(fitted, contents, logits=True)
+        scores = {_UNCALIBRATED: scores[name], _CALIBRATED: multi_label.label_scores(calibrated)}
+    if as_json:
+        by_name = {each: card.to_dict() for each, card in scores.items()}
+        show_json(by_name[name] if model is None else by_name)
+        return
+    for each, card in scores.items():
+        show(title(each), *str(card).splitlines())
 
 
 def _score_at_once(source: Source, calibrator: "Calibrator | None", scores: Scores) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from glayers.activations import log_softmax
 from glayers.arrays import Array, Floats, Ints, row_blocks
@@ -167,6 +166,8 @@ def _loosened(model: Model, tight: Fit, scores: Floats, folds: Ints) -> tuple[Fi
 
     Where the evidence for the precision of thousands of coefficients has no peak, the fixed point ends too tight.
     """
+    from scipy.optimize import minimize_scalar  # on first use: importing it takes longer than glayers
+
     precisions = {name: value * (_LOOSER if name in LOOSE else 1.0) for name, value in tight.precisions.items()}
     labels, weights = model.design.labels, model.design.weights
     first = folds == 0

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 from glayers.activations import keep_impossible, log_softmax
 from glayers.arrays import Array, Floats
@@ -52,6 +50,8 @@ def highest_level(logits: Array) -> Floats:
     >>> highest_level(np.log([[1.0, 2.0, 5.0], [0.1, 0.2, 0.7]])).round(3).tolist()
     [2.079, 0.0]
     """
+    from scipy.special import logsumexp  # on first use: importing it takes longer than glayers
+
     return np.asarray(logsumexp(logits.astype(np.float64), axis=1))
 
 
@@ -100,6 +100,8 @@ def _fit(
     log_p: Floats, given: Predictions, level: Level, knots: Floats, with_shifts: bool, weights: Floats
 ) -> LevelCorrection:
     """Return the correction of least mean log loss, under a standard normal prior on every coefficient."""
+    from scipy.optimize import minimize  # on first use: importing it takes longer than glayers
+
     used = weights > 0
     plain, labels, weights = np.maximum(log_p[used], _DEEPEST), given.labels[used], weights[used]
     possible, near = log_p[used] > -np.inf, _hats(level(given.logits[used]), knots)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from glayers.arrays import Array, Floats, Ints
 from glayers.fitting.folds import effective_rows
@@ -373,7 +372,7 @@ class _LinearPart(Part):
         of_class = np.diagonal(at.of_classes)
         shares = of_class / max(of_class.sum(), _ALMOST_NONE)
         means = self.means.astype(np.float64)
-        if sparse.issparse(self.features) or len(precisions) > _DIAGONAL:
+        if not isinstance(self.features, np.ndarray) or len(precisions) > _DIAGONAL:
             squares = (self.features * self.features).T @ unsure
             variances = np.maximum(squares - means**2 @ shares, 0.0)
             return _DiagonalInverse(1 / (variances[:, None] * of_class + precisions))
@@ -387,7 +386,7 @@ class _LinearPart(Part):
 
     def features_at(self, probabilities: Floats) -> Floats:
         """Return the features of each row, centred by the class means that its probabilities expect, (n, j)."""
-        dense = self.features.toarray() if sparse.issparse(self.features) else self.features
+        dense = self.features if isinstance(self.features, np.ndarray) else self.features.toarray()
         return np.asarray(dense - probabilities @ self.means.T, dtype=np.float64)
 
 
@@ -494,10 +493,12 @@ def design_of(
     linear = [part for part in basis.parts if part in LINEAR]
     features = {part: basis.features(part, log_p, ordered).astype(dtype) for part in linear}
     if "confusion" in linear and n_classes >= _SPARSE_CLASSES:
+        from scipy.sparse import csr_array  # on first use: importing it takes longer than glayers
+
         linear.remove("confusion")
         owners = np.zeros((n_classes, n_classes), np.int64)
         means = basis.means["confusion"].astype(dtype)
-        parts.append(_LinearPart(sparse.csr_array(features["confusion"]), means, ("confusion",), owners))
+        parts.append(_LinearPart(csr_array(features["confusion"]), means, ("confusion",), owners))
     if linear:
         owners = np.concatenate([np.full(features[part].shape[1], place) for place, part in enumerate(linear)])
         together = np.concatenate([features[part] for part in linear], axis=1)

@@ -1,7 +1,6 @@
 """Several predictions of the same rows -> the weights of their mixture; either loss is convex in them."""
 
 import numpy as np
-from scipy.optimize import minimize
 
 from glayers.activations import softmax
 from glayers.arrays import Array, Floats
@@ -24,6 +23,8 @@ def fit_mixture_weights(loss: str, own: Floats, products: Floats, row_weights: F
     >>> found.point.round(3).tolist()  # 2 / (w + 1.25) = 1 / (1.25 - w)
     [0.417, 0.583]
     """
+    from scipy.optimize import minimize  # on first use: importing it takes longer than glayers
+
     mean = own @ row_weights
 
     def value_and_slope(w: Array) -> tuple[float, Array]:

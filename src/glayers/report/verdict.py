@@ -3,10 +3,8 @@
 import math
 from typing import NamedTuple, TypeAlias
 
-from sklearn.base import clone
-
 from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
-from glayers.calibrators.artifact import arrays_of
+from glayers.calibrators.estimator import clone
 from glayers.errors import listed
 from glayers.metrics import METRICS, Difference, OmnibusTest
 from glayers.report.findings import BOTH_SETS, CLASS_SHIFT, finding
@@ -182,7 +180,7 @@ def advise(found: Measurements) -> Advice | None:
         return None
     name = found.compared.recommended
     calibrator = found.compared.calibrators[name]
-    size = sum(array.nbytes for array in arrays_of(calibrator).values())
+    size = sum(array.nbytes for array in calibrator.map_.parameters().values())
     parameters = plural(calibrator.diagnostics_.n_parameters, "parameter")
     costs = [f"Size: {parameters}, {max(1, round(size / 1000)):,} kB as a file."]
     if found.names:

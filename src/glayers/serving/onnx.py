@@ -8,19 +8,19 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 from onnx import ModelProto, ValueInfoProto, compose, helper, version_converter
 
-from glayers.activations import softmax
+from glayers.activations import LINKS, sigmoid, softmax
 from glayers.arrays import Array, to_numpy
 from glayers.checks import check_choice
 from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.files import errors_as_bad_file, file_path, write_whole
-from glayers.serving.predictor import LabelPredictor, Predictor, calibrated_logits
+from glayers.serving.predictor import Predictor, calibrated_logits
 from glayers.serving.recorder import NAMESPACE, Graph, Recorded
 
 OPSET = 18  # onnxruntime 1.14 and newer
@@ -29,12 +29,11 @@ LOGITS, PROBABILITIES = "logits", "probabilities"
 # How far probabilities may differ from those of NumPy. Logits may differ by 100 times that, relative to the largest of
 # the row: where one class is nearly certain, the logits of the others amplify rounding errors.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
-Exported: TypeAlias = Predictor | LabelPredictor
 _NETWORK = "network/"  # put before the names of the network's nodes, so that they differ from ours
 
 
 def export(
-    calibrator: Exported, path: str | os.PathLike[str], dtype: str = "float32", compute_dtype: str = "float64"
+    calibrator: Predictor, path: str | os.PathLike[str], dtype: str = "float32", compute_dtype: str = "float64"
 ) -> None:
     """Write a calibrator to an ONNX file; `Calibrator.to_onnx` describes it."""
     check_choice(dtype, TOLERANCE, "dtype")
@@ -52,7 +51,7 @@ def export(
 
 def append(
     network: str | os.PathLike[str] | ModelProto,
-    calibrator: Exported,
+    calibrator: Predictor,
     path: str | os.PathLike[str],
     inputs: Any,
     output: str | None = None,
@@ -118,7 +117,7 @@ def append(
     joined.graph.initializer.extend(made.initializer)
     del joined.graph.output[:]
     for name, kind in ((LOGITS, dtype), (PROBABILITIES, dtype), (before, given)):
-        width = sizes[axis] if name == before else _n_outputs(calibrator)
+        width = sizes[axis] if name == before else len(calibrator.classes_)
         shape = [*sizes[:axis], width, *sizes[axis + 1 :]]
         joined.graph.output.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape))
     data = _with_facts(joined, calibrator)
@@ -128,7 +127,7 @@ def append(
     write_whole(file_path(path), data)
 
 
-def _outputs(calibrator: Exported, given: Recorded, dtype: Any, compute_dtype: str) -> dict[str, Recorded]:
+def _outputs(calibrator: Predictor, given: Recorded, dtype: Any, compute_dtype: str) -> dict[str, Recorded]:
     """Record the calibration of rows (n, m); the outputs have the type `dtype`."""
     check_choice(compute_dtype, TOLERANCE, "compute_dtype")
     try:
@@ -141,22 +140,10 @@ def _outputs(calibrator: Exported, given: Recorded, dtype: Any, compute_dtype: s
     return {name: NAMESPACE.astype(array, dtype) for name, array in found.items()}
 
 
-def _calibrated(calibrator: Exported, given: Recorded) -> dict[str, Recorded]:
-    """Record logits and probabilities: of each class, or of each label alone."""
-    if isinstance(calibrator, Predictor):
-        logits = calibrated_logits(calibrator.map_, given)
-        return {LOGITS: logits, PROBABILITIES: softmax(logits)}
-    each = [_calibrated(one, given[:, i : i + 1]) for i, one in enumerate(calibrator.calibrators_)]
-    logits = NAMESPACE.concat([one[LOGITS][:, 1:] - one[LOGITS][:, :1] for one in each], axis=1)
-    return {LOGITS: logits, PROBABILITIES: NAMESPACE.concat([one[PROBABILITIES][:, 1:] for one in each], axis=1)}
-
-
-def _n_outputs(calibrator: Exported) -> int:
-    return len(calibrator.classes_) if isinstance(calibrator, Predictor) else calibrator.n_features_in_
-
-
-def _inputs(calibrator: Exported) -> str:
-    return (calibrator if isinstance(calibrator, Predictor) else calibrator.calibrators_[0]).inputs
+def _calibrated(calibrator: Predictor, given: Recorded) -> dict[str, Recorded]:
+    """Record logits and probabilities."""
+    logits = calibrated_logits(calibrator.map_, given, calibrator.link)
+    return {LOGITS: logits, PROBABILITIES: LINKS[calibrator.link](logits)}
 
 
 def _as_rows(array: Recorded, axis: int, size: int) -> tuple[Recorded, Callable[[Recorded], Recorded]]:
@@ -176,14 +163,10 @@ def _as_rows(array: Recorded, axis: int, size: int) -> tuple[Recorded, Callable[
     return NAMESPACE.reshape(moved, (-1, size)), restore
 
 
-def _with_facts(model: ModelProto, calibrator: Exported) -> bytes:
+def _with_facts(model: ModelProto, calibrator: Predictor) -> bytes:
     """Return the file: the model with the class names and the version of glayers, after a check of its form."""
     model.producer_name, model.producer_version = "glayers", version("glayers")
-    if isinstance(calibrator, Predictor):
-        facts = {"calibrator": calibrator.diagnostics_.method, "class_names": json.dumps(calibrator.class_names_)}
-    else:
-        method = calibrator.calibrators_[0].diagnostics_.method
-        facts = {"calibrator": f"{method} of each label", "label_names": json.dumps(calibrator.label_names_)}
+    facts = {"calibrator": calibrator.diagnostics_.method, "class_names": json.dumps(calibrator.class_names_)}
     for name, value in facts.items():
         model.metadata_props.add(key=name, value=value)
     onnx.checker.check_model(model)
@@ -199,12 +182,12 @@ def _runner(data: bytes) -> Callable[[list[str], dict[str, Array]], list[Array]]
     return run
 
 
-def _compare(calibrator: Exported, rows: Array, found: Sequence[Array], compute_dtype: str) -> None:
+def _compare(calibrator: Predictor, rows: Array, found: Sequence[Array], compute_dtype: str) -> None:
     """Raise an error unless the logits and probabilities of onnxruntime are those of NumPy."""
     logits, probabilities = found
     wide = rows.astype(np.float64)
-    given = wide[:, 0] if _inputs(calibrator) == "confidence" else wide
-    nothing = np.empty((0, _n_outputs(calibrator)))
+    given = wide[:, 0] if calibrator.inputs == "confidence" else wide
+    nothing = np.empty((0, len(calibrator.classes_)))
     expected, p = (calibrator.transform(given), calibrator.predict_proba(given)) if len(rows) else (nothing, nothing)
     tolerance = max(TOLERANCE[compute_dtype], TOLERANCE[logits.dtype.name])
     largest = np.abs(np.where(np.isfinite(wide), wide, 1.0)).max(axis=1, keepdims=True, initial=1.0)
@@ -220,24 +203,23 @@ def _compare(calibrator: Exported, rows: Array, found: Sequence[Array], compute_
         )
 
 
-def _sampled_rows(calibrator: Exported) -> Array:
+def _sampled_rows(calibrator: Predictor) -> Array:
     """Return inputs to compare: small and extreme logits, ties, and masked classes where they may occur."""
     size, rng = calibrator.n_features_in_, np.random.default_rng(0)
     parts = [rng.normal(size=(16, size)) * scale for scale in (0.1, 3.0, 30.0, 1e3, 1e4)]
     ties = [rng.choice([-1e4, 0.0, 1.0, 1e4], size=(16, size)), np.zeros((1, size)), np.full((1, size), 1e4)]
     rows = np.concatenate([*parts, *ties])
-    if _inputs(calibrator) != "logits":
-        alone = size == 1 or isinstance(calibrator, LabelPredictor)
-        return softmax(np.stack([0 * rows, rows], axis=-1))[..., 1] if alone else softmax(rows)
-    if size > 1 and isinstance(calibrator, Predictor) and len(calibrator.classes_) == size:
+    if calibrator.inputs != "logits":
+        return sigmoid(rows) if size == 1 or calibrator.link == "sigmoid" else softmax(rows)
+    if size > 1 and calibrator.link == "softmax" and len(calibrator.classes_) == size:
         hidden = np.where(rng.random((len(rows), size)) < 0.3, -np.inf, rows)
         hidden[:, 0] = rows[:, 0]  # one class stays possible
         rows = np.concatenate([rows, hidden])
     return rows
 
 
-def _input_name(calibrator: Exported) -> str:
-    return f"uncalibrated_{_inputs(calibrator)}"
+def _input_name(calibrator: Predictor) -> str:
+    return f"uncalibrated_{calibrator.inputs}"
 
 
 def _network_of(network: str | os.PathLike[str] | ModelProto) -> ModelProto:

@@ -3,20 +3,20 @@
 Everything here needs NumPy alone, so that a server can load a calibrator and predict without scikit-learn and SciPy.
 """
 
+import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
-from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, is_dask, row_blocks, to_floats
+from glayers.activations import LINKS, with_reference_class
+from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, is_dask, row_blocks
 from glayers.checks import check_confidence, check_probabilities, finite_features, isolated_lowest, possible_logits
-from glayers.errors import BadPredictions, GlayersWarning, listed, shown
+from glayers.errors import BadFile, BadPredictions, GlayersWarning, listed, needs_extra, shown
 from glayers.maps import Chain
 
 if TYPE_CHECKING:
@@ -54,10 +54,26 @@ class Diagnostics:
         """Return the facts by name, ready for JSON."""
         return asdict(self)
 
+    def check(self, n_classes: int) -> None:
+        """Refuse facts from a file that contradict each other."""
+        counts = self.labels_per_class
+        if len(counts) != n_classes or min(counts) < 0:
+            raise BadFile(f"labels_per_class must be {n_classes} counts; got {shown(counts)}")
+        if min(self.iterations, self.n_parameters, self.rows - sum(counts)) < 0:
+            raise BadFile("the numbers of rows, iterations and parameters do not fit")
+        if math.isnan(self.loss_before) or math.isnan(self.loss_after):
+            raise BadFile("loss_before and loss_after must be numbers")
+        if self.classes_never_seen != tuple(np.flatnonzero(np.array(counts) == 0).tolist()):
+            raise BadFile("classes_never_seen must be those without a label")
+
 
 class Predictor:
-    """What predicts: a fitted map and the facts about it. Every calibrator is one."""
+    """What predicts: a fitted map and the facts about it. Every calibrator is one.
 
+    Its `link` turns calibrated logits into probabilities: of classes by softmax, of several labels by sigmoid.
+    """
+
+    link: ClassVar[Literal["softmax", "sigmoid"]] = "softmax"
     inputs: Literal["logits", "probabilities", "confidence"] = "logits"
     map_: Chain
     diagnostics_: Diagnostics
@@ -84,9 +100,9 @@ class Predictor:
         if is_dask(logits):
             return self._lazily(self.predict_proba, logits)
         if is_array_api_obj(logits) and not is_numpy_array(logits):
-            return softmax(self.transform(logits))
+            return LINKS[self.link](self.transform(logits))
         self._check_fitted()
-        return self._computed(self.map_.probabilities, logits)
+        return self._computed(self._probabilities, logits)
 
     def transform(self, logits: Any) -> Any:
         """Return calibrated logits (n_rows, n_classes). Their softmax is `predict_proba`, which describes `logits`."""
@@ -94,27 +110,45 @@ class Predictor:
         if is_dask(logits):
             return self._lazily(self.transform, logits)
         if is_array_api_obj(logits) and not is_numpy_array(logits):
-            rows = logits[:, None] if logits.ndim == 1 == self.n_features_in_ else logits  # one number per row
-            if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
-                raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(logits.shape)}")
-            return calibrated_logits(self.map_, rows)
+            return calibrated_logits(self.map_, self._as_rows(logits), self.link)
         return self._computed(self.map_, logits)
+
+    def _probabilities(self, logits: Floats) -> Floats:
+        """Return the probabilities of checked logits."""
+        return self.map_.probabilities(logits)
+
+    def _checked(self, values: Any) -> Array:
+        """Return what was passed as an array (n, n_features_in_)."""
+        given = CHECKS[self.inputs](values)
+        for note in mask_notes(self.inputs, given):
+            warnings.warn(note, GlayersWarning, stacklevel=4)
+        self._check_width(given)
+        if len(self.classes_) != max(2, given.shape[1]):
+            finite_features(given)
+        return given
+
+    def _check_width(self, given: Array) -> None:
+        if given.shape[1] != self.n_features_in_:
+            raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
+
+    def _as_rows(self, array: Any) -> Any:
+        """Return an array of another library as (n, n_features_in_)."""
+        rows = array[:, None] if array.ndim == 1 == self.n_features_in_ else array  # one number per row
+        if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
+            raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(array.shape)}")
+        return rows
 
     def _computed(self, function: Callable[[Floats], Floats], logits: Any) -> Floats:
         """Return what a function gives for checked logits, block by block."""
         self._check_names(class_names_of(logits))
         if getattr(logits, "shape", None) == (0, self.n_features_in_):  # an empty batch; `fit` and metrics refuse it
             return np.empty((0, len(self.classes_)))
-        given = CHECKS[self.inputs](logits)
-        for note in mask_notes(self.inputs, given):
-            warnings.warn(note, GlayersWarning, stacklevel=3)
-        if given.shape[1] != self.n_features_in_:
-            raise BadPredictions(f"fitted on {self.n_features_in_} logits per row; got {given.shape[1]}")
-        if len(self.classes_) != max(2, given.shape[1]):
-            finite_features(given)
+        given = self._checked(logits)
         with np.errstate(over="ignore", invalid="ignore"):  # the check below names the row
             result = apply_map(function, given, len(self.classes_))
         bad = ~np.isfinite(result.max(axis=1))  # NaN or infinity; -inf below a finite maximum is a masked class
+        if self.link == "sigmoid":
+            bad = np.isnan(result).any(axis=1)
         if bad.any():
             raise BadPredictions(
                 f"the map has no result for row {bad.argmax()}: its logits are too large, or the calibrator was loaded "
@@ -125,10 +159,7 @@ class Predictor:
     def _lazily(self, function: Callable[[Any], Any], array: Any) -> Any:
         """Return a dask array whose blocks are those of another, put through a function."""
         self._check_fitted()
-        rows = array[:, None] if array.ndim == 1 == self.n_features_in_ else array
-        if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
-            raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(array.shape)}")
-        whole = rows.rechunk({1: -1})  # a block needs all classes of its rows
+        whole = self._as_rows(array).rechunk({1: -1})  # a block needs all classes of its rows
         chunks = (whole.chunks[0], (len(self.classes_),))
         return whole.map_blocks(function, chunks=chunks, dtype=np.float64, meta=np.empty((0, 0)))
 
@@ -182,7 +213,7 @@ class Predictor:
             If the results differ from those of NumPy, for logits up to 1e4. Nothing is written.
         """
         self._check_fitted()
-        with needs_onnx():
+        with needs_extra("onnx"):
             from glayers.serving import onnx
         onnx.export(self, path, dtype, compute_dtype)
 
@@ -200,66 +231,6 @@ class Predictor:
 
     def _check_fitted(self) -> None:
         """Raise an error if there is no map yet; one that was loaded always has one."""
-
-
-class LabelPredictor:
-    """What predicts rows that may have several labels: one predictor of one logit per label."""
-
-    calibrators_: tuple[Predictor, ...]
-    label_names_: tuple[str, ...] | None
-    n_features_in_: int
-
-    def predict_proba(self, logits: Any) -> Floats:
-        """Return the calibrated probability of each label (n_rows, n_labels). Rows do not sum to 1."""
-        return self._of_each_label(logits, lambda fitted, column: fitted.predict_proba(column)[:, 1])
-
-    def transform(self, logits: Any) -> Floats:
-        """Return one calibrated logit per label (n_rows, n_labels), whose sigmoid is `predict_proba`."""
-        return self._of_each_label(logits, lambda fitted, column: np.diff(fitted.transform(column))[:, 0])
-
-    def predict(self, logits: Any) -> Ints:
-        """Return 1 where a label is more likely than not, and 0 elsewhere (n_rows, n_labels)."""
-        return (self.predict_proba(logits) > 0.5).astype(np.int64)
-
-    def to_onnx(
-        self,
-        path: str | os.PathLike[str],
-        dtype: Literal["float32", "float64"] = "float32",
-        compute_dtype: Literal["float64", "float32"] = "float64",
-    ) -> None:
-        """Write the calibrators of all labels to one ONNX file, after comparing its results with those of NumPy.
-
-        The input is `uncalibrated_logits`, and the outputs are `logits` and `probabilities`, all of shape (rows,
-        n_labels). Settings are those of `Calibrator.to_onnx`. The metadata hold the label names as JSON.
-        """
-        self._check_fitted()
-        with needs_onnx():
-            from glayers.serving import onnx
-        onnx.export(self, path, dtype, compute_dtype)
-
-    def check_names(self, names: tuple[str, ...] | None) -> None:
-        """Refuse the names of other labels, or of the same ones in another order."""
-        if None not in (names, self.label_names_) and names != self.label_names_:
-            raise BadPredictions(
-                f"fitted on the labels {shown(self.label_names_)}; got {shown(names)}. Give the columns in the order "
-                f"of `label_names_`, or an array without names"
-            )
-
-    def _of_each_label(self, logits: Any, predict: Callable[[Predictor, Array], Array]) -> Floats:
-        each = zip(self.calibrators_, self._columns(logits), strict=True)
-        return np.column_stack([predict(fitted, column) for fitted, column in each])
-
-    def _columns(self, logits: Any) -> list[Array]:
-        """Return the checked logits of each label, (n_rows, 1)."""
-        self._check_fitted()
-        self.check_names(column_names(logits))
-        scores = to_floats(logits, "logits")
-        if scores.ndim != 2 or scores.shape[1] != len(self.calibrators_):
-            raise BadPredictions(f"fitted on {len(self.calibrators_)} labels; got an array of shape {scores.shape}")
-        return [column[:, None] for column in scores.T]
-
-    def _check_fitted(self) -> None:
-        """Raise an error if there are no calibrators yet; one that was loaded always has them."""
 
 
 def class_names_of(scores: object) -> tuple[str, ...] | None:
@@ -283,11 +254,12 @@ def apply_map(chain: Callable[[Floats], Floats], logits: Array, n_classes: int |
     """Return calibrated logits (n, classes) in float64, block by block."""
     result = np.empty((len(logits), n_classes or max(2, logits.shape[1])))
     for rows in row_blocks(*result.shape):
-        result[rows] = with_reference_class(chain(logits[rows].astype(np.float64)))
+        found = chain(logits[rows].astype(np.float64))
+        result[rows] = found if n_classes == 1 else with_reference_class(found)  # one label has no reference class
     return result
 
 
-def calibrated_logits(chain: Chain, logits: Any) -> Any:
+def calibrated_logits(chain: Chain, logits: Any, link: str = "softmax") -> Any:
     """Return calibrated logits (n, classes) of an array (n, m) of any library, as a pure function that can be traced.
 
     The computation has the precision of the logits, or float32 if theirs is lower. A traced array has no values to
@@ -300,15 +272,8 @@ def calibrated_logits(chain: Chain, logits: Any) -> Any:
     xp = array_namespace(logits)
     wide = logits if logits.dtype == xp.float64 else xp.astype(logits, xp.float32)
     held = chain.map_parameters(lambda value: xp.asarray(np.asarray(value), dtype=wide.dtype, device=device_of(wide)))
+    if link == "sigmoid":
+        return xp.where(wide < xp.inf, held(wide), xp.nan)
     below = xp.sum(xp.astype(wide < xp.inf, wide.dtype), axis=-1, keepdims=True) == wide.shape[-1]
     possible = below & (xp.max(wide, axis=-1, keepdims=True) > -xp.inf) if wide.shape[-1] > 1 else below
     return xp.where(possible, with_reference_class(held(wide)), xp.nan)
-
-
-@contextmanager
-def needs_onnx() -> Iterator[None]:
-    """Name the extra to install if an import inside finds no library for ONNX."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f'{error.name} is missing: pip install "glayers[onnx]"', name=error.name) from error
