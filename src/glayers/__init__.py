@@ -27,7 +27,7 @@ __all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
 # The calibrators, which are those of `glayers.calibrators`.
 __all__ += ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration", "Calibrator", "DirichletCalibration"]
 __all__ += ["EnsembleTemperatureScaling", "GLayers", "HistogramBinning", "IsotonicCalibration", "MatrixScaling"]
-__all__ += ["OrderPreserving", "PlattScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration"]
+__all__ += ["OrderPreserving", "PaperGLayers", "PlattScaling", "ScalingBinning", "SharedGLayers", "SplineCalibration"]
 __all__ += ["TemperatureScaling", "VectorScaling"]
 __all__ += ["CalibratedClassifier", "GroupCalibrator", "MultiLabelCalibrator"]
 

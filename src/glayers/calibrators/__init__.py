@@ -23,6 +23,7 @@ from glayers.calibrators.nonparametric import (
     SplineCalibration,
 )
 from glayers.calibrators.order_preserving import OrderPreserving
+from glayers.calibrators.paper import PaperGLayers
 from glayers.calibrators.shared_g_layers import SharedGLayers
 from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 
@@ -30,7 +31,7 @@ __all__ = ["CALIBRATORS", "Calibrator", "load"]
 # The classes, in the order in which tables list their methods.
 __all__ += ["AutoCalibrator", "TemperatureScaling", "EnsembleTemperatureScaling"]  # noqa: RUF022
 __all__ += ["VectorScaling", "MatrixScaling", "DirichletCalibration"]  # noqa: RUF022
-__all__ += ["GLayers", "SharedGLayers", "OrderPreserving", "PlattScaling", "BetaCalibration"]  # noqa: RUF022
+__all__ += ["GLayers", "PaperGLayers", "SharedGLayers", "OrderPreserving", "PlattScaling", "BetaCalibration"]  # noqa: RUF022
 __all__ += ["IsotonicCalibration", "HistogramBinning", "BayesianBinning"]  # noqa: RUF022
 __all__ += ["ScalingBinning", "SplineCalibration"]
 

@@ -181,13 +181,17 @@ def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Any
         value, gradient = objective(torch.as_tensor(flat).reshape(start.shape))
         return float(value.mean()), gradient.numpy().ravel() / len(start)
 
-    def on_iteration(intermediate_result: OptimizeResult) -> None:
-        point = torch.as_tensor(intermediate_result.x).reshape(start.shape)
-        if selection and not selection(len(selection.trace), point, *objective.held_out_losses(point)).any():
+    def select(point: Any) -> None:
+        losses = [each.numpy() for each in objective.held_out_losses(point)]
+        if not selection(len(selection.trace), point.numpy(), *losses).any():
             raise StopIteration
 
+    def on_iteration(intermediate_result: OptimizeResult) -> None:
+        if selection:
+            select(torch.as_tensor(intermediate_result.x).reshape(start.shape))
+
     if selection:
-        selection(0, start, *objective.held_out_losses(start))
+        select(start)
     options = {"maxiter": max_iterations, "maxfun": 20 * max_iterations, "ftol": _TOLERANCE, "gtol": 0.0}
     found = minimize(
         value_and_gradient, start.numpy().ravel(), jac=True, method="L-BFGS-B", callback=on_iteration, options=options
