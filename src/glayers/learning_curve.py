@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from glayers.arrays import Floats, Ints
 from glayers.calibrators import AutoCalibrator, Calibrator
-from glayers.calibrators.row_summary import sums_by_group
+from glayers.calibrators.class_frequencies import sums_by_group
 from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.fitting.curvature import smooth_loss

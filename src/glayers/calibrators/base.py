@@ -203,8 +203,8 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             given, _ = rows_to_compare(self, logits, None, groups, sample_weight)
             given, chain = self._seen(given)
             calibrated = apply_map(chain, given.logits, given.n_classes)
-            histograms, names = self.calibration_rows_.histograms, self.class_names_
-            new.adaptation_ = estimate_class_shift(summary, histograms, given, calibrated, level, names)
+            kept = self.calibration_rows_
+            new.adaptation_ = estimate_class_shift(kept, given, calibrated, level, self.class_names_)
         shift = np.log(new.adaptation_.ratio)
         new.map_ = self._fitted_map + Chain((Reference(), Diagonal(np.ones(len(shift)), shift)))
         for note in new.adaptation_.notes(self.diagnostics_.classes_never_seen):
