@@ -44,10 +44,6 @@ class OrderPreserving(Calibrator):
         with a handful of parameters for any number of classes.
     loss : {"log", "brier"}, default "log"
         The loss to minimise.
-    n_hidden : int, default 8
-        Hidden units of the network ("general" and "invariant").
-    n_knots : int, default 7
-        Knots of the curve ("diagonal").
     n_folds : int, default 5
         The number of folds that choose the number of iterations.
     max_iterations : int, default 100
@@ -85,8 +81,6 @@ class OrderPreserving(Calibrator):
     variant: Literal["general", "invariant", "diagonal"] = "invariant"
     _: KW_ONLY
     loss: Literal["log", "brier"] = "log"
-    n_hidden: int = 8
-    n_knots: int = 7
     n_folds: int = 5
     max_iterations: int = 100
     random_state: int | None = 0
@@ -152,12 +146,10 @@ class OrderPreserving(Calibrator):
 
     def _start(self, given: Predictions, factor: float, seed: int) -> OrderPreservingStep:
         if self.variant == "diagonal":
-            n_knots = whole_number(self.n_knots, "n_knots", least=2)
-            knots = np.linspace(_deepest(given, factor), -0.5, n_knots)
+            knots = np.linspace(_deepest(given, factor), -0.5, num=7)
             return SharedCurve.start(factor, knots, width=float(knots[1] - knots[0]) / 2)
-        n_hidden = whole_number(self.n_hidden, "n_hidden", least=1)
         kind = General if self.variant == "general" else Invariant
-        return kind.start(factor, given.n_classes, n_hidden, seed)
+        return kind.start(factor, given.n_classes, n_hidden=8, seed=seed)
 
 
 def _deepest(given: Predictions, factor: float) -> float:

@@ -83,6 +83,15 @@ class PaperGLayers(Calibrator):
         Log-probabilities of every row by models that had not seen it; None if there was nothing to choose.
     history_ : dict of arrays
         Training loss by epoch.
+
+    Examples
+    --------
+    >>> from glayers.datasets import load_fashion_mnist
+    >>> calibration, test = load_fashion_mnist()
+    >>> g = PaperGLayers(1, learning_rate=1e-3, weight_decay=0.1, max_epochs=200)
+    >>> g = g.fit(calibration.logits[:1000], calibration.labels[:1000])
+    >>> bool(g.diagnostics_.loss_after < g.diagnostics_.loss_before)
+    True
     """
 
     methods = (Method("g-layers-paper", "As g-layers, fitted as in the paper", "nothing", PAPER, torch="required"),)

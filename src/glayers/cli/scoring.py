@@ -280,8 +280,8 @@ def rows(
 ) -> None:
     """Estimate what more labelled rows would bring, from held-out and training loss of these.
 
-    It fits the method six times. The intervals say how far the NLL of new rows would fall with twice and with four times
-    the rows.
+    It fits the method six times. The intervals say how far the NLL of new rows would fall with twice and with four
+    times the rows.
 
     Examples
     --------

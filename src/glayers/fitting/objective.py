@@ -44,7 +44,7 @@ class Objective:
     fixed: Mapping[str, Tensor] = field(default_factory=dict)
     lowered: Tensor | None = None
     decay: Tensor | None = None
-    anchor: Tensor | None = None
+    anchor: Tensor = field(default_factory=lambda: torch.zeros(()))
 
     def of(self, members: Tensor) -> "Objective":
         """Return the same objective for some of the members only."""
