@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from glayers.arrays import Floats
 from glayers.calibrators import AutoCalibrator, Calibrator
-from glayers.checks import number_between, whole_number
+from glayers.checks import items_of, number_between, whole_number
 from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import LEAST_OBSERVATIONS, assign_folds, paired_gain
@@ -148,9 +148,10 @@ def rows_needed(
     if not isinstance(method, Calibrator):
         raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {shown(method)}")
     level = number_between(level, "level", 0, 1)
-    if not isinstance(times, list | tuple | np.ndarray) or not np.size(times):
+    several = items_of(times)
+    if not several:
         raise BadPredictions(f"times must be a list of numbers above 1, such as [2, 4]; got {shown(times)}")
-    factors = [number_between(each, "times", 1, 1e6) for each in times]
+    factors = [number_between(each, "times", 1, 1e6) for each in several]
     given = _rows(method, logits, labels, sample_weight, groups)
     held_out, training = _row_losses(method, given, seed, progress)
     difference, error = paired_gain(held_out, training, given.weights, given.groups)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from experiments.studies.regularised import RegularisedGLayers, RegularisedObjective
+from experiments.paper.studies.regularised import RegularisedGLayers, RegularisedObjective
 
 from glayers.fitting.adam import descend
 from glayers.fitting.objective import Objective

@@ -124,6 +124,7 @@ class HistogramBinning(TableCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
+        check_choice(self.target, ("top", "classes"), "target")
         per_class = self.target == "classes" or self.inputs == "confidence"
         n_outcomes = given.n_classes if per_class else 2
 
@@ -196,10 +197,13 @@ class ScalingBinning(TableCalibrator):
         self._refuse_confidence("scaling-binning")
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
-        bins = equal_mass_bins(_top_class(given, found.factor), n_bins)
-        step = TopClass.of(Table.of_bins(bins.edges, bins.scores / bins.rows))
+        groups = _top_class(given, found.factor)
+        table = _UNCHANGED
+        if len(groups.scores):  # not every row has only one possible class
+            bins = equal_mass_bins(groups, n_bins)
+            table = Table.of_bins(bins.edges, bins.scores / bins.rows)
         return Fitted(
-            Chain((Scale(np.asarray(found.factor)), Reference(), step)),
+            Chain((Scale(np.asarray(found.factor)), Reference(), TopClass.of(table))),
             "scaling-binning",
             converged=found.converged,
             reason=found.reason or "converged",
