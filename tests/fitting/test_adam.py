@@ -34,7 +34,7 @@ def run(objective: Objective, rates: list[float], epochs: int, batch_size: int =
     return descend(objective, np.array(rates), epochs=epochs, batch_size=batch_size, **settings)
 
 
-def regularised(objective: Objective, **settings: float) -> Objective:
+def regularised(objective: Objective, **settings: Any) -> Objective:
     return RegularisedObjective(**vars(objective), regularisation=RegularisedGLayers(**settings))
 
 

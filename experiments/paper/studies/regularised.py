@@ -28,8 +28,6 @@ class RegularisedGLayers(PaperGLayers):
         The weight s of a target that is spread evenly over all possible classes; the label keeps 1 - s.
     """
 
-    methods = ()
-
     _: KW_ONLY
     dropout: float = 0.0
     mixup: float = 0.0

@@ -32,7 +32,7 @@ class Sizes(Study):
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)
     units: tuple[int, ...] = (2, 3, 4, 5)
     seeds: int = 3
-    max_epochs: int | None = None
+    max_epochs: int = 200
     own_search: tuple[int, ...] = (1, 5)
 
     name: ClassVar[str] = "sizes"

@@ -89,13 +89,13 @@ class ClassShift:
     def from_dict(cls, facts: Any, n_classes: int) -> Self:
         """Return the record that `to_dict` wrote. Raise an error for anything else."""
         try:
-            record = cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()})
+            values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+            record = cls(**values)
             numbers = [record.rows, record.p_value, record.fit_p_value, record.level]
-            for values in (record.before, record.after, record.estimated, record.standard_errors):
-                if values is not None:
-                    numbers += values
+            for each in (record.before, record.after, record.estimated, record.standard_errors):
+                numbers += each or ()
             lists = (record.before, record.after, record.estimated, record.standard_errors, record.class_names)
-            sizes = {len(values) for values in lists if values is not None}
+            sizes = {len(each) for each in lists if each is not None}
             texts = (record.misfit, record.bias, *(record.class_names or ()))
             if sizes != {n_classes} or not all(type(value) is str for value in texts):
                 raise ValueError("not those of the classes")

@@ -174,7 +174,8 @@ class PaperGLayers(Calibrator):
         """Return the best setting, the held-out loss of all that were tried, and the best one's held-out rows."""
         given = training.given
         searched = [name for name in _SETTINGS if getattr(self, name) is None]
-        new = list(itertools.product(*map(self._first_tried, _SETTINGS)))
+        rates, decays = map(self._first_tried, _SETTINGS)
+        new: list[Setting] = list(itertools.product(rates, decays))
         best = new[0]
         losses: dict[Setting, float] = {}
         held_out = None

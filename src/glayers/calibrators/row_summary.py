@@ -109,7 +109,7 @@ class RowSummary:
             by_class = ClassSummary(
                 _counts(facts["by_class"]["frequencies"], n_classes),
                 _counts(facts["by_class"]["squares"], n_classes),
-                *_counts([facts["by_class"]["rows"]], 1),
+                _counts([facts["by_class"]["rows"]], 1)[0],
                 tuple(_counts(row, n_classes) for row in shares),
             )
             enough = by_class.rows > 0 and sum(by_class.frequencies) > 0 and np.sum(by_class.shares) > 0
