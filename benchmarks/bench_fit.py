@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from glayers import GLayers
-from glayers.fitting.adam import Measure, OnEpoch, Schedule, descend
+from glayers.fitting.adam import OnEpoch, descend
 from glayers.fitting.objective import Objective
 
 SLOWEST = 10.0  # times SMS
@@ -85,10 +85,8 @@ class Run(NamedTuple):
     """One batched run: its input, the number of epochs of each member, and its time."""
 
     objective: Objective
-    rates: Tensor
-    schedule: Schedule
-    measure: Measure
-    seed: int
+    rates: np.ndarray
+    settings: dict[str, Any]
     lasted: dict[int, int]
     seconds: float
 
@@ -97,40 +95,31 @@ def batching(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """Time the batched run of the default recipe, then each of its members alone for the same number of epochs."""
     runs: list[Run] = []
 
-    def timed(
-        objective: Objective,
-        rates: Tensor,
-        schedule: Schedule,
-        on_epoch: OnEpoch,
-        measure: Measure,
-        seed: int,
-    ) -> Tensor:
+    def timed(objective: Objective, rates: np.ndarray, on_epoch: OnEpoch, **settings: Any) -> Tensor:
         lasted = dict.fromkeys(range(len(rates)), 0)
-        continues = torch.ones(len(rates), dtype=torch.bool)
+        continues = np.ones(len(rates), dtype=bool)
 
-        def recorded(epoch: int, parameters: Tensor, train: Tensor, held_out: Tensor) -> Tensor:
-            lasted.update(dict.fromkeys(torch.nonzero(continues)[:, 0].tolist(), epoch))
-            continues.copy_(on_epoch(epoch, parameters, train, held_out))
+        def recorded(epoch: int, *found: np.ndarray) -> np.ndarray:
+            lasted.update(dict.fromkeys(np.flatnonzero(continues).tolist(), epoch))
+            continues[:] = on_epoch(epoch, *found)
             return continues
 
         began = time.perf_counter()
-        ended = descend(objective, rates, schedule, recorded, measure, seed)
-        seconds = time.perf_counter() - began
-        runs.append(Run(objective, rates, schedule, measure, seed, lasted, seconds))
+        ended = descend(objective, rates, recorded, **settings)
+        runs.append(Run(objective, rates, settings, lasted, time.perf_counter() - began))
         return ended
 
-    with mock.patch("glayers.calibrators.g_layers_recipes.descend", timed):
+    with mock.patch("glayers.fitting.adam.descend", timed):
         for _ in range(3):
             GLayers(random_state=0).fit(logits, labels)
     run = runs[-1]
     began = time.perf_counter()
     for member, epochs in run.lasted.items():
-        one = torch.tensor([member])
 
-        def until(epoch: int, *_: Tensor, epochs: int = epochs) -> Tensor:
-            return torch.tensor([epoch < epochs])
+        def until(epoch: int, *_: np.ndarray, epochs: int = epochs) -> np.ndarray:
+            return np.array([epoch < epochs])
 
-        descend(run.objective.of(one), run.rates[one], run.schedule, until, run.measure, run.seed)
+        descend(run.objective.of(torch.tensor([member])), run.rates[[member]], until, **run.settings)
     return min(run.seconds for run in runs), time.perf_counter() - began
 
 

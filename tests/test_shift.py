@@ -139,7 +139,7 @@ def test_the_counts_are_those_of_the_predictions() -> None:
     np.testing.assert_allclose(summary.by_class.means(), p.mean(axis=0), rtol=1e-3)
     np.testing.assert_allclose(summary.by_class.squares, (p**2).mean(axis=0), rtol=1e-3)
     expected = [[p[place == b, c].sum() / len(p) for c in range(4)] for b in range(10)]
-    np.testing.assert_allclose(summary.by_class.shares["confidence"], expected, rtol=1e-3)
+    np.testing.assert_allclose(summary.by_class.shares, expected, rtol=1e-3)
 
 
 def test_equal_confidences_share_a_bin_whatever_their_rounding() -> None:

@@ -29,8 +29,8 @@ __all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
 # The calibrators, which are those of `glayers.calibrators`.
 __all__ += ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration", "Calibrator", "DirichletCalibration"]
 __all__ += ["EnsembleTemperatureScaling", "GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
-__all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PlattScaling", "ScalingBinning"]
-__all__ += ["SharedGLayers", "SplineCalibration"]
+__all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
+__all__ += ["ScalingBinning", "SharedGLayers", "SplineCalibration"]
 __all__ += ["TemperatureScaling", "VectorScaling"]
 __all__ += ["CalibratedClassifier"]
 

@@ -126,12 +126,12 @@ def shift_test(
     rows, summary = independent_rows(given), calibrator.calibration_rows_
     counted = count_rows(given, rows, lambda some: apply_map(chain, given.logits[some], given.n_classes))
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
-    predicted = counted.classes(counted.predicted, given.n_classes)
+    predicted = np.bincount(counted.predicted, counted.weights, given.n_classes).astype(np.float64)
     features = {"predicted classes": _compare_classes(np.array(summary.predicted), predicted, names)}
     for name, histogram in summary.histograms.items():
         features[name] = _compare_values(histogram, counted.features[name], counted.weights)
     if labelled:
-        now = counted.classes(given.labels[rows], given.n_classes)
+        now = np.bincount(given.labels[rows], counted.weights, given.n_classes).astype(np.float64)
         features["labels"] = _compare_classes(np.array(summary.labels), now, names)
     tested = [name for name, feature in features.items() if not math.isnan(feature.p_value)]
     adjusted = adjust([features[name].p_value for name in tested]).tolist()

@@ -19,6 +19,7 @@ from glayers import (
     GLayers,
     GlayersWarning,
     IsotonicCalibration,
+    PaperGLayers,
     TemperatureScaling,
 )
 from glayers.bridges.torch import CalibratedNetwork, calibrate, strip_softmax, to_module
@@ -29,8 +30,8 @@ from tests.contracts.calibrators import fitted, tilted
 ROWS, FEATURES, CLASSES = 300, 6, 4
 
 
-def quick() -> GLayers:
-    return GLayers(recipe="paper", learning_rate=3e-3, weight_decay=0.0, max_epochs=5, random_state=0)
+def quick() -> PaperGLayers:
+    return PaperGLayers(learning_rate=3e-3, weight_decay=0.0, max_epochs=5, random_state=0)
 
 
 def parts(outputs: int = CLASSES) -> list[nn.Module]:

@@ -21,6 +21,7 @@ from glayers import (
     GlayersError,
     MatrixScaling,
     OrderPreserving,
+    PaperGLayers,
     Predictions,
     TemperatureScaling,
     VectorScaling,
@@ -171,7 +172,7 @@ def test_another_process_without_torch_loads_predicts_and_saves_the_same_bytes_a
         env=os.environ | {"PYTHONHASHSEED": "1"},
     )
     assert done.returncode == 0, done.stderr
-    who = ["GLayers", "GLayers", "OrderPreserving"]
+    who = ["GLayers", "PaperGLayers", "OrderPreserving"]
     said = done.stdout.splitlines()
     assert set(said[: len(CALIBRATORS)]) == set(CALIBRATORS)
     assert said[len(CALIBRATORS) :] == [f'{each} needs torch to fit: pip install "glayers[fit]"' for each in who]
@@ -190,13 +191,13 @@ def with_map(calibrator: Calibrator, chain: Chain) -> Calibrator:
 
 
 UNSAVABLE: dict[str, tuple[Callable[[], Calibrator], str]] = {
-    "a q of one's own": (lambda: GLayers(activation=Softmax(), max_epochs=1, recipe="paper"), "activation=None"),
+    "a q of one's own": (lambda: PaperGLayers(activation=Softmax(), max_epochs=1), "activation=None"),
     "a generator": (
         lambda: VectorScaling(strength=1.0).set_params(random_state=np.random.RandomState(0)),
         "the setting random_state is a RandomState.*set_params",
     ),
     "layers": (
-        lambda: GLayers(initial_layers=dense_layers(4, 2), max_epochs=1, recipe="paper"),
+        lambda: PaperGLayers(initial_layers=dense_layers(4, 2), max_epochs=1),
         "the setting initial_layers is a Chain.*set_params",
     ),
     "a class of one's own": (Quiet, "Quiet is not a calibrator of glayers"),

@@ -46,12 +46,12 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "no text": (lambda f, a: (f | {"calibrator": 3}, a), "calibrator must be of type str; got 3"),
     "other": (lambda f, a: (f | {"calibrator": "TemperatureScaling"}, a), "unknown setting of TemperatureScaling"),
     "setting gone": (
-        lambda f, a: (f | {"settings": renamed(f["settings"], "dropout", "drop")}, a),
-        "the setting of GLayers 'dropout' is missing",
+        lambda f, a: (f | {"settings": renamed(f["settings"], "n_folds", "folds")}, a),
+        "the setting of GLayers 'n_folds' is missing",
     ),
     "more settings": (
         lambda f, a: (f | {"settings": f["settings"] | {"magic": 1}}, a),
-        "unknown setting of GLayers 'magic'; known are activation",
+        "unknown setting of GLayers 'magic'; known are device",
     ),
     "settings": (lambda f, a: (f | {"settings": []}, a), "settings must be of type dict"),
     "fact gone": (lambda f, a: (renamed(f, "kept", "keep"), a), "the fact 'kept' is missing"),

@@ -67,6 +67,42 @@ def test_shifted_frequencies_are_recovered_within_their_errors_and_lower_the_los
     assert np.abs(np.mean(scores, axis=0)).max() < 0.6  # three standard errors of a mean of 30
 
 
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_standard_errors_of_two_classes_are_equal_and_those_of_repeated_draws(bias: float) -> None:
+    def drawn_two(rows: int, frequencies: list[float], rng: np.random.Generator) -> tuple[Numbers, Numbers]:
+        labels = rng.choice(2, rows, p=frequencies)
+        x = rng.normal(size=(rows, 2)) + 1.2 * np.eye(2)[labels]
+        return 1.5 * x + [bias, 0.0], labels
+
+    estimates, errors = [], []
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        calibrator = TemperatureScaling().fit(*drawn_two(300, [0.5, 0.5], rng))
+        with warnings.catch_warnings(action="ignore"):
+            found = adaptation(calibrator, drawn_two(300, [0.7, 0.3], rng)[0])
+        estimates.append(found.estimated[0])
+        errors.append(found.standard_errors)
+    first, second = np.array(errors).T
+    assert first == pytest.approx(second, rel=1e-9)
+    # The standard deviation of 150 draws has a standard error of 6 %.
+    assert first.mean() == pytest.approx(np.std(estimates), rel=0.17)
+
+
+def test_a_temperature_fitted_on_a_tail_warns_when_it_is_adapted_and_a_shift_per_class_does_not() -> None:
+    # The network was trained on equal frequencies: its probabilities are right for the new rows as they are.
+    z, labels = drawn(3_000, SHIFTED, 0)
+    new, truth = drawn(1_500, EQUAL, 1)
+    biased = TemperatureScaling().fit(z, labels)
+    with pytest.warns(GlayersWarning, match=r"worse: on the calibration rows, class \d has .* Fit VectorScaling"):
+        adapted = biased.adapt(frequencies=EQUAL)
+    assert log_loss(adapted, new, truth) > log_loss(biased, new, truth) + 0.01
+    by_class = VectorScaling().fit(z, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        unbiased = by_class.adapt(frequencies=EQUAL)
+    assert log_loss(unbiased, new, truth) < log_loss(by_class, new, truth) - 0.05
+
+
 @pytest.mark.filterwarnings("ignore:class shift does not explain")
 def test_rows_without_shift_are_left_alone_at_the_level() -> None:
     found = []
@@ -133,7 +169,9 @@ def test_weights_count_in_old_and_in_new_frequencies() -> None:
     weights = SHIFTED[labels]
     weighted = TemperatureScaling().fit(z, labels, sample_weight=weights)
     counts = np.bincount(labels, weights)
-    assert adaptation(weighted, frequencies=EQUAL).before == pytest.approx(counts / counts.sum())
+    with pytest.warns(GlayersWarning, match="adapting may make predictions worse"):  # a temperature moves no class
+        adapted = adaptation(weighted, frequencies=EQUAL)
+    assert adapted.before == pytest.approx(counts / counts.sum())
     new, _ = drawn(400, SHIFTED, 1)
     some = np.arange(400) < 250
     assert adaptation(fitted(), new, sample_weight=some.astype(float)).after == pytest.approx(
@@ -209,6 +247,7 @@ def test_class_names_are_kept_and_may_give_frequencies() -> None:
         named.adapt(frequencies={"a": 1})
 
 
+@pytest.mark.filterwarnings("ignore:adapting may make predictions worse")  # a temperature leaves it 14 %
 def test_a_class_without_calibration_rows_is_named() -> None:
     z, labels = drawn(600, np.array([0.4, 0.3, 0.3, 0.0]), 0)
     with pytest.warns(UserWarning, match="no row is labelled 3"):

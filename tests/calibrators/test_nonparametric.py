@@ -308,8 +308,6 @@ def test_settings_are_checked() -> None:
     z, labels = calibrated(50)
     with pytest.raises(GlayersError, match="target must be one of 'top', 'classes'"):
         HistogramBinning().set_params(target="all").fit(z, labels)
-    with pytest.raises(GlayersError, match="smoothing must be a number of pseudo-rows"):
-        HistogramBinning(smoothing=-1.0).fit(z, labels)
     with pytest.raises(GlayersError, match="n_bins must be at least 1"):
         HistogramBinning(0).fit(z, labels)
     with pytest.raises(GlayersError, match="n_knots must be at least 3"):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import GLayers, TemperatureScaling
+from glayers import GLayers, PaperGLayers, TemperatureScaling
 from glayers.activations import softmax, with_reference_class
 from tests.calibrators.simulation import Sample, by_class, crossed, divergence, draw, ks_in_bounds, lone, sample
 from tests.strategies import Numbers
@@ -108,8 +108,8 @@ def test_the_papers_recipe_reads_what_softmax_throws_away() -> None:
         return (z - z.mean(axis=1, keepdims=True)) * (1 + np.tanh(z.mean(axis=1, keepdims=True)))
 
     seen, judged = sample(by_level, 3, MANY, seed=1), sample(by_level, 3, 5_000, seed=2)
-    settings: dict[str, Any] = {"recipe": "paper", "learning_rate": 3e-3, "weight_decay": 0.0, "max_epochs": 20}
-    paper = GLayers(random_state=0, **settings).fit(seen.logits, seen.labels)
+    settings: dict[str, Any] = {"learning_rate": 3e-3, "weight_decay": 0.0, "max_epochs": 20}
+    paper = PaperGLayers(random_state=0, **settings).fit(seen.logits, seen.labels)
     temperature = TemperatureScaling().fit(seen.logits, seen.labels)
     by_paper = divergence(judged.truth, paper.predict_proba(judged.logits))
     assert by_paper < 0.2 * divergence(judged.truth, temperature.predict_proba(judged.logits))

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from array_api_compat import array_namespace
+from experiments.paper.studies.regularised import RegularisedGLayers
 
-from glayers import CALIBRATORS, BadPredictions, GLayers, GlayersWarning, Predictions, load, metrics
+from glayers import CALIBRATORS, BadPredictions, GlayersWarning, PaperGLayers, Predictions, load, metrics
 from glayers.activations import log_softmax, softmax
 from glayers.calibrators import Calibrator
 from glayers.calibrators.nonparametric import TableCalibrator
@@ -143,7 +144,7 @@ def test_plain_fits_predict_masked_rows_about_as_well_as_a_masked_temperature(na
 def test_regularised_layers_learn_from_masked_rows(setting: dict[str, Any]) -> None:
     z, labels, missing = masked()
     settings: dict[str, Any] = {"learning_rate": 1e-2, "weight_decay": 1e-2, "max_epochs": 5}
-    g = GLayers(recipe="paper", **settings, **setting).fit(z, labels)
+    g = RegularisedGLayers(**settings, **setting).fit(z, labels)
     assert np.isfinite(g.diagnostics_.loss_after)
     assert g.diagnostics_.moved
     assert (g.predict_proba(z)[missing] == 0).all()
@@ -198,7 +199,7 @@ def test_features_that_are_no_logits_must_be_finite() -> None:
 
     z, labels = tilted(2)[0], np.arange(ROWS) % 3
     settings: dict[str, Any] = {"activation": Pairs(), "learning_rate": 1e-2, "weight_decay": 1e-2, "max_epochs": 2}
-    g = GLayers(recipe="paper", **settings)
+    g = PaperGLayers(**settings)
     hidden = np.where(np.arange(len(z)) == 7, -np.inf, z.T).T
     hidden[:, 1] = z[:, 1]
     with pytest.raises(BadPredictions, match="features must be finite; row 7, column 0 has -inf"):

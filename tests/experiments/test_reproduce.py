@@ -14,7 +14,7 @@ from experiments.paper.reproduction.command import fits_of, main
 from experiments.paper.reproduction.methods import METHODS, METRICS, OURS, Found, odir
 from experiments.paper.reproduction.tables import as_markdown
 
-from glayers import Calibrator, GLayers, GlayersWarning, MatrixScaling, Predictions, TemperatureScaling, metrics
+from glayers import Calibrator, GlayersWarning, MatrixScaling, PaperGLayers, Predictions, TemperatureScaling, metrics
 from tests.strategies import Numbers
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +189,7 @@ def test_depths_reuse_the_settings_found_at_three_layers(
     def quick(given: Predictions, depth: int, found: Found) -> Calibrator:
         asked.append(found)
         rates, decay = found.learning_rate or [1e-3, 3e-3], found.weight_decay or 0.01
-        g = GLayers(depth, recipe="paper", learning_rate=rates, weight_decay=decay, max_epochs=1, n_folds=2)
+        g = PaperGLayers(depth, learning_rate=rates, weight_decay=decay, max_epochs=1, n_folds=2)
         return g.set_params(random_state=0).fit(given.logits, given.labels)
 
     monkeypatch.setitem(METHODS, "g_layers_3", lambda given, *_: quick(given, 3, Found()))

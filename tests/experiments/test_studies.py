@@ -24,7 +24,7 @@ from experiments.paper.studies.sizes import Sizes, n_weights
 from experiments.paper.studies.starts import Starts
 from experiments.paper.studies.study import Study, run, write_tables
 
-from glayers import CALIBRATORS, BadPredictions, GLayers, Predictions, TemperatureScaling, metrics
+from glayers import CALIBRATORS, BadPredictions, PaperGLayers, Predictions, TemperatureScaling, metrics
 from glayers.datasets import CalibrationAndTest
 from tests.strategies import Numbers
 
@@ -248,7 +248,7 @@ def test_fold_averaging_is_the_mean_of_fits_on_four_fifths(sets: list[RowSet], m
         def predict_proba(self, logits: Numbers) -> Numbers:
             return np.full((len(logits), 4), float(len(fitted)))
 
-    monkeypatch.setattr(regularisation, "GLayers", Counting)
+    monkeypatch.setattr(regularisation, "RegularisedGLayers", Counting)
     p = Regularisation()._probabilities(sets[0].calibration, 0, FOLDS, sets[0].test.logits)
     assert fitted == [120] * 5
     assert p[0, 0] == 3.0  # the mean of 1 to 5
@@ -305,7 +305,7 @@ def test_the_field_names_the_published_methods_ahead_of_auto() -> None:
 
 def test_a_search_that_ends_at_an_edge_is_not_counted_as_interior(sets: list[RowSet], tmp_path: Path) -> None:
     given = sets[0].calibration
-    ends = GLayers(1, recipe="paper", learning_rate=1e-3, weight_decay=[0.1, 1.0], max_epochs=1)
+    ends = PaperGLayers(1, learning_rate=1e-3, weight_decay=[0.1, 1.0], max_epochs=1)
     at_the_edge = noted(lambda: ends.fit(given.logits, given.labels).predict_proba(given.logits)).note
     lines = [
         {"method": method, "rank": rank, "note": note}

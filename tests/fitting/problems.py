@@ -6,15 +6,13 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from glayers.fitting.objective import Objective, Penalty, row_loss
+from glayers.fitting.objective import Objective, row_loss
 from glayers.maps import Chain, Dense, dense_layers
 
 ROWS, CLASSES = 40, 3
 
 
-def make_objective(
-    chain: Chain | None = None, members: int = 1, loss: str = "log", smoothing: float = 0.0
-) -> Objective:
+def make_objective(chain: Chain | None = None, members: int = 1, loss: str = "log") -> Objective:
     """A few members that each hold other rows out, in float64."""
     rng = np.random.default_rng(0)
     z = rng.normal(size=(ROWS, CLASSES)) * 2
@@ -24,7 +22,7 @@ def make_objective(
     train, held_out = weights * ~out, weights * out
     return Objective(
         chain=dense_layers(CLASSES, 2) if chain is None else chain,
-        loss=row_loss(loss, smoothing),
+        loss=row_loss(loss),
         logits=torch.as_tensor(z),
         labels=torch.as_tensor(labels),
         train=train / train.sum(dim=1, keepdim=True),
@@ -34,15 +32,10 @@ def make_objective(
 
 def penalised(objective: Objective, strengths: list[float], toward_start: bool) -> Objective:
     """The same objective with every weight held back, each member by its own strength."""
-    return replace(
-        objective,
-        penalties={
-            name: Penalty(torch.tensor(strengths, dtype=torch.float64).reshape(-1, 1, 1), torch.as_tensor(anchor))
-            for name, value in objective.chain.parameters().items()
-            if name.endswith("weight")
-            for anchor in [value if toward_start else np.zeros_like(value)]
-        },
-    )
+    parameters = objective.chain.parameters().items()
+    decayed = np.concatenate([np.full(value.size, name.endswith("weight")) for name, value in parameters])
+    anchor = objective.start()[0] * toward_start
+    return replace(objective, decay=objective.like(np.outer(strengths, decayed)), anchor=anchor)
 
 
 def dense_chain(n_in: int, n_out: int) -> Chain:

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from experiments.paper.studies.regularised import RegularisedGLayers, RegularisedObjective
 
-from glayers.fitting.adam import Schedule, descend
+from glayers.fitting.adam import descend
 from glayers.fitting.objective import Objective
-from glayers.maps import Chain, Dense, Dropout, Step
+from glayers.maps import Chain, Dense, Relu, Step
 from tests.fitting.problems import CLASSES, ROWS, dense_chain, make_objective, optimum, penalised
+from tests.strategies import Numbers
 
 
 class Spy(Step):
@@ -23,13 +25,17 @@ class Spy(Step):
         return logits
 
 
-def never_stop(epoch: int, parameters: torch.Tensor, train: torch.Tensor, held_out: torch.Tensor) -> torch.Tensor:
-    return torch.ones(len(train), dtype=torch.bool)
+def never_stop(epoch: int, parameters: Numbers, train: Numbers, held_out: Numbers) -> Numbers:
+    return np.ones(len(train), dtype=bool)
 
 
-def run(objective: Objective, rates: list[float], schedule: Schedule, seed: int = 0) -> torch.Tensor:
-    tensor = torch.tensor(rates, dtype=torch.float64)
-    return descend(objective, tensor, schedule, never_stop, Objective.losses, seed)
+def run(objective: Objective, rates: list[float], epochs: int, batch_size: int = 16, **settings: Any) -> torch.Tensor:
+    settings = {"seed": 0, "on_epoch": never_stop} | settings
+    return descend(objective, np.array(rates), epochs=epochs, batch_size=batch_size, **settings)
+
+
+def regularised(objective: Objective, **settings: Any) -> Objective:
+    return RegularisedObjective(**vars(objective), regularisation=RegularisedGLayers(**settings))
 
 
 def nothing_measured(objective: Objective, point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,32 +45,30 @@ def nothing_measured(objective: Objective, point: torch.Tensor) -> tuple[torch.T
 @pytest.mark.parametrize("averaging", [0.0, 0.9])
 def test_members_do_not_mix(averaging: float) -> None:
     objective = penalised(make_objective(members=3), [0.0, 0.1, 0.5], toward_start=False)
-    schedule = Schedule(epochs=4, batch_size=16, averaging=averaging)
     rates = [1e-2, 3e-3, 3e-2]
-    together = run(objective, rates, schedule)
+    together = run(objective, rates, 4, averaging=averaging)
     for member in range(3):
-        alone = run(objective.of(torch.tensor([member])), [rates[member]], schedule)
+        alone = run(objective.of(torch.tensor([member])), [rates[member]], 4, averaging=averaging)
         assert alone[0].numpy() == pytest.approx(together[member].numpy(), abs=1e-10)
 
 
 def test_a_member_that_stops_stays_where_it_was_and_the_others_continue() -> None:
     objective = make_objective(members=2)
-    schedule = Schedule(epochs=5, batch_size=16)
 
-    def stop_the_first(epoch: int, *_: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([epoch < 2, True])
+    def stop_the_first(epoch: int, *_: Numbers) -> Numbers:
+        return np.array([epoch < 2, True])
 
-    rates = torch.tensor([1e-2, 1e-2], dtype=torch.float64)
-    found = descend(objective, rates, schedule, stop_the_first, Objective.losses, 0)
-    whole = run(objective, [1e-2, 1e-2], schedule)
-    short = run(objective, [1e-2, 1e-2], replace(schedule, epochs=2))
+    found = run(objective, [1e-2, 1e-2], 5, on_epoch=stop_the_first)
+    whole = run(objective, [1e-2, 1e-2], 5)
+    short = run(objective, [1e-2, 1e-2], 2)
     assert found[0].numpy() == pytest.approx(short[0].numpy(), abs=1e-12)
     assert found[1].numpy() == pytest.approx(whole[1].numpy(), abs=1e-12)
 
 
-@pytest.mark.parametrize("schedule", [Schedule(3, 16), Schedule(3, 16, mixup=0.4), Schedule(3, 16, dropout=0.3)])
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(schedule: Schedule) -> None:
-    one, same, other = (run(make_objective(), [1e-2], schedule, seed) for seed in (1, 1, 2))
+@pytest.mark.parametrize("extra", [{}, {"mixup": 0.4}, {"dropout": 0.3}])
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(extra: dict[str, float]) -> None:
+    objective = regularised(make_objective(), **extra)
+    one, same, other = (run(objective, [1e-2], 3, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
@@ -72,20 +76,20 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(schedule: Sched
 def test_the_loss_falls() -> None:
     objective = make_objective(members=2)
     before = objective.losses(objective.start())[0]
-    after = objective.losses(run(objective, [1e-2, 1e-2], Schedule(epochs=20, batch_size=16)))[0]
+    after = objective.losses(run(objective, [1e-2, 1e-2], 20))[0]
     assert (after < before - 0.01).all()
 
 
 def test_a_rate_of_zero_stays_at_the_start() -> None:
     objective = make_objective()
-    assert torch.equal(run(objective, [0.0], Schedule(2, 16)), objective.start())
+    assert torch.equal(run(objective, [0.0], 2), objective.start())
 
 
 def test_the_first_step_of_adam_by_hand() -> None:
     # One batch, one step: mean and square are both corrected to g and g^2, so each parameter moves by rate * sign(g).
     objective = make_objective()
     _, gradient = objective(objective.start())
-    moved = run(objective, [0.01], Schedule(epochs=1, batch_size=ROWS, averaging=0.0)) - objective.start()
+    moved = run(objective, [0.01], 1, ROWS, averaging=0.0) - objective.start()
     steep = gradient.abs() > 1e-4
     assert steep.float().mean() > 0.5
     assert moved[steep].numpy() == pytest.approx((-0.01 * gradient.sign())[steep].numpy(), rel=1e-3)
@@ -93,7 +97,7 @@ def test_the_first_step_of_adam_by_hand() -> None:
 
 def test_small_batches_weigh_the_penalty_as_the_whole_set_does() -> None:
     objective = penalised(make_objective(dense_chain(CLASSES, CLASSES)), [0.1], toward_start=False)
-    found = run(objective, [0.01], Schedule(epochs=150, batch_size=8))
+    found = run(objective, [0.01], 150, 8)
     # Without its scale, a batch of 8 of 40 rows would count five times too little, and the weights would shrink.
     assert float(objective(found)[0]) == pytest.approx(float(objective(optimum(objective))[0]), rel=1e-3)
 
@@ -102,14 +106,7 @@ def test_batches_together_estimate_the_whole_gradient() -> None:
     # With rate 0 nothing moves; rows seen in an epoch are all rows, each once.
     spy = Spy()
     objective = make_objective(Chain((spy, Dense(np.eye(CLASSES), np.zeros(CLASSES)))))
-    descend(
-        objective,
-        torch.zeros(1, dtype=torch.float64),
-        Schedule(epochs=1, batch_size=16),
-        never_stop,
-        nothing_measured,
-        seed=0,
-    )
+    run(objective, [0.0], 1, measure=nothing_measured)
     assert [len(batch) for batch in spy.seen] == [13, 13, 14]  # 40 rows in batches of at most 16, nearly equal
     rows = torch.cat(spy.seen).numpy()
     assert not np.array_equal(rows, objective.logits.numpy())
@@ -118,12 +115,12 @@ def test_batches_together_estimate_the_whole_gradient() -> None:
 
 def test_dropout_masks_keep_the_expectation_and_are_drawn_anew() -> None:
     spy, rate, width = Spy(), 0.25, 50
-    # All hidden units are 1, so the spy behind Dropout sees the masks themselves.
+    # All hidden units are 1, so the spy behind the hidden layer sees the masks themselves.
     ones = Dense(np.zeros((CLASSES, width)), np.ones(width))
-    chain = Chain((ones, Dropout(), spy, Dense(np.zeros((width, CLASSES)), np.zeros(CLASSES))))
-    objective = make_objective(chain)
-    run(objective, [0.0], Schedule(epochs=5, batch_size=ROWS, dropout=rate))
-    masks = [mask[0] for mask in spy.seen if mask.min() == 0]  # measuring in between drops nothing
+    chain = Chain((ones, Relu(), spy, Dense(np.zeros((width, CLASSES)), np.zeros(CLASSES))))
+    run(regularised(make_objective(chain), dropout=rate), [0.0], 5, ROWS)
+    masks = [mask for mask in spy.seen if mask.min() == 0]  # measuring in between drops nothing
+    masks = [mask.reshape(ROWS, width) for mask in masks]
     assert len(masks) == 5
     assert all(np.unique(mask).tolist() == pytest.approx([0.0, 1 / (1 - rate)]) for mask in masks)
     assert not torch.equal(masks[0], masks[1])
@@ -138,7 +135,7 @@ def test_mixup_mixes_pairs_of_rows_by_one_share_a_batch() -> None:
     numbered = torch.arange(ROWS, dtype=torch.float64)[:, None].repeat(1, CLASSES)
     numbered = (numbered % 2).contiguous()  # rows are all 0 or all 1: their mixtures show the share
     objective = replace(objective, logits=numbered)
-    run(objective, [0.0], Schedule(epochs=3, batch_size=ROWS, mixup=1.0))
+    run(regularised(objective, mixup=1.0), [0.0], 3, ROWS)
     batches = [batch for batch in spy.seen if len(np.unique(batch)) > 2]
     assert len(batches) == 3
     shares = []
@@ -152,7 +149,7 @@ def test_mixup_mixes_pairs_of_rows_by_one_share_a_batch() -> None:
 
 def test_a_progress_bar_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     objective = make_objective()
-    quiet, shown = (run(objective, [1e-2], Schedule(2, 16, progress=progress)) for progress in (False, True))
+    quiet, shown = (run(objective, [1e-2], 2, progress=progress) for progress in (False, True))
     assert torch.equal(quiet, shown)
     assert capsys.readouterr().out == ""
 
@@ -166,8 +163,6 @@ def test_labels_that_are_held_out_teach_nothing(mixup: float) -> None:
         weights = torch.where(held, 0.0, objective.train)
         labels = torch.where(held[0] & flipped, (objective.labels + 1) % CLASSES, objective.labels)
         fold = replace(objective, labels=labels, train=weights / weights.sum(dim=1, keepdim=True))
-        rates = torch.full((len(weights),), 0.01, dtype=torch.float64)
-        schedule = Schedule(epochs=2, batch_size=16, mixup=mixup)
-        return descend(fold, rates, schedule, never_stop, nothing_measured, seed=0)
+        return run(regularised(fold, mixup=mixup), [0.01], 2, measure=nothing_measured)
 
     assert torch.equal(train(flipped=False), train(flipped=True))

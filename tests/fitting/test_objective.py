@@ -19,9 +19,9 @@ def somewhere(objective: Objective) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("toward_start", [True, False])
-@pytest.mark.parametrize(("loss", "smoothing"), [("log", 0.0), ("log", 0.2), ("brier", 0.0), ("brier", 0.3)])
-def test_the_gradient_is_the_slope(loss: str, smoothing: float, toward_start: bool) -> None:
-    objective = penalised(make_objective(members=2, loss=loss, smoothing=smoothing), [0.3, 0.0], toward_start)
+@pytest.mark.parametrize("loss", ["log", "brier"])
+def test_the_gradient_is_the_slope(loss: str, toward_start: bool) -> None:
+    objective = penalised(make_objective(members=2, loss=loss), [0.3, 0.0], toward_start)
     point, width = somewhere(objective), 1e-6
     _, gradient = objective(point)
     for place in range(0, point.shape[1], 5):

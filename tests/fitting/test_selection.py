@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-import torch
 
 from glayers.fitting.selection import EpochSelection
+from tests.strategies import Numbers
 
 
-def seen(epoch: int, losses: list[float]) -> tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]:
+def seen(epoch: int, losses: list[float]) -> tuple[int, Numbers, Numbers, Numbers]:
     """Members whose only parameter is epoch * 10 + member, so that it tells where it was taken."""
-    values = torch.tensor(losses, dtype=torch.float64)
-    place = torch.arange(len(losses), dtype=torch.float64)[:, None] + 10 * epoch
+    values = np.array(losses)
+    place = np.arange(float(len(losses)))[:, None] + 10 * epoch
     return epoch, place, values, values
 
 
@@ -102,12 +102,12 @@ def test_early_stopping_keeps_the_epoch_of_least_training_loss() -> None:
     assert [row.tolist() for row in went_on] == [[True, True], [True, True], [True, True], [False, True]]
     assert stopping.best.tolist() == [0.5, 0.7]
     assert stopping.best_epoch.tolist() == [1, 3]
-    assert torch.cat(stopping.parameters).tolist() == [[10.0], [31.0]]
+    assert np.concatenate(stopping.parameters).tolist() == [[10.0], [31.0]]
     assert stopping.held_out.tolist() == pytest.approx([-0.5, -0.7])
     assert len(stopping.trace) == 4
 
 
 def test_folds_count_by_what_they_hold_out() -> None:
     selection = EpochSelection(n_settings=1, fold_fractions=np.array([0.9, 0.1]), patience=9)
-    selection(0, torch.zeros(2, 1), torch.zeros(2), torch.tensor([1.0, 2.0]))
+    selection(0, np.zeros((2, 1)), np.zeros(2), np.array([1.0, 2.0]))
     assert selection.best.tolist() == pytest.approx([1.1])  # 0.9 * 1 + 0.1 * 2

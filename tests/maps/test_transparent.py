@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glayers.datasets import load_fashion_mnist
-from glayers.fitting.adam import Schedule, descend
+from glayers.fitting.adam import descend
 from glayers.fitting.objective import Objective, row_loss
 from glayers.fitting.selection import EpochSelection
 from glayers.maps import Chain, Dense, dense_layers
@@ -171,12 +171,10 @@ def test_two_units_per_class_at_100_classes_are_transparent_and_learn(n_layers: 
         whole,
     )
     stopping = EpochSelection(1, np.ones(1), patience=3, by_training_loss=True)
-    rates = torch.tensor([1e-3])
-    schedule = Schedule(epochs=3, averaging=0.0)
-    descend(objective, rates, schedule, stopping, Objective.losses, seed=0)
+    descend(objective, np.array([1e-3]), stopping, epochs=3, batch_size=250, averaging=0.0, seed=0)
     before = nll(Predictions(overconfident, labels))
     assert float(stopping.trace[0][0]) == pytest.approx(before, rel=1e-5)
     assert float(stopping.best[0]) < 0.95 * before
-    fitted = objective.chain_at(stopping.parameters[0]).member(0).map_parameters(lambda v: v.double().numpy())
+    fitted = objective.fitted(stopping.parameters[0]).member(0)
     # The paper fell to chance, 1%, here.
     assert accuracy(fitted(overconfident), labels) > accuracy(overconfident, labels) - 0.01

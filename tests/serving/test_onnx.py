@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from glayers import BadPredictions, GLayers, GlayersError, Predictions, TemperatureScaling, load
+from glayers import BadPredictions, GlayersError, PaperGLayers, Predictions, TemperatureScaling, load
 from glayers.activations import softmax
 from glayers.bridges.torch import CalibratedNetwork
 from glayers.maps import Chain, Step
@@ -94,7 +94,7 @@ def test_an_activation_of_ones_own_is_recorded_if_the_recorder_has_its_functions
 ) -> None:
     z, labels = tilted(2)[0], np.arange(240) % 3
     settings: dict[str, Any] = {"activation": activation, "learning_rate": 1e-2, "weight_decay": 1e-2, "max_epochs": 2}
-    g = GLayers(recipe="paper", **settings).fit(z, labels)
+    g = PaperGLayers(**settings).fit(z, labels)
     if isinstance(activation, Odd):
         with pytest.raises(GlayersError, match=r"cannot be written as ONNX.*an activation of your own"):
             g.to_onnx(tmp_path / "g.onnx")

@@ -13,6 +13,7 @@ from glayers import (
     GLayers,
     GlayersWarning,
     MatrixScaling,
+    PaperGLayers,
     Predictions,
     SharedGLayers,
     TemperatureScaling,
@@ -62,7 +63,7 @@ SEEDLESS = ("uncalibrated", "temperature")
 
 def paper_recipe(given: Predictions, depth: int, seed: int, found: Found) -> Calibrator:
     """Fit the paper's g: h = 3 units per class, settings by cross-validation unless they are known."""
-    return _fit(GLayers(depth, 3, recipe="paper", random_state=seed, **found._asdict()), given)
+    return _fit(PaperGLayers(depth, 3, random_state=seed, **found._asdict()), given)
 
 
 def odir(given: Predictions, seed: int) -> Calibrator:
@@ -105,7 +106,7 @@ def fit_cell(method: str, seed: int, found: Found, calibration: Predictions, tes
     p = test.probabilities() if fitted is None else fitted.predict_proba(test.logits)
     cell = {"calibration_rows": str(len(calibration)), "test_rows": str(len(test))}
     cell |= {name: f"{metric.of(p, test.labels):.4f}" for name, metric in METRICS.items()}
-    if isinstance(fitted, GLayers) and fitted.recipe == "paper":
+    if isinstance(fitted, PaperGLayers):
         tried = fitted.cv_results_
         best = int(np.argmax(tried["chosen"]))
         cell |= {name: repr(float(tried[name][best])) for name in Found._fields}

@@ -16,7 +16,7 @@ from experiments.paper.studies.scoring import METRICS, Outcome, noted, scored
 from experiments.paper.studies.sizes import chosen
 from experiments.stamp import write_page
 
-from glayers import GLayers, Predictions, TemperatureScaling, read_parts
+from glayers import PaperGLayers, Predictions, TemperatureScaling, read_parts
 from glayers.arrays import Array
 
 EXPERIMENTS = Path(__file__).parents[2]
@@ -60,13 +60,13 @@ def fitted(depth: int | None, calibration: Predictions, test: Predictions) -> Li
     nothing = dict.fromkeys(("learning_rate", "weight_decay", "settings_tried"), "")
     if depth is None:
         return nothing | scored(Outcome(test.probabilities(), ""), test)
-    method = GLayers(depth, 3, recipe="paper", random_state=0) if depth else TemperatureScaling()
+    method = PaperGLayers(depth, 3, random_state=0) if depth else TemperatureScaling()
 
     def predict() -> Array:
         return method.fit(calibration.logits, calibration.labels).predict_proba(test.logits)
 
     line = scored(noted(predict), test)
-    if isinstance(method, GLayers):
+    if isinstance(method, PaperGLayers):
         nothing = chosen(method) | {"settings_tried": str(len(method.cv_results_["held_out_loss"]))}
     return nothing | line
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from experiments.paper.studies.lines import Line, different, markdown, numbers, page, where
+from experiments.paper.studies.regularised import RegularisedGLayers
 from experiments.paper.studies.scoring import METRICS, noted, scored
 from experiments.paper.studies.sets import PLACE, RowSet, drawn, trained
 from experiments.paper.studies.study import Done, Job, Study
@@ -71,7 +72,7 @@ class Regularisation(Study):
         if way == DEFAULT:
             return GLayers(random_state=seed).fit(given.logits, given.labels).predict_proba(logits)
         chosen = {"weight_decay": 0.0} | self.settings | ONE_FIT.get(way, {})
-        g = GLayers(recipe="paper", random_state=seed, **chosen)
+        g = RegularisedGLayers(random_state=seed, **chosen)
         if way != FOLDS:
             return g.fit(given.logits, given.labels).predict_proba(logits)
         folds = assign_folds(len(given), None, N_FOLDS, seed)

@@ -16,7 +16,7 @@ from experiments.paper.studies.scoring import METRICS, noted, scored
 from experiments.paper.studies.sets import PLACE, RowSet, trained
 from experiments.paper.studies.study import Done, Job, Study
 
-from glayers import GLayers
+from glayers import PaperGLayers
 from glayers.arrays import Array
 from glayers.maps.steps import layer_shapes
 
@@ -32,7 +32,7 @@ class Sizes(Study):
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)
     units: tuple[int, ...] = (2, 3, 4, 5)
     seeds: int = 3
-    max_epochs: int | None = None
+    max_epochs: int = 200
     own_search: tuple[int, ...] = (1, 5)
 
     name: ClassVar[str] = "sizes"
@@ -57,8 +57,8 @@ class Sizes(Study):
                 yield Job((*rows.place, *key), partial(self._lines, rows, *key))
 
     def _lines(self, rows: RowSet, search: str, depth: str, units: str, seed: str, done: Done) -> list[Line]:
-        n_units = int(units) or None
-        g = GLayers(int(depth), n_units, recipe="paper", max_epochs=self.max_epochs, random_state=int(seed))
+        n_units = int(units) or 3
+        g = PaperGLayers(int(depth), n_units, max_epochs=self.max_epochs, random_state=int(seed))
         if search == REUSED and (depth, units, seed) != SEARCHED:
             (searched,) = done[(*rows.place, REUSED, *SEARCHED)]
             g.set_params(**{name: float(searched[name]) for name in ("learning_rate", "weight_decay")})
@@ -75,7 +75,7 @@ class Sizes(Study):
         return page(*(_of_network(where(lines, network=name), name) for name in different(lines, "network")))
 
 
-def chosen(g: GLayers) -> Line:
+def chosen(g: PaperGLayers) -> Line:
     """Return the learning rate and the weight decay that the search chose, as the csv holds them."""
     best = int(np.argmax(g.cv_results_["chosen"]))
     return {name: f"{g.cv_results_[name][best]:g}" for name in ("learning_rate", "weight_decay")}

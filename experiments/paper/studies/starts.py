@@ -16,7 +16,7 @@ from experiments.paper.studies.sets import PLACE, RowSet, trained
 from experiments.paper.studies.sizes import NO_UNITS, chosen
 from experiments.paper.studies.study import Done, Job, Study
 
-from glayers import GLayers, GlayersWarning
+from glayers import GlayersWarning, PaperGLayers
 from glayers.metrics import scorecard
 
 Start = Literal["transparent", "glorot"]
@@ -62,7 +62,7 @@ class Starts(Study):
 
     def _lines(self, rows: RowSet, start: Start, depth: str, units: str, seed: str, done: Done) -> list[Line]:
         if (depth, units, seed) == SEARCHED:
-            search = GLayers(3, 3, recipe="paper", start=start, max_epochs=self.search_epochs, random_state=0)
+            search = PaperGLayers(3, 3, start=start, max_epochs=self.search_epochs, random_state=0)
             given = rows.calibration
             searching = noted(lambda: search.fit(given.logits, given.labels).predict_proba(rows.test.logits))
             found = chosen(search) | {"note": searching.note}
@@ -72,10 +72,9 @@ class Starts(Study):
         lines = []
         shown = self.more_epochs if (depth, units) == CLOSELY else self.epochs
         for epochs in shown:
-            g = GLayers(
+            g = PaperGLayers(
                 int(depth),
-                int(units) or None,
-                recipe="paper",
+                int(units) or 3,
                 start=start,
                 max_epochs=epochs,
                 patience=max(shown),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SplineCalibration,
     )
     from glayers.calibrators.order_preserving import OrderPreserving
+    from glayers.calibrators.paper import PaperGLayers
     from glayers.calibrators.shared_g_layers import SharedGLayers
     from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 
@@ -50,6 +51,7 @@ __all__ = [
     "MatrixScaling",
     "MultiLabelCalibrator",
     "OrderPreserving",
+    "PaperGLayers",
     "PlattScaling",
     "ScalingBinning",
     "SharedGLayers",
@@ -68,6 +70,7 @@ _MODULES = {
     "MatrixScaling": "linear",
     "DirichletCalibration": "linear",
     "GLayers": "g_layers",
+    "PaperGLayers": "paper",
     "SharedGLayers": "shared_g_layers",
     "OrderPreserving": "order_preserving",
     "PlattScaling": "binary",

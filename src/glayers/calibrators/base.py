@@ -202,8 +202,7 @@ class Calibrator(Estimator, Predictor, ABC):
             number_between(level, "level", 0, 1)
             given, _ = self._new_rows(logits, None, groups, sample_weight)
             calibrated = apply_map(self._map_of_logits, given.logits, given.n_classes)
-            histograms = self.calibration_rows_.histograms
-            shift = estimate_class_shift(summary, histograms, given, calibrated, level, self.class_names_)
+            shift = estimate_class_shift(self.calibration_rows_, given, calibrated, level, self.class_names_)
         factors = Diagonal(np.ones(len(shift.ratio)), np.log(shift.ratio))
         new.map_ = self._fitted_map + Chain((Reference(), factors))
         new.adaptation_ = shift

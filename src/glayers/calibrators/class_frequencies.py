@@ -12,15 +12,13 @@ rows can be estimated from the new rows: it is part of the standard errors and o
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from glayers.arrays import Array, Floats
-from glayers.calibrators.row_summary import ClassSummary, Histogram, coarse_bins, count_rows, sums_by_group
-from glayers.calibrators.shift_tests import LEAST_EXPECTED, merge_neighbours, no_difference
-from glayers.predictions import Predictions
+from glayers.calibrators.row_summary import ClassSummary, Histogram
+from glayers.calibrators.shift_tests import LEAST_EXPECTED, ChiSquare, chi_square
 
 _MOST_STEPS = 2_000  # of EM; with acceleration a hundred are usually enough
 _CLOSE = 1e-3  # of the log-likelihood of all rows: far below its sampling error
@@ -35,20 +33,40 @@ class Sample(NamedTuple):
     groups: Array | None
     rows: float
 
-    def mean(self, values: Floats) -> Floats:
-        """Return the weighted mean of values (n, k)."""
-        return np.asarray(self.weights @ values)
-
     def covariance_of_mean(self, values: Floats) -> Floats:
         """Return the covariance of the weighted mean of values (n, k); a group counts as one observation."""
-        sums = sums_by_group(self.weights[:, None] * (values - self.mean(values)), self.groups)
+        sums = sums_by_group(self.weights[:, None] * (values - self.weights @ values), self.groups)
         return np.asarray(sums.T @ sums * (len(sums) / max(1, len(sums) - 1)))
 
-    @property
-    def observations(self) -> float:
-        """How many independent rows or groups there are, of equal weight."""
-        shares = sums_by_group(self.weights[:, None], self.groups)
-        return float(1 / (shares**2).sum())
+    def covariance_as_before(self, values: Floats, w: Floats) -> Floats:
+        """Return the covariance of values (n, k) over calibration rows, which new rows over s(x) stand for."""
+        weights = self.weights / np.maximum(self.p @ w, _TINY)
+        centred = values - weights @ values / weights.sum()
+        return np.asarray((centred * weights[:, None]).T @ centred)
+
+
+def new_sample(p: Floats, weights: Floats | None, groups: Array | None) -> Sample:
+    """Return new rows with the number of independent rows that would give mean probabilities the same precision."""
+    weights = np.ones(len(p)) if weights is None else weights
+    weights = weights / weights.sum()
+    n_equal = 1 / float(weights @ weights)
+    if groups is None:
+        return Sample(p, weights, groups, n_equal)
+    deviations = weights[:, None] * (p - weights @ p)
+    together = sums_by_group(deviations, groups)
+    apart, grouped = float((deviations**2).sum()), float((together**2).sum())
+    if len(together) == 1 or not grouped > 0:  # nothing varies
+        return Sample(p, weights, groups, float(len(together)))
+    return Sample(p, weights, groups, max(1.0, n_equal * min(1.0, apart / grouped)))
+
+
+def sums_by_group(values: Floats, groups: Array | None) -> Floats:
+    """Return the sum of the rows (n, k) of each group; without groups, the rows."""
+    if groups is None:
+        return values
+    _, members = np.unique(groups, return_inverse=True)
+    order = np.argsort(members, kind="stable")
+    return np.add.reduceat(values[order], np.flatnonzero(np.diff(members[order], prepend=-1)), axis=0)
 
 
 def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
@@ -60,7 +78,6 @@ def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
     2008) and keeps the result only if it is no worse.
     """
     w = np.ones(len(m))
-    close = _CLOSE / sample.rows
     prior = prior_rows / sample.rows
 
     def step(w: Floats) -> tuple[Floats, float, float]:
@@ -76,7 +93,7 @@ def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
 
     for _ in range(_MOST_STEPS):
         first, value, gap = step(w)
-        if gap < close:
+        if gap < _CLOSE / sample.rows:
             break
         second, _, _ = step(first)
         move = first - w
@@ -91,137 +108,110 @@ def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
     return w
 
 
-def inverse_information(sample: Sample, r: Floats, m: Floats) -> Floats:
-    """Return the inverse of the observed information per row about w, the mean of r r', with its eigenvalues bounded.
+def influence_of_rows(sample: Sample, m: Floats, w: Floats) -> tuple[Floats, Floats]:
+    """Return r = p / s(x), and the inverse of the information per row about w, the mean of r r'.
 
-    Divided by m, eigenvalues are 1 for classes that are never confused, and smaller for others. An eigenvalue below
-    1 / n belongs to a direction about which n rows say nothing.
+    A new row moves w by inverse (r - m). Divided by m, eigenvalues of the information are 1 for classes that are never
+    confused, and smaller for others. One below 1 / n belongs to a direction about which n rows say nothing: it is
+    raised to 1 / n.
     """
+    r = sample.p / np.maximum(sample.p @ w, _TINY)[:, None]
     scale = 1 / np.sqrt(m)
     scaled = r * scale
     values, vectors = np.linalg.eigh((scaled * sample.weights[:, None]).T @ scaled)
-    return np.asarray(scale[:, None] * (vectors / np.maximum(values, 1 / sample.rows)) @ vectors.T * scale)
+    inverse = scale[:, None] * (vectors / np.maximum(values, 1 / sample.rows)) @ vectors.T * scale
+    return r, np.asarray(inverse)
 
 
-def standard_errors(
-    sample: Sample, r: Floats, m: Floats, w: Floats, inverse: Floats, before: Floats, calibration_rows: float
-) -> Floats:
-    """Return the standard errors of w * before, from the new rows and the calibration rows.
+def standard_errors(sample: Sample, m: Floats, w: Floats, before: Floats, calibration_rows: float) -> Floats:
+    """Return the standard errors of the frequencies w * before, normalised, from new and from calibration rows.
 
-    A new row moves w by inverse (r - m). A calibration row moves m by p - m, and so w by -inverse (p - m); it also
-    moves the old frequency by its label less the frequency.
+    A calibration row moves m by p - m, and so w by -inverse (p - m); it also moves the old frequency by its label less
+    the frequency. Labels have the covariance diag(m) - m m', and that of the probabilities with the probabilities.
     """
-    moved = before * ((r - m) @ inverse)
-    new = (sums_by_group(sample.weights[:, None] * moved, sample.groups) ** 2).sum(axis=0)
-    as_before = sample.weights * (sample.p @ w)  # weights that make calibration rows of the new rows
-    spread = (r * as_before[:, None]).T @ r - np.outer(m, m)  # of p over calibration rows
-    by_mean = before**2 * np.einsum("ij,jk,ki->i", inverse, spread, inverse)
-    by_both = before * w * (inverse * spread).sum(axis=1)
-    by_labels = w**2 * m * (1 - m)
-    old = by_mean - 2 * by_both + by_labels
-    return np.sqrt(np.maximum(new + np.maximum(old, 0) / calibration_rows, 0))
+    r, inverse = influence_of_rows(sample, m, w)
+    total = float(w @ before)
+    # The derivative of normalised frequencies by w * before.
+    slope = (np.eye(len(m)) - (w * before / total)[:, None]) / total
+    by_ratio = slope @ (before[:, None] * inverse)
+    by_label = slope * w
+    new = by_ratio @ sample.covariance_of_mean(r) @ by_ratio.T
+    of_p = sample.covariance_as_before(sample.p, w)
+    of_labels = np.diag(m) - np.outer(m, m)
+    crossed = by_ratio @ of_p @ by_label.T
+    old = by_ratio @ of_p @ by_ratio.T - crossed - crossed.T + by_label @ of_labels @ by_label.T
+    return np.sqrt(np.maximum(np.diag(new) + np.maximum(np.diag(old), 0) / calibration_rows, 0))
 
 
-class Change(NamedTuple):
-    """The p-value of the test that all ratios are 1, and how many rows a prior in favour of this should be worth."""
-
-    p_value: float
-    prior_rows: float
-
-
-def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) -> Change:
+def change_test(sample: Sample, m: Floats, summary: ClassSummary, level: float) -> tuple[float, float]:
     """Test whether class frequencies differ, from the differences d of the mean probabilities of the two samples.
 
     d is the score of the hypothesis that all ratios are 1. The statistic adds up d^2 / m over the classes, as Pearson's
-    does, and needs no inverse of a covariance, so it keeps its power with many classes. By chance it is a sum of
-    chi-square numbers with weights, which one of the same mean and variance replaces (Satterthwaite, 1946). Variances
-    are pooled over both samples. Covariances are those of the new rows; the sum of their squares is larger by chance,
-    which is subtracted.
+    does. Variances are pooled over both samples; covariances are those of the new rows.
 
-    Ratios with a Dirichlet prior worth a rows, centred at 1, add spread / a to the statistic. Solving for a gives the
-    prior. The critical value stands in for the mean, so that chance alone hardly ever moves a ratio.
+    Return the p-value, and how many rows a prior in favour of the old frequencies should be worth. Ratios with a
+    Dirichlet prior worth a rows, centred at 1, add spread / a to the statistic. Solving for a gives the prior. The
+    critical value stands in for the mean, so that chance alone hardly ever moves a ratio.
     """
-    from scipy.stats import chi2  # on first use: importing it takes longer than glayers
-
-    rows, before = sample.rows, summary.rows
-    if min(rows, before) < 2 * LEAST_EXPECTED:
-        return Change(math.nan, math.inf)
-    mean = sample.mean(sample.p)
+    fewer = min(sample.rows, summary.rows)
+    if fewer < 2 * LEAST_EXPECTED:
+        return math.nan, math.inf
+    mean = sample.weights @ sample.p
     spread = (sample.p * sample.weights[:, None]).T @ sample.p
     covariance = spread - np.outer(mean, mean)
-    pooled = (rows * np.diag(covariance) + before * (np.array(summary.squares) - m**2)) / (rows + before)
-    scale = 1 / (m + 1 / min(rows, before))
-    both = 1 / rows + 1 / before
-    statistic = float(scale @ (mean - m) ** 2)
-    expected = both * float(scale @ np.maximum(pooled, 0))
-    if not expected > 0:
-        return Change(math.nan, math.inf)
-    root = np.sqrt(scale)
-    scaled = root[:, None] * covariance * root
-    squares = both**2 * (float((scaled**2).sum()) - float(np.trace(scaled)) ** 2 / rows)
-    unit = max(squares, expected**2 / len(m)) / expected
-    freedom = expected / unit
-    p_value = float(chi2.sf(statistic / unit, freedom))
-    critical = unit * float(chi2.ppf(level, freedom))
-    if not statistic > critical:
-        return Change(p_value, math.inf)
+    of_both = sample.rows * np.diag(covariance) + summary.rows * (np.array(summary.squares) - m**2)
+    np.fill_diagonal(covariance, np.maximum(of_both / (sample.rows + summary.rows), 0))
+    scale = 1 / (m + 1 / fewer)
+    test = chi_square(mean - m, covariance * (1 / sample.rows + 1 / summary.rows), scale, sample.rows)
+    excess = test.statistic - test.critical(level)
+    if math.isnan(test.p_value) or not excess > 0:
+        return test.p_value, math.inf
     moved = scale @ (np.square(spread) @ (1 / m) - mean**2)  # what ratios that vary add to the statistic
-    return Change(p_value, max(1.0, float(moved) / (statistic - critical)))
+    return test.p_value, max(1.0, float(moved) / excess)
 
 
-def fit_test(
-    sample: Sample,
-    r: Floats,
-    m: Floats,
-    w: Floats,
-    summary: ClassSummary,
-    histograms: Mapping[str, Histogram],
-    given: Predictions,
-    calibrated: Floats,
-) -> tuple[float, str]:
-    """Return the p-value of the test that bins of the features are as frequent as class shift predicts, and in words.
+def fit_test(sample: Sample, m: Floats, w: Floats, summary: ClassSummary, histogram: Histogram) -> tuple[float, str]:
+    """Return the p-value of the test that confidences are distributed as class shift predicts, and the largest gap.
 
-    The prediction is shares @ w. The residual of a row is its bins less what it adds to the prediction through w.
+    The prediction is shares @ w. The residual of a row is its bin less what it adds to the prediction through w.
     """
-    if sample.rows < 2 * len(m) or len(summary.shares) < 2:
+    if sample.rows < 2 * len(m):
         return math.nan, ""
-    features = count_rows(given, np.arange(len(given)), calibrated.__getitem__).features
-    least = LEAST_EXPECTED / min(sample.rows, summary.rows)
-    free = r * (w > 0)  # a ratio of 0 is at its limit
-    influence = free @ inverse_information(sample, free, m)
-    differences = []
-    residuals = []
-    largest = 0.0
-    misfit = ""
-    for name, shares in summary.shares.items():
-        table = np.array(shares)
-        bins = coarse_bins(histograms[name], features[name], len(table))
-        now = sample.mean(bins)
-        expected = table @ w
-        gaps = np.abs(now - expected)
-        if gaps.max() > largest:
-            largest = float(gaps.max())
-            place = int(gaps.argmax())
-            interval = _interval(histograms[name], place, len(table))
-            misfit = f"{name} {interval}: {100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
-        parts = merge_neighbours(np.minimum(expected, table.sum(axis=1)), least)
-        merged = np.eye(int(parts.max()) + 1)[parts][:, :-1]  # the last part is what the others leave
-        differences.append((now - expected) @ merged)
-        residuals.append(bins @ merged - influence @ (merged.T @ table).T)
-    e = np.hstack(residuals)
-    centred = e - sample.mean(e)
-    as_before = (centred * (sample.weights * (sample.p @ w))[:, None]).T @ centred  # over calibration rows
-    covariance = sample.covariance_of_mean(e) + as_before / summary.rows
-    fewer_rows = min(sample.rows, summary.rows)
-    return no_difference(np.hstack(differences), covariance, sample.observations, fewer_rows), misfit
+    shares = np.array(summary.shares)
+    bins = np.eye(len(shares))[histogram.bins(sample.p.max(axis=1))]
+    now = sample.weights @ bins
+    expected = shares @ w
+    free = w > 0  # a ratio of 0 is at its limit
+    r, inverse = influence_of_rows(sample, m, w)
+    residuals = bins - (r * free) @ inverse @ shares.T
+    covariance = sample.covariance_of_mean(residuals)
+    covariance += sample.covariance_as_before(residuals * (sample.p @ w)[:, None], w) / summary.rows
+    fewer = min(sample.rows, summary.rows)
+    test = chi_square(now - expected, covariance, 1 / (expected + 1 / fewer), sample.rows)
+    place = int(np.abs(now - expected).argmax())
+    change = f"{100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
+    return test.p_value, f"confidence {_interval(histogram.edges, place)}: {change}"
 
 
-def _interval(histogram: Histogram, place: int, size: int) -> str:
+def class_bias(summary: ClassSummary) -> tuple[Floats, ChiSquare]:
+    """Return the log-odds that each class lacks on the calibration rows, and the test that it lacks none.
+
+    Labels of calibrated rows have the variance p (1 - p). A shift b of the log-odds moves the mean probability of a
+    class by b times the mean of p (1 - p).
+    """
+    means = summary.means()
+    variances = np.maximum(means - np.array(summary.squares), 0) + 1 / summary.rows
+    difference = np.array(summary.frequencies) - means
+    lacking = difference / variances
+    freedom = len(means) - 1  # differences add up to 0
+    unit = len(means) / (freedom * summary.rows)
+    return lacking, ChiSquare(float(difference @ lacking), unit, freedom)
+
+
+def _interval(edges: tuple[float, ...], place: int) -> str:
     """Return a bin in words; the outer bins have no end."""
-    of_fine = np.arange(len(histogram.counts)) * size // len(histogram.counts)
-    low, high = (int(np.searchsorted(of_fine, place, side=side)) for side in ("left", "right"))
     if place == 0:
-        return f"below {histogram.edges[high]:.3g}"
-    if place == size - 1:
-        return f"above {histogram.edges[low]:.3g}"
-    return f"from {histogram.edges[low]:.3g} to {histogram.edges[high]:.3g}"
+        return f"below {edges[1]:.3g}"
+    if place == len(edges) - 2:
+        return f"above {edges[-2]:.3g}"
+    return f"from {edges[place]:.3g} to {edges[place + 1]:.3g}"

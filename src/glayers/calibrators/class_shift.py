@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any, Self
 
@@ -14,14 +14,14 @@ import numpy as np
 from glayers.activations import softmax
 from glayers.arrays import Floats
 from glayers.calibrators.class_frequencies import (
-    Sample,
     change_test,
+    class_bias,
     fit_test,
-    inverse_information,
     likely_ratios,
+    new_sample,
     standard_errors,
 )
-from glayers.calibrators.row_summary import ClassSummary, Histogram, effective_rows
+from glayers.calibrators.row_summary import CONFIDENCE, ClassSummary, RowSummary
 from glayers.errors import BadFile, BadPredictions, listed, shown
 from glayers.predictions import Predictions
 from glayers.serving.artifact import decoded
@@ -50,6 +50,8 @@ class ClassShift:
         Of the test whether class shift explains the new rows; nan for too few rows.
     misfit
         Where the new rows differ most from what class shift predicts.
+    bias
+        The class whose probability is most wrong on the calibration rows, if adapting may make predictions worse.
     level
         Of both tests.
     """
@@ -62,6 +64,7 @@ class ClassShift:
     p_value: float = math.nan
     fit_p_value: float = math.nan
     misfit: str = ""
+    bias: str = ""
     level: float = 0.95
     class_names: tuple[str, ...] | None = None
 
@@ -125,6 +128,11 @@ class ClassShift:
         found = []
         if self.unexplained:
             found.append(f"{self.sentences()[1]}: adapted probabilities may be wrong")
+        if self.bias:
+            found.append(
+                f"adapting may make predictions worse: on the calibration rows, {self.bias}. Fit VectorScaling or "
+                f"AutoCalibrator, which learn one shift per class, and adapt that"
+            )
         if never_seen:
             names = listed([str(y) if self.class_names is None else self.class_names[y] for y in never_seen])
             found.append(f"no calibration row is labelled {names}: the new frequency is compared with the probability")
@@ -167,7 +175,8 @@ def given_frequencies(summary: ClassSummary, values: object, names: tuple[str, .
             f"small number such as 1e-6; for one that is impossible in some rows, give these rows a logit of -inf"
         )
     new = new / new.max()  # counts and huge numbers, too
-    return ClassShift(_tuple(_before(summary)), _tuple(new / new.sum()), class_names=names)
+    found = ClassShift(_tuple(_before(summary)), _tuple(new / new.sum()), class_names=names)
+    return replace(found, bias=_bias(found, summary))
 
 
 def _by_name(values: Mapping[Any, Any], names: tuple[str, ...]) -> list[Any]:
@@ -178,45 +187,56 @@ def _by_name(values: Mapping[Any, Any], names: tuple[str, ...]) -> list[Any]:
 
 
 def estimate_class_shift(
-    summary: ClassSummary,
-    histograms: Mapping[str, Histogram],
-    given: Predictions,
-    calibrated: Floats,
-    level: float,
-    names: tuple[str, ...] | None,
+    kept: RowSummary, given: Predictions, calibrated: Floats, level: float, names: tuple[str, ...] | None
 ) -> ClassShift:
     """Estimate class frequencies of new rows; `calibrated` are their calibrated logits (n, classes)."""
-    p = softmax(calibrated)
-    n_classes = calibrated.shape[1]
-    weights = np.ones(len(p)) if given.weights is None else given.weights
-    weights = weights / weights.sum()
-    sample = Sample(p, weights, given.groups, effective_rows(p, weights, given.groups))
+    summary = kept.by_class
+    sample = new_sample(softmax(calibrated), given.weights, given.groups)
     # One row of equal probabilities is added: no class is impossible.
-    m = (summary.rows * summary.means() + 1 / n_classes) / (summary.rows + 1)
-    w = likely_ratios(sample, m)
-    r = p / np.maximum(p @ w, 1e-300)[:, None]
-    inverse = inverse_information(sample, r, m)
+    m = (summary.rows * summary.means() + 1 / calibrated.shape[1]) / (summary.rows + 1)
     before = _before(summary)
-    estimated = w * before
-    errors = standard_errors(sample, r, m, w, inverse, before, summary.rows) / estimated.sum()
-    estimated = estimated / estimated.sum()
+    w = likely_ratios(sample, m)
     p_value, prior_rows = change_test(sample, m, summary, level)
     after = before
     if math.isfinite(prior_rows):
         after = likely_ratios(sample, m, prior_rows) * before
-    fit_p_value, misfit = fit_test(sample, r, m, w, summary, histograms, given, calibrated)
-    return ClassShift(
+    fit_p_value, misfit = fit_test(sample, m, w, summary, kept.histograms[CONFIDENCE])
+    found = ClassShift(
         _tuple(before),
         _tuple(after / after.sum()),
-        _tuple(estimated),
-        _tuple(errors),
+        _tuple(w * before / (w @ before)),
+        _tuple(standard_errors(sample, m, w, before, summary.rows)),
         sample.rows,
         p_value,
         fit_p_value,
         misfit,
-        level,
-        names,
+        level=level,
+        class_names=names,
     )
+    return replace(found, bias=_bias(found, summary))
+
+
+def _bias(found: ClassShift, summary: ClassSummary) -> str:
+    """Name the class with the most wrong probability, if the error after adapting is expected to be larger than before.
+
+    The probabilities lack log-odds b on the calibration rows. Adapted ones still lack b; without adapting, they lack b
+    plus the logarithm of the ratio of frequencies.
+    """
+    lacking, test = class_bias(summary)
+    if not test.p_value <= 1 - found.level:
+        return ""
+    after = np.array(found.after)
+
+    def size(log_odds: Floats) -> float:
+        return float(after @ (log_odds - after @ log_odds) ** 2)
+
+    if not size(lacking) > size(lacking + np.log(found.ratio)):
+        return ""
+    worst = int(np.argmax(after * np.abs(lacking)))
+    name = worst if found.class_names is None else found.class_names[worst]
+    mean = 100 * summary.means()[worst]
+    frequency = 100 * summary.frequencies[worst]
+    return f"class {name} has a mean probability of {mean:.1f} % and a frequency of {frequency:.1f} %"
 
 
 def _tuple(values: Floats) -> tuple[float, ...]:

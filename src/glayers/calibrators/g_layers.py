@@ -1,76 +1,61 @@
-"""Held-out logits and labels -> the paper's g: dense layers that start as the identity and are fitted by a proper loss.
+"""Held-out logits and labels -> g: dense layers between logits and softmax, from temperature scaling.
 
-`GLayers` fills in the settings left at None, from the recipe and the size of the problem; `g_layers_recipes` fits in
-torch.
+All folds of all settings train as one batched run; the setting and the epoch of least cross-validated loss win. The
+fold models are averaged and mixed with temperature scaling, with the weight that is best out of fold. Without a
+significant gain the fit falls back to temperature scaling. The paper's own recipe is `PaperGLayers`.
 """
 
+import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from glayers.activations import Activation, check_submersion
+from glayers.activations import with_reference_class
 from glayers.arrays import Array, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
 from glayers.calibrators.estimator import drawn_seed
-from glayers.checks import (
-    check_choice,
-    check_labels,
-    finite_features,
-    one_or_several,
-    possible_logits,
-    to_float,
-    whole_number,
-)
+from glayers.calibrators.temperature import tempered
+from glayers.checks import one_or_several, whole_number
 from glayers.errors import GlayersError, shown
-from glayers.maps import Activate, Chain, Dropout, Relu, Step, dense_layers
-from glayers.maps.steps import layer_shapes
+from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.floor import fit_floor
+from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
+from glayers.fitting.selection import EpochSelection
+from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.maps import Blend, Centre, Chain, dense_layers
 from glayers.predictions import Predictions
 
-_PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
+PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
+LAST_EPOCH = ", the last one allowed: raise max_epochs to train longer"
+_LARGE = 20_000_000  # rows x parameters: above this one fold shows first whether layers learn anything
+_ROUNDING = 1e-12  # difference between mean losses of equal predictions
 
 
 @dataclass(eq=False, repr=False)
 class GLayers(Calibrator):
     """A small dense network between the logits and the softmax, fitted by a proper loss.
 
-    `recipe="default"` starts from temperature scaling, stops early by cross-validated loss, averages the fold models
-    and mixes them with temperature scaling. It falls back to temperature scaling, with a warning, unless
-    cross-validation shows a gain. `recipe="paper"` is the paper's procedure: raw logits, settings chosen by
-    cross-validation, one fit on all rows.
+    The fit starts from temperature scaling, stops early by cross-validated loss, averages the fold models and mixes
+    them with temperature scaling. It falls back to temperature scaling, with a warning, unless cross-validation shows a
+    gain.
 
     Parameters
     ----------
-    n_layers : int, optional
-        Number of dense layers; 2 in the default recipe, 3 in the paper's.
-    units_per_class : int, optional
-        Hidden units per class; 2 in the default recipe, 3 in the paper's.
-    width : int, optional
-        Hidden units in all, instead of `units_per_class`.
-    recipe : {"default", "paper"}
-        How to fit; it also fills in every setting left at None.
-    start : {"transparent", "glorot"}
-        Start from the identity, or from random weights.
-    initial_layers : Chain, optional
-        Layers to start from, instead of `start`.
+    n_layers : int, default 2
+        Number of dense layers.
+    units_per_class : int, default 2
+        Hidden units per class.
     loss : {"log", "brier"}
         The proper loss to minimise.
-    activation : Activation, optional
-        Final activation q in place of softmax. In the paper's recipe, q may turn m features into another number of
-        classes; `fit` then takes features (n, m).
-    learning_rate, weight_decay : float or list of float, optional
-        Values to choose from by cross-validation.
-    decay_to : {"start", "zero"}, optional
-        Where weight decay pulls the weights.
-    dropout, label_smoothing, mixup : float
-        Further regularisation; 0 turns each one off.
-    n_folds, n_repeats : int, optional
-        Folds of the cross-validation, and how many times to draw them (default recipe only). More draws average more
-        models, and out-of-fold predictions become averages too. If the first draw gains nothing, there is no other.
-    max_epochs, patience, batch_size : int, optional
-        Longest run, epochs without improvement before stopping, and rows per step.
+    learning_rate : float or list of float, optional
+        Values to choose from by cross-validation; by default one or two that suit the number of classes.
+    max_epochs : int, optional
+        Longest run; by default 100, and fewer where an epoch takes long.
+    n_folds : int, optional
+        Folds of the cross-validation; by default 5, and 3 for the largest problems.
     random_state : int or None
         Seed of folds, batches and weights.
     device : str
@@ -85,12 +70,12 @@ class GLayers(Calibrator):
     diagnostics_ : Diagnostics
         Convergence, losses before and after, number of parameters, seconds.
     cv_results_ : dict of arrays
-        One entry per setting tried, such as its learning rate and held-out loss.
-    out_of_fold_ : array (n, classes) or None
+        Learning rate, whether inputs are centred, best epoch and held-out loss of every setting tried.
+    out_of_fold_ : array (n, classes)
         Log-probabilities of every row by models that had not seen it. The temperature, the epoch and the mixture weight
         are chosen with all rows.
     history_ : dict of arrays
-        Loss by epoch.
+        Held-out loss by epoch.
 
     Examples
     --------
@@ -101,169 +86,212 @@ class GLayers(Calibrator):
     True
     """
 
-    methods = (
-        Method("g-layers", "Dense network between logits and softmax", "nothing", _PAPER, torch="required"),
-        Method(
-            *("g-layers-paper", "As g-layers, fitted as in the paper", "nothing", _PAPER),
-            settings={"recipe": "paper"},
-            torch="required",
-        ),
-    )
+    methods = (Method("g-layers", "Dense network between logits and softmax", "nothing", PAPER, torch="required"),)
 
     cv_results_: ClassVar[dict[str, Array]]
     history_: ClassVar[dict[str, Floats]]
 
-    n_layers: int | None = None
-    units_per_class: int | None = None
+    n_layers: int = 2
+    units_per_class: int = 2
     _: KW_ONLY
-    width: int | None = None
-    recipe: Literal["default", "paper"] = "default"
-    start: Literal["transparent", "glorot"] = "transparent"
-    initial_layers: Chain | None = None
     loss: Literal["log", "brier"] = "log"
-    activation: Activation | None = None
     learning_rate: float | Iterable[float] | None = None
-    weight_decay: float | Iterable[float] | None = None
-    decay_to: Literal["zero", "start"] | None = None
-    dropout: float = 0.0
-    label_smoothing: float = 0.0
-    mixup: float = 0.0
-    n_folds: int | None = None
-    n_repeats: int | None = None
     max_epochs: int | None = None
-    patience: int | None = None
-    batch_size: int | None = None
+    n_folds: int | None = None
     random_state: int | None = 0
     device: str = "cpu"
     progress: bool | None = None
 
-    def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
-        """Return the checked input of `fit`; with q from m features to n classes, the labels are those of q."""
-        self._check_settings()
-        if self.activation is not None and self.inputs == "logits":
-            features = possible_logits(logits)
-            n_classes = self.activation.log_probabilities(np.zeros((1, features.shape[1]))).shape[-1]
-            if n_classes != max(2, features.shape[1]):
-                return _Features(finite_features(features), labels, weights, groups, n_classes)
-        return super()._given(logits, labels, weights, groups)
-
     def _fit(self, given: Predictions) -> Fitted:
-        self._check_settings()
-        if self.activation is not None:
-            if self.recipe == "default" and isinstance(given, _Features):
-                raise GlayersError(
-                    f"{given.logits.shape[1]} features for {given.n_classes} classes have no temperature, where the "
-                    f"default recipe starts; use GLayers(recipe='paper', activation=...)"
-                )
-            # The default recipe gives g the log-probabilities, the paper's the logits.
-            check_submersion(self.activation, given.n_classes if self.recipe == "default" else given.logits.shape[1])
         with needs_torch("GLayers"):
-            from glayers.calibrators.g_layers_recipes import fit_default, fit_paper
-        plan = self._filled(given)
-        if self.recipe == "default":
-            return fit_default(plan, given, own_epochs=self.max_epochs is not None)
-        return fit_paper(plan, given, [n for n in ("learning_rate", "weight_decay") if getattr(self, n) is None])
-
-    def _check_settings(self) -> None:
-        check_choice(self.recipe, ("default", "paper"), "recipe")
-        check_choice(self.start, ("glorot", "transparent"), "start")
-        if self.decay_to is not None:
-            check_choice(self.decay_to, ("start", "zero"), "decay_to")
-        for name, kind in (("activation", Activation), ("initial_layers", Chain)):
-            if not isinstance(getattr(self, name), kind | None):
-                raise GlayersError(f"{name} must be a {kind.__name__} or None; got {shown(getattr(self, name))}")
-        for name in ("dropout", "label_smoothing"):
-            if not _within(getattr(self, name), 1.0):
-                raise GlayersError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
-        if not _within(self.mixup, math.inf):
-            raise GlayersError(f"mixup must be the shape of a Beta distribution, or 0 for none; got {self.mixup!r}")
-        ones = ("n_layers", "units_per_class", "width", "n_repeats", "patience", "batch_size")
-        for name, least in {**dict.fromkeys(ones, 1), "n_folds": 2, "max_epochs": 0}.items():
-            if getattr(self, name) is not None:
-                whole_number(getattr(self, name), name, least)
-        if self.recipe == "paper" and (self.n_repeats or 1) > 1:
-            raise GlayersError("n_repeats needs recipe='default'; the paper's recipe fits all rows once")
-        for name, above_zero in (("learning_rate", True), ("weight_decay", False)):
-            values = _several(1.0 if getattr(self, name) is None else getattr(self, name))
-            if not values or not all(math.isfinite(v) and (v > 0 or (v == 0 and not above_zero)) for v in values):
-                wanted = "positive numbers" if above_zero else "numbers that are not negative"
-                raise GlayersError(f"{name} must be one or more {wanted}; got {getattr(self, name)!r}")
-
-    def _filled(self, given: Predictions) -> "GLayers":
-        """Return the same settings with everything left to the recipe filled in."""
-        usual: dict[str, Any] = dict.fromkeys(("n_layers", "units_per_class"), 2 if self.recipe == "default" else 3)
-        settings = self.get_params(deep=False)
-        n_layers, units = (settings[name] or value for name, value in usual.items())
-        n_inputs = given.logits.shape[1] if isinstance(given, _Features) else given.n_classes
-        shapes = layer_shapes(n_inputs, n_layers, units, self.width)
-        weights = sum(n_in * n_out for n_in, n_out in shapes)
-        usual |= _recipe_settings(self.recipe, given.n_classes, work=len(given) * weights)
-        # About twenty steps per epoch: with fewer, few rows would hardly leave the start.
-        usual |= {"n_repeats": 1, "batch_size": min(250, max(16, len(given) // 20))}
-        filled: dict[str, Any] = {name: usual.get(name) if value is None else value for name, value in settings.items()}
-        several = {name: _several(filled[name]) for name in ("learning_rate", "weight_decay")}
+            from glayers.fitting.layers import LayerTraining
+        loss = smooth_loss(self.loss)
         seed = drawn_seed(self.random_state)
-        return GLayers(**filled | several | {"random_state": seed})
+        layers = new_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
+        plan = self._plan(given, layers)
+        logits = given.logits.astype(np.float64)
+        temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        start = tempered(_start_factor(temperature.factor, given))
+        inputs = start(logits)
+        body = Chain((Centre(np.zeros(())), *layers.steps))
+        floor = fit_floor(inputs, 1.0, given.weights)
+        training = LayerTraining(body, inputs, given, floor, self.loss, self.device)
+        selection, models, held_out = self._cross_validate(training, plan, seed)
+        # Both sides use the same temperature, so that the gain measures what the layers learned.
+        fallback = tempered(temperature.factor)
+        plain = fallback(logits)
+        share, gain, error = _best_share(self.loss, loss.rows(plain, given.labels), inputs, held_out, given)
+        stop = int(selection.best_epoch[selection.winner])
+        fitted = Fitted(
+            start + Chain((Blend(np.asarray(share), training.behind_floor(models)),)),
+            "g-layers",
+            converged=temperature.converged and (stop < plan.epochs or self.max_epochs is None),
+            reason=f"lowest cross-validated loss at epoch {stop}{LAST_EPOCH if stop == plan.epochs else ''}",
+            iterations=len(selection.trace) - 1,
+            n_parameters=layers.n_parameters,
+            out_of_fold=_mixed(inputs, held_out, share),
+            notes=(f"g-layers start from temperature scaling: {temperature.reason}",) if temperature.reason else (),
+            attributes=_results(selection, plan),
+        )
+        if gain > error:
+            return fitted
+        note = (
+            f"g-layers fall back to temperature scaling: no significant gain in cross-validated loss "
+            f"({format_gain(gain, error)})"
+        )
+        return replace(
+            fitted,
+            map=fallback,
+            converged=temperature.converged,
+            reason="no significant gain over temperature scaling in cross-validation: falls back to it",
+            n_parameters=1,
+            out_of_fold=plain,
+            notes=(*fitted.notes, note),
+        )
 
-    def _layers(self, n_logits: int) -> Chain:
-        """Return the layers to start from: those given, or new ones."""
-        layers = self.initial_layers
-        if layers is None:
-            settings: Any = (self.n_layers, self.units_per_class, self.random_state, self.width, self.start)
-            layers = dense_layers(n_logits, *settings)
+    def _plan(self, given: Predictions, layers: Chain) -> "_Plan":
+        """Return the settings of the training: fewer where a pass over the rows costs more."""
+        # One step moves an output by the rate times its number of hidden units, which grows with the classes.
+        unit = 1 / math.sqrt(given.n_classes)
+        weights = sum(value.size for value in layers.parameters().values() if value.ndim > 1)
+        work = len(given) * weights
+        if work <= 2e7:
+            plan = _Plan((0.01 * unit, 0.03 * unit), epochs=100, n_folds=5, patience=4)
+        elif work <= 5e9:
+            plan = _Plan((0.02 * unit,), epochs=12, n_folds=5, patience=3)
         else:
-            _check_size(layers, n_logits)
-        steps: list[Step] = []
-        for step in layers.steps:
-            steps += [step, Dropout()] if isinstance(step, Relu) and self.dropout else [step]
-        return Chain((*steps, *([] if self.activation is None else [Activate(self.activation)])))
+            plan = _Plan((0.01 * unit,), epochs=4, n_folds=3, patience=2)
+        if self.learning_rate is not None:
+            plan = plan._replace(rates=numbers_to_try(self.learning_rate, "learning_rate"))
+        if self.max_epochs is not None:
+            plan = plan._replace(epochs=whole_number(self.max_epochs, "max_epochs", 0))
+        if self.n_folds is not None:
+            plan = plan._replace(n_folds=whole_number(self.n_folds, "n_folds", 2))
+        return plan
+
+    def _cross_validate(self, training: Any, plan: "_Plan", seed: int) -> tuple[EpochSelection, Chain, Floats]:
+        """Train every setting without each fold; return the losses, the best setting's models, and their held-out rows.
+
+        The models are one chain with a members axis.
+        """
+        given = training.given
+        folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
+        train, held_out = fold_weights(folds, given.weights)
+        if len(given) * training.layers.n_parameters > _LARGE:
+            brief = EpochSelection(len(plan.settings), np.ones(1), patience=2)
+            self._train(training, plan._replace(epochs=2), train[:1], held_out[:1], brief, seed)
+            if not brief.best_epoch.any():
+                plan = plan._replace(epochs=0)
+        selection = EpochSelection(len(plan.settings), fold_fractions(folds, given.weights), plan.patience)
+        objective = self._train(training, plan, train, held_out, selection, seed)
+        first = selection.winner * len(train)
+        models = objective.fitted(selection.parameters[selection.winner], slice(first, first + len(train)))
+        return selection, models, training.out_of_fold(models, folds)
+
+    def _train(
+        self, training: Any, plan: "_Plan", train: Floats, held_out: Floats, selection: EpochSelection, seed: int
+    ) -> Any:
+        from glayers.fitting.adam import descend
+
+        objective = training.objective(len(plan.settings), train, held_out)
+        rates, centred = np.repeat(plan.settings, len(train), axis=0).T
+        objective = replace(objective, fixed={"0.share": objective.like(centred)})
+        descend(
+            objective,
+            rates,
+            selection,
+            epochs=plan.epochs,
+            batch_size=usual_batch_size(len(training.given)),
+            seed=seed,
+            measure=type(objective).held_out_losses,
+            progress=self.progress,
+        )
+        return objective
 
 
-class _Features(Predictions):
-    """Rows of m features and labels of n classes, for an activation from R^m to n classes."""
+class _Plan(NamedTuple):
+    """How to train: learning rates to try, and when to stop."""
 
-    def __init__(self, features: Array, labels: Any, weights: Any, groups: Any, n_classes: int) -> None:
-        labels = check_labels(labels, len(features), n_classes)
-        self._set(len(features), weights, groups, logits=features, labels=labels, class_names=None, _classes=n_classes)
+    rates: tuple[float, ...]
+    epochs: int
+    n_folds: int
+    patience: int
 
     @property
-    def n_classes(self) -> int:
-        """The number of classes of the activation."""
-        return int(vars(self)["_classes"])
+    def settings(self) -> list[tuple[float, float]]:
+        """Each learning rate with inputs as they are, and with centred ones."""
+        return list(itertools.product(self.rates, (0.0, 1.0)))
 
 
-def _recipe_settings(recipe: str, n_classes: int, work: int) -> dict[str, Any]:
-    """Return what a recipe tries by default: less where a pass over the rows (`work` = rows x weights) costs more."""
-    if recipe == "paper":
-        # Where the search begins; it moves on from the best.
-        tried: dict[str, Any] = {"learning_rate": (3e-3, 1e-3), "weight_decay": (1e-3, 1e-2, 1e-1, 1.0, 10.0)}
-        return tried | {"decay_to": "zero", "n_folds": 5, "max_epochs": 200, "patience": 5}
-    # One step moves an output by the rate times its number of hidden units, which grows with the classes.
-    unit = 1 / math.sqrt(n_classes)
-    if work <= 2e7:
-        tried = {"learning_rate": (0.01 * unit, 0.03 * unit), "n_folds": 5, "max_epochs": 100, "patience": 4}
-    elif work <= 5e9:
-        tried = {"learning_rate": (0.02 * unit,), "n_folds": 5, "max_epochs": 12, "patience": 3}
-    else:
-        tried = {"learning_rate": (0.01 * unit,), "n_folds": 3, "max_epochs": 4, "patience": 2}
-    return tried | {"weight_decay": (0.0,), "decay_to": "start"}
+def new_layers(n_logits: int, n_layers: Any, units_per_class: Any, seed: int, start: Any = "transparent") -> Chain:
+    """Return the layers to start from, after checking their number and their width."""
+    whole_number(n_layers, "n_layers", 1)
+    whole_number(units_per_class, "units_per_class", 1)
+    return dense_layers(n_logits, n_layers, units_per_class, seed, start=start)
 
 
-def _check_size(layers: Chain, n_logits: int) -> None:
-    try:
-        n_out = layers(np.zeros((1, n_logits))).shape[-1]
-    except ValueError as error:
-        raise GlayersError(f"initial_layers do not take {n_logits} logits: {error}") from error
-    if n_out != n_logits:
-        raise GlayersError(f"initial_layers must turn {n_logits} logits into as many; they give {n_out}")
+def usual_batch_size(n_rows: int) -> int:
+    """Return the rows per step: about twenty steps per epoch; with fewer, few rows would hardly leave the start."""
+    return min(250, max(16, n_rows // 20))
 
 
-def _within(value: object, end: float) -> bool:
-    return 0 <= to_float(value) < end
+def numbers_to_try(values: Any, name: str, above_zero: bool = True) -> tuple[float, ...]:
+    """Return a setting that is one number or several, as a tuple."""
+    numbers = one_or_several(values)
+    if any(map(math.isnan, numbers)):
+        raise GlayersError(f"settings to try must be a number or a list of numbers; got {shown(values)}")
+    valid = [0 <= number < math.inf and (number > 0 or not above_zero) for number in numbers]
+    if not numbers or not all(valid):
+        wanted = "positive numbers" if above_zero else "numbers that are not negative"
+        raise GlayersError(f"{name} must be one or more {wanted}; got {values!r}")
+    return numbers
 
 
-def _several(given: Any) -> tuple[float, ...]:
-    values = one_or_several(given)
-    if any(map(math.isnan, values)):
-        raise GlayersError(f"settings to try must be a number or a list of numbers; got {shown(given)}")
-    return values
+def _results(selection: EpochSelection, plan: _Plan) -> dict[str, Any]:
+    rates, centred = np.array(plan.settings).T
+    return {
+        "cv_results_": {
+            "learning_rate": rates,
+            "centred": centred > 0,
+            "epoch": selection.best_epoch,
+            "held_out_loss": selection.best,
+        },
+        "history_": {"held_out_loss": np.array(selection.trace)[:, selection.winner]},
+    }
+
+
+def _start_factor(factor: float, given: Predictions) -> float:
+    """Return the inverse temperature to start from, unless it flattens the logits so that nothing can be learned."""
+    logits = with_reference_class(given.logits.astype(np.float64))
+    possible = np.isfinite(logits)
+    spread = float((logits - logits.mean(axis=1, keepdims=True, where=possible)).std(where=possible))
+    return factor if factor * spread > 1e-3 or spread == 0 else 1 / spread
+
+
+def _best_share(
+    loss: str, base: Floats, plain: Floats, layers: Floats, given: Predictions
+) -> tuple[float, float, float]:
+    """Return the share of the layers that is best out of fold, its gain over the base losses, and the gain's error."""
+    from scipy.optimize import minimize_scalar  # on first use: importing it takes longer than glayers
+
+    own = np.arange(len(given)), given.labels
+
+    def losses(share: float) -> Floats:
+        if loss == "log":  # only the probability of the label matters
+            return -_mixed(plain[own], layers[own], share)
+        return smooth_loss(loss).rows(_mixed(plain, layers, share), given.labels)
+
+    best = minimize_scalar(
+        lambda share: float(np.average(losses(share), weights=given.weights)),
+        bounds=(1e-6, 1 - 1e-6),
+        method="bounded",
+    )
+    gain, error = paired_gain(base, losses(best.x), given.weights, given.groups)
+    if abs(gain) < _ROUNDING:  # the layers never left their start
+        return float(best.x), 0.0, 0.0
+    return float(best.x), gain, error
+
+
+def _mixed(plain: Floats, layers: Floats, share: float) -> Floats:
+    """Log of the mixture."""
+    return np.logaddexp(np.log1p(-share) + plain, np.log(share) + layers)

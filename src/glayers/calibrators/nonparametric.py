@@ -5,7 +5,7 @@ Every method here groups rows by score: equal scores stay together, so a weight 
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from glayers.activations import softmax
 from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.binary import rows_against_rest
-from glayers.checks import check_choice, to_float, whole_number
-from glayers.errors import GlayersError, shown
+from glayers.checks import check_choice, whole_number
+from glayers.errors import GlayersError
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.maps import Chain, Reference, Scale
 from glayers.maps.tables import EachClass, Table, TopClass
@@ -29,13 +29,23 @@ class TableCalibrator(Calibrator):
 
     _warns_if_loss_rises = False
 
-    def _columns(self, given: Predictions, target: Target) -> tuple[Target, "list[Groups]", int]:
-        """Return the target, the columns to calibrate, and the number of outcomes of each.
+    def _fit_tables(self, given: Predictions, method: str, target: Target, table: "TableOf") -> Fitted:
+        """Fit one table to the top class, or one to each class.
 
         A confidence is the probability of one class, "correct", however low it is; the top class could be the other.
         """
-        chosen: Target = "classes" if self.inputs == "confidence" else target
-        return chosen, *_columns(given, chosen)
+        check_choice(target, ("top", "classes"), "target")
+        if target == "top" and self.inputs != "confidence":
+            groups = _top_class(given)  # of no row, where every row has only one possible class
+            found = table(groups) if len(groups.scores) else _UNCHANGED
+            return Fitted(Chain((Reference(), TopClass.of(found))), method)
+        log_p, _, labels, weights = rows_against_rest(given)
+        tables = []
+        for c, column in enumerate(log_p.T):
+            rows = column > -np.inf
+            groups = grouped(np.exp(column[rows]), labels[rows] == c, weights[rows])
+            tables.append(table(groups) if rows.any() else _UNCHANGED)
+        return Fitted(Chain((Reference(), EachClass.of(tables))), method)
 
     def _refuse_confidence(self, name: str) -> None:
         if self.inputs == "confidence":
@@ -69,17 +79,16 @@ class IsotonicCalibration(TableCalibrator):
     methods = (Method("isotonic", "Isotonic regression per class", "nothing", "Zadrozny and Elkan, KDD 2002"),)
 
     def _fit(self, given: Predictions) -> Fitted:
-        columns, _ = _columns(given, "classes")
-        return _fitted("isotonic calibration", _tables(columns, _isotonic_table), "classes")
+        return self._fit_tables(given, "isotonic calibration", "classes", _isotonic_table)
 
 
 @dataclass(eq=False, repr=False)
 class HistogramBinning(TableCalibrator):
     """Replace each probability by the rate of hits in its bin; bins hold equally many rows. Zadrozny and Elkan, 2001.
 
-    `smoothing` pseudo-rows per bin are spread evenly over the outcomes: h hits of n rows become (h + 1/k) / (n + 1)
-    for k classes, (h + 1/2) / (n + 1) for the top class. So no probability is exactly 0, even for a class without
-    rows; with `smoothing=0` a floor of 1e-6 ensures that. Scores within one bin become equal.
+    One pseudo-row per bin is spread evenly over the outcomes: h hits of n rows become (h + 1/k) / (n + 1) for k
+    classes, (h + 1/2) / (n + 1) for the top class. So no probability is exactly 0, even for a class without rows.
+    Scores within one bin become equal.
 
     Parameters
     ----------
@@ -88,8 +97,6 @@ class HistogramBinning(TableCalibrator):
     target : {"classes", "top"}, default "classes"
         "classes" bins each class against the rest and normalises rows to sum to 1, which may change the predicted
         class. "top" bins the top class alone and keeps the predicted class; the other classes keep their proportions.
-    smoothing : float, default 1.0
-        The number of pseudo-rows per bin.
 
     Examples
     --------
@@ -111,20 +118,18 @@ class HistogramBinning(TableCalibrator):
     n_bins: int = 15
     _: KW_ONLY
     target: Target = "classes"
-    smoothing: float = 1.0
 
     def _fit(self, given: Predictions) -> Fitted:
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
-        smoothing = to_float(self.smoothing)
-        if not 0 <= smoothing < np.inf:
-            raise GlayersError(f"smoothing must be a number of pseudo-rows, at least 0; got {shown(self.smoothing)}")
-        target, columns, n_outcomes = self._columns(given, self.target)
+        check_choice(self.target, ("top", "classes"), "target")
+        per_class = self.target == "classes" or self.inputs == "confidence"
+        n_outcomes = given.n_classes if per_class else 2
 
         def table(groups: Groups) -> Table:
             bins = equal_mass_bins(groups, n_bins)
-            return Table.of_bins(bins.edges, (bins.hits + smoothing / n_outcomes) / (bins.rows + smoothing))
+            return Table.of_bins(bins.edges, (bins.hits + 1 / n_outcomes) / (bins.rows + 1))
 
-        return _fitted("histogram binning", _tables(columns, table), target)
+        return self._fit_tables(given, "histogram binning", self.target, table)
 
 
 class BayesianBinning(TableCalibrator):
@@ -152,25 +157,8 @@ class BayesianBinning(TableCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         self._refuse_confidence("Bayesian binning")
-        (groups,), _ = _columns(given, "top")
-        if not len(groups.scores):  # every row has only one possible class
-            return _fitted("Bayesian binning", [_UNCHANGED], "top")
-        size = np.cbrt(groups.rows.sum())
-        # The paper's code stops at 5 rows per bin; more bins than scores would only repeat themselves.
-        most = int(min(np.ceil(10 * size), np.ceil(groups.rows.sum() / 5), len(groups.scores)))
-        counts = range(max(1, int(min(size / 10, most))), max(1, most) + 1)
-        tried = [_bayesian_bins(groups, n, lowest=1 / given.n_classes) for n in counts]
-        chances = softmax(np.array([evidence for _, _, evidence in tried]))
-        kept = [(chance, *each[:2]) for chance, each in zip(chances, tried, strict=True) if chance > 1e-12]
-        # A sum of step functions jumps wherever one of them does.
-        places = np.unique(np.concatenate([edges for _, edges, _ in kept]))
-        starts = np.append(-np.inf, places)
-        values = sum(chance * rates[np.searchsorted(edges, starts, side="right")] for chance, edges, rates in kept)
-        return Fitted(
-            Chain((Reference(), TopClass.of(Table.of_bins(places, values)))),
-            "Bayesian binning",
-            iterations=len(tried),
-            reason=f"averaged {len(kept)} of {len(tried)} binnings",
+        return self._fit_tables(
+            given, "Bayesian binning", "top", lambda groups: _averaged_table(groups, lowest=1 / given.n_classes)
         )
 
 
@@ -206,15 +194,13 @@ class ScalingBinning(TableCalibrator):
         self._refuse_confidence("scaling-binning")
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
         found = fit_inverse_temperature(given.logits, given.labels, given.weights)
-        columns, _ = _columns(given, "top", found.factor)
-
-        def table(groups: Groups) -> Table:
+        groups = _top_class(given, found.factor)
+        table = _UNCHANGED
+        if len(groups.scores):  # not every row has only one possible class
             bins = equal_mass_bins(groups, n_bins)
-            return Table.of_bins(bins.edges, bins.scores / bins.rows)
-
-        step = TopClass.of(_tables(columns, table)[0])
+            table = Table.of_bins(bins.edges, bins.scores / bins.rows)
         return Fitted(
-            Chain((Scale(np.asarray(found.factor)), Reference(), step)),
+            Chain((Scale(np.asarray(found.factor)), Reference(), TopClass.of(table))),
             "scaling-binning",
             converged=found.converged,
             reason=found.reason or "converged",
@@ -259,8 +245,10 @@ class SplineCalibration(TableCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         n_knots = whole_number(self.n_knots, "n_knots", least=3)
-        target, columns, _ = self._columns(given, self.target)
-        return _fitted("spline calibration", _tables(columns, lambda each: _spline_table(each, n_knots)), target)
+        return self._fit_tables(given, "spline calibration", self.target, lambda groups: _spline_table(groups, n_knots))
+
+
+TableOf: TypeAlias = "Callable[[Groups], Table]"
 
 
 class Groups(NamedTuple):
@@ -306,6 +294,40 @@ def equal_mass_bins(groups: Groups, n_bins: int) -> Bins:
     which = np.searchsorted(edges, groups.scores, side="right")
     sums = (np.bincount(which, each) for each in (groups.rows, groups.hits, groups.rows * groups.scores))
     return Bins(edges, *sums)
+
+
+def _top_class(given: Predictions, factor: float = 1.0) -> Groups:
+    """Return the highest probabilities at an inverse temperature, and how often they are right."""
+    log_p, _, labels, weights = rows_against_rest(given, factor)
+    scores = np.exp(log_p)  # the very probabilities that the tables will be applied to
+    return grouped(scores.max(axis=1), scores.argmax(axis=1) == labels, weights)
+
+
+def _isotonic_table(groups: Groups) -> Table:
+    from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
+
+    counted = groups.rows > 0
+    rows = groups.rows[counted]
+    rates = np.clip(isotonic_regression(groups.hits[counted] / rows, weights=rows).x, 0.0, 1.0)
+    ends = np.full(len(rates), True)  # of a block; the points between them are on a line
+    ends[1:-1] = (rates[1:-1] != rates[:-2]) | (rates[1:-1] != rates[2:])
+    return Table(groups.scores[counted][ends], rates[ends])
+
+
+def _averaged_table(groups: Groups, lowest: float) -> Table:
+    """Average binnings by their evidence; their scores lie above `lowest`."""
+    size = np.cbrt(groups.rows.sum())
+    # The paper's code stops at 5 rows per bin; more bins than scores would only repeat themselves.
+    most = int(min(np.ceil(10 * size), np.ceil(groups.rows.sum() / 5), len(groups.scores)))
+    counts = range(max(1, int(min(size / 10, most))), max(1, most) + 1)
+    tried = [_bayesian_bins(groups, n, lowest) for n in counts]
+    chances = softmax(np.array([evidence for _, _, evidence in tried]))
+    kept = [(chance, edges, rates) for chance, (edges, rates, _) in zip(chances, tried, strict=True) if chance > 1e-12]
+    # A sum of step functions jumps wherever one of them does.
+    places = np.unique(np.concatenate([edges for _, edges, _ in kept]))
+    starts = np.append(-np.inf, places)
+    values = sum(chance * rates[np.searchsorted(edges, starts, side="right")] for chance, edges, rates in kept)
+    return Table.of_bins(places, values)
 
 
 def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> tuple[Floats, Floats, float]:
@@ -367,25 +389,3 @@ def _spread_points(scores: Floats, fractiles: Floats, each: int = 256) -> Ints:
     by_odds = np.searchsorted(odds, np.linspace(odds[0], odds[-1], each))
     chosen = np.concatenate([by_fractile, by_odds, [0, len(scores) - 1]])
     return np.unique(np.clip(chosen, 0, len(scores) - 1))
-
-
-def _columns(given: Predictions, target: Target, factor: float = 1.0) -> tuple[list[Groups], int]:
-    """Return the columns to calibrate, one for the top class or one per class, and the number of outcomes of each."""
-    check_choice(target, ("top", "classes"), "target")
-    log_p, _, labels, weights = rows_against_rest(given, factor)
-    scores = np.exp(log_p)  # the very probabilities that the tables will be applied to
-    if target == "top":
-        return [grouped(scores.max(axis=1), scores.argmax(axis=1) == labels, weights)], 2
-    rows = log_p > -np.inf
-    columns = (grouped(scores[each, c], labels[each] == c, weights[each]) for c, each in enumerate(rows.T))
-    return list(columns), scores.shape[1]
-
-
-def _tables(columns: list[Groups], table: Callable[[Groups], Table]) -> list[Table]:
-    """Return the table of each column, and one that changes nothing for a class that is impossible in every row."""
-    return [table(groups) if len(groups.scores) else _UNCHANGED for groups in columns]
-
-
-def _fitted(method: str, tables: list[Table], target: Target) -> Fitted:
-    step = TopClass.of(tables[0]) if target == "top" else EachClass.of(tables)
-    return Fitted(Chain((Reference(), step)), method)

@@ -44,10 +44,6 @@ class OrderPreserving(Calibrator):
         with a handful of parameters for any number of classes.
     loss : {"log", "brier"}, default "log"
         The loss to minimise.
-    n_hidden : int, default 8
-        Hidden units of the network ("general" and "invariant").
-    n_knots : int, default 7
-        Knots of the curve ("diagonal").
     n_folds : int, default 5
         The number of folds that choose the number of iterations.
     max_iterations : int, default 100
@@ -85,8 +81,6 @@ class OrderPreserving(Calibrator):
     variant: Literal["general", "invariant", "diagonal"] = "invariant"
     _: KW_ONLY
     loss: Literal["log", "brier"] = "log"
-    n_hidden: int = 8
-    n_knots: int = 7
     n_folds: int = 5
     max_iterations: int = 100
     random_state: int | None = 0
@@ -152,12 +146,10 @@ class OrderPreserving(Calibrator):
 
     def _start(self, given: Predictions, factor: float, seed: int) -> OrderPreservingStep:
         if self.variant == "diagonal":
-            n_knots = whole_number(self.n_knots, "n_knots", least=2)
-            knots = np.linspace(_deepest(given, factor), -0.5, n_knots)
+            knots = np.linspace(_deepest(given, factor), -0.5, num=7)
             return SharedCurve.start(factor, knots, width=float(knots[1] - knots[0]) / 2)
-        n_hidden = whole_number(self.n_hidden, "n_hidden", least=1)
         kind = General if self.variant == "general" else Invariant
-        return kind.start(factor, given.n_classes, n_hidden, seed)
+        return kind.start(factor, given.n_classes, n_hidden=8, seed=seed)
 
 
 def _deepest(given: Predictions, factor: float) -> float:
@@ -182,13 +174,17 @@ def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Any
         value, gradient = objective(torch.as_tensor(flat).reshape(start.shape))
         return float(value.mean()), gradient.numpy().ravel() / len(start)
 
-    def on_iteration(intermediate_result: OptimizeResult) -> None:
-        point = torch.as_tensor(intermediate_result.x).reshape(start.shape)
-        if selection and not selection(len(selection.trace), point, *objective.held_out_losses(point)).any():
+    def select(point: Any) -> None:
+        losses = [each.numpy() for each in objective.held_out_losses(point)]
+        if not selection(len(selection.trace), point.numpy(), *losses).any():
             raise StopIteration
 
+    def on_iteration(intermediate_result: OptimizeResult) -> None:
+        if selection:
+            select(torch.as_tensor(intermediate_result.x).reshape(start.shape))
+
     if selection:
-        selection(0, start, *objective.held_out_losses(start))
+        select(start)
     options = {"maxiter": max_iterations, "maxfun": 20 * max_iterations, "ftol": _TOLERANCE, "gtol": 0.0}
     found = minimize(
         value_and_gradient, start.numpy().ravel(), jac=True, method="L-BFGS-B", callback=on_iteration, options=options

@@ -143,8 +143,6 @@ class SharedGLayers(Calibrator):
 def fit_layers(given: Predictions, seed: int, settings: dict[str, Any]) -> Fitted:
     """Fit g-layers with out-of-fold predictions."""
     fitted = GLayers(**{"random_state": seed, "progress": False} | settings)._fit(given)
-    if fitted.out_of_fold is None:
-        raise GlayersError("these settings leave GLayers without cross-validation, which the shared correction needs")
     return replace(fitted, out_of_fold=np.asarray(log_softmax(fitted.out_of_fold)))
 
 

@@ -371,10 +371,10 @@ def rows(
     as_json: arg.AsJson = False,
     quiet: arg.Quiet = False,
 ) -> None:
-    """Estimate what more labelled rows would bring, from fits on eighths, quarters and halves of these.
+    """Estimate what more labelled rows would bring, from held-out and training loss of these.
 
-    It fits the method 14 times. The intervals say how far the NLL of new rows would fall with twice and with four times
-    the rows.
+    It fits the method six times. The intervals say how far the NLL of new rows would fall with twice and with four
+    times the rows.
 
     Examples
     --------

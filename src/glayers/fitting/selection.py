@@ -1,9 +1,8 @@
 """Losses of many fits, epoch by epoch -> when each one stops, and which setting and epoch to keep."""
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from glayers.arrays import Floats
+from glayers.arrays import Bools, Floats
 
 
 class EpochSelection:
@@ -17,51 +16,66 @@ class EpochSelection:
     """
 
     def __init__(self, n_settings: int, fold_fractions: Floats, patience: int, by_training_loss: bool = False) -> None:
-        self.n_settings, self.n_folds, self.patience = n_settings, len(fold_fractions), patience
-        self.fold_fractions = torch.as_tensor(fold_fractions, dtype=torch.float64)
+        self.n_settings = n_settings
+        self.fold_fractions = np.asarray(fold_fractions)
+        self.patience = patience
         self.by_training_loss = by_training_loss
-        self.trace: list[Tensor] = []
-        self.best, self.held_out = torch.full((2, n_settings), torch.inf, dtype=torch.float64)
-        self.best_epoch = torch.zeros(n_settings, dtype=torch.int64)
-        self.parameters: list[Tensor] = []
-        self.running = torch.ones(n_settings, dtype=torch.bool)
+        self.trace: list[Floats] = []
+        self.best = np.full(n_settings, np.inf)
+        self.held_out = np.full(n_settings, np.inf)
+        self.best_epoch = np.zeros(n_settings, dtype=int)
+        self.parameters: list[Floats] = []
+        self.running = np.ones(n_settings, dtype=bool)
 
-    def __call__(self, epoch: int, parameters: Tensor, train_loss: Tensor, held_out_loss: Tensor) -> Tensor:
+    def __call__(self, epoch: int, parameters: Floats, train_loss: Floats, held_out_loss: Floats) -> Bools:
         """Record the epoch and return which members continue."""
-        train, held_out = (self._by_setting(each) for each in (train_loss, held_out_loss))
-        losses = train if self.by_training_loss else held_out
-        by_setting = parameters.reshape(self.n_settings, self.n_folds, -1)
+        held_out = self._by_setting(held_out_loss)
+        losses = self._by_setting(train_loss) if self.by_training_loss else held_out
+        by_setting = parameters.reshape(self.n_settings, len(self.fold_fractions), -1)
         if not self.trace:
-            self.parameters = [each.clone() for each in by_setting]
+            self.parameters = [each.copy() for each in by_setting]
         self.trace.append(losses)
-        for setting in torch.nonzero(self.running & (losses < self.best))[:, 0].tolist():
-            self.best[setting], self.best_epoch[setting] = losses[setting], epoch
-            self.held_out[setting], self.parameters[setting] = held_out[setting], by_setting[setting].clone()
+        for setting in np.flatnonzero(self.running & (losses < self.best)):
+            self.best[setting] = losses[setting]
+            self.best_epoch[setting] = epoch
+            self.held_out[setting] = held_out[setting]
+            self.parameters[setting] = by_setting[setting].copy()
         self.running &= epoch - self.best_epoch < self.patience
-        if epoch in (1, 2) and not self.by_training_loss and not self.best_epoch.any():
-            # Nothing learned so far: one more epoch shows whether the most promising setting learns anything at all.
-            self.running &= (losses == losses.min()) if epoch == 1 else torch.zeros(1, dtype=torch.bool)
-        if epoch in (3, 6, 12, 24, 48, 96) and not self.by_training_loss:
-            contenders = torch.nonzero(self.running)[:, 0]
-            ranking = contenders[torch.argsort(self.expected_final_loss()[contenders], stable=True)]
-            self.running[ranking[(len(ranking) + 1) // 2 :]] = False
-        return self.running.repeat_interleave(self.n_folds)
+        if not self.by_training_loss:
+            self._drop_settings(epoch, losses)
+        return np.repeat(self.running, len(self.fold_fractions))
 
-    def expected_final_loss(self) -> Tensor:
+    def _drop_settings(self, epoch: int, losses: Floats) -> None:
+        """Stop settings that are unlikely to win."""
+        nothing_learned = not self.best_epoch.any()
+        if epoch == 1 and nothing_learned:
+            # One more epoch shows whether the most promising setting learns anything at all.
+            self.running &= losses == losses.min()
+        if epoch == 2 and nothing_learned:
+            self.running[:] = False
+        if epoch in (3, 6, 12, 24, 48, 96):
+            contenders = np.flatnonzero(self.running)
+            ranking = contenders[np.argsort(self.expected_final_loss()[contenders], kind="stable")]
+            n_kept = (len(ranking) + 1) // 2
+            self.running[ranking[n_kept:]] = False
+
+    def expected_final_loss(self) -> Floats:
         """Extrapolate the loss of each setting: gains keep shrinking by the ratio of the last two, a geometric series.
 
         Ranking by the latest loss alone would favour settings that start fast, not those that end lowest.
         """
         before, then, now = self.trace[-3:]
-        gain = (then - now).clamp(min=0)
-        ratio = (gain / (before - then).clamp(min=1e-12)).clamp(max=0.95)
-        return torch.minimum(now - gain * ratio / (1 - ratio), self.best)
+        with np.errstate(invalid="ignore"):  # of losses that are infinite
+            gain = np.maximum(then - now, 0.0)
+            ratio = np.minimum(gain / np.maximum(before - then, 1e-12), 0.95)
+            return np.minimum(now - gain * ratio / (1 - ratio), self.best)
 
     @property
     def winner(self) -> int:
         """The setting of least loss."""
-        return int(torch.argmin(self.best))
+        return int(np.argmin(self.best))
 
-    def _by_setting(self, losses: Tensor) -> Tensor:
-        means = losses.cpu().double().reshape(self.n_settings, self.n_folds) @ self.fold_fractions
-        return torch.where(torch.isfinite(means), means, torch.inf)
+    def _by_setting(self, losses: Floats) -> Floats:
+        by_fold = losses.astype(np.float64).reshape(self.n_settings, -1)
+        means = by_fold @ self.fold_fractions
+        return np.where(np.isfinite(means), means, np.inf)
