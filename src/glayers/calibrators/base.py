@@ -30,7 +30,7 @@ from glayers.checks import number_between
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
-from glayers.maps import Chain, Diagonal, Reference
+from glayers.maps import Chain, Diagonal, Reference, simplified
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, mask_notes
@@ -278,7 +278,7 @@ class Calibrator(Inputs, Predictor, BaseEstimator, ABC):  # type: ignore[misc]  
             given, first = given.with_logits(step(probabilities)), Chain((step,))
         fitted = self._fit(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
-        found = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
+        found = simplified(fitted.map).map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
         self.map_, self.adaptation_ = first + found, None
         self.out_of_fold_ = fitted.out_of_fold
         for name, value in fitted.attributes.items():

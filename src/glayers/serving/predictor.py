@@ -14,10 +14,11 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
 from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, is_dask, row_blocks, to_floats
+from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, is_dask, to_floats
 from glayers.checks import check_confidence, check_probabilities, finite_features, isolated_lowest, possible_logits
 from glayers.errors import BadPredictions, GlayersWarning, listed, shown
 from glayers.maps import Chain
+from glayers.serving.fast import Fast, applied
 
 if TYPE_CHECKING:
     from glayers.predictions import Confidences, Predictions
@@ -86,7 +87,7 @@ class Predictor:
         if is_array_api_obj(logits) and not is_numpy_array(logits):
             return softmax(self.transform(logits))
         self._check_fitted()
-        return self._computed(self.map_.probabilities, logits)
+        return self._computed(Fast.of(self.map_).probabilities, logits)
 
     def transform(self, logits: Any) -> Any:
         """Return calibrated logits (n_rows, n_classes). Their softmax is `predict_proba`, which describes `logits`."""
@@ -98,7 +99,7 @@ class Predictor:
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(logits.shape)}")
             return calibrated_logits(self.map_, rows)
-        return self._computed(self.map_, logits)
+        return self._computed(Fast.of(self.map_).logits, logits)
 
     def _computed(self, function: Callable[[Floats], Floats], logits: Any) -> Floats:
         """Return what a function gives for checked logits, block by block."""
@@ -113,7 +114,7 @@ class Predictor:
         if len(self.classes_) != max(2, given.shape[1]):
             finite_features(given)
         with np.errstate(over="ignore", invalid="ignore"):  # the check below names the row
-            result = apply_map(function, given, len(self.classes_))
+            result = applied(function, given, len(self.classes_))
         bad = ~np.isfinite(result.max(axis=1))  # NaN or infinity; -inf below a finite maximum is a masked class
         if bad.any():
             raise BadPredictions(
@@ -279,12 +280,9 @@ def mask_notes(inputs: str, logits: Array) -> list[str]:
     ]
 
 
-def apply_map(chain: Callable[[Floats], Floats], logits: Array, n_classes: int | None = None) -> Floats:
+def apply_map(chain: Chain, logits: Array, n_classes: int | None = None) -> Floats:
     """Return calibrated logits (n, classes) in float64, block by block."""
-    result = np.empty((len(logits), n_classes or max(2, logits.shape[1])))
-    for rows in row_blocks(*result.shape):
-        result[rows] = with_reference_class(chain(logits[rows].astype(np.float64)))
-    return result
+    return applied(Fast.of(chain).logits, logits, n_classes or max(2, logits.shape[1]))
 
 
 def calibrated_logits(chain: Chain, logits: Any) -> Any:
