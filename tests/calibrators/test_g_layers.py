@@ -90,8 +90,8 @@ def test_folds_drawn_twice_give_each_row_two_models_that_had_not_seen_it() -> No
     z, labels = bent(600)
     settings: dict[str, Any] = {"max_epochs": 20, "random_state": 0}
     once, twice = (GLayers(n_repeats=n, **settings).fit(z, labels) for n in (None, 2))
-    blend = twice.map_.steps[-4]
-    assert isinstance(blend, Blend), "then a factor, between a reference class and log-probabilities"
+    blend = twice.map_.steps[-3]
+    assert isinstance(blend, Blend), "then a factor, and log-probabilities"
     weights = behind_floor(blend.branch).parameters()["1.weight"]
     assert len(weights) == 10
     assert not np.isclose(weights[:5], weights[5:]).all(), "other folds, other models"
@@ -137,7 +137,7 @@ def test_an_average_of_many_is_made_surer_than_what_two_a_row_ask_for() -> None:
         for log_probabilities, own in (
             (g.out_of_fold_, labels[:1_000]),
             (g.transform(fresh), truth),
-            (Chain(g.map_.steps[:-3])(fresh), truth),
+            (Chain(g.map_.steps[:-2])(fresh), truth),
         )
     )
     assert abs(with_it - held_out) < abs(without - held_out)

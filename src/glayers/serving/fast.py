@@ -13,10 +13,10 @@ import numpy as np
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats
-from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, TopProbabilities
+from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, Shared, TopProbabilities
 from glayers.maps.mixtures import Blend, Stack, TemperedMixture, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
-from glayers.maps.steps import Centre, Chain, Dense, Floor, LogSoftmax, Reference, Relu, Scale, Step, arrays_of
+from glayers.maps.steps import Centre, Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
 
 _BLOCK = 32_768  # entries computed at once: with all that is kept of them, they stay in the second-level cache
 _SMALL = 1e-290  # smaller probabilities are close to underflow, and their logarithms lose digits
@@ -238,11 +238,6 @@ def _log_softmax(_: Step) -> Kernel:
     return run
 
 
-def _scale(step: Scale) -> Kernel:
-    factor = step.factor[..., None, None]
-    return lambda rows: Rows(logits=rows.logits * factor)
-
-
 def _dense(step: Dense) -> Kernel:
     bias = step.bias[..., None, :]
 
@@ -259,10 +254,6 @@ def _product(x: Floats, weight: Floats) -> Floats:
     if x.strides[-1] > x.strides[-2]:
         return (weight.mT @ x.mT).mT
     return x @ weight
-
-
-def _relu(_: Step) -> Kernel:
-    return lambda rows: Rows(logits=np.maximum(rows.logits, 0.0))
 
 
 def _blend(step: Blend) -> Kernel:
@@ -391,8 +382,6 @@ def _correction(branch: Chain) -> Correction:
         return _shared(branch.steps[0])
     if kinds == [TopProbabilities, Dense]:
         return _confusion(branch.steps[1])
-    if kinds == [Centred, HingeLayer]:
-        return _hinges(branch.steps[1])
     if kinds[:1] == [Centred]:
         rest = _compiled(Chain(branch.steps[1:]))
 
@@ -473,17 +462,6 @@ def _confusion(step: Any) -> Correction:
     return add
 
 
-def _hinges(step: Any) -> Correction:
-    n_knots, n_in, n_out = step.weight.shape
-    weight = step.weight.reshape(n_knots * n_in, n_out)
-
-    def add(rows: Rows, total: Floats) -> None:
-        bent = rows.centred[:, None, :] - step.knots
-        total += np.maximum(bent, 0.0, out=bent).reshape(-1, n_knots * n_in) @ weight
-
-    return add
-
-
 _KERNELS: dict[type[Step], Callable[[Any], Kernel]] = {
     Blend: _blend,
     Corrected: _corrected,
@@ -492,8 +470,6 @@ _KERNELS: dict[type[Step], Callable[[Any], Kernel]] = {
     KeepOrder: _keep_order,
     LogSoftmax: _log_softmax,
     Reference: _reference,
-    Relu: _relu,
-    Scale: _scale,
     Stack: _stack,
     TemperedMixture: _tempered_mixture,
     UniformShare: _uniform_share,

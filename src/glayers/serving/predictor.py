@@ -95,10 +95,7 @@ class Predictor:
         if is_dask(logits):
             return self._lazily(self.transform, logits)
         if is_array_api_obj(logits) and not is_numpy_array(logits):
-            rows = logits[:, None] if logits.ndim == 1 == self.n_features_in_ else logits  # one number per row
-            if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
-                raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(logits.shape)}")
-            return calibrated_logits(self.map_, rows)
+            return calibrated_logits(self.map_, self._rows(logits))
         return self._computed(Fast.of(self.map_).logits, logits)
 
     def _computed(self, function: Callable[[Floats], Floats], logits: Any) -> Floats:
@@ -123,13 +120,17 @@ class Predictor:
             )
         return result
 
-    def _lazily(self, function: Callable[[Any], Any], array: Any) -> Any:
-        """Return a dask array whose blocks are those of another, put through a function."""
-        self._check_fitted()
+    def _rows(self, array: Any) -> Any:
+        """Return an array (rows, logits) of any library; one number per row may have one axis."""
         rows = array[:, None] if array.ndim == 1 == self.n_features_in_ else array
         if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
             raise BadPredictions(f"logits must have shape (rows, {self.n_features_in_}); got {tuple(array.shape)}")
-        whole = rows.rechunk({1: -1})  # a block needs all classes of its rows
+        return rows
+
+    def _lazily(self, function: Callable[[Any], Any], array: Any) -> Any:
+        """Return a dask array whose blocks are those of another, put through a function."""
+        self._check_fitted()
+        whole = self._rows(array).rechunk({1: -1})  # a block needs all classes of its rows
         chunks = (whole.chunks[0], (len(self.classes_),))
         return whole.map_blocks(function, chunks=chunks, dtype=np.float64, meta=np.empty((0, 0)))
 
