@@ -208,8 +208,10 @@ def _joined(chain: Chain) -> list[Step]:
     """Return the steps with `Centre` as a part of the dense layer behind it."""
     steps: list[Step] = []
     for step in chain.steps:
-        if isinstance(step, Dense) and steps and isinstance(steps[-1], Centre):
-            share = steps.pop().share[..., None, None]
+        last = steps[-1] if steps else None
+        if isinstance(step, Dense) and isinstance(last, Centre):
+            steps.pop()
+            share = last.share[..., None, None]
             step = Dense(step.weight - share * step.weight.mean(axis=-2, keepdims=True), step.bias)
         steps.append(step)
     return steps
