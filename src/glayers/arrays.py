@@ -36,30 +36,10 @@ class _Tensor(Protocol):
 
 
 class _NumPy:
-    """The array API of NumPy, without checks of arguments, which take longer than computing one row.
-
-    Other names are those of NumPy itself. `array_api_compat.numpy` would import all of NumPy, f2py included.
-    """
+    """What NumPy 2.0 lacks of the array API; `array_api_compat.numpy` would import all of NumPy, f2py included."""
 
     def __getattr__(self, name: str) -> Any:
-        setattr(self, name, getattr(np, name))  # found without this method the next time
         return getattr(np, name)
-
-    @staticmethod
-    def max(x: Any, axis: Any = None, keepdims: Any = False) -> Any:
-        return np.maximum.reduce(x, axis=axis, keepdims=keepdims)
-
-    @staticmethod
-    def min(x: Any, axis: Any = None, keepdims: Any = False) -> Any:
-        return np.minimum.reduce(x, axis=axis, keepdims=keepdims)
-
-    @staticmethod
-    def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Any:
-        return np.add.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
-
-    @staticmethod
-    def mean(x: Any, axis: int, keepdims: Any = False) -> Any:
-        return np.add.reduce(x, axis=axis, keepdims=keepdims) / x.shape[axis]
 
     @staticmethod
     def clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002  # the names of the array API

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from glayers.activations import log_softmax, softmax
-from glayers.maps import Centre, Chain, Dense, Diagonal, Floor, LogSoftmax, Scale
-from glayers.maps.corrections import Corrected, Shared
-from glayers.maps.mixtures import Blend, Stack, TemperedMixture, mixed
+from glayers.maps import Chain, Dense, Diagonal, Scale
+from glayers.maps.mixtures import Stack, TemperedMixture, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
 from tests.lazy import torch
 from tests.strategies import Numbers
@@ -45,36 +44,14 @@ def test_a_share_of_zero_has_no_effect_even_on_very_unlikely_classes() -> None:
     for nothing in (0.0, -1e-10):
         shares = np.array([nothing, 1.0])
         np.testing.assert_allclose(Stack(shares, (sure, other))(np.zeros((1, 3))), expected, atol=1e-9)
-        parts = [np.array([[0.0, -5000.0, -5000.0]]), expected]
-        np.testing.assert_array_equal(mixed(shares, parts), expected)
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.3])
-@pytest.mark.parametrize("classes", [2, 5, 60])
-@pytest.mark.parametrize("rows", ["usual", "wide", "masked"])
-def test_probabilities_are_those_of_torch_on_the_log_scale(rows: str, classes: int, factor: float) -> None:
-    rng = np.random.default_rng(0)
-    z = some_logits(40, classes) * (300 if rows == "wide" else 1)
-    if rows == "masked":
-        z[np.arange(40), rng.integers(0, classes, 40)] = -np.inf
-    shared = Corrected((Chain((Shared(rng.normal(size=(7, 5)) / 9, np.zeros(4), np.ones(4)),)),))
-    twice = Blend(np.asarray(0.8), Chain((Blend(np.asarray(0.7), Chain((shared,))),)))
-    members = Dense(rng.normal(size=(3, classes, classes)), rng.normal(size=(3, classes)))
-    dense = Floor(np.asarray(9.0), np.asarray(5.0), Chain((Centre(np.ones(3)), members)))
-    branches = (Chain((Scale(np.asarray(0.5)), LogSoftmax(), twice)), Chain((Blend(np.asarray(0.4), Chain((dense,))),)))
-    stack = Stack(np.array([0.3, 0.7]), branches)
-    last = TemperedMixture(np.array([0.9, 0.0, 0.1]), np.asarray(factor))
-    for chain in (Chain((stack, LogSoftmax(), LogSoftmax(), last)), *branches, Chain(())):
-        logs = torch.log_softmax(chain.map_parameters(torch.as_tensor)(torch.as_tensor(z)), dim=-1).numpy()
-        np.testing.assert_allclose(chain.probabilities(z), np.exp(logs), rtol=1e-9, atol=1e-15)
-        np.testing.assert_allclose(log_softmax(chain(z)), logs, rtol=1e-9, atol=1e-9)
-
-
-def test_a_mixture_out_of_fold_is_what_the_stack_makes() -> None:
-    z, stack = some_logits(), some_stack()
-    parts = [np.log(softmax(branch(z))) for branch in stack.branches]
-    np.testing.assert_allclose(mixed(stack.shares, parts), stack(z), atol=1e-12)
-    np.testing.assert_array_equal(mixed(np.ones(1), parts[:1]), parts[0])
+def test_a_uniform_share_is_spread_over_the_possible_classes() -> None:
+    z = some_logits(7, 5)
+    z[:, 2] = -np.inf
+    expected = 0.8 * softmax(z) + 0.2 / 4 * (z > -np.inf)
+    np.testing.assert_allclose(np.exp(UniformShare(np.asarray(0.2))(z)), expected, atol=1e-14)
+    np.testing.assert_allclose(UniformShare(np.asarray(0.0))(z), log_softmax(z), atol=1e-12)
 
 
 @pytest.mark.parametrize("step", [some_stack(), KeepOrder.of(Chain((some_stack(),)))])

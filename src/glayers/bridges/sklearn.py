@@ -20,7 +20,7 @@ from glayers.checks import check_weights
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 from glayers.fitting.newton import newton
 from glayers.maps import Chain, Diagonal, Reference
-from glayers.maps.mixtures import TemperedMixture
+from glayers.maps.mixtures import UniformShare
 from glayers.maps.steps import SMALLEST
 from glayers.predictions import Predictions
 
@@ -282,7 +282,7 @@ class FewRowsScaling(Calibrator):
         found = newton(value, derivatives, np.zeros(len(precisions)), tolerance=1e-18)
         share = 0.25 / (self.n_rows + 1)
         scale = np.full(z.shape[1], unit * np.exp(found.point[0]))
-        mixture = TemperedMixture(np.array([0.0, 1 - share, share]), np.asarray(1.0))
+        mixture = UniformShare(np.asarray(share))
         chain = Chain((Reference(), Diagonal(scale, found.point[1:]), mixture))
         reason = "converged" if found.converged else f"no convergence in {found.iterations} Newton steps"
         return Fitted(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glayers.bridges.torch_loaders import logits_of
+from glayers.bridges.torch_loaders import in_evaluation, logits_of
 from glayers.calibrators import Calibrator
 from glayers.errors import needs_extra
 
@@ -40,23 +40,17 @@ def export_network(
         from glayers.serving.onnx import append
     names = [*list(inspect.signature(network.forward).parameters)[: len(inputs)], *named]
     given = (*inputs, *named.values())
-    modes = [(part, part.training) for part in network.modules()]
-    network.eval()
-    try:
-        with warnings.catch_warnings(), torch.inference_mode():
-            warnings.simplefilter("ignore")  # torch warns of changes in its own code
-            program = torch.onnx.export(
-                _Logits(network, list(named)),
-                given,
-                input_names=names,
-                output_names=["logits"],
-                dynamic_shapes=(tuple(map(_free_sizes, given)),),
-                dynamo=True,
-                verbose=False,
-            )
-    finally:
-        for part, training in modes:
-            part.training = training
+    with in_evaluation(network), warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")  # torch warns of changes in its own code
+        program = torch.onnx.export(
+            _Logits(network, list(named)),
+            given,
+            input_names=names,
+            output_names=["logits"],
+            dynamic_shapes=(tuple(map(_free_sizes, given)),),
+            dynamo=True,
+            verbose=False,
+        )
     assert program is not None  # noqa: S101  # torch returns one if it is given no file
     examples = dict(zip(names, given, strict=True))
     append(program.model_proto, calibrator, path, examples, class_axis=class_axis)

@@ -28,7 +28,7 @@ from glayers.fitting.fitted_parts import FittedParts, Posterior, fit_parts, mode
 from glayers.fitting.folds import assign_folds, draw_rows, paired_gain
 from glayers.fitting.simplex import fit_mixture_weights, uniform_share
 from glayers.fitting.temperature import InverseTemperature, fit_inverse_temperature
-from glayers.maps import Chain, KeepOrder, Reference, Stack, TemperedMixture
+from glayers.maps import Chain, KeepOrder, Reference, Stack, UniformShare
 from glayers.maps.layouts import n_learned
 from glayers.maps.order import in_order_of
 from glayers.predictions import Predictions
@@ -383,7 +383,7 @@ class _Task(NamedTuple):
         weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
         own = out_of_fold[np.arange(len(given)), given.labels]
         share = uniform_share(-np.log(self._possible()) - own, weights)
-        step = Chain((TemperedMixture(np.array([1 - share, 0.0, share]), np.ones(())),))
+        step = Chain((UniformShare(np.asarray(share)),))
         return MixturePart(chain, step(out_of_fold), share, size, seconds, note)
 
     def _possible(self) -> Floats:
@@ -442,7 +442,7 @@ class _Task(NamedTuple):
             chain = Chain((Stack(shares, tuple(part.map for part, _ in used)),))
             logs = [math.log(weight) + part.out_of_fold for part, weight in used]
             out_of_fold = np.logaddexp.reduce(logs)
-        uniform = Chain((TemperedMixture(np.array([1 - share, 0.0, share]), np.ones(())),))
+        uniform = Chain((UniformShare(np.asarray(share)),))
         if self.keep_order:  # classes far below the share would become ties
             uniform = Chain((KeepOrder.of(uniform),))
         return chain + uniform, out_of_fold, share

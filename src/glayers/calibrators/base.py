@@ -28,7 +28,7 @@ from glayers.checks import check_choice, check_probabilities, number_between
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
-from glayers.maps import Chain, Diagonal, Reference
+from glayers.maps import Chain, Diagonal, Reference, simplified
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, class_names_of, mask_notes
@@ -288,7 +288,7 @@ class Calibrator(Estimator, Predictor, ABC):
             first = Chain((step,))
         fitted = self._fit(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
-        found = fitted.map.map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
+        found = simplified(fitted.map).map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
         self.map_ = first + found
         self.adaptation_: Any = None  # or a ClassShift
         self.out_of_fold_: Any = fitted.out_of_fold  # or None

@@ -13,7 +13,7 @@ itself. The six others matter for probable classes only: below the tenth highest
 import math
 from typing import Annotated, Any, ClassVar
 
-from glayers.activations import log_softmax, softmax
+from glayers.activations import log_softmax
 from glayers.arrays import NUMPY, array_namespace, is_torch
 from glayers.maps.steps import SMALLEST, Chain, Numbers, Step
 
@@ -34,18 +34,12 @@ class Corrected(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Add what each branch returns."""
-        return log_softmax(self._sum(log_softmax(logits)))
-
-    def probabilities(self, logits: Any) -> Any:
-        """Return softmax of the sum, without a logarithm."""
-        return softmax(self._sum(log_softmax(logits)))
-
-    def _sum(self, log_p: Any) -> Any:
+        log_p = log_softmax(logits)
         finite = array_namespace(log_p).clip(log_p, min=_NEVER)
         result = log_p
         for branch in self.branches:
             result = result + branch(finite)
-        return result
+        return log_softmax(result)
 
 
 class Centred(Step):

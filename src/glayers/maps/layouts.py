@@ -15,7 +15,7 @@ from glayers.activations import with_reference_class
 from glayers.arrays import Array
 from glayers.errors import BadFile, GlayersError, shown
 from glayers.maps import corrections, mixtures, order, steps, tables
-from glayers.maps.steps import Activate, Chain, Numbers, Step, arrays_of, branch_field, holding
+from glayers.maps.steps import Activate, Chain, Numbers, Step, arrays_of, branch_field, with_branches
 
 # A user's activation is code, and a file holds none; a fitted map is one chain, with others only in branches.
 _NOT_IN_FILES = (Activate, Chain)
@@ -117,7 +117,7 @@ def _build(
                 raise BadFile(f"the array {full!r} is missing")
             parts[name] = arrays[full]
             members.add(_members_axes(full, arrays[full], layout, sizes, most_axes=1 if depth else 0))
-        built.append(kind(**parts, **holding(kind, chains)))
+        built.append(kind(**parts, **with_branches(kind, chains)))
         width = max(2, sizes[kind.n_out]) if kind.completes else sizes[kind.n_out]
     if len(members) > 1 or any(math.prod(axes) * n_logits > _MOST_ENTRIES for axes in members):
         raise BadFile(f"the arrays under {prefix!r} have members axes that do not fit: {sorted(members)[:3]}")

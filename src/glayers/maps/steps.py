@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 
-from glayers.activations import Activation, is_top, log_softmax, softmax, with_reference_class
-from glayers.arrays import NUMPY, array_namespace
+from glayers.activations import Activation, is_top, log_softmax, with_reference_class
+from glayers.arrays import array_namespace
 from glayers.errors import GlayersError
 
 __all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "Floor", "LogProbabilities", "LogSoftmax"]
@@ -58,14 +58,6 @@ class Step(ABC):
     def __call__(self, logits: Any) -> Any:
         """Apply the step to logits (..., n, m)."""
 
-    def probabilities(self, logits: Any) -> Any:
-        """Return softmax of the result for NumPy logits (n, m), computed without logarithms where a step can."""
-        return softmax(with_reference_class(self(logits)))
-
-    def probabilities_after(self, before: "Chain", logits: Any) -> Any:
-        """Return the probabilities after the steps of a chain and this one."""
-        return self.probabilities(before(logits))
-
     def parameters(self) -> dict[str, Any]:
         """Return what fitting may change, by name; those of a chain follow its own name: `branch.0.weight`."""
         found: dict[str, Any] = {}
@@ -104,7 +96,7 @@ class Step(ABC):
         """Return the same step with change(name, value) in place of each parameter."""
         arrays = {name: change(prefix + name, getattr(self, name)) for name in arrays_of(type(self))}
         chains = [chain._mapped(change, f"{prefix}{name}.") for name, chain in self.chains().items()]
-        return replace(self, **arrays, **holding(type(self), chains)) if arrays or chains else self
+        return replace(self, **arrays, **with_branches(type(self), chains)) if arrays or chains else self
 
 
 class Chain(Step):
@@ -126,12 +118,8 @@ class Chain(Step):
             logits = step(logits)
         return logits
 
-    def probabilities(self, logits: Any) -> Any:
-        """Apply every step, and softmax, which makes a last `LogSoftmax` needless."""
-        if not self.steps:
-            return softmax(with_reference_class(logits))
-        first, last = Chain(self.steps[:-1]), self.steps[-1]
-        return first.probabilities(logits) if isinstance(last, LogSoftmax) else last.probabilities_after(first, logits)
+    def __getstate__(self) -> dict[str, Any]:
+        return {"steps": self.steps}  # without the kernels that `serving.fast` keeps here
 
     def __add__(self, other: "Chain") -> "Chain":
         return Chain(self.steps + other.steps)
@@ -152,7 +140,7 @@ def branch_field(kind: type[Step]) -> str:
     return next((field.name for field in fields(kind) if field.name in ("branch", "branches")), "")
 
 
-def holding(kind: type[Step], chains: Sequence[Chain]) -> dict[str, Any]:
+def with_branches(kind: type[Step], chains: Sequence[Chain]) -> dict[str, Any]:
     """Return the field of a step with these chains in it; no field for a step that holds none."""
     name = branch_field(kind)
     return {name: tuple(chains) if name == "branches" else chains[0]} if name else {}
@@ -267,9 +255,6 @@ class Floor(Step):
 
     def __call__(self, logits: Any) -> Any:
         """Apply the branch to the raised logits, and lower the result again."""
-        quick = array_namespace(logits) is NUMPY and logits.shape[-1] > 1
-        if quick and np.ptp(logits, axis=-1).max(initial=0.0) <= np.minimum(self.depth, self.reach).min():
-            return self.branch(logits)  # no class is far
         raised, lowered = self.split(logits)
         return with_reference_class(self.branch(raised)) + lowered
 

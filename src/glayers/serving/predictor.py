@@ -14,10 +14,11 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
 from glayers.activations import LINKS, with_reference_class
-from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, is_dask, row_blocks
+from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, is_dask
 from glayers.checks import check_confidence, check_probabilities, finite_features, isolated_lowest, possible_logits
 from glayers.errors import BadFile, BadPredictions, GlayersWarning, listed, needs_extra, shown
 from glayers.maps import Chain
+from glayers.serving.fast import Fast, applied
 
 if TYPE_CHECKING:
     from glayers.predictions import Confidences, Predictions
@@ -111,11 +112,13 @@ class Predictor:
             return self._lazily(self.transform, logits)
         if is_array_api_obj(logits) and not is_numpy_array(logits):
             return calibrated_logits(self.map_, self._as_rows(logits), self.link)
-        return self._computed(self.map_, logits)
+        if self.link == "sigmoid":  # a single label has no reference class
+            return self._computed(self.map_, logits)
+        return self._computed(Fast.of(self.map_).logits, logits)
 
     def _probabilities(self, logits: Floats) -> Floats:
         """Return the probabilities of checked logits."""
-        return self.map_.probabilities(logits)
+        return Fast.of(self.map_).probabilities(logits)
 
     def _checked(self, values: Any) -> Array:
         """Return what was passed as an array (n, n_features_in_)."""
@@ -145,7 +148,7 @@ class Predictor:
             return np.empty((0, len(self.classes_)))
         given = self._checked(logits)
         with np.errstate(over="ignore", invalid="ignore"):  # the check below names the row
-            result = apply_map(function, given, len(self.classes_))
+            result = applied(function, given, len(self.classes_))
         bad = ~np.isfinite(result.max(axis=1))  # NaN or infinity; -inf below a finite maximum is a masked class
         if self.link == "sigmoid":
             bad = np.isnan(result).any(axis=1)
@@ -250,13 +253,9 @@ def mask_notes(inputs: str, logits: Array) -> list[str]:
     ]
 
 
-def apply_map(chain: Callable[[Floats], Floats], logits: Array, n_classes: int | None = None) -> Floats:
+def apply_map(chain: Chain, logits: Array, n_classes: int | None = None) -> Floats:
     """Return calibrated logits (n, classes) in float64, block by block."""
-    result = np.empty((len(logits), n_classes or max(2, logits.shape[1])))
-    for rows in row_blocks(*result.shape):
-        found = chain(logits[rows].astype(np.float64))
-        result[rows] = found if n_classes == 1 else with_reference_class(found)  # one label has no reference class
-    return result
+    return applied(Fast.of(chain).logits, logits, n_classes or max(2, logits.shape[1]))
 
 
 def calibrated_logits(chain: Chain, logits: Any, link: str = "softmax") -> Any:

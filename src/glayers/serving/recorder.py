@@ -204,11 +204,6 @@ def _full_like(x: Recorded, value: Any, dtype: Any = None) -> Recorded:
     return x.graph.add("Expand", [np.asarray(value, dtype), size], x.shape, dtype)
 
 
-def _flip(x: Recorded, axis: int) -> Recorded:
-    backwards = [np.array([number]) for number in (-1, np.iinfo(np.int64).min, axis, -1)]
-    return x.graph.add("Slice", [x, *backwards], x.shape, x.dtype)
-
-
 def _concat(arrays: Sequence[Recorded], axis: int) -> Recorded:
     shape, place = list(arrays[0].shape), axis % arrays[0].ndim
     shape[place] = sum(each.shape[place] or 0 for each in arrays)
@@ -235,8 +230,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "concat": _concat,
     "cumulative_sum": lambda x, axis: x.graph.add("CumSum", [x, np.array(axis)], x.shape, x.dtype),
     "expm1": _expm1,
-    "flip": _flip,
-    "full_like": _full_like,
     "log1p": _log1p,
     "logaddexp": _logaddexp,
     "matmul": _matmul,
