@@ -18,7 +18,7 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.evidence import USUAL
 from glayers.fitting.fitted_parts import FittedParts, fit_parts
 from glayers.fitting.folds import assign_folds, effective_rows
-from glayers.fitting.parts import part_names, plain_basis
+from glayers.fitting.parts import plain_basis
 from glayers.fitting.temperature import fit_inverse_temperature
 from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map
@@ -64,7 +64,7 @@ class LinearScaling(Calibrator):
         precisions = None
         if self.strength is not None:
             [strength] = _strengths(self.strength, 1)
-            precisions = {name: max(strength, _UNPENALISED) * USUAL[name] for name in part_names(self._parts)}
+            precisions = {name: max(strength, _UNPENALISED) * USUAL[name] for name in self._parts}
         found = fit_parts(
             given,
             factor,
