@@ -19,7 +19,7 @@ from glayers.arrays import Array, is_dask
 from glayers.calibrators import Calibrator, TemperatureScaling
 from glayers.comparison import UNCALIBRATED, Comparison, calibrators_of
 from glayers.errors import BadPredictions, GlayersError, shown
-from glayers.fitting.temperature import PartDerivatives, add_up, refine_inverse_temperature
+from glayers.fitting.temperature import PartDerivatives, add_up, refine_inverse_temperature, shrunk
 from glayers.many_rows import Pass, sample_rows
 from glayers.maps import Chain, Scale
 from glayers.metrics import Event, StreamingScorecard, top
@@ -293,15 +293,20 @@ def fit(calibrator: Calibrator, dask_rows: DaskRows, *, random_state: int = 0, c
 def _use_all_rows(calibrator: TemperatureScaling, dask_rows: DaskRows, n_rows: int, cluster: Cluster) -> None:
     """Refine a temperature by sums over all rows."""
 
-    def sums(inverse_temperature: float, dtype: type) -> list[float]:
+    def all_sums(inverse_temperature: float, dtype: type) -> list[float]:
         def make(chunks: Iterable[Chunk]) -> list[float]:
             pairs = ((chunk.rows, np.empty(0)) for chunk in chunks)
             return PartDerivatives(inverse_temperature, dtype)(pairs)
 
-        *totals, weight = cluster.fold(dask_rows.tasks, make, lambda one, other: add_up([one, other]))
+        return list(cluster.fold(dask_rows.tasks, make, lambda one, other: add_up([one, other])))
+
+    def sums(inverse_temperature: float, dtype: type) -> list[float]:
+        *totals, weight, _ = all_sums(inverse_temperature, dtype)
         return [total / weight for total in totals]
 
+    *_, weight, squares = all_sums(1.0, np.float64)
     best = refine_inverse_temperature(sums, 1 / calibrator.temperature_)
+    best = shrunk(best, sums, weight**2 / squares)
     calibrator.map_ = Chain((Scale(np.asarray(best.factor)),))
     calibrator.diagnostics_ = replace(
         calibrator.diagnostics_,

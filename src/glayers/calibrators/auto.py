@@ -28,7 +28,7 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.fitted_parts import FittedParts, Posterior, fit_parts, model_parts
 from glayers.fitting.folds import assign_folds, draw_rows, paired_gain
 from glayers.fitting.simplex import fit_mixture_weights, uniform_share
-from glayers.fitting.temperature import InverseTemperature, fit_inverse_temperature
+from glayers.fitting.temperature import InverseTemperature, fit_with_prior, held_out_factors
 from glayers.maps import Chain, KeepOrder, Reference, Stack, TemperedMixture
 from glayers.maps.layouts import n_learned
 from glayers.maps.order import in_order_of
@@ -192,7 +192,7 @@ class AutoCalibrator(Calibrator):
         if len(given) > enough_rows(given.n_classes):
             drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
             sample = given.take(drawn)
-        temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        temperature = fit_with_prior(given.logits, given.labels, given.weights)
         task = _Task(sample, self.loss, keep_order, self._folds(sample, seed), seed, self.inputs, temperature.factor)
         left_out = self._left_out(sample)
         with progress_bar(self.progress, "fitting", 3) as advance:
@@ -326,7 +326,8 @@ class _Task(NamedTuple):
         given = self.given
         began = time.perf_counter()
         raw = log_softmax(apply_map(Chain(()), given.logits))
-        ratio = self._held_out_factors(temperature.factor) / temperature.factor
+        factors = held_out_factors(given.logits, given.labels, given.weights, self.folds, temperature.factor)
+        ratio = factors / temperature.factor
         plain = log_softmax(raw * temperature.factor)
         found = {
             "uncalibrated": self._part(Chain((Reference(),)), raw, 0, 0.0),
@@ -388,18 +389,6 @@ class _Task(NamedTuple):
 
     def _possible(self) -> Floats:
         return np.isfinite(with_reference_class(self.given.logits)).sum(axis=1).astype(np.float64)
-
-    def _held_out_factors(self, factor: float) -> Floats:
-        """Return the inverse temperature (n, 1) of each row by the rows of the other folds."""
-        given = self.given
-        result = np.full((len(given), 1), factor)
-        for fold in range(int(self.folds.max()) + 1):
-            own = self.folds == fold
-            # If one fold has all the weight, the other rows determine no temperature.
-            if given.weights is None or given.weights[~own].any():
-                rest = given.take(~own)
-                result[own] = fit_inverse_temperature(rest.logits, rest.labels, rest.weights, factor).factor
-        return result
 
     def weights(self, parts: Mapping[str, MixturePart]) -> dict[str, float]:
         """Return the weights of least held-out loss, without parts below 1 %, or an anchor alone if it is as good."""
