@@ -33,7 +33,10 @@ _MATRIX_WORK = 1.5e9  # rows x classes^2 of one product: above, a matrix takes l
 
 @dataclass(frozen=True, eq=False)
 class FittedParts:
-    """A fitted model: its map from logits to log-probabilities, and what the fit found."""
+    """A fitted model: its map from logits to log-probabilities, and what the fit found.
+
+    `loosened` is the share of a fit with a tenth of the precisions of many coefficients.
+    """
 
     map: Chain
     out_of_fold: Floats
@@ -41,6 +44,7 @@ class FittedParts:
     basis: Basis
     design: Design
     fit: Fit
+    loosened: float
 
     @property
     def effective(self) -> dict[str, float]:
@@ -154,10 +158,11 @@ def fit_parts(
         precisions, start = find_precisions(design.take(sample))
     fit = fit_at(design, smooth, precisions, start)
     scores = design.base[:0]
+    loosened = 0.0
     if folds is not None:
         scores = held_out_scores(design, smooth, fit, folds[order])
         if given_precisions is None and any(part in parts for part in LOOSE):
-            fit, scores = _averaged(design, smooth, fit, scores, folds[order])
+            fit, scores, loosened = _averaged(design, smooth, fit, scores, folds[order])
     chain = prefix + Chain((replace(floor, branch=Chain((corrected_map(basis, design, fit.state.point),))),))
     out_of_fold = np.zeros((0, 0))
     if folds is not None:
@@ -165,7 +170,7 @@ def fit_parts(
         if len(order) < len(given):  # no fit has seen the rows of weight 0
             out_of_fold = np.asarray(chain(given.logits.astype(np.float64)))
         out_of_fold[order] = log_softmax(scores.astype(np.float64))
-    return FittedParts(chain, out_of_fold, order, basis, design, fit)
+    return FittedParts(chain, out_of_fold, order, basis, design, fit, loosened)
 
 
 def _sample(n_rows: int, n_classes: int) -> slice:
@@ -174,7 +179,7 @@ def _sample(n_rows: int, n_classes: int) -> slice:
     return slice(None, None, max(1, min(n_rows * n_classes // _SAMPLE_ENTRIES, n_rows // least)))
 
 
-def _averaged(design: Design, loss: SmoothLoss, tight: Fit, scores: Array, folds: Ints) -> tuple[Fit, Array]:
+def _averaged(design: Design, loss: SmoothLoss, tight: Fit, scores: Array, folds: Ints) -> tuple[Fit, Array, float]:
     """Average the coefficients with those of a looser fit, with the share of least held-out loss.
 
     One precision for thousands of coefficients, of which few matter, is too tight for those few.
@@ -185,7 +190,7 @@ def _averaged(design: Design, loss: SmoothLoss, tight: Fit, scores: Array, folds
     labels = design.labels[first]
     change = loss.rows(trial[first], labels) - loss.rows(scores[first], labels)
     if float(design.weights[first] @ change) > _HOPELESS:
-        return tight, scores
+        return tight, scores, 0.0
     loose = fit_at(design, loss, precisions, tight.state.point)
     others = held_out_scores(design, loss, loose, folds)
     difference = np.subtract(others, scores, out=np.zeros_like(scores), where=scores > -np.inf)
@@ -194,4 +199,5 @@ def _averaged(design: Design, loss: SmoothLoss, tight: Fit, scores: Array, folds
     share = float(shares[np.argmin(losses + _CAUTION * shares)])
     point = (1 - share) * tight.state.point + share * loose.state.point
     effective = {name: (1 - share) * value + share * loose.effective[name] for name, value in tight.effective.items()}
-    return tight._replace(state=tight.state._replace(point=point), effective=effective), scores + share * difference
+    averaged = tight._replace(state=tight.state._replace(point=point), effective=effective)
+    return averaged, scores + share * difference, share

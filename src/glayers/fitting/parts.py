@@ -125,7 +125,7 @@ def basis_of(log_p: Floats, weights: Floats, parts: Sequence[str], inputs: str =
         if part == "shift":
             spread[own] = 1.0
             centre[own] = 0.0
-            features[:, own] = 0.0  # a constant stays as it is
+            features[:, own] = 0.0  # and so has no mean to subtract
         elif part == "confusion":
             spread[own] = 1 / np.sqrt(n_classes)
         elif part == "hinges":
@@ -134,12 +134,7 @@ def basis_of(log_p: Floats, weights: Floats, parts: Sequence[str], inputs: str =
         centre = np.zeros_like(centre)
     centre = centre / spread
     means = (features / spread - centre).T @ in_question
-    means[basis.owners == _place(basis, "shift")] = 0.0
     return basis._replace(spread=spread, centre=centre, means=means)
-
-
-def _place(basis: Basis, part: str) -> int:
-    return basis.by_feature.index(part) if part in basis.parts else -1
 
 
 def _mean_and_spread(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
