@@ -1,4 +1,5 @@
-# `make demo` shows what glayers does; `make test` is what CI runs. Both set up .venv themselves.
+# `make demo` shows what glayers does; `make check` is for the minute before a commit; `make test` is what CI runs. All
+# set up .venv themselves.
 # `make docs` builds the site into build/site. `make test-experiments` also runs the slow tests of experiments/, which `make test` leaves out.
 SHELL := bash
 PYTHON ?= python3
@@ -6,11 +7,16 @@ BIN := .venv/bin
 # Folders too: a file that is gone makes its folder newer.
 SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 
-.PHONY: demo test lint types tests docs dist test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
+.PHONY: demo check test lint types tests docs dist test-experiments fuzz format bench bench-metrics bench-intervals bench-files bench-fit bench-families \
 	table-g-layers table-methods table-few-rows table-sklearn base-networks reproduce clean
 
 demo: .venv/package
 	$(BIN)/glayers demo
+
+# Everything that needs neither torch, JAX, transformers, Dask, a browser nor the site
+check: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -p no:cacheprovider -q -r fE -m "not slow" --light \
+		--ignore tests/browser --ignore tests/experiments/test_studies.py --doctest-modules tests --pyargs glayers
 
 test: lint types docs tests
 
@@ -29,7 +35,7 @@ types: .venv/package
 
 # Tests and doctests in one run: `--pyargs` finds the doctests of the wheel in .venv, never those of the checkout.
 tests: .venv/package .venv/browser .venv/serving/package
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider \
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --cov=glayers --cov-report=term -p no:cacheprovider \
 		-m "not slow" --doctest-modules tests --pyargs glayers
 
 test-experiments: .venv/package
@@ -44,7 +50,7 @@ build/report.html: .venv/package docs/live_report.py
 	mkdir -p build
 	OMP_NUM_THREADS=1 $(BIN)/python docs/live_report.py $@
 
-# What is published, checked (docs/releasing.md)
+# What is published, checked (docs/project/releasing.md)
 dist: .venv/package
 	rm -rf dist
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check twine
@@ -81,24 +87,24 @@ bench-families: .venv/bench
 
 # LOGITS=DIR with .npz files of logits_val, y_val, logits_test, y_test
 table-g-layers: .venv/package
-	$(BIN)/python experiments/g_layers_table.py --logits $(LOGITS)
+	$(BIN)/python -m experiments.accuracy.g_layers_table --logits $(LOGITS)
 
 # Every method beside the strongest peers; LOGITS=DIR as above
 table-methods: .venv/bench
-	$(BIN)/python experiments/methods_table.py --logits $(LOGITS)
+	$(BIN)/python -m experiments.accuracy.methods_table --logits $(LOGITS)
 
 # `auto` and its peers fitted on 100 to 2,000 rows of sets of logits
 table-few-rows: .venv/bench
-	OMP_NUM_THREADS=1 $(BIN)/python experiments/few_rows.py --logits $(LOGITS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.accuracy.few_rows --logits $(LOGITS)
 
 # `CalibratedClassifier` beside scikit-learn's own; the data come with scikit-learn or are generated
 table-sklearn: .venv/package
-	OMP_NUM_THREADS=1 $(BIN)/python experiments/sklearn_table.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.accuracy.sklearn_table
 
 # Images -> four base networks and their logits, two at a time, each on one thread. Resumes. The committed ones, which
 # `make reproduce` reads, are experiments/data/base_networks.
 NETWORKS := cifar10_residual cifar10_dense cifar10_wide fashion_mnist_residual
-TRAIN := $(BIN)/python experiments/base_networks.py --cifar10 .venv/images/package --out reproduced/base_networks
+TRAIN := $(BIN)/python -m experiments.paper.networks.command --cifar10 .venv/images/package --out reproduced/base_networks
 base-networks: .venv/package .venv/images
 	echo $(NETWORKS) | OMP_NUM_THREADS=1 xargs -n 1 -P 2 $(TRAIN) --networks
 	$(TRAIN)
@@ -114,13 +120,13 @@ base-networks: .venv/package .venv/images
 # after a change of the library, delete reproduced/ first.
 # LOGITS=DIR, files of the NN_calibration collection by their names, adds every table of the paper.
 STUDIES := set_size networks regularisation starts sizes losses ranks curves
-COLLECTION := $(if $(LOGITS),"reproduce.py --logits $(LOGITS) --results reproduced/reproduce.csv")
+COLLECTION := $(if $(LOGITS),"reproduction.command --logits $(LOGITS) --results reproduced/reproduce.csv")
 reproduce: .venv/package
 	mkdir -p reproduced
-	printf '%s\n' $(COLLECTION) $(STUDIES:%="study.py % --results reproduced") | \
-		xargs -P 2 -I COMMAND sh -c 'OMP_NUM_THREADS=1 $(BIN)/python experiments/COMMAND'
-	$(BIN)/python experiments/study.py field searches --results reproduced
-	$(BIN)/python experiments/same_tables.py reproduced experiments/results
+	printf '%s\n' $(COLLECTION) $(STUDIES:%="studies.command % --results reproduced") | \
+		xargs -P 2 -I COMMAND sh -c 'OMP_NUM_THREADS=1 $(BIN)/python -m experiments.paper.COMMAND'
+	$(BIN)/python -m experiments.paper.studies.command field searches --results reproduced
+	$(BIN)/python -m experiments.paper.studies.same reproduced experiments/results
 
 # Dependencies once, the package after every change to it. Built by the hatchling in .venv, so neither step needs the
 # network once the requirements are met.

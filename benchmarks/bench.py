@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.simulation import gaussian_mixture
+from experiments.stamp import write_page
 
 from glayers import metrics
 
@@ -74,9 +75,9 @@ def main() -> None:
                         write(runs, settings.results)
         print(table(size, runs), flush=True)
     if settings.page:
-        settings.page.write_text(page(runs), encoding="utf-8")
+        write_page(settings.page, page(runs))
     if settings.short:
-        settings.short.write_text(short(runs), encoding="utf-8")
+        write_page(settings.short, short(runs))
     if settings.plot:
         draw(runs, settings.plot)
 

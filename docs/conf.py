@@ -1,4 +1,4 @@
-"""Markdown pages of the repository -> the site: `make docs` (docs/design/0024-site.md).
+"""Markdown pages of the repository -> the site: `make docs` (docs/design/0012-site.md).
 
 Sphinx reads the repository itself, so every link between its pages works unchanged on the site. A list of links on the
 front page of a section is also the navigation of that section.

@@ -1,10 +1,12 @@
-"""The shape of the house: who may import whom, and what `import glayers` costs."""
+"""Import rules, what `import glayers` costs, and how dense the code may be."""
 
 import ast
 import functools
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections import Counter
 from pathlib import Path
 
@@ -24,10 +26,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "maps": set(),
     "fitting": {"maps", "predictions"},
     "serving": {"maps", "predictions"},
-    "calibrators": {"fitting", "maps", "metrics", "predictions", "serving"},
+    "calibrators": {"fitting", "maps", "predictions", "serving"},
     "bridges": {"calibrators", "comparison", "fitting", "many_rows", "maps", "metrics", "predictions", "serving"},
 }
 ABOVE_ALL = {"cli"}  # may know everybody; nobody knows it
+# A function of more lines does more than one thing. The goal of tokens per line is 10; scikit-learn and equinox have 6.
+LINES_OF_A_FUNCTION = 40
+TOKENS_PER_LINE = 10.6
+NO_TOKENS = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@functools.cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -96,8 +108,49 @@ def test_every_module_beside_the_folders_is_a_leaf_or_stands_above_them() -> Non
     assert {file.stem for file in ROOT.glob("*.py")} == LEAVES | above
 
 
+def without_docstring(node: Documented) -> list[ast.stmt]:
+    return node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+
+
+def lines_and_tokens(source: str) -> tuple[int, int]:
+    """Count lines of code and their tokens; docstrings, comments and blank lines are neither."""
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, Documented) and len(without_docstring(node)) < len(node.body):
+            docstrings |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines: set[int] = set()
+    n_tokens = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in NO_TOKENS and token.start[0] not in docstrings:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+            n_tokens += 1
+    return len(lines), n_tokens
+
+
+def test_lines_and_tokens_are_those_of_code() -> None:
+    source = '''"""A module."""\n\n# a comment\ndef f(a):\n    """A function."""\n    return (\n        a\n    )\n'''
+    assert lines_and_tokens(source) == (4, 10)  # def f ( a ) :  return ( a )
+
+
+def test_functions_are_short() -> None:
+    long = []
+    for file in ROOT.rglob("*.py"):
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (body := without_docstring(node)):
+                n_lines = (node.end_lineno or 0) - body[0].lineno + 1
+                if n_lines > LINES_OF_A_FUNCTION:
+                    long.append(f"{file.relative_to(ROOT)}: {node.name} has {n_lines} lines")
+    assert long == []
+
+
+def test_lines_are_not_dense() -> None:
+    counts = [lines_and_tokens(file.read_text(encoding="utf-8")) for file in ROOT.rglob("*.py")]
+    lines, tokens = (sum(column) for column in zip(*counts, strict=True))
+    assert tokens / lines <= TOKENS_PER_LINE, f"{lines:,} lines, {tokens:,} tokens: split dense lines, or delete some"
+
+
 def test_no_two_classes_share_a_name() -> None:
-    trees = (ast.parse(file.read_text()) for file in ROOT.rglob("*.py"))
+    trees = (parsed(file) for file in ROOT.rglob("*.py"))
     names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert not [name for name, count in names.items() if count > 1]
 

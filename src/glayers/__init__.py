@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from glayers.calibrators.groups import GroupCalibrator
     from glayers.calibrators.multi_label import MultiLabelCalibrator
     from glayers.comparison import compare
+    from glayers.decisions.costs import decide, realised_costs
+    from glayers.decisions.estimate import estimate
+    from glayers.decisions.threshold import threshold
+    from glayers.decisions.watch import watch
     from glayers.gap import calibration_gap
     from glayers.learning_curve import rows_needed
     from glayers.loading import load
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics", "rows_needed"]
 __all__ += ["shift_test"]
+__all__ += ["decide", "estimate", "realised_costs", "threshold", "watch"]
 __all__ += ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"]
 __all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
 # The calibrators, which are those of `glayers.calibrators`.
@@ -33,6 +38,9 @@ __all__ += ["CalibratedClassifier", "GroupCalibrator", "MultiLabelCalibrator"]
 
 # Where the other names are defined.
 _LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
+_LAZY |= {"decide": "glayers.decisions.costs", "realised_costs": "glayers.decisions.costs"}
+_LAZY["estimate"] = "glayers.decisions.estimate"
+_LAZY |= {"threshold": "glayers.decisions.threshold", "watch": "glayers.decisions.watch"}
 _LAZY["rows_needed"] = "glayers.learning_curve"
 _LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.loading"}
 _LAZY |= dict.fromkeys(

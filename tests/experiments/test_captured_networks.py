@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from experiments.networks.capture import Run
-from experiments.networks.captured import FOLDER, STEPS, Network, load_networks, pack, rounded, unpack
-from experiments.networks.command import PLANS
-from experiments.networks.images import Sizes
-from experiments.networks.table import as_markdown
-from experiments.networks.training import Recipe
+from experiments.paper.networks.capture import Run
+from experiments.paper.networks.captured import FOLDER, STEPS, Network, load_networks, pack, rounded, unpack
+from experiments.paper.networks.command import PLANS
+from experiments.paper.networks.images import Sizes
+from experiments.paper.networks.table import as_markdown
+from experiments.paper.networks.training import Recipe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +52,7 @@ def test_logits_of_a_training_that_diverged_are_refused(value: float) -> None:
 
 
 def test_captured_logits_are_read_without_torch_or_images() -> None:
-    code = "import sys, experiments.networks.captured; print({'torch', 'PIL', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, experiments.paper.networks.captured; print({'torch', 'PIL', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiments.convert_pickles import read_pickle
+from experiments.paper.convert_pickles import read_pickle
 
 from glayers import BadFile
 

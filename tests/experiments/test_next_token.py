@@ -4,8 +4,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
-
-from experiments import next_token
+from experiments.accuracy import next_token
 
 
 def test_rows_hold_the_words_before_each_word_and_its_page(tmp_path: Path) -> None:

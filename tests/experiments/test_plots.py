@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiments.studies.plots import seed_curves, sizes_figure, training_figure
+from experiments.paper.studies.plots import seed_curves, sizes_figure, training_figure
 from matplotlib.figure import Figure
 
 from glayers.errors import GlayersError

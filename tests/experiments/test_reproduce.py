@@ -1,4 +1,4 @@
-"""`experiments/reproduce.py`, on small files of the form of the published ones, written here."""
+"""`experiments/paper/reproduction/command.py`, on small files of the form of the published ones, written here."""
 
 import csv
 import pickle
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from experiments.reproduction.cells import Key, read_cells, read_figures
-from experiments.reproduction.collection import SHAPES, SOURCES, find
-from experiments.reproduction.command import fits_of, main
-from experiments.reproduction.methods import METHODS, METRICS, OURS, Found, odir
-from experiments.reproduction.tables import as_markdown
+from experiments.paper.reproduction.cells import Key, read_cells, read_figures
+from experiments.paper.reproduction.collection import SHAPES, SOURCES, find
+from experiments.paper.reproduction.command import fits_of, main
+from experiments.paper.reproduction.methods import METHODS, METRICS, OURS, Found, odir
+from experiments.paper.reproduction.tables import as_markdown
 
 from glayers import Calibrator, GLayers, GlayersWarning, MatrixScaling, Predictions, TemperatureScaling, metrics
 from tests.strategies import Numbers
@@ -219,7 +219,7 @@ def test_every_column_of_the_paper_and_ours_is_wanted_where_it_was_printed() -> 
 @pytest.mark.slow
 def test_it_runs_as_a_file(tmp_path: Path, results: Path) -> None:
     publish(tmp_path / DENSENET, 300, 400, 10)
-    command = [sys.executable, str(ROOT / "experiments" / "reproduce.py"), "--logits", str(tmp_path), "--any-rows"]
-    subprocess.run([*command, "--results", str(results), "--methods", *CHEAP], check=True, cwd=tmp_path)
+    command = [sys.executable, "-m", "experiments.paper.reproduction.command", "--logits", str(tmp_path), "--any-rows"]
+    subprocess.run([*command, "--results", str(results), "--methods", *CHEAP], check=True, cwd=ROOT)
     with results.open(encoding="utf-8", newline="") as file:
         assert [line["method"] for line in csv.DictReader(file)] == CHEAP

@@ -1,4 +1,4 @@
-"""`experiments/study.py`, on two small networks whose logits a temperature makes true."""
+"""`experiments/paper/studies/command.py`, on two small networks whose logits a temperature makes true."""
 
 import csv
 import subprocess
@@ -7,22 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from experiments.networks.captured import Network
-from experiments.studies import command, figures, regularisation, same
-from experiments.studies.curves import Curves
-from experiments.studies.field import PUBLISHED, ROW, field_table, read_published, write_field
-from experiments.studies.lines import Line, different, numbers, read_lines, where, write_lines
-from experiments.studies.losses import Losses, temperature
-from experiments.studies.networks import Networks
-from experiments.studies.ranks import Ranks
-from experiments.studies.regularisation import DEFAULT, FOLDS, PLAIN, Regularisation
-from experiments.studies.scoring import MAIN, METHODS, calibrated, noted, scored
-from experiments.studies.searches import searches_table
-from experiments.studies.set_size import SetSize
-from experiments.studies.sets import RowSet, drawn, every_checkpoint, fingerprint, trained
-from experiments.studies.sizes import Sizes, n_weights
-from experiments.studies.starts import Starts
-from experiments.studies.study import Study, run, write_tables
+from experiments.paper.networks.captured import Network
+from experiments.paper.studies import command, figures, regularisation, same
+from experiments.paper.studies.curves import Curves
+from experiments.paper.studies.field import PUBLISHED, ROW, field_table, read_published, write_field
+from experiments.paper.studies.lines import Line, different, numbers, read_lines, where, write_lines
+from experiments.paper.studies.losses import Losses, temperature
+from experiments.paper.studies.networks import Networks
+from experiments.paper.studies.ranks import Ranks
+from experiments.paper.studies.regularisation import DEFAULT, FOLDS, PLAIN, Regularisation
+from experiments.paper.studies.scoring import MAIN, METHODS, calibrated, noted, scored
+from experiments.paper.studies.searches import searches_table
+from experiments.paper.studies.set_size import SetSize
+from experiments.paper.studies.sets import RowSet, drawn, every_checkpoint, fingerprint, trained
+from experiments.paper.studies.sizes import Sizes, n_weights
+from experiments.paper.studies.starts import Starts
+from experiments.paper.studies.study import Study, run, write_tables
 
 from glayers import CALIBRATORS, BadPredictions, GLayers, Predictions, TemperatureScaling, metrics
 from glayers.datasets import CalibrationAndTest
@@ -382,10 +382,10 @@ def test_every_figure_of_the_paper_is_drawn_from_results(made: Path, tmp_path: P
 
 @pytest.mark.slow
 def test_it_runs_as_a_file(tmp_path: Path) -> None:
-    script = [sys.executable, str(ROOT / "experiments" / "study.py"), "field", "--results", str(tmp_path)]
-    subprocess.run(script, check=True, cwd=tmp_path)
+    script = [sys.executable, "-m", "experiments.paper.studies.command", "field", "--results", str(tmp_path)]
+    subprocess.run(script, check=True, cwd=ROOT)
     assert (tmp_path / "field.md").exists()
     with (tmp_path / "empty.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerow(["nothing"])
-    compare = [sys.executable, str(ROOT / "experiments" / "same_tables.py"), str(tmp_path), str(tmp_path)]
-    assert b"holds none of" in subprocess.run(compare, check=False, capture_output=True).stderr
+    compare = [sys.executable, "-m", "experiments.paper.studies.same", str(tmp_path), str(tmp_path)]
+    assert b"holds none of" in subprocess.run(compare, check=False, capture_output=True, cwd=ROOT).stderr

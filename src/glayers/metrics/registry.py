@@ -13,13 +13,13 @@ import numpy as np
 from glayers.arrays import Floats
 from glayers.checks import items_of
 from glayers.errors import BadPredictions, shown
-from glayers.metrics import binned, ks, scores, smooth
+from glayers.metrics import binned, ks, scores, selective, smooth
 from glayers.metrics.events import Rows, Scored, class_events, rank_events
 from glayers.metrics.metric import Block, Metric, mean
 
 __all__ = ["METRICS"]
 
-_ALL = (*scores.METRICS, *ks.METRICS, *binned.METRICS, *smooth.METRICS)
+_ALL = (*scores.METRICS, *ks.METRICS, *binned.METRICS, *smooth.METRICS, *selective.METRICS)
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 _ENTRIES = 2_000_000  # probabilities of classes sorted at once: 56 MB
 

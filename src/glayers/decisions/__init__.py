@@ -1,0 +1,1 @@
+"""Probabilities -> actions: abstain below a threshold, minimise costs, and watch a model in production."""

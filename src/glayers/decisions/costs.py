@@ -1,0 +1,211 @@
+"""Probabilities and a cost matrix -> the action of least expected cost for each row, and what such actions cost.
+
+costs[c, a] is the cost of action a where the label is c. The expected cost of an action is linear in the probabilities,
+so probabilities that are off by a factor lead to wrong actions however well they rank. Elkan, "The Foundations of
+Cost-Sensitive Learning", IJCAI 2001.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from glayers.arrays import Array, Floats, Ints, to_floats
+from glayers.checks import check_probability_rows, to_float, two_dimensional
+from glayers.errors import BadPredictions
+from glayers.metrics.bootstrap import Bootstrap, Interval
+from glayers.metrics.events import Rows, check_rows
+from glayers.metrics.metric import Metric
+from glayers.predictions.predictions import Predictions
+
+__all__ = ["Costs", "Decision", "decide", "realised_costs"]
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The action of each row, (n,), and its expected cost, (n,). The last action is to abstain, if that was allowed."""
+
+    actions: Ints
+    expected_costs: Floats
+
+    @property
+    def expected_cost(self) -> float:
+        """The mean expected cost."""
+        return float(self.expected_costs.mean())
+
+    def __str__(self) -> str:
+        counts = np.bincount(self.actions)
+        chosen = ", ".join(f"action {action}: {n:,} rows" for action, n in enumerate(counts) if n)
+        return f"Expected cost {self.expected_cost:.4g} per row ({chosen})"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What actions cost on labelled rows, with intervals.
+
+    Attributes
+    ----------
+    by_policy
+        The mean cost per row of each policy: of the given probabilities by name, and of "best constant action".
+    savings
+        The cost of each policy minus that of the first, from the same rows.
+    constant_action
+        The action that costs least if every row gets the same.
+    expected
+        What the first probabilities expected their actions to cost.
+    level
+        The probability with which an interval should cover.
+    """
+
+    by_policy: dict[str, Interval]
+    savings: dict[str, Interval]
+    constant_action: int
+    expected: float
+    level: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every number, ready for JSON."""
+        return {
+            "costs": {name: cost._asdict() for name, cost in self.by_policy.items()},
+            "savings": {name: saved._asdict() for name, saved in self.savings.items()},
+            "constant_action": self.constant_action,
+            "expected": self.expected,
+            "level": self.level,
+        }
+
+    def __str__(self) -> str:
+        width = max(map(len, self.by_policy))
+        first = next(iter(self.by_policy))
+        lines = [f"Mean cost per row, {100 * self.level:g} % interval"]
+        for name, cost in self.by_policy.items():
+            line = f"{name:<{width}}  {cost.value:.4g} ({cost.low:.4g} to {cost.high:.4g})"
+            if name in self.savings:
+                saved = self.savings[name]
+                line += f"; {first} saves {saved.value:.4g} ({saved.low:.4g} to {saved.high:.4g})"
+            lines.append(line)
+        lines.append(f"The best constant action is {self.constant_action}. {first} expected {self.expected:.4g}.")
+        return "\n".join(lines)
+
+
+def decide(probabilities: object, costs: object, *, abstain: float | None = None) -> Decision:
+    """Return the action of least expected cost for each row.
+
+    Parameters
+    ----------
+    probabilities
+        Array (n, k) or `Predictions`.
+    costs
+        Array (k, actions): the cost of each action for each label. A square matrix with zeros on its diagonal means
+        that the actions are the classes.
+    abstain
+        The cost of abstaining, whatever the label; one more action, the last. None does not allow it.
+
+    Returns
+    -------
+    Decision
+
+    Examples
+    --------
+    To miss class 1 costs ten times as much as a false alarm, so 20 % suffice for an alarm.
+
+    >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]]).actions.tolist()
+    [1, 0]
+    """
+    if isinstance(probabilities, Predictions):
+        p = probabilities.probabilities()
+    else:
+        p = two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
+        check_probability_rows(p)
+    expected = p @ cost_matrix(costs, p.shape[1], abstain)
+    actions = expected.argmin(axis=1)
+    return Decision(actions, expected[np.arange(len(actions)), actions])
+
+
+def realised_costs(
+    policies: dict[str, Any],
+    costs: object,
+    *,
+    abstain: float | None = None,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    random_state: int | None = 0,
+) -> Costs:
+    """Return what the decisions of several probabilities cost on the same labelled rows, with intervals.
+
+    Parameters
+    ----------
+    policies
+        `Predictions` of the same rows by name, such as {"calibrated": ..., "uncalibrated": ...}.
+    costs, abstain
+        As in `decide`.
+    level, n_resamples, random_state
+        As in `metrics.intervals`.
+
+    Returns
+    -------
+    Costs
+
+    Examples
+    --------
+    >>> rows = Predictions.from_probabilities([[0.8, 0.2], [0.95, 0.05], [0.4, 0.6]] * 20, [0, 0, 1] * 20)
+    >>> found = realised_costs({"model": rows}, [[0, 1], [10, 0]])
+    >>> round(found.by_policy["model"].value, 3), found.constant_action
+    (0.333, 1)
+    """
+    if not isinstance(policies, dict) or not all(isinstance(rows, Predictions) for rows in policies.values()):
+        raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
+    checked = {name: check_rows(rows, strict=True) for name, rows in policies.items()}
+    rows = next(iter(checked.values()))
+    if any(not np.array_equal(other.labels, rows.labels) for other in checked.values()):
+        raise BadPredictions("policies must have the same labels: pass predictions of the same rows")
+    matrix = cost_matrix(costs, rows.n_classes, abstain)
+    cost_of_label = matrix[rows.labels]
+    taken = {}
+    for name, policy in checked.items():
+        actions = (policy.probabilities @ matrix).argmin(axis=1)
+        taken[name] = cost_of_label[np.arange(len(actions)), actions]
+    constant = int((rows.weights @ cost_of_label).argmin())
+    taken["best constant action"] = cost_of_label[:, constant]
+    first, *others = taken
+    values = dict(taken)
+    values |= {f"{name} minus first": taken[name] - taken[first] for name in others}
+    found = _intervals(rows, values, level, n_resamples, random_state)
+    expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
+    savings = {name: found[f"{name} minus first"] for name in others}
+    return Costs({name: found[name] for name in taken}, savings, constant, expected, level)
+
+
+def cost_matrix(costs: object, n_classes: int, abstain: float | None) -> Floats:
+    """Return the checked costs (classes, actions), with a column for abstaining if that is allowed."""
+    matrix = two_dimensional(to_floats(costs, "costs"), "costs").astype(np.float64)
+    if len(matrix) != n_classes or not np.isfinite(matrix).all():
+        raise BadPredictions(
+            f"costs must be finite, with one line per class ({n_classes}) and one column per action; got {matrix.shape}"
+        )
+    if abstain is None:
+        return matrix
+    price = to_float(abstain)
+    if not np.isfinite(price):
+        raise BadPredictions(f"abstain must be a finite cost; got {abstain!r}")
+    return np.column_stack([matrix, np.full(n_classes, price)])
+
+
+def _intervals(
+    rows: Rows, values: dict[str, Floats], level: float, n_resamples: int, random_state: int | None
+) -> dict[str, Interval]:
+    """Return the mean of each value per row with its bootstrap interval, all from the same resamples."""
+    lowest = float("-inf")
+    highest = float("inf")
+    metrics = [
+        Metric(name, name, _per_row(column), "", about="rows", kind="loss", lowest=lowest, highest=highest)
+        for name, column in values.items()
+    ]
+    settings = Bootstrap(n_resamples=n_resamples, level=level, random_state=random_state, progress=False)
+    found = settings.columns(replace(rows), metrics, "resampling")
+    return {name: bootstrapped.interval(level) for name, bootstrapped in found.items()}
+
+
+def _per_row(column: Array) -> Callable[[Rows], Floats]:
+    """Return a metric's function of rows whose values are known already."""
+    return lambda _: column

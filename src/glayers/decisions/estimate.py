@@ -1,0 +1,292 @@
+"""A calibrator and rows without labels -> how good the model is on them, with intervals.
+
+Calibrated probabilities say how often each answer is right, so their means estimate accuracy, precision and recall
+before any label is known. Two things are uncertain. Labels are random: they are drawn from the probabilities. And the
+calibrator was fitted on n rows: its log-odds are moved by one scale for all classes and one shift per class, drawn from
+the normal approximation of what n such rows determine. Garg et al., "Leveraging Unlabeled Data to Predict
+Out-of-Distribution Performance", ICLR 2022, compare such estimates.
+
+All of this needs rows like the calibration rows. Where the class frequencies alone differ, the calibrator is adapted
+first; where more differs, the estimate is refused.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glayers.arrays import Floats, Ints, row_blocks
+from glayers.calibrators import Calibrator
+from glayers.checks import check_groups, number_between, whole_number
+from glayers.decisions.costs import cost_matrix
+from glayers.errors import GlayersError, GlayersWarning
+from glayers.metrics.events import Scored
+from glayers.metrics.metric import score
+from glayers.metrics.selective import METRICS as SELECTIVE
+from glayers.shift import shift_test
+
+__all__ = ["Estimate", "Range", "estimate"]
+
+_SHIFT_LEVEL = 0.99  # of 100 good batches, 99 are estimated as they are
+_PRIOR_PRECISION = 1.0  # of scale and shifts: a class without calibration rows has odds within a factor of e
+_AUROC = next(metric.evaluate for metric in SELECTIVE if metric.name == "auroc")
+
+
+class Range(NamedTuple):
+    """An estimate and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.2f} % ({100 * self.low:.2f} to {100 * self.high:.2f})"
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """How good a model is on rows without labels; it prints as a table.
+
+    Attributes
+    ----------
+    accuracy, auroc
+        The accuracy, and the probability that a right answer has a higher confidence than a wrong one.
+    classes
+        By class name: precision, recall and F1.
+    confusion
+        Expected counts (k, k): one line per predicted class, one column per label.
+    cost
+        The mean cost per row of the best actions, if costs were given.
+    groups
+        The accuracy of each group.
+    rows, level
+        The number of rows, and the probability with which an interval should cover what labels will show.
+    adapted
+        Whether other class frequencies were taken into account.
+    """
+
+    accuracy: Range
+    auroc: Range
+    classes: dict[str, dict[str, Range]]
+    confusion: Floats
+    cost: Range | None
+    groups: dict[str, Range]
+    rows: int
+    level: float
+    adapted: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every number, ready for JSON."""
+        return {
+            "rows": self.rows,
+            "level": self.level,
+            "adapted": self.adapted,
+            "accuracy": self.accuracy._asdict(),
+            "auroc": self.auroc._asdict(),
+            "cost": None if self.cost is None else self.cost._asdict(),
+            "classes": {
+                name: {key: found._asdict() for key, found in one.items()} for name, one in self.classes.items()
+            },
+            "groups": {name: found._asdict() for name, found in self.groups.items()},
+            "confusion": self.confusion.tolist(),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"Estimated from {self.rows:,} rows without labels, {100 * self.level:g} % intervals"]
+        if self.adapted:
+            lines[0] += ", after adapting to their class frequencies"
+        lines.append(f"accuracy  {self.accuracy}")
+        lines.append(f"AUROC     {self.auroc}")
+        if self.cost is not None:
+            lines.append(f"cost      {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}) per row")
+        lines += [f"accuracy of group {name}  {found}" for name, found in self.groups.items()]
+        worst = min(self.classes, key=lambda name: self.classes[name]["f1"].value)
+        lines.append(f"lowest F1: class {worst}, {self.classes[worst]['f1']}")
+        return "\n".join(lines)
+
+
+def estimate(
+    calibrator: Calibrator,
+    logits: Any,
+    *,
+    groups: Any = None,
+    costs: Any = None,
+    abstain: float | None = None,
+    level: float = 0.9,
+    n_draws: int = 200,
+    random_state: int = 0,
+) -> Estimate:
+    """Estimate accuracy, precision, recall, F1, AUROC and costs of rows without labels.
+
+    Parameters
+    ----------
+    calibrator
+        A fitted or loaded calibrator.
+    logits
+        Logits (n, m) of the new rows, or what the calibrator's `inputs` name.
+    groups
+        Group of each row (n,); the accuracy of each group is estimated too.
+    costs, abstain
+        As in `decide`: the mean cost of the best actions is estimated too.
+    level
+        The probability with which intervals should cover what the labels will show.
+    n_draws
+        How many times labels and calibrator are drawn.
+    random_state
+        Seed.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    GlayersError
+        If the rows differ from the calibration rows in more than their class frequencies.
+
+    Examples
+    --------
+    >>> from glayers import TemperatureScaling
+    >>> from glayers.datasets import load_fashion_mnist
+    >>> calibration, test = load_fashion_mnist()
+    >>> fitted = TemperatureScaling().fit_predictions(calibration)
+    >>> found = estimate(fitted, test.logits[:2000])
+    >>> truth = float((fitted.predict(test.logits[:2000]) == test.labels[:2000]).mean())
+    >>> found.accuracy.low < truth < found.accuracy.high
+    True
+    """
+    number_between(level, "level", 0, 1)
+    whole_number(n_draws, "n_draws", 20, 100_000)
+    suited, adapted = _suited(calibrator, logits, groups)
+    with np.errstate(divide="ignore"):
+        log_p = np.log(suited.predict_proba(logits))
+    n_rows, n_classes = log_p.shape
+    errors = np.zeros(n_classes)
+    if adapted:  # the new frequencies are estimates themselves
+        errors = np.array(suited.adaptation_.standard_errors) / np.array(suited.adaptation_.after)
+    truth = _Truth(log_p, calibrator.calibration_rows_.by_class.rows, errors)
+    predicted = log_p.argmax(axis=1)
+    if calibrator.inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
+        predicted = np.ones(n_rows, dtype=np.int64)
+    confidence = np.exp(log_p[np.arange(n_rows), predicted])
+    members = {}
+    if groups is not None:
+        of_row = check_groups(groups, n_rows)
+        members = {str(name): of_row == name for name in np.unique(of_row)}
+    price = None
+    actions = predicted
+    if costs is not None:
+        price = cost_matrix(costs, n_classes, abstain)
+        actions = (np.exp(log_p) @ price).argmin(axis=1)
+
+    def measured(right: Floats, confusion: Floats, expected_costs: Floats | None) -> Floats:
+        """Return all statistics in one row of numbers."""
+        event = Scored(confidence, right, np.full(n_rows, 1 / n_rows), float(n_rows))
+        numbers = [right.mean(), score(_AUROC, event), *(right[rows].mean() for rows in members.values())]
+        if expected_costs is not None:
+            numbers.append(expected_costs.mean())
+        return np.concatenate([numbers, _by_class(confusion).ravel()])
+
+    expected = np.zeros((n_classes, n_classes))
+    np.add.at(expected, predicted, np.exp(log_p))
+    own_costs = None if price is None else np.einsum("nk,kn->n", np.exp(log_p), price[:, actions])
+    value = measured(confidence, expected, own_costs)
+    draws = []
+    for labels in truth.draws(n_draws, random_state):
+        counts = np.bincount(predicted * n_classes + labels, minlength=n_classes**2).reshape(n_classes, n_classes)
+        drawn_costs = None if price is None else price[labels, actions]
+        draws.append(measured((predicted == labels).astype(np.float64), counts.astype(np.float64), drawn_costs))
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    ranges = [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
+    return _record(ranges, list(members), suited, expected, price is not None, n_rows, level, adapted)
+
+
+def _record(
+    ranges: list[Range],
+    groups: list[str],
+    calibrator: Calibrator,
+    confusion: Floats,
+    with_cost: bool,
+    n_rows: int,
+    level: float,
+    adapted: bool,
+) -> Estimate:
+    """Name the statistics in the order in which they were measured."""
+    left = iter(ranges)
+    accuracy, auroc = next(left), next(left)
+    of_groups = {name: next(left) for name in groups}
+    cost = next(left) if with_cost else None
+    names = calibrator.class_names_ or [str(c) for c in range(len(confusion))]
+    classes: dict[str, dict[str, Range]] = {str(name): {} for name in names}
+    for measure in ("precision", "recall", "f1"):
+        for name in classes:
+            classes[name][measure] = next(left)
+    return Estimate(accuracy, auroc, classes, confusion, cost, of_groups, n_rows, level, adapted)
+
+
+class _Truth:
+    """Labels that may be true: drawn from probabilities of a calibrator that was fitted on so many rows."""
+
+    def __init__(self, log_p: Floats, n_calibration: float, shift_errors: Floats) -> None:
+        self.shift_errors = shift_errors
+        self.log_p = np.maximum(log_p, -700.0)  # a masked class must not give -inf - -inf
+        self.masked = np.isneginf(log_p)
+        p = np.exp(log_p)
+        n_rows, n_classes = p.shape
+        curvature = np.empty((n_classes + 1, n_classes + 1))
+        centred = self.log_p - (p * self.log_p).sum(axis=1, keepdims=True)
+        curvature[:-1, :-1] = np.diag(p.sum(axis=0)) - p.T @ p
+        curvature[-1, :-1] = (p * centred).sum(axis=0)
+        curvature[:-1, -1] = curvature[-1, :-1]
+        curvature[-1, -1] = (p * centred**2).sum()
+        curvature *= n_calibration / n_rows
+        curvature[np.diag_indices(n_classes + 1)] += _PRIOR_PRECISION
+        values, vectors = np.linalg.eigh(curvature)
+        self.spread = vectors / np.sqrt(np.maximum(values, _PRIOR_PRECISION))
+
+    def draws(self, n_draws: int, seed: int) -> Iterator[Ints]:
+        """Yield labels (n,), each time of another calibrator."""
+        rng = np.random.default_rng(seed)
+        n_rows, n_classes = self.log_p.shape
+        for _ in range(n_draws):
+            *shifts, scale = self.spread @ rng.normal(size=n_classes + 1)
+            shifts = shifts + self.shift_errors * rng.normal(size=n_classes)
+            labels = np.empty(n_rows, dtype=np.int64)
+            for rows in row_blocks(n_rows, n_classes):
+                moved = (1 + scale) * self.log_p[rows] + shifts
+                moved[self.masked[rows]] = -np.inf
+                cumulative = np.cumsum(np.exp(moved - moved.max(axis=1, keepdims=True)), axis=1)
+                uniform = rng.uniform(size=(len(moved), 1)) * cumulative[:, -1:]
+                labels[rows] = (uniform > cumulative).sum(axis=1)
+            yield labels
+
+
+def _by_class(confusion: Floats) -> Floats:
+    """Return precision, recall and F1 (3, k); 0 where nothing was predicted or nothing is true."""
+    right = np.diag(confusion)
+    predicted = confusion.sum(axis=1)
+    true = confusion.sum(axis=0)
+    found = np.zeros((3, len(right)))
+    np.divide(right, predicted, out=found[0], where=predicted > 0)
+    np.divide(right, true, out=found[1], where=true > 0)
+    np.divide(2 * right, predicted + true, out=found[2], where=predicted + true > 0)
+    return found
+
+
+def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> tuple[Calibrator, bool]:
+    """Return a calibrator for these rows, and whether it was adapted to other class frequencies."""
+    shift = shift_test(calibrator, logits, groups=groups, level=_SHIFT_LEVEL)
+    if not shift.shifted:
+        return calibrator, False
+    if calibrator.inputs != "confidence":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GlayersWarning)
+            adapted = calibrator.adapt(logits, groups=groups, level=_SHIFT_LEVEL)
+        if adapted.adaptation_.shifted and not adapted.adaptation_.unexplained:
+            return adapted, True
+    raise GlayersError(
+        f"these rows are of another kind than the calibration rows, so nothing can be estimated without labels. "
+        f"{shift}. Calibrate on labelled rows of this kind"
+    )

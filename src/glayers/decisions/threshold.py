@@ -1,0 +1,186 @@
+"""Rows -> the lowest confidence above which a model is accurate enough, with a guarantee.
+
+Every candidate leaves a fixed number of rows above it, so the candidates do not depend on the outcomes. Given its own
+confidence, the rows above a candidate are independent draws from the population above it. The number of errors among
+them is binomial, and the test of each candidate is exact. The fallback procedure keeps the probability that any
+accepted candidate is too low at 1 - level: candidates are tested in a fixed order, from few rows to all, and each one
+that passes hands its share of the error probability to the next. Wiens, "A Fixed Sequence Bonferroni Procedure for
+Testing Multiple Endpoints", Pharmaceutical Statistics, 2003.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from glayers.arrays import Floats
+from glayers.checks import number_between
+from glayers.metrics.events import Event, Scored, check_event, effective_number, top
+from glayers.metrics.redrawing import group_numbers
+
+__all__ = ["Threshold", "threshold"]
+
+_STARTS = 3  # one alone would be lost by an early error, and each more takes a share of the error probability
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The lowest confidence at which a model may answer.
+
+    Attributes
+    ----------
+    confidence
+        Answer where the confidence is at least this; None if these rows show no such confidence.
+    target
+        The accuracy that answers must have.
+    level
+        The probability that the promise holds, over draws of these rows.
+    coverage
+        The share of rows that are answered.
+    accuracy
+        The accuracy of these answers on these rows; NaN if none is answered.
+    rows
+        The number of rows.
+    """
+
+    confidence: float | None
+    target: float
+    level: float
+    coverage: float
+    accuracy: float
+    rows: int
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """Return every number, ready for JSON."""
+        found = asdict(self)
+        if self.confidence is None:
+            found["accuracy"] = None
+        return found
+
+    def __str__(self) -> str:
+        promise = f"an accuracy of at least {_percent(self.target)}, with a certainty of {_percent(self.level)}"
+        if self.confidence is None:
+            return (
+                f"No threshold reaches {promise}: {self.rows:,} rows do not show it. Use more rows or a lower target."
+            )
+        return (
+            f"Answer where the confidence is at least {self.confidence:.4f}: {promise}. "
+            f"{100 * self.coverage:.1f} % of {self.rows:,} rows are answered, and {100 * self.accuracy:.2f} % of these "
+            f"answers are right."
+        )
+
+
+def threshold(
+    probabilities: object,
+    labels: object = None,
+    *,
+    accuracy: float,
+    level: float = 0.9,
+    sample_weight: object = None,
+    groups: object = None,
+    event: Event = top,
+) -> Threshold:
+    """Return the lowest confidence above which the accuracy is at least `accuracy`, guaranteed at `level`.
+
+    Use rows that the calibrator was not fitted on.
+
+    Parameters
+    ----------
+    probabilities
+        Array (n, k), `Predictions` or `Confidences`.
+    labels
+        Class numbers (n,); left out with `Predictions` and `Confidences`.
+    accuracy
+        The accuracy that answers above the threshold must have, such as 0.95.
+    level
+        The probability that they have it in the population, over draws of rows.
+    sample_weight, groups
+        Weights and groups of rows (n,). Both count by effective numbers: rows of one group as if they were copies.
+    event
+        What "right" means: `top`, `within_top(r)` and so on.
+
+    Returns
+    -------
+    Threshold
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> confidence = rng.uniform(0.5, 1, 5000)
+    >>> from glayers import Confidences
+    >>> found = threshold(Confidences(confidence, rng.uniform(size=5000) < confidence), accuracy=0.9)
+    >>> round(found.confidence, 2), round(found.coverage, 2)
+    (0.82, 0.36)
+    """
+    target = number_between(accuracy, "accuracy", 0, 1)
+    level = number_between(level, "level", 0, 1)
+    rows = check_event(probabilities, labels, sample_weight, groups, event)
+    order = np.argsort(-rows.scores, kind="stable")
+    found = Threshold(None, target, level, 0.0, math.nan, len(order))
+    for confidence in _accepted(rows, order, target, 1 - level):
+        answered = rows.scores >= confidence
+        covered = min(1.0, float(rows.weights[answered].sum()))
+        right = float(rows.weights[answered] @ rows.hits[answered])
+        found = Threshold(confidence, target, level, covered, min(1.0, right / covered), len(order))
+    return found
+
+
+def _accepted(rows: Scored, order: np.ndarray, target: float, risk: float) -> list[float]:
+    """Return the thresholds that pass, the highest first."""
+    accepted = []
+    share = 0.0
+    before = None
+    descending = rows.scores[order]
+    starts = _starts(rows.total, target, risk)
+    for percent in range(1, 101):
+        if percent in starts:
+            share += risk / len(starts)
+        confidence = _cut(descending, percent / 100)
+        if confidence > descending[0] or confidence == before:  # rows of equal confidence make no new candidate
+            continue
+        before = confidence
+        if share > 0 and _p_value(rows, rows.scores >= confidence, target) <= share:
+            accepted.append(confidence)
+        else:
+            share = 0.0
+    return accepted
+
+
+def _starts(n_rows: float, target: float, risk: float) -> set[int]:
+    """Return the percents of coverage at which the order of tests starts, on a geometric scale up to all rows.
+
+    The first has half as many rows again as would pass without a single error.
+    """
+    needed = 1.5 * math.log(risk) / math.log(target)
+    first = min(1.0, max(needed / n_rows, 0.02))
+    return {math.ceil(100 * first ** (1 - step / _STARTS)) for step in range(_STARTS)}
+
+
+def _cut(descending: Floats, coverage: float) -> float:
+    """Return the confidence just above that of the first row which is left out; 0 if none is."""
+    first_left_out = round(coverage * len(descending))
+    if first_left_out == len(descending):
+        return 0.0
+    return math.nextafter(descending[first_left_out], math.inf)
+
+
+def _p_value(rows: Scored, answered: np.ndarray, target: float) -> float:
+    """Return the probability of so few errors if the accuracy of the answers were just below the target."""
+    from scipy.special import betainc  # on first use: importing it takes longer than importing glayers
+
+    weights = rows.weights[answered]
+    if not weights.any():
+        return 1.0
+    error_rate = 1 - float(weights @ rows.hits[answered]) / float(weights.sum())
+    units = weights
+    if rows.groups is not None:
+        units = np.bincount(group_numbers(rows.groups[answered]), weights)
+    n = effective_number(units)
+    errors = error_rate * n
+    if errors >= n:
+        return 1.0
+    return float(betainc(n - errors, errors + 1, target))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"

@@ -1,0 +1,137 @@
+"""Alarms that may be asked for every day."""
+
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glayers import BadFile, BadPredictions, Confidences, Predictions
+from glayers.activations import softmax
+from glayers.decisions.watch import Bettor, Promise, Watch, watch
+from glayers.metrics.events import Scored
+
+
+def batch(rng: np.random.Generator, overconfidence: float = 1.0, n: int = 100, k: int = 4) -> Predictions:
+    """Rows whose labels follow the softmax of z, of a model that says softmax(overconfidence * z)."""
+    z = 2 * rng.normal(size=(n, k))
+    labels = (rng.random((n, 1)) > softmax(z).cumsum(axis=1)).sum(axis=1).clip(0, k - 1)
+    return Predictions(overconfidence * z, labels)
+
+
+def stream(seed: int, days: int, overconfidence: float = 1.0, alpha: float = 0.1) -> Watch:
+    rng = np.random.default_rng(seed)
+    found = Watch(alpha)
+    for _ in range(days):
+        found.update(batch(rng, overconfidence))
+    return found
+
+
+def test_calibrated_models_seldom_raise_an_alarm() -> None:
+    alarms = sum(stream(seed, days=60).alarm for seed in range(60))
+    assert alarms <= 12  # 6 expected at most; 13 or more with a probability of 0.005
+
+
+def test_the_wealth_of_a_calibrated_model_is_1_on_average() -> None:
+    rng = np.random.default_rng(0)
+    learned = stream(1, days=5, overconfidence=1.3).confidence
+    for p in rng.uniform(0.01, 0.99, 50):
+        mean = 0.0
+        for hit, chance in ((1.0, p), (0.0, 1 - p)):
+            bettor = Bettor(list(learned.gradient), list(learned.curvature))
+            bettor.bet(Scored(np.array([p]), np.array([hit]), np.ones(1), 1.0))
+            mean += chance * math.exp(bettor.log_wealth)
+        assert mean == pytest.approx(1.0, abs=1e-9)
+
+
+def test_overconfidence_raises_an_alarm_that_stays() -> None:
+    found = stream(0, days=20, overconfidence=1.6)
+    assert found.alarm
+    rng = np.random.default_rng(9)
+    for _ in range(3):
+        found.update(batch(rng))
+    assert found.alarm
+    assert "Alarm" in str(found)
+
+
+def test_a_broken_promise_of_accuracy_raises_an_alarm() -> None:
+    rng = np.random.default_rng(0)
+    kept = Watch(0.01, promise=Promise(0.7))
+    broken = Watch(0.01, promise=Promise(0.9))
+    for _ in range(20):
+        confidence = np.full(100, 0.8)
+        rows = Confidences(confidence, rng.uniform(size=100) < 0.8)
+        kept.update(rows)
+        broken.update(rows)
+    assert broken.alarm
+    assert not kept.alarm
+    assert broken.log_wealths["accuracy"] == max(broken.log_wealths.values())
+
+
+def test_a_batch_that_is_sent_again_counts_once(tmp_path: Path) -> None:
+    rows = batch(np.random.default_rng(0))
+    first = watch(rows, tmp_path / "state.json", name="monday")
+    again = watch(rows, tmp_path / "state.json", name="tuesday")
+    assert again.rows == first.rows == 100
+    assert again.log_evidence == first.log_evidence
+
+
+def test_a_state_file_continues_where_the_stream_stopped(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    batches = [batch(rng, 1.2) for _ in range(5)]
+    whole = Watch(0.01)
+    for rows in batches:
+        whole.update(rows)
+        found = watch(rows, tmp_path / "state.json", alpha=0.01)
+    assert found.log_wealths == whole.log_wealths
+    assert (tmp_path / "state.json").stat().st_size < 5000
+
+
+def test_programs_that_write_at_the_same_time_lose_no_batch(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    batches = [batch(rng) for _ in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda rows: watch(rows, tmp_path / "state.json"), batches))
+    assert Watch.load(tmp_path / "state.json").rows == 1200
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"format": 1}', b'{"format": 2}', b"\xff\x00"])
+def test_damaged_state_is_refused_and_kept(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(damage)
+    with pytest.raises(BadFile, match=r"state\.json"):
+        watch(batch(np.random.default_rng(0)), path)
+    assert path.read_bytes() == damage
+
+
+def test_forged_numbers_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    watch(batch(np.random.default_rng(0)), path)
+    state = json.loads(path.read_text())
+    state["confidence"]["log_wealth"] = math.nan
+    path.write_text(json.dumps(state))
+    with pytest.raises(BadFile, match="no watch writes"):
+        watch(batch(np.random.default_rng(1)), path)
+
+
+def test_dependent_rows_and_other_classes_are_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = batch(rng)
+    grouped = Predictions(rows.logits, rows.labels, groups=np.arange(100) // 2)
+    with pytest.raises(BadPredictions, match="independent"):
+        watch(grouped, tmp_path / "state.json")
+    watch(rows, tmp_path / "state.json")
+    with pytest.raises(BadPredictions, match="other classes"):
+        watch(batch(rng, k=5), tmp_path / "state.json")
+
+
+def test_certain_probabilities_bet_without_infinities() -> None:
+    found = Watch()
+    found.update([[1.0, 0.0], [0.0, 1.0]] * 50, [0, 1] * 50)
+    assert found.log_evidence == pytest.approx(0.0, abs=1e-6)
+    found.update([[1.0, 0.0], [0.0, 1.0]] * 50, [1, 0] * 50)
+    found.update([[1.0, 0.0], [0.0, 1.0]] * 50 + [[0.5, 0.5]], [1, 0] * 50 + [0])
+    assert found.alarm
+    assert math.isfinite(found.log_evidence)

@@ -1,0 +1,73 @@
+"""Metrics of models that may abstain."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from glayers import Confidences
+from glayers.metrics import intervals, scorecard
+from glayers.metrics.selective import accuracy_at_coverage, aurc, auroc, coverage_at_accuracy, excess_aurc
+
+
+def answers(seed: int = 0, n: int = 300) -> Confidences:
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(0.3, 1, n)
+    return Confidences(confidence, rng.uniform(size=n) < confidence)
+
+
+def test_aurc_is_the_mean_error_rate_of_the_surest_rows() -> None:
+    rows = answers()
+    wrong = ~rows.correct[np.argsort(-rows.confidence)]
+    by_hand = np.mean([wrong[: i + 1].mean() for i in range(len(wrong))])
+    assert aurc(rows) == pytest.approx(by_hand)
+
+
+def test_a_perfect_order_has_no_excess() -> None:
+    correct = np.arange(1000) < 700
+    assert excess_aurc(Confidences(np.linspace(1, 0, 1000), correct)) == pytest.approx(0, abs=1e-3)
+    assert auroc(Confidences(np.linspace(1, 0, 1000), correct)) == 1.0
+
+
+def test_auroc_agrees_with_scikit_learn_with_ties_and_weights() -> None:
+    rng = np.random.default_rng(1)
+    confidence = rng.integers(0, 10, 400) / 10
+    correct = rng.uniform(size=400) < confidence
+    weights = rng.uniform(0.1, 3, 400)
+    expected = roc_auc_score(correct, confidence, sample_weight=weights)
+    assert auroc(Confidences(confidence, correct, weights=weights)) == pytest.approx(expected)
+
+
+def test_auroc_without_errors_is_one_half() -> None:
+    assert auroc(Confidences([0.9, 0.8], [True, True])) == 0.5
+
+
+def test_accuracy_and_coverage_are_inverse_to_each_other() -> None:
+    rows = answers()
+    reached = accuracy_at_coverage(rows, coverage=0.4)
+    assert reached == pytest.approx(rows.correct[np.argsort(-rows.confidence)][:120].mean())
+    assert coverage_at_accuracy(rows, accuracy=reached) >= 0.4
+    assert coverage_at_accuracy(rows, accuracy=0.9999) <= coverage_at_accuracy(rows, accuracy=0.5)
+
+
+def test_rows_of_equal_confidence_enter_together() -> None:
+    correct = [True, False, True, False]
+    shuffled = [False, True, False, True]
+    for metric in (aurc, auroc, accuracy_at_coverage, coverage_at_accuracy):
+        assert metric(Confidences([0.7] * 4, correct)) == metric(Confidences([0.7] * 4, shuffled))
+    assert aurc(Confidences([0.7] * 4, correct)) == 0.5
+
+
+def test_a_weight_of_2_is_the_row_twice() -> None:
+    rows = answers(n=60)
+    weights = np.arange(60) % 3
+    repeated = Confidences(np.repeat(rows.confidence, weights), np.repeat(rows.correct, weights))
+    weighted = Confidences(rows.confidence, rows.correct, weights=weights)
+    for metric in (aurc, excess_aurc, auroc, accuracy_at_coverage, coverage_at_accuracy):
+        assert metric(weighted) == pytest.approx(metric(repeated))
+
+
+def test_scorecard_and_intervals_have_them() -> None:
+    rows = answers()
+    assert scorecard(rows)["aurc"] == pytest.approx(aurc(rows))
+    found = intervals(rows, metrics=["aurc", "auroc"], n_resamples=200)
+    assert found["aurc"].low < aurc(rows) < found["aurc"].high
