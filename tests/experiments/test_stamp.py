@@ -45,9 +45,9 @@ def test_the_numbers_are_those_of_the_csv_beside_the_table(tmp_path: Path) -> No
 # NLL and KS of the 10,000 test rows of the sample data, seed 0. Where one moves by more than 1e-4, the tables of that
 # method are old: make them again, or say in the guides which version they are of, and then change the number here.
 SEED_0 = {
-    "temperature": (TemperatureScaling(), 0.260725, 0.009334),
-    "matrix": (MatrixScaling(), 0.249569, 0.006276),
-    "auto": (AutoCalibrator(time_budget=0), 0.249556, 0.001498),  # no g-layers; with them it keeps the same parts
+    "temperature": (TemperatureScaling(), 0.260725, 0.009197),
+    "matrix": (MatrixScaling(), 0.249569, 0.006446),
+    "auto": (AutoCalibrator(time_budget=0), 0.249556, 0.001382),  # no g-layers; with them it keeps the same parts
     "g-layers": (GLayers(), 0.249146, 0.006632),
     "shared-g-layers": (SharedGLayers(), 0.250520, 0.002304),
 }

@@ -11,10 +11,10 @@ from scipy.optimize import approx_fprime, minimize
 from glayers import Predictions
 from glayers.activations import log_softmax, softmax
 from glayers.fitting.curvature import SMOOTH_LOSSES
-from glayers.fitting.evidence import USUAL, Fit, Model, held_out_scores
+from glayers.fitting.evidence import USUAL, Fit, fit_at, held_out_scores
 from glayers.fitting.fitted_parts import FittedParts, fit_parts, model_parts
 from glayers.fitting.folds import assign_folds, effective_rows
-from glayers.fitting.parts import basis_of, corrected_map, curvature_of, design_of, part_names
+from glayers.fitting.parts import Design, basis_of, corrected_map, curvature_of, design_of
 from glayers.fitting.temperature import fit_inverse_temperature
 from tests.strategies import Numbers
 
@@ -36,41 +36,43 @@ def calibrated(n_rows: int, classes: int = 5, seed: int = 0) -> Predictions:
     return Predictions(z, (z + rng.gumbel(size=z.shape)).argmax(axis=1))
 
 
-def fixed(parts: Any, factor: float = 1.0) -> dict[str, float]:
-    return {name: factor * USUAL[name] for name in part_names(parts)}
+def fixed(factor: float = 1.0) -> dict[str, float]:
+    return {name: factor * value for name, value in USUAL.items()}
 
 
-def model_of(given: Predictions, parts: Any, loss: str = "log", weights: Numbers | None = None) -> Model:
+def design_for(given: Predictions, parts: Any, weights: Numbers | None = None) -> Design:
     log_p = log_softmax(given.logits)
     ones = np.ones(len(given)) if weights is None else weights
-    design = design_of(basis_of(log_p, ones, parts), log_p, given.labels, weights)
-    return Model(design, SMOOTH_LOSSES[loss], np.zeros(design.owners.size))
+    return design_of(basis_of(log_p, ones, parts), log_p, given.labels, weights)
 
 
-def fit_of(model: Model) -> Fit:
+def fit_of(design: Design, loss: str = "log") -> Fit:
     """The fit at the usual precisions."""
-    return model.at({name: USUAL[name] for name in model.design.names}, model.means)
+    return fit_at(design, SMOOTH_LOSSES[loss], USUAL, np.zeros(design.owners.size))
 
 
-def objective(model: Model, flat: Numbers) -> float:
+def objective(design: Design, flat: Numbers, loss: str = "log") -> float:
     """The penalised loss, written down once more."""
-    scores = model.design.base + model.design.scores(flat)
-    losses = model.loss.rows(scores, model.design.labels)
-    precisions = np.array([USUAL[name] for name in model.design.names])[model.design.owners]
-    return float(model.design.weights @ losses) + float(precisions @ (flat - model.means) ** 2) / 2
+    losses = SMOOTH_LOSSES[loss].rows(design.base + design.scores(flat), design.labels)
+    precisions = np.array([USUAL[name] for name in design.names])[design.owners]
+    return float(design.weights @ losses) + float(precisions @ flat**2) / 2
 
 
 @pytest.mark.parametrize("loss", sorted(SMOOTH_LOSSES))
 @pytest.mark.parametrize("parts", [*EACH, ALL_PARTS], ids="-".join)
 def test_the_optimum_has_no_slope_and_no_neighbour_below_it(parts: Any, loss: str) -> None:
-    model = model_of(rows_of(150), parts, loss, weights=np.random.default_rng(1).uniform(0.5, 2, 150))
-    fit = fit_of(model)
+    design = design_for(rows_of(150), parts, weights=np.random.default_rng(1).uniform(0.5, 2, 150))
+    fit = fit_of(design, loss)
     assert fit.converged
-    slope = approx_fprime(fit.state.point, lambda flat: objective(model, flat), 1e-7)
-    start = approx_fprime(model.means, lambda flat: objective(model, flat), 1e-7)
+
+    def value(flat: Numbers) -> float:
+        return objective(design, flat, loss)
+
+    slope = approx_fprime(fit.state.point, value, 1e-7)
+    start = approx_fprime(np.zeros(len(slope)), value, 1e-7)
     assert np.abs(slope).max() < 0.02 * np.abs(start).max()
-    found = minimize(lambda flat: objective(model, flat), fit.state.point, method="L-BFGS-B", options={"maxiter": 20})
-    assert objective(model, fit.state.point) < found.fun + 2e-3  # nats over all rows
+    found = minimize(value, fit.state.point, method="L-BFGS-B", options={"maxiter": 20})
+    assert value(fit.state.point) < found.fun + 2e-3  # nats over all rows
 
 
 @pytest.mark.parametrize("loss", sorted(SMOOTH_LOSSES))
@@ -88,22 +90,24 @@ def test_slopes_are_the_differences_of_losses(loss: str) -> None:
 @pytest.mark.parametrize("classes", [3, 14, 60])
 def test_slopes_of_a_design_are_the_transpose_of_its_scores(classes: int) -> None:
     parts = ALL_PARTS if classes == 3 else ("shared", "scale", "shift", "matrix", "confusion")
-    model = model_of(rows_of(80, classes), parts)
+    design = design_for(rows_of(80, classes), parts)
     rng = np.random.default_rng(0)
-    flat, by_score = rng.normal(size=len(model.means)), rng.normal(size=(80, classes))
-    expected = float((model.design.scores(flat) * by_score).sum())
-    assert float(flat @ model.design.slopes(by_score)) == pytest.approx(expected, rel=1e-9)
+    flat, by_score = rng.normal(size=design.owners.size), rng.normal(size=(80, classes))
+    expected = float((design.scores(flat) * by_score).sum())
+    assert float(flat @ design.slopes(by_score)) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 11, 60])
 @pytest.mark.parametrize("parts", [*EACH, ALL_PARTS], ids="-".join)
 def test_the_map_gives_what_the_fit_has_seen(parts: Any, classes: int) -> None:
-    model = model_of(rows_of(70, classes), parts)
-    flat = np.random.default_rng(2).normal(size=len(model.means)) / np.sqrt(10 * classes)
-    expected = log_softmax(model.design.base + model.design.scores(flat))
-    np.testing.assert_allclose(corrected_map(model.design, flat)(model.design.base), expected, atol=1e-8)
+    log_p = log_softmax(rows_of(70, classes).logits)
+    basis = basis_of(log_p, np.ones(70), parts)
+    design = design_of(basis, log_p, np.zeros(70, np.int64))
+    flat = np.random.default_rng(2).normal(size=design.owners.size) / np.sqrt(10 * classes)
+    expected = log_softmax(design.base + design.scores(flat))
+    np.testing.assert_allclose(corrected_map(basis, design, flat)(design.base), expected, atol=1e-8)
     if parts == ("confusion",):
-        part: Any = model.design.parts[0]
+        part: Any = design.parts[0]
         assert sparse.issparse(part.features) == (classes == 60)
 
 
@@ -130,10 +134,10 @@ def test_many_classes_and_very_many_features_fit(classes: int) -> None:
 
 def test_the_curvature_of_shifts_is_exact() -> None:
     # One feature that is 1 in every row: the sum over rows of diag(p) - p p', plus the precision.
-    model = model_of(rows_of(50), ("shift",))
-    p = softmax(model.design.base)
+    design = design_for(rows_of(50), ("shift",))
+    p = softmax(design.base)
     exact = sum(np.diag(row) - np.outer(row, row) for row in p) + USUAL["shift"] * np.eye(4)
-    found = curvature_of(model.design, p, np.full(4, USUAL["shift"]))
+    found = curvature_of(design, p, np.full(4, USUAL["shift"]))
     vector = np.random.default_rng(0).normal(size=4)
     np.testing.assert_allclose(found.solve(vector), np.linalg.solve(exact, vector), rtol=1e-9)
     np.testing.assert_allclose(found.variances(), np.diagonal(np.linalg.inv(exact)), rtol=1e-9)
@@ -142,7 +146,7 @@ def test_the_curvature_of_shifts_is_exact() -> None:
 def test_the_curvature_of_features_is_exact_where_all_rows_are_equally_unsure() -> None:
     # Equal probabilities make the curvature a Kronecker product: features' covariance x (diag(p) - p p').
     rng = np.random.default_rng(0)
-    design = model_of(rows_of(60, 3), ("matrix",)).design
+    design = design_for(rows_of(60, 3), ("matrix",))
     part: Any = design.parts[0]
     features = rng.normal(size=(60, 3))
     features -= features.mean(axis=0)
@@ -157,8 +161,7 @@ def test_the_curvature_of_features_is_exact_where_all_rows_are_equally_unsure() 
 
 def test_the_curvature_of_the_shared_part_is_the_covariance_of_its_functions() -> None:
     for classes in (5, 14):
-        model = model_of(rows_of(80, classes), ("shared",))
-        design = model.design
+        design = design_for(rows_of(80, classes), ("shared",))
         p = softmax(design.base)
         features = np.stack([design.scores(unit) for unit in np.eye(35)], axis=2)  # (n, classes, 35)
         covariances = [np.cov(f, rowvar=False, aweights=q, ddof=0) for f, q in zip(features, p, strict=True)]
@@ -171,7 +174,7 @@ def test_the_curvature_of_the_shared_part_is_the_covariance_of_its_functions() -
 
 @pytest.mark.parametrize("part", ["scale", "shift", "matrix", "confusion", "hinges"])
 def test_an_inverse_curvature_is_symmetric_and_below_the_prior(part: str) -> None:
-    design = model_of(rows_of(80), (part,)).design
+    design = design_for(rows_of(80), (part,))
     size = design.owners.size
     found = curvature_of(design, softmax(design.base), np.full(size, 20.0))
     matrix = np.stack([found.solve(unit) for unit in np.eye(size)])
@@ -216,8 +219,7 @@ def test_a_part_without_a_signal_stays_near_zero(parts: Any) -> None:
     found = fit_parts(given, 1.0, parts, assign_folds(3_000, None, 5, 0))
     moved = np.abs(found.map.probabilities(given.logits) - softmax(given.logits))
     assert moved.mean() < 0.01
-    names = part_names(parts)
-    assert all(found.fit.precisions[name] > USUAL[name] / 3 for name in names)
+    assert all(value > USUAL[name] / 3 for name, value in found.fit.precisions.items())
     assert sum(found.effective.values()) < 3.5 + 0.2 * found.n_parameters
 
 
@@ -279,9 +281,9 @@ def test_a_weight_of_two_is_the_row_twice_up_to_the_effective_number_of_rows() -
     share = effective_rows(weights) / len(twice)
     for part in EACH[:-1]:  # knots are quantiles of rows, whatever their weights
         one = fit_parts(
-            Predictions(given.logits, given.labels, weights=weights), 0.5, part, None, precisions=fixed(part, share)
+            Predictions(given.logits, given.labels, weights=weights), 0.5, part, None, precisions=fixed(share)
         )
-        other = fit_parts(given.take(twice), 0.5, part, None, precisions=fixed(part))
+        other = fit_parts(given.take(twice), 0.5, part, None, precisions=fixed())
         np.testing.assert_allclose(one.map(given.logits), other.map(given.logits), atol=1e-3)
 
 
@@ -289,7 +291,7 @@ def without_fold(given: Predictions, folds: Numbers, fold: int, parts: Any) -> F
     """A fit that never saw the fold, with the standardisation of all rows."""
     log_p = log_softmax(0.5 * given.logits)
     basis = basis_of(log_p, np.ones(len(given)), parts)
-    return fit_parts(given.take(folds != fold), 0.5, parts, None, precisions=fixed(parts), basis=basis)
+    return fit_parts(given.take(folds != fold), 0.5, parts, None, precisions=fixed(), basis=basis)
 
 
 @pytest.mark.parametrize("parts", [("shared",), ("scale", "shift", "matrix"), ALL_PARTS], ids="-".join)
@@ -301,8 +303,7 @@ def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any) -> Non
     labels = given.labels.copy()
     labels[wrong] = (labels[wrong] + 1) % 4
     one, other = (
-        fit_parts(Predictions(given.logits, y), 0.5, parts, folds, precisions=fixed(parts))
-        for y in (given.labels, labels)
+        fit_parts(Predictions(given.logits, y), 0.5, parts, folds, precisions=fixed()) for y in (given.labels, labels)
     )
     out_of_fold = np.abs(np.exp(one.out_of_fold) - np.exp(other.out_of_fold))[own]
     of_all_rows = np.abs(one.map.probabilities(given.logits) - other.map.probabilities(given.logits))[own]
@@ -313,21 +314,12 @@ def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any) -> Non
 
 
 def test_held_out_scores_of_a_fold_come_from_the_other_rows() -> None:
-    model = model_of(rows_of(200), ("shift",))
+    design = design_for(rows_of(200), ("shift",))
     folds = np.arange(200) % 4
-    scores = held_out_scores(model, fit_of(model), folds)
-    alone = fit_of(Model(model.design.take(folds != 1), model.loss, model.means))
-    rows = model.design.take(folds == 1)
+    scores = held_out_scores(design, SMOOTH_LOSSES["log"], fit_of(design), folds)
+    alone = fit_of(design.take(folds != 1))
+    rows = design.take(folds == 1)
     np.testing.assert_allclose(scores[folds == 1], rows.base + rows.scores(alone.state.point), atol=1e-3)
-
-
-def test_prior_means_are_where_a_fit_without_rows_would_be() -> None:
-    given = rows_of(200)
-    first = fit_parts(given, 0.5, ("scale", "shift"), None)
-    means = first.fit.state.point + 1.0
-    strong = {"scale": 1e9, "shift": 1e9}
-    again = fit_parts(given, 0.5, ("scale", "shift"), None, precisions=strong, basis=first.design.basis, means=means)
-    np.testing.assert_allclose(again.fit.state.point, means, atol=1e-5)
 
 
 @pytest.mark.parametrize("parts", [("scale", "shift"), ALL_PARTS], ids="-".join)

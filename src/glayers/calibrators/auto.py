@@ -27,7 +27,7 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.fitted_parts import FittedParts, Posterior, fit_parts, model_parts
 from glayers.fitting.folds import assign_folds, draw_rows, paired_gain
 from glayers.fitting.simplex import fit_mixture_weights, uniform_share
-from glayers.fitting.temperature import InverseTemperature, fit_inverse_temperature
+from glayers.fitting.temperature import InverseTemperature, fit_with_prior, held_out_factors
 from glayers.maps import Chain, KeepOrder, Reference, Stack, UniformShare
 from glayers.maps.layouts import n_learned
 from glayers.maps.order import in_order_of
@@ -43,8 +43,7 @@ _FEW_FOLDS_FROM = 5_000_000  # logits from which three folds are used: with fewe
 _LEAST_WEIGHT = 0.01  # parts with less weight in the mixture are dropped
 # The prior of the mixture weights counts as this many rows that only temperature scaling explains.
 _EXTRA_ROWS = 2.0
-_RATE, _EPOCHS = 0.02, 30  # of g-layers, whose rate falls with the square root of the classes
-_SMALL_LAYERS = 5_000_000  # rows x classes^2: above, the recipe of g-layers takes fewer epochs itself
+_SMALL_LAYERS = 5_000_000  # rows x classes^2: above, g-layers take longer than all other parts
 
 
 def enough_rows(classes: int) -> int:
@@ -192,11 +191,11 @@ class AutoCalibrator(Calibrator):
         if len(given) > enough_rows(given.n_classes):
             drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
             sample = given.take(drawn)
-        temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        temperature = fit_with_prior(given.logits, given.labels, given.weights)
         task = _Task(sample, self.loss, keep_order, self._folds(sample, seed), seed, self.inputs, temperature.factor)
         left_out = self._left_out(sample)
         with progress_bar(self.progress, "fitting", 3) as advance:
-            parts, model = task.parts(temperature, self._earlier(given), "g-layers" not in left_out, advance)
+            parts, model = task.parts(temperature, self._earlier(given), left_out, advance)
         return self._fitted(given, task, parts, model, left_out)
 
     def _fitted(
@@ -320,13 +319,14 @@ class _Task(NamedTuple):
     factor: float  # the inverse temperature of all rows
 
     def parts(
-        self, temperature: InverseTemperature, earlier: Sequence[Calibrator], with_layers: bool, advance: Any
+        self, temperature: InverseTemperature, earlier: Sequence[Calibrator], left_out: dict[str, str], advance: Any
     ) -> tuple[dict[str, MixturePart], FittedParts]:
         """Fit the anchors, the model and g-layers, each with out-of-fold predictions and a uniform share."""
         given = self.given
         began = time.perf_counter()
         raw = log_softmax(apply_map(Chain(()), given.logits))
-        ratio = self._held_out_factors(temperature.factor) / temperature.factor
+        factors = held_out_factors(given.logits, given.labels, given.weights, self.folds, temperature.factor)
+        ratio = factors / temperature.factor
         plain = log_softmax(raw * temperature.factor)
         found = {
             "uncalibrated": self._part(Chain((Reference(),)), raw, 0, 0.0),
@@ -342,12 +342,19 @@ class _Task(NamedTuple):
         for place, prior in enumerate(earlier, start=1):
             found[f"prior {place}"] = self._around(prior, names)
         advance()
-        if with_layers:
+        if not left_out and not self.small_layers and not model.loosened:
+            left_out["g-layers"] = "A looser model has a higher held-out loss, so still more weights would too"
+        if not left_out:
             layers = self._layers(ratio)
             if layers is not None:
                 found["g-layers"] = layers
         advance()
         return found, model
+
+    @property
+    def small_layers(self) -> bool:
+        """Whether g-layers take little time."""
+        return len(self.given) * self.given.n_classes**2 <= _SMALL_LAYERS
 
     def _around(self, prior: Calibrator, names: Sequence[str]) -> MixturePart:
         """Fit the model to the output of an earlier calibrator, so that its priors hold it there."""
@@ -360,10 +367,11 @@ class _Task(NamedTuple):
     def _layers(self, ratio: Floats) -> MixturePart | None:
         """Fit g-layers with the shared correction behind them; None if they learn nothing."""
         began = time.perf_counter()
-        # One learning rate: a second one gains 0.0005 of the loss with 10 classes, and takes half of the time of auto.
-        settings = {"loss": self.loss, "learning_rate": _RATE / math.sqrt(self.given.n_classes)}
-        if len(self.given) * self.given.n_classes**2 <= _SMALL_LAYERS:
-            settings["max_epochs"] = _EPOCHS
+        settings: dict[str, Any] = {"loss": self.loss}
+        if self.small_layers:
+            # A second learning rate, more folds and smaller batches gain 0.0005 of the loss, for twice the time.
+            settings["learning_rate"] = 0.03 / math.sqrt(self.given.n_classes)
+            settings |= {"max_epochs": 30, "n_folds": 3, "batch_size": min(1_000, max(16, len(self.given) // 8))}
         layers = fit_layers(self.given, self.seed, settings)
         if layers.n_parameters == 1:
             return None
@@ -388,18 +396,6 @@ class _Task(NamedTuple):
 
     def _possible(self) -> Floats:
         return np.isfinite(with_reference_class(self.given.logits)).sum(axis=1).astype(np.float64)
-
-    def _held_out_factors(self, factor: float) -> Floats:
-        """Return the inverse temperature (n, 1) of each row by the rows of the other folds."""
-        given = self.given
-        result = np.full((len(given), 1), factor)
-        for fold in range(int(self.folds.max()) + 1):
-            own = self.folds == fold
-            # If one fold has all the weight, the other rows determine no temperature.
-            if given.weights is None or given.weights[~own].any():
-                rest = given.take(~own)
-                result[own] = fit_inverse_temperature(rest.logits, rest.labels, rest.weights, factor).factor
-        return result
 
     def weights(self, parts: Mapping[str, MixturePart]) -> dict[str, float]:
         """Return the weights of least held-out loss, without parts below 1 %, or an anchor alone if it is as good."""

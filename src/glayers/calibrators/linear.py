@@ -19,8 +19,8 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.evidence import USUAL
 from glayers.fitting.fitted_parts import FittedParts, fit_parts
 from glayers.fitting.folds import assign_folds, effective_rows
-from glayers.fitting.parts import part_names, plain_basis
-from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.fitting.parts import plain_basis
+from glayers.fitting.temperature import fit_with_prior
 from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map
 
@@ -61,11 +61,11 @@ class LinearScaling(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         smooth_loss(self.loss)  # checks the name
         folds = assign_folds(len(given), given.groups, self.n_folds, drawn_seed(self.random_state))
-        factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+        factor = fit_with_prior(given.logits, given.labels, given.weights).factor
         precisions = None
         if self.strength is not None:
             [strength] = _strengths(self.strength, 1)
-            precisions = {name: max(strength, _UNPENALISED) * USUAL[name] for name in part_names(self._parts)}
+            precisions = {name: max(strength, _UNPENALISED) * USUAL[name] for name in self._parts}
         found = fit_parts(
             given,
             factor,
@@ -188,7 +188,7 @@ class MatrixScaling(LinearScaling):
         if self.penalty == "structured":
             return super()._fit(given)
         smooth_loss(self.loss)  # checks the name
-        factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+        factor = fit_with_prior(given.logits, given.labels, given.weights).factor
         folds = assign_folds(len(given), given.groups, self.n_folds, drawn_seed(self.random_state))
         basis = plain_basis(given.n_classes, self._parts)
 

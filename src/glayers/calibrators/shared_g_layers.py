@@ -20,7 +20,7 @@ from glayers.checks import check_switch, whole_number
 from glayers.errors import GlayersError
 from glayers.fitting.fitted_parts import FittedParts, fit_parts
 from glayers.fitting.folds import assign_folds, format_gain, paired_gain
-from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain, KeepOrder
 from glayers.maps.layouts import n_learned
 from glayers.maps.order import in_order_of
@@ -93,7 +93,7 @@ class SharedGLayers(Calibrator):
         seed = drawn_seed(self.random_state)
         keep_order = check_switch(self.keep_order, "keep_order")
         folds = assign_folds(len(given), given.groups, n_folds, seed)
-        factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+        factor = fit_with_prior(given.logits, given.labels, given.weights).factor
         if self.class_part == "g-layers":
             part = fit_layers(given, seed, settings)
             found = behind_layers(given, part, folds, "log")

@@ -10,7 +10,7 @@ from glayers.arrays import Floats, row_blocks
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.simplex import fit_mixture_weights
-from glayers.fitting.temperature import fit_inverse_temperature, log_loss_at
+from glayers.fitting.temperature import fit_inverse_temperature, fit_with_prior, log_loss_at
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.maps.mixtures import TemperedMixture
 from glayers.predictions import Predictions
@@ -43,7 +43,7 @@ class TemperatureScaling(Calibrator):
     methods = (Method("temperature", "Divides all logits by one temperature", "ranking", "Guo et al., ICML 2017"),)
 
     def _fit(self, given: Predictions) -> Fitted:
-        found = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        found = fit_with_prior(given.logits, given.labels, given.weights)
         return Fitted(
             Chain((Scale(np.asarray(found.factor)),)),
             "temperature scaling",

@@ -3,45 +3,42 @@
 Logits say more than their probabilities: a constant that is added to a row changes no probability, but it may tell how
 far the row can be trusted. Its level is log sum exp(z) or the mean of z, whichever lowers the held-out loss more. With
 either one, z = log softmax(z) + constant of the row is known, so a function of both is a function of z. The correction
-is piecewise linear in the level.
+is piecewise linear in the level, and its strength comes from the rows (`evidence.py`).
 """
 
-import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from glayers.activations import keep_impossible, log_softmax
-from glayers.arrays import Array, Floats
+from glayers.activations import log_softmax
+from glayers.arrays import Array, Floats, Ints
 from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.evidence import find_precisions, fit_at, held_out_scores
 from glayers.fitting.folds import assign_folds, effective_rows, paired_gain
+from glayers.fitting.parts import Design, LinearPart, SharedPart
+from glayers.maps.corrections import LOWEST
 from glayers.predictions import Predictions
 
 Level = Callable[[Array], Floats]
 
+_USUAL = {"scale by level": 10.0, "shift by level": 30.0}  # precisions, as of corrections without a level
 _QUANTILES = (0.05, 0.35, 0.65, 0.95)  # of the levels, where the knots lie
-_DEEPEST = -800.0  # exp is exactly 0 below
 _ERRORS = 2.0  # a gain of more standard errors is needed
-_ROWS_PER_SHIFT = 5  # with fewer rows for each of its numbers, a shift per class costs more than it gains
-_MOST_ENTRIES = 5_000_000  # rows x classes to learn four numbers from: more would only take longer
+_MOST_ENTRIES = 5_000_000  # rows x classes to learn from: more would only take longer
 
 
-@dataclass(frozen=True, eq=False)
-class LevelCorrection:
-    """At each knot of the level: by how much log-probabilities are scaled, and what is added to each class."""
+class LevelCorrection(NamedTuple):
+    """The coefficients of each knot of the level: by how much log-probabilities are scaled, and one shift per class."""
 
     level: Level
     knots: Floats
-    scale: Floats  # (knots,)
-    shift: Floats  # (knots, classes)
+    coefficients: Floats
 
     def __call__(self, log_p: Floats, logits: Array) -> Floats:
         """Return corrected log-probabilities."""
-        near = _hats(self.level(logits), self.knots)
-        moved = np.maximum(log_p, _DEEPEST) * (1 + near @ self.scale)[:, None] + near @ self.shift
-        return np.asarray(log_softmax(keep_impossible(moved, log_p)))
+        design = _design(log_p, self.level(logits), self.knots, np.zeros(len(log_p), np.int64), np.ones(len(log_p)))
+        return np.asarray(log_softmax(log_p + design.scores(self.coefficients)))
 
 
 def highest_level(logits: Array) -> Floats:
@@ -71,56 +68,41 @@ def fit_level(log_p: Floats, given: Predictions, seed: int) -> LevelCorrection |
     """
     if given.logits.shape[1] == 1:
         return None
-    if len(given) * log_p.shape[1] > _MOST_ENTRIES:
+    if log_p.size > _MOST_ENTRIES:
         some = np.random.default_rng(seed).permutation(len(given))[: _MOST_ENTRIES // log_p.shape[1]]
         log_p, given = log_p[some], given.take(some)
     weights = np.ones(len(given)) if given.weights is None else given.weights
-    folds, loss = assign_folds(len(given), given.groups, 3, seed), smooth_loss("log")
+    weights = weights * (effective_rows(weights) / weights.sum())
+    folds = assign_folds(len(given), given.groups, 3, seed)
+    loss = smooth_loss("log")
     before = loss.rows(log_p, given.labels)
     rounding = 1e-9 * np.abs(given.logits[given.logits > -np.inf]).max()
-    best, most = None, 0.0
-    enough = effective_rows(weights) >= _ROWS_PER_SHIFT * len(_QUANTILES) * log_p.shape[1]
-    for level, with_shifts in itertools.product((highest_level, mean_level), (False, True)[: 1 + enough]):
-        knots = np.quantile(level(given.logits), _QUANTILES)
+    best = None
+    most = 0.0
+    for level in (highest_level, mean_level):
+        levels = level(given.logits)
+        knots = np.quantile(levels, _QUANTILES)
         if not (np.diff(knots) > rounding).all():
             continue  # the same level in many rows
-        fit = partial(_fit, log_p, given, level, knots, with_shifts)
-        after = before.copy()
-        for fold in range(int(folds.max()) + 1):
-            own = folds == fold
-            if weights[~own].any():
-                after[own] = loss.rows(fit(weights * ~own)(log_p[own], given.logits[own]), given.labels[own])
+        design = _design(log_p, levels, knots, given.labels, weights)
+        fit = fit_at(design, loss, *find_precisions(design, _USUAL))
+        after = loss.rows(held_out_scores(design, loss, fit, folds), given.labels)
         gain, error = paired_gain(before, after, given.weights, given.groups)
         if gain > max(most, _ERRORS * error):
-            best, most = fit, gain
-    return None if best is None else best(weights)
+            most = gain
+            best = LevelCorrection(level, knots, fit.state.point)
+    return best
 
 
-def _fit(
-    log_p: Floats, given: Predictions, level: Level, knots: Floats, with_shifts: bool, weights: Floats
-) -> LevelCorrection:
-    """Return the correction of least mean log loss, under a standard normal prior on every coefficient."""
-    from scipy.optimize import minimize  # on first use: importing it takes longer than glayers
-
-    used = weights > 0
-    plain, labels, weights = np.maximum(log_p[used], _DEEPEST), given.labels[used], weights[used]
-    possible, near = log_p[used] > -np.inf, _hats(level(given.logits[used]), knots)
-    fractions, prior = weights / weights.sum(), 1 / effective_rows(weights)
-    rows, shape = np.arange(len(labels)), (len(knots), 1 + log_p.shape[1] * with_shifts)
-
-    def value_and_slope(flat: Floats) -> tuple[float, Floats]:
-        scale, shift = np.split(flat.reshape(shape), [1], axis=1)
-        moved = plain * (1 + near @ scale) + (near @ shift if with_shifts else 0.0)
-        new = log_softmax(np.where(possible, moved, -np.inf))
-        slope = np.exp(new) * fractions[:, None]
-        slope[rows, labels] -= fractions
-        by_scale = near.T @ (slope * plain).sum(axis=1, keepdims=True)
-        gradient = np.hstack([by_scale, near.T @ slope]) if with_shifts else by_scale
-        return float(-fractions @ new[rows, labels] + prior * flat @ flat / 2), gradient.ravel() + prior * flat
-
-    found = minimize(value_and_slope, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B").x.reshape(shape)
-    shift = found[:, 1:] if with_shifts else np.zeros((len(knots), log_p.shape[1]))
-    return LevelCorrection(level, knots, found[:, 0], shift)
+def _design(log_p: Floats, levels: Floats, knots: Floats, labels: Ints, weights: Floats) -> Design:
+    """Return the rows with a scale and one shift per class at each knot."""
+    near = _hats(levels, knots)
+    shape = len(knots), log_p.shape[1]
+    no_bends = np.zeros((0, *log_p.shape))
+    owners = np.zeros((len(knots), 1), np.int64)
+    scale = SharedPart(np.maximum(log_p, LOWEST), no_bends, near, None, ("scale by level",), owners)
+    shift = LinearPart(near, np.zeros(shape), ("shift by level",), np.zeros(shape, np.int64))
+    return Design(log_p, labels, weights, (scale, shift))
 
 
 def _hats(level: Floats, knots: Floats) -> Floats:

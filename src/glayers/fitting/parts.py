@@ -1,12 +1,12 @@
 """Log-probabilities of rows -> parts of a correction: features with one coefficient each, and what they add to a score.
 
-Every part knows three things: what its coefficients add to the scores of the rows, the transpose of that, and its own
+There are three kinds of parts: functions shared by all classes, one coefficient per class, and one coefficient per
+feature and class. Each knows what its coefficients add to the scores of the rows, the transpose of that, and its own
 curvature. The curvature preconditions a fit, and afterwards it is the posterior of the coefficients.
 
 Features are centred for each class where that class is in question, so that no part can take the place of the shifts.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -35,99 +35,105 @@ from glayers.maps.corrections import (
     top_probabilities,
 )
 
-LINEAR = ("matrix", "confusion", "hinges")  # parts with one coefficient per feature and class
+_BY_FEATURE = ("shift", "matrix", "confusion", "hinges")  # parts with one coefficient per feature and class
 _ALMOST_NONE = 1e-12  # keeps a share of nothing finite
 _LEAST_SPREAD = 1e-3  # of a feature that hardly varies
-_LEAST_HINGE_SPREAD = 0.05
 _QUANTILES = (0.2, 0.4, 0.6, 0.8)  # of the centred log-probabilities of a class: the knots of its hinges
 _SPARSE_CLASSES = 50  # from here on ten probabilities of a row are few, and stored as such
 _DIAGONAL = 450  # features or classes: beyond, the curvature is taken as diagonal, because inverses would take seconds
-_SAMPLE_ENTRIES = 200_000  # logits that show means, spreads and precisions; of more rows, every so many are read
-_SAMPLE_ROWS, _SAMPLE_ROWS_PER_CLASS = 2_000, 5  # of which there are at least this many
 _CURVATURE_ROWS = 1_000  # rows that show the curvature
 _DOUBLE_ENTRIES = 20_000  # logits up to which float64 costs nothing; above, float32 halves the time
 
 
-def sample_rows(n_rows: int, n_classes: int) -> slice:
-    """Return every so many rows, enough to show means, spreads and precisions."""
-    least = max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_CLASS * n_classes)
-    return slice(None, None, max(1, min(n_rows * n_classes // _SAMPLE_ENTRIES, n_rows // least)))
-
-
 class Basis(NamedTuple):
-    """How features are standardised: what makes the coefficients of two fits comparable.
-
-    Arrays of parts that the model does not have are empty.
-    """
+    """How features are standardised: what makes the coefficients of two fits comparable."""
 
     parts: tuple[str, ...]
-    n_classes: int
     inputs: str  # of scale and matrix: "centred" log-probabilities, or "log" for log-probabilities as they are
-    own_centre: Floats  # (classes,) of the input of a class where it is in question, for its scale
-    own_spread: Floats
-    spread: Floats  # (classes,) of inputs, for the matrix
-    knots: Floats  # (4, classes)
-    hinge_spread: Floats  # (4 classes,)
-    context_centre: Floats  # (4,)
-    context_spread: Floats
-    means: dict[str, Floats]  # of the features of a linear part, for each class: (features, classes)
+    own: Floats  # (2, classes) centre and spread of the input of a class where it is in question, for its scale
+    context: Floats  # (2, 4) centre and spread
+    knots: Floats  # (4, classes), or none without hinges
+    owners: Ints  # (features,) the part of each feature, as a place in `by_feature`
+    spread: Floats  # (features,)
+    centre: Floats  # (features,) after division by the spread
+    means: Floats  # (features, classes) what is left to subtract for each class
 
-    def features(self, part: str, log_p: Floats, ordered: Floats) -> Floats:
-        """Return the features (n, j) of a linear part."""
-        if part == "matrix":
-            return self.values(log_p) / self.spread
-        if part == "confusion":
-            return np.asarray(top_probabilities(log_p, ordered) * np.sqrt(self.n_classes))
-        return _hinges(self.values(log_p), self.knots) / self.hinge_spread
+    @property
+    def by_feature(self) -> tuple[str, ...]:
+        """The parts with one coefficient per feature and class."""
+        return tuple(part for part in _BY_FEATURE if part in self.parts)
 
     def values(self, log_p: Floats) -> Floats:
         """Return what scales and matrices multiply."""
-        return np.asarray(centred(log_p)) if self.inputs == "centred" else log_p
+        if self.inputs == "centred":
+            return np.asarray(centred(log_p))
+        return log_p
+
+    def features(self, log_p: Floats) -> Floats:
+        """Return the features (n, features) as they are."""
+        values = self.values(log_p)
+        found = []
+        if "shift" in self.parts:
+            found.append(np.ones((len(log_p), 1)))
+        if "matrix" in self.parts:
+            found.append(values)
+        if "confusion" in self.parts:
+            found.append(np.asarray(top_probabilities(log_p, descending(log_p))))
+        found += [np.maximum(values - knot, 0.0) for knot in self.knots]
+        return np.concatenate([np.zeros((len(log_p), 0)), *found], axis=1)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most features of a row are 0."""
+        dense = "matrix" in self.parts or "hinges" in self.parts
+        return "confusion" in self.parts and not dense and self.means.shape[1] >= _SPARSE_CLASSES
 
 
-def plain_basis(n_classes: int, parts: Sequence[str]) -> Basis:
-    """Leave scales, shifts and a matrix of log-probabilities as they are, as published penalties expect them."""
-    ones, zeros = np.ones(n_classes), np.zeros(n_classes)
-    nothing = np.zeros(0)
+def plain_basis(n_classes: int, parts: Sequence[str], inputs: str = "log") -> Basis:
+    """Leave all features as they are, as published penalties expect them."""
+    own = np.stack([np.zeros(n_classes), np.ones(n_classes)])
+    counts = {"shift": 1, "matrix": n_classes, "confusion": n_classes, "hinges": len(_QUANTILES) * n_classes}
+    by_feature = [part for part in _BY_FEATURE if part in parts]
+    owners = np.repeat(np.arange(len(by_feature)), [counts[part] for part in by_feature])
+    nothing = np.zeros(len(owners))
     knots = np.zeros((0, n_classes))
-    means = {"matrix": np.zeros((n_classes, n_classes))}
-    return Basis(tuple(parts), n_classes, "log", zeros, ones, ones, knots, nothing, nothing, nothing, means)
+    context = np.stack([np.zeros(N_CONTEXT - 1), np.ones(N_CONTEXT - 1)])
+    means = np.zeros((len(owners), n_classes))
+    return Basis(tuple(parts), inputs, own, context, knots, owners, np.ones(len(owners)), nothing, means)
 
 
 def basis_of(log_p: Floats, weights: Floats, parts: Sequence[str], inputs: str = "centred") -> Basis:
-    """Standardise features over these rows, or over a sample of very many."""
-    sample = sample_rows(*log_p.shape)
-    log_p, weights = log_p[sample], weights[sample]
+    """Standardise features over rows."""
     n_classes = log_p.shape[1]
-    ordered = descending(log_p)
     p = np.exp(log_p)
     in_question = weights[:, None] * p * (1 - p) + _ALMOST_NONE
     in_question /= in_question.sum(axis=0)
     unsure = weights * np.maximum(1 - np.vecdot(p, p), 0.0) + _ALMOST_NONE
-    empty = plain_basis(n_classes, parts)._replace(inputs=inputs, means={})
-    values = empty.values(log_p)
+    basis = plain_basis(n_classes, parts, inputs)
+    values = basis.values(log_p)
     own_centre = (in_question * values).sum(axis=0)
     own_spread = np.sqrt((in_question * (values - own_centre) ** 2).sum(axis=0)) + _LEAST_SPREAD
-    context_centre, context_spread = _mean_and_spread(raw_context(log_p, ordered), weights)
-    basis = empty._replace(
-        own_centre=own_centre,
-        own_spread=own_spread,
-        spread=_mean_and_spread(values, unsure)[1],
-        context_centre=context_centre,
-        context_spread=context_spread,
-    )
+    seen = np.stack(_mean_and_spread(raw_context(log_p, descending(log_p)), weights))
+    basis = basis._replace(own=np.stack([own_centre, own_spread]), context=seen)
     if "hinges" in parts:
-        knots = np.quantile(values[weights > 0], _QUANTILES, axis=0)
-        hinge_spread = _mean_and_spread(_hinges(values, knots), unsure)[1] + _LEAST_HINGE_SPREAD
-        basis = basis._replace(knots=knots, hinge_spread=hinge_spread)
-    for part in parts:
-        if part in LINEAR:
-            basis.means[part] = basis.features(part, log_p, ordered).T @ in_question
-    return basis
-
-
-def _hinges(values: Floats, knots: Floats) -> Floats:
-    return np.concatenate([np.maximum(values - knot, 0.0) for knot in knots], axis=1)
+        basis = basis._replace(knots=np.quantile(values[weights > 0], _QUANTILES, axis=0))
+    features = basis.features(log_p)
+    centre, spread = _mean_and_spread(features, unsure)
+    for place, part in enumerate(basis.by_feature):
+        own = basis.owners == place
+        if part == "shift":
+            spread[own] = 1.0
+            centre[own] = 0.0
+            features[:, own] = 0.0  # and so has no mean to subtract
+        elif part == "confusion":
+            spread[own] = 1 / np.sqrt(n_classes)
+        elif part == "hinges":
+            spread[own] += 0.05  # a hinge that few rows reach stays small
+    if basis.is_sparse:
+        centre = np.zeros_like(centre)
+    centre = centre / spread
+    means = (features / spread - centre).T @ in_question
+    return basis._replace(spread=spread, centre=centre, means=means)
 
 
 def _mean_and_spread(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -144,65 +150,84 @@ class Point(NamedTuple):
     of_classes: Floats
 
 
-class Inverse(ABC):
-    """The inverse of a part's penalised curvature."""
+@dataclass(frozen=True, eq=False)
+class DiagonalInverse:
+    """The inverse of a penalised curvature that is taken as diagonal."""
 
-    @abstractmethod
+    diagonal: Floats
+
     def solve(self, slopes: Floats) -> Floats:
-        """Return the inverse times a vector of slopes, both of the part's shape."""
+        """Return the inverse times a vector of slopes."""
+        return self.diagonal * slopes
 
-    @abstractmethod
     def variances(self) -> Floats:
         """Return the posterior variance of each coefficient."""
+        return self.diagonal
 
-    @abstractmethod
-    def score_variances(self, part: Any, probabilities: Floats) -> Floats:
-        """Return the posterior variance of the log-probability of each class, (n, classes)."""
-
-
-class Part(ABC):
-    """Features of rows and the coefficients that multiply them; `names` are the precisions that it has."""
-
-    names: tuple[str, ...]
-    owners: Ints  # the place in `names` of each coefficient, in the shape of the coefficients
-
-    @abstractmethod
-    def take(self, rows: Any) -> "Part":
-        """Return some of the rows."""
-
-    @abstractmethod
-    def add_scores(self, coefficients: Array, result: Array) -> None:
-        """Add what the part adds to the scores (n, classes), in place."""
-
-    @abstractmethod
-    def slopes(self, by_score: Array, total: Array) -> Array:
-        """Return the transpose of `add_scores`; `total` is the sum of `by_score` over rows."""
-
-    @abstractmethod
-    def inverse(self, at: Point, precisions: Floats) -> Inverse:
-        """Return the inverse of the curvature with the precision of each coefficient."""
+    def draw(self, noise: Floats) -> Floats:
+        """Turn standard normal noise into a draw from the posterior, less its mean."""
+        return np.sqrt(self.diagonal) * noise
 
 
 @dataclass(frozen=True, eq=False)
-class _SharedPart(Part):
-    """The shared correction: `linear` (n, classes), `bends` (6, n, outcomes) and `context` (n, 5).
+class EigenInverse:
+    """The inverse of a Kronecker product plus a penalty: scaled eigenvectors of features, those of classes, values."""
 
-    `places` (n, outcomes) are the columns of the outcomes, or None if these are all classes.
+    features: Floats
+    classes: Floats
+    values: Floats  # (features, classes)
+
+    def solve(self, slopes: Floats) -> Floats:
+        """Return the inverse times a matrix of slopes."""
+        inner = (self.features.T @ slopes @ self.classes) * self.values
+        return self.features @ inner @ self.classes.T
+
+    def variances(self) -> Floats:
+        """Return the posterior variance of each coefficient."""
+        return self.features**2 @ self.values @ (self.classes**2).T
+
+    def draw(self, noise: Floats) -> Floats:
+        """Turn standard normal noise into a draw from the posterior, less its mean."""
+        return self.features @ (np.sqrt(self.values) * noise) @ self.classes.T
+
+
+Inverse = DiagonalInverse | EigenInverse
+
+
+def _eigen_inverse(of_features: Floats, of_classes: Floats, precisions: Floats) -> EigenInverse:
+    """Invert the Kronecker product of two curvatures plus the precision of each feature."""
+    scale = 1 / np.sqrt(precisions)
+    class_values, class_vectors = np.linalg.eigh(of_classes)
+    feature_values, feature_vectors = np.linalg.eigh(scale[:, None] * of_features * scale)
+    curved = np.maximum(feature_values, 0.0)[:, None] * np.maximum(class_values, 0.0)
+    return EigenInverse(scale[:, None] * feature_vectors, class_vectors, 1 / (1 + curved))
+
+
+@dataclass(frozen=True, eq=False)
+class SharedPart:
+    """Functions shared by all classes: `linear` (n, classes), `bends` (b, n, outcomes) and `context` (n, j).
+
+    `places` (n, outcomes) are the columns of the outcomes, or None if these are all classes. Coefficients are
+    (functions x context, 1).
     """
 
     linear: Array
     bends: Array
     context: Array
     places: Ints | None
-    names = ("shared", "context")
-    owners = np.tile(np.minimum(np.arange(N_CONTEXT), 1), (N_SHAPES, 1))
+    names: tuple[str, ...]
+    owners: Ints
 
-    def take(self, rows: Any) -> "_SharedPart":
+    def take(self, rows: Any) -> "SharedPart":
+        """Return some of the rows."""
         places = None if self.places is None else self.places[rows]
-        return _SharedPart(self.linear[rows], self.bends[:, rows], self.context[rows], places)
+        return replace(
+            self, linear=self.linear[rows], bends=self.bends[:, rows], context=self.context[rows], places=places
+        )
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
-        sizes = self.context @ coefficients.T
+        """Add what the part adds to the scores (n, classes), in place."""
+        sizes = self.context @ coefficients.reshape(-1, self.context.shape[1]).T
         result += sizes[:, :1] * self.linear
         moves = np.einsum("ns,sno->no", sizes[:, 1:], self.bends)
         if self.places is None:
@@ -210,137 +235,68 @@ class _SharedPart(Part):
         else:
             result[np.arange(len(moves))[:, None], self.places] += moves
 
-    def slopes(self, by_score: Array, total: Array) -> Array:  # noqa: ARG002 (no feature is centred)
+    def slopes(self, by_score: Array) -> Array:
+        """Return the transpose of `add_scores`."""
         own = self._outcomes(by_score)
         by_size = [np.vecdot(by_score, self.linear), *np.einsum("no,sno->sn", own, self.bends)]
         return np.stack(by_size) @ self.context
 
-    def inverse(self, at: Point, precisions: Floats) -> "_DenseInverse":
+    def inverse(self, at: Point, precisions: Floats) -> Inverse:
         """Sum over rows of context x context times the covariance of the functions under the probabilities."""
         p = at.probabilities
-        own = self._outcomes(p)
         linear = self.linear.astype(np.float64)
-        each = np.concatenate([self._outcomes(linear)[None], self.bends.astype(np.float64)])
-        weighted = each * own
+        functions = np.concatenate([self._outcomes(linear)[None], self.bends.astype(np.float64)])
+        weighted = functions * self._outcomes(p)
         mean = weighted.sum(axis=2)
-        second = weighted.transpose(1, 0, 2) @ each.transpose(1, 2, 0)
+        second = weighted.transpose(1, 0, 2) @ functions.transpose(1, 2, 0)
         if self.places is not None:  # the first function also counts where the others are 0
             mean[0] = np.vecdot(p, linear)
             second[:, 0, 0] = np.vecdot(p * linear, linear)
         covariance = second - np.einsum("sn,tn->nst", mean, mean)
         pairs = np.einsum("nj,nk,n->njk", self.context, self.context, at.weights)
         summed = covariance.reshape(len(p), -1).T @ pairs.reshape(len(p), -1)
-        curved = summed.reshape(N_SHAPES, N_SHAPES, N_CONTEXT, N_CONTEXT).transpose(0, 2, 1, 3)
-        curved = curved.reshape(N_SHAPES * N_CONTEXT, -1)
-        return _DenseInverse(np.linalg.inv(curved + np.diag(precisions.ravel())))
+        n_functions, n_context = len(functions), self.context.shape[1]
+        summed = summed.reshape(n_functions, n_functions, n_context, n_context).transpose(0, 2, 1, 3)
+        return _eigen_inverse(summed.reshape(len(precisions), -1), np.ones((1, 1)), precisions[:, 0])
 
     def _outcomes(self, values: Array) -> Array:
         if self.places is None:
             return values
         return np.take_along_axis(values, self.places, axis=1)
 
-    def features_at(self, probabilities: Floats) -> Floats:
-        """Return the derivative of each log-probability by each coefficient, (n, classes, 35)."""
-        n_rows, n_classes = self.linear.shape
-        each = np.zeros((n_rows, n_classes, N_SHAPES))
-        each[:, :, 0] = self.linear
-        for place, bend in enumerate(self.bends, start=1):
-            if self.places is None:
-                each[:, :, place] = bend
-            else:
-                np.put_along_axis(each[:, :, place], self.places, bend, axis=1)
-        each -= np.einsum("nc,ncs->ns", probabilities, each)[:, None, :]
-        return np.einsum("ncs,nj->ncsj", each, self.context).reshape(n_rows, n_classes, -1)
-
 
 @dataclass(frozen=True, eq=False)
-class _DenseInverse(Inverse):
-    """The inverse of a curvature that is written down."""
-
-    matrix: Floats
-
-    def solve(self, slopes: Floats) -> Floats:
-        return (self.matrix @ slopes.ravel()).reshape(slopes.shape)
-
-    def variances(self) -> Floats:
-        return np.diagonal(self.matrix)
-
-    def score_variances(self, part: Any, probabilities: Floats) -> Floats:
-        features = part.features_at(probabilities)
-        return np.einsum("ncf,fg,ncg->nc", features, self.matrix, features, optimize=True)
-
-
-@dataclass(frozen=True, eq=False)
-class _ScalePart(Part):
+class ScalePart:
     """One scale per class: coefficients (classes,) times `values` (n, classes)."""
 
     values: Array
-    owners: Ints
     names = ("scale",)
 
-    def take(self, rows: Any) -> "_ScalePart":
-        return _ScalePart(self.values[rows], self.owners)
+    @property
+    def owners(self) -> Ints:
+        """The place in `names` of each coefficient."""
+        return np.zeros(self.values.shape[1], np.int64)
+
+    def take(self, rows: Any) -> "ScalePart":
+        """Return some of the rows."""
+        return ScalePart(self.values[rows])
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
+        """Add what the part adds to the scores (n, classes), in place."""
         result += self.values * coefficients
 
-    def slopes(self, by_score: Array, total: Array) -> Array:  # noqa: ARG002 (centred already)
+    def slopes(self, by_score: Array) -> Array:
+        """Return the transpose of `add_scores`."""
         return np.einsum("nc,nc->c", by_score, self.values)
 
-    def inverse(self, at: Point, precisions: Floats) -> "_DiagonalInverse":
-        p = at.probabilities
-        return _DiagonalInverse(1 / (at.weights @ (p * (1 - p) * self.values**2) + precisions))
-
-    def features_at(self, probabilities: Floats) -> Floats:
-        """Return the derivative of each log-probability by each coefficient, (n, classes, classes)."""
-        return (np.eye(self.values.shape[1]) - probabilities[:, None, :]) * self.values[:, None, :]
-
-
-@dataclass(frozen=True, eq=False)
-class _DiagonalInverse(Inverse):
-    """The inverse of a curvature that is taken as diagonal."""
-
-    diagonal: Floats
-
-    def solve(self, slopes: Floats) -> Floats:
-        return self.diagonal * slopes
-
-    def variances(self) -> Floats:
-        return self.diagonal
-
-    def score_variances(self, part: Any, probabilities: Floats) -> Floats:
-        return part.features_at(probabilities) ** 2 @ self.diagonal
-
-
-@dataclass(frozen=True, eq=False)
-class _ShiftPart(Part):
-    """One shift per class."""
-
-    n_rows: int
-    owners: Ints
-    names = ("shift",)
-
-    def take(self, rows: Any) -> "_ShiftPart":
-        return replace(self, n_rows=len(np.arange(self.n_rows)[rows]))
-
-    def add_scores(self, coefficients: Array, result: Array) -> None:
-        result += coefficients
-
-    def slopes(self, by_score: Array, total: Array) -> Array:  # noqa: ARG002 (the sum is at hand)
-        return total
-
     def inverse(self, at: Point, precisions: Floats) -> Inverse:
-        if len(precisions) > _DIAGONAL:
-            return _DiagonalInverse(1 / (np.diagonal(at.of_classes) + precisions))
-        return _DenseInverse(np.linalg.inv(np.asarray(at.of_classes + np.diag(precisions), np.float64)))
-
-    def features_at(self, probabilities: Floats) -> Floats:
-        """Return the derivative of each log-probability by each coefficient, (n, classes, classes)."""
-        return np.eye(probabilities.shape[1]) - probabilities[:, None, :]
+        """Return the inverse of the diagonal."""
+        p = at.probabilities
+        return DiagonalInverse(1 / (at.weights @ (p * (1 - p) * self.values**2) + precisions))
 
 
 @dataclass(frozen=True, eq=False)
-class _LinearPart(Part):
+class LinearPart:
     """Features (n, j), dense or sparse, with one coefficient per feature and class: (j, classes).
 
     `means` (j, classes) are subtracted for each class.
@@ -351,14 +307,18 @@ class _LinearPart(Part):
     names: tuple[str, ...]
     owners: Ints
 
-    def take(self, rows: Any) -> "_LinearPart":
+    def take(self, rows: Any) -> "LinearPart":
+        """Return some of the rows."""
         return replace(self, features=self.features[rows])
 
     def add_scores(self, coefficients: Array, result: Array) -> None:
+        """Add what the part adds to the scores (n, classes), in place."""
         result += self.features @ coefficients
         result -= (self.means * coefficients).sum(axis=0)
 
-    def slopes(self, by_score: Array, total: Array) -> Array:
+    def slopes(self, by_score: Array) -> Array:
+        """Return the transpose of `add_scores`."""
+        total = np.ones(len(by_score), by_score.dtype) @ by_score
         return self.features.T @ by_score - self.means * total
 
     def inverse(self, at: Point, precisions: Floats) -> Inverse:
@@ -372,50 +332,22 @@ class _LinearPart(Part):
         of_class = np.diagonal(at.of_classes)
         shares = of_class / max(of_class.sum(), _ALMOST_NONE)
         means = self.means.astype(np.float64)
-        if not isinstance(self.features, np.ndarray) or len(precisions) > _DIAGONAL:
+        if not isinstance(self.features, np.ndarray) or max(precisions.shape) > _DIAGONAL:
             squares = (self.features * self.features).T @ unsure
             variances = np.maximum(squares - means**2 @ shares, 0.0)
-            return _DiagonalInverse(1 / (variances[:, None] * of_class + precisions))
-        scale = 1 / np.sqrt(precisions[:, 0])
+            return DiagonalInverse(1 / (variances[:, None] * of_class + precisions))
         weighted = self.features.astype(np.float64) * np.sqrt(unsure)[:, None]
         covariance = weighted.T @ weighted - (means * shares) @ means.T
-        class_values, class_vectors = np.linalg.eigh(at.of_classes)
-        feature_values, feature_vectors = np.linalg.eigh(scale[:, None] * covariance * scale)
-        curved = np.maximum(feature_values, 0.0)[:, None] * np.maximum(class_values, 0.0)
-        return _KroneckerInverse(scale[:, None] * feature_vectors, class_vectors, 1 / (1 + curved))
-
-    def features_at(self, probabilities: Floats) -> Floats:
-        """Return the features of each row, centred by the class means that its probabilities expect, (n, j)."""
-        dense = self.features if isinstance(self.features, np.ndarray) else self.features.toarray()
-        return np.asarray(dense - probabilities @ self.means.T, dtype=np.float64)
+        return _eigen_inverse(covariance, at.of_classes, precisions[:, 0])
 
 
-@dataclass(frozen=True, eq=False)
-class _KroneckerInverse(Inverse):
-    """The inverse of a Kronecker product plus a penalty: scaled eigenvectors of features, those of classes, values."""
-
-    features: Floats
-    classes: Floats
-    values: Floats  # (features, classes)
-
-    def solve(self, slopes: Floats) -> Floats:
-        inner = (self.features.T @ slopes @ self.classes) * self.values
-        return self.features @ inner @ self.classes.T
-
-    def variances(self) -> Floats:
-        return self.features**2 @ self.values @ (self.classes**2).T
-
-    def score_variances(self, part: Any, probabilities: Floats) -> Floats:
-        by_class = (part.features_at(probabilities) @ self.features) ** 2 @ self.values
-        moved = self.classes - (probabilities @ self.classes)[:, None, :]
-        return np.einsum("nca,na->nc", moved**2, by_class)
+Part = SharedPart | ScalePart | LinearPart
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
     """Rows as parts. Coefficients are one flat vector, part after part; weights sum to the effective number of rows."""
 
-    basis: Basis
     base: Array
     labels: Ints
     weights: Floats
@@ -439,7 +371,7 @@ class Design:
     def take(self, rows: Any) -> "Design":
         """Return some of the rows, with their own weights."""
         parts = tuple(part.take(rows) for part in self.parts)
-        return Design(self.basis, self.base[rows], self.labels[rows], self.weights[rows], parts)
+        return Design(self.base[rows], self.labels[rows], self.weights[rows], parts)
 
     def split(self, flat: Array) -> list[Array]:
         """Return views of the coefficients of each part, in its shape."""
@@ -459,20 +391,7 @@ class Design:
 
     def slopes(self, by_score: Array) -> Floats:
         """Return the derivative by the coefficients, given that by the scores: the transpose of `scores`."""
-        total = np.ones(len(by_score), by_score.dtype) @ by_score
-        return np.concatenate([part.slopes(by_score, total).ravel() for part in self.parts]).astype(np.float64)
-
-
-def part_names(parts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the precisions of parts: the shared part has two.
-
-    >>> part_names(["shared", "shift"])
-    ('shared', 'context', 'shift')
-    """
-    names = []
-    for part in parts:
-        names += ["shared", "context"] if part == "shared" else [part]
-    return tuple(names)
+        return np.concatenate([part.slopes(by_score).ravel() for part in self.parts]).astype(np.float64)
 
 
 def design_of(
@@ -480,48 +399,48 @@ def design_of(
 ) -> Design:
     """Prepare rows once for any number of fits; `lowered` is added to the scores, -inf for impossible classes."""
     dtype = np.float64 if log_p.size <= _DOUBLE_ENTRIES else np.float32
-    ordered = descending(log_p)
-    n_classes = basis.n_classes
     parts: list[Part] = []
     if "shared" in basis.parts:
-        parts.append(_shared_part(basis, log_p, ordered, dtype))
+        parts.append(_shared_part(basis, log_p, dtype))
     if "scale" in basis.parts:
-        values = (basis.values(log_p) - basis.own_centre) / basis.own_spread
-        parts.append(_ScalePart(values.astype(dtype), np.zeros(n_classes, np.int64)))
-    if "shift" in basis.parts:
-        parts.append(_ShiftPart(len(log_p), np.zeros(n_classes, np.int64)))
-    linear = [part for part in basis.parts if part in LINEAR]
-    features = {part: basis.features(part, log_p, ordered).astype(dtype) for part in linear}
-    if "confusion" in linear and n_classes >= _SPARSE_CLASSES:
-        from scipy.sparse import csr_array  # on first use: importing it takes longer than glayers
+        centre, spread = basis.own
+        parts.append(ScalePart(((basis.values(log_p) - centre) / spread).astype(dtype)))
+    if basis.by_feature:
+        features = basis.features(log_p) / basis.spread
+        features = features.astype(dtype) - basis.centre.astype(dtype)
+        owners = np.repeat(basis.owners[:, None], log_p.shape[1], axis=1)
+        if basis.is_sparse:
+            from scipy.sparse import csr_array  # on first use: importing it takes longer than glayers
 
-        linear.remove("confusion")
-        owners = np.zeros((n_classes, n_classes), np.int64)
-        means = basis.means["confusion"].astype(dtype)
-        parts.append(_LinearPart(csr_array(features["confusion"]), means, ("confusion",), owners))
-    if linear:
-        owners = np.concatenate([np.full(features[part].shape[1], place) for place, part in enumerate(linear)])
-        together = np.concatenate([features[part] for part in linear], axis=1)
-        means = np.concatenate([basis.means[part] for part in linear]).astype(dtype)
-        parts.append(_LinearPart(together, means, tuple(linear), np.repeat(owners[:, None], n_classes, axis=1)))
+            features = csr_array(features)
+        parts.append(LinearPart(features, basis.means.astype(dtype), basis.by_feature, owners))
     if weights is None:
         weights = np.ones(len(log_p))
     base = log_p if lowered is None else log_p + lowered
     counted = weights * (effective_rows(weights) / weights.sum())
-    return Design(basis, base.astype(dtype), labels, counted, tuple(parts))
+    return Design(base.astype(dtype), labels, counted, tuple(parts))
 
 
-def _shared_part(basis: Basis, log_p: Floats, ordered: Floats, dtype: type) -> _SharedPart:
+def _shared_part(basis: Basis, log_p: Floats, dtype: type) -> SharedPart:
+    ordered = descending(log_p)
     places = None
+    bent = bends(log_p)
     if log_p.shape[1] > DEPTH:
         places = np.argpartition(log_p, -DEPTH, axis=1)[:, -DEPTH:]
         # Every other class moves as the tenth does, so only differences from it matter.
-        bent = np.stack(bends(np.take_along_axis(log_p, places, axis=1))) - np.stack(bends(tenth(ordered)))
-    else:
-        bent = np.stack(bends(log_p))
-    seen = context(raw_context(log_p, ordered), basis.context_centre, basis.context_spread)
+        pairs = zip(bends(np.take_along_axis(log_p, places, axis=1)), bends(tenth(ordered)), strict=True)
+        bent = [each - last for each, last in pairs]
+    seen = context(raw_context(log_p, ordered), *basis.context)
     linear = np.maximum(log_p, LOWEST)
-    return _SharedPart(linear.astype(dtype), bent.astype(dtype), seen.astype(dtype), places)
+    constant_first = np.tile(np.minimum(np.arange(N_CONTEXT), 1), N_SHAPES)
+    return SharedPart(
+        linear.astype(dtype),
+        np.stack(bent).astype(dtype),
+        seen.astype(dtype),
+        places,
+        ("shared", "context"),
+        constant_first[:, None],
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -552,35 +471,31 @@ def curvature_of(design: Design, probabilities: Array, precisions: Floats) -> Cu
     return Curvature(design, tuple(part.inverse(at, precision) for part, precision in of_parts))
 
 
-def corrected_map(design: Design, flat: Floats) -> Corrected:
+def corrected_map(basis: Basis, design: Design, flat: Floats) -> Corrected:
     """Return the fitted model as a step of a map; standardisation goes into its weights."""
-    basis = design.basis
-    weights: dict[str, Floats] = {}
-    bias = np.zeros(basis.n_classes)
-    slopes = np.zeros(basis.n_classes)
+    of_part = {part.names[0]: coefficients for part, coefficients in zip(design.parts, design.split(flat), strict=True)}
+    n_classes = design.base.shape[1]
     branches: list[Chain] = []
-    for part, coefficients in zip(design.parts, design.split(flat), strict=True):
-        if isinstance(part, _SharedPart):
-            branches.append(Chain((Shared(coefficients, basis.context_centre, basis.context_spread),)))
-        elif isinstance(part, _ScalePart):
-            slopes = coefficients / basis.own_spread
-            bias = bias - basis.own_centre * slopes
-        elif isinstance(part, _ShiftPart):
-            bias = bias + coefficients
-        elif isinstance(part, _LinearPart):
-            bias = bias - (part.means.astype(np.float64) * coefficients).sum(axis=0)
-            for place, name in enumerate(part.names):
-                weights[name] = coefficients[part.owners[:, 0] == place]
+    if "shared" in of_part:
+        branches.append(Chain((Shared(of_part["shared"].reshape(N_SHAPES, N_CONTEXT), *basis.context),)))
+    centre, spread = basis.own
+    slopes = of_part.get("scale", np.zeros(n_classes)) / spread
+    bias = -centre * slopes
+    weights: dict[str, Floats] = {}
+    if basis.by_feature:
+        coefficients = of_part[basis.by_feature[0]]
+        bias = bias - ((basis.means + basis.centre[:, None]) * coefficients).sum(axis=0)
+        scaled = coefficients / basis.spread[:, None]
+        weights = {part: scaled[basis.owners == place] for place, part in enumerate(basis.by_feature)}
+    if "shift" in weights:
+        bias = bias + weights["shift"][0]
     first = Chain((Centred(),)) if basis.inputs == "centred" else Chain(())
     if "matrix" in weights:
-        weight = weights["matrix"] / basis.spread[:, None]
-        branches.append(first + Chain((Dense(weight + np.diag(slopes), bias),)))
+        branches.append(first + Chain((Dense(weights["matrix"] + np.diag(slopes), bias),)))
     elif slopes.any() or bias.any():
         branches.append(first + Chain((Diagonal(slopes, bias),)))
     if "hinges" in weights:
-        weight = weights["hinges"] / basis.hinge_spread[:, None]
-        branches.append(first + Chain((HingeLayer(basis.knots, weight.reshape(*basis.knots.shape, -1)),)))
+        branches.append(first + Chain((HingeLayer(basis.knots, weights["hinges"].reshape(*basis.knots.shape, -1)),)))
     if "confusion" in weights:
-        weight = weights["confusion"] * np.sqrt(basis.n_classes)
-        branches.append(Chain((TopProbabilities(), Dense(weight, np.zeros(basis.n_classes)))))
+        branches.append(Chain((TopProbabilities(), Dense(weights["confusion"], np.zeros(n_classes)))))
     return Corrected(tuple(branches))

@@ -16,6 +16,7 @@ import numpy as np
 
 from glayers.activations import with_reference_class
 from glayers.arrays import Array, Floats, Ints, map_row_blocks, rows_in_a_block
+from glayers.fitting.folds import effective_rows
 
 _SAMPLE = 2_000
 _MOST_STEPS = 60
@@ -32,16 +33,25 @@ _SMALLEST_SPREAD = 1e-290
 # Inverse temperature b and type of numbers -> mean log loss at b (1 + d), and three derivatives by d.
 Derivatives: TypeAlias = Callable[[float, type], list[float]]
 _FAR = 1e4  # a guess is not off by more
+# Of log b from 0: the scale of its prior. From 0.3 to 0.8 the mean NLL of 13 sets changes by 0.001 with 50 rows.
+_USUAL_DISTANCE = 0.5
+_SPREAD = 3 * _USUAL_DISTANCE**2
+_ONE_STEP = 1e-2  # of log b, up to which one step of Newton's method reaches the optimum with the prior
+_SEPARABLE = "every row is classified correctly by a margin, so no finite temperature is best"
 
 
 class InverseTemperature(NamedTuple):
-    """The factor on the logits, how it was found, and the mean log loss there. `reason` is empty if all went well."""
+    """The factor on the logits, how it was found, and the mean log loss there. `reason` is empty if all went well.
+
+    `curvature` is the second derivative of the mean loss by the logarithm of the factor.
+    """
 
     factor: float
     steps: int
     converged: bool
     reason: str
     loss: float
+    curvature: float = 0.0
 
 
 def fit_inverse_temperature(
@@ -71,6 +81,61 @@ def fit_inverse_temperature(
     return exact._replace(steps=near.steps + exact.steps)
 
 
+def fit_with_prior(
+    logits: Array, labels: Ints, weights: Floats | None, start: float | None = None
+) -> InverseTemperature:
+    """Minimise the log loss plus the prior of an inverse temperature, which holds it near 1 where rows say little."""
+    found = fit_inverse_temperature(logits, labels, weights, start)
+    n_rows = len(labels) if weights is None else effective_rows(weights)
+    return shrunk(found, _derivatives_of(logits, labels, _normalised(weights, len(labels))), n_rows)
+
+
+def shrunk(found: InverseTemperature, derivatives: Derivatives, n_rows: float) -> InverseTemperature:
+    """Move an inverse temperature of least mean loss to where loss and prior together are least.
+
+    The prior of log b is Student's t with three degrees of freedom around 0: temperatures of 1/2 to 3 are usual, and
+    its tails let many rows decide. The optimum lies between the two.
+    """
+    if found.reason not in ("", _SEPARABLE):
+        return found
+    distance = math.log(found.factor)
+    pull, bend = (each / n_rows for each in _prior_derivatives(distance))
+    if found.converged and abs(pull) < _ONE_STEP * (found.curvature + bend):
+        move = -pull / (found.curvature + bend)
+        loss = found.loss + found.curvature * move**2 / 2
+        return found._replace(factor=found.factor * math.exp(move), loss=loss)
+
+    def value(x: float) -> float:
+        return derivatives(math.exp(x), np.float64)[0] + 2 * math.log1p(x**2 / _SPREAD) / n_rows
+
+    from scipy.optimize import minimize_scalar  # on first use: importing it takes longer than glayers
+
+    ends = sorted([0.0, distance])
+    best = minimize_scalar(value, bounds=ends, method="bounded", options={"xatol": 1e-6}).x
+    factor = math.exp(best)
+    return InverseTemperature(factor, found.steps, True, "", derivatives(factor, np.float64)[0])
+
+
+def _prior_derivatives(log_b: float) -> tuple[float, float]:
+    """Return two derivatives of minus the log prior, 2 log(1 + log_b^2 / spread)."""
+    whole = _SPREAD + log_b**2
+    return 4 * log_b / whole, 4 * (_SPREAD - log_b**2) / whole**2
+
+
+def held_out_factors(logits: Array, labels: Ints, weights: Floats | None, folds: Ints, factor: float) -> Floats:
+    """Return the inverse temperature of each row (n, 1) without its fold, by one step from that of all rows."""
+    given = np.ones(len(labels)) if weights is None else weights * (effective_rows(weights) / weights.sum())
+    sums = []
+    for fold in range(int(folds.max()) + 1):
+        own = folds == fold
+        sums.append(loss_and_derivatives(logits[own], labels[own], given[own], factor, np.float64))
+    _, slopes, curvatures, _ = (np.sum(sums, axis=0) - sums).T
+    pull, bend = _prior_derivatives(math.log(factor))
+    slopes = slopes + pull
+    steps = -slopes / np.maximum(curvatures + slopes + bend, _SMALLEST_SPREAD)
+    return np.asarray(factor * np.exp(steps.clip(-0.5, 0.5)))[folds][:, None]
+
+
 def log_loss_at(logits: Array, labels: Ints, weights: Floats | None, factor: float) -> float:
     """Return the mean log loss of softmax(factor * logits), in the precision of the logits.
 
@@ -94,8 +159,7 @@ def _search(derivatives: Derivatives, start: float, bracket: tuple[float, float]
         step += 1
         value, slope, curvature, third = derivatives(b, dtype)
         if value < _NOTHING_LEFT or b > most / 2:
-            reason = "every row is classified correctly by a margin, so no finite temperature is best"
-            return InverseTemperature(b, step, False, reason, value)
+            return InverseTemperature(b, step, False, _SEPARABLE, value)
         if b < 2 * least:
             reason = "the logits carry no information about the labels, so uniform probabilities are best"
             return InverseTemperature(b, step, False, reason, value)
@@ -107,7 +171,7 @@ def _search(derivatives: Derivatives, start: float, bracket: tuple[float, float]
             d /= bend
         if abs(d) <= _CLOSE[dtype]:
             loss = value + d * (slope + d * (curvature / 2 + d * third / 6))
-            return InverseTemperature(b * (1 + d), step, True, "", loss)
+            return InverseTemperature(b * (1 + d), step, True, "", loss, curvature)
         if step == _MOST_STEPS:
             return InverseTemperature(b, step, False, f"no optimum in {step} steps", value)
         # Outside the bracket, or without curvature: halve on the log scale, as both ends may be far.
@@ -143,19 +207,19 @@ def loss_and_derivatives(logits: Array, labels: Ints, weights: Floats, b: float,
 
 @dataclass(frozen=True)
 class PartDerivatives:
-    """Some rows at a time -> the sums of `loss_and_derivatives` over all of them, and of their weights."""
+    """Some rows at a time -> the sums of `loss_and_derivatives` over all of them, of weights and of their squares."""
 
     b: float
     dtype: type
 
     def __call__(self, part: Iterable[tuple[Any, Array]]) -> list[float]:
         """Return the sums of one part: pairs of rows and their places."""
-        found = [[0.0] * 5]
+        found = [[0.0] * 6]
         for given, _ in part:
             some = given.repeated()
             weights = np.ones(len(some)) if some.weights is None else some.weights
             sums = loss_and_derivatives(some.logits, some.labels, weights, self.b, self.dtype)
-            found.append([*sums, float(weights.sum())])
+            found.append([*sums, float(weights.sum()), float(weights @ weights)])
         return add_up(found)
 
 
