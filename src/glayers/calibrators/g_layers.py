@@ -54,6 +54,8 @@ class GLayers(Calibrator):
         Values to choose from by cross-validation; by default one or two that suit the number of classes.
     max_epochs : int, optional
         Longest run; by default 100, and fewer where an epoch takes long.
+    batch_size : int, optional
+        Rows per step; by default about a twentieth of them, between 16 and 250.
     n_folds : int, optional
         Folds of the cross-validation; by default 5, and 3 for the largest problems.
     random_state : int or None
@@ -97,6 +99,7 @@ class GLayers(Calibrator):
     loss: Literal["log", "brier"] = "log"
     learning_rate: float | Iterable[float] | None = None
     max_epochs: int | None = None
+    batch_size: int | None = None
     n_folds: int | None = None
     random_state: int | None = 0
     device: str = "cpu"
@@ -167,7 +170,9 @@ class GLayers(Calibrator):
             plan = plan._replace(epochs=whole_number(self.max_epochs, "max_epochs", 0))
         if self.n_folds is not None:
             plan = plan._replace(n_folds=whole_number(self.n_folds, "n_folds", 2))
-        return plan
+        if self.batch_size is not None:
+            return plan._replace(batch_size=whole_number(self.batch_size, "batch_size", 1))
+        return plan._replace(batch_size=usual_batch_size(len(given)))
 
     def _cross_validate(self, training: Any, plan: "_Plan", seed: int) -> tuple[EpochSelection, Chain, Floats]:
         """Train every setting without each fold; return the losses, the best setting's models, and their held-out rows.
@@ -201,7 +206,7 @@ class GLayers(Calibrator):
             rates,
             selection,
             epochs=plan.epochs,
-            batch_size=usual_batch_size(len(training.given)),
+            batch_size=plan.batch_size,
             seed=seed,
             measure=type(objective).held_out_losses,
             progress=self.progress,
@@ -216,6 +221,7 @@ class _Plan(NamedTuple):
     epochs: int
     n_folds: int
     patience: int
+    batch_size: int = 0
 
     @property
     def settings(self) -> list[tuple[float, float]]:
