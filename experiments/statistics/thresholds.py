@@ -23,7 +23,7 @@ COLUMNS = ["classes", "rows", "target", "broken", "coverage", "broken_naive", "c
 
 
 def main() -> None:
-    lines = []
+    lines: list[list[object]] = []
     for classes in CLASSES:
         confidence, true = population(classes)
         order = np.argsort(-confidence)

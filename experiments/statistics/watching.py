@@ -38,7 +38,7 @@ COLUMNS = [
 
 
 def main() -> None:
-    lines = []
+    lines: list[list[object]] = []
     for world, (factor, shift, streams, tested) in WORLDS.items():
         points = overconfidence(factor)
         days = [days_until_alarm(factor, shift, seed) for seed in range(streams)]

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiments.paper.studies.plots import critical_difference_figure, seed_curves, sizes_figure, training_figure
+from experiments.paper.studies.plots import seed_curves, sizes_figure, training_figure
 from matplotlib.figure import Figure
 
 from glayers.errors import GlayersError
-from glayers.metrics import MethodRanks, rank_methods
 from tests.report.golden_images import check_looks_as_before, check_text_stays_inside
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -39,15 +38,7 @@ def training() -> list[dict[str, Any]]:
     ]
 
 
-def ranks() -> MethodRanks:
-    """Five methods on six data sets, the first two much alike."""
-    rng = np.random.default_rng(3)
-    names = ("auto", "g-layers", "vector scaling", "temperature scaling", "uncalibrated")
-    return rank_methods({str(d): {n: max(i, 0.5) + rng.normal() for i, n in enumerate(names)} for d in range(6)})
-
-
 CASES: dict[str, Callable[[], Figure]] = {
-    "critical-difference": lambda: critical_difference_figure(ranks()),
     "sizes": lambda: sizes_figure(sizes()),
     "training": lambda: training_figure(training()),
     "training-dark": lambda: training_figure(training(), dark=True),

@@ -30,8 +30,8 @@ def never_stop(epoch: int, parameters: Numbers, train: Numbers, held_out: Number
 
 
 def run(objective: Objective, rates: list[float], epochs: int, batch_size: int = 16, **settings: Any) -> torch.Tensor:
-    settings = {"seed": 0, "on_epoch": never_stop} | settings
-    return descend(objective, np.array(rates), epochs=epochs, batch_size=batch_size, **settings)
+    chosen: dict[str, Any] = {"seed": 0, "on_epoch": never_stop} | settings
+    return descend(objective, np.array(rates), epochs=epochs, batch_size=batch_size, **chosen)
 
 
 def regularised(objective: Objective, **settings: Any) -> Objective:

@@ -217,7 +217,7 @@ def test_evidence_finds_known_shifts() -> None:
 def test_a_part_without_a_signal_stays_near_zero(parts: Any) -> None:
     given = calibrated(3_000)
     found = fit_parts(given, 1.0, parts, assign_folds(3_000, None, 5, 0))
-    moved = np.abs(found.map.probabilities(given.logits) - softmax(given.logits))
+    moved = np.abs(softmax(found.map(given.logits)) - softmax(given.logits))
     assert moved.mean() < 0.01
     assert all(value > USUAL[name] / 3 for name, value in found.fit.precisions.items())
     assert sum(found.effective.values()) < 3.5 + 0.2 * found.n_parameters
@@ -306,7 +306,7 @@ def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any) -> Non
         fit_parts(Predictions(given.logits, y), 0.5, parts, folds, precisions=fixed()) for y in (given.labels, labels)
     )
     out_of_fold = np.abs(np.exp(one.out_of_fold) - np.exp(other.out_of_fold))[own]
-    of_all_rows = np.abs(one.map.probabilities(given.logits) - other.map.probabilities(given.logits))[own]
+    of_all_rows = np.abs(softmax(one.map(given.logits)) - softmax(other.map(given.logits)))[own]
     # A fit without a fold starts from the fit to all rows, and two Newton steps leave a trace of it.
     assert out_of_fold.max() < 0.05 * of_all_rows.max()
     exact = without_fold(given, folds, 2, parts).map(given.logits[own])
@@ -329,7 +329,7 @@ def test_impossible_classes_stay_impossible_and_nothing_overflows(parts: Any) ->
     z[np.arange(400), (given.labels + 1) % 5] = -np.inf
     z[:50] *= 1e4
     found = fit_parts(Predictions(z, given.labels), 0.5, parts, assign_folds(400, None, 5, 0))
-    p = found.map.probabilities(z)
+    p = softmax(found.map(z))
     assert (p[z == -np.inf] == 0).all()
     np.testing.assert_allclose(p.sum(axis=1), 1)
     np.testing.assert_allclose(np.exp(found.out_of_fold).sum(axis=1), 1)
@@ -350,7 +350,7 @@ def test_a_class_that_never_occurs_keeps_a_finite_probability() -> None:
     given = rows_of(300)
     labels = np.where(given.labels == 2, 0, given.labels)
     found = fit_parts(Predictions(given.logits, labels), 0.5, ALL_PARTS, None)
-    p = found.map.probabilities(given.logits)[:, 2]
+    p = softmax(found.map(given.logits))[:, 2]
     assert (p > 0).all()
     assert p.mean() < softmax(given.logits / 2)[:, 2].mean() / 2
 

@@ -227,7 +227,7 @@ def test_an_interval_without_its_value_is_not_shown(measured: Measurements) -> N
     first = measured.before
     value = first.intervals["ks"].value
     far = first.intervals["ks"]._replace(low=value + 0.01, high=value + 0.02)
-    moved = replace(first.intervals, intervals=first.intervals.intervals | {"ks": far})
+    moved = replace(first.intervals, by_name=first.intervals.by_name | {"ks": far})
     off = replace(measured, methods={first.name: replace(first, intervals=moved)})
     ((_, cells),) = method_lines(off)
     assert [cell.below.startswith("no interval") for cell in cells].count(True) == 1

@@ -16,7 +16,7 @@ from tests.strategies import make_case
 def card(confidence: float, accuracy: float) -> Scorecard:
     p, y, _ = make_case(0, 20, 3)
     given = metrics.scorecard(p, y)
-    return replace(given, values_by_name={**given, "confidence": confidence, "accuracy": accuracy})
+    return replace(given, by_name={**given, "confidence": confidence, "accuracy": accuracy})
 
 
 @pytest.fixture(scope="module")

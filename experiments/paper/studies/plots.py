@@ -6,7 +6,6 @@ repeated records; curves show their mean, and bars or shades reach from the lowe
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from glayers.arrays import Floats
 from glayers.errors import GlayersError
-from glayers.metrics import METRICS, MethodRanks
-from glayers.report.plots import LIGHT, SMALL, Palette, dress, grid, short_count, style, tidy
+from glayers.metrics import METRICS
+from glayers.report.plots import LIGHT, Palette, dress, grid, short_count, style, tidy
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (2, 1)))
@@ -86,42 +85,6 @@ def training_figure(
             curves = seed_curves(rows, metric, x="percent", by=["start", "set"])
             draw_training(panel.main, curves, ylabel=_axis_label(metric), palette=palette)
         return tidy(figure, panels, columns=1)
-
-
-def critical_difference_figure(ranks: MethodRanks, *, dark: bool = False) -> Figure:
-    """Methods along their average ranks, best at the left; a bar joins those that do not differ significantly.
-
-    Demsar, JMLR 2006.
-    """
-    names = list(ranks.average_ranks)
-    last = len(names)
-    half = (last + 1) // 2
-    with style(dark) as palette:
-        figure, ((axes, _),) = grid(1, palette, size=(6.6, 1.0 + 0.36 * half))
-        look: dict[str, Any] = {"color": palette.ink, "linewidth": 1.2}
-        axes.plot([1, last], [0, 0], **look)
-        for rank in range(1, last + 1):
-            axes.plot([rank, rank], [0, 0.18], **look)
-            axes.text(rank, 0.4, str(rank), ha="center", va="center", fontsize=SMALL)
-        joined = [group for group in ranks.groups if len(group) > 1]
-        for place, group in enumerate(joined):
-            ends = [ranks.average_ranks[group[0]] - 0.04, ranks.average_ranks[group[-1]] + 0.04]
-            axes.plot(ends, [-0.25 - 0.22 * place] * 2, color=palette.truth, linewidth=4, solid_capstyle="butt")
-        lowest = -0.25 - 0.22 * len(joined)
-        for place, name in enumerate(names):
-            left = place < half
-            y = lowest - 0.5 * (place + 1 if left else last - place)
-            x, end = ranks.average_ranks[name], 0.5 if left else last + 0.5
-            axes.plot([x, x, end], [0, y, y], **look)
-            text = f"{name}  {x:.2f} " if left else f" {x:.2f}  {name}"
-            axes.text(end, y, text, ha="right" if left else "left", va="center", fontsize=SMALL)
-        reach = ranks.critical_difference
-        axes.plot([1, 1 + reach], [0.95, 0.95], color=palette.truth, linewidth=4, solid_capstyle="butt")
-        axes.text(1, 1.2, f"critical difference {reach:.2f}", va="center", fontsize=SMALL)
-        axes.set_axis_off()
-        figure.set_layout_engine("none")
-        axes.set_position((0.28, 0.02, 0.44, 0.85))  # names stand beside the axes
-        return figure
 
 
 def draw_sizes(axes: Axes, curves: Sequence[SeedCurve], *, ylabel: str, palette: Palette = LIGHT) -> Axes:

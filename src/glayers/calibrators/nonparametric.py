@@ -303,17 +303,6 @@ def _top_class(given: Predictions, factor: float = 1.0) -> Groups:
     return grouped(scores.max(axis=1), scores.argmax(axis=1) == labels, weights)
 
 
-def _isotonic_table(groups: Groups) -> Table:
-    from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
-
-    counted = groups.rows > 0
-    rows = groups.rows[counted]
-    rates = np.clip(isotonic_regression(groups.hits[counted] / rows, weights=rows).x, 0.0, 1.0)
-    ends = np.full(len(rates), True)  # of a block; the points between them are on a line
-    ends[1:-1] = (rates[1:-1] != rates[:-2]) | (rates[1:-1] != rates[2:])
-    return Table(groups.scores[counted][ends], rates[ends])
-
-
 def _averaged_table(groups: Groups, lowest: float) -> Table:
     """Average binnings by their evidence; their scores lie above `lowest`."""
     size = np.cbrt(groups.rows.sum())
@@ -332,10 +321,10 @@ def _averaged_table(groups: Groups, lowest: float) -> Table:
 
 def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> tuple[Floats, Floats, float]:
     """Return edges, posterior means and log evidence of one binning, under beta priors about the bins' centres."""
-    edges, rows, hits, _ = equal_mass_bins(groups, n_bins)
-    borders = np.concatenate([[lowest], edges, [1.0]])
     from scipy.special import gammaln  # on first use: importing it takes longer than glayers
 
+    edges, rows, hits, _ = equal_mass_bins(groups, n_bins)
+    borders = np.concatenate([[lowest], edges, [1.0]])
     middle = np.clip((borders[1:] + borders[:-1]) / 2, 1e-9, 1 - 1e-9)
     strength = 2.0 / len(rows)
     a, b = strength * middle, strength * (1 - middle)
