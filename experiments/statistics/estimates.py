@@ -37,8 +37,8 @@ def main() -> None:
             print(*lines[-1], flush=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as table:
         csv.writer(table, lineterminator="\n").writerows([COLUMNS, *lines])
-    heads = [name.replace("_", " ") for name in COLUMNS]
-    text = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---"] * len(heads), *lines)]
+    heads: list[object] = [name.replace("_", " ") for name in COLUMNS]
+    text = ["| " + " | ".join(map(str, line)) + " |" for line in [heads, ["---"] * len(heads), *lines]]
     head = (
         f"Made by `python -m experiments.statistics.estimates --logits DIR`. {SPLITS} splits per line. "
         f"Intervals are meant to cover {100 * LEVEL:g} %; errors are mean absolute errors in points.\n\n"

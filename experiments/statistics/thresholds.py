@@ -34,8 +34,8 @@ def main() -> None:
                 print(*lines[-1], flush=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
-    heads = [name.replace("_", " ") for name in COLUMNS]
-    table = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---:"] * len(heads), *lines)]
+    heads: list[object] = [name.replace("_", " ") for name in COLUMNS]
+    table = ["| " + " | ".join(map(str, line)) + " |" for line in [heads, ["---:"] * len(heads), *lines]]
     text = (
         f"Made by `python -m experiments.statistics.thresholds`. {DRAWS:,} draws per line; the promise may be broken "
         f"in {100 * (1 - LEVEL):g} % of draws.\n\n"

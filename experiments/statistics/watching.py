@@ -47,8 +47,8 @@ def main() -> None:
         print(*lines[-1], f"({points:.1f} points)", flush=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
-    heads = [name.replace("_", " ") for name in COLUMNS]
-    table = ["| " + " | ".join(map(str, line)) + " |" for line in (heads, ["---"] * len(heads), *lines)]
+    heads: list[object] = [name.replace("_", " ") for name in COLUMNS]
+    table = ["| " + " | ".join(map(str, line)) + " |" for line in [heads, ["---"] * len(heads), *lines]]
     text = (
         f"Made by `python -m experiments.statistics.watching`. {BATCHES} batches of {ROWS} rows per stream; "
         f"alarms and tests at {100 * ALPHA:g} %. Alarms are shares of streams; days: medians over streams with one.\n\n"

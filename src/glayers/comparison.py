@@ -37,6 +37,7 @@ CONFIDENCE_METHODS = ("platt", "beta", "isotonic", "histogram", "spline", "auto"
 _SQUARE_METHODS = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers")
 _MOST_WORK = 2e9  # rows x pairs of classes: with more, these methods take many minutes
 _COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
+_CONFIDENCE_COLUMNS = ("confidence_nll", "ks", "ece", "confidence_brier", "accuracy")
 _MOST_KEPT = 1 << 30  # bytes of calibrated rows: those of seven methods on 25,000 rows of 600 classes
 
 
@@ -87,7 +88,7 @@ class Comparison:
     def recommended(self) -> str:
         """`auto` if it was fitted, else the fitted method with the lowest NLL on the test rows, if any.
 
-        Confidences have no NLL, and the Brier score of the confidence decides.
+        Of confidences, the NLL of "the answer is correct" decides.
         """
         for name, fitted in self.calibrators.items():
             if isinstance(fitted, AutoCalibrator):
@@ -95,10 +96,8 @@ class Comparison:
         return min(self.calibrators, key=self._loss, default=UNCALIBRATED)
 
     def _loss(self, method: str) -> float:
-        if isinstance(self.test, Predictions):
-            return self.scorecards[method]["nll"]
-        event = self.rows(method).top
-        return float(event.weights @ (event.scores - event.hits) ** 2)
+        score = "nll" if isinstance(self.test, Predictions) else "confidence_nll"
+        return self.scorecards[method][score]
 
     @cached_property
     def calibration_tests(self) -> dict[str, OmnibusTest]:
@@ -183,7 +182,8 @@ class Comparison:
 
     def cells(self, corner: str = "") -> list[list[str]]:
         """Return the printed table: a line of headings, then one line per method."""
-        metrics = [METRICS[name] for name in _COLUMNS if name in self.scorecards[UNCALIBRATED]]
+        columns = _COLUMNS if isinstance(self.test, Predictions) else _CONFIDENCE_COLUMNS
+        metrics = [METRICS[name] for name in columns]
         cells = [[corner, *(metric.short_label for metric in metrics), "seconds"]]
         for name, card in self.scorecards.items():
             numbers = [metric.format(card[metric.name]) for metric in metrics]

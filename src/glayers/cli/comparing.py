@@ -162,7 +162,7 @@ def _compare_on_cluster(
 
 def _show_result(name: str, card: Scorecard, seconds: float) -> None:
     """Print one line for a method as soon as it is scored: others may take minutes."""
-    metrics = [METRICS[metric] for metric in ("nll", "ks") if metric in card]
+    metrics = [METRICS[metric] for metric in ("nll" if "nll" in card else "confidence_nll", "ks")]
     scores = [f"{metric.short_label} {metric.format(card[metric.name])}" for metric in metrics]
     show_note(f"{name}: {', '.join(scores)}, fitted in {seconds:.1f} s")
 

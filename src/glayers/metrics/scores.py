@@ -171,6 +171,17 @@ def _confidence(event: Scored, block: Block) -> Floats:
     return np.minimum(mean(event.scores, block), 1.0)
 
 
+def _confidence_nll(event: Scored, block: Block) -> Floats:
+    """The log loss of "the answer is right", which confidences alone can give."""
+    of_outcome = np.where(event.hits > 0.5, event.scores, 1 - event.scores)
+    with np.errstate(divide="ignore"):
+        return mean(-np.log(np.maximum(of_outcome, 0.0)), block)
+
+
+def _confidence_brier(event: Scored, block: Block) -> Floats:
+    return mean((event.scores - event.hits) ** 2, block)
+
+
 def _label_within_top(rows: Rows, k: int = TOP_K) -> Floats:
     """Return for each row 1 if its label is among the k most probable classes, else 0."""
     if rows.logits is None:
@@ -276,5 +287,24 @@ METRICS = (
         digits=4,
         kind="loss",
         highest=2.0,
+    ),
+    Metric(
+        "confidence_nll",
+        "NLL of the confidence",
+        _confidence_nll,
+        "Good, J. Royal Statistical Society B 1952",
+        unit="plain",
+        digits=4,
+        kind="loss",
+        highest=math.inf,
+    ),
+    Metric(
+        "confidence_brier",
+        "Brier of the confidence",
+        _confidence_brier,
+        _BRIER,
+        unit="plain",
+        digits=5,
+        kind="loss",
     ),
 )

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 SHOWN_METRICS = ("accuracy", "confidence", "ks", "nll", "brier", "ece", "smooth_ece")
 DIFFERENCE_METRICS = ("nll", "brier", "ks", "accuracy")
+# Of a confidence alone, the proper scores are those of "the answer is correct".
+_OF_CONFIDENCE = {"nll": "confidence_nll", "brier": "confidence_brier"}
+
+
+def possible_metrics(names: tuple[str, ...], card: metrics.Scorecard) -> list[str]:
+    """Return these metrics, or what takes their place where only a confidence is known."""
+    if "nll" in card:
+        return list(names)
+    return [_OF_CONFIDENCE.get(name, name) for name in names]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +98,13 @@ class Measurements:
     @property
     def shown_metrics(self) -> list[str]:
         """The metrics of the table of methods: those of an event, and of all classes where they are known."""
-        return [name for name in SHOWN_METRICS if name in self.before.card]
+        return possible_metrics(SHOWN_METRICS, self.before.card)
 
     @property
     def difference_metrics(self) -> list[str]:
         """The metrics that methods are compared by; calibrating a confidence changes no answer, so no accuracy."""
         if not self.names:
-            return ["ks"]
+            return ["confidence_nll", "confidence_brier", "ks"]
         return list(DIFFERENCE_METRICS)
 
 
@@ -140,7 +149,7 @@ def measure(
 
 def _measured(curves: MethodCurves, card: metrics.Scorecard, draws: dict[str, Any]) -> Measured:
     rows = curves.read()
-    shown = [metric for metric in SHOWN_METRICS if metric in card]
+    shown = possible_metrics(SHOWN_METRICS, card)
     intervals = metrics.intervals(rows, metrics=shown, level=LEVEL, progress=False, **draws)
     gap, variance = mean_and_variance(rows.top, rows.top.scores - rows.top.hits)
     class_ks = metrics.ks_per_class(rows) if isinstance(rows, Rows) else np.zeros(0)

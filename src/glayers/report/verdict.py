@@ -89,7 +89,7 @@ def summarise(found: Measurements) -> Summary:
         sentence += f" But {overlap.found}."
         badge = "Test rows not independent"
     support += [f"After {name}: {line}" for line in _evidence(after, test)]
-    for metric in ("nll", "accuracy") if found.names else ("ks",):
+    for metric in ("nll", "accuracy") if found.names else ("confidence_nll", "ks"):
         support.append(f"{capital(_difference(found, metric, name).sentence())}.")
     return Summary(badge, sentence, tone, facts, _changes(found, after), [*support, _reason(found)], name)
 
@@ -113,7 +113,7 @@ def _tone(found: Measurements, after: Measured, test: OmnibusTest) -> Tone:
         return "good"
     if not test.rejected:
         return "fair"
-    score = "nll" if found.names else "ks"
+    score = "nll" if found.names else "confidence_nll"
     if found.differences is not None and _difference_cell(_difference(found, score, after.name)).tone == "good":
         return "fair"
     return "bad"
