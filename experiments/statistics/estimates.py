@@ -10,11 +10,13 @@ import argparse
 import csv
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from experiments.stamp import write_page
 
 from glayers import AutoCalibrator, GlayersError, Predictions, TemperatureScaling, estimate, read_parts
+from glayers.text_tables import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results" / "estimates.csv"
 LEFT_OUT = ("imdb2_text",)  # calibration and test rows are not of one kind
@@ -25,7 +27,7 @@ COLUMNS = ["set", "rows", "tried", "refused", "adapted", "covered", "error", "er
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logits", type=Path, required=True, metavar="DIR")
-    lines = []
+    lines: list[list[Any]] = []
     for file in sorted(parser.parse_args().logits.glob("*.npz")):
         if file.stem in LEFT_OUT:
             continue
@@ -37,13 +39,13 @@ def main() -> None:
             print(*lines[-1], flush=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as table:
         csv.writer(table, lineterminator="\n").writerows([COLUMNS, *lines])
-    heads: list[object] = [name.replace("_", " ") for name in COLUMNS]
-    text = ["| " + " | ".join(map(str, line)) + " |" for line in [heads, ["---"] * len(heads), *lines]]
+    heads = [name.replace("_", " ") for name in COLUMNS]
+    text = markdown_table([heads, *([str(cell) for cell in line] for line in lines)])
     head = (
         f"Made by `python -m experiments.statistics.estimates --logits DIR`. {SPLITS} splits per line. "
         f"Intervals are meant to cover {100 * LEVEL:g} %; errors are mean absolute errors in points.\n\n"
     )
-    write_page(RESULTS.with_suffix(".md"), head + "\n".join(text) + "\n")
+    write_page(RESULTS.with_suffix(".md"), head + text + "\n")
 
 
 def one(logits: np.ndarray, labels: np.ndarray, kind: str, seed: int) -> tuple[float, ...] | None:

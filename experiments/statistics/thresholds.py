@@ -7,12 +7,14 @@ accuracy of the rows themselves reaches the target.
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from experiments.stamp import write_page
 
 from glayers import Confidences, threshold
 from glayers.activations import softmax
+from glayers.text_tables import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results" / "thresholds.csv"
 DRAWS, LEVEL, OVERCONFIDENCE, POPULATION = 1_000, 0.9, 1.3, 400_000
@@ -23,7 +25,7 @@ COLUMNS = ["classes", "rows", "target", "broken", "coverage", "broken_naive", "c
 
 
 def main() -> None:
-    lines: list[list[object]] = []
+    lines: list[list[Any]] = []
     for classes in CLASSES:
         confidence, true = population(classes)
         order = np.argsort(-confidence)
@@ -34,13 +36,13 @@ def main() -> None:
                 print(*lines[-1], flush=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
-    heads: list[object] = [name.replace("_", " ") for name in COLUMNS]
-    table = ["| " + " | ".join(map(str, line)) + " |" for line in [heads, ["---:"] * len(heads), *lines]]
+    heads = [name.replace("_", " ") for name in COLUMNS]
+    table = markdown_table([heads, *([str(cell) for cell in line] for line in lines)])
     text = (
         f"Made by `python -m experiments.statistics.thresholds`. {DRAWS:,} draws per line; the promise may be broken "
         f"in {100 * (1 - LEVEL):g} % of draws.\n\n"
     )
-    write_page(RESULTS.with_suffix(".md"), text + "\n".join(table) + "\n")
+    write_page(RESULTS.with_suffix(".md"), text + table + "\n")
 
 
 def population(classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ level, whose alarm is its first rejection.
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from experiments.stamp import write_page
@@ -14,6 +15,7 @@ from experiments.stamp import write_page
 from glayers.activations import softmax
 from glayers.decisions.watch import Watch
 from glayers.metrics import ks_test
+from glayers.text_tables import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results" / "watching.csv"
 ALPHA, BATCHES, ROWS, CLASSES, SPREAD = 0.05, 365, 100, 5, 2.0
@@ -38,7 +40,7 @@ COLUMNS = [
 
 
 def main() -> None:
-    lines: list[list[object]] = []
+    lines: list[list[Any]] = []
     for world, (factor, shift, streams, tested) in WORLDS.items():
         points = overconfidence(factor)
         days = [days_until_alarm(factor, shift, seed) for seed in range(streams)]
@@ -47,13 +49,13 @@ def main() -> None:
         print(*lines[-1], f"({points:.1f} points)", flush=True)
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
-    heads: list[object] = [name.replace("_", " ") for name in COLUMNS]
-    table = ["| " + " | ".join(map(str, line)) + " |" for line in [heads, ["---"] * len(heads), *lines]]
+    heads = [name.replace("_", " ") for name in COLUMNS]
+    table = markdown_table([heads, *([str(cell) for cell in line] for line in lines)])
     text = (
         f"Made by `python -m experiments.statistics.watching`. {BATCHES} batches of {ROWS} rows per stream; "
         f"alarms and tests at {100 * ALPHA:g} %. Alarms are shares of streams; days: medians over streams with one.\n\n"
     )
-    write_page(RESULTS.with_suffix(".md"), text + "\n".join(table) + "\n")
+    write_page(RESULTS.with_suffix(".md"), text + table + "\n")
 
 
 def batches(factor: float, shift: float, seed: int) -> "list[tuple[np.ndarray, np.ndarray]]":
