@@ -30,6 +30,8 @@ def step_of(name: str) -> Step:
         shape = [int(axis) if axis.isdigit() else SIZES[axis] for axis in numbers.axes.split()]
         low, high = max(numbers.low, -1.0), min(numbers.high, max(numbers.low, 0.0) + 1.0)
         parts[key] = rng.uniform(low, high, size=shape)
+        if numbers.learned == "all but one":
+            parts[key] /= parts[key].sum()
     return STEPS[name](**parts)
 
 
@@ -228,6 +230,14 @@ def test_a_subclass_with_the_name_of_a_step_is_not_taken_for_it() -> None:
     stranger = type("Scale", (Scale,), {})
     with pytest.raises(GlayersError, match="Scale cannot be saved"):
         structure_of(Chain((stranger(np.ones(())),)))
+
+
+@pytest.mark.parametrize("name", ["TemperedMixture", "Stack"])
+def test_shares_must_sum_to_one(name: str) -> None:
+    chain = Chain((LogSoftmax(), step_of(name)))
+    forged = np.ones_like(chain.parameters()["1.shares"])  # each is a share, and rows would sum to 2 or 3
+    with pytest.raises(BadFile, match=r"1\.shares must hold shares that sum to 1"):
+        chain_of(structure_of(chain), chain.parameters() | {"1.shares": forged}, WIDTH)
 
 
 def test_several_branches_come_back_and_must_be_as_many_as_their_shares() -> None:
