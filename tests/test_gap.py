@@ -105,13 +105,13 @@ def test_the_cost_is_twice_the_jackknifes_estimate_of_what_noise_takes() -> None
 
 
 def test_the_standard_error_counts_rows_learning_and_what_cannot_be_seen() -> None:
-    z, labels = softened(1_000, 1.5)
+    z, labels = softened(4_000, 1.5)
     gap = calibration_gap(z, labels, calibrator=TemperatureScaling()).log
-    paired = math.sqrt(gap.standard_error**2 - gap.cost**2 - (4 / 1_000) ** 2)
+    paired = math.sqrt(gap.standard_error**2 - gap.cost**2 - (4 / 4_000) ** 2)
     truth = np.log(np.exp(z / 1.5) / np.exp(z / 1.5).sum(axis=1, keepdims=True))
     said = np.log(np.exp(z) / np.exp(z).sum(axis=1, keepdims=True))
-    gains = (truth - said)[np.arange(1_000), labels]
-    assert paired == pytest.approx(gains.std(ddof=1) / math.sqrt(1_000), rel=0.05)
+    gains = (truth - said)[np.arange(4_000), labels]
+    assert paired == pytest.approx(gains.std(ddof=1) / math.sqrt(4_000), rel=0.05)
     # The p-value is that of the paired error alone.
     assert gap.p_value == pytest.approx(math.erfc(gap.calibration / paired / math.sqrt(2)) / 2)
 

@@ -51,7 +51,7 @@ EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     ),
     "more settings": (
         lambda f, a: (f | {"settings": f["settings"] | {"magic": 1}}, a),
-        "unknown setting of GLayers 'magic'; known are device",
+        "unknown setting of GLayers 'magic'; known are batch_size, device",
     ),
     "settings": (lambda f, a: (f | {"settings": []}, a), "settings must be of type dict"),
     "fact gone": (lambda f, a: (renamed(f, "kept", "keep"), a), "the fact 'kept' is missing"),

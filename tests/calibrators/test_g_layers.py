@@ -445,9 +445,9 @@ def test_huge_and_tiny_logits_are_fitted(g_layers: Any, size: float) -> None:
     assert np.isfinite(g.predict_proba(z * size)).all()
     assert g.diagnostics_.loss_after < g.diagnostics_.loss_before
     if g_layers is GLayers:
-        # It starts from temperature, so the scale of the logits is nothing to it.
+        # It starts from temperature, so the scale of the logits matters only to the prior of the temperature.
         plain = g_layers(learning_rate=1e-3, max_epochs=6, random_state=0, **ONE_SETTING[g_layers]).fit(z, labels)
-        assert g.predict_proba(z * size) == pytest.approx(plain.predict_proba(z), abs=1e-5)
+        assert g.predict_proba(z * size) == pytest.approx(plain.predict_proba(z), abs=2e-3)
 
 
 @no_gain_is_fine

@@ -98,7 +98,7 @@ def test_kept_in_order_no_row_ranks_its_classes_anew(part: Any) -> None:
         ({"class_part": "vector", "settings": {"n_folds": 3}}, "class_part='vector' has no setting 'n_folds'.* none"),
         (
             {"settings": {"drop": 0.1, "max_epochs": 1}},
-            "class_part='g-layers' has no setting 'drop'; known are device",
+            "class_part='g-layers' has no setting 'drop'; known are batch_size, device",
         ),
         ({"settings": ["max_epochs"]}, "settings must be a dict"),
         ({"class_part": "temperature", "n_folds": "5"}, "n_folds must be at least 2, a whole number; got '5'"),

@@ -9,6 +9,7 @@ import pytest
 from glayers.activations import Softmax
 from glayers.errors import BadFile, GlayersError
 from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
+from glayers.maps.columns import EachColumn
 from glayers.maps.layouts import STEPS, chain_of, n_learned, structure_of
 from glayers.maps.mixtures import Stack
 from glayers.maps.order import KeepOrder
@@ -29,6 +30,8 @@ def step_of(name: str) -> Step:
         shape = [int(axis) if axis.isdigit() else SIZES[axis] for axis in numbers.axes.split()]
         low, high = max(numbers.low, -1.0), min(numbers.high, max(numbers.low, 0.0) + 1.0)
         parts[key] = rng.uniform(low, high, size=shape)
+        if numbers.learned == "all but one":
+            parts[key] /= parts[key].sum()
     return STEPS[name](**parts)
 
 
@@ -41,9 +44,10 @@ def kinds_of_steps(kind: type[Step] = Step) -> Iterator[type[Step]]:
 
 def test_every_step_of_a_fitted_map_can_be_saved() -> None:
     # A q of one's own is code, a chain within a chain is no part of a fitted map, and private steps are for training.
+    # The columns of several labels are saved as one map each.
     ours = {kind.__name__ for kind in kinds_of_steps() if kind.__module__.startswith("glayers.")}  # tests have theirs
     ours = {name for name in ours if not name.startswith("_")}
-    assert ours == STEPS.keys() | {Activate.__name__, Chain.__name__}
+    assert ours == STEPS.keys() | {Activate.__name__, Chain.__name__, EachColumn.__name__}
 
 
 @every_step
@@ -226,6 +230,14 @@ def test_a_subclass_with_the_name_of_a_step_is_not_taken_for_it() -> None:
     stranger = type("Scale", (Scale,), {})
     with pytest.raises(GlayersError, match="Scale cannot be saved"):
         structure_of(Chain((stranger(np.ones(())),)))
+
+
+@pytest.mark.parametrize("name", ["TemperedMixture", "Stack"])
+def test_shares_must_sum_to_one(name: str) -> None:
+    chain = Chain((LogSoftmax(), step_of(name)))
+    forged = np.ones_like(chain.parameters()["1.shares"])  # each is a share, and rows would sum to 2 or 3
+    with pytest.raises(BadFile, match=r"1\.shares must hold shares that sum to 1"):
+        chain_of(structure_of(chain), chain.parameters() | {"1.shares": forged}, WIDTH)
 
 
 def test_several_branches_come_back_and_must_be_as_many_as_their_shares() -> None:

@@ -22,7 +22,7 @@ LOSSES: tuple[Loss, ...] = ("log", "brier")
 
 
 def temperature(given: Predictions, loss: Loss, _seed: int, logits: Array) -> Array:
-    """Return probabilities at the temperature with the lowest loss; the library's own minimises the log loss only."""
+    """Return probabilities at the temperature of the lowest loss; the library's has a prior, and the log loss only."""
     score, z = smooth_loss(loss), given.logits.astype(np.float64)
 
     def mean_loss(log_factor: float) -> float:

@@ -37,6 +37,7 @@ with needs_extra("sklearn"):
 
 # Of the normal priors of `FewRowsScaling`: standard deviations of 3.2 and 1.
 _PRECISION_OF_LOG_TEMPERATURE, _PRECISION_OF_SHIFTS = 0.1, 1.0
+_MOST_REPEATED = 100_000  # rows: larger weights of fewer than 100 rows are no counts
 
 
 class CalibratedPair(NamedTuple):
@@ -124,9 +125,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         frozen = isinstance(self.estimator, FrozenEstimator)
         self.classes_, labels = _numbered(y, self.estimator.classes_ if frozen else None)
         weights = None if sample_weight is None else check_weights(sample_weight, len(y), "sample_weight")
+        shared = self._one_for_all(few=len(y) < LEAST_ROWS and not frozen)
         for_estimator, for_splitter = self._routed(weights, groups, fit_params)
-        if self.ensemble not in (True, False, "auto"):
-            raise GlayersError(f'ensemble must be True, False or "auto"; got {shown(self.ensemble)}')
         if frozen:
             estimators = [self.estimator]
             folds = [np.arange(len(y))]
@@ -138,8 +138,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 for rows, _ in splits
             )
         outputs = [_outputs(each, _safe_indexing(X, fold)) for each, fold in zip(estimators, folds, strict=True)]
-        few = len(y) < LEAST_ROWS and not frozen
-        shared = not (self.ensemble is True or (self.ensemble == "auto" and few))
         if shared:
             folds = [np.concatenate(folds)]
             outputs = [np.concatenate(outputs)]
@@ -147,8 +145,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         for fold, output in zip(folds, outputs, strict=True):
             calibrator = self._calibrator(len(fold), weights, len(y))
             calibrator.inputs = "logits" if hasattr(estimators[0], "decision_function") else "probabilities"
-            own = [None if each is None else np.asarray(each)[fold] for each in (labels, weights, groups)]
-            calibrators.append(calibrator._learn(calibrator._given(output, *own)))
+            repeated, own_weights = _repeated(fold, weights, len(y))
+            own = fold[repeated]
+            own_groups = None if groups is None else np.asarray(groups)[own]
+            given = calibrator._given(output[repeated], labels[own], own_weights, own_groups)
+            calibrators.append(calibrator._learn(given))
         if self.ensemble is False and not frozen:
             estimators = [clone(self.estimator).fit(X, y, **for_estimator)]
         if shared:
@@ -158,6 +159,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             if hasattr(estimators[0], name):
                 setattr(self, name, getattr(estimators[0], name))
         return self
+
+    def _one_for_all(self, few: bool) -> bool:
+        """Return whether all rows together fit one calibrator."""
+        if self.ensemble not in (True, False, "auto"):
+            raise GlayersError(f'ensemble must be True, False or "auto"; got {shown(self.ensemble)}')
+        return not (self.ensemble is True or (self.ensemble == "auto" and few))
 
     def predict_proba(self, X: Any) -> Array:
         """Return calibrated probabilities (n_rows, n_classes): the mean over the calibrated classifiers."""
@@ -288,6 +295,22 @@ class FewRowsScaling(Calibrator):
         return Fitted(
             chain, "scaling with priors", found.converged, reason, found.iterations, n_parameters=len(precisions)
         )
+
+
+def _repeated(rows: Ints, weights: Floats | None, n_rows: int) -> tuple[Ints, Floats | None]:
+    """Return which of some rows calibrate, and their weights.
+
+    Of few rows, whole weights are counts, as in scikit-learn: each row comes as often, without a weight. Priors then
+    weigh as much as beside rows that were written several times.
+    """
+    places = np.arange(len(rows))
+    if weights is None:
+        return places, None
+    own = weights[rows]
+    whole = (weights == np.round(weights)).all()
+    if whole and n_rows < LEAST_ROWS and weights.sum() <= _MOST_REPEATED:
+        return np.repeat(places, own.astype(np.int64)), None
+    return places, own
 
 
 def _as_counts(weights: Floats | None, n_rows: int) -> Floats:

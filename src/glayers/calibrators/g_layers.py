@@ -24,7 +24,7 @@ from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
 from glayers.fitting.selection import EpochSelection
-from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Blend, Centre, Chain, dense_layers
 from glayers.predictions import Predictions
 
@@ -113,7 +113,7 @@ class GLayers(Calibrator):
         layers = new_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
         plan = self._plan(given, layers)
         logits = given.logits.astype(np.float64)
-        temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        temperature = fit_with_prior(given.logits, given.labels, given.weights)
         start = tempered(_start_factor(temperature.factor, given))
         inputs = start(logits)
         body = Chain((Centre(np.zeros(())), *layers.steps))

@@ -15,7 +15,7 @@ from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.binary import rows_against_rest
 from glayers.checks import check_choice, whole_number
 from glayers.errors import GlayersError
-from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain, Reference, Scale
 from glayers.maps.tables import EachClass, Table, TopClass
 from glayers.predictions import Predictions
@@ -193,7 +193,7 @@ class ScalingBinning(TableCalibrator):
     def _fit(self, given: Predictions) -> Fitted:
         self._refuse_confidence("scaling-binning")
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
-        found = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        found = fit_with_prior(given.logits, given.labels, given.weights)
         groups = _top_class(given, found.factor)
         table = _UNCHANGED
         if len(groups.scores):  # not every row has only one possible class

@@ -15,7 +15,7 @@ from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
 from glayers.calibrators.estimator import drawn_seed
 from glayers.checks import check_choice, whole_number
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
-from glayers.fitting.temperature import fit_inverse_temperature
+from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain, Reference
 from glayers.maps.layouts import n_learned
 from glayers.maps.order import General, Invariant, OrderPreservingStep, SharedCurve
@@ -88,7 +88,7 @@ class OrderPreserving(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         check_choice(self.variant, ("diagonal", "general", "invariant"), "variant")
         seed = drawn_seed(self.random_state)
-        factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+        factor = fit_with_prior(given.logits, given.labels, given.weights).factor
         start = self._start(given, factor, seed)
         most = max(2, _MOST_ENTRIES // given.n_classes)
         drawn = given

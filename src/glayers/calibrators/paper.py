@@ -6,7 +6,7 @@ tried.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -145,12 +145,11 @@ class PaperGLayers(Calibrator):
             floor = fit_floor(inputs, factor, given.weights)
         training = LayerTraining(layers, inputs, given, floor, self.loss, self.device)
         best, losses, held_out = self._search(training, seed)
-        whole = np.ones((1, len(given))) if given.weights is None else given.weights[None, :]
-        whole = whole / whole.sum()
+        weights = np.ones(len(given)) if given.weights is None else given.weights
+        whole = (weights / weights.sum())[None, :]
         stopping, objective = self._train(training, [best], whole, whole, seed)
         stop = int(stopping.best_epoch[0])
         fitted = training.behind_floor(objective.fitted(stopping.parameters[0]).member(0))
-        tried = losses or {best: np.nan}
         return Fitted(
             fitted,
             "g-layers, paper recipe",
@@ -162,11 +161,7 @@ class PaperGLayers(Calibrator):
             notes=tuple(_edge_notes(best, list(losses))),
             losses=(mean_loss(loss, before, given), mean_loss(loss, fitted, given)),
             attributes={
-                "cv_results_": {
-                    **dict(zip(_SETTINGS, np.array(list(tried)).T, strict=True)),
-                    "held_out_loss": np.array(list(tried.values())),
-                    "chosen": np.array([setting == best for setting in tried]),
-                },
+                "cv_results_": _results(best, losses or {best: np.nan}),
                 "history_": {"train_loss": np.array(stopping.trace)[:, 0]},
             },
         )
@@ -283,6 +278,15 @@ def _neighbours(best: Setting, searched: list[str]) -> Iterator[Setting]:
         values = [float(f"{10 ** (each / steps):.0e}") for each in (place - 1, place, place + 1)]
         around.append(values if name in searched else [value])
     yield from itertools.product(*around)
+
+
+def _results(best: Setting, losses: Mapping[Setting, float]) -> dict[str, Array]:
+    """Return one column per setting and result, with one entry for each that was tried."""
+    return {
+        **dict(zip(_SETTINGS, np.array(list(losses)).T, strict=True)),
+        "held_out_loss": np.array(list(losses.values())),
+        "chosen": np.array([setting == best for setting in losses]),
+    }
 
 
 def _edge_notes(best: Setting, tried: list[Setting]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from glayers.arrays import Floats, row_blocks
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.simplex import fit_mixture_weights
-from glayers.fitting.temperature import fit_inverse_temperature, fit_with_prior, log_loss_at
+from glayers.fitting.temperature import fit_with_prior, log_loss_at
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
 from glayers.maps.mixtures import TemperedMixture
 from glayers.predictions import Predictions
@@ -70,8 +70,8 @@ def tempered(factor: float) -> Chain:
 class EnsembleTemperatureScaling(Calibrator):
     """Mix tempered, plain and uniform probabilities. Zhang, Kailkhura and Han, ICML 2020.
 
-    The result is w0 softmax(z / T) + w1 softmax(z) + w2 / k, with weights w that sum to 1. T minimises the log loss
-    alone; given T, either loss is convex in the weights. Keeps the ranking of the classes in every row.
+    The result is w0 softmax(z / T) + w1 softmax(z) + w2 / k, with weights w that sum to 1. T is that of
+    `TemperatureScaling`; given T, either loss is convex in the weights. Keeps the ranking of the classes in every row.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         smooth_loss(self.loss)  # checks the name
-        temperature = fit_inverse_temperature(given.logits, given.labels, given.weights)
+        temperature = fit_with_prior(given.logits, given.labels, given.weights)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         weights = weights / weights.sum()
         own, products = np.empty((3, len(given))), np.zeros((3, 3))

@@ -72,7 +72,7 @@ def fit_level(log_p: Floats, given: Predictions, seed: int) -> LevelCorrection |
         some = np.random.default_rng(seed).permutation(len(given))[: _MOST_ENTRIES // log_p.shape[1]]
         log_p, given = log_p[some], given.take(some)
     weights = np.ones(len(given)) if given.weights is None else given.weights
-    weights = weights * (effective_rows(weights) / weights.sum())
+    weights = weights / weights.sum() * effective_rows(weights)
     folds = assign_folds(len(given), given.groups, 3, seed)
     loss = smooth_loss("log")
     before = loss.rows(log_p, given.labels)

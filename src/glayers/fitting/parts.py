@@ -417,7 +417,7 @@ def design_of(
     if weights is None:
         weights = np.ones(len(log_p))
     base = log_p if lowered is None else log_p + lowered
-    counted = weights * (effective_rows(weights) / weights.sum())
+    counted = weights / weights.sum() * effective_rows(weights)
     return Design(base.astype(dtype), labels, counted, tuple(parts))
 
 

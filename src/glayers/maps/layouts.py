@@ -145,6 +145,8 @@ def _members_axes(name: str, array: Array, layout: Numbers, sizes: dict[str, int
         raise BadFile(f"{name} has shape {array.shape}, not ({', '.join(axes)}) with {known}")
     if not (np.isfinite(array) & (array >= layout.low) & (array <= layout.high)).all():
         raise BadFile(f"{name} must hold finite numbers from {layout.low:g} to {layout.high:g}")
+    if layout.learned == "all but one" and not np.allclose(array.sum(axis=-1), 1.0, rtol=0.0, atol=1e-6):
+        raise BadFile(f"{name} must hold shares that sum to 1")
     return array.shape[:before]
 
 

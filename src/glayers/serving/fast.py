@@ -1,8 +1,8 @@
 """A map -> the same numbers by NumPy, several times as fast: fewer calls for one row, fewer passes over many rows.
 
-The steps in `maps/` define what is computed, and tests compare. A kernel stands for one step and turns `Rows` into
-`Rows`, which compute what several steps read, such as the highest classes, once. Where a probability underflows or a
-class is impossible, the definition computes the block.
+The steps in `maps/` define what is computed, and tests compare. A kernel stands for one step and turns `StepRows` into
+`StepRows`, which compute what several steps read, such as the highest classes, once. Where a probability underflows or
+a class is impossible, the definition computes the block.
 """
 
 import math
@@ -25,16 +25,16 @@ _SMALL = 1e-290  # smaller probabilities are close to underflow, and their logar
 class _lazy:  # noqa: N801  # a decorator
     """A property that is computed once; that of functools takes a lock, and longer than a step of one row."""
 
-    def __init__(self, function: Callable[["Rows"], Any]) -> None:
+    def __init__(self, function: Callable[["StepRows"], Any]) -> None:
         self.function = function
         self.name = function.__name__
 
-    def __get__(self, rows: "Rows", _: type) -> Any:
+    def __get__(self, rows: "StepRows", _: type) -> Any:
         value = rows.__dict__[self.name] = self.function(rows)
         return value
 
 
-class Rows:
+class StepRows:
     """Rows between two steps: logits, log-probabilities `log_p`, or probabilities `p`, and what follows from them.
 
     `scores` are log-probabilities up to a constant per row that does not matter, and `logits` are what a step returns.
@@ -127,7 +127,7 @@ class Rows:
         return result
 
 
-Kernel: TypeAlias = Callable[[Rows], Rows]
+Kernel: TypeAlias = Callable[[StepRows], StepRows]
 
 
 class Fast:
@@ -148,22 +148,22 @@ class Fast:
     def logits(self, rows: Floats) -> Floats:
         """Return what the chain returns."""
         try:
-            return with_reference_class(self.kernel(Rows(logits=rows)).logits)
+            return with_reference_class(self.kernel(StepRows(logits=rows)).logits)
         except FloatingPointError:
             return with_reference_class(self.chain(rows))
 
     def probabilities(self, rows: Floats) -> Floats:
         """Return softmax of what the chain returns."""
         try:
-            return _of_classes(self.kernel(Rows(logits=rows)))
+            return _of_classes(self.kernel(StepRows(logits=rows)))
         except FloatingPointError:
             return softmax(with_reference_class(self.chain(rows)))
 
 
-def _of_classes(rows: Rows) -> Floats:
+def _of_classes(rows: StepRows) -> Floats:
     """Return probabilities, those of two classes for a single logit."""
     if rows.p.shape[-1] == 1:
-        return Rows(logits=with_reference_class(rows.logits)).p
+        return StepRows(logits=with_reference_class(rows.logits)).p
     return rows.p
 
 
@@ -184,7 +184,7 @@ def applied(function: Callable[[Floats], Floats], logits: Array, n_classes: int)
 def _compiled(chain: Chain) -> Kernel:
     kernels = [_kernel(step) for step in _joined(chain)]
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         for kernel in kernels:
             rows = kernel(rows)
         return rows
@@ -218,24 +218,24 @@ def _joined(chain: Chain) -> list[Step]:
 
 
 def _by_definition(step: Step) -> Kernel:
-    return lambda rows: Rows(logits=step(rows.logits))
+    return lambda rows: StepRows(logits=step(rows.logits))
 
 
 def _reference(step: Step) -> Kernel:
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         if "logits" in vars(rows) and rows.logits.shape[-1] == 1:
-            return Rows(logits=step(rows.logits))
+            return StepRows(logits=step(rows.logits))
         return rows
 
     return run
 
 
 def _log_softmax(_: Step) -> Kernel:
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         known = vars(rows)
         if "p" not in known:
             rows.log_p  # noqa: B018  # computes it, with more that later steps read
-        return Rows(**{name: value for name, value in known.items() if name not in ("logits", "scores")})
+        return StepRows(**{name: value for name, value in known.items() if name not in ("logits", "scores")})
 
     return run
 
@@ -243,10 +243,10 @@ def _log_softmax(_: Step) -> Kernel:
 def _dense(step: Dense) -> Kernel:
     bias = step.bias[..., None, :]
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         result = _product(rows.logits, step.weight)
         result += bias
-        return Rows(logits=result)
+        return StepRows(logits=result)
 
     return run
 
@@ -262,7 +262,7 @@ def _blend(step: Blend) -> Kernel:
     share = _clipped(step.share)
     branch = _compiled(step.branch)
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         members = branch(rows).p
         weight = share
         if members.ndim > rows.p.ndim:
@@ -270,7 +270,7 @@ def _blend(step: Blend) -> Kernel:
             members = np.add.reduce(members, axis=0)
         result = members * weight
         result += (1.0 - share) * rows.p
-        return Rows(p=result)
+        return StepRows(p=result)
 
     return run
 
@@ -279,11 +279,11 @@ def _stack(step: Stack) -> Kernel:
     shares = [_clipped(share) for share in step.shares]
     branches = [_compiled(branch) for branch in step.branches]
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         result = shares[0] * _of_classes(branches[0](rows))
         for share, branch in zip(shares[1:], branches[1:], strict=True):
             result += share * _of_classes(branch(rows))
-        return Rows(p=result)
+        return StepRows(p=result)
 
     return run
 
@@ -291,11 +291,11 @@ def _stack(step: Stack) -> Kernel:
 def _uniform_share(step: UniformShare) -> Kernel:
     share = _clipped(step.share)
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         _refuse_impossible(rows)
         result = (1.0 - share) * rows.p
         result += share / result.shape[-1]
-        return Rows(p=result)
+        return StepRows(p=result)
 
     return run
 
@@ -304,17 +304,17 @@ def _tempered_mixture(step: TemperedMixture) -> Kernel:
     tempered, plain, uniform = (_clipped(share) for share in step.shares)
     factor = float(step.factor)
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         _refuse_impossible(rows)
-        result = tempered * Rows(logits=rows.logits * factor).p
+        result = tempered * StepRows(logits=rows.logits * factor).p
         result += plain * rows.p
         result += uniform / result.shape[-1]
-        return Rows(p=result)
+        return StepRows(p=result)
 
     return run
 
 
-def _refuse_impossible(rows: Rows) -> None:
+def _refuse_impossible(rows: StepRows) -> None:
     """Leave rows with a class of probability 0 to the definition: the class may be impossible."""
     if np.minimum.reduce(rows.p, axis=None) == 0.0:
         raise FloatingPointError
@@ -330,16 +330,16 @@ def _floor(step: Floor) -> Kernel:
     reach = float(step.reach)
     branch = _compiled(step.branch)
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         if rows.logits.ndim == 2 and rows.logits.shape[-1] > 1 and _none_far(rows, depth, reach):
             return branch(rows)
         raised, lowered = step.split(rows.logits)
-        return Rows(logits=with_reference_class(branch(Rows(logits=raised)).logits) + lowered)
+        return StepRows(logits=with_reference_class(branch(StepRows(logits=raised)).logits) + lowered)
 
     return run
 
 
-def _none_far(rows: Rows, depth: float, reach: float) -> bool:
+def _none_far(rows: StepRows, depth: float, reach: float) -> bool:
     if rows.lowest >= -min(depth, reach):  # the highest log-probability is at most 0
         return True
     highest = rows.ordered[:, 0]
@@ -351,9 +351,9 @@ def _none_far(rows: Rows, depth: float, reach: float) -> bool:
 def _keep_order(step: KeepOrder) -> Kernel:
     branch = _compiled(step.branch)
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         outputs = with_reference_class(branch(rows).logits)
-        return Rows(logits=in_order_of(rows.logits, outputs, step.slope))
+        return StepRows(logits=in_order_of(rows.logits, outputs, step.slope))
 
     return run
 
@@ -363,18 +363,18 @@ def _corrected(step: Corrected) -> Kernel:
         return _by_definition(step)
     corrections = [_correction(branch) for branch in step.branches]
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         if rows.log_p.ndim > 2 or rows.lowest == -np.inf:
             raise FloatingPointError
         total = rows.log_p.copy(order="K")
         for correction in corrections:
             correction(rows, total)
-        return Rows(scores=total)
+        return StepRows(scores=total)
 
     return run
 
 
-Correction: TypeAlias = Callable[[Rows, Floats], None]
+Correction: TypeAlias = Callable[[StepRows, Floats], None]
 
 
 def _correction(branch: Chain) -> Correction:
@@ -387,12 +387,12 @@ def _correction(branch: Chain) -> Correction:
     if kinds[:1] == [Centred]:
         rest = _compiled(Chain(branch.steps[1:]))
 
-        def add_centred(rows: Rows, total: Floats) -> None:
-            total += rest(Rows(logits=rows.centred)).logits
+        def add_centred(rows: StepRows, total: Floats) -> None:
+            total += rest(StepRows(logits=rows.centred)).logits
 
         return add_centred
 
-    def add(rows: Rows, total: Floats) -> None:
+    def add(rows: StepRows, total: Floats) -> None:
         total += branch(rows.log_p)
 
     return add
@@ -404,7 +404,7 @@ def _shared(step: Any) -> Correction:
     constant = step.weight[5:].sum(axis=0, keepdims=True)  # 1 - 2 / (...) of the last two functions
     weight = np.concatenate([scaled, constant]).T.copy()
 
-    def add(rows: Rows, total: Floats) -> None:
+    def add(rows: StepRows, total: Floats) -> None:
         seen = (rows.context - step.centre) / step.spread
         np.maximum(seen, -4.0, out=seen)
         np.minimum(seen, 4.0, out=seen)
@@ -448,7 +448,7 @@ def _bent(log_p: Floats, p: Floats, sizes: Floats) -> Floats:
 def _confusion(step: Any) -> Correction:
     """Multiply the probabilities of the ten highest classes by their rows of the matrix."""
 
-    def add(rows: Rows, total: Floats) -> None:
+    def add(rows: StepRows, total: Floats) -> None:
         total += step.bias
         if rows.places is None:
             total += _product(rows.p, step.weight)
