@@ -103,7 +103,7 @@ def _both_states(found: Measurements, after: Measured, test: OmnibusTest) -> str
         sentence = f"{capital(before)}. After calibration with {after.name}: {state}."
     if after.off and not word:
         off = listed([shortened(found.names[c]) for c in after.off], 2)
-        sentence += f" Where the prediction is {off}, the confidence is off."
+        sentence += f" Off where it predicts {off}."
     return sentence
 
 
