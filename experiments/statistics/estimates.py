@@ -20,7 +20,7 @@ from glayers.text_tables import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results" / "estimates.csv"
 LEFT_OUT = ("imdb2_text",)  # calibration and test rows are not of one kind
-SPLITS, NEW_ROWS, MOST, LEVEL = 20, 1_000, 5_000, 0.9
+SPLITS, NEW_ROWS, MOST, LEVEL = 6, 1_000, 5_000, 0.9
 COLUMNS = ["set", "rows", "tried", "refused", "adapted", "covered", "error", "error_temperature", "error_uncalibrated"]
 
 

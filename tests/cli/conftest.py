@@ -52,6 +52,8 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "new.csv").write_bytes(to_bytes({"all": Contents(logits=test[0])}, ".csv"))
     for name in ("both.npz", "model.npz"):
         np.savez(folder / name, z_val=calibration[0], y_val=calibration[1], z_test=test[0], y_test=test[1])
+    n = len(NAMES)
+    (folder / "costs.csv").write_text("\n".join(",".join(str(int(a != c)) for a in range(n)) for c in range(n)))
     np.save(folder / "logits.npy", calibration[0])
     np.save(folder / "labels.npy", calibration[1])
     fitted = TemperatureScaling().fit_predictions(Predictions(*calibration, class_names=NAMES))

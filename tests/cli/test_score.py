@@ -14,7 +14,11 @@ from tests.cli.running import complaint, run, usage_error
 def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
     lines = run("score", "both.npz").stdout.splitlines()
     assert lines[0] == "both.npz"
-    assert lines[1].split() == ["calibration", "test"]
+    assert lines[1].startswith("calibration: not calibrated")
+    table = lines[lines.index("") + 1 :]
+    assert table[0].split() == ["calibration", "test"]
+    assert [line[:4].strip() for line in table[1:]] == ["rows", "clas", "accu", "mean", "NLL", "Brie", "KS", "ECE,"]
+    assert len(run("score", "both.npz", "--all").stdout.splitlines()) > len(lines) + 10
     first = next(line for line in lines if line.startswith("test: "))
     assert first.startswith("test: not calibrated (p = 0.005); significant: KS (confidence), ECE (confidence)")
     assert any(line.startswith("test: overconfident (mean confidence") for line in lines)

@@ -40,7 +40,7 @@ def threshold(
     Examples
     --------
     $ glayers threshold test.npz --accuracy 95%
-    $ glayers threshold test.npz --model model.safetensors --accuracy 0.9 --level 0.99
+    $ glayers threshold test.npz --accuracy 0.7 --model model.safetensors
     """
     from glayers.decisions.threshold import threshold as find
 
@@ -68,7 +68,7 @@ def decide(
     Examples
     --------
     $ glayers decide test.npz --costs costs.csv
-    $ glayers decide test.npz --model model.safetensors --costs costs.csv --abstain 0.3
+    $ glayers decide test.npz --costs costs.csv --model model.safetensors
     """
     from glayers.decisions.costs import realised_costs
 
@@ -98,8 +98,8 @@ def estimate(
 
     Examples
     --------
-    $ glayers estimate new.npz --model model.safetensors
-    $ glayers estimate new.npz --model model.safetensors --fail-if "accuracy < 90 %"
+    $ glayers estimate new.csv --model model.safetensors
+    $ glayers estimate new.csv --model model.safetensors --json
     """
     from glayers.calibrators import load
     from glayers.cli.scoring import Condition
@@ -141,8 +141,8 @@ def watch(
 
     Examples
     --------
-    $ glayers watch model.safetensors monday.npz --state state.json
-    $ glayers watch model.safetensors tuesday.npz --state state.json --prometheus glayers.prom
+    $ glayers watch model.safetensors test.npz --state state.json
+    $ glayers watch model.safetensors test.csv --state state.json --json
     """
     from glayers.decisions.watch import watch as count
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
     from glayers.shift import ShiftTest
 
+# What `score` prints: one number per question. --all adds the others.
+_SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
+_SHOWN_OF_CONFIDENCES = ("accuracy", "confidence", "confidence_nll", "confidence_brier", "ks", "ece")
 _UNCALIBRATED = "uncalibrated"
 _CALIBRATED = "calibrated"
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
@@ -193,6 +196,7 @@ def score(
     event: arg.EventName = "top",
     intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
     resamples: Annotated[int, typer.Option(metavar="N", min=2, help="Bootstrap resamples for --intervals.")] = 1000,
+    every: Annotated[bool, flag("--all", text="Print every metric, not only six.")] = False,
     level: arg.Level = 0.95,
     fail_if: arg.FailIf = None,
     fail_if_miscalibrated: _FailIfMiscalibrated = False,
@@ -250,7 +254,7 @@ def score(
     if as_json:
         show_json(scores.to_dict())
     else:
-        _show(scores, name)
+        _show(scores, name, every)
     arg.end_with(scores.failures(conditions, fail_if_miscalibrated, fail_if_shifted))
 
 
@@ -324,15 +328,9 @@ def _prefix(name: str) -> str:
     return "" if name == WHOLE_FILE else f"{name}: "
 
 
-def _show(scores: Scores, name: str) -> None:
+def _show(scores: Scores, name: str, every: bool) -> None:
+    """Print what the tests found, then numbers."""
     show(title(name))
-    if scores.by_name:
-        show(*_tables(scores), "")
-    for score in scores.by_name.values():
-        bounds = score.error_bounds or {}
-        largest = max((bounds[metric] for metric in bounds if metric.endswith("ks")), default=0.0)
-        if largest:
-            show(f"KS errors are at most {100 * largest:.2g} points off: scores were sorted into narrow cells.")
     if scores.tested_rows is not None:
         show(f"Tests of {scores.tested_rows:,} rows, drawn at random from {scores.n_rows:,}:")
     for name, score in scores.by_name.items():
@@ -344,9 +342,16 @@ def _show(scores: Scores, name: str) -> None:
         )
     for part, shift in scores.shifts.items():
         show(f"{_prefix(part)}{shift}")
+    if scores.by_name:
+        show("", *_tables(scores, every))
+    for score in scores.by_name.values():
+        bounds = score.error_bounds or {}
+        largest = max((bounds[metric] for metric in bounds if metric.endswith("ks")), default=0.0)
+        if largest:
+            show(f"KS errors are at most {100 * largest:.2g} points off: scores were sorted into narrow cells.")
 
 
-def _tables(scores: Scores) -> list[Any]:
+def _tables(scores: Scores, every: bool) -> list[Any]:
     """Return a table of intervals per name, or without intervals one table with a column per name."""
     found = {name: score.intervals for name, score in scores.by_name.items() if score.intervals is not None}
     if found:
@@ -356,11 +361,18 @@ def _tables(scores: Scores) -> list[Any]:
             tables.append(terminal_table([headings, *(line[:3] for line in intervals.printed())], intervals.footnote()))
         return tables
     cells = [["", *scores.by_name]]
-    printed = [score.card.printed().items() for score in scores.by_name.values()]
+    printed = [score.card.printed(_shown(score.card, every)).items() for score in scores.by_name.values()]
     for line in zip(*printed, strict=True):
         label = " / ".join(dict.fromkeys(name for name, _ in line))  # "top 3 / top 5" if numbers of classes differ
         cells.append([label, *(value for _, value in line)])
     return [terminal_table(cells)]
+
+
+def _shown(card: Scorecard, every: bool) -> list[str]:
+    """Return the metrics to print."""
+    if every:
+        return list(card)
+    return [name for name in (_SHOWN if "nll" in card else _SHOWN_OF_CONFIDENCES) if name in card]
 
 
 @verb

@@ -97,12 +97,12 @@ class Scorecard(ByName[float]):
             return {"rows": self.rows}
         return {"rows": self.rows, "classes": self.classes}
 
-    def printed(self) -> dict[str, str]:
-        """Return each label with its value as people read it."""
+    def printed(self, names: Iterable[str] | None = None) -> dict[str, str]:
+        """Return the label of each metric, or of the named ones, with its value as people read it."""
         printed = {name: f"{value:,}" for name, value in self._sizes().items()}
-        for name, value in self.items():
+        for name in names or self:
             metric = METRICS[name]
-            printed[metric.label_for(self.classes)] = metric.format(value)
+            printed[metric.label_for(self.classes)] = metric.format(self[name])
         return printed
 
     def to_markdown(self) -> str:
