@@ -39,7 +39,12 @@ def words_of(found: Measurements) -> str:
     lines += [f"- {sentence}" for sentence in summary.support]
     advice = advise(found)
     if advice is not None:
-        lines += [f"USE {advice.method}. {advice.why}", *advice.costs, advice.python, advice.shell]
+        lines += [
+            f"{'USE' if advice.helps else 'DO NOT USE'} {advice.method}. {advice.why}",
+            *advice.costs,
+            advice.python,
+            advice.shell,
+        ]
     lines += [f"{check.status.upper()} {check.subject}: {check.found}. {check.advice}" for check in found.checks]
     return "\n".join(line for line in lines if line) + "\n"
 
@@ -197,7 +202,7 @@ def test_the_lines_of_the_advice_run(given: Compared, measured: Measurements) ->
 def test_auto_is_the_method_described_and_its_selection_is_on_the_page() -> None:
     found = compare(sampled_rows(300, 1), sampled_rows(400, 2), ["auto", "temperature"])
     page = page_of(found, n_resamples=50)
-    assert "auto is recommended: it chose its parts on the calibration rows alone" in page
+    assert "Auto is recommended: it chose its parts on the calibration rows alone" in page
     selection = found.calibrators["auto"].selection_
     heading, *lines = selection.table(seconds=False)
     assert "seconds" not in heading

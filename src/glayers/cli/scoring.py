@@ -262,7 +262,10 @@ def _score_labels(files: list[Path], reading: Reading, name: str, model: Path | 
     """Print the scores of each label of one file, with a model before and after calibration."""
     from glayers.calibrators import MultiLabelCalibrator, load
 
-    contents = arg.only_or("test", multi_label.read_labels(arg.source_of(files, reading)))
+    source = arg.source_of(files, reading)
+    if not source.is_one_file:
+        raise typer.BadParameter("--several-labels prints the scores of each label of one file; give one file")
+    contents = arg.only_or("test", multi_label.read_labels(source))
     scores = {name: multi_label.label_scores(contents)}
     if model is not None:
         fitted = load(model)

@@ -79,6 +79,9 @@ class Metric:
     cell_error
         How far the value of streamed rows may lie from the exact one: a function of the `Cells`, of the event and the
         `Block` that stand for their rows, and of the value. None if no bound is known.
+    row_values
+        Of an event's metric that is a mean over rows, a function of the event that gives the value of each row: from
+        their sums, streamed rows give it exactly.
     """
 
     name: str
@@ -97,6 +100,7 @@ class Metric:
     highest: float = 1.0
     over_classes: Callable[..., Floats] | None = None
     cell_error: Callable[..., float] | None = None
+    row_values: Callable[[Scored], Floats] | None = None
 
     @property
     def label(self) -> str:

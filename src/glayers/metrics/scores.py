@@ -171,15 +171,23 @@ def _confidence(event: Scored, block: Block) -> Floats:
     return np.minimum(mean(event.scores, block), 1.0)
 
 
-def _confidence_nll(event: Scored, block: Block) -> Floats:
-    """The log loss of "the answer is right", which confidences alone can give."""
+def _confidence_losses(event: Scored) -> Floats:
+    """Return each row's log loss of "the answer is right", which confidences alone can give."""
     of_outcome = np.where(event.hits > 0.5, event.scores, 1 - event.scores)
     with np.errstate(divide="ignore"):
-        return mean(-np.log(np.maximum(of_outcome, 0.0)), block)
+        return -np.log(np.maximum(of_outcome, 0.0))
+
+
+def _confidence_nll(event: Scored, block: Block) -> Floats:
+    return mean(_confidence_losses(event), block)
+
+
+def _confidence_squares(event: Scored) -> Floats:
+    return (event.scores - event.hits) ** 2
 
 
 def _confidence_brier(event: Scored, block: Block) -> Floats:
-    return mean((event.scores - event.hits) ** 2, block)
+    return mean(_confidence_squares(event), block)
 
 
 def _label_within_top(rows: Rows, k: int = TOP_K) -> Floats:
@@ -297,6 +305,7 @@ METRICS = (
         digits=4,
         kind="loss",
         highest=math.inf,
+        row_values=_confidence_losses,
     ),
     Metric(
         "confidence_brier",
@@ -306,5 +315,6 @@ METRICS = (
         unit="plain",
         digits=5,
         kind="loss",
+        row_values=_confidence_squares,
     ),
 )

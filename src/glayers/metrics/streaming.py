@@ -338,7 +338,7 @@ class CompressedRows:
     def __init__(self, n_classes: int, n_columns: int, grid: "CellGrid") -> None:
         self.n_classes = n_classes
         self.sums = np.zeros((4, n_columns))  # weights of all rows and of hits, then squared weights of both
-        by_row = [metric.name for metric in self._metrics("rows")]
+        by_row = [metric.name for about in ("rows", "event") for metric in self._metrics(about) if _is_mean(metric)]
         self.row_sums = {name: np.zeros((2, n_columns)) for name in by_row}  # of finite values, and of infinite ones
         n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in self._metrics("ranks")])
         self.events = [Cells(grid, n_columns) for _ in range(n_ranks)]
@@ -353,7 +353,8 @@ class CompressedRows:
         hits = events[0].hits
         self.sums += np.stack([np.ones(len(own)), hits, own, own * hits]) @ weights
         for name, sums in self.row_sums.items():
-            values = METRICS[name].evaluate(rows)
+            row_values = METRICS[name].row_values
+            values = METRICS[name].evaluate(rows) if row_values is None else row_values(events[0])
             infinite = np.isinf(values)
             sums += np.stack([np.where(infinite, 0.0, values), infinite]) @ weights
         for cells, event in zip(self.events, events, strict=True):
@@ -383,7 +384,8 @@ class CompressedRows:
         if self.classes is not None:
             families["classes"] = self.classes.events(total[0])
         for about, family in families.items():
-            found |= self._means(self._metrics(about), family)
+            metrics = [metric for metric in self._metrics(about) if not _is_mean(metric)]
+            found |= self._means(metrics, family)
         return {name: found[name] for name in METRICS if name in found}
 
     def _metrics(self, about: str) -> list[Metric]:
@@ -400,16 +402,25 @@ class CompressedRows:
         bounds: dict[str, list[float]] = {metric.name: [] for metric in metrics}
         for place, cells in enumerate(family):
             event, block = cells.as_rows(seen, n_rows)
+            unbounded = any(metric.cell_error is None for metric in metrics)
+            tied = cells.as_rows(seen, n_rows, tied=True) if unbounded else (event, block)
             for metric in metrics:
                 if metric.about == "ranks" and place >= metric.at_most:
                     continue
-                value = metric.evaluate(event, block)
-                bound = math.nan
-                if metric.cell_error is not None:
+                if metric.cell_error is None:
+                    value = metric.evaluate(*tied)
+                    bound = math.nan
+                else:
+                    value = metric.evaluate(event, block)
                     bound = metric.cell_error(cells, event, block, float(value[0]))
                 values[metric.name].append(value)
                 bounds[metric.name].append(bound)
         return {name: (np.mean(values[name], axis=0), float(np.mean(bounds[name]))) for name in values}
+
+
+def _is_mean(metric: Metric) -> bool:
+    """Return whether a metric is a mean over rows, so that sums give it exactly."""
+    return metric.about == "rows" or metric.row_values is not None
 
 
 @dataclass(frozen=True)
@@ -482,14 +493,18 @@ class Cells:
         np.minimum(self.low, other.low, out=self.low)
         np.maximum(self.high, other.high, out=self.high)
 
-    def as_rows(self, columns: Bools, n_rows: Floats) -> tuple[Scored, Block]:
+    def as_rows(self, columns: Bools, n_rows: Floats, tied: bool = False) -> tuple[Scored, Block]:
         """Return a row for the misses and a row for the hits of each cell, and its weight in the chosen columns.
 
-        `n_rows` are the effective numbers of rows of these columns.
+        `n_rows` are the effective numbers of rows of these columns. If `tied`, both rows of a cell have one score:
+        scores of their own would order rows whose order is not known.
         """
         used = np.flatnonzero(self.weight[:, 0] > 0)
         cell = used % self.grid.number
         means = self.score[used] / self.weight[used, 0]
+        if tied:
+            score, weight = (sums.reshape(2, -1).sum(axis=0) for sums in (self.score, self.weight[:, 0]))
+            means = score[cell] / weight[cell]
         scores = np.clip(means, self.low[cell], self.high[cell])
         hits = (used >= self.grid.number).astype(np.float64)
         weights = self.weight[used][:, columns]

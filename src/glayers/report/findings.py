@@ -97,6 +97,11 @@ def banners(checks: list[Check]) -> list[Check]:
     return list(shown.values())
 
 
+def advises_adapting(check: Check | None) -> bool:
+    """Return whether a check of the class frequencies advises to adapt the calibrator."""
+    return check is not None and check.advice.startswith("Adapt")
+
+
 def finding(checks: list[Check], subject: str) -> Check | None:
     """Return the check of a subject if it needs attention."""
     return next((check for check in checks if check.subject == subject and check.status == "attention"), None)
@@ -199,6 +204,10 @@ def _after_class_shift(compared: "Comparison | None", test: Predictions | Confid
     except GlayersError:
         return _ADAPT
     after = check_any(adapted.apply(test))
+    losses = [metrics.nll(rows) for rows in (compared.rows(compared.recommended), after)]
+    if not losses[1] < losses[0]:
+        without, adapted_to = map(metrics.METRICS["nll"].format, losses)
+        return f"{_REFIT}: adapting the calibrator does not help here (NLL {without} without, {adapted_to} with it)"
     words = (
         f"Adapt the calibrator (glayers adapt). This needs no labels and gives mean confidence "
         f"{percent(metrics.mean_confidence(after))} and accuracy {percent(metrics.accuracy(after))} here"

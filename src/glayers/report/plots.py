@@ -355,6 +355,7 @@ def tidy(drawn: Figure, panels: list[Panel], palette: Palette = LIGHT, *, column
         letters = palette.letters(SMALL)
         widest = (0.073 * max(map(len, named)) + 0.5) * letters / SMALL  # inches of the longest label and its sample
         fit = max(1, min(len(named), int(drawn.get_figwidth() / widest)))
+        fit = math.ceil(len(named) / math.ceil(len(named) / fit))  # no column is left with a single label if avoidable
         look: dict[str, Any] = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2, "fontsize": letters}
         look["labelcolor"] = drawn.axes[0].title.get_color()
         drawn.legend(named.values(), named.keys(), loc="outside lower center", ncols=fit, **look)

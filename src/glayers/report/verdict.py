@@ -7,7 +7,7 @@ from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
 from glayers.calibrators.estimator import clone
 from glayers.errors import listed
 from glayers.metrics import METRICS, Difference, OmnibusTest
-from glayers.report.findings import BOTH_SETS, CLASS_SHIFT, finding
+from glayers.report.findings import BOTH_SETS, CLASS_SHIFT, advises_adapting, finding
 from glayers.report.measuring import Measured, Measurements
 from glayers.report.words import (
     CONFIDENCE_TESTS,
@@ -48,7 +48,7 @@ class Summary(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Which method to use, why, what it costs, the lines that use it, and whether to adapt it."""
+    """Which method to use, why, what it costs, the lines that use it, whether to adapt it, and whether it helps."""
 
     method: str
     why: str
@@ -56,6 +56,7 @@ class Advice(NamedTuple):
     python: str
     shell: str
     adapt: bool
+    helps: bool
 
 
 Lines: TypeAlias = list[tuple[str, list[Cell]]]  # a method, and its cells
@@ -74,16 +75,10 @@ def summarise(found: Measurements) -> Summary:
     tone = _tone(found, after, test)
     if found.differences is None:
         return Summary(_badge(test, tone), sentence, tone, facts, {}, support, "")
-    state = _state(after, test)
-    word = direction(test, after.card)
-    if word:
-        same = word == direction(tests[found.before.name], found.before.card)
-        state = f"still {state}" if same else f"now {state}"
-    elif after.off:
-        off = listed([shortened(found.names[c]) for c in after.off], 2)
-        state = f"{state}; it is off where the prediction is {off}"
-    sentence += f" After calibration with {name}: {state}."
+    sentence = _both_states(found, after, test)
     badge = _badge(test, tone)
+    if test.undecided and after.off:
+        badge = "Not every class is right"
     overlap = finding(found.checks, BOTH_SETS)
     if overlap is not None:
         sentence += f" But {overlap.found}."
@@ -92,6 +87,24 @@ def summarise(found: Measurements) -> Summary:
     for metric in ("nll", "accuracy") if found.names else ("confidence_nll", "ks"):
         support.append(f"{capital(_difference(found, metric, name).sentence())}.")
     return Summary(badge, sentence, tone, facts, _changes(found, after), [*support, _reason(found)], name)
+
+
+def _both_states(found: Measurements, after: Measured, test: OmnibusTest) -> str:
+    """Say what the model is before and after calibration; once, where that is the same."""
+    first = found.compared.calibration_tests[found.before.name]
+    before = _state(found.before, first)
+    state = _state(after, test)
+    word = direction(test, after.card)
+    if word:
+        state = f"still {state}" if word == direction(first, found.before.card) else f"now {state}"
+    if state == before:
+        sentence = f"Before and after calibration with {after.name}: {state}."
+    else:
+        sentence = f"{capital(before)}. After calibration with {after.name}: {state}."
+    if after.off and not word:
+        off = listed([shortened(found.names[c]) for c in after.off], 2)
+        sentence += f" Off where it predicts {off}."
+    return sentence
 
 
 def _state(method: Measured, test: OmnibusTest) -> str:
@@ -141,10 +154,13 @@ def _facts(found: Measurements, shown: list[Measured]) -> dict[str, str]:
     rows = f"{tests[0].rows:,} test rows"
     if tests[0].groups is not None:
         rows += f" in {tests[0].groups:,} groups"
-    if any(test.undecided for test in tests):
+    if all(test.undecided for test in tests):
         return facts | {"How sure": f"not sure: {rows} are too few."}
-    p_values = [f"{p_text(test.p_value)} {then}".rstrip() for test, then in zip(tests, when, strict=True)]
-    return facts | {"How sure": f"{rows}; of all tests together, {', '.join(p_values)}."}
+    said = []
+    for test, then in zip(tests, when, strict=True):
+        words = f"{test.verdict} to tell" if test.undecided else p_text(test.p_value)
+        said.append(f"{words} {then}".rstrip())
+    return facts | {"How sure": f"{rows}; of all tests together, {', '.join(said)}."}
 
 
 def _off_words(found: Measurements, method: Measured, when: str) -> str:
@@ -160,9 +176,11 @@ def _off_words(found: Measurements, method: Measured, when: str) -> str:
 def _changes(found: Measurements, after: Measured) -> dict[str, tuple[str, str, Cell]]:
     """Return the numbers of the first screen, before and after."""
     changes: dict[str, tuple[str, str, Cell]] = {}
-    for metric in ("confidence", "accuracy", "ks", "nll"):
+    for metric in ("confidence", "accuracy", "ks", "nll" if found.names else "confidence_nll"):
         if metric == "ks":
-            gaps = [f"{100 * gap:+.1f} +- {200 * error:.1f}" for gap, error in (found.before.gap, after.gap)]
+            gaps = [
+                f"{round(100 * gap, 1) + 0.0:+.1f} +- {200 * error:.1f}" for gap, error in (found.before.gap, after.gap)
+            ]
             changes["gap"] = (gaps[0], gaps[1], Cell("", word="points"))
         if metric in found.shown_metrics:
             described = METRICS[metric]
@@ -189,11 +207,26 @@ def advise(found: Measurements) -> Advice | None:
     shifted = finding(found.checks, CLASS_SHIFT)
     if shifted is not None:
         costs.append(f"{shifted.advice}.")
-    adapt = shifted is not None
+    adapt = advises_adapting(shifted)
     inputs = "logits" if found.names else "confidence"
     shell = _shell_lines(name, adapt) if name in CALIBRATORS else ""
     python = _python_lines(calibrator, inputs, adapt)
-    return Advice(name, _reason(found), costs, python, shell, adapt)
+    helps = _helps(found, name)
+    why = _reason(found)
+    if not helps:
+        why = (
+            f"On these test rows {name} is worse than no calibration. Fit again on rows like those the model will see."
+        )
+    return Advice(name, why, costs, python, shell, adapt, helps)
+
+
+def _helps(found: Measurements, name: str) -> bool:
+    """Return whether a method is no worse than none: in log loss or, where that does not differ, in KS."""
+    tones = [
+        _difference_cell(_difference(found, metric, name)).tone
+        for metric in ("nll" if found.names else "confidence_nll", "ks")
+    ]
+    return tones[0] == "good" or "bad" not in tones
 
 
 def _reason(found: Measurements) -> str:
@@ -201,12 +234,12 @@ def _reason(found: Measurements) -> str:
     fitted = found.compared.calibrators
     name = found.compared.recommended
     if isinstance(fitted[name], AutoCalibrator):
-        return f"{name} is recommended: it chose its parts on the calibration rows alone, by cross-validation."
+        return f"{capital(name)} is recommended: it chose its parts on the calibration rows alone, by cross-validation."
     if len(fitted) == 1:
-        return f"{name} is the only method that was fitted."
-    score = "NLL" if found.names else "Brier score"
+        return f"{capital(name)} is the only method that was fitted."
+    score = METRICS["nll" if found.names else "confidence_nll"].short_label
     among = f"the lowest {score} of {len(fitted)} methods on these test rows, so its scores are slightly optimistic"
-    return f"{name} is recommended: it has {among}."
+    return f"{capital(name)} is recommended: it has {among}."
 
 
 def _python_lines(calibrator: Calibrator, inputs: str, adapt: bool) -> str:
