@@ -1,9 +1,10 @@
 """Sets of logits -> how well `glayers.estimate` tells the accuracy of rows whose labels it does not see.
 
 Writes experiments/results/estimates.csv and the same as Markdown. DIR holds .npz files with logits_val, y_val,
-logits_test, y_test; those with more than ten classes are left out. All rows of a set are shuffled; half of them, at most 5,000, are calibration rows, and 1,000 others
-are new rows. "Resampled" draws the new rows with other class frequencies; "another network" takes new rows whose logits
-are those of a network with another temperature. Errors are in points of accuracy, means over splits.
+logits_test, y_test; sets with more than ten classes are left out. All rows of a set are shuffled; half of them, at most
+5,000, are calibration rows, and 1,000 others are new rows. "Resampled" draws the new rows with other class frequencies;
+"another network" takes new rows whose logits are those of a network with another temperature. Errors are in points of
+accuracy, means over splits.
 """
 
 import argparse
