@@ -101,7 +101,7 @@ def test_a_report_of_confidences_draws_its_figures(browser: Chrome, tmp_path: Pa
     compare(old, new, ["platt", "beta"]).to_html(tmp_path / "answers.html", calibration=old, n_resamples=20)
     show(browser, tmp_path / "answers.html")
     assert console(browser) == []
-    expected = FIGURES | {"differences": 1, "classes": 0, "class-gaps": 0}
+    expected = FIGURES | {"differences": 3, "classes": 0, "class-gaps": 0}
     assert {figure: len(panels(browser, figure)) for figure in FIGURES} == expected
 
 
