@@ -76,6 +76,16 @@ def test_rows_of_another_kind_are_refused(calibrator: VectorScaling) -> None:
         estimate(calibrator, 2 * rows(6, 2000).logits)
 
 
+def test_the_value_lies_in_its_interval_even_for_one_row(calibrator: VectorScaling) -> None:
+    found = estimate(calibrator, rows(8, 1).logits)
+    assert found.accuracy.low <= found.accuracy.value <= found.accuracy.high
+
+
+def test_what_is_no_calibrator_is_refused() -> None:
+    with pytest.raises(GlayersError, match="pass a fitted calibrator"):
+        estimate("model.safetensors", [[0.0, 1.0]])  # type: ignore[arg-type]
+
+
 def test_a_confidence_estimates_how_often_answers_are_correct() -> None:
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.1, 0.9, 4000)

@@ -65,6 +65,13 @@ def test_groups_of_copies_count_once() -> None:
     assert threshold(uncounted, accuracy=0.85).coverage > threshold(copied, accuracy=0.85).coverage
 
 
+def test_the_surest_rows_may_be_of_one_group() -> None:
+    rng = np.random.default_rng(0)
+    confidence = np.sort(rng.uniform(0.5, 1, 1000))
+    rows = Confidences(confidence, rng.uniform(size=1000) < confidence, groups=np.repeat(np.arange(20), 50))
+    assert threshold(rows, accuracy=0.6).coverage >= 0
+
+
 def test_equal_weights_change_nothing() -> None:
     rows = answers(2, 1000)
     weighted = Confidences(rows.confidence, rows.correct, weights=np.full(1000, 3.0))

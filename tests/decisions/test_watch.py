@@ -4,6 +4,7 @@ import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,9 +74,47 @@ def test_a_broken_promise_of_accuracy_raises_an_alarm() -> None:
 def test_a_batch_that_is_sent_again_counts_once(tmp_path: Path) -> None:
     rows = batch(np.random.default_rng(0))
     first = watch(rows, tmp_path / "state.json", name="monday")
-    again = watch(rows, tmp_path / "state.json", name="tuesday")
+    again = watch(rows, tmp_path / "state.json", name="monday")
     assert again.rows == first.rows == 100
     assert again.log_evidence == first.log_evidence
+    assert watch(rows, tmp_path / "state.json", name="tuesday").rows == 200
+
+
+def test_equal_batches_count_each_time_or_labels_would_choose() -> None:
+    rng = np.random.default_rng(0)
+    found = Watch(0.01)
+    for _ in range(2000):
+        found.update(Confidences(np.full(4, 0.9), rng.uniform(size=4) < 0.9))
+    assert found.rows == 8000
+    assert not found.alarm
+
+
+def test_a_refused_batch_changes_nothing() -> None:
+    rng = np.random.default_rng(0)
+    found = Watch()
+    found.update(batch(rng))
+    before = found.confidence.gradient.copy()
+    with pytest.raises(BadPredictions, match="other classes"):
+        found.update(batch(rng, k=5))
+    with pytest.raises(BadPredictions, match="other classes"):
+        found.update(Confidences([0.9, 0.8], [True, False]))
+    assert found.confidence.gradient == before
+
+
+def test_other_promises_need_another_state_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    watch(batch(rng), tmp_path / "state.json", accuracy=0.5)
+    watch(batch(rng), tmp_path / "state.json")
+    with pytest.raises(BadPredictions, match="another state file"):
+        watch(batch(rng), tmp_path / "state.json", accuracy=0.9)
+    with pytest.raises(BadPredictions, match="another state file"):
+        watch(batch(rng), tmp_path / "state.json", alpha=0.2)
+
+
+def test_the_first_batch_gives_no_verdict() -> None:
+    found = Watch()
+    found.update(batch(np.random.default_rng(0), 3.0))
+    assert "No verdict yet" in str(found)
 
 
 def test_a_state_file_continues_where_the_stream_stopped(tmp_path: Path) -> None:
@@ -110,10 +149,23 @@ def test_forged_numbers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     watch(batch(np.random.default_rng(0)), path)
     state = json.loads(path.read_text())
-    state["confidence"]["log_wealth"] = math.nan
-    path.write_text(json.dumps(state))
-    with pytest.raises(BadFile, match="no watch writes"):
-        watch(batch(np.random.default_rng(1)), path)
+    forged: list[tuple[Any, ...]] = [
+        ("log_wealth", math.nan),
+        ("log_wealth", 1e308),
+        ("curvature", [-10, 0, -10]),
+        ("curvature", [1]),
+        ("gradient", "ab"),
+    ]
+    for field, value in forged:
+        other = json.loads(json.dumps(state))
+        other["confidence"][field] = value
+        path.write_text(json.dumps(other))
+        with pytest.raises(BadFile, match="no watch writes"):
+            watch(batch(np.random.default_rng(1)), path)
+    for batches in ([1], [{}], "abc"):
+        path.write_text(json.dumps(state | {"batches": batches}))
+        with pytest.raises(BadFile, match="no watch writes"):
+            watch(batch(np.random.default_rng(1)), path)
 
 
 def test_dependent_rows_and_other_classes_are_refused(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import typer
 from glayers.cli import arguments as arg
 from glayers.cli.runtime import show, show_json, verb
 from glayers.errors import BadFile, BadPredictions
-from glayers.files import errors_as_bad_file
+from glayers.files import errors_as_bad_file, open_regular
 from glayers.predictions.contents import Reading, Rows
 
 _MODEL = "A file from `glayers fit`: calibrate the rows first."
 _PROMETHEUS = "Also write the numbers as a Prometheus text file, for the collector of a node exporter."
+_LARGEST_COSTS = 2**26  # bytes: 1,000 classes and as many actions take a tenth
 _COSTS = "A table of costs (.csv) without a header: one line per class, one column per action."
 
 _Model = Annotated[Path | None, typer.Option(metavar="MODEL", readable=False, help=_MODEL)]
@@ -110,6 +111,8 @@ def estimate(
     calibrator = load(model)
     source = arg.source_of([file], reading, calibrator.inputs)
     rows = arg.only_or("test", arg.read_parts(source, needs_labels=False, warn=False)).rows
+    if rows.weights is not None or rows.counts is not None:
+        raise BadPredictions("estimate takes rows of equal weight; remove weights and counts from the file")
     inputs = map_inputs(calibrator.inputs, two_classes(calibrator.inputs, rows))
     price = None
     if costs is not None:
@@ -127,8 +130,9 @@ def watch(
     batch: Annotated[Path, arg.file_argument("BATCH", f"New rows with labels. {arg.PREDICTIONS}")],
     state: Annotated[Path, typer.Option(metavar="STATE", help="What was seen so far; made by the first batch.")],
     alpha: Annotated[
-        float, typer.Option(metavar="P", min=1e-6, max=0.5, help="How likely a false alarm may be, ever.")
-    ] = 0.01,
+        float | None,
+        typer.Option(metavar="P", min=1e-6, max=0.5, help="How likely a false alarm may be, ever; 0.01 by default."),
+    ] = None,
     accuracy: Annotated[str | None, typer.Option(metavar="P", help="Also watch a promised accuracy.")] = None,
     reading: Reading = arg.READING,
     prometheus: _Prometheus = None,
@@ -168,9 +172,12 @@ def _read(file: Path, reading: Reading, model: Path | None) -> Rows:
 
 def _read_costs(path: Path) -> list[list[float]]:
     """Return the numbers of a small table without a header."""
-    with errors_as_bad_file(arg.name_of(path)):
-        lines = path.read_text(encoding="utf-8").splitlines()
+    with errors_as_bad_file(path), open_regular(path) as stream:
+        lines = stream.read(_LARGEST_COSTS).decode("utf-8-sig").splitlines()
+    try:
         table = [[float(cell) for cell in line.split(",")] for line in lines if line.strip()]
+    except ValueError as error:
+        raise BadFile(f"{path}: {error}; write numbers with commas between them, and no header") from error
     if not table or len({len(line) for line in table}) > 1:
         raise BadFile(f"{path}: must have one line per class, and the same number of costs in each")
     return table
@@ -190,7 +197,7 @@ def _share(text: str, option: str) -> float:
     if text.strip().endswith("%"):
         value /= 100
     if not 0 < value < 1:
-        raise typer.BadParameter(f"{option} must lie between 0 and 1 (0 % and 100 %); got {text!r}")
+        raise typer.BadParameter(f"{option} must lie between 0 and 1, or be a percentage such as 95%; got {text!r}")
     return value
 
 
@@ -208,7 +215,7 @@ def prometheus_text(numbers: dict[str, Any], what: str) -> str:
     r"""Return the numbers of a result in the text format of Prometheus; names of nested results become labels.
 
     >>> print(prometheus_text({"alarm": False, "log_wealth": {"class 1": 0.5}}, "watch"), end="")
-    glayers_watch_alarm 0
+    glayers_watch_alarm 0.0
     glayers_watch_log_wealth{name="class 1"} 0.5
     """
     lines = []
@@ -217,8 +224,8 @@ def prometheus_text(numbers: dict[str, Any], what: str) -> str:
         for name, number in nested.items():
             if isinstance(number, bool | int | float):
                 escaped = str(name).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-                label = f'{{name="{escaped}"}}' if name else ""
-                lines.append(f"glayers_{what}_{key}{label} {float(number):g}")
+                label = f'{{name="{escaped}"}}' if isinstance(value, dict) else ""
+                lines.append(f"glayers_{what}_{key}{label} {float(number)!r}")
     if not lines:
         raise BadPredictions("there is no number to write")
     return "\n".join(lines) + "\n"

@@ -138,7 +138,7 @@ def realised_costs(
     policies
         `Predictions` of the same rows by name, such as {"calibrated": ..., "uncalibrated": ...}.
     costs, abstain
-        As in `decide`.
+        As in `decide`. The best constant action is chosen on the same rows, which flatters it a little.
     level, n_resamples, random_state
         As in `metrics.intervals`.
 
@@ -153,7 +153,9 @@ def realised_costs(
     >>> round(found.by_policy["model"].value, 3), found.constant_action
     (0.333, 1)
     """
-    if not isinstance(policies, dict) or not all(isinstance(rows, Predictions) for rows in policies.values()):
+    if not isinstance(policies, dict) or not policies or "best constant action" in policies:
+        raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
+    if not all(isinstance(name, str) and isinstance(rows, Predictions) for name, rows in policies.items()):
         raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
     checked = {name: check_rows(rows, strict=True) for name, rows in policies.items()}
     rows = next(iter(checked.values()))

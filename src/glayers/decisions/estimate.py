@@ -21,8 +21,8 @@ from glayers.arrays import Bools, Floats, Ints, row_blocks
 from glayers.calibrators import Calibrator
 from glayers.checks import check_groups, number_between, whole_number
 from glayers.decisions.costs import cost_matrix
-from glayers.errors import GlayersError, GlayersWarning
-from glayers.metrics.events import Scored
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.metrics.events import Scored, check_seed
 from glayers.metrics.metric import score
 from glayers.metrics.selective import METRICS as SELECTIVE
 from glayers.shift import shift_test
@@ -140,6 +140,8 @@ def estimate(
     Returns
     -------
     Estimate
+        Its intervals count one scale and one shift per class of the calibrator. They are too narrow for calibrators
+        that bend more with few rows, such as isotonic regression.
 
     Raises
     ------
@@ -156,6 +158,11 @@ def estimate(
     >>> round(found.accuracy.value, 2), found.accuracy.low < found.accuracy.value < found.accuracy.high
     (0.91, True)
     """
+    if not isinstance(calibrator, Calibrator):
+        raise GlayersError(f"pass a fitted calibrator, or glayers.load(path); got {shown(calibrator)}")
+    if abstain is not None and costs is None:
+        raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
+    check_seed(random_state)
     number_between(level, "level", 0, 1)
     whole_number(n_draws, "n_draws", 20, 100_000)
     suited, adapted = _suited(calibrator, logits, groups)
@@ -163,12 +170,16 @@ def estimate(
         log_p = np.log(suited.predict_proba(logits))
     errors = np.zeros(log_p.shape[1])
     if adapted:  # the new frequencies are estimates themselves
-        errors = np.array(suited.adaptation_.standard_errors) / np.array(suited.adaptation_.after)
+        after = np.array(suited.adaptation_.after)
+        spread = np.array(suited.adaptation_.standard_errors)
+        errors = spread / np.maximum(after, spread)
     truth = _Truth(log_p, calibrator.calibration_rows_.by_class.rows, errors)
     asked = _Questions.of(log_p, calibrator.inputs, groups, costs, abstain)
     value, confusion = asked.expected(np.exp(log_p))
     draws = [asked.realised(labels) for labels in truth.draws(n_draws, random_state)]
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low = np.minimum(low, value)  # with few rows, draws may miss what the probabilities expect
+    high = np.maximum(high, value)
     ranges = [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
     return _record(ranges, asked, suited, confusion, level, adapted)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.checks import number_between
-from glayers.metrics.events import Event, Scored, check_event, effective_number, group_numbers, top
+from glayers.metrics.events import Event, Scored, check_event, effective_number, top
 
 __all__ = ["Threshold", "threshold"]
 
@@ -95,6 +95,7 @@ def threshold(
         The probability that they have it in the population, over draws of rows.
     sample_weight, groups
         Weights and groups of rows (n,). Both count by effective numbers: rows of one group as if they were copies.
+        The promise is then approximate, and needs weights and sizes of groups that do not depend on the outcome.
     event
         What "right" means: `top`, `within_top(r)` and so on.
 
@@ -173,7 +174,7 @@ def _p_value(rows: Scored, answered: np.ndarray, target: float) -> float:
     error_rate = 1 - float(weights @ rows.hits[answered]) / float(weights.sum())
     units = weights
     if rows.groups is not None:
-        units = np.bincount(group_numbers(rows.groups[answered]), weights)
+        units = np.bincount(rows.group_numbers[answered], weights)
     n = effective_number(units)
     errors = error_rate * n
     if errors >= n:

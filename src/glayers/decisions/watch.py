@@ -143,21 +143,26 @@ class Watch:
         return sum(batch["rows"] for batch in self.batches)
 
     def update(self, batch: object, labels: object = None, *, name: str = "") -> bool:
-        """Count one batch of calibrated probabilities with labels; False if the same batch was counted before."""
+        """Count one batch of calibrated probabilities with labels; False if it was counted before by the same name.
+
+        A batch without a name always counts: small batches may be equal by chance, and to leave out those that repeat
+        would favour some labels.
+        """
         rows = check_any(batch, labels, strict=True)
         _check_independent(rows)
+        name = str(name)
         digest = _digest(rows)
-        if any(known["digest"] == digest for known in self.batches):
+        if name and any(known["digest"] == digest and known["name"] == name for known in self.batches):
             return False
+        names = _class_names(rows)
+        if self.batches and names != list(self.classes):
+            raise BadPredictions("this batch has other classes than the batches before; use another state file")
         self.confidence.bet(rows.top)
         if self.promise is not None:
             self.promise.bet(rows.top)
         if isinstance(rows, Rows):
-            names = rows.class_names or [str(c) for c in range(rows.n_classes)]
             if not self.batches:
-                self.classes = {str(name): Bettor() for name in names}
-            if list(self.classes) != [str(name) for name in names]:
-                raise BadPredictions("this batch has other classes than the batches before; use another state file")
+                self.classes = {each: Bettor() for each in names}
             for bettor, event in zip(self.classes.values(), class_events(rows), strict=True):
                 bettor.bet(event)
         self.batches.append(
@@ -177,11 +182,15 @@ class Watch:
         }
 
     def __str__(self) -> str:
-        counted = f"{len(self.batches):,} batches, {self.rows:,} rows"
+        counted = f"batches: {len(self.batches):,}, rows: {self.rows:,}"
         if self.alarm:
             most = max(self.log_wealths, key=lambda question: self.log_wealths[question])
+            if most == "accuracy" and self.promise is not None:
+                return f"Alarm: the accuracy is below the promised {100 * self.promise.accuracy:g} % ({counted})."
             return f"Alarm: the model is no longer calibrated ({counted}). Most of the evidence is about {most}."
-        share = self.alpha * math.exp(self.log_evidence)
+        if len(self.batches) < 2:
+            return f"No verdict yet: the watch bets from the second batch on ({counted})."
+        share = math.exp(min(0.0, self.log_evidence + math.log(self.alpha)))
         return f"No alarm: {100 * share:.2g} % of the evidence that an alarm needs ({counted})."
 
     def save(self, path: object) -> None:
@@ -201,15 +210,17 @@ class Watch:
 
     @classmethod
     def _of_state(cls, state: dict[str, Any]) -> "Watch":
-        if state.pop("format", None) != _FORMAT:
+        if not isinstance(state, dict) or state.pop("format", None) != _FORMAT:
             raise BadFile(f"is not a state file of format {_FORMAT}; start a new one")
         promise = state["promise"]
         if promise is not None:
-            promise = Promise(**promise)
-        classes = {name: Bettor(**bettor) for name, bettor in state["classes"].items()}
-        found = cls(float(state["alpha"]), Bettor(**state["confidence"]), classes, promise, list(state["batches"]))
-        if not math.isfinite(found.log_evidence) or not 0 < found.alpha < 1:
-            raise BadFile("holds numbers that no watch writes; start a new one")
+            promise = _checked_promise(Promise(**promise))
+        classes = {name: _checked_bettor(Bettor(**bettor)) for name, bettor in state["classes"].items()}
+        confidence = _checked_bettor(Bettor(**state["confidence"]))
+        batches = [_checked_batch(batch) for batch in state["batches"]]
+        found = cls(*_finite([state["alpha"]], 1), confidence, classes, promise, batches)
+        if not 0 < found.alpha < 1:
+            raise BadFile(_FORGED)
         return found
 
 
@@ -218,7 +229,7 @@ def watch(
     state: object,
     labels: object = None,
     *,
-    alpha: float = 0.01,
+    alpha: float | None = None,
     accuracy: float | None = None,
     name: str = "",
 ) -> Watch:
@@ -233,17 +244,23 @@ def watch(
     labels
         Class numbers (n,); left out with `Predictions` and `Confidences`.
     alpha
-        The probability that a calibrated model ever raises an alarm. Later batches keep the value of the first.
+        The probability that a calibrated model which keeps the promised accuracy ever raises an alarm, 0.01 by
+        default. Batches of one state file have the same.
     accuracy
-        A promised accuracy. Later batches keep the value of the first.
+        A promised accuracy; the same for all batches of a state file.
     name
-        The name of the batch, such as a date.
+        The name of the batch, such as a date. A batch that comes again under its name counts once.
 
     Returns
     -------
     Watch
-        `alarm`, `log_evidence` and the wealth of each question; prints as a sentence. A batch that was counted before
-        changes nothing.
+        `alarm`, `log_evidence` and the wealth of each question; prints as a sentence. The first batch only teaches
+        the watch: for a verdict about one batch use `metrics.calibration_test`.
+
+    Notes
+    -----
+    The promise is about exact calibration. A calibrator that was fitted on n rows is a little off, and after some
+    multiples of n rows the watch notices that too. Refit with the new rows then.
 
     Examples
     --------
@@ -259,12 +276,63 @@ def watch(
     """
     path = file_path(state)
     with _locked(path):
-        found = _new(alpha, accuracy)
+        found = _new(0.01 if alpha is None else alpha, accuracy)
         if path.exists():
-            found = Watch.load(path)
+            known = Watch.load(path)
+            promised = None if known.promise is None else known.promise.accuracy
+            if (alpha is not None and alpha != known.alpha) or (accuracy is not None and accuracy != promised):
+                raise BadPredictions(
+                    f"{path}: was started with alpha {known.alpha:g} and a promised accuracy of {promised}; leave "
+                    f"alpha and accuracy out, or use another state file"
+                )
+            found = known
         if found.update(batch, labels, name=name):
             found.save(path)
     return found
+
+
+_FORGED = "holds numbers that no watch writes; start a new state file"
+
+
+def _finite(values: Any, size: int) -> list[float]:
+    """Return a list of finite numbers of this size, or refuse it."""
+    if not isinstance(values, list) or len(values) != size:
+        raise BadFile(_FORGED)
+    if not all(type(value) in (int, float) and abs(value) < 1e12 for value in values):
+        raise BadFile(_FORGED)
+    return [float(value) for value in values]
+
+
+def _checked_bettor(bettor: Bettor) -> Bettor:
+    _finite(bettor.gradient, 2)
+    _finite([bettor.log_wealth], 1)
+    first, mixed, second = _finite(bettor.curvature, 3)
+    if first < 0 or second < 0 or mixed**2 > first * second * (1 + 1e-9) + 1e-9:
+        raise BadFile(_FORGED)
+    return bettor
+
+
+def _checked_promise(promise: Promise) -> Promise:
+    accuracy, right, rows, _ = _finite([promise.accuracy, promise.right, promise.rows, promise.log_wealth], 4)
+    if not 0 < accuracy < 1 or not 0 <= right <= rows:
+        raise BadFile(_FORGED)
+    return promise
+
+
+def _checked_batch(batch: Any) -> dict[str, Any]:
+    if not isinstance(batch, dict) or batch.keys() != {"name", "rows", "digest", "log_evidence"}:
+        raise BadFile(_FORGED)
+    _finite([batch["rows"], batch["log_evidence"]], 2)
+    if not isinstance(batch["name"], str) or not isinstance(batch["digest"], str):
+        raise BadFile(_FORGED)
+    return batch
+
+
+def _class_names(rows: Rows | Scored) -> list[str]:
+    """Return the names or numbers of the classes; none for confidences."""
+    if isinstance(rows, Scored):
+        return []
+    return [str(name) for name in rows.class_names or range(rows.n_classes)]
 
 
 def _new(alpha: float, accuracy: float | None) -> Watch:
@@ -302,10 +370,8 @@ def _locked(path: Path) -> Iterator[None]:
 
     try:
         lock = Path(f"{path}.lock").open("a")  # noqa: SIM115  # an error of the batch is not one of the lock
-    except OSError as error:
-        raise BadFile(
-            f"{path}.lock: cannot be written ({error.strerror}); check the folder of the state file"
-        ) from error
+    except (OSError, ValueError) as error:
+        raise BadFile(f"{path}.lock: cannot be written ({error}); check the folder of the state file") from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -54,7 +54,7 @@ def aurc(probabilities: object, labels: object = None, *, sample_weight: object 
 def excess_aurc(
     probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
 ) -> float:
-    """AURC minus that of a confidence which puts every right answer before every wrong one.
+    """AURC minus that of a perfect confidence on infinitely many rows, which puts every right answer first.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def _accuracy_at_coverage(event: Scored, block: Block, coverage: float = _COVERA
 
 def _coverage_at_accuracy(event: Scored, block: Block, accuracy: float = _ACCURACY) -> Floats:
     curve = risk_coverage(event, block)
-    good = 1 - curve.risk >= accuracy
+    good = 1 - curve.risk >= accuracy - 1e-12  # sums of weights are rounded
     largest = np.max(np.where(good, curve.coverage, 0.0), axis=0)
     return np.minimum(largest, 1.0)
 
