@@ -152,6 +152,7 @@ def test_confidences_allow_the_metrics_of_one_event() -> None:
 
 def test_every_record_says_how_it_prints_and_where_it_comes_from() -> None:
     plain = {"nll": "0.1235", "brier": "0.12345", "brier_sum": "0.1235"}
+    plain |= {"confidence_nll": "0.1235", "confidence_brier": "0.12345"}
     not_lower: dict[str, str | None] = {"accuracy": "higher", "top_5_accuracy": "higher", "confidence": None}
     not_lower |= dict.fromkeys(["auroc", "accuracy_at_coverage", "coverage_at_accuracy"], "higher")
     for name, found in METRICS.items():

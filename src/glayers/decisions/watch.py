@@ -218,7 +218,8 @@ class Watch:
         classes = {name: _checked_bettor(Bettor(**bettor)) for name, bettor in state["classes"].items()}
         confidence = _checked_bettor(Bettor(**state["confidence"]))
         batches = [_checked_batch(batch) for batch in state["batches"]]
-        found = cls(*_finite([state["alpha"]], 1), confidence, classes, promise, batches)
+        (alpha,) = _finite([state["alpha"]], 1)
+        found = cls(alpha, confidence, classes, promise, batches)
         if not 0 < found.alpha < 1:
             raise BadFile(_FORGED)
         return found

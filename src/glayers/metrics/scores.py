@@ -11,10 +11,19 @@ import numpy as np
 from glayers.activations import probabilities_and_losses
 from glayers.arrays import Floats, row_blocks
 from glayers.checks import refuse_outside_unit_interval, whole_number
-from glayers.metrics.events import Rows, Scored, check_event, check_rows
+from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
 from glayers.metrics.metric import Block, Metric, exact_in_cells, mean, score
 
-__all__ = ["accuracy", "brier", "brier_sum", "mean_confidence", "nll", "top_k_accuracy"]
+__all__ = [
+    "accuracy",
+    "brier",
+    "brier_sum",
+    "confidence_brier",
+    "confidence_nll",
+    "mean_confidence",
+    "nll",
+    "top_k_accuracy",
+]
 
 TOP_K = 5
 
@@ -161,6 +170,55 @@ def brier_sum(probabilities: object, labels: object = None, *, sample_weight: ob
     """
     rows = check_rows(probabilities, labels, sample_weight)
     return _row_mean(_row_brier_sums(rows), rows)
+
+
+def confidence_nll(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+) -> float:
+    """Mean log loss of the confidence: of "the answer is right", which is all that `Confidences` know.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight
+        As in `accuracy`.
+    event
+        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
+
+    Returns
+    -------
+    float
+        At least 0; infinite if an answer of full confidence is wrong. Good, Journal of the Royal Statistical Society B,
+        1952.
+
+    Examples
+    --------
+    >>> round(confidence_nll([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 4)  # -(log 0.8 + log 0.4) / 2
+    0.5697
+    """
+    return score(_confidence_nll, check_event(probabilities, labels, sample_weight, event=event))
+
+
+def confidence_brier(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+) -> float:
+    """Mean squared difference between the confidence and whether the answer is right.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event
+        As in `confidence_nll`.
+
+    Returns
+    -------
+    float
+        A number from 0 to 1. Brier, Monthly Weather Review, 1950.
+
+    Examples
+    --------
+    >>> round(confidence_brier([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 4)  # (0.04 + 0.36) / 2
+    0.2
+    """
+    return score(_confidence_brier, check_event(probabilities, labels, sample_weight, event=event))
 
 
 def _accuracy(event: Scored, block: Block) -> Floats:

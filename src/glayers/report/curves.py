@@ -19,7 +19,7 @@ from glayers.checks import whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
 from glayers.metrics.binned import Binning, bin_edges
-from glayers.metrics.events import Rows, bin_of, check_event, check_rows
+from glayers.metrics.events import Rows, bin_of, check_event, check_rows, last_of_ties
 
 __all__ = [
     "CalibrationMap",
@@ -213,8 +213,7 @@ def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_sta
     order = order[scored.weights[order] > 0]
     scores = scored.scores[order]
     weights = scored.weights[order]
-    # Rows of equal score enter together.
-    ends = np.flatnonzero(np.append(np.diff(scores) > 0, True))
+    ends = np.flatnonzero(last_of_ties(scores))  # rows of equal score enter together
     fractile = np.append(0.0, np.cumsum(weights)[ends])
     score_sum = np.append(0.0, np.cumsum(weights * scores)[ends])
     hit_sum = np.append(0.0, np.cumsum(weights * scored.hits[order])[ends])
