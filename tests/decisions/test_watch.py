@@ -162,7 +162,8 @@ def test_forged_numbers_are_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps(other))
         with pytest.raises(BadFile, match="no watch writes"):
             watch(batch(np.random.default_rng(1)), path)
-    for batches in ([1], [{}], "abc"):
+    wrong: list[Any] = [[1], [{}], "abc"]
+    for batches in wrong:
         path.write_text(json.dumps(state | {"batches": batches}))
         with pytest.raises(BadFile, match="no watch writes"):
             watch(batch(np.random.default_rng(1)), path)

@@ -146,7 +146,7 @@ def watch(
     Examples
     --------
     $ glayers watch model.safetensors test.npz --state state.json
-    $ glayers watch model.safetensors test.csv --state state.json --json
+    $ glayers watch model.safetensors test.npz --state b.json --accuracy 60%
     """
     from glayers.decisions.watch import watch as count
 
