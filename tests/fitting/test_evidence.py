@@ -12,14 +12,14 @@ from glayers import Predictions
 from glayers.activations import log_softmax, softmax
 from glayers.fitting.curvature import SMOOTH_LOSSES
 from glayers.fitting.evidence import USUAL, Fit, fit_at, held_out_scores
-from glayers.fitting.fitted_parts import FittedParts, fit_parts, model_parts
+from glayers.fitting.fitted_parts import FittedParts, PreparedRows, fit_parts, large_model
 from glayers.fitting.folds import assign_folds, effective_rows
 from glayers.fitting.parts import Design, basis_of, corrected_map, curvature_of, design_of
 from glayers.fitting.temperature import fit_inverse_temperature
 from tests.strategies import Numbers
 
-ALL_PARTS = ("shared", "scale", "shift", "matrix", "confusion", "hinges")
-EACH = [(part,) for part in ALL_PARTS]
+ALL_PARTS = ("shared", "context", "scale", "shift", "matrix", "confusion", "hinges")
+EACH = [("shared",), ("shared", "context"), *((part,) for part in ALL_PARTS[2:])]
 
 
 def rows_of(n_rows: int = 300, classes: int = 4, seed: int = 0) -> Predictions:
@@ -89,7 +89,7 @@ def test_slopes_are_the_differences_of_losses(loss: str) -> None:
 
 @pytest.mark.parametrize("classes", [3, 14, 60])
 def test_slopes_of_a_design_are_the_transpose_of_its_scores(classes: int) -> None:
-    parts = ALL_PARTS if classes == 3 else ("shared", "scale", "shift", "matrix", "confusion")
+    parts = ALL_PARTS if classes == 3 else ALL_PARTS[:-1]
     design = design_for(rows_of(80, classes), parts)
     rng = np.random.default_rng(0)
     flat, by_score = rng.normal(size=design.owners.size), rng.normal(size=(80, classes))
@@ -113,23 +113,25 @@ def test_the_map_gives_what_the_fit_has_seen(parts: Any, classes: int) -> None:
 
 def test_scales_and_a_matrix_of_plain_log_probabilities_map_as_they_fit() -> None:
     given = rows_of(200)
-    found = fit_parts(given, 0.5, ("scale", "shift", "matrix"), None, inputs="log")
+    rows = PreparedRows.of(given, 0.5, ("scale", "shift", "matrix"), inputs="log")
+    found = rows.fit(("scale", "shift", "matrix"), None)
     design, flat = found.design, found.fit.state.point
     expected = log_softmax(design.base + design.scores(flat))
-    np.testing.assert_allclose(found.map(given.logits)[found.rows], expected, atol=1e-9)
+    np.testing.assert_allclose(found.map(given.logits)[rows.order], expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("classes", [60, 160])
 def test_many_classes_and_very_many_features_fit(classes: int) -> None:
     given = rows_of(400, classes)
     parts = ("shift", "matrix", "confusion") if classes == 60 else ("scale", "shift", "matrix", "hinges")
-    found = fit_parts(given, 0.5, parts, None)  # 160 classes: 5 x 160 features, whose curvature is taken as diagonal
+    rows = PreparedRows.of(given, 0.5, parts)
+    found = rows.fit(parts, None)  # 160 classes: 5 x 160 features, whose curvature is taken as diagonal
     design, flat = found.design, found.fit.state.point
     assert design.base.dtype == np.float32
     losses = [-x[np.arange(400), given.labels].mean() for x in (log_softmax(given.logits / 2), found.map(given.logits))]
     assert losses[1] < losses[0]
     expected = log_softmax(design.base + design.scores(flat))
-    np.testing.assert_allclose(found.map(given.logits)[found.rows], expected, atol=1e-3)
+    np.testing.assert_allclose(found.map(given.logits)[rows.order], expected, atol=1e-3)
 
 
 def test_the_curvature_of_shifts_is_exact() -> None:
@@ -161,7 +163,7 @@ def test_the_curvature_of_features_is_exact_where_all_rows_are_equally_unsure() 
 
 def test_the_curvature_of_the_shared_part_is_the_covariance_of_its_functions() -> None:
     for classes in (5, 14):
-        design = design_for(rows_of(80, classes), ("shared",))
+        design = design_for(rows_of(80, classes), ("shared", "context"))
         p = softmax(design.base)
         features = np.stack([design.scores(unit) for unit in np.eye(35)], axis=2)  # (n, classes, 35)
         covariances = [np.cov(f, rowvar=False, aweights=q, ddof=0) for f, q in zip(features, p, strict=True)]
@@ -210,7 +212,7 @@ def test_evidence_finds_known_shifts() -> None:
     found = fit_parts(given, 1.0, ("shift",), None)
     point = found.fit.state.point
     assert point - point.mean() == pytest.approx(shifts - shifts.mean(), abs=0.06)
-    assert found.effective["shift"] == pytest.approx(4, abs=0.1)  # a common shift changes nothing
+    assert found.fit.effective["shift"] == pytest.approx(4, abs=0.1)  # a common shift changes nothing
 
 
 @pytest.mark.parametrize("parts", [*EACH, ALL_PARTS], ids="-".join)
@@ -220,7 +222,7 @@ def test_a_part_without_a_signal_stays_near_zero(parts: Any) -> None:
     moved = np.abs(softmax(found.map(given.logits)) - softmax(given.logits))
     assert moved.mean() < 0.01
     assert all(value > USUAL[name] / 3 for name, value in found.fit.precisions.items())
-    assert sum(found.effective.values()) < 3.5 + 0.2 * found.n_parameters
+    assert sum(found.fit.effective.values()) < 3.5 + 0.2 * found.n_parameters
 
 
 def test_a_part_with_a_signal_takes_it_and_the_others_stay() -> None:
@@ -228,14 +230,14 @@ def test_a_part_with_a_signal_takes_it_and_the_others_stay() -> None:
     z = 2 * rng.normal(size=(3_000, 6))
     given = Predictions(z, (z + np.linspace(-1, 1, 6) + rng.gumbel(size=z.shape)).argmax(axis=1))
     found = fit_parts(given, 1.0, ("shift", "matrix"), None)
-    assert found.effective["shift"] > 4.5
-    assert found.effective["matrix"] < 8  # of 36
+    assert found.fit.effective["shift"] > 4.5
+    assert found.fit.effective["matrix"] < 8  # of 36
     assert found.fit.precisions["shift"] < 5 < USUAL["matrix"] / 3 < found.fit.precisions["matrix"]
 
 
 def test_effective_coefficients_grow_with_rows() -> None:
     counts = [
-        sum(fit_parts(rows_of(n), 0.5, ("scale", "shift", "matrix"), None).effective.values()) for n in (100, 1_000)
+        sum(fit_parts(rows_of(n), 0.5, ("scale", "shift", "matrix"), None).fit.effective.values()) for n in (100, 1_000)
     ]
     assert 0 < counts[0] < counts[1] < 24
 
@@ -244,7 +246,7 @@ def test_effective_coefficients_grow_with_rows() -> None:
 def test_permuting_classes_permutes_the_result(classes: int) -> None:
     given = rows_of(400, classes)
     order = np.random.default_rng(1).permutation(classes)
-    parts = model_parts(400, classes)
+    parts = large_model(400, classes)
     folds = assign_folds(400, None, 5, 0)
     again = Predictions(given.logits[:, order], np.argsort(order)[given.labels])
     one, other = (fit_parts(each, 0.5, parts, folds) for each in (given, again))
@@ -266,11 +268,11 @@ def test_equal_weights_are_none_and_a_weight_of_zero_is_no_row() -> None:
     used = np.arange(300) % 3 > 0
     folds = assign_folds(300, None, 5, 0)
     weighted = Predictions(given.logits, given.labels, weights=np.where(used, 7.0, 0.0))
-    parts = ("shared", "scale", "shift", "matrix", "confusion")
+    parts = ALL_PARTS[:-1]
     one = fit_parts(weighted, 0.5, parts, folds)
     other = fit_parts(given.take(used), 0.5, parts, folds[used])
     np.testing.assert_allclose(one.map(given.logits), other.map(given.logits), atol=2e-3)
-    assert one.effective == pytest.approx(other.effective, rel=1e-2)
+    assert one.fit.effective == pytest.approx(other.fit.effective, rel=1e-2)
 
 
 def test_a_weight_of_two_is_the_row_twice_up_to_the_effective_number_of_rows() -> None:
@@ -294,7 +296,7 @@ def without_fold(given: Predictions, folds: Numbers, fold: int, parts: Any) -> F
     return fit_parts(given.take(folds != fold), 0.5, parts, None, precisions=fixed(), basis=basis)
 
 
-@pytest.mark.parametrize("parts", [("shared",), ("scale", "shift", "matrix"), ALL_PARTS], ids="-".join)
+@pytest.mark.parametrize("parts", [("shared", "context"), ("scale", "shift", "matrix"), ALL_PARTS], ids="-".join)
 def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any) -> None:
     given = rows_of(400)
     folds = assign_folds(400, None, 4, 0)
@@ -366,3 +368,24 @@ def test_the_whole_model_beats_temperature_scaling_on_new_rows(loss: str) -> Non
     held_out = rows(found.out_of_fold, given.labels)
     assert ours < plain - 0.02
     assert held_out.mean() == pytest.approx(ours, abs=3 * held_out.std() / np.sqrt(2_000))
+
+
+def test_some_parts_of_prepared_rows_fit_as_they_do_alone() -> None:
+    given = rows_of(300)
+    folds = assign_folds(300, None, 5, 0)
+    small = ALL_PARTS[:4]
+    together = PreparedRows.of(given, 0.5, ALL_PARTS).fit(small, folds)
+    alone = fit_parts(given, 0.5, small, folds)
+    np.testing.assert_allclose(together.map(given.logits), alone.map(given.logits), atol=1e-9)
+    np.testing.assert_allclose(together.out_of_fold, alone.out_of_fold, atol=1e-9)
+
+
+def test_looser_parts_fit_the_rows_closer_and_the_evidence_stays() -> None:
+    given = rows_of(300)
+    rows = PreparedRows.of(given, 0.5, ALL_PARTS)
+    tight, loose = (rows.fit(ALL_PARTS, None, looser=factor) for factor in (1.0, 0.1))
+    assert loose.fit.state.loss < tight.fit.state.loss
+    assert loose.evidence == tight.evidence == tight.fit.precisions
+    for name, value in loose.fit.precisions.items():
+        expected = 0.1 if name in ("matrix", "confusion", "hinges") else 1.0
+        assert value == pytest.approx(expected * loose.evidence[name])

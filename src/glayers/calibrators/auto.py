@@ -1,14 +1,15 @@
-"""Held-out logits and labels -> the calibrator we recommend: one model, one g-layers fit, and their mixture.
+"""Held-out logits and labels -> the calibrator we recommend: one model in two sizes, g-layers, and their mixture.
 
-The model adds corrections to temperature scaling whose strengths the rows determine (`fitting/evidence.py`). G-layers
-bend what the model cannot. Temperature scaling and no calibration are the anchors. All four predict rows that they have
-not seen, each with a small uniform share, and the mixture has the weights of least held-out loss: the one guard.
+The models add corrections to temperature scaling whose strengths the rows determine (`fitting/evidence.py`). G-layers
+bend what the models cannot. Temperature scaling and no calibration are the anchors. All of them predict rows that they
+have not seen, each with a small uniform share, and the mixture has the weights of least held-out loss: the one guard.
+The mixture's own held-out predictions then show what is left to correct in its confidence.
 """
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,12 +20,21 @@ from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators.auto_selection import AutoSelection, PartResult
 from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss, weighted_mean
 from glayers.calibrators.estimator import drawn_seed
-from glayers.calibrators.shared_g_layers import behind_layers, fit_layers
+from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_switch, number_between, to_float, whole_number
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.fitted_parts import FittedParts, Posterior, fit_parts, model_parts
+from glayers.fitting.evidence import USUAL
+from glayers.fitting.fitted_parts import (
+    LOOSER,
+    SMALL_MODEL,
+    FittedParts,
+    Posterior,
+    PreparedRows,
+    fit_parts,
+    large_model,
+)
 from glayers.fitting.folds import assign_folds, draw_rows, paired_gain
 from glayers.fitting.simplex import fit_mixture_weights, uniform_share
 from glayers.fitting.temperature import InverseTemperature, fit_with_prior, held_out_factors
@@ -36,14 +46,17 @@ from glayers.progress import progress_bar
 from glayers.serving.predictor import CHECKS, apply_map
 
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
-LEAST_ROWS = 100  # of g-layers; the model has priors that hold it near temperature scaling
+LEAST_ROWS = 100  # of g-layers; the models have priors that hold them near temperature scaling
 # With this many rows the loss on new ones is within 0.0005 of the best (`experiments/accuracy/enough_rows.py`).
 _ENOUGH_ROWS, _MOST_LOGITS = 100_000, 25_000_000
 _FEW_FOLDS_FROM = 5_000_000  # logits from which three folds are used: with fewer rows, five show more
 _LEAST_WEIGHT = 0.01  # parts with less weight in the mixture are dropped
-# The prior of the mixture weights counts as this many rows that only temperature scaling explains.
-_EXTRA_ROWS = 2.0
+# The prior of the mixture weights: so many rows that only this part explains. With 100 rows, temperature scaling alone
+# costs 0.004 of the mean loss of 13 sets; no prior at all leads two sets above temperature scaling by 0.01.
+_EXTRA_ROWS, _EXTRA_ROWS_OF_OTHERS = 2.0, 0.5
 _SMALL_LAYERS = 5_000_000  # rows x classes^2: above, g-layers take longer than all other parts
+# Of the last correction: it has seven coefficients, and an error would affect every row.
+_CAUTIOUS = {**USUAL, "shared": 3 * USUAL["shared"]}
 
 
 def enough_rows(classes: int) -> int:
@@ -58,7 +71,7 @@ def enough_rows(classes: int) -> int:
 class MixturePart(NamedTuple):
     """One part of the mixture: its map to log-probabilities and its out-of-fold predictions.
 
-    `share` is the uniform share that its own held-out rows ask for.
+    `share` is the uniform share that its own held-out rows ask for, and which its out-of-fold predictions have.
     """
 
     map: Chain
@@ -66,7 +79,6 @@ class MixturePart(NamedTuple):
     share: float
     n_parameters: int
     seconds: float
-    note: str = ""
 
 
 @dataclass(eq=False, repr=False)
@@ -192,71 +204,77 @@ class AutoCalibrator(Calibrator):
             drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
             sample = given.take(drawn)
         temperature = fit_with_prior(given.logits, given.labels, given.weights)
-        task = _Task(sample, self.loss, keep_order, self._folds(sample, seed), seed, self.inputs, temperature.factor)
+        folds = self._folds(sample, seed)
+        factors = held_out_factors(sample.logits, sample.labels, sample.weights, folds, temperature.factor)
+        ratios = factors / temperature.factor
+        task = _Task(sample, self.loss, keep_order, folds, seed, temperature, ratios)
         left_out = self._left_out(sample)
-        with progress_bar(self.progress, "fitting", 3) as advance:
-            parts, model = task.parts(temperature, self._earlier(given), left_out, advance)
-        return self._fitted(given, task, parts, model, left_out)
-
-    def _fitted(
-        self,
-        given: Predictions,
-        task: "_Task",
-        parts: dict[str, MixturePart],
-        model: FittedParts,
-        left_out: dict[str, str],
-    ) -> Fitted:
-        weights = task.weights(parts)
-        chain, out_of_fold, share = task.mixture(parts, weights)
-        losses = {name: task.losses(part.out_of_fold) for name, part in parts.items()}
-        mixed = task.losses(out_of_fold)
-        before = losses["temperature"]
-        results = []
-        for name, part in parts.items():
-            gain, error = task.gain(before, losses[name])
-            of_part = PartResult(
-                name,
-                weighted_mean(losses[name], task.given),
-                gain,
-                error,
-                weights.get(name, 0.0),
-                part.n_parameters,
-                part.seconds,
-                part.note,
-            )
-            results.append(of_part)
-        gain, error = task.gain(before, mixed)
-        selection = AutoSelection(
-            rows=len(given),
-            sample=len(task.given),
-            classes=given.n_classes,
-            n_folds=int(task.folds.max()) + 1,
-            loss=self.loss,
-            keep_accuracy=task.keep_order,
-            parts=tuple(results),
-            effective=model.effective,
-            left_out=left_out,
-            kept_loss=weighted_mean(mixed, task.given),
-            gain=gain,
-            gain_error=error,
-            uniform_share=share,
-        )
-        loss = smooth_loss(self.loss)
-        sampled = len(task.given) < len(given)
-        notes: tuple[str, ...] = ()
-        if list(weights) == ["uncalibrated"]:
-            notes = (f"auto: {selection.reason}",)
+        with progress_bar(self.progress, "fitting", 4) as advance:
+            parts = task.anchors()
+            advance()
+            model = task.add_models(parts)
+            for place, prior in enumerate(self._earlier(given), start=1):
+                first = 0 if self.inputs == "logits" else 1  # rows are logits already
+                parts[f"prior {place}"] = task.around(Chain(prior.map_.steps[first:]))
+            advance()
+            task.add_layers(parts, left_out)
+            advance()
+            weights, mixture = task.chosen(parts)
+            advance()
+        selection = self._selection(len(given), task, parts, weights, mixture, model, left_out)
+        losses = None
+        if len(sample) < len(given):
+            loss = smooth_loss(self.loss)
+            losses = mean_loss(loss, Chain(()), given), mean_loss(loss, mixture.map, given)
+        notes = [f"auto: {selection.reason}"] if list(weights) == ["uncalibrated"] else []
         return Fitted(
-            chain,
+            mixture.map,
             f"auto: {' + '.join(weights)}",
             converged=model.fit.converged,
             reason=selection.reason,
             iterations=model.fit.iterations,
-            n_parameters=n_learned(chain),
-            out_of_fold=out_of_fold if task.given.logits.size <= MOST_KEPT else None,
-            losses=(mean_loss(loss, Chain(()), given), mean_loss(loss, chain, given)) if sampled else None,
-            notes=notes,
+            n_parameters=n_learned(mixture.map),
+            out_of_fold=mixture.out_of_fold if sample.logits.size <= MOST_KEPT else None,
+            losses=losses,
+            notes=tuple(notes),
             attributes={"selection_": selection, "_posterior": model.posterior()},
+        )
+
+    def _selection(
+        self,
+        n_rows: int,
+        task: "_Task",
+        parts: Mapping[str, MixturePart],
+        weights: Mapping[str, float],
+        mixture: MixturePart,
+        model: FittedParts,
+        left_out: Mapping[str, str],
+    ) -> AutoSelection:
+        before = task.losses(parts["temperature"].out_of_fold)
+        results = []
+        for name, part in parts.items():
+            losses = task.losses(part.out_of_fold)
+            gain, error = task.gain(before, losses)
+            loss = weighted_mean(losses, task.given)
+            weight = weights.get(name, 0.0)
+            note = task.temperature.reason if name == "temperature" else ""
+            results.append(PartResult(name, loss, gain, error, weight, part.n_parameters, part.seconds, note))
+        mixed = task.losses(mixture.out_of_fold)
+        gain, error = task.gain(before, mixed)
+        return AutoSelection(
+            rows=n_rows,
+            sample=len(task.given),
+            classes=task.given.n_classes,
+            n_folds=int(task.folds.max()) + 1,
+            loss=self.loss,
+            keep_accuracy=task.keep_order,
+            parts=tuple(results),
+            effective=model.fit.effective,
+            left_out=left_out,
+            kept_loss=weighted_mean(mixed, task.given),
+            gain=gain,
+            gain_error=error,
+            uniform_share=mixture.share,
         )
 
     def _folds(self, given: Predictions, seed: int) -> Ints:
@@ -315,98 +333,86 @@ class _Task(NamedTuple):
     keep_order: bool
     folds: Ints
     seed: int
-    given_as: str
-    factor: float  # the inverse temperature of all rows
+    temperature: InverseTemperature  # of all rows
+    ratios: Floats  # (n, 1) the inverse temperature without the fold of each row, over that of all rows
 
-    def parts(
-        self, temperature: InverseTemperature, earlier: Sequence[Calibrator], left_out: dict[str, str], advance: Any
-    ) -> tuple[dict[str, MixturePart], FittedParts]:
-        """Fit the anchors, the model and g-layers, each with out-of-fold predictions and a uniform share."""
-        given = self.given
+    def anchors(self) -> dict[str, MixturePart]:
+        """Return no calibration and temperature scaling."""
         began = time.perf_counter()
-        raw = log_softmax(apply_map(Chain(()), given.logits))
-        factors = held_out_factors(given.logits, given.labels, given.weights, self.folds, temperature.factor)
-        ratio = factors / temperature.factor
-        plain = log_softmax(raw * temperature.factor)
-        found = {
-            "uncalibrated": self._part(Chain((Reference(),)), raw, 0, 0.0),
-            "temperature": self._part(
-                tempered(temperature.factor), log_softmax(plain * ratio), 1, began, temperature.reason
-            ),
+        raw = log_softmax(apply_map(Chain(()), self.given.logits))
+        held_out = log_softmax(raw * self.temperature.factor * self.ratios)
+        return {
+            "uncalibrated": self.part(Chain((Reference(),)), raw, 0, time.perf_counter()),
+            "temperature": self.part(tempered(self.temperature.factor), held_out, 1, began),
         }
-        advance()
-        began = time.perf_counter()
-        names = model_parts(len(given), given.n_classes)
-        model = fit_parts(given, temperature.factor, names, self.folds, loss=self.loss)
-        found["model"] = self._part(model.map, log_softmax(model.out_of_fold * ratio), model.n_parameters, began)
-        for place, prior in enumerate(earlier, start=1):
-            found[f"prior {place}"] = self._around(prior, names)
-        advance()
-        if not left_out and not self.small_layers and not model.loosened:
-            left_out["g-layers"] = "A looser model has a higher held-out loss, so still more weights would too"
-        if not left_out:
-            layers = self._layers(ratio)
-            if layers is not None:
-                found["g-layers"] = layers
-        advance()
-        return found, model
 
-    @property
-    def small_layers(self) -> bool:
-        """Whether g-layers take little time."""
-        return len(self.given) * self.given.n_classes**2 <= _SMALL_LAYERS
-
-    def _around(self, prior: Calibrator, names: Sequence[str]) -> MixturePart:
-        """Fit the model to the output of an earlier calibrator, so that its priors hold it there."""
+    def add_models(self, parts: dict[str, MixturePart]) -> FittedParts:
+        """Add the small and the large model, and return the large one."""
         began = time.perf_counter()
-        before = prior.map_ if self.given_as == "logits" else Chain(prior.map_.steps[1:])
-        moved = self.given.with_logits(np.asarray(log_softmax(apply_map(before, self.given.logits))))
-        again = fit_parts(moved, 1.0, names, self.folds, loss=self.loss)
-        return self._part(before + again.map, again.out_of_fold, again.n_parameters, began)
-
-    def _layers(self, ratio: Floats) -> MixturePart | None:
-        """Fit g-layers with the shared correction behind them; None if they learn nothing."""
+        names = large_model(len(self.given), self.given.n_classes)
+        rows = PreparedRows.of(self.given, self.temperature.factor, names)
+        small = rows.fit(SMALL_MODEL, self.folds, loss=self.loss)
+        parts["small model"] = self.model_part(small, began)
         began = time.perf_counter()
-        settings: dict[str, Any] = {"loss": self.loss}
-        if self.small_layers:
+        large = rows.fit(names, self.folds, loss=self.loss, looser=LOOSER, smaller=small)
+        parts["large model"] = self.model_part(large, began)
+        return large
+
+    def model_part(self, model: FittedParts, began: float) -> MixturePart:
+        """Return a model behind the temperature of all rows; held out, it stands behind that without the fold."""
+        return self.part(model.map, log_softmax(model.out_of_fold * self.ratios), model.n_parameters, began)
+
+    def around(self, earlier: Chain) -> MixturePart:
+        """Fit the small model to the output of an earlier calibrator, so that its priors hold it there."""
+        began = time.perf_counter()
+        moved = self.given.with_logits(np.asarray(log_softmax(apply_map(earlier, self.given.logits))))
+        model = fit_parts(moved, 1.0, SMALL_MODEL, self.folds, loss=self.loss)
+        return self.part(earlier + model.map, model.out_of_fold, model.n_parameters, began)
+
+    def add_layers(self, parts: dict[str, MixturePart], left_out: dict[str, str]) -> None:
+        """Add g-layers unless there is a reason to leave them out, or they learn nothing."""
+        small = len(self.given) * self.given.n_classes**2 <= _SMALL_LAYERS
+        small_loss, large_loss = (self.losses(parts[f"{size} model"].out_of_fold).sum() for size in ("small", "large"))
+        if not small and large_loss > small_loss:
+            left_out.setdefault("g-layers", "The large model has a higher held-out loss than the small one")
+        if left_out:
+            return
+        began = time.perf_counter()
+        settings: dict[str, Any] = {"loss": self.loss, "random_state": self.seed, "progress": False}
+        if small:
             # A second learning rate, more folds and smaller batches gain 0.0005 of the loss, for twice the time. With
             # 100 rows, two more folds gain 0.008, and take little.
             settings["learning_rate"] = 0.03 / math.sqrt(self.given.n_classes)
             settings |= {"max_epochs": 30, "batch_size": min(1_000, max(16, len(self.given) // 8))}
             settings["n_folds"] = 5 if len(self.given) < 1_000 else 3
-        layers = fit_layers(self.given, self.seed, settings)
-        if layers.n_parameters == 1:
-            return None
-        layers = replace(layers, out_of_fold=np.asarray(log_softmax(np.asarray(layers.out_of_fold) * ratio)))
-        shared = behind_layers(self.given, layers, self.folds, self.loss)
-        chain = layers.map + shared.map
-        return self._part(chain, shared.out_of_fold, n_learned(chain), began)
+        layers = GLayers(**settings)._fit(self.given)
+        if layers.n_parameters != 1:
+            held_out = log_softmax(log_softmax(layers.out_of_fold) * self.ratios)
+            parts["g-layers"] = self.part(layers.map, held_out, n_learned(layers.map), began)
 
-    def _part(self, chain: Chain, out_of_fold: Floats, size: int, began: float, note: str = "") -> MixturePart:
+    def part(self, chain: Chain, out_of_fold: Floats, size: int, began: float) -> MixturePart:
         """Keep the order of the classes if asked for, and find the uniform share of the part alone."""
         given = self.given
         if self.keep_order:
-            kept = KeepOrder.of(chain, self.factor)
+            kept = KeepOrder.of(chain, self.temperature.factor)
             chain = Chain((kept,))
             out_of_fold = log_softmax(in_order_of(given.logits.astype(np.float64), out_of_fold, kept.slope))
-        seconds = time.perf_counter() - began if began else 0.0
-        weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
+        seconds = time.perf_counter() - began
+        possible = np.isfinite(with_reference_class(given.logits)).sum(axis=1)
         own = out_of_fold[np.arange(len(given)), given.labels]
-        share = uniform_share(-np.log(self._possible()) - own, weights)
+        share = uniform_share(-np.log(possible) - own, self.row_weights)
         step = Chain((UniformShare(np.asarray(share)),))
-        return MixturePart(chain, step(out_of_fold), share, size, seconds, note)
+        return MixturePart(chain, step(out_of_fold), share, size, seconds)
 
-    def _possible(self) -> Floats:
-        return np.isfinite(with_reference_class(self.given.logits)).sum(axis=1).astype(np.float64)
+    @property
+    def row_weights(self) -> Floats:
+        """The weights of the rows."""
+        return np.ones(len(self.given)) if self.given.weights is None else np.asarray(self.given.weights)
 
     def weights(self, parts: Mapping[str, MixturePart]) -> dict[str, float]:
-        """Return the weights of least held-out loss, without parts below 1 %, or an anchor alone if it is as good."""
-        names = list(parts)
-        n_rows = len(self.given)
-        of_rows = np.ones(n_rows) if self.given.weights is None else np.asarray(self.given.weights)
-        of_rows = of_rows / of_rows.sum()
-        own = np.arange(n_rows), self.given.labels
-        logs = np.array([part.out_of_fold[own] for part in parts.values()])
+        """Return the weights of least held-out loss, without parts below 1 %; or an anchor alone if it is as good."""
+        of_rows = self.row_weights / self.row_weights.sum()
+        logs = np.array([part.out_of_fold[np.arange(len(self.given)), self.given.labels] for part in parts.values()])
         products = np.zeros((0, 0))
         if self.loss == "brier":
             held_out = np.exp(logs)
@@ -414,36 +420,57 @@ class _Task(NamedTuple):
         else:
             # A common factor per row changes no weight under log loss, and keeps tiny probabilities above 0.
             held_out = np.exp(logs - logs.max(axis=0))
-            explained = np.array([[float(name == "temperature")] for name in names])
-            held_out = np.concatenate([held_out, explained], axis=1)
-            of_rows = np.append(of_rows, _EXTRA_ROWS * float(of_rows @ of_rows))
+            extra = dict.fromkeys(parts, _EXTRA_ROWS_OF_OTHERS) | {"temperature": _EXTRA_ROWS, "uncalibrated": 0.0}
+            held_out = np.concatenate([held_out, np.eye(len(parts))], axis=1)
+            of_rows = np.append(of_rows, np.array(list(extra.values())) * float(of_rows @ of_rows))
             of_rows /= of_rows.sum()
-        start = np.full(len(names), 1 / len(names))
+        start = np.full(len(parts), 1 / len(parts))
         weights = fit_mixture_weights(self.loss, held_out, products, of_rows, start).point
         weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
         weights /= weights.sum()
-        found = {name: float(weight) for name, weight in zip(names, weights, strict=True) if weight}
-        # Without a finite temperature of least loss, the logits as they are come next.
-        anchor = "uncalibrated" if parts["temperature"].note else "temperature"
-        mixed = weighted_mean(self.losses(self.mixture(parts, found)[1]), self.given)
-        alone = weighted_mean(self.losses(parts[anchor].out_of_fold), self.given)
-        return found if mixed < alone else {anchor: 1.0}
+        return {name: float(weight) for name, weight in zip(parts, weights, strict=True) if weight}
 
-    def mixture(self, parts: Mapping[str, MixturePart], weights: Mapping[str, float]) -> tuple[Chain, Floats, float]:
-        """Return the map of a mixture, its out-of-fold predictions, and its uniform share."""
+    def chosen(self, parts: Mapping[str, MixturePart]) -> tuple[dict[str, float], MixturePart]:
+        """Return the weights and the corrected mixture, or an anchor alone if that has no higher held-out loss."""
+        weights = self.weights(parts)
+        # Without a finite temperature of least loss, the logits as they are come next.
+        anchor = {"uncalibrated" if self.temperature.reason else "temperature": 1.0}
+        mixture = self.mixture(parts, anchor)
+        least = self.mean_loss(mixture)
+        mixed = self.mixture(parts, weights)
+        for candidate in (self.corrected(mixed), mixed):
+            if self.mean_loss(candidate) < least:
+                mixture = candidate
+                break
+        else:
+            weights = anchor
+        uniform = Chain((UniformShare(np.asarray(mixture.share)),))
+        if self.keep_order:  # classes far below the share would become ties
+            uniform = Chain((KeepOrder.of(uniform),))
+        return weights, mixture._replace(map=mixture.map + uniform)
+
+    def mixture(self, parts: Mapping[str, MixturePart], weights: Mapping[str, float]) -> MixturePart:
+        """Return the mixture. Its out-of-fold predictions have the uniform share of its parts, its map not yet."""
         used = [(parts[name], weight) for name, weight in weights.items()]
         share = sum(weight * part.share for part, weight in used)
         shares = np.array([weight * (1 - part.share) for part, weight in used]) / (1 - share)
         chain = used[0][0].map
-        out_of_fold = used[0][0].out_of_fold
         if len(used) > 1:
             chain = Chain((Stack(shares, tuple(part.map for part, _ in used)),))
-            logs = [math.log(weight) + part.out_of_fold for part, weight in used]
-            out_of_fold = np.logaddexp.reduce(logs)
-        uniform = Chain((UniformShare(np.asarray(share)),))
-        if self.keep_order:  # classes far below the share would become ties
-            uniform = Chain((KeepOrder.of(uniform),))
-        return chain + uniform, out_of_fold, share
+        out_of_fold = np.logaddexp.reduce([math.log(weight) + part.out_of_fold for part, weight in used])
+        return MixturePart(chain, out_of_fold, share, 0, 0.0)
+
+    def corrected(self, mixture: MixturePart) -> MixturePart:
+        """Correct the confidence of the mixture, as its held-out predictions show it: they are less sure than fits."""
+        held_out = self.given.with_logits(mixture.out_of_fold)
+        found = fit_parts(held_out, 1.0, ("shared",), self.folds, loss=self.loss, usual=_CAUTIOUS)
+        chain = found.map
+        out_of_fold = found.out_of_fold
+        if self.keep_order:
+            kept = KeepOrder.of(chain)
+            chain = Chain((kept,))
+            out_of_fold = log_softmax(in_order_of(mixture.out_of_fold, out_of_fold, kept.slope))
+        return mixture._replace(map=mixture.map + chain, out_of_fold=out_of_fold)
 
     def losses(self, log_probabilities: Floats) -> Floats:
         """Return the loss of each row; log loss needs no more than the label's own entry."""
@@ -451,12 +478,16 @@ class _Task(NamedTuple):
             return -np.asarray(log_probabilities[np.arange(len(self.given)), self.given.labels], dtype=np.float64)
         return smooth_loss(self.loss).rows(log_probabilities, self.given.labels)
 
+    def mean_loss(self, part: MixturePart) -> float:
+        """Return the held-out loss of a part."""
+        return weighted_mean(self.losses(part.out_of_fold), self.given)
+
     def gain(self, before: Floats, after: Floats) -> tuple[float, float]:
         """Return the mean gain and its standard error."""
         return paired_gain(before, after, self.given.weights, self.given.groups)
 
 
-def _products(parts: Sequence[Floats], row_weights: Floats) -> Floats:
+def _products(parts: list[Floats], row_weights: Floats) -> Floats:
     """Return the mean over rows of sum_k p_ik p_jk, for every pair of parts i, j."""
     products = np.zeros((len(parts), len(parts)))
     for rows in row_blocks(*parts[0].shape):

@@ -19,7 +19,7 @@ from glayers.calibrators.base import Calibrator, Fitted
 from glayers.calibrators.estimator import Estimator, clone
 from glayers.checks import check_groups
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, shown
-from glayers.fitting.fitted_parts import fit_parts
+from glayers.fitting.fitted_parts import SMALL_MODEL, fit_parts
 from glayers.fitting.folds import assign_folds, effective_rows
 from glayers.fitting.simplex import fit_mixture_weights
 from glayers.maps import Chain, Reference
@@ -53,7 +53,7 @@ class GroupCorrection(Calibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         folds = assign_folds(len(given), None, _FOLDS, random_state=0)
-        found = fit_parts(given, 1.0, ("shared", "scale", "shift"), folds)
+        found = fit_parts(given, 1.0, SMALL_MODEL, folds)
         own = np.arange(len(given)), given.labels
         logs = np.array([log_softmax(apply_map(Chain(()), given.logits))[own], found.out_of_fold[own]])
         weights = np.ones(len(given)) if given.weights is None else given.weights
@@ -157,13 +157,7 @@ class GroupCalibrator(Estimator):
         self.common_ = common
         self.corrections_ = fits
         self.shares_ = {name: fit.share_ for name, fit in fits.items()}
-        self.inputs = common.inputs
-        self.map_ = common.map_
-        self.diagnostics_ = common.diagnostics_
-        self.n_features_in_ = common.n_features_in_
-        self.classes_ = common.classes_
-        self.class_names_ = common.class_names_
-        self.versions_ = common.versions_
+        _copy_facts(common, self)
 
     def _fitted_parts(self) -> dict[str, Calibrator]:
         return {"common": self.common_} | {f"groups/{name}": fit for name, fit in self.corrections_.items()}
@@ -217,13 +211,7 @@ class GroupCalibrator(Estimator):
         self._check_fitted()
         (name,) = _names([group], 1)
         one = Predictor()
-        one.inputs = self.inputs
-        one.diagnostics_ = self.diagnostics_
-        one.n_features_in_ = self.n_features_in_
-        one.classes_ = self.classes_
-        one.class_names_ = self.class_names_
-        one.versions_ = self.versions_
-        one.map_ = self.map_
+        _copy_facts(self, one)
         if name in self.shares_:
             one.map_ += Chain((Reference(), self._step(name)))
         return one
@@ -231,6 +219,12 @@ class GroupCalibrator(Estimator):
     def _step(self, name: str) -> Blend:
         """Return the step from calibrated logits to those of a group."""
         return Blend(np.array(self.shares_[name]), self.corrections_[name].map_)
+
+
+def _copy_facts(source: Any, target: Any) -> None:
+    """Give a predictor the map and the facts of another."""
+    for name in ("inputs", "map_", "diagnostics_", "n_features_in_", "classes_", "class_names_", "versions_"):
+        setattr(target, name, getattr(source, name))
 
 
 def _names(groups: Any, n_rows: int) -> Array:

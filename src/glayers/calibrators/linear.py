@@ -25,7 +25,6 @@ from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map
 
 _UNPENALISED = 1e-4  # the factor on usual precisions that stands for 0: it moves no estimate, and fits converge
-_PERFECT = 1e-6  # mean loss below which all rows are right, and an unpenalised map would grow without end
 _STRONGEST = 1e9  # stands for an infinite strength: no coefficient moves, and nothing overflows
 # Multiples of (k (k - 1))^2 / n for lambda and k^2 / n for mu that are tried: from too strong to hardly any.
 _ODIR_MULTIPLES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
@@ -81,25 +80,23 @@ class LinearScaling(Calibrator):
         """Return the fit, or temperature scaling if held-out rows show no gain over it."""
         name = self.methods[0].name
         chain = found.map
-        reason = "precisions by evidence"
-        held_out: Any = found.out_of_fold
+        reason = "strength as given"
+        held_out = None
         size = found.n_parameters
-        notes: list[str] = []
-        if not found.out_of_fold.size:
-            held_out = None
-            reason = "strength as given"
-        else:
-            loss = smooth_loss(self.loss)
+        notes = []
+        if self.strength is None:
+            reason = "precisions by evidence"
+            held_out = found.out_of_fold
+            rows = smooth_loss(self.loss).rows
             plain = apply_map(tempered(factor), given.logits)
-            before = weighted_mean(loss.rows(plain, given.labels), given)
-            after = weighted_mean(loss.rows(found.out_of_fold, given.labels), given)
+            before = weighted_mean(rows(plain, given.labels), given)
+            after = weighted_mean(rows(held_out, given.labels), given)
             if not after < before:
-                chain, held_out, size = tempered(factor), plain, 1
+                chain = tempered(factor)
+                held_out = plain
+                size = 1
                 reason = f"falls back to temperature scaling: held-out loss {after:.6g} against {before:.6g}"
                 notes.append(f"{name}: {reason}")
-        if found.fit.state.loss < _PERFECT * found.design.weights.sum() and self.strength is not None:
-            reason = f"every row is fitted perfectly: increase the strength; {reason}"
-            notes.append(f"{name}: {reason}")
         if not found.fit.converged:
             reason = f"no convergence in {found.fit.iterations} Newton steps, increase the strength; {reason}"
             notes.append(f"{name}: {reason}")
@@ -112,7 +109,7 @@ class LinearScaling(Calibrator):
             n_parameters=size,
             out_of_fold=held_out,
             notes=tuple(notes),
-            attributes={"precisions_": dict(found.fit.precisions), "effective_": dict(found.effective)},
+            attributes={"precisions_": dict(found.fit.precisions), "effective_": dict(found.fit.effective)},
         )
 
 

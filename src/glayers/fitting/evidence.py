@@ -136,14 +136,22 @@ def fit_at(design: Design, loss: SmoothLoss, precisions: Mapping[str, float], st
     return Fit(state, dict(precisions), effective, curvature, steps, converged)
 
 
-def find_precisions(design: Design, usual: Mapping[str, float] = USUAL) -> tuple[dict[str, float], Floats]:
-    """Return precisions by MacKay's fixed point, one Newton step on the log loss per round, and the coefficients."""
+def find_precisions(
+    design: Design,
+    usual: Mapping[str, float] = USUAL,
+    start: Mapping[str, float] | None = None,
+    point: Floats | None = None,
+) -> tuple[dict[str, float], Floats]:
+    """Return precisions by MacKay's fixed point, one Newton step on the log loss per round, and the coefficients.
+
+    The search begins at the usual precisions and at 0, or at a `start` and a `point` of the coefficients.
+    """
     owners = design.owners
     at_first = np.array([usual[name] for name in design.names])
-    precisions = at_first
+    precisions = at_first if start is None else np.array([start[name] for name in design.names])
     step = np.zeros(len(at_first))
     loss = smooth_loss("log")
-    state = PenalisedLoss(design, loss, at_first).at(np.zeros(len(owners)))
+    state = PenalisedLoss(design, loss, at_first).at(np.zeros(len(owners)) if point is None else point)
     for _ in range(_MOST_ROUNDS):
         flat = precisions[owners]
         problem = PenalisedLoss(design, loss, flat)

@@ -1,7 +1,7 @@
 """Predictions and the names of parts -> the fitted map, its out-of-fold predictions, and what the rows support.
 
-Every penalised fit of the library comes through `fit_parts`: vector, matrix and Dirichlet scaling, the shared
-correction, the corrections of groups, and the model of `auto`. They differ in their parts and in nothing else.
+Every penalised fit of the library comes through here: vector, matrix and Dirichlet scaling, the shared correction, the
+corrections of groups, and both models of `auto`. They differ in their parts and in nothing else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,18 +11,16 @@ import numpy as np
 
 from glayers.activations import log_softmax
 from glayers.arrays import Array, Floats, Ints, row_blocks
-from glayers.fitting.curvature import SmoothLoss, smooth_loss
-from glayers.fitting.evidence import Fit, find_precisions, fit_at, held_out_scores
+from glayers.fitting.curvature import smooth_loss
+from glayers.fitting.evidence import USUAL, Fit, find_precisions, fit_at, held_out_scores
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.parts import Basis, Design, Inverse, basis_of, corrected_map, curvature_of, design_of
-from glayers.maps import Chain, LogSoftmax, Reference, Scale
+from glayers.maps import Chain, Floor, LogSoftmax, Reference, Scale
 from glayers.predictions import Predictions
 
-LOOSE = ("matrix", "confusion", "hinges")
-_LOOSER = 0.1  # of the precisions of many coefficients, for a fit that the first one is averaged with
-_CAUTION = 3.0  # nats that a looser fit must gain over all rows: with 100 rows, chance gains one or two
-_HOPELESS = 1.0  # nats that a looser fit may lose in the first fold without being given up
-_WIDER = 0.1  # of the precisions, for the posterior
+SMALL_MODEL = ("shared", "context", "scale", "shift")
+# One precision for thousands of coefficients, of which few matter, is too tight for those few.
+LOOSER = 0.1
 _SAMPLE_ENTRIES = 250_000  # logits that show spreads and precisions; of more rows, every so many are read
 _SAMPLE_ROWS, _SAMPLE_ROWS_PER_CLASS = 2_500, 5  # of which there are at least this many
 _DRAWS = 200  # of the coefficients: the error of a standard deviation is then 5 %
@@ -31,25 +29,36 @@ _MANY_CLASSES = 50  # from here on a matrix and probabilities say the same, and 
 _MATRIX_WORK = 1.5e9  # rows x classes^2 of one product: above, a matrix takes longer than all other parts
 
 
+def large_model(n_rows: int, n_classes: int) -> tuple[str, ...]:
+    """Return the parts of the large model that rows and classes allow.
+
+    >>> large_model(5_000, 10)[4:]
+    ('matrix', 'confusion', 'hinges')
+    >>> large_model(5_000, 100)[4:], large_model(25_000, 1_000)[4:]
+    (('matrix',), ('confusion',))
+    """
+    if n_classes <= _HINGE_CLASSES:
+        return (*SMALL_MODEL, "matrix", "confusion", "hinges")
+    if n_classes < _MANY_CLASSES:
+        return (*SMALL_MODEL, "matrix", "confusion")
+    if n_rows * n_classes**2 <= _MATRIX_WORK:
+        return (*SMALL_MODEL, "matrix")
+    return (*SMALL_MODEL, "confusion")
+
+
 @dataclass(frozen=True, eq=False)
 class FittedParts:
     """A fitted model: its map from logits to log-probabilities, and what the fit found.
 
-    `loosened` is the share of a fit with a tenth of the precisions of many coefficients.
+    `evidence` are the precisions that the rows support; those of the fit are lower if it was loosened.
     """
 
     map: Chain
     out_of_fold: Floats
-    rows: Ints  # of the calibration rows: those of the design, in its order
     basis: Basis
     design: Design
     fit: Fit
-    loosened: float
-
-    @property
-    def effective(self) -> dict[str, float]:
-        """The effective number of coefficients of each part: how many the rows determine."""
-        return self.fit.effective
+    evidence: Mapping[str, float]
 
     @property
     def n_parameters(self) -> int:
@@ -57,13 +66,13 @@ class FittedParts:
         return len(self.fit.state.point)
 
     def posterior(self) -> "Posterior":
-        """Return the posterior of the coefficients, under a prior ten times as wide as the fitted one.
+        """Return the posterior of the coefficients, under a prior ten times as wide as the rows support.
 
-        Intervals under the fitted prior cover too little where it shrinks true effects; under this one they cover at
+        Intervals under the narrower prior cover too little where it shrinks true effects; under this one they cover at
         least their level (`experiments/statistics/interval_coverage.py`).
         """
         design = self.design
-        precisions = np.array([_WIDER * self.fit.precisions[name] for name in design.names])[design.owners]
+        precisions = np.array([LOOSER * self.evidence[name] for name in design.names])[design.owners]
         curvature = curvature_of(design, self.fit.state.probabilities, precisions)
         return Posterior(self.map, self.basis, self.fit.state.point, curvature.inverses)
 
@@ -104,22 +113,84 @@ def _log_odds(scores: Array) -> Floats:
     return np.asarray(log_p - np.log(-np.expm1(np.minimum(log_p, -1e-12))))
 
 
-def model_parts(n_rows: int, n_classes: int) -> tuple[str, ...]:
-    """Return the parts of the full model that rows and classes allow.
+@dataclass(frozen=True, eq=False)
+class PreparedRows:
+    """Rows behind an inverse temperature with the features of all parts, made once for several fits.
 
-    >>> model_parts(5_000, 10)
-    ('shared', 'scale', 'shift', 'matrix', 'confusion', 'hinges')
-    >>> model_parts(5_000, 100), model_parts(25_000, 1_000)
-    (('shared', 'scale', 'shift', 'matrix'), ('shared', 'scale', 'shift', 'confusion'))
+    The design has the rows of positive weight in the random `order`: every so many of them are a fair sample.
     """
-    common = ("shared", "scale", "shift")
-    if n_classes <= _HINGE_CLASSES:
-        return (*common, "matrix", "confusion", "hinges")
-    if n_classes < _MANY_CLASSES:
-        return (*common, "matrix", "confusion")
-    if n_rows * n_classes**2 <= _MATRIX_WORK:
-        return (*common, "matrix")
-    return (*common, "confusion")
+
+    given: Predictions
+    prefix: Chain
+    floor: Floor
+    basis: Basis
+    design: Design
+    order: Ints
+
+    @classmethod
+    def of(
+        cls,
+        given: Predictions,
+        factor: float,
+        parts: Sequence[str],
+        *,
+        basis: Basis | None = None,
+        inputs: str = "centred",
+    ) -> "PreparedRows":
+        """Compute features; with a `basis`, they are standardised as it says."""
+        prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
+        log_p = prefix(given.logits.astype(np.float64))
+        floor = fit_floor(log_p, 1.0, given.weights)
+        weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
+        order = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0))
+        weights = weights[order]
+        raised, lowered = floor.split(log_p[order])
+        raised = log_softmax(raised)
+        if basis is None:
+            sample = _sample(*raised.shape)
+            basis = basis_of(raised[sample], weights[sample], parts, inputs)
+        masks = lowered if lowered.any() else None
+        return cls(given, prefix, floor, basis, design_of(basis, raised, given.labels[order], weights, masks), order)
+
+    def fit(
+        self,
+        parts: Sequence[str],
+        folds: Ints | None,
+        *,
+        loss: str = "log",
+        precisions: Mapping[str, float] | None = None,
+        looser: float = 1.0,
+        usual: Mapping[str, float] = USUAL,
+        smaller: FittedParts | None = None,
+    ) -> FittedParts:
+        """Fit some of the parts; without folds there are no out-of-fold predictions.
+
+        `precisions` stay as given; otherwise the rows determine them, around the `usual` ones. The factor `looser` is
+        for the parts with one coefficient per pair of classes. A `smaller` model, of the first parts, is the start.
+        """
+        design = self.design.only(parts)
+        smooth = smooth_loss(loss)
+        start = np.zeros(design.owners.size)
+        if precisions is None:
+            known = dict(usual)
+            if smaller is not None:
+                known |= smaller.evidence
+                start[: smaller.n_parameters] = smaller.fit.state.point
+            precisions, start = find_precisions(design.take(_sample(*design.base.shape)), usual, known, start)
+        loosened = {
+            name: value * (looser if name in self.basis.by_feature else 1.0) for name, value in precisions.items()
+        }
+        fit = fit_at(design, smooth, loosened, start)
+        branch = Chain((corrected_map(self.basis, design, fit.state.point),))
+        chain = self.prefix + Chain((replace(self.floor, branch=branch),))
+        out_of_fold = np.zeros((0, 0))
+        if folds is not None:
+            out_of_fold = np.empty((len(self.given), design.base.shape[1]))
+            if len(self.order) < len(self.given):  # no fit has seen the rows of weight 0
+                out_of_fold = np.asarray(chain(self.given.logits.astype(np.float64)))
+            scores = held_out_scores(design, smooth, fit, folds[self.order])
+            out_of_fold[self.order] = log_softmax(scores.astype(np.float64))
+        return FittedParts(chain, out_of_fold, self.basis, design, fit, precisions)
 
 
 def fit_parts(
@@ -130,74 +201,16 @@ def fit_parts(
     *,
     loss: str = "log",
     precisions: Mapping[str, float] | None = None,
+    usual: Mapping[str, float] = USUAL,
     basis: Basis | None = None,
     inputs: str = "centred",
 ) -> FittedParts:
-    """Fit the parts to rows behind an inverse temperature.
-
-    With `precisions`, these stay as given. With a `basis`, features are standardised as it says. Without folds there
-    are no out-of-fold predictions.
-    """
-    prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
-    log_p = prefix(given.logits.astype(np.float64))
-    floor = fit_floor(log_p, 1.0, given.weights)
-    raised, lowered = floor.split(log_p)
-    weights = np.ones(len(given)) if given.weights is None else np.asarray(given.weights)
-    # Samples read every so many rows: a random order makes any of them fair, and rows of weight 0 count in none.
-    order = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0))
-    raised = log_softmax(raised[order])
-    sample = _sample(*raised.shape)
-    if basis is None:
-        basis = basis_of(raised[sample], weights[order][sample], parts, inputs)
-    masks = lowered[order] if lowered.any() else None
-    design = design_of(basis, raised, given.labels[order], weights[order], masks)
-    smooth = smooth_loss(loss)
-    start = np.zeros(design.owners.size)
-    given_precisions = precisions
-    if precisions is None:
-        precisions, start = find_precisions(design.take(sample))
-    fit = fit_at(design, smooth, precisions, start)
-    scores = design.base[:0]
-    loosened = 0.0
-    if folds is not None:
-        scores = held_out_scores(design, smooth, fit, folds[order])
-        if given_precisions is None and any(part in parts for part in LOOSE):
-            fit, scores, loosened = _averaged(design, smooth, fit, scores, folds[order])
-    chain = prefix + Chain((replace(floor, branch=Chain((corrected_map(basis, design, fit.state.point),))),))
-    out_of_fold = np.zeros((0, 0))
-    if folds is not None:
-        out_of_fold = log_p
-        if len(order) < len(given):  # no fit has seen the rows of weight 0
-            out_of_fold = np.asarray(chain(given.logits.astype(np.float64)))
-        out_of_fold[order] = log_softmax(scores.astype(np.float64))
-    return FittedParts(chain, out_of_fold, order, basis, design, fit, loosened)
+    """Fit the parts to rows behind an inverse temperature; the settings are those of `PreparedRows`."""
+    rows = PreparedRows.of(given, factor, parts, basis=basis, inputs=inputs)
+    return rows.fit(parts, folds, loss=loss, precisions=precisions, usual=usual)
 
 
 def _sample(n_rows: int, n_classes: int) -> slice:
     """Return every so many rows, enough to show spreads and precisions."""
     least = max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_CLASS * n_classes)
     return slice(None, None, max(1, min(n_rows * n_classes // _SAMPLE_ENTRIES, n_rows // least)))
-
-
-def _averaged(design: Design, loss: SmoothLoss, tight: Fit, scores: Array, folds: Ints) -> tuple[Fit, Array, float]:
-    """Average the coefficients with those of a looser fit, with the share of least held-out loss.
-
-    One precision for thousands of coefficients, of which few matter, is too tight for those few.
-    """
-    precisions = {name: value * (_LOOSER if name in LOOSE else 1.0) for name, value in tight.precisions.items()}
-    first = folds == 0
-    trial = held_out_scores(design, loss, tight._replace(precisions=precisions), np.where(first, 0, -1))
-    labels = design.labels[first]
-    change = loss.rows(trial[first], labels) - loss.rows(scores[first], labels)
-    if float(design.weights[first] @ change) > _HOPELESS:
-        return tight, scores, 0.0
-    loose = fit_at(design, loss, precisions, tight.state.point)
-    others = held_out_scores(design, loss, loose, folds)
-    difference = np.subtract(others, scores, out=np.zeros_like(scores), where=scores > -np.inf)
-    shares = np.linspace(0, 1, 21)
-    losses = [float(design.weights @ loss.rows(scores + share * difference, design.labels)) for share in shares]
-    share = float(shares[np.argmin(losses + _CAUTION * shares)])
-    point = (1 - share) * tight.state.point + share * loose.state.point
-    effective = {name: (1 - share) * value + share * loose.effective[name] for name, value in tight.effective.items()}
-    averaged = tight._replace(state=tight.state._replace(point=point), effective=effective)
-    return averaged, scores + share * difference, share

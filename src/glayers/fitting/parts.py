@@ -35,9 +35,10 @@ from glayers.maps.corrections import (
     top_probabilities,
 )
 
-_BY_FEATURE = ("shift", "matrix", "confusion", "hinges")  # parts with one coefficient per feature and class
+_BY_FEATURE = ("matrix", "confusion", "hinges")  # their features depend on each other, so they are one part of a fit
 _ALMOST_NONE = 1e-12  # keeps a share of nothing finite
 _LEAST_SPREAD = 1e-3  # of a feature that hardly varies
+_LEAST_HINGE = 0.05  # added to the spread of a hinge: one that few rows reach stays small
 _QUANTILES = (0.2, 0.4, 0.6, 0.8)  # of the centred log-probabilities of a class: the knots of its hinges
 _SPARSE_CLASSES = 50  # from here on ten probabilities of a row are few, and stored as such
 _DIAGONAL = 450  # features or classes: beyond, the curvature is taken as diagonal, because inverses would take seconds
@@ -55,12 +56,11 @@ class Basis(NamedTuple):
     knots: Floats  # (4, classes), or none without hinges
     owners: Ints  # (features,) the part of each feature, as a place in `by_feature`
     spread: Floats  # (features,)
-    centre: Floats  # (features,) after division by the spread
-    means: Floats  # (features, classes) what is left to subtract for each class
+    means: Floats  # (features, classes) what is subtracted for each class, after division by the spread
 
     @property
     def by_feature(self) -> tuple[str, ...]:
-        """The parts with one coefficient per feature and class."""
+        """The parts with one coefficient per feature and class, but for the shift."""
         return tuple(part for part in _BY_FEATURE if part in self.parts)
 
     def values(self, log_p: Floats) -> Floats:
@@ -72,15 +72,13 @@ class Basis(NamedTuple):
     def features(self, log_p: Floats) -> Floats:
         """Return the features (n, features) as they are."""
         values = self.values(log_p)
-        found = []
-        if "shift" in self.parts:
-            found.append(np.ones((len(log_p), 1)))
+        found = [np.zeros((len(log_p), 0))]
         if "matrix" in self.parts:
             found.append(values)
         if "confusion" in self.parts:
             found.append(np.asarray(top_probabilities(log_p, descending(log_p))))
         found += [np.maximum(values - knot, 0.0) for knot in self.knots]
-        return np.concatenate([np.zeros((len(log_p), 0)), *found], axis=1)
+        return np.concatenate(found, axis=1)
 
     @property
     def is_sparse(self) -> bool:
@@ -92,48 +90,39 @@ class Basis(NamedTuple):
 def plain_basis(n_classes: int, parts: Sequence[str], inputs: str = "log") -> Basis:
     """Leave all features as they are, as published penalties expect them."""
     own = np.stack([np.zeros(n_classes), np.ones(n_classes)])
-    counts = {"shift": 1, "matrix": n_classes, "confusion": n_classes, "hinges": len(_QUANTILES) * n_classes}
+    counts = {"matrix": n_classes, "confusion": n_classes, "hinges": len(_QUANTILES) * n_classes}
     by_feature = [part for part in _BY_FEATURE if part in parts]
     owners = np.repeat(np.arange(len(by_feature)), [counts[part] for part in by_feature])
-    nothing = np.zeros(len(owners))
     knots = np.zeros((0, n_classes))
     context = np.stack([np.zeros(N_CONTEXT - 1), np.ones(N_CONTEXT - 1)])
     means = np.zeros((len(owners), n_classes))
-    return Basis(tuple(parts), inputs, own, context, knots, owners, np.ones(len(owners)), nothing, means)
+    return Basis(tuple(parts), inputs, own, context, knots, owners, np.ones(len(owners)), means)
 
 
 def basis_of(log_p: Floats, weights: Floats, parts: Sequence[str], inputs: str = "centred") -> Basis:
     """Standardise features over rows."""
-    n_classes = log_p.shape[1]
     p = np.exp(log_p)
     in_question = weights[:, None] * p * (1 - p) + _ALMOST_NONE
     in_question /= in_question.sum(axis=0)
     unsure = weights * np.maximum(1 - np.vecdot(p, p), 0.0) + _ALMOST_NONE
-    basis = plain_basis(n_classes, parts, inputs)
+    basis = plain_basis(log_p.shape[1], parts, inputs)
     values = basis.values(log_p)
-    own_centre = (in_question * values).sum(axis=0)
-    own_spread = np.sqrt((in_question * (values - own_centre) ** 2).sum(axis=0)) + _LEAST_SPREAD
-    seen = np.stack(_mean_and_spread(raw_context(log_p, descending(log_p)), weights))
-    basis = basis._replace(own=np.stack([own_centre, own_spread]), context=seen)
+    centre = (in_question * values).sum(axis=0)
+    spread = np.sqrt((in_question * (values - centre) ** 2).sum(axis=0)) + _LEAST_SPREAD
+    basis = basis._replace(own=np.stack([centre, spread]))
+    if "context" in parts:
+        basis = basis._replace(context=np.stack(_mean_and_spread(raw_context(log_p, descending(log_p)), weights)))
     if "hinges" in parts:
         basis = basis._replace(knots=np.quantile(values[weights > 0], _QUANTILES, axis=0))
     features = basis.features(log_p)
-    centre, spread = _mean_and_spread(features, unsure)
+    _, spread = _mean_and_spread(features, unsure)
     for place, part in enumerate(basis.by_feature):
         own = basis.owners == place
-        if part == "shift":
-            spread[own] = 1.0
-            centre[own] = 0.0
-            features[:, own] = 0.0  # and so has no mean to subtract
-        elif part == "confusion":
-            spread[own] = 1 / np.sqrt(n_classes)
+        if part == "confusion":
+            spread[own] = 1 / np.sqrt(log_p.shape[1])
         elif part == "hinges":
-            spread[own] += 0.05  # a hinge that few rows reach stays small
-    if basis.is_sparse:
-        centre = np.zeros_like(centre)
-    centre = centre / spread
-    means = (features / spread - centre).T @ in_question
-    return basis._replace(spread=spread, centre=centre, means=means)
+            spread[own] += _LEAST_HINGE
+    return basis._replace(spread=spread, means=(features / spread).T @ in_question)
 
 
 def _mean_and_spread(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -142,65 +131,45 @@ def _mean_and_spread(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return mean, np.sqrt(shares @ (values - mean) ** 2) + _LEAST_SPREAD
 
 
-class Point(NamedTuple):
-    """Where a fit stands: probabilities (n, classes), weights, and the summed curvature of the classes."""
+class Inverse(NamedTuple):
+    """The inverse of a penalised curvature: its values, and the vectors that turn coefficients into their directions.
 
-    probabilities: Floats
-    weights: Floats
-    of_classes: Floats
+    Coefficients are (features, classes), and a Kronecker product has the eigenvectors of both. None is no turn.
+    """
 
-
-@dataclass(frozen=True, eq=False)
-class DiagonalInverse:
-    """The inverse of a penalised curvature that is taken as diagonal."""
-
-    diagonal: Floats
+    values: Floats
+    features: Floats | None = None
+    classes: Floats | None = None
 
     def solve(self, slopes: Floats) -> Floats:
-        """Return the inverse times a vector of slopes."""
-        return self.diagonal * slopes
+        """Return the inverse times the slopes of the coefficients."""
+        if self.features is None or self.classes is None:
+            return self.values * slopes
+        return self._turned(self.values * (self.features.T @ slopes @ self.classes))
 
     def variances(self) -> Floats:
         """Return the posterior variance of each coefficient."""
-        return self.diagonal
-
-    def draw(self, noise: Floats) -> Floats:
-        """Turn standard normal noise into a draw from the posterior, less its mean."""
-        return np.sqrt(self.diagonal) * noise
-
-
-@dataclass(frozen=True, eq=False)
-class EigenInverse:
-    """The inverse of a Kronecker product plus a penalty: scaled eigenvectors of features, those of classes, values."""
-
-    features: Floats
-    classes: Floats
-    values: Floats  # (features, classes)
-
-    def solve(self, slopes: Floats) -> Floats:
-        """Return the inverse times a matrix of slopes."""
-        inner = (self.features.T @ slopes @ self.classes) * self.values
-        return self.features @ inner @ self.classes.T
-
-    def variances(self) -> Floats:
-        """Return the posterior variance of each coefficient."""
+        if self.features is None or self.classes is None:
+            return self.values
         return self.features**2 @ self.values @ (self.classes**2).T
 
     def draw(self, noise: Floats) -> Floats:
         """Turn standard normal noise into a draw from the posterior, less its mean."""
-        return self.features @ (np.sqrt(self.values) * noise) @ self.classes.T
+        return self._turned(np.sqrt(self.values) * noise)
+
+    def _turned(self, directions: Floats) -> Floats:
+        if self.features is None or self.classes is None:
+            return directions
+        return self.features @ directions @ self.classes.T
 
 
-Inverse = DiagonalInverse | EigenInverse
-
-
-def _eigen_inverse(of_features: Floats, of_classes: Floats, precisions: Floats) -> EigenInverse:
+def _kronecker_inverse(of_features: Floats, of_classes: Floats, precisions: Floats) -> Inverse:
     """Invert the Kronecker product of two curvatures plus the precision of each feature."""
     scale = 1 / np.sqrt(precisions)
     class_values, class_vectors = np.linalg.eigh(of_classes)
     feature_values, feature_vectors = np.linalg.eigh(scale[:, None] * of_features * scale)
     curved = np.maximum(feature_values, 0.0)[:, None] * np.maximum(class_values, 0.0)
-    return EigenInverse(scale[:, None] * feature_vectors, class_vectors, 1 / (1 + curved))
+    return Inverse(1 / (1 + curved), scale[:, None] * feature_vectors, class_vectors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,9 +210,8 @@ class SharedPart:
         by_size = [np.vecdot(by_score, self.linear), *np.einsum("no,sno->sn", own, self.bends)]
         return np.stack(by_size) @ self.context
 
-    def inverse(self, at: Point, precisions: Floats) -> Inverse:
+    def inverse(self, p: Floats, weights: Floats, precisions: Floats) -> Inverse:
         """Sum over rows of context x context times the covariance of the functions under the probabilities."""
-        p = at.probabilities
         linear = self.linear.astype(np.float64)
         functions = np.concatenate([self._outcomes(linear)[None], self.bends.astype(np.float64)])
         weighted = functions * self._outcomes(p)
@@ -253,11 +221,9 @@ class SharedPart:
             mean[0] = np.vecdot(p, linear)
             second[:, 0, 0] = np.vecdot(p * linear, linear)
         covariance = second - np.einsum("sn,tn->nst", mean, mean)
-        pairs = np.einsum("nj,nk,n->njk", self.context, self.context, at.weights)
-        summed = covariance.reshape(len(p), -1).T @ pairs.reshape(len(p), -1)
-        n_functions, n_context = len(functions), self.context.shape[1]
-        summed = summed.reshape(n_functions, n_functions, n_context, n_context).transpose(0, 2, 1, 3)
-        return _eigen_inverse(summed.reshape(len(precisions), -1), np.ones((1, 1)), precisions[:, 0])
+        pairs = np.einsum("nj,nk,n->njk", self.context, self.context, weights)
+        summed = np.einsum("nst,njk->sjtk", covariance, pairs, optimize=True)
+        return _kronecker_inverse(summed.reshape(len(precisions), -1), np.ones((1, 1)), precisions[:, 0])
 
     def _outcomes(self, values: Array) -> Array:
         if self.places is None:
@@ -289,10 +255,9 @@ class ScalePart:
         """Return the transpose of `add_scores`."""
         return np.einsum("nc,nc->c", by_score, self.values)
 
-    def inverse(self, at: Point, precisions: Floats) -> Inverse:
-        """Return the inverse of the diagonal."""
-        p = at.probabilities
-        return DiagonalInverse(1 / (at.weights @ (p * (1 - p) * self.values**2) + precisions))
+    def inverse(self, p: Floats, weights: Floats, precisions: Floats) -> Inverse:
+        """Take the curvature as diagonal."""
+        return Inverse(1 / (weights @ (p * (1 - p) * self.values**2) + precisions))
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,24 +286,24 @@ class LinearPart:
         total = np.ones(len(by_score), by_score.dtype) @ by_score
         return self.features.T @ by_score - self.means * total
 
-    def inverse(self, at: Point, precisions: Floats) -> Inverse:
+    def inverse(self, p: Floats, weights: Floats, precisions: Floats) -> Inverse:
         """Take the curvature as that of classes times the covariance of the features around their class means.
 
         Such a Kronecker product has the eigenvectors of both. Martens and Grosse, "K-FAC", ICML 2015.
         """
-        p = at.probabilities
-        unsure = at.weights * np.maximum(1 - np.vecdot(p, p), 0.0)
+        unsure = weights * np.maximum(1 - np.vecdot(p, p), 0.0)
         unsure = unsure / max(unsure.sum(), _ALMOST_NONE)
-        of_class = np.diagonal(at.of_classes)
+        of_class = weights @ (p * (1 - p))
         shares = of_class / max(of_class.sum(), _ALMOST_NONE)
         means = self.means.astype(np.float64)
         if not isinstance(self.features, np.ndarray) or max(precisions.shape) > _DIAGONAL:
             squares = (self.features * self.features).T @ unsure
             variances = np.maximum(squares - means**2 @ shares, 0.0)
-            return DiagonalInverse(1 / (variances[:, None] * of_class + precisions))
+            return Inverse(1 / (variances[:, None] * of_class + precisions))
         weighted = self.features.astype(np.float64) * np.sqrt(unsure)[:, None]
         covariance = weighted.T @ weighted - (means * shares) @ means.T
-        return _eigen_inverse(covariance, at.of_classes, precisions[:, 0])
+        of_classes = np.diag(weights @ p) - (p.T * weights) @ p
+        return _kronecker_inverse(covariance, of_classes, precisions[:, 0])
 
 
 Part = SharedPart | ScalePart | LinearPart
@@ -373,6 +338,10 @@ class Design:
         parts = tuple(part.take(rows) for part in self.parts)
         return Design(self.base[rows], self.labels[rows], self.weights[rows], parts)
 
+    def only(self, names: Sequence[str]) -> "Design":
+        """Return the same rows with the parts of these names."""
+        return replace(self, parts=tuple(part for part in self.parts if part.names[0] in names))
+
     def split(self, flat: Array) -> list[Array]:
         """Return views of the coefficients of each part, in its shape."""
         found = []
@@ -405,9 +374,12 @@ def design_of(
     if "scale" in basis.parts:
         centre, spread = basis.own
         parts.append(ScalePart(((basis.values(log_p) - centre) / spread).astype(dtype)))
+    if "shift" in basis.parts:
+        shape = 1, log_p.shape[1]
+        constant = np.ones((len(log_p), 1), dtype)
+        parts.append(LinearPart(constant, np.zeros(shape, dtype), ("shift",), np.zeros(shape, np.int64)))
     if basis.by_feature:
-        features = basis.features(log_p) / basis.spread
-        features = features.astype(dtype) - basis.centre.astype(dtype)
+        features: Any = (basis.features(log_p) / basis.spread).astype(dtype)
         owners = np.repeat(basis.owners[:, None], log_p.shape[1], axis=1)
         if basis.is_sparse:
             from scipy.sparse import csr_array  # on first use: importing it takes longer than glayers
@@ -423,22 +395,26 @@ def design_of(
 
 def _shared_part(basis: Basis, log_p: Floats, dtype: type) -> SharedPart:
     ordered = descending(log_p)
-    places = None
-    bent = bends(log_p)
     if log_p.shape[1] > DEPTH:
         places = np.argpartition(log_p, -DEPTH, axis=1)[:, -DEPTH:]
         # Every other class moves as the tenth does, so only differences from it matter.
         pairs = zip(bends(np.take_along_axis(log_p, places, axis=1)), bends(tenth(ordered)), strict=True)
         bent = [each - last for each, last in pairs]
-    seen = context(raw_context(log_p, ordered), *basis.context)
-    linear = np.maximum(log_p, LOWEST)
-    constant_first = np.tile(np.minimum(np.arange(N_CONTEXT), 1), N_SHAPES)
+    else:
+        places = None
+        bent = bends(log_p)
+    names: tuple[str, ...] = ("shared",)
+    seen = np.ones((len(log_p), 1))
+    if "context" in basis.parts:
+        names = ("shared", "context")
+        seen = context(raw_context(log_p, ordered), *basis.context)
+    constant_first = np.tile(np.minimum(np.arange(seen.shape[1]), 1), N_SHAPES)
     return SharedPart(
-        linear.astype(dtype),
+        np.maximum(log_p, LOWEST).astype(dtype),
         np.stack(bent).astype(dtype),
         seen.astype(dtype),
         places,
-        ("shared", "context"),
+        names,
         constant_first[:, None],
     )
 
@@ -466,29 +442,32 @@ def curvature_of(design: Design, probabilities: Array, precisions: Floats) -> Cu
     sample = design.take(some)
     p = probabilities[some].astype(np.float64)
     weights = sample.weights * (design.weights.sum() / max(sample.weights.sum(), _ALMOST_NONE))
-    at = Point(p, weights, np.diag(weights @ p) - (p.T * weights) @ p)
     of_parts = zip(sample.parts, design.split(precisions), strict=True)
-    return Curvature(design, tuple(part.inverse(at, precision) for part, precision in of_parts))
+    return Curvature(design, tuple(part.inverse(p, weights, precision) for part, precision in of_parts))
 
 
 def corrected_map(basis: Basis, design: Design, flat: Floats) -> Corrected:
     """Return the fitted model as a step of a map; standardisation goes into its weights."""
-    of_part = {part.names[0]: coefficients for part, coefficients in zip(design.parts, design.split(flat), strict=True)}
     n_classes = design.base.shape[1]
     branches: list[Chain] = []
-    if "shared" in of_part:
-        branches.append(Chain((Shared(of_part["shared"].reshape(N_SHAPES, N_CONTEXT), *basis.context),)))
-    centre, spread = basis.own
-    slopes = of_part.get("scale", np.zeros(n_classes)) / spread
-    bias = -centre * slopes
+    slopes = np.zeros(n_classes)
+    bias = np.zeros(n_classes)
     weights: dict[str, Floats] = {}
-    if basis.by_feature:
-        coefficients = of_part[basis.by_feature[0]]
-        bias = bias - ((basis.means + basis.centre[:, None]) * coefficients).sum(axis=0)
-        scaled = coefficients / basis.spread[:, None]
-        weights = {part: scaled[basis.owners == place] for place, part in enumerate(basis.by_feature)}
-    if "shift" in weights:
-        bias = bias + weights["shift"][0]
+    for part, coefficients in zip(design.parts, design.split(flat), strict=True):
+        if isinstance(part, SharedPart):
+            weight = np.zeros((N_SHAPES, N_CONTEXT))
+            weight[:, : part.context.shape[1]] = coefficients.reshape(N_SHAPES, -1)
+            branches.append(Chain((Shared(weight, *basis.context),)))
+        elif isinstance(part, ScalePart):
+            centre, spread = basis.own
+            slopes = coefficients / spread
+            bias -= centre * slopes
+        elif part.names == ("shift",):
+            bias += coefficients[0]
+        else:
+            bias -= (basis.means * coefficients).sum(axis=0)
+            scaled = coefficients / basis.spread[:, None]
+            weights = {name: scaled[basis.owners == place] for place, name in enumerate(part.names)}
     first = Chain((Centred(),)) if basis.inputs == "centred" else Chain(())
     if "matrix" in weights:
         branches.append(first + Chain((Dense(weights["matrix"] + np.diag(slopes), bias),)))
