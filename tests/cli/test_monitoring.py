@@ -103,7 +103,7 @@ def test_limits_at_the_ends_of_the_range_are_allowed_where_a_score_can_pass_them
 
 
 def test_a_score_that_is_no_number_fails() -> None:
-    assert Condition("ks", ">", 0.1).failure({"ks": float("nan")}) == "ks = nan > 0.1"
+    assert list(Condition("ks", ">", 0.1).failures({"ks": float("nan")})) == ["ks = nan > 0.1"]
 
 
 def test_info_describes_the_model(model: TemperatureScaling) -> None:

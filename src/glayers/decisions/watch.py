@@ -94,7 +94,7 @@ class Watch:
             raise BadPredictions("watch bets on independent rows of equal weight; leave weights and groups out")
         name = str(name)
         classes = []
-        content = [rows.top.scores, rows.top.hits]
+        content: list[Any] = [rows.top.scores, rows.top.hits]
         if isinstance(rows, Rows):
             classes = [f"class {each}" for each in rows.class_names or range(rows.n_classes)]
             content = [rows.probabilities, rows.labels]
