@@ -1,5 +1,6 @@
 """`threshold`, `decide`, `estimate` and `watch`: what somebody does with the probabilities of a file."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,15 +108,10 @@ def estimate(
     rows = arg.read_test(file, reading, calibrator, needs_labels=False).rows
     if rows.weights is not None or rows.counts is not None:
         raise BadPredictions("estimate takes rows of equal weight; remove weights and counts from the file")
-    found = find(
-        calibrator,
-        arg.inputs_of(calibrator, rows),
-        groups=rows.groups,
-        costs=None if costs is None else _read_costs(costs),
-        abstain=abstain,
-        level=level,
-        random_state=seed,
-    )
+    options: dict[str, Any] = {"abstain": abstain, "level": level, "random_state": seed}
+    if costs is not None:
+        options["costs"] = _read_costs(costs)
+    found = find(calibrator, arg.inputs_of(calibrator, rows), groups=rows.groups, **options)
     _finish(found, as_json, prometheus, "estimate")
     scores = {"accuracy": found.accuracy.value, "auroc": found.auroc.value}
     arg.end_with(failure for condition in conditions for failure in condition.failures(scores))
@@ -175,10 +171,9 @@ def _share(text: str) -> float:
     >>> _share("95%"), _share("0.9")
     (0.95, 0.9)
     """
-    try:
+    share = 0.0
+    with suppress(ValueError):
         share = arg.number_of(text)
-    except ValueError:
-        share = 0.0
     if not 0 < share < 1:
         raise typer.BadParameter(f"--accuracy must be a number between 0 and 1, or such as 95%; got {text!r}")
     return share

@@ -76,14 +76,12 @@ Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but
 AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
 Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
 Method = Annotated[
-    str, typer.Option("--method", "-m", metavar="NAME", help="The method to fit; `glayers methods` lists them.")
+    str, typer.Option("--method", "-m", metavar="NAME", help="One of those that `glayers methods` lists.")
 ]
 Methods = Annotated[str | None, typer.Option(metavar="A,B,C", help=_METHODS)]
 # NumPy's older generators, which scikit-learn uses, take no larger seed.
 Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Random seed; same seed, same result.")]
-SeveralLabels = Annotated[
-    bool, flag("--several-labels", text="Rows may have several labels: labels is a matrix of 0 and 1.")
-]
+SeveralLabels = Annotated[bool, flag("--several-labels", text="Rows may have several labels: a matrix of 0 and 1.")]
 
 
 def reading_of(

@@ -110,12 +110,7 @@ def _read(calibration: Path, test: Path | None, reading: Reading, seed: int, qui
         learned = arg.read_sample(calibration, reading, "calibration", seed, quiet)
         return learned, arg.read_sample(test, reading, "test", seed, quiet, warn=True)
     source = arg.source_of([calibration], reading)
-    if not source.is_small:
-        raise BadFile(
-            f"{calibration}: only one small file can have parts calibration and test; "
-            f"give the test rows as a second argument, TEST"
-        )
-    parts = arg.read_parts(source, warn=False)
+    parts = arg.read_parts(source, warn=False) if source.is_one_file else {}
     if set(parts) != {"calibration", "test"}:
         raise BadFile(
             f"{arg.name_of(calibration)}: has no parts calibration and test, but {listed(parts)}; "

@@ -15,17 +15,16 @@ from glayers.errors import listed, needs_extra
 from glayers.files import errors_as_bad_file
 from glayers.predictions.contents import Reading
 
+_FREQUENCIES = "Known frequencies instead of NEW, by class name or number."
+_UNEXPLAINED = "Write nothing and exit with 3 if class shift does not explain NEW."
+
 
 def export(
     model: arg.Model,
     output: Annotated[Path, arg.output_option("OUT", "Where to write the ONNX file.")],
-    float64: Annotated[
-        bool, flag("--float64", text="Use float64 for input and outputs; float32 is the default.")
-    ] = False,
+    float64: Annotated[bool, flag("--float64", text="Use float64 for input and outputs, not float32.")] = False,
     network: Annotated[Path | None, arg.file_option("FILE", "The network as ONNX, to write both in one file.")] = None,
-    inputs: Annotated[
-        Path | None, arg.file_option("FILE", "Example inputs of the network: .npy, or .npz by name.")
-    ] = None,
+    inputs: Annotated[Path | None, arg.file_option("FILE", "Example inputs of the network: .npy or .npz.")] = None,
     class_axis: Annotated[int, typer.Option(metavar="N", help="The axis of the classes in its output.")] = 1,
     group: Annotated[str | None, typer.Option(metavar="NAME", help="The group, for a model fitted by group.")] = None,
     force: arg.Force = False,
@@ -81,15 +80,10 @@ def adapt(
     model: arg.Model,
     output: Annotated[Path, arg.output_option("OUT", "Where to write the adapted calibrator.")],
     file: Annotated[Path | None, arg.file_argument("NEW", f"New rows. {arg.PREDICTIONS} Labels are not used.")] = None,
-    frequencies: Annotated[
-        str | None,
-        typer.Option(metavar="cat=0.2,dog=0.8", help="Known frequencies instead of NEW, by class name or number."),
-    ] = None,
+    frequencies: Annotated[str | None, typer.Option(metavar="cat=0.2,dog=0.8", help=_FREQUENCIES)] = None,
     reading: Reading = arg.READING,
     level: arg.Level = 0.95,
-    fail_if_unexplained: Annotated[
-        bool, flag("--fail-if-unexplained", text="Write nothing and exit with 3 if class shift does not explain NEW.")
-    ] = False,
+    fail_if_unexplained: Annotated[bool, flag("--fail-if-unexplained", text=_UNEXPLAINED)] = False,
     force: arg.Force = False,
     as_json: arg.AsJson = False,
     quiet: arg.Quiet = False,

@@ -7,7 +7,7 @@ again, it leaves out what is there already.
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,7 @@ from rich.text import Text
 from glayers.activations import probabilities_of
 from glayers.cli import arguments as arg
 from glayers.cli.exporting import facts_of
-from glayers.cli.multi_label import apply_to_labels, fit_labels, read_labels
+from glayers.cli.multi_label import apply_to_labels, with_labels
 from glayers.cli.runtime import flag, show, show_json, suitable_threads, title
 from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, write_whole
@@ -66,7 +66,7 @@ def fit(
     $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
     $ glayers fit calibration.npz -o new.safetensors --prior model.safetensors
     """
-    from glayers.calibrators.groups import GroupCalibrator
+    from glayers.calibrators import GroupCalibrator, MultiLabelCalibrator
 
     if by_group and several_labels:
         raise typer.BadParameter("--by-group works without --several-labels")
@@ -77,8 +77,11 @@ def fit(
     if prior:
         calibrator.set_params(prior=[arg.calibrator_of_classes(file) for file in prior])
     if several_labels:
-        contents = arg.only_or("calibration", read_labels(arg.source_of([calibration], reading)))
-        fitted: Any = fit_labels(calibrator.set_params(inputs=contents.inputs), contents)
+        parts = arg.read_contents(arg.source_of([calibration], reading), with_labels)
+        contents = arg.only_or("calibration", parts)
+        fitted: Any = MultiLabelCalibrator(calibrator.set_params(inputs=contents.inputs))
+        fitted.fit(contents.scores, contents.labels, contents.weights, contents.groups)
+        fitted.class_names_ = contents.class_names
     else:
         sample = arg.read_sample(calibration, reading, "calibration", seed, quiet, dask=dask)
         calibrator.set_params(inputs=sample.inputs)
@@ -161,7 +164,7 @@ def apply(
         tasks = source.tasks(needs_labels=False)
         missing = [task for task in tasks if not _part_of(output, task).exists()]
         with arg.executor_of(dask, quiet, "calibrating") as executor:
-            n_rows = sum(executor.map(_Calibration(calibrator, logits, output), missing))
+            n_rows = sum(executor.map(partial(_write_part, calibrator, logits, output), missing))
         done = f"{n_rows:,} rows of {plural(len(source.files), 'file')} with {arg.name_of(model)}"
         if len(missing) < len(tasks):
             done += f"; {plural(len(tasks) - len(missing), 'part')} of {len(tasks):,} were there already"
@@ -224,23 +227,16 @@ def calibrated(calibrator: Any, chunk: Chunk, logits: bool) -> Contents:
     )
 
 
-@dataclass(frozen=True)
-class _Calibration:
-    """What `apply` does with a task: it writes one file of a directory, and returns the number of its rows."""
-
-    calibrator: Any
-    logits: bool
-    folder: Path
-
-    def __call__(self, task: FileTask, chunks: Iterable[Chunk]) -> int:
-        n_rows = 0
-        with parquet_writer(_part_of(self.folder, task)) as write:
-            for chunk in chunks:
-                with errors_as_bad_file(f"{chunk.path}, counted from row {chunk.first_row:,}"):
-                    contents = calibrated(self.calibrator, chunk, self.logits)
-                write(contents)
-                n_rows += len(contents)
-        return n_rows
+def _write_part(calibrator: Any, logits: bool, folder: Path, task: FileTask, chunks: Iterable[Chunk]) -> int:
+    """Calibrate the rows of a task, write them to one file of a directory, and return their number."""
+    n_rows = 0
+    with parquet_writer(_part_of(folder, task)) as write:
+        for chunk in chunks:
+            with errors_as_bad_file(f"{chunk.path}, counted from row {chunk.first_row:,}"):
+                contents = calibrated(calibrator, chunk, logits)
+            write(contents)
+            n_rows += len(contents)
+    return n_rows
 
 
 def _prepare_folder(folder: Path, source: Source, options: dict[str, Any], force: bool) -> None:

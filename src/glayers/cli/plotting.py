@@ -61,14 +61,12 @@ def plot(
     $ glayers plot reliability test.npz -o figure1.pdf --width column
     """
     figure_kind = FIGURES[arg.known_name(kind, FIGURES, "figure")]
-    chosen: dict[str, Any] = {"dark": dark, "width": _inches(width), "random_state": seed}
-    if event:
-        chosen["event"] = [arg.event_of(each) for each in event]
-    if bins is not None:
-        chosen["n_bins"] = bins
-    for option, possible in {"event": figure_kind.by_event, "n_bins": kind.startswith("reliability")}.items():
-        if option in chosen and not possible:
-            raise typer.BadParameter(f"--{option.removeprefix('n_')} is not for {kind}; leave it out")
+    if event and not figure_kind.by_event:
+        raise typer.BadParameter(f"--event is not for {kind}; leave it out")
+    if bins is not None and not kind.startswith("reliability"):
+        raise typer.BadParameter(f"--bins is not for {kind}; leave it out")
+    events = [arg.event_of(each) for each in event or ["top"]]
+    chosen: dict[str, Any] = {"event": events, "n_bins": bins or 15, "width": _inches(width)}
     models = model or []
     ending = output.suffix.lower()
     if ending not in _DATED:
@@ -78,7 +76,7 @@ def plot(
     with progress_bar(arg.progress_of(quiet), f"drawing {kind}", None):
         from glayers.report import plots  # slow to import
 
-        figure = plots.figure(kind, methods, **chosen)
+        figure = plots.figure(kind, methods, dark=dark, random_state=seed, **chosen)
         if title is not None:
             figure.suptitle(one_line(title), fontsize="large", color=figure.axes[0].title.get_color())
         image = _image(figure, ending)
@@ -120,9 +118,10 @@ def _names(files: list[Path], models: list[Path], names: str | None) -> list[str
     stems = [Path(arg.name_of(file)).stem for file in given]
     if models and len(files) == 1:
         stems[0] = "uncalibrated"
-    numbered = [f"{place}: {stem}" for place, stem in enumerate(stems, start=1)]
-    different = (each for each in (stems, list(map(str, given)), numbered) if len(set(each)) == len(each))
-    return list(map(one_line, next(different)))
+    for chosen in (stems, list(map(str, given))):
+        if len(set(chosen)) == len(chosen):
+            return list(map(one_line, chosen))
+    return [f"{place}: {one_line(stem)}" for place, stem in enumerate(stems, start=1)]
 
 
 def _rows(files: list[Path], models: list[Path], reading: Reading) -> list[Rows]:

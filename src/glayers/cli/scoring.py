@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli import multi_label
+from glayers.cli.multi_label import apply_to_labels, label_scores, with_labels
 from glayers.cli.runtime import flag, show, show_json, suitable_threads, title
 from glayers.errors import BadPredictions, listed
 from glayers.metrics import METRICS, Event, Intervals, Scorecard, calibration_test, ks_test, scorecard, top
@@ -26,11 +26,13 @@ from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
-    from glayers.metrics import StreamingScorecard
 
 # What `score` prints: one number per question. --all adds the others.
 _SHOWN = ("accuracy", "confidence", "nll", "brier", "ks", "ece")
 _SHOWN_OF_CONFIDENCES = ("accuracy", "confidence", "confidence_nll", "confidence_brier", "ks", "ece")
+_MODEL = "A file from `glayers fit`: score before and after it."
+_MISCALIBRATED = "Exit with 3 unless the calibration test passes."
+_SHIFTED = "Exit with 3 unless the rows look like MODEL's calibration rows."
 _UNCALIBRATED = "uncalibrated"
 _CALIBRATED = "calibrated"
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
@@ -118,14 +120,8 @@ class _Scores:
         chunk = replace(source.first(), rows=rows, labelled=bool(found.labelled))
         self._add(WHOLE_FILE, chunk, calibrator, found.sums)
 
-    def _add(
-        self,
-        part: str,
-        chunk: Chunk,
-        calibrator: "Calibrator | None",
-        sums: "Mapping[str, StreamingScorecard] | None" = None,
-    ) -> None:
-        """Score and test the rows of one part; `sums` are the scores of more rows than these."""
+    def _add(self, part: str, chunk: Chunk, calibrator: "Calibrator | None", sums: Any = None) -> None:
+        """Score and test the rows of one part; `sums` are the streamed scores of more rows than these."""
         if chunk.labelled:
             for version, applied in _versions(calibrator).items():
                 rows = chunk.rows if applied is None else applied.apply(chunk.rows)
@@ -173,22 +169,10 @@ class _Scores:
         if self.fail_if_shifted and (shift.shifted or math.isnan(shift.p_value)):
             self.failures.append(sentence)
 
-    def tables(self, every: bool) -> list[Any]:
-        """Return a table of intervals per name, or without intervals one table with a column per name."""
-        if not self.intervals:
-            return [_table(self.cards, every)]
-        tables = []
-        for name, found in self.intervals.items():
-            headings = ("", name, f"{100 * found.level:g} % interval")
-            tables.append(terminal_table([headings, *(line[:3] for line in found.printed())], found.footnote()))
-        return tables
-
 
 def score(
     files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY}")],
-    model: Annotated[
-        Path | None, arg.file_option("MODEL", "A file from `glayers fit`: score before and after it.")
-    ] = None,
+    model: Annotated[Path | None, arg.file_option("MODEL", _MODEL)] = None,
     reading: Reading = arg.READING,
     event: arg.EventName = "top",
     intervals: Annotated[bool, flag("--intervals", text="Add 95 % bootstrap intervals; takes a while.")] = False,
@@ -196,12 +180,8 @@ def score(
     every: Annotated[bool, flag("--all", text="Print every metric, not only six.")] = False,
     level: arg.Level = 0.95,
     fail_if: arg.FailIf = None,
-    fail_if_miscalibrated: Annotated[
-        bool, flag("--fail-if-miscalibrated", text="Exit with 3 unless the calibration test passes.")
-    ] = False,
-    fail_if_shifted: Annotated[
-        bool, flag("--fail-if-shifted", text="Exit with 3 unless the rows look like MODEL's calibration rows.")
-    ] = False,
+    fail_if_miscalibrated: Annotated[bool, flag("--fail-if-miscalibrated", text=_MISCALIBRATED)] = False,
+    fail_if_shifted: Annotated[bool, flag("--fail-if-shifted", text=_SHIFTED)] = False,
     several_labels: arg.SeveralLabels = False,
     seed: arg.Seed = 0,
     dask: arg.Dask = None,
@@ -256,19 +236,24 @@ def score(
     else:
         show(title(name), *scores.sentences)
         if scores.cards:
-            show("", *scores.tables(every))
+            show("", _table(scores.cards, every))
+        for rows_name, found in scores.intervals.items():
+            show("", title(rows_name), *str(found).splitlines())
     arg.end_with(scores.failures)
 
 
 def _score_labels(source: Source, name: str, model: Path | None, as_json: bool) -> None:
     """Print the scores of each label of one file, with a model before and after calibration."""
-    if not source.is_one_file:
-        raise typer.BadParameter("--several-labels prints the scores of each label of one file; give one file")
-    contents = arg.only_or("test", multi_label.read_labels(source))
-    cards = {name: multi_label.label_scores(contents)}
+    from glayers.calibrators import MultiLabelCalibrator, load
+
+    contents = arg.only_or("test", arg.read_contents(source, with_labels))
+    cards = {name: label_scores(contents)}
     if model is not None:
-        calibrated = multi_label.apply_to_labels(multi_label.load_labels(model), contents, logits=True)
-        cards = {_UNCALIBRATED: cards[name], _CALIBRATED: multi_label.label_scores(calibrated)}
+        fitted = load(model)
+        if not isinstance(fitted, MultiLabelCalibrator):
+            raise BadPredictions(f"{model}: was not fitted with --several-labels")
+        calibrated = apply_to_labels(fitted, contents, logits=True)
+        cards = {_UNCALIBRATED: cards[name], _CALIBRATED: label_scores(calibrated)}
     if as_json:
         numbers = {version: card.to_dict() for version, card in cards.items()}
         show_json(numbers.get(name, numbers))

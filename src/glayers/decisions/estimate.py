@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from glayers.arrays import Bools, Floats, Ints, row_blocks
+from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators import Calibrator
 from glayers.calibrators.class_shift import ClassShift
 from glayers.checks import check_groups, number_between, whole_number
@@ -159,13 +159,13 @@ def estimate(
     suited = _suited(calibrator, logits, groups)
     with np.errstate(divide="ignore"):
         log_p = np.log(suited.predict_proba(logits))
-    asked = _Questions.of(log_p, calibrator.inputs, groups, costs, abstain)
+    asked = _Questions(log_p, calibrator.inputs, groups, costs, abstain)
     value, confusion = asked.expected(np.exp(log_p))
     truth = _Truth(log_p, calibrator.calibration_rows_.by_class.rows)
     if suited is not calibrator:
         truth.add_shift_errors(suited.adaptation_)
     rng = np.random.default_rng(random_state)
-    draws = [asked.realised(truth.labels(rng), len(confusion)) for _ in range(n_draws)]
+    draws = [asked.realised(truth.labels(rng)) for _ in range(n_draws)]
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
     low = np.minimum(low, value)  # with few rows, draws may miss what the probabilities expect
     high = np.maximum(high, value)
@@ -186,47 +186,37 @@ def estimate(
     )
 
 
-@dataclass(frozen=True, eq=False)
 class _Questions:
     """What is asked about rows, and what it needs of them."""
 
-    predicted: Ints
-    confidence: Floats
-    groups: dict[str, Bools]
-    price: Floats | None
-    actions: Ints
-
-    @classmethod
-    def of(cls, log_p: Floats, inputs: str, groups: Any, costs: Any, abstain: float | None) -> "_Questions":
-        n_rows, n_classes = log_p.shape
-        predicted = log_p.argmax(axis=1)
+    def __init__(self, log_p: Floats, inputs: str, groups: Any, costs: Any, abstain: float | None) -> None:
+        n_rows, self.n_classes = log_p.shape
+        self.predicted = log_p.argmax(axis=1)
         if inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
-            predicted = np.ones(n_rows, dtype=np.int64)
-        confidence = np.exp(log_p[np.arange(n_rows), predicted])
-        members = {}
+            self.predicted = np.ones(n_rows, dtype=np.int64)
+        self.confidence = np.exp(log_p[np.arange(n_rows), self.predicted])
+        self.groups = {}
         if groups is not None:
             of_row = check_groups(groups, n_rows)
-            members = {str(name): of_row == name for name in np.unique(of_row)}
-        price = None
-        actions = predicted
+            self.groups = {str(name): of_row == name for name in np.unique(of_row)}
+        self.price = None
         if costs is not None:
-            price = cost_matrix(costs, n_classes, abstain)
-            actions = (np.exp(log_p) @ price).argmin(axis=1)
-        return cls(predicted, confidence, members, price, actions)
+            self.price = cost_matrix(costs, self.n_classes, abstain)
+            self.actions = (np.exp(log_p) @ self.price).argmin(axis=1)
 
     def expected(self, p: Floats) -> tuple[Floats, Floats]:
         """Return what the probabilities expect of every statistic, and the expected confusion matrix."""
-        confusion = np.zeros((p.shape[1], p.shape[1]))
+        confusion = np.zeros((self.n_classes, self.n_classes))
         np.add.at(confusion, self.predicted, p)
         costs = None
         if self.price is not None:
             costs = np.einsum("nk,kn->n", p, self.price[:, self.actions])
         return self._statistics(self.confidence, confusion, costs), confusion
 
-    def realised(self, labels: Ints, n_classes: int) -> Floats:
+    def realised(self, labels: Ints) -> Floats:
         """Return every statistic if these were the labels."""
-        cells = np.bincount(self.predicted * n_classes + labels, minlength=n_classes**2)
-        confusion = cells.reshape(n_classes, n_classes).astype(np.float64)
+        cells = np.bincount(self.predicted * self.n_classes + labels, minlength=self.n_classes**2)
+        confusion = cells.reshape(self.n_classes, self.n_classes).astype(np.float64)
         costs = None
         if self.price is not None:
             costs = self.price[labels, self.actions]
