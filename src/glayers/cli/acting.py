@@ -8,11 +8,11 @@ import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import show, show_json
+from glayers.cli.runtime import show_record
 from glayers.cli.scoring import Condition
 from glayers.errors import BadFile, BadPredictions
 from glayers.files import errors_as_bad_file, open_regular, write_whole
-from glayers.predictions.contents import Reading, Rows
+from glayers.predictions.contents import Reading
 
 _COSTS = arg.file_option(
     "COSTS", "A table of costs (.csv) without a header: one line per class, one column per action."
@@ -145,15 +145,13 @@ def watch(
     arg.end_with(["alarm"] if found.alarm else [])
 
 
-def _read(file: Path, reading: Reading, model: Path | None) -> Rows:
+def _read(file: Path, reading: Reading, model: Path | None) -> Any:
     """Read labelled rows, and calibrate them if there is a model."""
     from glayers.calibrators import load
 
-    if model is None:
-        return arg.read_test(file, reading).rows
-    calibrator = load(model)
-    calibrated: Rows = calibrator.apply(arg.read_test(file, reading, calibrator).rows)
-    return calibrated
+    calibrator = None if model is None else load(model)
+    rows = arg.read_test(file, reading, calibrator).rows
+    return rows if calibrator is None else calibrator.apply(rows)
 
 
 def _read_costs(path: Path) -> Any:
@@ -181,10 +179,7 @@ def _share(text: str) -> float:
 
 def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "") -> None:
     """Print a result, and write it for Prometheus if asked to."""
-    if as_json:
-        show_json(found.to_dict())
-    else:
-        show(*str(found).splitlines())
+    show_record(found, as_json)
     if prometheus is not None:
         arg.check_output(prometheus, force=True)
         write_whole(prometheus, prometheus_text(found.to_dict(), what).encode())

@@ -1,6 +1,7 @@
 """`plot`: predictions of the same rows, before and after calibration -> one figure of `FIGURES` in a file."""
 
 import io
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,10 +95,9 @@ def _inches(width: str | None) -> float | None:
     """Return a width in inches: that of a column or a page of most journals, or a number."""
     if width is None:
         return None
-    try:
+    inches = 0.0
+    with suppress(ValueError):
         inches = float(_WIDTHS.get(width, width))
-    except ValueError:
-        inches = 0.0
     if not 1.0 <= inches <= _WIDEST:
         raise typer.BadParameter(
             f"--width must be column, page or a number of inches from 1 to {_WIDEST:g}; got {width}"

@@ -158,6 +158,16 @@ def show_json(numbers: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def show_record(record: Any, as_json: bool, heading: str = "") -> None:
+    """Print a record as JSON, or as it prints itself, below a heading."""
+    if as_json:
+        show_json(record.to_dict())
+        return
+    if heading:
+        show(title(heading))
+    show(*str(record).splitlines())
+
+
 def title(text: str) -> Text:
     """Return a heading."""
     return Text(one_line(text), style="bold")

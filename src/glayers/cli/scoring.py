@@ -15,7 +15,7 @@ import typer
 
 from glayers.cli import arguments as arg
 from glayers.cli.multi_label import apply_to_labels, label_scores, with_labels
-from glayers.cli.runtime import flag, show, show_json, suitable_threads, title
+from glayers.cli.runtime import flag, show, show_json, show_record, suitable_threads, title
 from glayers.errors import BadPredictions, listed
 from glayers.metrics import METRICS, Event, Intervals, Scorecard, calibration_test, ks_test, scorecard, top
 from glayers.metrics import intervals as intervals_of
@@ -322,7 +322,4 @@ def rows(
     options: dict[str, Any] = {"random_state": seed, "progress": arg.progress_of(quiet)}
     with suitable_threads([method], sample.rows):
         forecast = rows_needed(sample.rows, calibrator=calibrator, level=level, **options)
-    if as_json:
-        show_json({**forecast.to_dict(), "method": method})
-    else:
-        show(title(f"{method} on {forecast.rows:,} rows from {arg.name_of(calibration)}"), *str(forecast).splitlines())
+    show_record(forecast, as_json, f"{method} on {forecast.rows:,} rows from {arg.name_of(calibration)}")

@@ -204,7 +204,7 @@ def _means(rows: Rows, values: dict[str, Floats], settings: Bootstrap) -> dict[s
 
 
 def _known(column: Floats, _: Rows) -> Floats:
-    """Return what a metric of rows is, where it is known already."""
+    """Return the value of each row, which is known already."""
     return column
 
 
