@@ -140,65 +140,65 @@ def apply(
     $ glayers apply model.safetensors logits/ -o calibrated
     $ cat new.csv | glayers apply model.safetensors - -o - --format json
     """
-    from glayers.calibrators import Calibrator, load
+    from glayers.calibrators import load
 
     if files[0].suffix == ".safetensors" != model.suffix:
         raise typer.BadParameter(f"the model comes first: glayers apply {files[0]} {model}")
     reading = replace(reading, others=True)
-    if dask is None and arg.source_of(files, reading).is_small:
-        ending = _ending(output, file_format)
-        if output != arg.PIPE:
-            arg.check_output(output, force, model, *files, reading.labels)
-        calibrator = load(model)
-        n_rows = _apply_at_once(calibrator, arg.source_of(files, reading, calibrator), output, ending, logits)
-        done = f"{n_rows:,} rows of {arg.name_of(files[0])} with {arg.name_of(model)}"
+    is_small = dask is None and arg.source_of(files, reading).is_small
+    ending = _ending(output, file_format, is_small)
+    check = partial(arg.check_output, output, force, model, *files, reading.labels)
+    if is_small and output != arg.PIPE:
+        check()
+    calibrator = load(model) if is_small else arg.calibrator_of_classes(model)
+    source = arg.source_of(files, reading, calibrator)
+    name = plural(len(source.files), "file")
+    already = ""
+    if is_small:
+        name = arg.name_of(files[0])
+        parts = _calibrated_parts(calibrator, source, logits)
+        n_rows = sum(len(contents) for contents in parts.values())
+        data = to_bytes(parts, ending)
+        if output == arg.PIPE:
+            arg.write_to_pipe(data, text=not ending.endswith(_BINARY_ENDINGS))
+            return
+        check()
+        write_whole(output, data)
     else:
-        if file_format not in (None, "parquet") or output == arg.PIPE:
-            raise typer.BadParameter("many rows become Parquet files in a directory: give -o its name, and no --format")
-        calibrator = load(model)
-        if not isinstance(calibrator, Calibrator):
-            raise BadFile(f"{model}: a model of several labels or of groups is applied to one file of at most 1 GB")
-        source = arg.source_of(files, reading, calibrator)
         digest = hashlib.sha256(model.read_bytes()).hexdigest()
         _prepare_folder(output, source, {"model": digest, "logits": logits}, force)
         tasks = source.tasks(needs_labels=False)
         missing = [task for task in tasks if not _part_of(output, task).exists()]
         with arg.executor_of(dask, quiet, "calibrating") as executor:
             n_rows = sum(executor.map(partial(_write_part, calibrator, logits, output), missing))
-        done = f"{n_rows:,} rows of {plural(len(source.files), 'file')} with {arg.name_of(model)}"
         if len(missing) < len(tasks):
-            done += f"; {plural(len(tasks) - len(missing), 'part')} of {len(tasks):,} were there already"
-    if output != arg.PIPE and not quiet:
-        show(f"calibrated {done}; wrote {output}")
+            already = f"; {len(tasks) - len(missing):,} of {len(tasks):,} parts were there already"
+    if not quiet:
+        show(f"calibrated {n_rows:,} rows of {name} with {arg.name_of(model)}{already}; wrote {output}")
 
 
-def _ending(output: Path, file_format: str | None) -> str:
+def _ending(output: Path, file_format: str | None, is_small: bool) -> str:
     """Return the ending of the format to write."""
     ending = ending_in(output.name, WRITERS) or output.suffix.lower()
     if file_format is not None:
         ending = f".{file_format}"
     elif output == arg.PIPE:
         ending = ".csv"
-    if ending not in WRITERS:
+    if is_small and ending not in WRITERS:
         raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}, or --format")
+    if not is_small and (ending in WRITERS or file_format is not None):
+        raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
     return ending
 
 
-def _apply_at_once(calibrator: Any, source: Source, output: Path, ending: str, logits: bool) -> int:
-    """Calibrate the parts of a small file, write them, and return the number of rows."""
+def _calibrated_parts(calibrator: Any, source: Source, logits: bool) -> dict[str, Contents]:
+    """Calibrate the parts of a small file."""
     from glayers.calibrators import MultiLabelCalibrator
 
     if isinstance(calibrator, MultiLabelCalibrator):
-        parts = arg.read_contents(source, partial(apply_to_labels, calibrator, logits=logits))
-    else:
-        chunks = arg.read_parts(source, needs_labels=False, warn=False)
-        parts = {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
-    data = to_bytes(parts, ending)
-    if output == arg.PIPE:
-        arg.write_to_pipe(data, text=not ending.endswith(_BINARY_ENDINGS))
-    else:
-        write_whole(output, data)
-    return sum(len(contents) for contents in parts.values())
+        return arg.read_contents(source, partial(apply_to_labels, calibrator, logits=logits))
+    chunks = arg.read_parts(source, needs_labels=False, warn=False)
+    return {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
 
 
 def calibrated(calibrator: Any, chunk: Chunk, logits: bool) -> Contents:
@@ -241,10 +241,6 @@ def _write_part(calibrator: Any, logits: bool, folder: Path, task: FileTask, chu
 
 def _prepare_folder(folder: Path, source: Source, options: dict[str, Any], force: bool) -> None:
     """Create a directory with a record of what it is made from; refuse one with other files, or remove old parts."""
-    if ending_in(folder.name, WRITERS) or (folder.exists() and not folder.is_dir()):
-        raise typer.BadParameter(
-            f"{folder}: many rows are written to a directory of Parquet files; give -o a name without ending"
-        )
     for file in source.files:
         if file.resolve().is_relative_to(folder.resolve()):
             raise BadFile(f"{folder}: holds the input file {file}; write to another directory")
