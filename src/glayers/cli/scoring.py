@@ -237,8 +237,8 @@ def score(
         show(title(name), *scores.sentences)
         if scores.cards:
             show("", _table(scores.cards, every))
-        for rows_name, found in scores.intervals.items():
-            show("", title(rows_name), *str(found).splitlines())
+        for version, found in scores.intervals.items():
+            show("", title(version), *str(found).splitlines())
     arg.end_with(scores.failures)
 
 

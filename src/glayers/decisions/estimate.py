@@ -18,7 +18,6 @@ import numpy as np
 
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators import Calibrator
-from glayers.calibrators.class_shift import ClassShift
 from glayers.checks import check_groups, number_between, whole_number
 from glayers.decisions.costs import cost_matrix
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
@@ -261,7 +260,7 @@ class _Truth:
         values, vectors = np.linalg.eigh(curvature)
         self.spread = vectors / np.sqrt(np.maximum(values, _PRIOR_PRECISION))
 
-    def add_shift_errors(self, adaptation: ClassShift) -> None:
+    def add_shift_errors(self, adaptation: Any) -> None:
         """Count that the new class frequencies are estimates themselves."""
         errors = np.array(adaptation.standard_errors)
         self.shift_errors = errors / np.maximum(adaptation.after, errors)
