@@ -160,12 +160,6 @@ def test_commands_run_on_a_cluster_with_the_numbers_of_one_machine(client: Clien
         numbers = [{metric: card[name][metric] for metric in metrics.METRICS} for card in cards]
         assert numbers[0] == pytest.approx(numbers[1], abs=1e-12)
         assert cards[0][name]["calibration_test"] == cards[1][name]["calibration_test"]
-    both = ("compare", tmp_path / "in", tmp_path / "in", "--methods", "temperature,vector", "--json")
-    found = [json.loads(run(*both, *more).stdout)["methods"] for more in (("--quiet",), dask_option)]
-    for name in ("uncalibrated", "temperature", "vector"):
-        numbers = [{metric: card[name][metric] for metric in metrics.METRICS} for card in found]
-        assert numbers[0] == pytest.approx(numbers[1], abs=1e-9)
-    assert "TEST" in run("compare", tmp_path / "in", *dask_option).stderr
 
 
 def test_an_address_without_a_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_the_traceback_is_shown_to_those_who_ask(folder: Path) -> None:
 
 
 def test_a_bug_is_one_line_with_a_status_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise KeyError("lost")
 
     monkeypatch.setattr("glayers.cli.arguments.read_parts", broken)

@@ -77,7 +77,7 @@ def test_a_method_that_cannot_be_fitted_is_a_note_unless_it_is_the_only_one(
 def test_a_quiet_comparison_has_no_notes(folder: Path) -> None:
     np.savez("flat.npz", logits=np.zeros((20, 4)), labels=np.arange(20) * 3 % 4)
     words = ("compare", "flat.npz", "test.npz", "--methods", "temperature")
-    assert "\nnote: temperature: " in run(*words).stderr
+    assert "note: temperature: " in run(*words).stderr
     assert run(*words, "--quiet").stderr == ""
 
 

@@ -170,11 +170,11 @@ def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, m
     before = parts[0].stat().st_mtime_ns
     parts[1].unlink()  # as if the program had been killed before
     done = run(*words)
-    assert "calibrated 180 rows of 2 files with m.safetensors; 120 more were there already" in " ".join(
+    assert "calibrated 180 rows of 2 files with m.safetensors; 1 of 2 parts were there already" in " ".join(
         done.stdout.split()
     )
     again = run(*words)  # both files are finished, and not read again
-    assert "calibrated 0 rows of 2 files with m.safetensors; 300 more were there already" in " ".join(
+    assert "calibrated 0 rows of 2 files with m.safetensors; 2 of 2 parts were there already" in " ".join(
         again.stdout.split()
     )
     assert parts[0].stat().st_mtime_ns == before
@@ -251,10 +251,10 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
         ("apply", model, *files, "-o", tmp_path / "in"): "holds the input file",
         ("apply", model, *files, "-o", tmp_path / "taken"): "has files already",
         ("apply", model, *files, "-o", tmp_path / "x", "--format", "csv"): "Parquet files in a directory",
-        ("compare", tmp_path / "in"): "as a second argument, TEST",
+        ("compare", tmp_path / "in"): "give the test rows as a second file",
         ("plot", "ks", tmp_path / "in", "-o", tmp_path / "x.png"): "give one file in it",
         ("adapt", model, tmp_path / "in", "-o", tmp_path / "x.safetensors"): "give one file in it",
-        ("score", tmp_path / "in", "--several-labels"): "scores of each label of one file",
+        ("score", tmp_path / "in", "--several-labels"): "give one file in it",
     }.items():
         done = run(*words)
         assert done.exit_code in (1, 2), (words, done.stdout)

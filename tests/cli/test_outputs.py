@@ -17,7 +17,6 @@ VERBS = {
     "fit": ["fit", "calibration.npz", "-m", "temperature", "-o"],
     "apply": ["apply", "model.safetensors", "test.npz", "--format", "npz", "-o"],
     "export": ["export", "model.safetensors", "-o"],
-    "compare": ["compare", "both.npz", "--methods", "temperature", "--report"],
     "report": ["report", "both.npz", "--methods", "temperature", "-o"],
     "plot": ["plot", "reliability", "test.npz", "-o"],
 }

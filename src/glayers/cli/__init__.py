@@ -11,16 +11,19 @@ output is gone, 143 when terminated.
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from glayers import __version__
-from glayers.cli import acting, export, plot
+from glayers.cli.acting import decide, estimate, threshold, watch
 from glayers.cli.comparing import compare, demo, report
+from glayers.cli.exporting import adapt, export, info
 from glayers.cli.fit_apply import apply, fit, methods
-from glayers.cli.runtime import flag, one_line_per_error, show
+from glayers.cli.plotting import KINDS, plot
+from glayers.cli.runtime import add_verb, flag, one_line_per_error, show
 from glayers.cli.scoring import rows, score
 
 __all__ = ["app", "main"]
@@ -31,23 +34,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-_ACTING = (acting.threshold, acting.decide, acting.estimate, acting.watch)
-for _verb in (
-    fit,
-    apply,
-    export.adapt,
-    export.export,
-    score,
-    rows,
-    compare,
-    report,
-    plot.plot,
-    *_ACTING,
-    export.info,
-    methods,
-    demo,
-):
-    app.command(epilog=_verb.epilog)(_verb.run)
+_FILES: list[Callable[..., None]] = [fit, apply, adapt, export, score, rows, compare, report, plot]
+_OTHERS: list[Callable[..., None]] = [threshold, decide, estimate, watch, info, methods, demo]
+for _verb in _FILES + _OTHERS:
+    add_verb(app, _verb, KINDS if _verb is plot else "")
 
 
 def _version(wanted: bool) -> None:

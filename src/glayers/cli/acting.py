@@ -1,31 +1,34 @@
 """`threshold`, `decide`, `estimate` and `watch`: what somebody does with the probabilities of a file."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import show, show_json, verb
+from glayers.cli.runtime import show_record
+from glayers.cli.scoring import Condition
 from glayers.errors import BadFile, BadPredictions
-from glayers.files import errors_as_bad_file, open_regular
-from glayers.predictions.contents import Reading, Rows
+from glayers.files import errors_as_bad_file, open_regular, write_whole
+from glayers.predictions.contents import Reading
 
-_MODEL = "A file from `glayers fit`: calibrate the rows first."
+_COSTS = arg.file_option(
+    "COSTS", "A table of costs (.csv) without a header: one line per class, one column per action."
+)
 _PROMETHEUS = "Also write the numbers as a Prometheus text file, for the collector of a node exporter."
-_LARGEST_COSTS = 2**26  # bytes: 1,000 classes and as many actions take a tenth
-_COSTS = "A table of costs (.csv) without a header: one line per class, one column per action."
+_ALPHA = "How likely a false alarm may be, ever; 0.01 by default."
 
-_Model = Annotated[Path | None, typer.Option(metavar="MODEL", readable=False, help=_MODEL)]
-_Level = Annotated[float, typer.Option(metavar="P", min=0.5, max=0.9999, help="The certainty of the answer.")]
+_File = Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)]
+_Model = Annotated[Path | None, arg.file_option("MODEL", "A file from `glayers fit`: calibrate the rows first.")]
+_Level = Annotated[float, arg.probability("The certainty of the answer.")]
 _Prometheus = Annotated[Path | None, typer.Option("--prometheus", metavar="FILE", help=_PROMETHEUS)]
-_Costs = Annotated[Path | None, typer.Option(metavar="COSTS", readable=False, help=_COSTS)]
 _Abstain = Annotated[float | None, typer.Option(metavar="COST", help="The cost of abstaining, as one more action.")]
 
 
-@verb
 def threshold(
-    file: Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)],
+    file: _File,
     accuracy: Annotated[str, typer.Option(metavar="P", help="The accuracy of answers above it: 0.95 or 95%.")],
     model: _Model = None,
     level: _Level = 0.9,
@@ -46,16 +49,14 @@ def threshold(
     from glayers.decisions.threshold import threshold as find
 
     rows = _read(file, reading, model)
-    found = find(rows, accuracy=_share(accuracy, "--accuracy"), level=level, event=arg.event_of(event))
+    found = find(rows, accuracy=_share(accuracy), level=level, event=arg.event_of(event))
     _finish(found, as_json, prometheus, "threshold")
-    if found.confidence is None:
-        arg.end_with(["no threshold"])
+    arg.end_with([] if found.confidence is not None else ["no threshold"])
 
 
-@verb
 def decide(
-    file: Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)],
-    costs: Annotated[Path, typer.Option(metavar="COSTS", readable=False, help=_COSTS)],
+    file: _File,
+    costs: Annotated[Path, _COSTS],
     model: _Model = None,
     abstain: _Abstain = None,
     reading: Reading = arg.READING,
@@ -73,18 +74,16 @@ def decide(
     """
     from glayers.decisions.costs import realised_costs
 
-    before = _read(file, reading, None)
-    policies = {"these probabilities": before}
+    policies = {"these probabilities": _read(file, reading, None)}
     if model is not None:
-        policies = {"calibrated": _read(file, reading, model), "uncalibrated": before}
+        policies = {"calibrated": _read(file, reading, model), "uncalibrated": policies["these probabilities"]}
     _finish(realised_costs(policies, _read_costs(costs), abstain=abstain, random_state=seed), as_json)
 
 
-@verb
 def estimate(
     file: Annotated[Path, arg.file_argument("FILE", "New rows; labels are not needed.")],
-    model: Annotated[Path, typer.Option(metavar="MODEL", readable=False, help="A file from `glayers fit`.")],
-    costs: _Costs = None,
+    model: Annotated[Path, arg.file_option("MODEL", "A file from `glayers fit`.")],
+    costs: Annotated[Path | None, _COSTS] = None,
     abstain: _Abstain = None,
     level: _Level = 0.9,
     fail_if: arg.FailIf = None,
@@ -102,37 +101,27 @@ def estimate(
     $ glayers estimate new.csv --model model.safetensors
     $ glayers estimate new.csv --model model.safetensors --json
     """
-    from glayers.calibrators import load
-    from glayers.cli.scoring import Condition
     from glayers.decisions.estimate import estimate as find
-    from glayers.predictions.predictions import map_inputs, two_classes
 
     conditions = [Condition.of(text) for text in fail_if or ()]
-    calibrator = load(model)
-    source = arg.source_of([file], reading, calibrator.inputs)
-    rows = arg.only_or("test", arg.read_parts(source, needs_labels=False, warn=False)).rows
+    calibrator = arg.calibrator_of_classes(model)
+    rows = arg.read_test(file, reading, calibrator, needs_labels=False).rows
     if rows.weights is not None or rows.counts is not None:
         raise BadPredictions("estimate takes rows of equal weight; remove weights and counts from the file")
-    inputs = map_inputs(calibrator.inputs, two_classes(calibrator.inputs, rows))
-    price = None
+    options: dict[str, Any] = {"abstain": abstain, "level": level, "random_state": seed}
     if costs is not None:
-        price = _read_costs(costs)
-    found = find(calibrator, inputs, groups=rows.groups, costs=price, abstain=abstain, level=level, random_state=seed)
+        options["costs"] = _read_costs(costs)
+    found = find(calibrator, arg.inputs_of(calibrator, rows), groups=rows.groups, **options)
     _finish(found, as_json, prometheus, "estimate")
     scores = {"accuracy": found.accuracy.value, "auroc": found.auroc.value}
-    failures = [condition.failure(scores) for condition in conditions]
-    arg.end_with([failure for failure in failures if failure is not None])
+    arg.end_with(failure for condition in conditions for failure in condition.failures(scores))
 
 
-@verb
 def watch(
-    model: Annotated[Path, arg.file_argument("MODEL", "A file from `glayers fit`.")],
+    model: arg.Model,
     batch: Annotated[Path, arg.file_argument("BATCH", f"New rows with labels. {arg.PREDICTIONS}")],
     state: Annotated[Path, typer.Option(metavar="STATE", help="What was seen so far; made by the first batch.")],
-    alpha: Annotated[
-        float | None,
-        typer.Option(metavar="P", min=1e-6, max=0.5, help="How likely a false alarm may be, ever; 0.01 by default."),
-    ] = None,
+    alpha: Annotated[float | None, typer.Option(metavar="P", min=1e-6, max=0.5, help=_ALPHA)] = None,
     accuracy: Annotated[str | None, typer.Option(metavar="P", help="Also watch a promised accuracy.")] = None,
     reading: Reading = arg.READING,
     prometheus: _Prometheus = None,
@@ -150,65 +139,50 @@ def watch(
     """
     from glayers.decisions.watch import watch as count
 
-    promise = None
-    if accuracy is not None:
-        promise = _share(accuracy, "--accuracy")
+    promise = None if accuracy is None else _share(accuracy)
     found = count(_read(batch, reading, model), state, alpha=alpha, accuracy=promise, name=batch.name)
     _finish(found, as_json, prometheus, "watch")
-    if found.alarm:
-        arg.end_with(["alarm"])
+    arg.end_with(["alarm"] if found.alarm else [])
 
 
-def _read(file: Path, reading: Reading, model: Path | None) -> Rows:
+def _read(file: Path, reading: Reading, model: Path | None) -> Any:
     """Read labelled rows, and calibrate them if there is a model."""
     from glayers.calibrators import load
 
-    if model is None:
-        return arg.only_or("test", arg.read_parts(arg.source_of([file], reading))).rows
-    calibrator = load(model)
-    source = arg.source_of([file], reading, calibrator.inputs)
-    return calibrator.apply(arg.only_or("test", arg.read_parts(source, warn=False)).rows)
+    calibrator = None if model is None else load(model)
+    rows = arg.read_test(file, reading, calibrator).rows
+    return rows if calibrator is None else calibrator.apply(rows)
 
 
-def _read_costs(path: Path) -> list[list[float]]:
+def _read_costs(path: Path) -> Any:
     """Return the numbers of a small table without a header."""
     with errors_as_bad_file(path), open_regular(path) as stream:
-        lines = stream.read(_LARGEST_COSTS).decode("utf-8-sig").splitlines()
-    try:
-        table = [[float(cell) for cell in line.split(",")] for line in lines if line.strip()]
-    except ValueError as error:
-        raise BadFile(f"{path}: {error}; write numbers with commas between them, and no header") from error
-    if not table or len({len(line) for line in table}) > 1:
-        raise BadFile(f"{path}: must have one line per class, and the same number of costs in each")
-    return table
+        try:
+            return np.loadtxt(stream, delimiter=",", ndmin=2, encoding="utf-8-sig")
+        except ValueError as error:
+            raise BadFile(f"{error}; write one line per class with the same number of costs, and no header") from error
 
 
-def _share(text: str, option: str) -> float:
-    """Return a share that an option states.
+def _share(text: str) -> float:
+    """Return the accuracy that an option states.
 
-    >>> _share("95%", "--accuracy"), _share("0.9", "--accuracy")
+    >>> _share("95%"), _share("0.9")
     (0.95, 0.9)
     """
-    number = text.strip().removesuffix("%")
-    try:
-        value = float(number)
-    except ValueError as error:
-        raise typer.BadParameter(f"{option} must be a number such as 0.95 or 95%; got {text!r}") from error
-    if text.strip().endswith("%"):
-        value /= 100
-    if not 0 < value < 1:
-        raise typer.BadParameter(f"{option} must lie between 0 and 1, or be a percentage such as 95%; got {text!r}")
-    return value
+    share = 0.0
+    with suppress(ValueError):
+        share = arg.number_of(text)
+    if not 0 < share < 1:
+        raise typer.BadParameter(f"--accuracy must be a number between 0 and 1, or such as 95%; got {text!r}")
+    return share
 
 
 def _finish(found: Any, as_json: bool, prometheus: Path | None = None, what: str = "") -> None:
     """Print a result, and write it for Prometheus if asked to."""
-    if as_json:
-        show_json(found.to_dict())
-    else:
-        show(*str(found).splitlines())
+    show_record(found, as_json)
     if prometheus is not None:
-        arg.Output(prometheus, force=True).write(prometheus_text(found.to_dict(), what).encode())
+        arg.check_output(prometheus, force=True)
+        write_whole(prometheus, prometheus_text(found.to_dict(), what).encode())
 
 
 def prometheus_text(numbers: dict[str, Any], what: str) -> str:
@@ -226,6 +200,4 @@ def prometheus_text(numbers: dict[str, Any], what: str) -> str:
                 escaped = str(name).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
                 label = f'{{name="{escaped}"}}' if isinstance(value, dict) else ""
                 lines.append(f"glayers_{what}_{key}{label} {float(number)!r}")
-    if not lines:
-        raise BadPredictions("there is no number to write")
     return "\n".join(lines) + "\n"

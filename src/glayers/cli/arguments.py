@@ -4,8 +4,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from glayers.cli.runtime import OptionGroup, flag, one_line, show_note
-from glayers.errors import BadFile
-from glayers.files import errors_as_bad_file, write_whole
+from glayers.arrays import Array
+from glayers.cli.runtime import flag, one_line, show_note
+from glayers.errors import BadFile, listed
+from glayers.files import errors_as_bad_file
 from glayers.metrics import Event, label, one_of, rank, top, within_top
-from glayers.predictions.contents import Reading, listed, one_part
+from glayers.predictions.contents import Reading, Rows, one_part
 from glayers.predictions.formats import read_as
+from glayers.predictions.predictions import map_inputs, two_classes
 from glayers.predictions.source import Chunk, Executor, Source, Threads, checked_chunk
 
 if TYPE_CHECKING:
@@ -28,14 +30,75 @@ _Part = TypeVar("_Part")
 PIPE = Path("-")
 
 
-def calibrator_of_classes(path: Path) -> "Calibrator":
-    """Read a calibrator, and refuse one of several labels or of groups."""
-    from glayers.calibrators import Calibrator, load
+def file_argument(name: str, text: str) -> Any:
+    """Return an argument for a file to read; the reader says in one line why it cannot read it, so typer need not."""
+    return typer.Argument(metavar=name, readable=False, help=text)
 
-    calibrator = load(path)
-    if not isinstance(calibrator, Calibrator):
-        raise BadFile(f"{path}: holds the calibrators of several labels or of groups, which this command cannot use")
-    return calibrator
+
+def file_option(name: str, text: str) -> Any:
+    """Return an option for a file to read."""
+    return typer.Option(metavar=name, readable=False, help=text)
+
+
+def output_option(name: str, text: str) -> Any:
+    """Return the option that names the file to write."""
+    return typer.Option("--output", "-o", metavar=name, help=text)
+
+
+def probability(text: str) -> Any:
+    """Return an option for the level of a test or an interval."""
+    return typer.Option(metavar="P", min=0.5, max=0.9999, help=text)
+
+
+PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or .jsonl; - is standard input."
+MANY = "Also directories, patterns such as 'logits/*.parquet', and several files."
+_METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."
+_EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"
+_PROBABILITIES = "FILE holds probabilities, whatever their name says; a .npy file has no name for them."
+_COLUMNS = "For tables with other headers: the column of each field; the star stands for the class."
+_DASK = "Run on a Dask cluster, such as tcp://host:8786. All workers must see the files."
+_SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
+_FAIL_IF = 'Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'
+Model = Annotated[Path, file_argument("MODEL", "A file from `glayers fit`.")]
+Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
+Test = Annotated[Path | None, file_argument("TEST", "Rows to score; not needed if CAL has both parts.")]
+Labels = Annotated[Path | None, file_option("FILE", "Labels (.npy) of .npy predictions.")]
+Probabilities = Annotated[bool, flag("--probabilities", text=_PROBABILITIES)]
+Part = Annotated[str | None, typer.Option(metavar="NAME", help="Only this part of a file: calibration or test.")]
+Columns = Annotated[str | None, typer.Option(metavar="logits=c*,labels=y", help=_COLUMNS)]
+Dask = Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help=_DASK)]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)]
+EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
+Level = Annotated[float, probability("Level of the tests: 0.95 fails 1 of 20 good batches.")]
+FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CONDITION", help=_FAIL_IF)]
+Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
+Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
+AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
+Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
+Method = Annotated[
+    str, typer.Option("--method", "-m", metavar="NAME", help="One of those that `glayers methods` lists.")
+]
+Methods = Annotated[str | None, typer.Option(metavar="A,B,C", help=_METHODS)]
+# NumPy's older generators, which scikit-learn uses, take no larger seed.
+Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Random seed; same seed, same result.")]
+SeveralLabels = Annotated[bool, flag("--several-labels", text="Rows may have several labels: a matrix of 0 and 1.")]
+
+
+def reading_of(
+    labels: Labels = None, part: Part = None, probabilities: Probabilities = False, columns: Columns = None
+) -> Reading:
+    """Return how to read files, as these options say."""
+    fields = pairs_of(columns.split(",") if columns else (), "columns", "logits=c*,labels=y")
+    return Reading(labels, part, "probabilities" if probabilities else None, fields)
+
+
+def reading_of_tables(probabilities: Probabilities = False, columns: Columns = None) -> Reading:
+    """Return how to read two files; labels and parts would be those of one of them."""
+    return reading_of(probabilities=probabilities, columns=columns)
+
+
+READING: Any = reading_of
+READING_OF_TWO: Any = reading_of_tables
 
 
 def known_name(name: str, known: Collection[str], what: str) -> str:
@@ -65,14 +128,6 @@ def method_names(names: str | None) -> list[str] | None:
     return [known_name(name, METHODS, "method") for name in dict.fromkeys(wanted)]
 
 
-def complete_methods(incomplete: str) -> list[tuple[str, str]]:
-    """Complete one name, or the last name of a list with commas."""
-    from glayers.calibrators import METHODS
-
-    before, comma, last = incomplete.rpartition(",")
-    return [(f"{before}{comma}{name}", each.summary) for name, each in METHODS.items() if name.startswith(last)]
-
-
 def event_of(text: str) -> Event:
     """Return the event that an option names; classes are given by number or by name.
 
@@ -91,65 +146,56 @@ def event_of(text: str) -> Event:
     raise typer.BadParameter(f"unknown event {text!r}; use {_EVENTS}")
 
 
-def file_argument(name: str, text: str) -> Any:
-    """Return an argument for a file to read; the reader says in one line why it cannot read it, so typer need not."""
-    return typer.Argument(metavar=name, readable=False, help=text)
+def pairs_of(texts: Iterable[str], what: str, example: str) -> dict[str, str]:
+    """Return the values that options give to names.
+
+    >>> pairs_of(["logits=c*", " labels=y"], "columns", "logits=c*,labels=y")
+    {'logits': 'c*', 'labels': 'y'}
+    """
+    pairs = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise typer.BadParameter(f"cannot read the {what} {text!r}; write such as {example!r}")
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
-def output_option(name: str, text: str) -> Any:
-    """Return the option that names the file to write."""
-    return typer.Option("--output", "-o", metavar=name, help=text)
+def number_of(text: str) -> float:
+    """Return a number or a percentage.
+
+    >>> number_of("95 %"), number_of("0.9")
+    (0.95, 0.9)
+    """
+    if text.endswith("%"):
+        return float(text.removesuffix("%")) / 100
+    return float(text)
 
 
-PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or .jsonl; - is standard input."
-MANY = "Also directories, patterns such as 'logits/*.parquet', and several files."
-_METHOD = "The method to fit; `glayers methods` lists them."
-_METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."
-_EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"
-Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
-Test = Annotated[Path | None, file_argument("TEST", "Rows to score; not needed if CAL has both parts.")]
-Labels = Annotated[Path | None, typer.Option(metavar="FILE", readable=False, help="Labels (.npy) of .npy predictions.")]
-_PROBABILITIES = "FILE holds probabilities, whatever their name says; a .npy file has no name for them."
-Probabilities = Annotated[bool, flag("--probabilities", text=_PROBABILITIES)]
-Part = Annotated[str | None, typer.Option(metavar="NAME", help="Only this part of a file: calibration or test.")]
-_COLUMNS = "For tables with other headers: the column of each field; the star stands for the class."
-Columns = Annotated[str | None, typer.Option(metavar="logits=c*,labels=y", help=_COLUMNS)]
-_DASK = "Run on a Dask cluster, such as tcp://host:8786. All workers must see the files."
-Dask = Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help=_DASK)]
-_SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)]
-EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
-_LEVEL = "Level of the tests: 0.95 fails 1 of 20 good batches."
-Level = Annotated[float, typer.Option(metavar="P", min=0.5, max=0.9999, help=_LEVEL)]
-FailIf = Annotated[
-    list[str] | None,
-    typer.Option("--fail-if", metavar="CONDITION", help='Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'),
-]
-Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already exists.")]
-Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
-AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
-Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
-Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", autocompletion=complete_methods, help=_METHOD)]
-Methods = Annotated[str | None, typer.Option(metavar="A,B,C", autocompletion=complete_methods, help=_METHODS)]
-# NumPy's older generators, which scikit-learn uses, take no larger seed.
-Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Random seed; same seed, same result.")]
+def method_with_settings(name: str, settings: list[str] | None, seed: int, progress: bool | None) -> "Calibrator":
+    """Return an unfitted calibrator by name, with the settings that options give it: JSON, or text."""
+    from glayers.calibrators import METHODS
+    from glayers.comparison import unfitted
+
+    known_name(name, METHODS, "method")
+    calibrator = unfitted(name, random_state=seed, progress=progress)
+    for setting, text in pairs_of(settings or (), "setting", "time_budget=60").items():
+        known_name(setting, calibrator.get_params(False), f"setting of {name}")
+        value: Any = {"True": True, "False": False, "None": None}.get(text, text)
+        with suppress(ValueError):
+            value = json.loads(text)
+        calibrator.set_params(**{setting: value})
+    return calibrator
 
 
-def reading_of(
-    labels: Labels = None, part: Part = None, probabilities: Probabilities = False, columns: Columns = None
-) -> Reading:
-    """Return how to read files, as these options say."""
-    fields = pairs_of(columns.split(",") if columns else (), "columns", "logits=c*,labels=y")
-    return Reading(labels, part, "probabilities" if probabilities else None, fields)
+def calibrator_of_classes(path: Path) -> "Calibrator":
+    """Read a calibrator, and refuse one of several labels or of groups."""
+    from glayers.calibrators import Calibrator, load
 
-
-def reading_of_tables(probabilities: Probabilities = False, columns: Columns = None) -> Reading:
-    """Return how to read two files; labels and parts would be those of one of them."""
-    return reading_of(probabilities=probabilities, columns=columns)
-
-
-READING: Any = OptionGroup(reading_of)
-READING_OF_TWO: Any = OptionGroup(reading_of_tables)
+    calibrator = load(path)
+    if not isinstance(calibrator, Calibrator):
+        raise BadFile(f"{path}: holds the calibrators of several labels or of groups, which this command cannot use")
+    return calibrator
 
 
 def name_of(path: Path) -> str:
@@ -157,12 +203,12 @@ def name_of(path: Path) -> str:
     return "standard input" if path == PIPE else path.name
 
 
-def source_of(paths: Sequence[Path], reading: Reading, model_inputs: str | None = None) -> Source:
-    """Return the files to read. A .npy file does not say what it holds, but the inputs of a model do."""
+def source_of(paths: Sequence[Path], reading: Reading, calibrator: Any = None) -> Source:
+    """Return the files to read. A .npy file does not say what it holds, but the inputs of a calibrator do."""
     source = Source.of(paths, reading)
     if reading.labels is not None and len(source.files) > 1:
         raise typer.BadParameter("--labels is for one .npy file; put logits and labels of several into .npz files")
-    if model_inputs == "probabilities" and source.files[0].suffix.lower() == ".npy":
+    if getattr(calibrator, "inputs", "") == "probabilities" and source.files[0].suffix.lower() == ".npy":
         return replace(source, reading=replace(reading, inputs="probabilities"))
     return source
 
@@ -184,6 +230,12 @@ def read_contents(source: Source, check: Callable[..., _Part]) -> dict[str, _Par
 def read_parts(source: Source, needs_labels: bool = True, warn: bool = True) -> dict[str, Chunk]:
     """Return the rows of each part of a small file, all at once."""
     return read_contents(source, partial(checked_chunk, needs_labels=needs_labels, warn=warn))
+
+
+def read_test(file: Path, reading: Reading, calibrator: "Calibrator | None" = None, needs_labels: bool = True) -> Chunk:
+    """Return the test part of a file, or its only part; a calibrator itself counts zeros, and needs no warning."""
+    source = source_of([file], reading, calibrator)
+    return only_or("test", read_parts(source, needs_labels, warn=calibrator is None))
 
 
 def read_sample(
@@ -214,6 +266,11 @@ def only_or(preferred: str, parts: dict[str, _Part]) -> _Part:
     return parts[preferred] if len(parts) > 1 else next(iter(parts.values()))
 
 
+def inputs_of(calibrator: "Calibrator", rows: Rows) -> Array:
+    """Return what a calibrator takes of rows whose labels are not known."""
+    return map_inputs(calibrator.inputs, two_classes(calibrator.inputs, rows))
+
+
 @contextmanager
 def executor_of(cluster: str | None, quiet: bool, what: str) -> Iterator[Executor]:
     """Yield where tasks run: threads, or the Dask cluster at an address."""
@@ -231,75 +288,28 @@ def progress_of(quiet: bool) -> bool | None:
     return False if quiet else None
 
 
-def pairs_of(texts: Iterable[str], what: str, example: str) -> dict[str, str]:
-    """Return the values that options give to names.
+def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None) -> None:
+    """Refuse a path that cannot be written: before any long work begins, and again after it.
 
-    >>> pairs_of(["logits=c*", " labels=y"], "columns", "logits=c*,labels=y")
-    {'logits': 'c*', 'labels': 'y'}
+    A file is replaced only with `force`, and an input never.
     """
-    pairs = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign:
-            raise typer.BadParameter(f"cannot read the {what} {text!r}; write such as {example!r}")
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
-def method_with_settings(
-    name: str, settings: list[str] | None, seed: int, progress: bool | None
-) -> tuple["Calibrator", dict[str, Any]]:
-    """Return an unfitted calibrator by name, and the settings that options give it: JSON, or text."""
-    from glayers.calibrators import METHODS
-    from glayers.comparison import unfitted
-
-    known_name(name, METHODS, "method")
-    calibrator = unfitted(name, random_state=seed, progress=progress)
-    chosen: dict[str, Any] = {}
-    for setting, value in pairs_of(settings or (), "setting", "time_budget=60").items():
-        known_name(setting, calibrator.get_params(False), f"setting of {name}")
-        try:
-            chosen[setting] = json.loads(value)
-        except ValueError:
-            chosen[setting] = {"True": True, "False": False, "None": None}.get(value, value)
-    return calibrator, chosen
-
-
-@dataclass(frozen=True)
-class Output:
-    """A file to write, checked at once. It replaces another file only with `force`, and never an input."""
-
-    path: Path
-    force: bool
-    inputs: tuple[str | os.PathLike[str] | None, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.check()
-
-    def check(self) -> None:
-        """Refuse a path that cannot be written: before any long work begins, and again after it."""
-        if self.path == PIPE:
-            raise typer.BadParameter("-o - is for the predictions of `glayers apply`; give the name of a file")
-        folder = Path(os.path.realpath(self.path)).parent
-        inputs = [file for file in self.inputs if file is not None and Path(file).exists()]
-        is_there = self.path.exists()
-        problems = {
-            "is one of the input files; write to another file": is_there and any(map(self.path.samefile, inputs)),
-            "is a directory or another special file; choose another name": is_there and not self.path.is_file(),
-            "already exists; use --force to replace it, or choose another name": (
-                os.path.lexists(self.path) and not self.force
-            ),
-            f"the folder {folder} does not exist; create it first": not folder.is_dir(),
-            f"no permission to write to the folder {folder}; choose another": not os.access(folder, os.W_OK),
-        }
-        for problem, is_so in problems.items():
-            if is_so:
-                raise BadFile(f"{self.path}: {problem}")
-
-    def write(self, data: bytes) -> None:
-        """Write the file in one step."""
-        self.check()
-        write_whole(self.path, data)
+    if path == PIPE:
+        raise typer.BadParameter("-o - is for the predictions of `glayers apply`; give the name of a file")
+    folder = Path(os.path.realpath(path)).parent
+    read = [file for file in inputs if file is not None and Path(file).exists()]
+    if path.exists() and any(map(path.samefile, read)):
+        problem = "is one of the input files; write to another file"
+    elif path.exists() and not path.is_file():
+        problem = "is a directory or another special file; choose another name"
+    elif os.path.lexists(path) and not force:
+        problem = "already exists; use --force to replace it, or choose another name"
+    elif not folder.is_dir():
+        problem = f"the folder {folder} does not exist; create it first"
+    elif not os.access(folder, os.W_OK):
+        problem = f"no permission to write to the folder {folder}; choose another"
+    else:
+        return
+    raise BadFile(f"{path}: {problem}")
 
 
 def write_to_pipe(data: bytes, *, text: bool) -> None:

@@ -7,10 +7,11 @@ again, it leaves out what is there already.
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -19,43 +20,34 @@ from rich.text import Text
 
 from glayers.activations import probabilities_of
 from glayers.cli import arguments as arg
-from glayers.cli import multi_label
-from glayers.cli.runtime import flag, plural, show, show_json, suitable_threads, title, verb
-from glayers.errors import BadFile, BadPredictions
+from glayers.cli.exporting import facts_of
+from glayers.cli.multi_label import apply_to_labels, with_labels
+from glayers.cli.runtime import flag, show, show_json, suitable_threads, title
+from glayers.errors import BadFile, BadPredictions, listed
 from glayers.files import errors_as_bad_file, write_whole
 from glayers.predictions import Confidences
-from glayers.predictions.contents import Contents, Reading, listed
+from glayers.predictions.contents import Contents, Reading
 from glayers.predictions.formats import WRITERS, ending_in, to_bytes
-from glayers.predictions.parquet import parquet_writer, read_metadata
+from glayers.predictions.parquet import parquet_writer
 from glayers.predictions.source import CHUNK_ENTRIES, Chunk, FileTask, Source
-from glayers.progress import progress_bar
+from glayers.report.words import plural
 
-if TYPE_CHECKING:
-    from glayers.calibrators import Calibrator
-
-_FORMATS = [ending[1:] for ending in WRITERS]
-_FORMAT = f"{', '.join(_FORMATS)}; by default the ending of OUT decides, and a pipe gets csv."
-_OUT = f"{', '.join(WRITERS)} or -; for many files a directory, which gets Parquet files."
+_FORMAT = f"{', '.join(ending[1:] for ending in WRITERS)}; by default the ending of OUT decides, and a pipe gets csv."
+_OUT = f"Where to write: {', '.join(WRITERS)} or -; for many files a directory, which gets Parquet files."
+_PRIOR = "An earlier calibrator for the same classes; may be repeated."
 _BINARY_ENDINGS = (".npz", ".npy", ".parquet", ".gz")
 _MANIFEST = "_glayers.json"
 
 
-Prior = Annotated[
-    list[Path] | None,
-    typer.Option("--prior", metavar="MODEL", help="An earlier calibrator for the same classes; may be repeated."),
-]
-
-
-@verb
 def fit(
     calibration: arg.Calibration,
     output: Annotated[Path, arg.output_option("MODEL", "Where to write the calibrator.")],
     method: arg.Method = "auto",
     settings: arg.Settings = None,
     reading: Reading = arg.READING,
-    several_labels: multi_label.SeveralLabels = False,
+    several_labels: arg.SeveralLabels = False,
     by_group: Annotated[bool, flag("--by-group", text="Also correct each group of rows, such as a site.")] = False,
-    prior: Prior = None,
+    prior: Annotated[list[Path] | None, typer.Option("--prior", metavar="MODEL", help=_PRIOR)] = None,
     dask: arg.Dask = None,
     seed: arg.Seed = 0,
     force: arg.Force = False,
@@ -74,72 +66,61 @@ def fit(
     $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
     $ glayers fit calibration.npz -o new.safetensors --prior model.safetensors
     """
-    from glayers.calibrators.groups import GroupCalibrator
+    from glayers.calibrators import GroupCalibrator, MultiLabelCalibrator
 
     if by_group and several_labels:
         raise typer.BadParameter("--by-group works without --several-labels")
-    target = arg.Output(output, force, (calibration, reading.labels))
-    calibrator, chosen = arg.method_with_settings(method, settings, seed, arg.progress_of(quiet))
+    if prior and (method != "auto" or several_labels or by_group):
+        raise typer.BadParameter("--prior works with -m auto, without --several-labels and --by-group")
+    arg.check_output(output, force, calibration, reading.labels)
+    calibrator = arg.method_with_settings(method, settings, seed, arg.progress_of(quiet))
     if prior:
-        if method != "auto" or several_labels or by_group:
-            raise typer.BadParameter("--prior works with -m auto, without --several-labels and --by-group")
-        chosen["prior"] = [arg.calibrator_of_classes(file) for file in prior]
-    fitted: Any = calibrator
+        calibrator.set_params(prior=[arg.calibrator_of_classes(file) for file in prior])
     if several_labels:
-        contents = arg.only_or("calibration", multi_label.read_labels(arg.source_of([calibration], reading)))
-        inputs = contents.inputs
-        fitted = multi_label.fit_labels(calibrator.set_params(**{"inputs": inputs, **chosen}), contents)
+        parts = arg.read_contents(arg.source_of([calibration], reading), with_labels)
+        contents = arg.only_or("calibration", parts)
+        fitted: Any = MultiLabelCalibrator(calibrator.set_params(inputs=contents.inputs))
+        fitted.fit(contents.scores, contents.labels, contents.weights, contents.groups)
+        fitted.class_names_ = contents.class_names
     else:
         sample = arg.read_sample(calibration, reading, "calibration", seed, quiet, dask=dask)
-        inputs = sample.inputs
-        calibrator.set_params(**{"inputs": inputs, **chosen})
+        calibrator.set_params(inputs=sample.inputs)
         fitted = GroupCalibrator(calibrator) if by_group else calibrator
-        shown = False if "progress" in calibrator.get_params() else arg.progress_of(quiet)  # some show their own bar
-        with suitable_threads([method], sample.rows), progress_bar(shown, f"fitting {method}", None):
+        with suitable_threads([method], sample.rows):
             fitted.fit_predictions(sample.rows)
-    target.check()
+    arg.check_output(output, force, calibration, reading.labels)
     fitted.save(output)
-    facts = {"method": method, "seed": seed, "output": str(output), "inputs": inputs}
-    if as_json or not quiet:
-        _show_fit(fitted, facts, arg.name_of(calibration), as_json)
-
-
-def _show_fit(fitted: Any, facts: dict[str, Any], name: str, as_json: bool) -> None:
-    calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
-    shares = getattr(fitted, "shares_", {})
-    selection = getattr(calibrator, "selection_", None)
-    diagnostics = calibrator.diagnostics_
-    n_classes = len(calibrator.classes_)
     if as_json:
-        numbers = {**facts, "classes": n_classes, "diagnostics": diagnostics.to_dict()}
-        numbers["selection"] = selection and selection.to_dict()
-        if calibrator is not fitted:
-            numbers["shares"] = shares
-        show_json(numbers)
-        return
-    by = "" if facts["inputs"] == "logits" else f", by {facts['inputs']}"
+        facts = {"method": method, "seed": seed, "output": str(output), "inputs": calibrator.inputs}
+        show_json({**facts, **facts_of(fitted)})
+    elif not quiet:
+        _show_fit(fitted, method, arg.name_of(calibration))
+        show(f"wrote {output}")
+
+
+def _show_fit(fitted: Any, method: str, name: str) -> None:
+    """Print what was learned."""
+    calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
+    facts = calibrator.diagnostics_
     classes = "labels" if calibrator.link == "sigmoid" else "classes"
-    rows = f"{diagnostics.rows:,} rows of {n_classes:,} {classes}"
+    by = "" if calibrator.inputs == "logits" else f", by {calibrator.inputs}"
     show(
-        title(f"{facts['method']}, fitted on {rows} from {name}{by}"),
-        f"learned {plural(diagnostics.n_parameters, 'parameter')} in {diagnostics.seconds:.2g} s; "
-        f"mean loss on these rows: {diagnostics.loss_before:.4f} before, {diagnostics.loss_after:.4f} after",
+        title(f"{method}, fitted on {facts.rows:,} rows of {len(calibrator.classes_):,} {classes} from {name}{by}"),
+        f"learned {plural(facts.n_parameters, 'parameter')} in {facts.seconds:.2g} s; "
+        f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
     )
+    selection = getattr(calibrator, "selection_", None)
     if selection is not None:
         show(Text(str(selection)))
-    for group, share in shares.items():
+    for group, share in getattr(fitted, "shares_", {}).items():
         show(f"group {group}: its correction has a share of {share:.2f}")
-    show(f"wrote {facts['output']}")
 
 
-@verb
 def apply(
-    model: Annotated[Path, arg.file_argument("MODEL", "A file from `glayers fit`.")],
+    model: arg.Model,
     files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY} Labels may be missing.")],
-    output: Annotated[Path, arg.output_option("OUT", f"Where to write: {_OUT}")],
-    file_format: Annotated[
-        str | None, typer.Option("--format", metavar="NAME", autocompletion=lambda: _FORMATS, help=_FORMAT)
-    ] = None,
+    output: Annotated[Path, arg.output_option("OUT", _OUT)],
+    file_format: Annotated[str | None, typer.Option("--format", metavar="NAME", help=_FORMAT)] = None,
     logits: Annotated[bool, flag("--logits", text="Write calibrated logits instead of probabilities.")] = False,
     reading: Reading = arg.READING,
     dask: arg.Dask = None,
@@ -159,72 +140,68 @@ def apply(
     $ glayers apply model.safetensors logits/ -o calibrated
     $ cat new.csv | glayers apply model.safetensors - -o - --format json
     """
-    from glayers.calibrators import Calibrator, load
+    from glayers.calibrators import load
 
     if files[0].suffix == ".safetensors" != model.suffix:
         raise typer.BadParameter(f"the model comes first: glayers apply {files[0]} {model}")
-    source = arg.source_of(files, replace(reading, others=True))
-    if dask is None and source.is_small:
-        _apply_at_once(model, source, output, _ending(output, file_format), logits, force, quiet)
-        return
-    if file_format not in (None, "parquet") or output == arg.PIPE:
-        raise typer.BadParameter("many rows become Parquet files in a directory: give -o its name, and no --format")
-    calibrator = load(model)
-    if not isinstance(calibrator, Calibrator):
-        raise BadFile(f"{model}: a model of several labels or of groups is applied to one file of at most 1 GB")
-    source = arg.source_of(files, source.reading, calibrator.inputs)
-    digest = hashlib.sha256(model.read_bytes()).hexdigest()
-    _prepare_folder(output, source, {"model": digest, "logits": logits}, force)
-    tasks = [task for task in source.tasks(needs_labels=False) if not _part_of(output, task).exists()]
-    before = _rows_in(output)
-    with arg.executor_of(dask, quiet, "calibrating") as executor:
-        executor.map(_Calibration(calibrator, logits, output), tasks)
+    reading = replace(reading, others=True)
+    is_small = dask is None and arg.source_of(files, reading).is_small
+    ending = _ending(output, file_format, is_small)
+    check = partial(arg.check_output, output, force, model, *files, reading.labels)
+    if is_small and output != arg.PIPE:
+        check()
+    calibrator = load(model) if is_small else arg.calibrator_of_classes(model)
+    source = arg.source_of(files, reading, calibrator)
+    name = plural(len(source.files), "file")
+    already = ""
+    if is_small:
+        name = arg.name_of(files[0])
+        parts = _calibrated_parts(calibrator, source, logits)
+        n_rows = sum(len(contents) for contents in parts.values())
+        data = to_bytes(parts, ending)
+        if output == arg.PIPE:
+            arg.write_to_pipe(data, text=not ending.endswith(_BINARY_ENDINGS))
+            return
+        check()
+        write_whole(output, data)
+    else:
+        digest = hashlib.sha256(model.read_bytes()).hexdigest()
+        _prepare_folder(output, source, {"model": digest, "logits": logits}, force)
+        tasks = source.tasks(needs_labels=False)
+        missing = [task for task in tasks if not _part_of(output, task).exists()]
+        with arg.executor_of(dask, quiet, "calibrating") as executor:
+            n_rows = sum(executor.map(partial(_write_part, calibrator, logits, output), missing))
+        if len(missing) < len(tasks):
+            already = f"; {len(tasks) - len(missing):,} of {len(tasks):,} parts were there already"
     if not quiet:
-        already = f"; {before:,} more were there already" if before else ""
-        read = f"{_rows_in(output) - before:,} rows of {plural(len(source.files), 'file')}"
-        show(f"calibrated {read} with {arg.name_of(model)}{already}; wrote {output}")
+        show(f"calibrated {n_rows:,} rows of {name} with {arg.name_of(model)}{already}; wrote {output}")
 
 
-def _ending(output: Path, file_format: str | None) -> str:
+def _ending(output: Path, file_format: str | None, is_small: bool) -> str:
     """Return the ending of the format to write."""
+    ending = ending_in(output.name, WRITERS) or output.suffix.lower()
     if file_format is not None:
         ending = f".{file_format}"
     elif output == arg.PIPE:
         ending = ".csv"
-    else:
-        ending = ending_in(output.name, WRITERS) or output.suffix.lower()
-    if ending not in WRITERS:
+    if is_small and ending not in WRITERS:
         raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}, or --format")
+    if not is_small and (ending in WRITERS or file_format is not None):
+        raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
     return ending
 
 
-def _apply_at_once(
-    model: Path, source: Source, output: Path, ending: str, logits: bool, force: bool, quiet: bool
-) -> None:
-    from glayers.calibrators import MultiLabelCalibrator, load
+def _calibrated_parts(calibrator: Any, source: Source, logits: bool) -> dict[str, Contents]:
+    """Calibrate the parts of a small file."""
+    from glayers.calibrators import MultiLabelCalibrator
 
-    (file,) = source.files
-    target = None if output == arg.PIPE else arg.Output(output, force, (model, file, source.reading.labels))
-    calibrator: Any = load(model)
-    source = arg.source_of([file], source.reading, calibrator.inputs)
     if isinstance(calibrator, MultiLabelCalibrator):
-        read = multi_label.read_labels(source, needs_labels=False)
-        with errors_as_bad_file(arg.name_of(file)):
-            parts = {part: multi_label.apply_to_labels(calibrator, each, logits) for part, each in read.items()}
-    else:
-        chunks = arg.read_parts(source, needs_labels=False, warn=False)
-        parts = {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
-    data = to_bytes(parts, ending)
-    if target is None:
-        arg.write_to_pipe(data, text=not ending.endswith(_BINARY_ENDINGS))
-        return
-    target.write(data)
-    if not quiet:
-        n_rows = sum(len(contents) for contents in parts.values())
-        show(f"calibrated {n_rows:,} rows of {arg.name_of(file)} with {arg.name_of(model)}; wrote {output}")
+        return arg.read_contents(source, partial(apply_to_labels, calibrator, logits=logits))
+    chunks = arg.read_parts(source, needs_labels=False, warn=False)
+    return {part: calibrated(calibrator, chunk, logits) for part, chunk in chunks.items()}
 
 
-def calibrated(calibrator: "Calibrator", chunk: Chunk, logits: bool) -> Contents:
+def calibrated(calibrator: Any, chunk: Chunk, logits: bool) -> Contents:
     """Return calibrated rows, the predicted class and its confidence, and whatever else the input has."""
     after = calibrator.apply(chunk.rows)
     extras: dict[str, Any] = {name: getattr(chunk.rows, name) for name in ("weights", "counts", "groups")}
@@ -250,28 +227,20 @@ def calibrated(calibrator: "Calibrator", chunk: Chunk, logits: bool) -> Contents
     )
 
 
-@dataclass(frozen=True)
-class _Calibration:
-    """What `apply` does with a task: it writes one file of a directory."""
-
-    calibrator: "Calibrator"
-    logits: bool
-    folder: Path
-
-    def __call__(self, task: FileTask, chunks: Iterable[Chunk]) -> None:
-        with parquet_writer(_part_of(self.folder, task)) as write:
-            for chunk in chunks:
-                with errors_as_bad_file(f"{chunk.path}, counted from row {chunk.first_row:,}"):
-                    contents = calibrated(self.calibrator, chunk, self.logits)
-                write(contents)
+def _write_part(calibrator: Any, logits: bool, folder: Path, task: FileTask, chunks: Iterable[Chunk]) -> int:
+    """Calibrate the rows of a task, write them to one file of a directory, and return their number."""
+    n_rows = 0
+    with parquet_writer(_part_of(folder, task)) as write:
+        for chunk in chunks:
+            with errors_as_bad_file(f"{chunk.path}, counted from row {chunk.first_row:,}"):
+                contents = calibrated(calibrator, chunk, logits)
+            write(contents)
+            n_rows += len(contents)
+    return n_rows
 
 
 def _prepare_folder(folder: Path, source: Source, options: dict[str, Any], force: bool) -> None:
     """Create a directory with a record of what it is made from; refuse one with other files, or remove old parts."""
-    if ending_in(folder.name, WRITERS) or (folder.exists() and not folder.is_dir()):
-        raise typer.BadParameter(
-            f"{folder}: many rows are written to a directory of Parquet files; give -o a name without ending"
-        )
     for file in source.files:
         if file.resolve().is_relative_to(folder.resolve()):
             raise BadFile(f"{folder}: holds the input file {file}; write to another directory")
@@ -297,16 +266,6 @@ def _part_of(folder: Path, task: FileTask) -> Path:
     return folder / f"part-{task.file:05d}-{task.number:05d}.parquet"
 
 
-def _rows_in(folder: Path) -> int:
-    """Return the number of rows that were written, also by earlier runs."""
-    n_rows = 0
-    for part in folder.glob("part-*-*.parquet"):
-        with errors_as_bad_file(f"{part}: use --force to write all parts again"):
-            n_rows += int(read_metadata(part).num_rows)
-    return n_rows
-
-
-@verb
 def methods(as_json: arg.AsJson = False) -> None:
     """List the methods: what each does, what it keeps unchanged, and whether fitting it needs torch.
 

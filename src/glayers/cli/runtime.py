@@ -17,7 +17,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple, final
+from typing import Annotated, Any, final
 
 import typer
 from rich.console import Console, RenderableType
@@ -30,38 +30,23 @@ _NO_EDGE = 10_000  # characters: wider than any table
 _MANY_LOGITS = 1_000_000  # with fewer, threads cost more than they gain, and most on a busy machine
 
 
-class Verb(NamedTuple):
-    """A function that typer runs, and the text below its help."""
-
-    run: Callable[..., None]
-    epilog: str
-
-
 def flag(*names: str, text: str, **more: Any) -> Any:
     """Return an option without a value."""
     return typer.Option(*names, metavar=" ", help=text, **more)  # or typer would print <bool> beside it
 
 
-class OptionGroup:
-    """Options that become one value: the parameters of `make`, which returns it."""
+def add_verb(app: typer.Typer, function: Callable[..., None], more: str = "") -> None:
+    """Add a function to the program, with `--debug`; its option `quiet`, if any, also silences notes.
 
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self.make = make
-        self.options = list(inspect.signature(make).parameters.values())
-
-
-def verb(function: Callable[..., None], more: str = "") -> Verb:
-    """Turn a function into a verb with `--debug`; its option `quiet`, if any, also silences notes.
-
-    A parameter whose default is an `OptionGroup` stands for the options of the group. `more` and the examples of the
-    docstring end its help.
+    A parameter whose default is a function stands for the options of that function, which makes one value of them.
+    `more` and the examples of the docstring end its help.
     """
     options: list[inspect.Parameter] = []
     groups = {}
     for parameter in inspect.signature(function).parameters.values():
-        if isinstance(parameter.default, OptionGroup):
+        if inspect.isfunction(parameter.default):
             groups[parameter.name] = parameter.default
-            options += parameter.default.options
+            options += inspect.signature(parameter.default).parameters.values()
         else:
             options.append(parameter)
     debug_flag = Annotated[bool, flag("--debug", text="Show the traceback of an error.")]
@@ -71,15 +56,15 @@ def verb(function: Callable[..., None], more: str = "") -> Verb:
     @functools.wraps(function)
     def run(*, debug: bool = False, **given: Any) -> None:
         with _notes(bool(given.get("quiet"))), one_line_per_error(debug):
-            for name, group in groups.items():
-                given[name] = group.make(**{option.name: given.pop(option.name) for option in group.options})
+            for name, make in groups.items():
+                given[name] = make(**{option: given.pop(option) for option in inspect.signature(make).parameters})
             function(**given)
 
     vars(run)["__signature__"] = inspect.Signature([option.replace(kind=kind) for option in options])  # read by typer
     run.__annotations__ = {option.name: option.annotation for option in options}
     run.__doc__, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples\n--------\n")
     # It begins with an empty line, or typer would remove the indentation of the examples.
-    return Verb(run, f"\n{more}Examples:\n{textwrap.indent(examples, '  ')}")
+    app.command(epilog=f"\n{more}Examples:\n{textwrap.indent(examples, '  ')}")(run)
 
 
 @contextlib.contextmanager
@@ -152,17 +137,13 @@ def show(*lines: RenderableType) -> None:
 
     A terminal breaks sentences between words; a program reads each on one line.
     """
-    console = _Screen(highlight=False, width=screen_width())
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_EDGE
+    console = _Screen(highlight=False, width=width)
     for line in lines:
         if isinstance(line, str):
             console.print(one_line(line), markup=False, soft_wrap=not console.is_terminal)
         else:
             console.print(line)
-
-
-def screen_width() -> int | None:
-    """Return the width that COLUMNS or the terminal has; None leaves it to the terminal, and a pipe has no edge."""
-    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NO_EDGE
 
 
 def show_note(text: str) -> None:
@@ -177,13 +158,14 @@ def show_json(numbers: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def plural(number: int, noun: str) -> str:
-    """Return a number and its noun.
-
-    >>> plural(1, "row"), plural(2_000, "row")
-    ('1 row', '2,000 rows')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def show_record(record: Any, as_json: bool, heading: str = "") -> None:
+    """Print a record as JSON, or as it prints itself, below a heading."""
+    if as_json:
+        show_json(record.to_dict())
+        return
+    if heading:
+        show(title(heading))
+    show(*str(record).splitlines())
 
 
 def title(text: str) -> Text:

@@ -5,13 +5,14 @@ so probabilities that are off by a factor lead to wrong actions however well the
 Cost-Sensitive Learning", IJCAI 2001.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, to_floats
+from glayers.arrays import Floats, Ints, to_floats
 from glayers.checks import check_probability_rows, to_float, two_dimensional
 from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrap, Interval
@@ -20,6 +21,9 @@ from glayers.metrics.metric import Metric
 from glayers.predictions.predictions import Predictions
 
 __all__ = ["Costs", "Decision", "decide", "realised_costs"]
+
+_CONSTANT = "best constant action"
+_NO_POLICIES = "policies must be Predictions by name, such as {'calibrated': rows}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +83,9 @@ class Costs:
         first = next(iter(self.by_policy))
         lines = [f"Mean cost per row, {100 * self.level:g} % interval"]
         for name, cost in self.by_policy.items():
-            line = f"{name:<{width}}  {cost.value:.4g} ({cost.low:.4g} to {cost.high:.4g})"
+            lines.append(f"{name:<{width}}  {_range(cost)}")
             if name in self.savings:
-                saved = self.savings[name]
-                line += f"; {first} saves {saved.value:.4g} ({saved.low:.4g} to {saved.high:.4g})"
-            lines.append(line)
+                lines[-1] += f"; {first} saves {_range(self.savings[name])}"
         lines.append(f"The best constant action is {self.constant_action}. {first} expected {self.expected:.4g}.")
         return "\n".join(lines)
 
@@ -153,12 +155,13 @@ def realised_costs(
     >>> round(found.by_policy["model"].value, 3), found.constant_action
     (0.333, 1)
     """
-    if not isinstance(policies, dict) or not policies or "best constant action" in policies:
-        raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
+    if not isinstance(policies, dict) or not policies or _CONSTANT in policies:
+        raise BadPredictions(_NO_POLICIES)
     if not all(isinstance(name, str) and isinstance(rows, Predictions) for name, rows in policies.items()):
-        raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
+        raise BadPredictions(_NO_POLICIES)
     checked = {name: check_rows(rows, strict=True) for name, rows in policies.items()}
-    rows = next(iter(checked.values()))
+    first, *_ = checked
+    rows = checked[first]
     if any(not np.array_equal(other.labels, rows.labels) for other in checked.values()):
         raise BadPredictions("policies must have the same labels: pass predictions of the same rows")
     matrix = cost_matrix(costs, rows.n_classes, abstain)
@@ -168,14 +171,11 @@ def realised_costs(
         actions = (policy.probabilities @ matrix).argmin(axis=1)
         taken[name] = cost_of_label[np.arange(len(actions)), actions]
     constant = int((rows.weights @ cost_of_label).argmin())
-    taken["best constant action"] = cost_of_label[:, constant]
-    first, *others = taken
-    values = dict(taken)
-    values |= {f"{name} minus first": taken[name] - taken[first] for name in others}
-    found = _intervals(rows, values, level, n_resamples, random_state)
+    taken[_CONSTANT] = cost_of_label[:, constant]
+    saved = {name: column - taken[first] for name, column in taken.items() if name != first}
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
-    savings = {name: found[f"{name} minus first"] for name in others}
-    return Costs({name: found[name] for name in taken}, savings, constant, expected, level)
+    settings = Bootstrap(n_resamples=n_resamples, level=level, random_state=random_state, progress=False)
+    return Costs(_means(rows, taken, settings), _means(rows, saved, settings), constant, expected, level)
 
 
 def cost_matrix(costs: object, n_classes: int, abstain: float | None) -> Floats:
@@ -193,21 +193,20 @@ def cost_matrix(costs: object, n_classes: int, abstain: float | None) -> Floats:
     return np.column_stack([matrix, np.full(n_classes, price)])
 
 
-def _intervals(
-    rows: Rows, values: dict[str, Floats], level: float, n_resamples: int, random_state: int | None
-) -> dict[str, Interval]:
-    """Return the mean of each value per row with its bootstrap interval, all from the same resamples."""
-    lowest = float("-inf")
-    highest = float("inf")
-    metrics = [
-        Metric(name, name, _per_row(column), "", about="rows", kind="loss", lowest=lowest, highest=highest)
-        for name, column in values.items()
-    ]
-    settings = Bootstrap(n_resamples=n_resamples, level=level, random_state=random_state, progress=False)
-    found = settings.columns(replace(rows), metrics, "resampling")
-    return {name: bootstrapped.interval(level) for name, bootstrapped in found.items()}
+def _means(rows: Rows, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:
+    """Return the mean of each value per row with its interval; the same seed draws the same resamples."""
+    metrics = []
+    for name, column in values.items():
+        per_row = partial(_known, column)
+        metrics.append(Metric(name, name, per_row, "", about="rows", kind="loss", lowest=-math.inf, highest=math.inf))
+    found = settings.columns(rows, metrics, "resampling")
+    return {name: bootstrapped.interval(settings.level) for name, bootstrapped in found.items()}
 
 
-def _per_row(column: Array) -> Callable[[Rows], Floats]:
-    """Return a metric's function of rows whose values are known already."""
-    return lambda _: column
+def _known(column: Floats, _: Rows) -> Floats:
+    """Return the value of each row, which is known already."""
+    return column
+
+
+def _range(found: Interval) -> str:
+    return f"{found.value:.4g} ({found.low:.4g} to {found.high:.4g})"

@@ -11,13 +11,12 @@ first; where more differs, the estimate is refused.
 """
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
-from glayers.arrays import Bools, Floats, Ints, row_blocks
+from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators import Calibrator
 from glayers.checks import check_groups, number_between, whole_number
 from glayers.decisions.costs import cost_matrix
@@ -31,10 +30,12 @@ __all__ = ["Estimate", "Range", "estimate"]
 
 _SHIFT_LEVEL = 0.99  # of 100 good batches, 99 are estimated as they are
 _PRIOR_PRECISION = 1.0  # of scale and shifts: a class without calibration rows has odds within a factor of e
+_BY_CLASS = ("precision", "recall", "f1")
 _AUROC = next(metric.evaluate for metric in SELECTIVE if metric.name == "auroc")
 
 
-class Range(NamedTuple):
+@dataclass(frozen=True)
+class Range:
     """An estimate and its interval."""
 
     value: float
@@ -79,26 +80,15 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
-        return {
-            "rows": self.rows,
-            "level": self.level,
-            "adapted": self.adapted,
-            "accuracy": self.accuracy._asdict(),
-            "auroc": self.auroc._asdict(),
-            "cost": None if self.cost is None else self.cost._asdict(),
-            "classes": {
-                name: {key: found._asdict() for key, found in one.items()} for name, one in self.classes.items()
-            },
-            "groups": {name: found._asdict() for name, found in self.groups.items()},
-            "confusion": self.confusion.tolist(),
-        }
+        return {**asdict(self), "confusion": self.confusion.tolist()}
 
     def __str__(self) -> str:
-        lines = [f"Estimated from {self.rows:,} rows without labels, {100 * self.level:g} % intervals"]
-        if self.adapted:
-            lines[0] += ", after adapting to their class frequencies"
-        lines.append(f"accuracy  {self.accuracy}")
-        lines.append(f"AUROC     {self.auroc}")
+        after = ", after adapting to their class frequencies" if self.adapted else ""
+        lines = [
+            f"Estimated from {self.rows:,} rows without labels, {100 * self.level:g} % intervals{after}",
+            f"accuracy  {self.accuracy}",
+            f"AUROC     {self.auroc}",
+        ]
         if self.cost is not None:
             lines.append(f"cost      {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}) per row")
         lines += [f"accuracy of group {name}  {found}" for name, found in self.groups.items()]
@@ -165,53 +155,53 @@ def estimate(
     check_seed(random_state)
     number_between(level, "level", 0, 1)
     whole_number(n_draws, "n_draws", 20, 100_000)
-    suited, adapted = _suited(calibrator, logits, groups)
+    suited = _suited(calibrator, logits, groups)
     with np.errstate(divide="ignore"):
         log_p = np.log(suited.predict_proba(logits))
-    errors = np.zeros(log_p.shape[1])
-    if adapted:  # the new frequencies are estimates themselves
-        after = np.array(suited.adaptation_.after)
-        spread = np.array(suited.adaptation_.standard_errors)
-        errors = spread / np.maximum(after, spread)
-    truth = _Truth(log_p, calibrator.calibration_rows_.by_class.rows, errors)
-    asked = _Questions.of(log_p, calibrator.inputs, groups, costs, abstain)
+    asked = _Questions(log_p, calibrator.inputs, groups, costs, abstain)
     value, confusion = asked.expected(np.exp(log_p))
-    draws = [asked.realised(labels) for labels in truth.draws(n_draws, random_state)]
+    truth = _Truth(log_p, calibrator.calibration_rows_.by_class.rows)
+    if suited is not calibrator:
+        truth.add_shift_errors(suited.adaptation_)
+    rng = np.random.default_rng(random_state)
+    draws = [asked.realised(truth.labels(rng)) for _ in range(n_draws)]
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
     low = np.minimum(low, value)  # with few rows, draws may miss what the probabilities expect
     high = np.maximum(high, value)
     ranges = [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
-    return _record(ranges, asked, suited, confusion, level, adapted)
+    n_classes = len(confusion)
+    by_class = ranges[-3 * n_classes :]
+    names = suited.class_names_ or range(n_classes)
+    return Estimate(
+        accuracy=ranges[0],
+        auroc=ranges[1],
+        classes={str(name): dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True)) for c, name in enumerate(names)},
+        confusion=confusion,
+        cost=None if costs is None else ranges[2],
+        groups=dict(zip(asked.groups, ranges[-3 * n_classes - len(asked.groups) :], strict=False)),
+        rows=len(log_p),
+        level=level,
+        adapted=suited is not calibrator,
+    )
 
 
-@dataclass(frozen=True, eq=False)
 class _Questions:
     """What is asked about rows, and what it needs of them."""
 
-    predicted: Ints
-    confidence: Floats
-    n_classes: int
-    groups: dict[str, Bools]
-    price: Floats | None
-    actions: Ints
-
-    @classmethod
-    def of(cls, log_p: Floats, inputs: str, groups: Any, costs: Any, abstain: float | None) -> "_Questions":
-        n_rows, n_classes = log_p.shape
-        predicted = log_p.argmax(axis=1)
+    def __init__(self, log_p: Floats, inputs: str, groups: Any, costs: Any, abstain: float | None) -> None:
+        n_rows, self.n_classes = log_p.shape
+        self.predicted = log_p.argmax(axis=1)
         if inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
-            predicted = np.ones(n_rows, dtype=np.int64)
-        confidence = np.exp(log_p[np.arange(n_rows), predicted])
-        members = {}
+            self.predicted = np.ones(n_rows, dtype=np.int64)
+        self.confidence = np.exp(log_p[np.arange(n_rows), self.predicted])
+        self.groups = {}
         if groups is not None:
             of_row = check_groups(groups, n_rows)
-            members = {str(name): of_row == name for name in np.unique(of_row)}
-        price = None
-        actions = predicted
+            self.groups = {str(name): of_row == name for name in np.unique(of_row)}
+        self.price = None
         if costs is not None:
-            price = cost_matrix(costs, n_classes, abstain)
-            actions = (np.exp(log_p) @ price).argmin(axis=1)
-        return cls(predicted, confidence, n_classes, members, price, actions)
+            self.price = cost_matrix(costs, self.n_classes, abstain)
+            self.actions = (np.exp(log_p) @ self.price).argmin(axis=1)
 
     def expected(self, p: Floats) -> tuple[Floats, Floats]:
         """Return what the probabilities expect of every statistic, and the expected confusion matrix."""
@@ -232,42 +222,33 @@ class _Questions:
         return self._statistics((self.predicted == labels).astype(np.float64), confusion, costs)
 
     def _statistics(self, right: Floats, confusion: Floats, costs: Floats | None) -> Floats:
-        event = Scored(self.confidence, right)
-        numbers = [right.mean(), score(_AUROC, event)]
-        numbers += [right[rows].mean() for rows in self.groups.values()]
+        """Return accuracy, AUROC, cost if there is any, the accuracy of each group, and `_BY_CLASS` of each class."""
+        numbers = [right.mean(), score(_AUROC, Scored(self.confidence, right))]
         if costs is not None:
             numbers.append(costs.mean())
-        return np.concatenate([numbers, _by_class(confusion).ravel()])
+        numbers += [right[rows].mean() for rows in self.groups.values()]
+        hits = np.diag(confusion)
+        predicted = confusion.sum(axis=1)
+        true = confusion.sum(axis=0)
+        return np.concatenate(
+            [numbers, _ratio(hits, predicted), _ratio(hits, true), _ratio(2 * hits, predicted + true)]
+        )
 
 
-def _record(
-    ranges: list[Range], asked: _Questions, calibrator: Calibrator, confusion: Floats, level: float, adapted: bool
-) -> Estimate:
-    """Name the statistics in the order in which they were measured."""
-    left = iter(ranges)
-    accuracy = next(left)
-    auroc = next(left)
-    groups = {name: next(left) for name in asked.groups}
-    cost = None
-    if asked.price is not None:
-        cost = next(left)
-    names = calibrator.class_names_ or [str(c) for c in range(len(confusion))]
-    classes: dict[str, dict[str, Range]] = {str(name): {} for name in names}
-    for measure in ("precision", "recall", "f1"):
-        for name in classes:
-            classes[name][measure] = next(left)
-    return Estimate(accuracy, auroc, classes, confusion, cost, groups, len(asked.predicted), level, adapted)
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """Return 0 where nothing was predicted or nothing is true."""
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 
 class _Truth:
     """Labels that may be true: drawn from probabilities of a calibrator that was fitted on so many rows."""
 
-    def __init__(self, log_p: Floats, n_calibration: float, shift_errors: Floats) -> None:
-        self.shift_errors = shift_errors
+    def __init__(self, log_p: Floats, n_calibration: float) -> None:
         self.log_p = np.maximum(log_p, -700.0)  # a masked class must not give -inf - -inf
         self.masked = np.isneginf(log_p)
         p = np.exp(log_p)
         n_rows, n_classes = p.shape
+        self.shift_errors = np.zeros(n_classes)
         curvature = np.empty((n_classes + 1, n_classes + 1))
         centred = self.log_p - (p * self.log_p).sum(axis=1, keepdims=True)
         curvature[:-1, :-1] = np.diag(p.sum(axis=0)) - p.T @ p
@@ -279,46 +260,37 @@ class _Truth:
         values, vectors = np.linalg.eigh(curvature)
         self.spread = vectors / np.sqrt(np.maximum(values, _PRIOR_PRECISION))
 
-    def draws(self, n_draws: int, seed: int) -> Iterator[Ints]:
-        """Yield labels (n,), each time of another calibrator."""
-        rng = np.random.default_rng(seed)
+    def add_shift_errors(self, adaptation: Any) -> None:
+        """Count that the new class frequencies are estimates themselves."""
+        errors = np.array(adaptation.standard_errors)
+        self.shift_errors = errors / np.maximum(adaptation.after, errors)
+
+    def labels(self, rng: np.random.Generator) -> Ints:
+        """Return labels (n,), each time of another calibrator."""
         n_rows, n_classes = self.log_p.shape
-        for _ in range(n_draws):
-            *shifts, scale = self.spread @ rng.normal(size=n_classes + 1)
-            shifts = shifts + self.shift_errors * rng.normal(size=n_classes)
-            labels = np.empty(n_rows, dtype=np.int64)
-            for rows in row_blocks(n_rows, n_classes):
-                moved = (1 + scale) * self.log_p[rows] + shifts
-                moved[self.masked[rows]] = -np.inf
-                cumulative = np.cumsum(np.exp(moved - moved.max(axis=1, keepdims=True)), axis=1)
-                uniform = rng.uniform(size=(len(moved), 1)) * cumulative[:, -1:]
-                labels[rows] = (uniform > cumulative).sum(axis=1)
-            yield labels
+        *shifts, scale = self.spread @ rng.normal(size=n_classes + 1)
+        shifts = shifts + self.shift_errors * rng.normal(size=n_classes)
+        labels = np.empty(n_rows, dtype=np.int64)
+        for rows in row_blocks(n_rows, n_classes):
+            moved = (1 + scale) * self.log_p[rows] + shifts
+            moved[self.masked[rows]] = -np.inf
+            cumulative = np.cumsum(np.exp(moved - moved.max(axis=1, keepdims=True)), axis=1)
+            uniform = rng.uniform(size=(len(moved), 1)) * cumulative[:, -1:]
+            labels[rows] = (uniform > cumulative).sum(axis=1)
+        return labels
 
 
-def _by_class(confusion: Floats) -> Floats:
-    """Return precision, recall and F1 (3, k); 0 where nothing was predicted or nothing is true."""
-    right = np.diag(confusion)
-    predicted = confusion.sum(axis=1)
-    true = confusion.sum(axis=0)
-    found = np.zeros((3, len(right)))
-    np.divide(right, predicted, out=found[0], where=predicted > 0)
-    np.divide(right, true, out=found[1], where=true > 0)
-    np.divide(2 * right, predicted + true, out=found[2], where=predicted + true > 0)
-    return found
-
-
-def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> tuple[Calibrator, bool]:
-    """Return a calibrator for these rows, and whether it was adapted to other class frequencies."""
+def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> Calibrator:
+    """Return a calibrator for these rows: itself, or one that is adapted to other class frequencies."""
     shift = shift_test(calibrator, logits, groups=groups, level=_SHIFT_LEVEL)
     if not shift.shifted:
-        return calibrator, False
+        return calibrator
     if calibrator.inputs != "confidence":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GlayersWarning)
             adapted = calibrator.adapt(logits, groups=groups, level=_SHIFT_LEVEL)
         if adapted.adaptation_.shifted and not adapted.adaptation_.unexplained:
-            return adapted, True
+            return adapted
     raise GlayersError(
         f"these rows are of another kind than the calibration rows, so nothing can be estimated without labels. "
         f"{shift}. Calibrate on labelled rows of this kind"

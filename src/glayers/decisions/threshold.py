@@ -37,7 +37,7 @@ class Threshold:
     coverage
         The share of rows that are answered.
     accuracy
-        The accuracy of these answers on these rows; NaN if none is answered.
+        The accuracy of these answers on these rows; None if none is answered.
     rows
         The number of rows.
     """
@@ -46,19 +46,16 @@ class Threshold:
     target: float
     level: float
     coverage: float
-    accuracy: float
+    accuracy: float | None
     rows: int
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Return every number, ready for JSON."""
-        found = asdict(self)
-        if self.confidence is None:
-            found["accuracy"] = None
-        return found
+        return asdict(self)
 
     def __str__(self) -> str:
         promise = f"an accuracy of at least {_percent(self.target)}, with a certainty of {_percent(self.level)}"
-        if self.confidence is None:
+        if self.confidence is None or self.accuracy is None:
             return (
                 f"No threshold reaches {promise}: {self.rows:,} rows do not show it. Use more rows or a lower target."
             )
@@ -116,7 +113,7 @@ def threshold(
     level = number_between(level, "level", 0, 1)
     rows = check_event(probabilities, labels, sample_weight, groups, event)
     order = np.argsort(-rows.scores, kind="stable")
-    found = Threshold(None, target, level, 0.0, math.nan, len(order))
+    found = Threshold(None, target, level, 0.0, None, len(order))
     for confidence in _accepted(rows, order, target, 1 - level):
         answered = rows.scores >= confidence
         covered = min(1.0, float(rows.weights[answered].sum()))
