@@ -132,16 +132,14 @@ class Scores:
 
     def add(self, name: str, rows: Rows) -> None:
         """Score rows in memory."""
+        self.add_test(name, rows, scorecard(rows, event=self.event))
+
+    def add_test(self, name: str, rows: Rows, card: Scorecard, bounds: dict[str, float] | None = None) -> None:
+        """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
         ends = None
         if self.n_resamples:
             options: dict[str, Any] = {"n_resamples": self.n_resamples, "random_state": self.seed, "level": 0.95}
             ends = intervals_of(rows, event=self.event, progress=self.progress, **options)
-        self.add_test(name, rows, scorecard(rows, event=self.event), ends)
-
-    def add_test(
-        self, name: str, rows: Rows, card: Scorecard, ends: Intervals | None, bounds: dict[str, float] | None = None
-    ) -> None:
-        """Test rows for calibration: by all tests, and by KS alone; levels near 1 need more draws."""
         calibration = calibration_test(
             rows,
             event=None if self.event == top else self.event,
@@ -213,7 +211,7 @@ def score(
     shown before and after calibration, and the rows are compared with those that the model was fitted on; for that
     comparison labels may be missing. The conditions of --fail-if are about the calibrated predictions then.
 
-    Many files, or one larger than 1 GB, are read in chunks. Tests then see a random subset of the rows.
+    Many files, or one larger than 1 GB, are read in chunks. Tests and intervals then see a random subset of the rows.
 
     Examples
     --------
@@ -294,14 +292,13 @@ def _score_at_once(source: Source, calibrator: "Calibrator | None", scores: Scor
 
 
 def _score_in_chunks(source: Source, calibrator: "Calibrator | None", scores: Scores, executor: Executor) -> None:
-    """Score all rows in one pass; tests, which need rows in memory, see a random subset."""
+    """Score all rows in one pass; tests and intervals, which need rows in memory, see a random subset."""
     from glayers.many_rows import Pass, rows_to_test
 
     calibrators: dict[str, Calibrator | None] = {WHOLE_FILE: None}
     if calibrator is not None:
         calibrators = {_UNCALIBRATED: None, _CALIBRATED: calibrator}
-    streaming = {"event": scores.event, "n_resamples": scores.n_resamples, "random_state": scores.seed}
-    plan = Pass(calibrators, streaming, rows_to_test, scores.seed)
+    plan = Pass(calibrators, {"event": scores.event}, rows_to_test, scores.seed)
     found = plan.over(source.tasks(needs_labels=calibrator is None), executor)
     tested = found.sample.result()
     scores.n_rows = found.sample.n_seen
@@ -311,8 +308,7 @@ def _score_in_chunks(source: Source, calibrator: "Calibrator | None", scores: Sc
         for name, sums in found.sums.items():
             applied = calibrators[name]
             rows = tested if applied is None else applied.apply(tested)
-            ends = sums.intervals() if scores.n_resamples else None
-            scores.add_test(name, rows, sums.result(), ends, sums.error_bounds())
+            scores.add_test(name, rows, sums.result(), sums.error_bounds())
     if calibrator is not None:
         sampled = replace(source.first(), rows=tested, labelled=bool(found.labelled))
         scores.add_shift(WHOLE_FILE, calibrator, sampled)
@@ -352,20 +348,23 @@ def _show(scores: Scores, name: str, every: bool) -> None:
 
 
 def _tables(scores: Scores, every: bool) -> list[Any]:
-    """Return a table of intervals per name, or without intervals one table with a column per name."""
+    """Return a table of intervals per name, and one with a column per name unless the intervals are of all rows."""
     found = {name: score.intervals for name, score in scores.by_name.items() if score.intervals is not None}
-    if found:
-        tables = []
-        for name, intervals in found.items():
-            headings = ("", name, f"{100 * intervals.level:g} % interval")
-            tables.append(terminal_table([headings, *(line[:3] for line in intervals.printed())], intervals.footnote()))
+    tables: list[Any] = []
+    for name, intervals in found.items():
+        headings = ("", name, f"{100 * intervals.level:g} % interval")
+        tables.append(terminal_table([headings, *(line[:3] for line in intervals.printed())], intervals.footnote()))
+    if found and scores.tested_rows is None:
         return tables
+    if found:
+        tables.insert(0, f"Intervals of {scores.tested_rows:,} rows, drawn at random from {scores.n_rows:,}:")
+        tables.append(f"Scores of all {scores.n_rows:,} rows:")
     cells = [["", *scores.by_name]]
     printed = [score.card.printed(_shown(score.card, every)).items() for score in scores.by_name.values()]
     for line in zip(*printed, strict=True):
         label = " / ".join(dict.fromkeys(name for name, _ in line))  # "top 3 / top 5" if numbers of classes differ
         cells.append([label, *(value for _, value in line)])
-    return [terminal_table(cells)]
+    return [*tables, terminal_table(cells)]
 
 
 def _shown(card: Scorecard, every: bool) -> list[str]:

@@ -18,7 +18,6 @@ from glayers.metrics.omnibus import *
 from glayers.metrics.scorecard import *
 from glayers.metrics.scores import *
 from glayers.metrics.selective import *
-from glayers.metrics.skce import *
 from glayers.metrics.smooth import *
 from glayers.metrics.streaming import *
 

@@ -21,10 +21,10 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from glayers.arrays import Array, Floats
+from glayers.arrays import Array, Floats, effective_rows
 from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored, check_seed, effective_number
+from glayers.metrics.events import Rows, Scored, check_seed
 from glayers.metrics.metric import Block, Metric, class_ranges, evaluate
 from glayers.progress import progress_bar
 
@@ -68,8 +68,8 @@ class Evidence(NamedTuple):
     def of(cls, rows: Rows | Scored) -> "Evidence":
         """Count the rows, and the units that hold errors and hits."""
         hits = rows.top.hits
-        n_errors = effective_number(np.bincount(rows.group_numbers, rows.weights * (1 - hits)))
-        n_hits = effective_number(np.bincount(rows.group_numbers, rows.weights * hits))
+        n_errors = effective_rows(np.bincount(rows.group_numbers, rows.weights * (1 - hits)))
+        n_hits = effective_rows(np.bincount(rows.group_numbers, rows.weights * hits))
         rarer = "errors" if n_errors <= n_hits else "hits"
         even = math.isclose(rows.n_units, np.count_nonzero(rows.weights))
         return cls(rows.total, rows.n_units, min(n_errors, n_hits), rarer, rows.groups is not None, even)

@@ -274,8 +274,7 @@ def consistency_test(
     given = check_any(probabilities, labels, sample_weight, strict=True)
     if given.groups is not None:
         raise BadPredictions(
-            "consistency_test redraws row by row and needs independent rows; with groups use ece_test, skce_test or "
-            "ks_test"
+            "consistency_test redraws row by row and needs independent rows; with groups use ece_test or ks_test"
         )
 
     def statistics(batch: Array) -> Floats:
