@@ -21,6 +21,7 @@ from glayers.errors import BadPredictions
 from glayers.metrics.binned import Binning, bin_edges
 from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, check_rows, distinct_scores, top
 from glayers.metrics.metric import evaluate_once
+from glayers.metrics.null_distribution import KSNullDistribution
 from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redraw
 from glayers.metrics.scorecard import METRICS
 
@@ -126,13 +127,13 @@ def ks_test(
     grouped = running.event.groups is not None
     if method == "asymptotic" and grouped:
         raise BadPredictions("the asymptotic test needs independent rows; with groups pass method='resampling'")
-    null = running.null_distribution()
     if method == "resampling" or grouped:
-        return _resampling_test(running, largest, _signs_of_largest, draws)
+        return _resampling_test(running, draws)
+    null = _null_distribution(running)
     if method == "asymptotic" or not null.too_few_uncertain_rows:
-        value = float(largest(running.sums(running.event.hits[None]))[0, 0])
+        value = float(running.errors(running.event.hits[None])[0, 0])
         return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - level), null.mean(), level)
-    found = _resampling_test(running, largest, _signs_of_largest, draws)
+    found = _resampling_test(running, draws)
     if found.p_value * (1 + n_resamples) <= 1:  # draws cannot tell how far out an error is that none of them reaches
         return replace(found, p_value=min(found.p_value, null.p_value(found.value)))
     return found
@@ -179,7 +180,7 @@ def ece_test(
     """
     rows = check_event(probabilities, labels, sample_weight, groups, event)
     running = RunningSum.of(rows, bin_edges(rows, n_bins, binning))
-    return _resampling_test(running, summed_steps, _signs_of_steps, Draws(n_resamples, level, random_state))
+    return _resampling_test(running, Draws(n_resamples, level, random_state))
 
 
 def classwise_ks_test(
@@ -221,8 +222,8 @@ def classwise_ks_test(
     (0.1, True)
     """
     rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
-    rng = Draws(n_resamples, level, random_state).generator()
-    values, drawn = redraw(rows, class_errors(rows), n_resamples, rng, progress, by_class=True)
+    draws = Draws(n_resamples, level, random_state)
+    values, drawn = redraw(rows, class_errors(rows), draws, progress, by_class=True)
     return compare_with_draws(float(values.mean()), drawn.mean(axis=1), level)
 
 
@@ -270,7 +271,7 @@ def consistency_test(
     0.005
     """
     value_of = _statistic(metric, event)
-    rng = Draws(n_resamples, level, random_state).generator()
+    draws = Draws(n_resamples, level, random_state)
     given = check_any(probabilities, labels, sample_weight, strict=True)
     if given.groups is not None:
         raise BadPredictions(
@@ -280,7 +281,7 @@ def consistency_test(
     def statistics(batch: Array) -> Floats:
         return np.array([[value_of(_with_outcomes(given, outcomes))] for outcomes in batch])
 
-    values, drawn = redraw(given, statistics, n_resamples, rng, progress)
+    values, drawn = redraw(given, statistics, draws, progress)
     return compare_with_draws(float(values[0]), drawn[:, 0], level)
 
 
@@ -336,23 +337,23 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
     return adjusted
 
 
-def _resampling_test(
-    running: RunningSum,
-    statistic: Callable[[Floats], Floats],
-    signs_of_steps: Callable[[Floats], Ints],
-    draws: Draws,
-) -> CalibrationTest:
-    event = running.event
-    sums = running.sums(event.hits[None])
-    value = float(statistic(sums)[0, 0])
-    found = compare_with_draws(value, running.redrawn(statistic, draws)[:, 0], draws.level)
-    if event.groups is None or found.too_few_groups:
+def _null_distribution(running: RunningSum) -> KSNullDistribution:
+    """Return what is known of the running sum under calibration, for independent rows."""
+    scores = np.clip(running.event.scores, 0.0, 1.0)  # rounding may have left them just outside
+    weights = running.event.weights
+    step_variances = np.add.reduceat(weights**2 * scores * (1 - scores), np.append(0, running.ends[:-1] + 1))
+    return KSNullDistribution.of(scores, weights, step_variances)
+
+
+def _resampling_test(running: RunningSum, draws: Draws) -> CalibrationTest:
+    values, drawn = redraw(running.event, running.errors, draws)
+    found = compare_with_draws(float(values[0]), drawn[:, 0], draws.level)
+    if running.event.groups is None or found.too_few_groups:
         return found
-    signs = np.repeat(signs_of_steps(sums[0]), np.diff(running.ends, prepend=-1))
-    return _allow_for_unseen_failures(event, signs, found)
+    return _allow_for_unseen_failures(running.event, running.signs(), found)
 
 
-def _allow_for_unseen_failures(event: Scored, signs: Ints, found: CalibrationTest) -> CalibrationTest:
+def _allow_for_unseen_failures(event: Scored, signs: Floats, found: CalibrationTest) -> CalibrationTest:
     """Raise the p-value and the bound to what groups that fail as a whole, and were not seen, could explain.
 
     No draws show what happens rarely to a whole group and happened to none of the few that were seen. Without such a
@@ -371,28 +372,6 @@ def _allow_for_unseen_failures(event: Scored, signs: Ints, found: CalibrationTes
     none_failed = (gap_if_failed / (gap_if_failed + gap)) ** n_groups
     explained = gap_if_failed * ((1 - found.level) ** (-1 / n_groups) - 1)
     return replace(found, p_value=max(found.p_value, none_failed), bound=max(found.bound, rest + explained))
-
-
-def largest(sums: Floats) -> Floats:
-    """The KS error of running sums at the end of each score, (b, 1)."""
-    return np.abs(sums).max(axis=1, keepdims=True)
-
-
-def summed_steps(sums: Floats) -> Floats:
-    """The ECE of running sums at the end of each bin, (b, 1)."""
-    return np.abs(np.diff(sums, axis=1, prepend=0.0)).sum(axis=1, keepdims=True)
-
-
-def _signs_of_largest(sums: Floats) -> Ints:
-    """Return with which sign each step of a running sum enters its largest size."""
-    largest = int(np.abs(sums).argmax())
-    signs = np.zeros(len(sums), dtype=np.int64)
-    signs[: largest + 1] = np.sign(sums[largest])
-    return signs
-
-
-def _signs_of_steps(sums: Floats) -> Ints:
-    return np.sign(np.diff(sums, prepend=0.0)).astype(np.int64)
 
 
 def class_errors(rows: Rows) -> Callable[[Array], Floats]:

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Floats
+from glayers.arrays import Array, Floats
 from glayers.checks import check_choice
 from glayers.metrics.events import Event, Scored, check_event, distinct_scores, top
-from glayers.metrics.redrawing import Draws, RunningSum
+from glayers.metrics.redrawing import Draws, RunningSum, redraw
 
 __all__ = ["ConsistencyBand", "Decomposition", "corp", "corp_band"]
 
@@ -137,12 +137,12 @@ def corp_band(
     held = np.diff(np.cumsum(running.event.weights)[running.ends], prepend=0.0)
     points = np.unique(np.linspace(0, len(distinct) - 1, 512).round().astype(np.int64))
 
-    def recalibrated(sums: Floats) -> Floats:
-        hits_drawn = np.diff(sums, axis=1, prepend=0.0) + held * distinct
+    def recalibrated(hits: Array) -> Floats:
+        hits_drawn = np.diff(running.sums(hits), axis=1, prepend=0.0) + held * distinct
         return np.array([_isotonic(hits, held).x[points] for hits in hits_drawn])
 
-    drawn = np.clip(running.redrawn(recalibrated, draws), 0.0, 1.0)
-    lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    _, drawn = redraw(running.event, recalibrated, draws)
+    lower, upper = np.quantile(np.clip(drawn, 0.0, 1.0), [(1 - level) / 2, (1 + level) / 2], axis=0)
     return ConsistencyBand(distinct[points], lower, upper)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.arrays import Array, Floats, Ints
 from glayers.checks import whole_number
 from glayers.metrics.binned import bin_edges
 from glayers.metrics.calibration_tests import (
@@ -28,10 +28,8 @@ from glayers.metrics.calibration_tests import (
     compare_with_draws,
     ece_test,
     ks_test,
-    largest,
     rejects,
     step_down,
-    summed_steps,
 )
 from glayers.metrics.differences import adjust
 from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, rank, top
@@ -268,7 +266,7 @@ def _jointly(given: Rows | Scored, draws: Draws, progress: bool | None) -> _Foun
     def statistics(batch: Array) -> Floats:
         return np.array([[error(labels) for error in errors.values()] for labels in batch])
 
-    values, drawn = redraw(rows, statistics, draws.n_resamples, draws.generator(), progress)
+    values, drawn = redraw(rows, statistics, draws, progress)
     p_values = np.column_stack([_p_values(column) for column in np.vstack([values, drawn]).T])
     adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
     tests = {}
@@ -279,10 +277,9 @@ def _jointly(given: Rows | Scored, draws: Draws, progress: bool | None) -> _Foun
 
 def _errors_of_labels(rows: Rows) -> dict[str, Callable[[Ints], float]]:
     """Return each error as a function of labels (n,)."""
-    first, second = _two_best(rows.probabilities)
-    errors = _event_errors(rows.top, first)
+    errors = _event_errors(rows.top, rows.top_classes(1)[:, 0])
     if rows.n_classes > 2:
-        errors[_RANK_2] = _event_errors(rank(2).of(rows), second)["ks"]
+        errors[_RANK_2] = _event_errors(rank(2).of(rows), rows.top_classes(2)[:, 1])["ks"]
     of_classes = class_errors(rows)
     errors[_CLASSES] = lambda labels: float(of_classes(labels[None]).mean())
     return errors
@@ -291,12 +288,12 @@ def _errors_of_labels(rows: Rows) -> dict[str, Callable[[Ints], float]]:
 def _event_errors(event: Scored, named: Ints) -> dict[str, Callable[[Ints], float]]:
     """Return KS and ECE as functions of labels: the event happens where the label is the class that the row names."""
 
-    def error(running: RunningSum, statistic: Callable[[Floats], Floats]) -> Callable[[Ints], float]:
+    def error(running: RunningSum) -> Callable[[Ints], float]:
         wanted = named[running.order]
-        return lambda labels: float(statistic(running.sums(labels[None, running.order] == wanted))[0, 0])
+        return lambda labels: float(running.errors(labels[None, running.order] == wanted)[0, 0])
 
     binned = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width"))
-    return {"ks": error(RunningSum.of(event), largest), "ece": error(binned, summed_steps)}
+    return {"ks": error(RunningSum.of(event)), "ece": error(binned)}
 
 
 def _p_values(errors: Floats) -> Floats:
@@ -315,21 +312,6 @@ def _p_values(errors: Floats) -> Floats:
     if spread > ROUNDING:
         part += np.arctan((errors - errors.mean()) / spread) / np.pi
     return 1 - (np.array(below) + part) / len(errors)
-
-
-def _two_best(probabilities: Array) -> tuple[Ints, Ints]:
-    """Return the most probable and the second most probable class of each row; of equal ones the first comes first.
-
-    >>> [classes.tolist() for classes in _two_best(np.array([[0.2, 0.4, 0.4], [0.5, 0.3, 0.2]]))]
-    [[1, 0], [2, 1]]
-    """
-    best = np.empty((2, len(probabilities)), dtype=np.int64)
-    for rows in row_blocks(*probabilities.shape):
-        block = probabilities[rows].copy()
-        best[0, rows] = block.argmax(axis=1)
-        block[np.arange(len(block)), best[0, rows]] = -1.0
-        best[1, rows] = block.argmax(axis=1)
-    return best[0], best[1]
 
 
 def detectable_error(event: Scored, test: CalibrationTest, n_tests: int) -> float:
