@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from glayers.arrays import Floats, Ints, row_blocks
+from glayers.arrays import Floats, row_blocks
 from glayers.checks import check_choice, refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import N_BINS, Event, Rows, Scored, bin_of, check_event, check_rows, top
 from glayers.metrics.ks import gap_changes, running_gap
@@ -305,8 +305,7 @@ def _rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "
 def _debiased_ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
     sums = block.cached(bin_sums, event, n_bins, binning)
     gaps = np.abs(_gaps(sums))
-    deviations = np.sqrt(_hit_variance(sums, sums[0] * block.totals))
-    expected = np.vectorize(_mean_abs_normal, otypes=[np.float64])(gaps, deviations)
+    expected = _mean_abs_normal(gaps, np.sqrt(_hit_variance(sums, sums[0] * block.totals)))
     return (sums[0] * (2 * gaps - expected)).sum(axis=0)
 
 
@@ -329,45 +328,33 @@ def _hit_variance(sums: Floats, divisor: Floats) -> Floats:
     return np.where(divisor > 0, rate * (1 - rate) / np.where(divisor > 0, divisor, 1.0), 0.0)
 
 
-def _mean_abs_normal(mean: float, deviation: float) -> float:
+def _mean_abs_normal(mean: Floats, deviation: Floats) -> Floats:
     """E|X| for X normal: the folded normal mean."""
-    if deviation == 0:
-        return abs(mean)
-    z = mean / deviation
-    spread_part = deviation * math.sqrt(2 / math.pi) * math.exp(-z * z / 2)
-    return spread_part + mean * math.erf(z / math.sqrt(2))
+    from scipy.special import erf  # on first use: importing it takes longer than importing glayers
+
+    z = mean / np.where(deviation > 0, deviation, 1.0)
+    folded = deviation * math.sqrt(2 / math.pi) * np.exp(-z * z / 2) + mean * erf(z / math.sqrt(2))
+    return np.where(deviation > 0, folded, mean)
 
 
 def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
     """In a wide row nearly all entries fall into the first bin: sum every column once, and move only the rest."""
     edges = inner_edges(n_bins)
-    shape = rows.probabilities.shape
-    gap = np.zeros((shape[1], n_bins))
-    for some in row_blocks(*shape):
+    n_classes = rows.n_classes
+    gap = np.zeros((n_classes, n_bins))
+    for some in row_blocks(len(rows), n_classes):
         block = rows.probabilities[some]
-        weight = weights[some]
-        beyond = np.flatnonzero(block > _rounded_down(1 / n_bins, block.dtype))
-        row, column = np.divmod(beyond, shape[1])
-        value = block.reshape(-1)[beyond].astype(np.float64)
         refuse_outside_unit_interval(block, "probabilities", first_row=some.start)
-        gap[:, 0] += column_sums(block, weight)
-        moved = weight[row] * value
-        gap += _sums(column * n_bins + bin_of(value, edges), moved, gap.size).reshape(gap.shape)
-        gap[:, 0] -= _sums(column, moved, shape[1])
+        gap[:, 0] += column_sums(block, weights[some])
+        row, column = np.nonzero(block > 0.99 / n_bins)  # with some of the first bin, which move nowhere
+        value = block[row, column].astype(np.float64)
+        moved = weights[some][row] * value
+        gap[:, 0] -= np.bincount(column, moved, n_classes)
+        gap += np.bincount(column * n_bins + bin_of(value, edges), moved, gap.size).reshape(gap.shape)
     own = rows.labels * n_bins + bin_of(rows.of_label, edges)
-    gap -= _sums(own, weights, gap.size).reshape(gap.shape)
-    chosen = rows.classes or range(shape[1])
+    gap -= np.bincount(own, weights, gap.size).reshape(gap.shape)
+    chosen = rows.classes or range(n_classes)
     return np.abs(gap[chosen.start : chosen.stop]).sum(axis=1)
-
-
-def _sums(place: Ints, values: Floats, n_places: int) -> Floats:
-    return np.bincount(place, weights=values, minlength=n_places).astype(np.float64, copy=False)
-
-
-def _rounded_down(edge: float, dtype: np.dtype[np.floating]) -> np.floating:
-    """The edge in the array's own type, never above it: then a value exceeds one just when it exceeds the other."""
-    near = dtype.type(edge)
-    return near if float(near) <= edge else np.nextafter(near, dtype.type(0))
 
 
 def _equal_mass_error(cells: Any, _value: float) -> float:

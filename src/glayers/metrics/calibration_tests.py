@@ -279,17 +279,14 @@ def consistency_test(
         )
 
     def statistics(batch: Array) -> Floats:
-        return np.array([[value_of(_with_outcomes(given, outcomes))] for outcomes in batch])
+        if isinstance(given, Rows):
+            redrawn = [replace(given, labels=labels.astype(np.int64), losses=None) for labels in batch]
+        else:
+            redrawn = [replace(given, hits=hits.astype(np.float64)) for hits in batch]
+        return np.array([[value_of(rows)] for rows in redrawn])
 
     values, drawn = redraw(given, statistics, draws, progress)
     return compare_with_draws(float(values[0]), drawn[:, 0], level)
-
-
-def _with_outcomes(rows: Rows | Scored, outcomes: Array) -> Rows | Scored:
-    """Return the rows with other outcomes."""
-    if isinstance(rows, Rows):
-        return replace(rows, labels=outcomes.astype(np.int64), losses=None)
-    return replace(rows, hits=outcomes.astype(np.float64))
 
 
 def rejects(p_value: float, level: float) -> bool:
@@ -436,13 +433,10 @@ def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Ro
     def number(rows: Rows | Scored) -> float:
         if isinstance(rows, Scored):
             raise BadPredictions("Confidences need the name of a metric, such as 'ece', instead of a function")
-        weighted = {}
-        if rows.given_weights is not None:
-            weighted = {"sample_weight": rows.given_weights}
-        found: object = metric(rows.probabilities, rows.labels, **weighted)
-        value = float(found) if isinstance(found, Real) else math.nan
-        if math.isnan(value):
-            raise BadPredictions(f"the metric must give a number for any labels; {metric!r} gave {found!r:.60}")
-        return value
+        weighted = {} if rows.given_weights is None else {"sample_weight": rows.given_weights}
+        value: object = metric(rows.probabilities, rows.labels, **weighted)
+        if not isinstance(value, Real) or math.isnan(value):
+            raise BadPredictions(f"the metric must give a number for any labels; {metric!r} gave {value!r:.60}")
+        return float(value)
 
     return number

@@ -217,7 +217,7 @@ def calibration_test(
         n_entries = len(given) * max(1, given.n_classes)
         n_resamples = _DRAWS if n_entries < 5_000_000 else _FEWER_DRAWS
     draws = Draws(n_resamples, level, random_state)
-    n_tests = _n_tests(given)
+    n_tests = 2 if isinstance(given, Scored) else min(4, 1 + given.n_classes)  # of two classes the second is not new
     # With fewer draws the smallest adjusted p-value of several tests would exceed 1 - level: nothing could be rejected.
     least = math.ceil(n_tests / (1 - level) - ROUNDING) - 1
     whole_number(n_resamples, f"for {n_tests} tests at level {level:g}, n_resamples", least)
@@ -230,13 +230,6 @@ def calibration_test(
     about = "confidence" if event is None or event == top else event.name
     detectable = detectable_error(given.top, tests["ks"], len(tests))
     return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable)
-
-
-def _n_tests(given: Rows | Scored) -> int:
-    """Of two classes the second says nothing new."""
-    if isinstance(given, Scored):
-        return 2
-    return 3 if given.n_classes == 2 else 4
 
 
 def _in_groups(given: Rows | Scored, draws: Draws, progress: bool | None) -> _Found:
