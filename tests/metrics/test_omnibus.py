@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from glayers import BadPredictions, Confidences, GlayersError, Predictions, metrics
-from glayers.metrics import CalibrationTest, omnibus
+from glayers.metrics import CalibrationTest, calibration_tests
+from glayers.metrics.calibration_tests import detectable_error
 from glayers.metrics.events import check_event
-from glayers.metrics.omnibus import detectable_error
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
 
@@ -189,8 +189,10 @@ def test_too_few_groups_are_a_third_answer(monkeypatch: pytest.MonkeyPatch) -> N
     p, y = sample(4, 400, 3)
     groups = np.arange(400) // 100
     for name in ("ks_test", "ece_test", "classwise_ks_test"):
-        test = getattr(omnibus, name)
-        monkeypatch.setattr(omnibus, name, lambda *a, test=test, **k: replace(test(*a, **k), p_value=math.nan))
+        test = getattr(calibration_tests, name)
+        monkeypatch.setattr(
+            calibration_tests, name, lambda *a, test=test, **k: replace(test(*a, **k), p_value=math.nan)
+        )
     found = metrics.calibration_test(p, y, groups=groups, n_resamples=99)
     assert found.undecided
     assert not found.rejected
