@@ -7,6 +7,7 @@ at the sample's quantiles.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -369,20 +370,13 @@ _NAEINI = "Naeini et al., AAAI 2015"
 _KUMAR = "Kumar et al., NeurIPS 2019"
 _KULL = "Kull et al., NeurIPS 2019"
 _LARGEST = "the largest of many bins"  # even where nothing else speaks against them, two intervals in ten cover
+_exact = partial(Metric, cell_error=exact_in_cells)
 METRICS = (
-    Metric("ece", "ECE, 15 equal-width bins", _ece, _NAEINI, cell_error=exact_in_cells),
+    _exact("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
     Metric("ece_equal_mass", "ECE, 15 equal-mass bins", _ece_equal_mass, _NAEINI, cell_error=_equal_mass_error),
     Metric("debiased_ece", "ECE, debiased, equal-mass", _debiased_ece, _KUMAR, lowest=-1.0),
-    Metric(
-        "classwise_ece",
-        "ECE, class-wise",
-        _ece_of_segments,
-        _KULL,
-        about="classes",
-        over_classes=_ece_per_class,
-        cell_error=exact_in_cells,
-    ),
-    Metric("mce", "MCE", _mce, _NAEINI, unreliable=_LARGEST, cell_error=exact_in_cells),
-    Metric("rms_calibration_error", "RMS calibration error, equal-width", _rms, _KUMAR, cell_error=exact_in_cells),
+    _exact("classwise_ece", "ECE, class-wise", _ece_of_segments, _KULL, about="classes", over_classes=_ece_per_class),
+    _exact("mce", "MCE", _mce, _NAEINI, unreliable=_LARGEST),
+    _exact("rms_calibration_error", "RMS calibration error, equal-width", _rms, _KUMAR),
     Metric("debiased_rms_calibration_error", "RMS calibration error, debiased, equal-mass", _debiased_rms, _KUMAR),
 )

@@ -10,6 +10,7 @@ turns can be added up first, and each block of weights is one sparse matrix prod
 cross the edges of bins either, so they also give the ECE of each class.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -248,24 +249,10 @@ def _cell_error(cells: Any, _value: float) -> float:
 
 
 _GUPTA = "Gupta et al., ICLR 2021"
+_RAHIMI = "Rahimi et al., 2020"
+_bounded = partial(Metric, cell_error=_cell_error)
 METRICS = (
-    Metric("ks", "KS", _ks, _GUPTA, cell_error=_cell_error),
-    Metric(
-        "mean_top_ks",
-        "KS, mean over top {} ranks",
-        _ks,
-        "Rahimi et al., 2020",
-        about="ranks",
-        at_most=N_RANKS,
-        cell_error=_cell_error,
-    ),
-    Metric(
-        "classwise_ks",
-        "KS, class-wise",
-        _ks,
-        _GUPTA,
-        about="classes",
-        over_classes=_class_errors,
-        cell_error=_cell_error,
-    ),
+    _bounded("ks", "KS", _ks, _GUPTA),
+    _bounded("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI, about="ranks", at_most=N_RANKS),
+    _bounded("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=_class_errors),
 )

@@ -5,6 +5,7 @@ two that post-hoc calibration minimises.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -289,52 +290,17 @@ def _sums_of_squares(rows: Rows) -> Floats:
 
 _GOOD = "Good, J. Royal Statistical Society B 1952"
 _BRIER = "Brier, Monthly Weather Review 1950"
-_TOP_K = "Russakovsky et al., IJCV 2015"
+_RUSSAKOVSKY = "Russakovsky et al., IJCV 2015"
+_share = partial(Metric, better="higher", kind="share")
+_row_loss = partial(Metric, about="rows", unit="plain", kind="loss")
+_confidence_loss = partial(Metric, per_row=True, unit="plain", kind="loss")
 METRICS = (
-    Metric("accuracy", "accuracy", _hits, "standard", per_row=True, better="higher", kind="share"),
-    Metric(
-        "top_5_accuracy",
-        "accuracy, top {}",
-        _label_within_top,
-        _TOP_K,
-        about="rows",
-        better="higher",
-        at_most=TOP_K,
-        kind="share",
-    ),
+    _share("accuracy", "accuracy", _hits, "standard", per_row=True),
+    _share("top_5_accuracy", "accuracy, top {}", _label_within_top, _RUSSAKOVSKY, about="rows", at_most=TOP_K),
     Metric("confidence", "mean confidence", _scores, "standard", per_row=True, better=None, kind="scores"),
-    Metric("nll", "NLL", row_losses, _GOOD, about="rows", unit="plain", digits=4, kind="loss", highest=math.inf),
-    Metric("brier", "Brier, mean over classes", _row_briers, _BRIER, about="rows", unit="plain", digits=5, kind="loss"),
-    Metric(
-        "brier_sum",
-        "Brier, sum over classes",
-        _row_brier_sums,
-        _BRIER,
-        about="rows",
-        unit="plain",
-        digits=4,
-        kind="loss",
-        highest=2.0,
-    ),
-    Metric(
-        "confidence_nll",
-        "NLL of the confidence",
-        _confidence_losses,
-        _GOOD,
-        per_row=True,
-        unit="plain",
-        digits=4,
-        kind="loss",
-        highest=math.inf,
-    ),
-    Metric(
-        "confidence_brier",
-        "Brier of the confidence",
-        _confidence_squares,
-        _BRIER,
-        per_row=True,
-        unit="plain",
-        digits=5,
-        kind="loss",
-    ),
+    _row_loss("nll", "NLL", row_losses, _GOOD, digits=4, highest=math.inf),
+    _row_loss("brier", "Brier, mean over classes", _row_briers, _BRIER, digits=5),
+    _row_loss("brier_sum", "Brier, sum over classes", _row_brier_sums, _BRIER, digits=4, highest=2.0),
+    _confidence_loss("confidence_nll", "NLL of the confidence", _confidence_losses, _GOOD, digits=4, highest=math.inf),
+    _confidence_loss("confidence_brier", "Brier of the confidence", _confidence_squares, _BRIER, digits=5),
 )

@@ -5,6 +5,8 @@ confidence enter together, so the order of rows never matters. Geifman, Uziel an
 Estimation for Deep Neural Classifiers", ICLR 2019.
 """
 
+from functools import partial
+
 import numpy as np
 
 from glayers.arrays import Floats
@@ -215,25 +217,13 @@ def _coverage_at_accuracy(event: Scored, block: Block, accuracy: float = _ACCURA
     return np.minimum(np.max(np.where(good, covered, 0.0), axis=0), 1.0)
 
 
+_LARGEST = "a maximum over thresholds; use glayers.threshold"
+_lower = partial(Metric, kind="loss")
+_higher = partial(Metric, kind="loss", better="higher")
 METRICS = (
-    Metric("auroc", "AUROC of the confidence", _auroc, _HANLEY, better="higher", kind="loss"),
-    Metric("aurc", "AURC", _aurc, _GEIFMAN, kind="loss"),
-    Metric("excess_aurc", "AURC, excess", _excess_aurc, _GEIFMAN, kind="loss"),
-    Metric(
-        "accuracy_at_coverage",
-        f"accuracy of the surest {100 * _COVERAGE:g} %",
-        _accuracy_at_coverage,
-        _GEIFMAN,
-        better="higher",
-        kind="loss",
-    ),
-    Metric(
-        "coverage_at_accuracy",
-        f"coverage at {100 * _ACCURACY:g} % accuracy",
-        _coverage_at_accuracy,
-        _GEIFMAN,
-        better="higher",
-        kind="loss",
-        unreliable="a maximum over thresholds; use glayers.threshold",
-    ),
+    _higher("auroc", "AUROC of the confidence", _auroc, _HANLEY),
+    _lower("aurc", "AURC", _aurc, _GEIFMAN),
+    _lower("excess_aurc", "AURC, excess", _excess_aurc, _GEIFMAN),
+    _higher("accuracy_at_coverage", "accuracy of the surest 80 %", _accuracy_at_coverage, _GEIFMAN),
+    _higher("coverage_at_accuracy", "coverage at 95 % accuracy", _coverage_at_accuracy, _GEIFMAN, unreliable=_LARGEST),
 )

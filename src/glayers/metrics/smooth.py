@@ -126,13 +126,5 @@ def _root(excess: Callable[[Floats], Floats], width: int) -> Floats:
     return at
 
 
-METRICS = (
-    Metric(
-        "smooth_ece",
-        "ECE, smooth",
-        _smooth_ece,
-        "Blasiok and Nakkiran, ICLR 2024",
-        trusted_from=6.0,
-        cell_error=_cell_error,
-    ),
-)
+_BLASIOK = "Blasiok and Nakkiran, ICLR 2024"
+METRICS = (Metric("smooth_ece", "ECE, smooth", _smooth_ece, _BLASIOK, trusted_from=6.0, cell_error=_cell_error),)
