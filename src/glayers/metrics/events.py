@@ -228,7 +228,10 @@ class Weighted(Memoized):
         """The groups, numbered from 0; every row is a group of its own if none are given."""
         if self.groups is None:
             return np.arange(len(self))
-        return group_numbers(self.groups)
+        names, numbers = np.unique(self.groups, return_inverse=True, equal_nan=False)
+        if len(names) < 2:
+            raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
+        return numbers
 
     @cached_property
     def n_units(self) -> float:
@@ -429,18 +432,6 @@ def _of_record(given: Predictions | Confidences) -> Rows | Scored:
         return Scored(given.confidence, given.correct.astype(np.float64), **extras)
     probabilities, losses = probabilities_and_losses(given.logits, given.labels)
     return Rows(probabilities, given.labels, given.logits, given.class_names, losses=losses, **extras)
-
-
-def group_numbers(groups: Array) -> Ints:
-    """Number the groups from 0; at least two are needed to tell noise from error.
-
-    >>> group_numbers(np.array(["b", "a", "b"])).tolist()
-    [1, 0, 1]
-    """
-    names, numbers = np.unique(groups, return_inverse=True, equal_nan=False)
-    if len(names) < 2:
-        raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
-    return numbers
 
 
 def check_seed(random_state: int | None) -> int | None:

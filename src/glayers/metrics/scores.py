@@ -6,6 +6,7 @@ two that post-hoc calibration minimises.
 
 import math
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -226,14 +227,6 @@ def confidence_brier(
     return row_mean(_confidence_squares(scored), scored)
 
 
-def _hits(event: Scored) -> Floats:
-    return event.hits
-
-
-def _scores(event: Scored) -> Floats:
-    return event.scores
-
-
 def _confidence_losses(event: Scored) -> Floats:
     """Return each row's log loss of "the answer is right", which confidences alone can give."""
     return _log_losses(np.where(event.hits > 0.5, event.scores, 1 - event.scores))
@@ -295,9 +288,9 @@ _share = partial(Metric, better="higher", kind="share")
 _row_loss = partial(Metric, about="rows", unit="plain", kind="loss")
 _confidence_loss = partial(Metric, per_row=True, unit="plain", kind="loss")
 METRICS = (
-    _share("accuracy", "accuracy", _hits, "standard", per_row=True),
+    _share("accuracy", "accuracy", attrgetter("hits"), "standard", per_row=True),
     _share("top_5_accuracy", "accuracy, top {}", _label_within_top, _RUSSAKOVSKY, about="rows", at_most=TOP_K),
-    Metric("confidence", "mean confidence", _scores, "standard", per_row=True, better=None, kind="scores"),
+    Metric("confidence", "mean confidence", attrgetter("scores"), "standard", per_row=True, better=None, kind="scores"),
     _row_loss("nll", "NLL", row_losses, _GOOD, digits=4, highest=math.inf),
     _row_loss("brier", "Brier, mean over classes", _row_briers, _BRIER, digits=5),
     _row_loss("brier_sum", "Brier, sum over classes", _row_brier_sums, _BRIER, digits=4, highest=2.0),

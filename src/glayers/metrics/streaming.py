@@ -142,12 +142,7 @@ class StreamingScorecard:
         Scorecard
             With the metrics of `scorecard`.
         """
-        self._refuse_without_rows()
-        if self._compressed is not None:
-            values = {name: value for name, (value, _) in self._compressed.evaluated().items()}
-        else:
-            rows = _concatenated(self._kept)
-            values = evaluate_once(rows, chosen_metrics(rows))
+        values = {name: value for name, (value, _) in self._evaluated().items()}
         return Scorecard(values, self.n_rows, self.n_classes or None)
 
     def error_bounds(self) -> dict[str, float]:
@@ -158,11 +153,17 @@ class StreamingScorecard:
         dict
             Empty while all rows are kept. A metric that is missing has no known bound.
         """
-        self._refuse_without_rows()
-        if self._compressed is None:
-            return {}
-        bounds = {name: bound for name, (_, bound) in self._compressed.evaluated().items()}
+        bounds = {name: bound for name, (_, bound) in self._evaluated().items()}
         return {name: bound for name, bound in bounds.items() if not math.isnan(bound)}
+
+    def _evaluated(self) -> dict[str, tuple[float, float]]:
+        """Return each metric, and how far it may be off: nan if no bound is known, or needed."""
+        if self.n_classes is None:
+            raise BadPredictions("there are no rows of positive weight yet; call update first")
+        if self._compressed is not None:
+            return self._compressed.evaluated()
+        rows = _concatenated(self._kept)
+        return {name: (value, math.nan) for name, value in evaluate_once(rows, chosen_metrics(rows)).items()}
 
     def _check_classes(self, n_classes: int) -> None:
         if self.n_classes is None:
@@ -170,10 +171,6 @@ class StreamingScorecard:
         if n_classes != self.n_classes:
             earlier, these = (f"{n} classes" if n else "one event per row" for n in (self.n_classes, n_classes))
             raise BadPredictions(f"earlier rows had {earlier}, these have {these}; score them apart")
-
-    def _refuse_without_rows(self) -> None:
-        if self.n_classes is None:
-            raise BadPredictions("there are no rows of positive weight yet; call update first")
 
     def _keep(self, rows: list[Rows | Scored]) -> None:
         """Add rows, and compress all of them if they are too many to keep."""
@@ -261,8 +258,7 @@ class CompressedRows:
     def _means(self, metrics: list[Metric], family: Iterable["EventCells"]) -> dict[str, tuple[float, float]]:
         """Return the means over events of values and bounds."""
         n_rows = kish(np.array([self.weight]), np.array([self.squares]))
-        values: dict[str, list[float]] = {metric.name: [] for metric in metrics}
-        bounds: dict[str, list[float]] = {metric.name: [] for metric in metrics}
+        found: dict[str, list[tuple[float, float]]] = {metric.name: [] for metric in metrics}
         for place, cells in enumerate(family):
             event = cells.rows()
             block = Block(event.weights[:, None], n_rows)
@@ -276,9 +272,9 @@ class CompressedRows:
                 else:
                     value = float(metric.evaluate(event, block)[0])
                     bound = metric.cell_error(cells, value)
-                values[metric.name].append(value)
-                bounds[metric.name].append(bound)
-        return {name: (float(np.mean(values[name])), float(np.mean(bounds[name]))) for name in values}
+                found[metric.name].append((value, bound))
+        means = {name: np.mean(pairs, axis=0).tolist() for name, pairs in found.items()}
+        return {name: (value, bound) for name, (value, bound) in means.items()}
 
 
 @dataclass(frozen=True)
