@@ -358,7 +358,7 @@ def _tables(scores: Scores, every: bool) -> list[Any]:
         return tables
     if found:
         tables.insert(0, f"Intervals of {scores.tested_rows:,} rows, drawn at random from {scores.n_rows:,}:")
-        tables.append(f"Scores of all {scores.n_rows:,} rows:")
+        tables += ["", f"Scores of all {scores.n_rows:,} rows:"]
     cells = [["", *scores.by_name]]
     printed = [score.card.printed(_shown(score.card, every)).items() for score in scores.by_name.values()]
     for line in zip(*printed, strict=True):

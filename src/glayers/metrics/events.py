@@ -310,7 +310,8 @@ class Rows(Weighted):
         for rows in row_blocks(*self.probabilities.shape):
             block = self.probabilities[rows]
             if many:
-                found[rows] = np.argsort(-block, axis=1, kind="stable")[:, :ranks]
+                descending = np.where(np.isnan(block), -np.inf, -block)  # NaN comes first, as in argmax, to be refused
+                found[rows] = np.argsort(descending, axis=1, kind="stable")[:, :ranks]
                 continue
             block = block.copy()
             for r in range(ranks):
