@@ -11,7 +11,7 @@ Few rows are kept as they are, and `result` is that of `scorecard`. docs/design/
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -211,7 +211,7 @@ class CompressedRows:
         self.sums = {metric.name: 0.0 for metric in possible if metric.is_mean}
         n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in possible if metric.about == "ranks"])
         # Relative widths of 1/4096 keep the bounds of KS below 5e-5.
-        self.ranks = Cells(CellGrid(octaves=14, bits=12), n_ranks)
+        self.ranks = Cells(n_ranks, octaves=14, bits=12)
         self.classes = ClassCells(n_classes) if n_classes else None
 
     def add(self, rows: Rows | Scored) -> None:
@@ -277,49 +277,39 @@ class CompressedRows:
         return {name: (value, bound) for name, (value, bound) in means.items()}
 
 
-@dataclass(frozen=True)
-class CellGrid:
-    """Cells of [0, 1] whose width is a power of 2 times the score: `octaves` of 2**`bits` cells, cut at the bins.
+def cell_of(scores: Array, octaves: int, bits: int) -> Ints:
+    """Return the cell of each score: `octaves` of 2**`bits` cells, cut at the edges of the bins.
 
-    The cell of a score is read off its leading bits. The first cell also holds all smaller scores, the last 1 itself.
+    The width of a cell is a power of 2 times the score, so the cell is read off the leading bits of the score. The
+    first cell also holds all smaller scores, the last 1 itself.
+
+    >>> cell_of(np.array([0.0, 0.126, 0.25, 0.3, 0.5, 0.75 - 1e-15, 0.9, 1.0]), octaves=3, bits=1).tolist()
+    [0, 1, 5, 6, 11, 16, 18, 20]
     """
-
-    octaves: int
-    bits: int
-
-    @property
-    def number(self) -> int:
-        """The number of cells."""
-        return self.octaves * 2**self.bits + N_BINS
-
-    def of(self, scores: Array) -> Ints:
-        """Return the cell of each score.
-
-        >>> CellGrid(3, 1).of(np.array([0.0, 0.126, 0.25, 0.3, 0.5, 0.75 - 1e-15, 0.9, 1.0])).tolist()
-        [0, 1, 5, 6, 11, 16, 18, 20]
-        """
-        integer = np.int32 if scores.dtype == np.float32 else np.int64
-        shift = np.finfo(scores.dtype).nmant - self.bits
-        first = scores.dtype.type(2.0**-self.octaves).view(integer) >> shift
-        leading = np.clip(scores + scores.dtype.type(SAME_SCORE), 0, 1).view(integer) >> shift
-        # Both terms grow with the score, so two scores have the same sum only if they share the cell and the bin.
-        return np.maximum(leading - first, 0) + bin_of(scores, _BIN_EDGES)
+    integer = np.int32 if scores.dtype == np.float32 else np.int64
+    shift = np.finfo(scores.dtype).nmant - bits
+    first = scores.dtype.type(2.0**-octaves).view(integer) >> shift
+    leading = np.clip(scores + scores.dtype.type(SAME_SCORE), 0, 1).view(integer) >> shift
+    # Both terms grow with the score, so two scores have the same sum only if they share the cell and the bin.
+    return np.maximum(leading - first, 0) + bin_of(scores, _BIN_EDGES)
 
 
 class Cells:
     """Cells of several events: the weight of each cell's misses and hits, the sums of their scores, and its range."""
 
-    def __init__(self, grid: CellGrid, n_events: int) -> None:
-        self.grid = grid
+    def __init__(self, n_events: int, octaves: int, bits: int) -> None:
         self.n_events = n_events
-        self.weight = np.zeros((2, n_events, grid.number))  # misses, hits
-        self.score = np.zeros((2, n_events, grid.number))  # sums of weight * score
-        self.low = np.full((n_events, grid.number), np.inf)
-        self.high = np.full((n_events, grid.number), -np.inf)
+        self.octaves = octaves
+        self.bits = bits
+        self.n_cells = octaves * 2**bits + N_BINS
+        self.weight = np.zeros((2, n_events, self.n_cells))  # misses, hits
+        self.score = np.zeros((2, n_events, self.n_cells))  # sums of weight * score
+        self.low = np.full((n_events, self.n_cells), np.inf)
+        self.high = np.full((n_events, self.n_cells), -np.inf)
 
     def add(self, hit: int, events: Ints | int, scores: Array, weights: Floats) -> None:
         """Add rows that all hit or all miss, each of its own event."""
-        place = events * self.grid.number + self.grid.of(scores)
+        place = events * self.n_cells + cell_of(scores, self.octaves, self.bits)
         scores = scores.astype(np.float64)  # ten times as fast below
         np.add.at(self.weight[hit].reshape(-1), place, weights)
         np.add.at(self.score[hit].reshape(-1), place, weights * scores)
@@ -350,7 +340,7 @@ class ClassCells(Cells):
     def __init__(self, n_classes: int) -> None:
         octaves = math.ceil(math.log2(n_classes)) + 4  # a sixteenth of an even share
         cells = max(1.0, 2**20 / (n_classes * octaves))  # about 8 MB for each of six arrays
-        super().__init__(CellGrid(octaves, min(11, max(2, math.floor(math.log2(cells))))), n_classes)
+        super().__init__(n_classes, octaves, bits=min(11, max(2, math.floor(math.log2(cells)))))
         self.missed_scores = np.zeros(n_classes)  # of all misses, those in the first cell too
 
     def add_rows(self, rows: Rows) -> None:
@@ -363,7 +353,7 @@ class ClassCells(Cells):
             self.add(1, labels, p[own], weights)
             p[own] = 0.0
             self.missed_scores += column_sums(p, weights)
-            row, column = np.nonzero(p > p.dtype.type(2.0**-self.grid.octaves))
+            row, column = np.nonzero(p > p.dtype.type(2.0**-self.octaves))
             self.add(0, column, p[row, column], weights[row])
 
     def merge(self, other: Self) -> None:
@@ -379,7 +369,7 @@ class ClassCells(Cells):
             self.weight[0, c, 0] = max(0.0, total - self.weight[:, c].sum())
             self.score[0, c, 0] = self.missed_scores[c] - self.score[0, c].sum()
             self.low[c, 0] = LOWEST
-            self.high[c, 0] = max(self.high[c, 0], 2.0**-self.grid.octaves)
+            self.high[c, 0] = max(self.high[c, 0], 2.0**-self.octaves)
             yield self.event(c)
 
 
