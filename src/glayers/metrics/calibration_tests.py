@@ -170,12 +170,7 @@ class OmnibusTest:
     @property
     def p_value(self) -> float:
         """The p-value of all tests together; NaN if there are too few groups to tell."""
-        p_values = list(self.adjusted.values())
-        known = [p for p in p_values if not math.isnan(p)]
-        smallest = min(known, default=math.nan)
-        if len(known) < len(p_values) and not rejects(smallest, self.level):
-            return math.nan
-        return smallest
+        return float(np.min(list(self.adjusted.values())))
 
     @property
     def rejected(self) -> bool:
@@ -667,17 +662,17 @@ def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Ro
 
 
 def _in_groups(given: Rows | Scored, draws: Draws, progress: bool | None) -> tuple[_Tests, dict[str, float]]:
-    """Test one by one, with Holm's correction; a p-value of NaN says that there are too few groups."""
+    """Test one by one, with Holm's correction; p-values of NaN say that there are too few groups."""
     settings: dict[str, Any] = vars(draws)
     tests = {"ks": ks_test(given, method="resampling", **settings), "ece": ece_test(given, **settings)}
     if isinstance(given, Rows):
         if given.n_classes > 2:
             tests[_RANK_2] = ks_test(given, event=rank(2), method="resampling", **settings)
         tests[_CLASSES] = classwise_ks_test(given, progress=progress, **settings)
-    adjusted = dict.fromkeys(tests, math.nan)
-    known = [name for name, test in tests.items() if not test.too_few_groups]
-    adjusted.update(zip(known, adjust([tests[name].p_value for name in known]).tolist(), strict=True))
-    return tests, adjusted
+    if any(test.too_few_groups for test in tests.values()):
+        return tests, dict.fromkeys(tests, math.nan)
+    adjusted = adjust([test.p_value for test in tests.values()]).tolist()
+    return tests, dict(zip(tests, adjusted, strict=True))
 
 
 def _jointly(given: Rows | Scored, draws: Draws, progress: bool | None) -> tuple[_Tests, dict[str, float]]:
