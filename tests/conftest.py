@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of the draws of `calibration_test`, for tests of what surrounds it; p-values are at least 0.005."""
-    monkeypatch.setattr("glayers.metrics.omnibus._DRAWS", 199)
+    monkeypatch.setattr("glayers.metrics.calibration_tests._DRAWS", 199)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from experiments.stamp import write_page
 
-from glayers.metrics import adjust, classwise_ks_test, ece_test, ks_test, label, skce_test
+from glayers.metrics import adjust, classwise_ks_test, ece_test, ks_test, label
 
 RESULTS = Path(__file__).parents[1] / "results" / "level_and_power.csv"
 COLUMNS = ["test", "classes", "rows", "sharpness", "repetitions", "rejected"]
@@ -38,12 +38,11 @@ class Cell(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The input of the tests: rows, the median distance between two of them, and the settings of the draws."""
+    """The input of the tests: rows and the settings of the draws."""
 
     p: np.ndarray
     y: np.ndarray
     groups: np.ndarray
-    median: float
     draws: dict[str, Any]
 
 
@@ -68,10 +67,6 @@ PLANS = {
     "KS, asymptotic": Plan(lambda s: ks_test(s.p, s.y).p_value, OFTEN, SELDOM),
     "KS, resampling": Plan(lambda s: ks_test(s.p, s.y, method="resampling", **s.draws).p_value, OFTEN, SELDOM),
     "ECE": Plan(lambda s: ece_test(s.p, s.y, **s.draws).p_value, OFTEN, SELDOM),
-    "SKCE, blocks of 1,000": Plan(lambda s: skce_test(s.p, s.y, **s.draws).p_value, SLOWER, SELDOM),
-    "SKCE, all pairs": Plan(
-        lambda s: skce_test(s.p, s.y, block_size=len(s.y), **s.draws).p_value, {2_000: 400}, {10_000: 20}
-    ),
     "KS of every class, mean": Plan(
         lambda s: classwise_ks_test(s.p, s.y, **s.draws).p_value,
         {500: 1000, 2_000: 1000, 10_000: 400},
@@ -85,17 +80,6 @@ PLANS = {
 def any_class_p_value(s: Sample) -> float:
     by_class = [ks_test(s.p, s.y, event=label(c), **s.draws).p_value for c in range(s.p.shape[1])]
     return float(adjust(by_class).min())
-
-
-def bandwidth_plan(share: float) -> Plan:
-    def p_value(s: Sample) -> float:
-        return skce_test(s.p, s.y, bandwidth=share * s.median, **s.draws).p_value
-
-    return Plan(p_value, {}, {2_000: 100})
-
-
-SHARES = (1.0, 0.5, 0.25, 0.125)
-PLANS |= {f"SKCE, bandwidth {share:g} of the median": bandwidth_plan(share) for share in SHARES}
 
 
 def main() -> None:
@@ -130,23 +114,16 @@ def samples(cell: Cell, repetitions: int, grouped: bool) -> Iterator[Sample]:
         logits = SCALES[cell.classes] * rng.normal(size=(cell.rows, cell.classes))
         truth, claimed = softmax(logits), softmax(cell.sharpness * logits)
         reached = truth.cumsum(axis=1)
-        median = median_distance(claimed)
         for _ in range(repetitions // MODELS):
             u = rng.random(cell.rows)
             labels = (reached < (u[groups] if grouped else u)[:, None]).sum(axis=1)
             draws = {"n_resamples": DRAWS, "random_state": int(rng.integers(2**32))}
-            yield Sample(claimed, np.minimum(labels, cell.classes - 1), groups, median, draws)
+            yield Sample(claimed, np.minimum(labels, cell.classes - 1), groups, draws)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
-
-
-def median_distance(probabilities: np.ndarray) -> float:
-    some = probabilities[:500]
-    distances = [np.sqrt(((some[i] - some[:i]) ** 2).sum(axis=1)) for i in range(1, len(some))]
-    return float(np.median(np.concatenate(distances)))
 
 
 def write(row: list[object]) -> None:

@@ -27,7 +27,6 @@ from glayers.metrics import (
     ks_test,
     label,
     rank,
-    skce_test,
     within_top,
 )
 
@@ -46,7 +45,6 @@ FAST: dict[str, Callable[..., Any]] = {
 }
 SLOW: dict[str, Callable[..., Any]] = {
     "KS of every class, mean": classwise_ks_test,
-    "SKCE": skce_test,
     TOGETHER: partial(calibration_test, progress=False),
 }
 TESTS = FAST | SLOW
@@ -118,9 +116,7 @@ def main() -> None:
 
 
 def possible(case: Case, test: str) -> bool:
-    """Leave out ranks that two classes do not have, and pairs of very many rows or classes."""
-    if test == "SKCE":
-        return case.rows <= 1_000 and case.classes <= 100
+    """Leave out ranks that two classes do not have."""
     if test == ASYMPTOTIC and case.groups:
         return False
     return case.classes > 2 or not test.startswith(("KS, rank", "KS, within"))

@@ -25,12 +25,11 @@ SHOWN = {
     "ece": ("ECE", ", percent", 100),
     "classwise_ks": ("KS of each class", ", mean, percent", 100),
     "classwise_ece": ("ECE of each class", ", mean, percent", 100),
-    "skce": ("SKCE", ", thousandths", 1000),
     "nll": ("NLL", "", 1),
     "brier": ("Brier score", ", mean over classes, percent", 100),
     "accuracy": ("Accuracy", ", percent", 100),
 }
-TESTED = ("ks", "ece", "classwise_ks", "classwise_ece", "skce")
+TESTED = ("ks", "ece", "classwise_ks", "classwise_ece")
 PAIRED = ("nll", "brier", "ks", "ece", "classwise_ece", "accuracy")
 # Its test rows are balanced, its calibration rows are not: no method fitted on these can be calibrated on those.
 SHIFTED = "cifar10_longtail_resnet110"
@@ -94,7 +93,6 @@ def tested(part: Predictions) -> dict[str, Row]:
         "ece": metrics.ece_test(part, **draws),
         "classwise_ks": metrics.classwise_ks_test(part, **draws),
         "classwise_ece": metrics.consistency_test("classwise_ece", part, progress=False, **draws),
-        "skce": metrics.skce_test(part, progress=False, **draws),
     }
     return {
         name: {"value": number(each.value), "p_value": number(each.p_value), "bound": number(each.bound)}

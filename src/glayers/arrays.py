@@ -197,6 +197,25 @@ def map_row_blocks(function: Callable[[slice], _Result], n_rows: int, n_columns:
         return list(pool.map(function, blocks))
 
 
+def kish(total: Any, squares: Any) -> Any:
+    """Return the effective number of rows with this sum of weights and of squared weights; 0 without weight.
+
+    It is total^2 / squares: that many rows of equal weight would be as informative. Kish, "Survey Sampling", 1965.
+    """
+    some = np.where(squares > 0, squares, 1.0)
+    return np.where(squares > 0, total**2 / some, 0.0)
+
+
+def effective_rows(weights: Array) -> float:
+    """Return Kish's effective number of rows, or groups, with these weights.
+
+    >>> effective_rows(np.array([2.0, 2.0, 0.0])), round(effective_rows(np.array([1.0, 10.0])), 3)
+    (2.0, 1.198)
+    """
+    scaled = weights / (weights.max() or 1.0)  # squares of tiny weights would vanish
+    return float(kish(scaled.sum(), scaled @ scaled))
+
+
 def available_threads() -> int:
     """Return the number of cores this process may use, limited by OMP_NUM_THREADS as in numerical libraries."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -74,7 +74,7 @@ class Pass:
             if chunk.labelled:
                 for name, calibrator in self.calibrators.items():
                     rows = chunk.rows if calibrator is None else calibrator.apply(chunk.rows)
-                    collected.sums[name].update(rows, row_ids=places)
+                    collected.sums[name].update(rows)
             if self.sample_size is not None:
                 if collected.sample is None:
                     collected.sample = RowSample(self.sample_size(chunk.n_classes), self.random_state)

@@ -63,13 +63,9 @@ def assert_same(found: metrics.StreamingScorecard, wanted: metrics.Scorecard) ->
 
 
 @pytest.mark.parametrize("chunk", [1, 37, 500])
-def test_scores_and_intervals_do_not_depend_on_chunks(chunk: int) -> None:
+def test_scores_do_not_depend_on_chunks(chunk: int) -> None:
     given = simulated(200)
-    found = bridge.score(on_dask(given, chunk), n_resamples=20)
-    assert_same(found, metrics.scorecard(given))
-    whole = bridge.score(on_dask(given, 200), n_resamples=20)
-    for name, ends in found.intervals().items():
-        np.testing.assert_allclose(ends[:5], whole.intervals()[name][:5], atol=1e-10)
+    assert_same(bridge.score(on_dask(given, chunk)), metrics.scorecard(given))
 
 
 def test_a_data_frame_and_files_score_as_arrays(tmp_path: Path) -> None:

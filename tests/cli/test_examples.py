@@ -12,7 +12,7 @@ import pytest
 
 from glayers.calibrators import auto
 from glayers.datasets import CalibrationAndTest, load_fashion_mnist
-from glayers.metrics import omnibus
+from glayers.metrics import calibration_tests
 from tests.cli.running import VERBS, run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -103,15 +103,15 @@ def test_commands_of_a_page_run_one_after_the_other(page: Path, monkeypatch: pyt
 
 @pytest.mark.usefixtures("workplace", "quick_pages")
 def test_the_page_of_the_command_line_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    page, jointly = ROOT / "docs" / "reference" / "command-line.md", omnibus._jointly
+    page, jointly = ROOT / "docs" / "reference" / "command-line.md", calibration_tests._jointly
     found: dict[bytes, Any] = {}
 
     def once(given: Any, *settings: Any) -> Any:
         key = given.probabilities.tobytes()  # several commands test the same rows
         return found[key] if key in found else found.setdefault(key, jointly(given, *settings))
 
-    monkeypatch.setattr(omnibus, "_jointly", once)
-    monkeypatch.setattr(omnibus, "_DRAWS", 999)  # as the page shows, of all rows
+    monkeypatch.setattr(calibration_tests, "_jointly", once)
+    monkeypatch.setattr(calibration_tests, "_DRAWS", 999)  # as the page shows, of all rows
     monkeypatch.setattr("glayers.datasets.load_fashion_mnist", load_fashion_mnist)
     for code in blocks(page, "python"):
         exec(compile(code, str(page), "exec"), {})  # which writes the sample data to files

@@ -36,7 +36,7 @@ def work(seed: int, numbers: range) -> None:
     """Run inputs and print a line before and after each; whoever reads them knows which input a process died of."""
     import numpy as np
 
-    from glayers.metrics import omnibus
+    from glayers.metrics import calibration_tests
     from tests.fuzz import artifacts, bombs, commands, fits, readers
 
     checks = {
@@ -46,7 +46,7 @@ def work(seed: int, numbers: range) -> None:
         "fit": fits.check_fit,
     }
     warnings.simplefilter("ignore")
-    omnibus._DRAWS = 199  # commands test calibration with most scores, and damage no draw
+    calibration_tests._DRAWS = 199  # commands test calibration with most scores, and damage no draw
     os.environ["GLAYERS_MAX_BYTES"] = str(MOST_UNPACKED)
     for name in artifacts.QUICK:
         artifacts.sound(name)  # fitted once, and not counted as part of an input

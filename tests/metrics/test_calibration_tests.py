@@ -178,7 +178,7 @@ def test_counts_are_repeated_rows_in_metrics_tests_and_intervals() -> None:
     written = Predictions.from_probabilities(p[rows], y[rows], groups=groups[rows])
     for function in (
         partial(metrics.ks_test, method="resampling", n_resamples=99),
-        partial(metrics.skce_test, n_resamples=19),
+        partial(metrics.classwise_ks_test, n_resamples=19),
         partial(metrics.intervals, metrics=["nll", "ks"], n_resamples=19),
         metrics.debiased_ece,
     ):
@@ -191,7 +191,7 @@ _UNEVEN = np.random.default_rng(0)
 IMPORTANCE = {"1 or 10": _UNEVEN.choice([1, 10], 60), "all 2": np.full(60, 2), "uneven": _UNEVEN.lognormal(size=60)}
 
 
-@pytest.mark.parametrize("test", [metrics.ks_test, metrics.ece_test, metrics.classwise_ks_test, metrics.skce_test])
+@pytest.mark.parametrize("test", [metrics.ks_test, metrics.ece_test, metrics.classwise_ks_test])
 @pytest.mark.parametrize("weights", IMPORTANCE.values(), ids=IMPORTANCE.keys())
 def test_importance_weights_keep_the_level(weights: Numbers, test: Any) -> None:
     p_values = []
@@ -340,7 +340,7 @@ def test_a_bar_changes_nothing_and_keeps_off_the_output(capsys: pytest.CaptureFi
     p, y = sample(13, 60, 3)
     for test in (
         partial(metrics.consistency_test, metrics.ece, p, y, n_resamples=19),
-        partial(metrics.skce_test, p, y, n_resamples=19),
+        partial(metrics.classwise_ks_test, p, y, n_resamples=19),
     ):
         assert test(progress=True) == test(progress=False)
     assert capsys.readouterr().out == ""

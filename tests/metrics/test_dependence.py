@@ -108,7 +108,7 @@ def test_independent_rows_lose_little_by_groups() -> None:
     p, y = sample(0, 4_000, 5, sharpness=1.3)
     none: dict[str, Any] = {}
     some: dict[str, Any] = {"groups": np.arange(4_000) // 100}
-    for test in (metrics.ks_test, metrics.ece_test, metrics.classwise_ks_test, metrics.skce_test):
+    for test in (metrics.ks_test, metrics.ece_test, metrics.classwise_ks_test):
         alone, grouped = (test(p, y, n_resamples=99, **how) for how in (none, some))
         assert grouped.p_value == 0.01
         assert grouped.bound < 1.7 * alone.bound
@@ -120,7 +120,6 @@ def test_fewer_than_eight_groups_are_too_few_to_tell() -> None:
     found = [
         metrics.ks_test(p, y, **draws),
         metrics.ece_test(p, y, **draws),
-        metrics.skce_test(p, y, **draws),
         metrics.classwise_ks_test(p, y, **draws),
     ]
     for test in found:
@@ -131,7 +130,6 @@ def test_fewer_than_eight_groups_are_too_few_to_tell() -> None:
         assert "too few groups to tell" in ks_sentence(test)
         assert "within" not in ks_sentence(test)
     assert found[0].value == metrics.ks(p, y)
-    assert found[2].value == pytest.approx(metrics.skce(p, y, groups=draws["groups"]))
     uneven = np.minimum(np.arange(420) // 2, 50)  # 51 groups, of which one has three quarters of the rows
     assert metrics.ks_test(p, y, groups=uneven).too_few_groups
     assert not metrics.ks_test(p, y, groups=np.arange(420) % 8).too_few_groups
@@ -144,7 +142,7 @@ def test_groups_of_sure_rows_and_rows_of_no_weight_are_no_trouble() -> None:
     p, y = sample(5, 40, 3)
     weights = np.where(p.max(axis=1) < np.median(p.max(axis=1)), 0.0, 1.0)  # the lowest scores have no weight
     counted = weights > 0
-    for test in (metrics.ks_test, metrics.classwise_ks_test, metrics.skce_test):
+    for test in (metrics.ks_test, metrics.classwise_ks_test):
         all_rows = test(p, y, sample_weight=weights, groups=groups, n_resamples=99)
         alone = test(p[counted], y[counted], groups=groups[counted], n_resamples=99)
         assert all_rows.value == pytest.approx(alone.value, abs=1e-12)

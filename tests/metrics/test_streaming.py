@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 
 from glayers import Confidences, Predictions
 from glayers.errors import BadPredictions
-from glayers.metrics import METRICS, Metric, StreamingScorecard, intervals, label, scorecard, selective
+from glayers.metrics import METRICS, Metric, StreamingScorecard, label, scorecard, selective
 from glayers.metrics.events import Rows, Scored
 from glayers.metrics.metric import Block
-from glayers.metrics.row_draws import RowSample, content_keys, group_keys, poisson_counts, row_places
-from glayers.metrics.streaming import CellGrid, CompressedRows
+from glayers.metrics.row_draws import RowSample, group_keys, row_places
 from tests.strategies import Case, cases, make_case
 
-EQUAL_MASS = {"ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}
 KS = {"ks", "mean_top_ks", "classwise_ks"}
-UNBOUNDED = {metric.name for metric in selective.METRICS}  # no bound is known
+DEBIASED = {"debiased_ece", "debiased_rms_calibration_error"}
+UNBOUNDED = {metric.name for metric in selective.METRICS} | DEBIASED  # no bound is known
 
 
 def streamed(case: Case, weights: Any, parts: list[Any], **how: Any) -> StreamingScorecard:
@@ -28,9 +27,8 @@ def streamed(case: Case, weights: Any, parts: list[Any], **how: Any) -> Streamin
     whole = StreamingScorecard(**how)
     for part in parts:
         own = None if weights is None else weights[part]
-        ids = np.arange(len(case.labels))[part]
         one = StreamingScorecard(**how)
-        one.update(case.probabilities[part], case.labels[part], sample_weight=own, row_ids=ids)
+        one.update(case.probabilities[part], case.labels[part], sample_weight=own)
         whole.merge(one)
     return whole
 
@@ -71,7 +69,7 @@ def test_many_rows_stay_within_narrow_bounds(kind: Any) -> None:
     assert_same(found, scorecard(p, case.labels))
     bounds = found.error_bounds()
     assert set(METRICS) - set(bounds) == UNBOUNDED
-    assert {name for name, bound in bounds.items() if bound > 0} <= KS | EQUAL_MASS | {"smooth_ece"}
+    assert {name for name, bound in bounds.items() if bound > 0} <= KS | {"ece_equal_mass", "smooth_ece"}
     assert max(bounds[name] for name in KS) < 5e-5
     assert bounds["smooth_ece"] < 1e-3
     assert bounds["ece_equal_mass"] < 5e-3
@@ -88,7 +86,7 @@ def test_bounds_hold_where_few_rows_have_most_of_the_weight(case: Case, heavy: f
     assert_same(found, scorecard(case.probabilities, case.labels, sample_weight=weights))
 
 
-def test_a_new_metric_is_streamed_and_has_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_metric_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     def large(event: Scored, block: Block) -> Any:
         return np.abs((event.scores - event.hits) @ block.weights)
 
@@ -104,18 +102,11 @@ def test_a_new_metric_is_streamed_and_has_intervals(monkeypatch: pytest.MonkeyPa
     for metric in added:
         monkeypatch.setitem(METRICS, metric.name, metric)
     case = make_case(4, 500, 4)
-    found = streamed(case, case.weights, np.array_split(np.arange(500), 3), exact_entries=0, n_resamples=100)
+    found = streamed(case, case.weights, np.array_split(np.arange(500), 3), exact_entries=0)
     card, wanted = found.result(), scorecard(case.probabilities, case.labels, sample_weight=case.weights)
     assert list(card) == list(wanted) == list(METRICS)
-    ends = found.intervals()
-    memory = intervals(
-        case.probabilities, case.labels, sample_weight=case.weights, n_resamples=100, method="percentile"
-    )
     for metric in added:
         assert card[metric.name] == pytest.approx(wanted[metric.name], abs=1e-12), metric.name
-        if metric.about != "classes":
-            error = memory[metric.name].standard_error
-            assert ends[metric.name].standard_error == pytest.approx(error, rel=0.35), metric.name
     assert "in_the_large" not in found.error_bounds()  # none is known
 
 
@@ -163,71 +154,7 @@ def test_impossible_labels_make_the_loss_infinite_only_where_they_have_weight() 
         assert math.isinf(found.result()["nll"]) is (weights[0] > 0)
 
 
-@settings(deadline=None, max_examples=8)
-@given(seed=st.integers(0, 10**6), grouped=st.booleans())
-def test_intervals_do_not_depend_on_the_partition(seed: int, grouped: bool) -> None:
-    case, rng = make_case(seed, 60, 4), np.random.default_rng(seed)
-    groups = np.array([f"g{g}" for g in rng.integers(0, 9, 60)]) if grouped else None
-    found = []
-    for parts in (1, 4):
-        whole = StreamingScorecard(exact_entries=0, n_resamples=20)
-        for part in np.array_split(rng.permutation(60), parts):
-            own = None if groups is None else groups[part]
-            one = StreamingScorecard(exact_entries=0, n_resamples=20)
-            whole.merge(one.update(case.probabilities[part], case.labels[part], groups=own))
-        found.append(whole.intervals())
-    for name, ends in found[0].items():
-        np.testing.assert_allclose(ends[:5], found[1][name][:5], atol=1e-10, err_msg=name)
-        assert ends.unreliable == found[1][name].unreliable
-
-
-def test_intervals_agree_with_those_of_the_bootstrap_in_memory() -> None:
-    case = make_case(2, 4_000, 5)
-    found = streamed(case, None, np.array_split(np.arange(4_000), 3), exact_entries=0, n_resamples=400).intervals()
-    wanted = intervals(case.probabilities, case.labels, n_resamples=400, method="percentile")
-    assert set(wanted) - set(found) == {"classwise_ks", "classwise_ece"}
-    for name in found:
-        assert found[name].standard_error == pytest.approx(wanted[name].standard_error, rel=0.25, abs=1e-6), name
-        assert found[name].low == pytest.approx(wanted[name].low, abs=wanted[name].standard_error), name
-
-
-def test_wide_cells_of_resamples_do_not_move_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = make_case(2, 2_000, 5)
-    how: dict[str, Any] = {"exact_entries": 0, "n_resamples": 200}
-    fine = streamed(case, None, [np.arange(2_000)], **how).intervals()
-    wide_cells = CompressedRows(5, 201, CellGrid(octaves=3, bits=1))
-    monkeypatch.setattr(StreamingScorecard, "_resamples", lambda _: wide_cells)
-    wide = streamed(case, None, [np.arange(2_000)], **how).intervals()
-    for name in ("ks", "ece_equal_mass", "debiased_ece"):
-        assert wide[name].value == fine[name].value
-        assert wide[name].bias == pytest.approx(fine[name].bias, abs=fine[name].standard_error), name
-
-
-def test_groups_share_their_draw_and_widen_intervals() -> None:
-    case = make_case(2, 100, 3)
-    twenty = [np.repeat(part, 20, axis=0) for part in (case.probabilities, case.labels, np.arange(100))]
-    alone, together = (StreamingScorecard(n_resamples=300, exact_entries=0) for _ in range(2))
-    alone.update(twenty[0], twenty[1], row_ids=np.arange(2_000))
-    together.update(twenty[0], twenty[1], groups=twenty[2])
-    wide, narrow = together.intervals()["nll"], alone.intervals()["nll"]
-    assert wide.standard_error / narrow.standard_error == pytest.approx(math.sqrt(20), rel=0.2)
-
-
-def test_draws_have_the_moments_of_a_poisson_distribution_and_are_independent() -> None:
-    counts = poisson_counts(row_places(0, 20_000), 40, seed=1).astype(float)
-    assert counts.mean() == pytest.approx(1, abs=0.005)
-    assert counts.var() == pytest.approx(1, abs=0.01)
-    assert np.abs(np.corrcoef(counts.T) - np.eye(40)).max() < 0.04  # 5.6 standard errors of 780 correlations
-    assert np.abs(np.corrcoef(counts[:-1, 0], counts[1:, 0])[0, 1]) < 0.03
-
-
-def test_keys_of_contents_and_groups_depend_on_nothing_else() -> None:
-    rows = np.random.default_rng(0).normal(size=(50, 3))
-    order = np.random.default_rng(1).permutation(50)
-    labels = np.arange(50) % 3
-    assert (content_keys(rows, labels)[order] == content_keys(rows[order], labels[order])).all()
-    assert len(set(content_keys(np.concatenate([rows, rows[:, ::-1]]), np.append(labels, labels)).tolist())) == 100
-    assert content_keys(np.array([[0.0]]), np.ones(1)) == content_keys(np.array([[-0.0]]), np.ones(1))
+def test_keys_of_groups_depend_on_their_names_alone() -> None:
     assert (group_keys(np.array([1.0, 2.5])) != group_keys(np.array([1, 2]))).tolist() == [False, True]
     assert (group_keys(np.array(["a", "b", "a"])) == group_keys(np.array(["a", "b", "a"], object))).all()
 
@@ -254,7 +181,7 @@ def test_a_random_subset_is_the_same_for_any_partition(seed: int, grouped: bool,
 
 
 def test_memory_does_not_grow_with_the_number_of_rows() -> None:
-    found, sizes = StreamingScorecard(n_resamples=10), []
+    found, sizes = StreamingScorecard(), []
     for seed in range(4):
         case = make_case(seed, 3_000, 400)
         found.update(case.probabilities, case.labels)
@@ -280,14 +207,10 @@ def test_what_does_not_fit_together_is_refused() -> None:
         some.update([[0.5, 0.5]], [0])
     with pytest.raises(BadPredictions, match="earlier rows had 3 classes, these have one event per row"):
         some.update(Confidences([0.5], [True]))
-    with pytest.raises(BadPredictions, match="differ in n_resamples"):
-        some.merge(StreamingScorecard(n_resamples=5))
+    with pytest.raises(BadPredictions, match="differ in exact_entries"):
+        some.merge(StreamingScorecard(exact_entries=5))
     with pytest.raises(BadPredictions, match="no rows of positive weight"):
         StreamingScorecard().update(np.zeros((0, 3)), []).result()
-    with pytest.raises(BadPredictions, match="no resamples"):
-        some.intervals()
-    with pytest.raises(BadPredictions, match="row_ids must have shape"):
-        StreamingScorecard(n_resamples=2).update(case.probabilities, case.labels, row_ids=[1])
     with pytest.raises(BadPredictions, match="divide all weights by a common factor"):
         StreamingScorecard().update(case.probabilities, case.labels, sample_weight=[1e200] * 10)
     assert some.result() == scorecard(case.probabilities, case.labels)  # errors have changed nothing

@@ -213,8 +213,6 @@ def score(
     calibrator: Calibrator | None = None,
     *,
     event: Event = top,
-    n_resamples: int = 0,
-    random_state: int = 0,
     client: Any = None,
 ) -> StreamingScorecard:
     """Score all rows, before calibration or after it.
@@ -225,7 +223,7 @@ def score(
         From `rows` or `read_files`.
     calibrator
         Apply this one first; None scores rows as they are.
-    event, n_resamples, random_state
+    event
         As in `glayers.metrics.StreamingScorecard`.
     client
         A `distributed.Client`; by default the current one, or threads.
@@ -233,7 +231,7 @@ def score(
     Returns
     -------
     StreamingScorecard
-        Its `result()` is the scorecard; `intervals()` and `error_bounds()` say how exact it is.
+        Its `result()` is the scorecard; `error_bounds()` says how exact it is.
 
     Examples
     --------
@@ -243,8 +241,7 @@ def score(
     >>> 0 < score(dask_rows).result()["ks"] < 1
     True
     """
-    settings = {"event": event, "n_resamples": n_resamples, "random_state": random_state}
-    return Pass({"": calibrator}, settings).over(dask_rows.tasks, Cluster(client)).sums[""]
+    return Pass({"": calibrator}, {"event": event}).over(dask_rows.tasks, Cluster(client)).sums[""]
 
 
 def fit(calibrator: Calibrator, dask_rows: DaskRows, *, random_state: int = 0, client: Any = None) -> Calibrator:

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from glayers.arrays import Floats
+from glayers.arrays import Floats, effective_rows
 from glayers.checks import number_between
-from glayers.metrics.events import Event, Scored, check_event, effective_number, top
+from glayers.metrics.events import Event, Scored, check_event, top
 
 __all__ = ["Threshold", "threshold"]
 
@@ -172,7 +172,7 @@ def _p_value(rows: Scored, answered: np.ndarray, target: float) -> float:
     units = weights
     if rows.groups is not None:
         units = np.bincount(rows.group_numbers[answered], weights)
-    n = effective_number(units)
+    n = effective_rows(units)
     errors = error_rate * n
     if errors >= n:
         return 1.0

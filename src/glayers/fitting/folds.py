@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import effective_rows as effective_rows  # for the fits that count rows with it
 from glayers.checks import whole_number
 from glayers.errors import GlayersError
 
@@ -118,13 +119,3 @@ def format_gain(gain: float, error: float) -> str:
     if math.isfinite(error):
         return f"{gain:.2g} +- {error:.2g}"
     return f"{gain:.2g} (too few rows or groups for a standard error)"
-
-
-def effective_rows(weights: Floats) -> float:
-    """Return the effective number of rows, (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965.
-
-    >>> effective_rows(np.array([2.0, 2.0])), round(effective_rows(np.array([1.0, 10.0])), 3)
-    (2.0, 1.198)
-    """
-    shares = weights / weights.sum()
-    return 1 / float(shares @ shares)

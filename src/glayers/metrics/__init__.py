@@ -14,11 +14,9 @@ from glayers.metrics.differences import *
 from glayers.metrics.events import *
 from glayers.metrics.ks import *
 from glayers.metrics.metric import *
-from glayers.metrics.omnibus import *
 from glayers.metrics.scorecard import *
 from glayers.metrics.scores import *
 from glayers.metrics.selective import *
-from glayers.metrics.skce import *
 from glayers.metrics.smooth import *
 from glayers.metrics.streaming import *
 

@@ -21,10 +21,10 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from glayers.arrays import Array, Floats
+from glayers.arrays import Array, Floats, effective_rows, kish
 from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored, check_seed, effective_number
+from glayers.metrics.events import Rows, Scored, check_seed
 from glayers.metrics.metric import Block, Metric, class_ranges, evaluate
 from glayers.progress import progress_bar
 
@@ -68,8 +68,8 @@ class Evidence(NamedTuple):
     def of(cls, rows: Rows | Scored) -> "Evidence":
         """Count the rows, and the units that hold errors and hits."""
         hits = rows.top.hits
-        n_errors = effective_number(np.bincount(rows.group_numbers, rows.weights * (1 - hits)))
-        n_hits = effective_number(np.bincount(rows.group_numbers, rows.weights * hits))
+        n_errors = effective_rows(np.bincount(rows.group_numbers, rows.weights * (1 - hits)))
+        n_hits = effective_rows(np.bincount(rows.group_numbers, rows.weights * hits))
         rarer = "errors" if n_errors <= n_hits else "hits"
         even = math.isclose(rows.n_units, np.count_nonzero(rows.weights))
         return cls(rows.total, rows.n_units, min(n_errors, n_hits), rarer, rows.groups is not None, even)
@@ -97,14 +97,11 @@ class Bootstrap:
         with progress_bar(self.progress, what, len(class_ranges(rows, metrics)) * plan.n_batches) as advance:
             found = evaluate(rows, metrics, plan.blocks, advance)
         evidence = Evidence.of(rows)
-        first_drawn = 1 + plan.n_left_out
         columns = {}
         for metric in metrics:
             values = found[metric.name]
-            at_sample = float(values[0])
-            columns[metric.name] = Bootstrapped(
-                at_sample, values[1:first_drawn], values[first_drawn:], metric, evidence
-            )
+            left_out, drawn = np.split(values[1:], [plan.n_left_out])
+            columns[metric.name] = Bootstrapped(float(values[0]), left_out, drawn, metric, evidence)
         return columns
 
 
@@ -134,12 +131,11 @@ class Bootstrapped(NamedTuple):
         bias = 0.0
         if error < math.inf:
             bias = float(self.drawn.mean()) - self.value
-        if self.is_difference:
-            low, high = self._ends(level, error)
-        elif self.metric.kind == "share":
+        if self.metric.kind == "share" and not self.is_difference:
             low, high = self._exact_ends(level, error)
         else:
             low, high = self._ends(level, error)
+        if not self.is_difference:
             low = max(low, self.metric.lowest)
             high = min(high, self.metric.highest)
         return Interval(self.value, low, high, error, bias, self._unreliable_because(error, bias))
@@ -197,7 +193,14 @@ class Bootstrapped(NamedTuple):
         from scipy.special import betaincinv
 
         share = min(max(self.value, 0.0), 1.0)
-        n_rows = self._rows_of_share(share, level, error)
+        evidence = self.evidence
+        n_rows = evidence.n_rows
+        if not evidence.even:
+            # As many independent rows of equal weight would have this standard error.
+            few_units = _quantile(level, math.inf) / _quantile(level, max(evidence.n_units - 1, 1.0))
+            n_rows = evidence.n_units
+            if error:
+                n_rows = min(evidence.n_rows, share * (1 - share) / error**2) * few_units**2
         hits = share * n_rows
         misses = (1 - share) * n_rows
         low, high = 0.0, 1.0
@@ -206,16 +209,6 @@ class Bootstrapped(NamedTuple):
         if misses > _SAME:
             high = float(betaincinv(hits + 1, misses, (1 + level) / 2))
         return min(low, self.value), max(high, self.value)
-
-    def _rows_of_share(self, share: float, level: float, error: float) -> float:
-        """Return how many independent rows of equal weight would have this standard error."""
-        evidence = self.evidence
-        if evidence.even:
-            return evidence.n_rows
-        if not error:
-            return evidence.n_units
-        few_units = _quantile(level, math.inf) / _quantile(level, max(evidence.n_units - 1, 1.0))
-        return min(evidence.n_rows, share * (1 - share) / error**2) * few_units**2
 
     def _correction(self) -> tuple[float, float]:
         """Return the bias z0 and the acceleration a of BCa, both 0 without a jackknife."""
@@ -296,9 +289,8 @@ class Resampling:
         self.row_weights = np.ldexp(rows.own_weights, -np.frexp(rows.own_weights.max())[1])
         self.groups = rows.group_numbers
         self.grouped = rows.groups is not None
-        unit_weights = np.bincount(self.groups, self.row_weights)
-        self.n_units = len(unit_weights)
-        self.units = np.flatnonzero(unit_weights)
+        self.n_units = int(self.groups.max()) + 1
+        self.units = np.unique(self.groups[self.row_weights > 0])
         if len(self.units) < 2:
             what = "groups" if self.grouped else "rows"
             raise BadPredictions(f"resampling needs at least 2 {what} of positive weight; got {len(self.units)}")
@@ -338,6 +330,6 @@ class Resampling:
             weights = counts[self.groups]
         weights *= self.row_weights[:, None]
         sums = weights.sum(axis=0)
-        totals = sums**2 / (self.row_weights @ weights)
+        totals = kish(sums, self.row_weights @ weights)
         weights /= sums
         return Block(weights, totals)

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Floats
+from glayers.arrays import Array, Floats
 from glayers.checks import check_choice
-from glayers.metrics.events import Event, Scored, check_event, distinct_scores, top
-from glayers.metrics.redrawing import Draws, RunningSum
+from glayers.metrics.events import Event, check_event, distinct_scores, top
+from glayers.metrics.redrawing import Draws, RunningSum, redraw
 
 __all__ = ["ConsistencyBand", "Decomposition", "corp", "corp_band"]
 
@@ -92,7 +92,29 @@ def corp(
     >>> print(corp(Confidences([0.2, 0.4, 0.6, 0.8], [0, 1, 0, 1])))  # recalibrated to 0, 1/2, 1/2, 1
     0.2 = 0.075 miscalibration - 0.125 discrimination + 0.25 uncertainty
     """
-    return _decompose(check_event(probabilities, labels, sample_weight, event=event), score)
+    scored = check_event(probabilities, labels, sample_weight, event=event)
+    check_choice(score, _SCORES, "score")
+    mean_score = _SCORES[score]
+    counted = scored.weights > 0
+    distinct, which = distinct_scores(np.clip(scored.scores[counted], 0.0, 1.0))
+    held = np.bincount(which, weights=scored.weights[counted]).astype(np.float64)
+    hits = np.bincount(which, weights=(scored.weights * scored.hits)[counted]).astype(np.float64)
+    pooled = _isotonic(hits, held)
+    overall = np.array([np.clip(hits.sum() / held.sum(), 0.0, 1.0)])
+    values = np.clip(pooled.x[pooled.blocks[:-1]], 0.0, 1.0)  # sums of thirds may exceed 1 in the last digit
+    given = float(held @ mean_score(distinct, hits / held))
+    recalibrated = float(pooled.weights @ mean_score(values, values))
+    constant = float(mean_score(overall, overall)[0])
+    return Decomposition(
+        mean_score=given,
+        miscalibration=max(0.0, given - recalibrated),
+        discrimination=max(0.0, constant - recalibrated),
+        uncertainty=constant,
+        lower=distinct[pooled.blocks[:-1]],
+        upper=distinct[pooled.blocks[1:] - 1],
+        values=values,
+        shares=pooled.weights,
+    )
 
 
 def corp_band(
@@ -137,12 +159,12 @@ def corp_band(
     held = np.diff(np.cumsum(running.event.weights)[running.ends], prepend=0.0)
     points = np.unique(np.linspace(0, len(distinct) - 1, 512).round().astype(np.int64))
 
-    def recalibrated(sums: Floats) -> Floats:
-        hits_drawn = np.diff(sums, axis=1, prepend=0.0) + held * distinct
+    def recalibrated(hits: Array) -> Floats:
+        hits_drawn = np.diff(running.sums(hits), axis=1, prepend=0.0) + held * distinct
         return np.array([_isotonic(hits, held).x[points] for hits in hits_drawn])
 
-    drawn = np.clip(running.redrawn(recalibrated, draws), 0.0, 1.0)
-    lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    _, drawn = redraw(running.event, recalibrated, draws)
+    lower, upper = np.quantile(np.clip(drawn, 0.0, 1.0), [(1 - level) / 2, (1 + level) / 2], axis=0)
     return ConsistencyBand(distinct[points], lower, upper)
 
 
@@ -151,31 +173,6 @@ def _isotonic(sums: Floats, weights: Floats) -> Any:
     from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than importing glayers
 
     return isotonic_regression(sums / weights, weights=weights)
-
-
-def _decompose(event: Scored, score: Score) -> Decomposition:
-    check_choice(score, _SCORES, "score")
-    mean_score = _SCORES[score]
-    counted = event.weights > 0
-    distinct, which = distinct_scores(np.clip(event.scores[counted], 0.0, 1.0))
-    held = np.bincount(which, weights=event.weights[counted]).astype(np.float64)
-    hits = np.bincount(which, weights=(event.weights * event.hits)[counted]).astype(np.float64)
-    pooled = _isotonic(hits, held)
-    overall = np.array([np.clip(hits.sum() / held.sum(), 0.0, 1.0)])
-    values = np.clip(pooled.x[pooled.blocks[:-1]], 0.0, 1.0)  # sums of thirds may exceed 1 in the last digit
-    given = float(held @ mean_score(distinct, hits / held))
-    recalibrated = float(pooled.weights @ mean_score(values, values))
-    constant = float(mean_score(overall, overall)[0])
-    return Decomposition(
-        mean_score=given,
-        miscalibration=max(0.0, given - recalibrated),
-        discrimination=max(0.0, constant - recalibrated),
-        uncertainty=constant,
-        lower=distinct[pooled.blocks[:-1]],
-        upper=distinct[pooled.blocks[1:] - 1],
-        values=values,
-        shares=pooled.weights,
-    )
 
 
 def _brier(scores: Floats, rates: Floats) -> Floats:

@@ -21,7 +21,7 @@ import numpy as np
 
 from glayers import checks
 from glayers.activations import probabilities_and_losses
-from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats
+from glayers.arrays import Array, Bools, Floats, Ints, effective_rows, row_blocks, to_floats
 from glayers.checks import items_of, refuse_outside_unit_interval, whole_number
 from glayers.errors import BadPredictions, shown
 from glayers.predictions.predictions import Confidences, Predictions
@@ -55,9 +55,27 @@ class Event:
 
     def of(self, rows: "Rows") -> "Scored":
         """Return the score and the outcome of each row."""
-        kinds: dict[str, Any] = {"rank": _rank, "within top": _within_top, "class": _label, "one of": _one_of}
-        scored: Scored = kinds[self.kind](rows, self.which)
-        return scored
+        which: Any = self.which
+        if self.kind == "rank":
+            r = whole_number(which, "rank", 1, rows.n_classes)
+            if r == 1:
+                return rows.top
+            return rows.is_class(rows.top_classes(r)[:, -1])
+        if self.kind == "class":
+            c = whole_number(_class_number(rows, which), "label", 0, rows.n_classes - 1)
+            return rows.is_class(np.full(len(rows), c))
+        if self.kind == "within top":
+            r = whole_number(which, "r", 1, rows.n_classes)
+            highest = rows.top_classes(r)
+            scores = np.take_along_axis(rows.probabilities, highest, axis=1)
+            hits = (highest == rows.labels[:, None]).any(axis=1)
+            name = f"sums of the {r} highest probabilities"
+        else:
+            chosen = checks.class_numbers([_class_number(rows, c) for c in which], "one_of", rows.n_classes)
+            scores = rows.probabilities[:, chosen]
+            hits = np.isin(rows.labels, chosen)
+            name = "sums of the probabilities of these classes"
+        return rows.scored(scores.sum(axis=1, dtype=np.float64), hits, name)
 
     def confidences(
         self, probabilities: object, labels: object = None, *, sample_weight: object = None, groups: object = None
@@ -203,21 +221,24 @@ class Weighted(Memoized):
     @cached_property
     def total(self) -> float:
         """The effective number of rows."""
-        return effective_number(self.own_weights / self.own_weights.max())
+        return effective_rows(self.own_weights)
 
     @cached_property
     def group_numbers(self) -> Ints:
         """The groups, numbered from 0; every row is a group of its own if none are given."""
         if self.groups is None:
             return np.arange(len(self))
-        return group_numbers(self.groups)
+        names, numbers = np.unique(self.groups, return_inverse=True, equal_nan=False)
+        if len(names) < 2:
+            raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
+        return numbers
 
     @cached_property
     def n_units(self) -> float:
         """The effective number of groups, or of rows if there are no groups."""
         if self.groups is None:
             return self.total
-        return effective_number(np.bincount(self.group_numbers, self.weights))
+        return effective_rows(np.bincount(self.group_numbers, self.weights))
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -267,57 +288,41 @@ class Rows(Weighted):
         refuse_outside_unit_interval(scores, name)
         return Scored(scores, hits.astype(np.float64), given_weights=self.given_weights, groups=self.groups)
 
+    def is_class(self, classes: Ints) -> Scored:
+        """Return the event "the label is the class that the row names", one class per row."""
+        scores = self.probabilities[np.arange(len(self)), classes]
+        return self.scored(scores.astype(np.float64), classes == self.labels)
+
     @cached_property
     def top(self) -> Scored:
         """The event "the top class is the label"; of equal classes the first counts."""
-        best = np.empty(len(self), dtype=np.int64)
-        scores = np.empty(len(self))
-        for rows in row_blocks(*self.probabilities.shape):  # picked while the block is still in the cache
-            block = self.probabilities[rows]
-            best[rows] = block.argmax(axis=1)
-            scores[rows] = block[np.arange(len(block)), best[rows]]
-        return self.scored(scores, best == self.labels)
+        return self.is_class(self.top_classes(1)[:, 0])
 
     @cached_property
     def of_label(self) -> Floats:
         """The probability given to the label of each row."""
         return self.probabilities[np.arange(len(self)), self.labels].astype(np.float64)
 
-    def top_scores(self, ranks: int) -> Floats:
-        """Return the `ranks` highest probabilities of each row, highest first, (n, ranks)."""
-        others = self.n_classes - ranks
-        result = np.empty((len(self), ranks))
+    def top_classes(self, ranks: int) -> Ints:
+        """Return the classes of the highest probabilities of each row, highest first, (n, ranks)."""
+        found = np.empty((len(self), ranks), dtype=np.int64)
+        many = ranks > 1 + self.n_classes // 4  # then sorting is faster
         for rows in row_blocks(*self.probabilities.shape):
-            block = np.partition(self.probabilities[rows], others, axis=1)[:, others:]
-            result[rows] = np.sort(block, axis=1)[:, ::-1]
-        return result
-
-    @cached_property
-    def label_ranks(self) -> Ints:
-        """The place of the label among the classes of its row, 0 for the highest; of equal ones the first is higher."""
-        return _label_ranks(self.probabilities, self.labels)
-
-
-def _label_ranks(probabilities: Array, labels: Ints) -> Ints:
-    ranks = np.empty(len(labels), dtype=np.int64)
-    for rows in row_blocks(*probabilities.shape):
-        block = probabilities[rows]
-        label = labels[rows, None]
-        own = np.take_along_axis(block, label, axis=1)
-        before = (block == own) & (np.arange(block.shape[1]) < label)
-        ranks[rows] = np.count_nonzero(block > own, axis=1) + np.count_nonzero(before, axis=1)
-    return ranks
+            block = self.probabilities[rows]
+            if many:
+                descending = np.where(np.isnan(block), -np.inf, -block)  # NaN comes first, as in argmax, to be refused
+                found[rows] = np.argsort(descending, axis=1, kind="stable")[:, :ranks]
+                continue
+            block = block.copy()
+            for r in range(ranks):
+                found[rows, r] = block.argmax(axis=1)
+                block[np.arange(len(block)), found[rows, r]] = -np.inf
+        return found
 
 
 def rank_events(rows: Rows, n_ranks: int) -> list[Scored]:
     """Return the events of the highest ranks, the top class first."""
-    scores = rows.top_scores(n_ranks)
-    own = rows.of_label[:, None]
-    ranks = np.count_nonzero(scores > own, axis=1)
-    # A row must be read again only where its label ties with another class, perhaps one beyond the last score.
-    tied = np.flatnonzero((np.count_nonzero(scores == own, axis=1) > 1) | (scores[:, -1] == rows.of_label))
-    ranks[tied] = _label_ranks(rows.probabilities[tied], rows.labels[tied])
-    return [rows.scored(scores[:, r], ranks == r) for r in range(n_ranks)]
+    return [rows.is_class(classes) for classes in rows.cached(Rows.top_classes, n_ranks).T]
 
 
 def class_events(rows: Rows) -> list[Scored]:
@@ -329,30 +334,6 @@ def class_events(rows: Rows) -> list[Scored]:
         columns = rows.probabilities[:, first:stop].T.astype(np.float64, order="C")
         events += [rows.scored(scores, rows.labels == c) for c, scores in enumerate(columns, start=first)]
     return events
-
-
-def _rank(rows: Rows, which: int) -> Scored:
-    r = whole_number(which, "rank", 1, rows.n_classes)
-    if r == 1:
-        return rows.top
-    return rows.scored(rows.top_scores(r)[:, -1], rows.label_ranks == r - 1)
-
-
-def _within_top(rows: Rows, which: int) -> Scored:
-    r = whole_number(which, "r", 1, rows.n_classes)
-    sums = rows.top_scores(r).sum(axis=1)
-    return rows.scored(sums, rows.label_ranks < r, f"sums of the {r} highest probabilities")
-
-
-def _label(rows: Rows, which: int | str) -> Scored:
-    c = whole_number(_class_number(rows, which), "label", 0, rows.n_classes - 1)
-    return rows.scored(rows.probabilities[:, c].astype(np.float64), rows.labels == c)
-
-
-def _one_of(rows: Rows, classes: tuple[int | str, ...]) -> Scored:
-    chosen = checks.class_numbers([_class_number(rows, c) for c in classes], "one_of", rows.n_classes)
-    scores = rows.probabilities[:, chosen].sum(axis=1, dtype=np.float64)
-    return rows.scored(scores, np.isin(rows.labels, chosen), "sums of the probabilities of these classes")
 
 
 def _class_number(rows: Rows, c: int | str) -> int:
@@ -372,7 +353,7 @@ def last_of_ties(ascending: Floats) -> Bools:
     >>> last_of_ties(np.array([0.1, 0.3, 0.1 + 0.2, 0.6])).tolist()
     [True, False, True, True]
     """
-    return np.append(np.diff(ascending) > SAME_SCORE, True)
+    return np.append(np.diff(ascending) > SAME_SCORE, True)[: len(ascending)]
 
 
 def distinct_scores(scores: Floats) -> tuple[Floats, Ints]:
@@ -454,31 +435,8 @@ def _of_record(given: Predictions | Confidences) -> Rows | Scored:
     return Rows(probabilities, given.labels, given.logits, given.class_names, losses=losses, **extras)
 
 
-def group_numbers(groups: Array) -> Ints:
-    """Number the groups from 0; at least two are needed to tell noise from error.
-
-    >>> group_numbers(np.array(["b", "a", "b"])).tolist()
-    [1, 0, 1]
-    """
-    names, numbers = np.unique(groups, return_inverse=True, equal_nan=False)
-    if len(names) < 2:
-        raise BadPredictions("groups must hold at least 2 different values; one group says nothing about chance")
-    return numbers
-
-
 def check_seed(random_state: int | None) -> int | None:
     """Return a seed that is a whole number, or None for other draws each time."""
     if random_state is None:
         return None
     return whole_number(random_state, "random_state", 0, 2**128)
-
-
-def effective_number(weights: Array) -> float:
-    """Return Kish's effective number of rows or groups with these weights, (sum w)^2 / sum w^2; 0 if all are 0.
-
-    >>> effective_number(np.array([1.0, 1.0, 0.0]))
-    2.0
-    """
-    if not weights.any():
-        return 0.0
-    return float(weights.sum()) ** 2 / float(weights @ weights)

@@ -10,13 +10,13 @@ turns can be added up first, and each block of weights is one sparse matrix prod
 cross the edges of bins either, so they also give the ECE of each class.
 """
 
-import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from glayers.arrays import BLOCK_ENTRIES, Array, Bools, Floats, Ints, map_row_blocks, row_blocks
-from glayers.checks import HIGHEST, LOWEST, refuse_outside_unit_interval, whole_number
+from glayers.arrays import BLOCK_ENTRIES, Array, Bools, Floats, Ints, map_row_blocks
+from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import (
     N_BINS,
     SAME_SCORE,
@@ -177,97 +177,53 @@ def _segment_starts(scores: Floats, falls: Bools, place: Ints) -> Ints:
 
 
 def _class_errors(rows: Rows, weights: Floats) -> Floats:
-    """Return the KS error of "the label is this class", for each of the rows' classes.
-
-    The running gap rises from one hit to the next, so its extremes lie at hits and at the end. Of all scores, only the
-    sum below each hit matters. Up to some hit the gap is at most the sum of the hits or of the scores there. So a few
-    of the lowest hits are left out at first, and with them most scores; they count only if no larger gap is found.
-    """
+    """Return the KS error of "the label is this class", for each of the rows' classes."""
     chosen = rows.classes or range(rows.n_classes)
-    starts, edges, hits_below = _hits_of(rows, weights)
-    hit_totals = np.bincount(rows.labels, weights, rows.n_classes).tolist()
-    different = weights if np.ptp(weights) > 0 else weights[:1]
+    by_class = np.lexsort([rows.of_label, rows.labels])
+    starts = np.searchsorted(rows.labels[by_class], np.arange(rows.n_classes + 1))
 
-    def error(c: int, scores: Array, total: float) -> float:
-        start, stop = starts[c : c + 2]
-        largest = abs(total - hit_totals[c])
-        if start == stop:
-            return largest
-        left_out = int(0.4 * math.sqrt(stop - start))  # a gap by chance mostly exceeds so many hits
-        for begin in (start + left_out, start):
-            sums = _sums_below(edges[:, begin:stop], scores, different, total)
-            largest = max(largest, float(np.abs(sums - hits_below[:, begin:stop]).max()))
-            if largest >= max(sums[0, 0], hits_below[0, begin]):
-                break
-        return largest
+    equal = np.ptp(weights) == 0
 
     def errors(part: slice) -> list[float]:
         first = chosen.start + part.start
-        columns = _columns(rows.probabilities, slice(first, chosen.start + part.stop))
-        if len(different) == 1:
-            totals = different * columns.sum(axis=1, dtype=np.float64)
-        else:
-            totals = np.einsum("cn,n->c", columns, weights)  # a product would start threads
-        return list(map(error, range(first, first + len(columns)), columns, totals.tolist()))
+        columns = np.ascontiguousarray(rows.probabilities[:, first : chosen.start + part.stop].T)
+        refuse_outside_unit_interval(columns.T, "probabilities")
+        found = []
+        for c, scores in enumerate(columns, start=first):
+            hits = by_class[starts[c] : starts[c + 1]]
+            found.append(_class_error(scores, weights, hits, equal))
+        return found
 
     # A cache line of a row holds some columns; of many rows fewer are copied, which bounds the memory.
     width = max(1, min(32, 1_000_000 // len(weights)))
     return np.concatenate(map_row_blocks(errors, len(chosen), BLOCK_ENTRIES // width))
 
 
-@np.errstate(invalid="ignore")  # NaN and infinity are refused with the columns
-def _hits_of(rows: Rows, weights: Floats) -> tuple[list[int], Floats, Floats]:
-    """Sort the scores of hits by class; those that differ by rounding are one.
+def _class_error(scores: Array, weights: Floats, hits: Ints, equal: bool) -> float:
+    """Return the KS error of one event, given the rows that hit in ascending order of score.
 
-    Returns where each class starts, edges (2, scores) just below and just above each score, and the weight of the hits
-    of the class below each edge.
+    The running gap rises from one hit to the next, so its extremes lie just below a hit, just above it, or at the end.
+    Scores below the lowest hit need no order.
     """
-    order = rows.of_label.argsort()
-    small = rows.labels.astype(np.min_scalar_type(rows.n_classes))  # small numbers are sorted by their digits
-    order = order[small[order].argsort(kind="stable")]
-    scores = rows.of_label[order]
-    classes = rows.labels[order]
-    last = last_of_ties(scores) | np.append(classes[1:] != classes[:-1], True)
-    first = np.append(True, last[:-1])
-    edges = np.stack([scores[first] - SAME_SCORE, scores[last] + SAME_SCORE])
-    starts = np.searchsorted(classes[first], np.arange(rows.n_classes + 1)).tolist()
-    units = weights[order] / weights.max()  # whole numbers if all are equal, whose sums are exact
-    running = np.cumsum(units)
-    totals = np.bincount(classes, units, rows.n_classes)
-    earlier_classes = (np.cumsum(totals) - totals)[classes[first]]
-    hits_below = np.stack([(running - units)[first], running[last]]) - earlier_classes
-    return starts, edges, weights.max() * hits_below
-
-
-def _sums_below(edges: Floats, scores: Array, weights: Floats, total: float) -> Floats:
-    """Return the weighted sum of the scores below each edge, of which the first is the lowest; `total` is that of all.
-
-    Scores below the lowest edge need no order. A single weight is that of every row.
-    """
-    (above,) = (scores >= float(edges[0, 0])).nonzero()
-    ordered = scores[above]
-    if len(weights) == 1:
-        ordered.sort()  # in a third of the time of finding the order
+    own = scores[hits].astype(np.float64)
+    last = last_of_ties(own)
+    first = np.append(True, last[:-1])[: len(own)]
+    edges = np.concatenate([own[first] - SAME_SCORE, own[last] + SAME_SCORE, [np.inf]])
+    (above,) = np.nonzero(scores >= float(edges[0]))
+    if equal:
+        total = weights[0] * scores.sum(dtype=np.float64)
+        ordered = np.sort(scores[above]).astype(np.float64)  # in a third of the time of finding the order
+        steps = weights[0] * ordered
     else:
-        order = ordered.argsort()
-        ordered = ordered[order]
-        weights = weights[above[order]]
-    ordered = ordered.astype(np.float64, copy=False)
-    running = np.zeros(len(above) + 1)
-    np.add.accumulate(weights * ordered, out=running[1:])
-    running += max(0.0, total - running[-1])
-    return running[ordered.searchsorted(edges)]
-
-
-def _columns(probabilities: Array, columns: slice) -> Array:
-    """Return some columns as rows (columns, n) in float32 or float64, copied block by block inside the cache."""
-    dtype = np.float64 if probabilities.dtype == np.float64 else np.float32
-    each = np.empty((columns.stop - columns.start, len(probabilities)), dtype)
-    for rows in row_blocks(len(probabilities), BLOCK_ENTRIES // 500):
-        each[:, rows] = probabilities[rows, columns].T
-    if not (each.min() >= LOWEST and each.max() <= HIGHEST):
-        refuse_outside_unit_interval(each.T, "probabilities")
-    return each
+        total = np.vecdot(scores.astype(np.float64), weights)
+        above = above[np.argsort(scores[above])]
+        ordered = scores[above].astype(np.float64)
+        steps = weights[above] * ordered
+    running = np.append(0.0, np.cumsum(steps))
+    running += total - running[-1]
+    hits_below = np.append(0.0, np.cumsum(weights[hits]))
+    gaps = running[np.searchsorted(ordered, edges)] - hits_below[np.searchsorted(own, edges)]
+    return float(np.abs(gaps).max())
 
 
 def _ks(event: Scored, block: Block) -> Floats:
@@ -279,7 +235,7 @@ def _ks(event: Scored, block: Block) -> Floats:
     return np.abs(gap[last_of_ties(scores)]).max(keepdims=True)
 
 
-def _cell_error(cells: Any, *_: object) -> float:
+def _cell_error(cells: Any, _value: float) -> float:
     """Return how far the largest gap inside a cell may exceed the largest at the ends of cells.
 
     Inside a cell the gap lies between its start less all falls, and its start plus all rises.
@@ -293,24 +249,10 @@ def _cell_error(cells: Any, *_: object) -> float:
 
 
 _GUPTA = "Gupta et al., ICLR 2021"
+_RAHIMI = "Rahimi et al., 2020"
+_bounded = partial(Metric, cell_error=_cell_error)
 METRICS = (
-    Metric("ks", "KS", _ks, _GUPTA, cell_error=_cell_error),
-    Metric(
-        "mean_top_ks",
-        "KS, mean over top {} ranks",
-        _ks,
-        "Rahimi et al., 2020",
-        about="ranks",
-        at_most=N_RANKS,
-        cell_error=_cell_error,
-    ),
-    Metric(
-        "classwise_ks",
-        "KS, class-wise",
-        _ks,
-        _GUPTA,
-        about="classes",
-        over_classes=_class_errors,
-        cell_error=_cell_error,
-    ),
+    _bounded("ks", "KS", _ks, _GUPTA),
+    _bounded("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI, about="ranks", at_most=N_RANKS),
+    _bounded("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=_class_errors),
 )

@@ -50,11 +50,13 @@ class Metric:
     label
         The name in tables. `{}` stands for `at_most`.
     evaluate
-        A function of an event (`Scored`) and a `Block`, giving one value per column; for a metric about "rows", a
-        function of `Rows` that gives one value per row.
+        A function of an event (`Scored`) and a `Block`, giving one value per column. Of a metric with `per_row`, a
+        function of the event that gives one value per row; of one about "rows", the same of `Rows`.
     about
         "event": the metric is the value of one event. "ranks" and "classes": the mean over the events of the `at_most`
-        highest ranks, or over those of all classes. "rows": the weighted mean of a value per row.
+        highest ranks, or over those of all classes. "rows": the weighted mean of a value per row of `Rows`.
+    per_row
+        Whether the metric of an event is the weighted mean of a value per row. Streamed rows give such means exactly.
     unit
         "percent" if the value prints as a percentage, otherwise "plain".
     digits
@@ -77,11 +79,8 @@ class Metric:
     over_classes
         A faster form for one weighting: a function of `Rows` and weights that gives the value of each class.
     cell_error
-        How far the value of streamed rows may lie from the exact one: a function of the `Cells`, of the event and the
-        `Block` that stand for their rows, and of the value. None if no bound is known.
-    row_values
-        Of an event's metric that is a mean over rows, a function of the event that gives the value of each row: from
-        their sums, streamed rows give it exactly.
+        How far the value of streamed rows may lie from the exact one: a function of the `EventCells` and of the value.
+        None if no bound is known.
     """
 
     name: str
@@ -89,6 +88,7 @@ class Metric:
     evaluate: Callable[..., Floats]
     reference: str
     about: Literal["event", "ranks", "classes", "rows"] = "event"
+    per_row: bool = False
     unit: Literal["percent", "plain"] = "percent"
     digits: int = 2
     better: Literal["lower", "higher"] | None = "lower"
@@ -100,7 +100,16 @@ class Metric:
     highest: float = 1.0
     over_classes: Callable[..., Floats] | None = None
     cell_error: Callable[..., float] | None = None
-    row_values: Callable[[Scored], Floats] | None = None
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the metric is a weighted mean of one value per row."""
+        return self.per_row or self.about == "rows"
+
+    def row_values(self, rows: Rows | Scored) -> Floats:
+        """Return the values per row whose mean the metric is."""
+        subject = rows if self.about == "rows" else rows.top
+        return subject.cached(self.evaluate)
 
     @property
     def label(self) -> str:
@@ -171,6 +180,11 @@ def column_sums(p: Array, weights: Floats) -> Floats:
     if np.ptp(weights) == 0:  # summing first halves the work where all rows weigh the same
         return p.sum(axis=0, dtype=np.float64) * weights[0]
     return weights @ p.astype(np.float64)
+
+
+def row_mean(values: Floats, rows: Rows | Scored) -> float:
+    """Return the mean of one value per row for the rows' own weights."""
+    return float(mean(values, Block.of(rows))[0])
 
 
 def mean(values: Floats, block: Block) -> Floats:
@@ -251,10 +265,10 @@ def class_ranges(rows: Rows | Scored, metrics: Iterable[Metric], entries: int = 
 
 def _values(metric: Metric, rows: Rows | Scored, block: Block) -> Floats:
     """Return a metric for each column; of some of the classes, their part of the mean over all classes."""
+    if metric.is_mean:
+        return np.minimum(mean(metric.row_values(rows), block), metric.highest)
     if isinstance(rows, Scored) or metric.about == "event":
         return metric.evaluate(rows.top, block)
-    if metric.about == "rows":
-        return np.minimum(mean(rows.cached(metric.evaluate), block), metric.highest)
     if metric.about == "ranks":
         events = rows.cached(rank_events, min(metric.at_most, rows.n_classes))
         return np.mean([metric.evaluate(event, block) for event in events], axis=0)

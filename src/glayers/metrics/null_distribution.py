@@ -30,8 +30,6 @@ _FEW = 20  # expected hits, or misses: with 10, 6.2 % of calibrated models are r
 _NEVER = 1e-15  # misses expected in all rows: none will be seen
 _NEGLIGIBLE = 1e-4  # of the mean variance of a row: all such rows together change nothing
 _HIGHEST = 40.0  # standard deviations, which no float64 probability exceeds
-_HALVINGS = 60  # of that height, down to rounding; loading a solver would take longer than glayers itself
-_NEWTON_STEPS = 60  # about five are needed; halving, the fallback, gets there in 60
 _CLOSE = 1e-9
 
 
@@ -123,18 +121,11 @@ def brownian_exit_probability(height: float) -> float:
     """
     if height <= 0:
         return 1.0
-    staying = 0.0
-    leaving = 0.0
-    sign = 1.0
-    for m in range(1, 2 * _TERMS, 2):
-        if height < 1:
-            staying += sign / m * math.exp(-((m * math.pi / height) ** 2) / 8)
-        else:
-            leaving += sign * math.erfc(m * height / math.sqrt(2))
-        sign = -sign
+    odd = range(1, 2 * _TERMS, 2)  # with signs + - + -
     if height < 1:
+        staying = sum((-1) ** (m // 2) / m * math.exp(-((m * math.pi / height) ** 2) / 8) for m in odd)
         return 1 - 4 / math.pi * staying
-    return 2 * leaving
+    return 2 * sum((-1) ** (m // 2) * math.erfc(m * height / math.sqrt(2)) for m in odd)
 
 
 def brownian_height(probability: float) -> float:
@@ -143,15 +134,12 @@ def brownian_height(probability: float) -> float:
     >>> round(brownian_height(0.05), 4)
     2.2414
     """
-    low = 0.0
-    high = _HIGHEST
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if brownian_exit_probability(middle) > probability:
-            low = middle
-        else:
-            high = middle
-    return high
+    from scipy.optimize import brentq  # on first use: importing it takes longer than importing glayers
+
+    def excess(height: float) -> float:
+        return brownian_exit_probability(height) - probability
+
+    return float(brentq(excess, 0.0, _HIGHEST, xtol=1e-14))
 
 
 def mean_overshoot(variances: Floats) -> float:
@@ -172,46 +160,33 @@ def tail_of_sum(scores: Floats, weights: Floats, at_least: float) -> float:
     >>> round(tail_of_sum(np.full(100, 0.5), np.ones(100), at_least=10.5), 4)
     0.0178
     """
-    log_hit, log_miss = np.log(scores), np.log1p(-scores)
+    from scipy.special import expit
+
+    log_hit = np.log(scores)
+    log_miss = np.log1p(-scores)
     all_hit = float(np.exp(log_hit.sum()))
     if at_least >= float(weights @ (1 - scores)) * (1 - _CLOSE):
         return all_hit
     tilt = _tilt(scores, weights, at_least)
     log_moment = float(np.logaddexp(log_miss, log_hit + tilt * weights).sum() - tilt * (weights @ scores))
     cost = math.sqrt(2 * (tilt * at_least - log_moment))
-    spread = tilt * math.sqrt(_variance(_expit(log_hit - log_miss + tilt * weights), weights))
+    tilted = expit(log_hit - log_miss + tilt * weights)
+    spread = tilt * math.sqrt(float(weights**2 @ (tilted * (1 - tilted))))
     density = math.exp(-(cost**2) / 2) / math.sqrt(2 * math.pi)
     return max(all_hit, math.erfc(cost / math.sqrt(2)) / 2 + density * (1 / spread - 1 / cost))
 
 
 def _tilt(scores: Floats, weights: Floats, at_least: float) -> float:
     """Return the factor at which coins of log-odds + factor * weight sum to this much above the mean, as expected."""
-    odds = np.log(scores) - np.log1p(-scores)
-    wanted = float(weights @ scores) + at_least
-    low = 0.0
-    high = math.inf
-    tilt = at_least / _variance(scores, weights)
-    for _ in range(_NEWTON_STEPS):
-        tilted = _expit(odds + tilt * weights)
-        beyond = float(weights @ tilted) - wanted
-        if abs(beyond) <= _CLOSE * at_least:
-            break
-        if beyond > 0:
-            high = tilt
-        else:
-            low = tilt
-        step = tilt - beyond / max(_variance(tilted, weights), 1e-300)
-        if low < step < min(high, 4 * tilt):
-            tilt = step
-        else:
-            tilt = min(4 * tilt, (low + high) / 2)
-    return tilt
+    from scipy.optimize import brentq
+    from scipy.special import expit, logit
 
+    odds = logit(scores)
 
-def _expit(odds: Floats) -> Floats:
-    with np.errstate(over="ignore"):  # exp(1000) is infinite, and 1 / (1 + infinity) the 0 that is meant
-        return 1 / (1 + np.exp(-odds))
+    def excess(tilt: float) -> float:
+        return float(weights @ (expit(odds + tilt * weights) - scores)) - at_least
 
-
-def _variance(scores: Floats, weights: Floats) -> float:
-    return float(weights**2 @ (scores * (1 - scores)))
+    high = 1.0
+    while excess(high) < 0:
+        high *= 4
+    return float(brentq(excess, 0.0, high))

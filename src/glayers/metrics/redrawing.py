@@ -22,15 +22,13 @@ Fewer than 8 groups of equal size tell too little about any of this.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.arrays import Array, Floats, Ints, effective_rows, kish, row_blocks
 from glayers.checks import number_between, whole_number
 from glayers.metrics.events import Rows, Scored, bin_of, check_seed, last_of_ties
-from glayers.metrics.null_distribution import KSNullDistribution
 from glayers.progress import progress_bar
 
 _ENTRIES = 131_072  # of a batch of hits or residuals: 1 MB in float64, so that what is made of it stays in the cache
@@ -63,8 +61,7 @@ class Draws:
 def redraw(
     rows: Rows | Scored,
     statistics: Callable[[Array], Floats],
-    n_resamples: int,
-    rng: np.random.Generator,
+    draws: Draws,
     progress: bool | None = False,
     by_class: bool = False,
 ) -> tuple[Floats, Floats]:
@@ -73,18 +70,22 @@ def redraw(
     Outcomes are labels or hits. Returns statistics (s,) and (resamples, s): nan if groups are too few to tell. With
     `by_class`, the statistics are those of the classes, and dependence in groups may differ between up to 16 of them.
     """
-    observed = rows.labels if isinstance(rows, Rows) else rows.hits
-    values = statistics(observed[None])[0]
-    drawn = np.full((n_resamples, len(values)), np.nan)
+    rng = draws.generator()
+    values = statistics(_observed(rows)[None])[0]
+    drawn = np.full((draws.n_resamples, len(values)), np.nan)
     if rows.groups is not None and rows.n_units < 7.5:  # 8 of nearly equal size
         return values, drawn
     done = 0
-    with progress_bar(progress, "redrawing labels", n_resamples) as advance:
-        for batch, factors in _batches(rows, n_resamples, rng, by_class):
+    with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
+        for batch, factors in _batches(rows, draws.n_resamples, rng, by_class):
             drawn[done : done + len(batch)] = factors * statistics(batch)
             done += len(batch)
             advance(len(batch))
     return values, drawn
+
+
+def _observed(rows: Rows | Scored) -> Array:
+    return rows.labels if isinstance(rows, Rows) else rows.hits
 
 
 def _batches(
@@ -93,14 +94,19 @@ def _batches(
     """Yield outcomes (b, n), each batch with factors (b or 1, 1 or s) for its statistics."""
     if rows.groups is not None:
         if isinstance(rows, Rows):
-            return _together(_label_dependence(rows, rng, by_class).draw(n_resamples))
-        return _hit_dependence(rows, rng).draw(n_resamples)
+            yield from _label_dependence(rows, rng, by_class).draw(n_resamples)
+        else:
+            yield from _hit_dependence(rows, rng).draw(n_resamples)
+        return
     one = np.ones((1, 1))
     if isinstance(rows, Rows):
-        return ((labels, one) for labels in redrawn_labels(rows.probabilities, n_resamples, rng))
+        for labels in redrawn_labels(rows.probabilities, n_resamples, rng):
+            yield labels, one
+        return
     step = max(1, _ENTRIES // len(rows))
-    sizes = (min(step, n_resamples - first) for first in range(0, n_resamples, step))
-    return ((rng.random((size, len(rows))) < rows.scores, one) for size in sizes)
+    for first in range(0, n_resamples, step):
+        size = min(step, n_resamples - first)
+        yield rng.random((size, len(rows))) < rows.scores, one
 
 
 def redrawn_labels(probabilities: Array, n_resamples: int, rng: np.random.Generator) -> Iterator[Array]:
@@ -127,25 +133,17 @@ def _labels_at(block: Array, uniform: Floats) -> Ints:
     return places.reshape(wanted.shape) - row * block.shape[1]
 
 
-def _together(batches: Iterator[tuple[Array, Floats]]) -> Iterator[tuple[Array, Floats]]:
-    """Yield larger batches: some statistics read all pairs of rows once per batch."""
-    for labels, factors in batches:
-        n_more = _LABELS // labels.size - 1
-        more = list(islice(batches, n_more))
-        all_labels = np.concatenate([labels, *(batch for batch, _ in more)])
-        yield all_labels, np.concatenate([factors, *(batch for _, batch in more)])
-
-
 class RunningSum(NamedTuple):
     """The running sum of weight * (hit - score) in order of score, and the places where it counts.
 
-    KS is its largest size wherever a score ends; ECE adds up the sizes of what each bin adds to it. `order` are the
-    places of the rows of positive weight before they were sorted.
+    KS is its largest size wherever a score ends; ECE adds up the sizes of what each bin adds to it. `event` has the
+    rows of positive weight in order of score; `order` are their places before they were sorted.
     """
 
     event: Scored
     ends: Ints
     order: Ints
+    binned: bool
 
     @classmethod
     def of(cls, event: Scored, edges: Floats | None = None) -> "RunningSum":
@@ -159,24 +157,30 @@ class RunningSum(NamedTuple):
         ordered = Scored(scores, event.hits[order], given_weights=event.own_weights[order], groups=groups)
         if edges is not None:
             scores = bin_of(scores, edges).astype(np.float64)
-        return cls(ordered, np.flatnonzero(last_of_ties(scores)), order)
+        return cls(ordered, np.flatnonzero(last_of_ties(scores)), order, edges is not None)
 
     def sums(self, hits: Array) -> Floats:
         """Return the sum at its ends for hits (b, n) in order of score, (b, ends)."""
         residuals = self.event.weights * (hits - self.event.scores)
         return np.cumsum(residuals, axis=1)[:, self.ends]
 
-    def null_distribution(self) -> KSNullDistribution:
-        """Return what is known of the sum under calibration, for independent rows."""
-        scores = np.clip(self.event.scores, 0.0, 1.0)  # rounding may have left them just outside
-        variances = self.event.weights**2 * scores * (1 - scores)
-        step_variances = np.add.reduceat(variances, np.append(0, self.ends[:-1] + 1))
-        return KSNullDistribution.of(scores, self.event.weights, step_variances)
+    def errors(self, hits: Array) -> Floats:
+        """Return the ECE for hits (b, n) if there are bins, else the KS error, (b, 1)."""
+        sums = self.sums(hits)
+        if self.binned:
+            return np.abs(np.diff(sums, axis=1, prepend=0.0)).sum(axis=1, keepdims=True)
+        return np.abs(sums).max(axis=1, keepdims=True)
 
-    def redrawn(self, statistic: Callable[[Floats], Floats], draws: Draws) -> Floats:
-        """Return a statistic (b, s) of the running sums of calibrated models, (resamples, s)."""
-        _, drawn = redraw(self.event, lambda hits: statistic(self.sums(hits)), draws.n_resamples, draws.generator())
-        return drawn
+    def signs(self) -> Floats:
+        """Return the sign with which each row enters the observed error; 0 if it does not."""
+        (sums,) = self.sums(self.event.hits[None])
+        if self.binned:
+            signs = np.sign(np.diff(sums, prepend=0.0))
+        else:
+            largest = int(np.abs(sums).argmax())
+            signs = np.zeros(len(sums))
+            signs[: largest + 1] = np.sign(sums[largest])
+        return np.repeat(signs, np.diff(self.ends, prepend=-1))
 
 
 def _hit_dependence(event: Scored, rng: np.random.Generator) -> "Dependence":
@@ -247,7 +251,8 @@ class Dependence:
         self._rng = rng
         squares = rows.weights**2
         variance = np.bincount(self._groups, squares * variances)
-        others = _effective_rows(np.bincount(self._groups, rows.weights), np.bincount(self._groups, squares)) - 1
+        n_effective = kish(np.bincount(self._groups, rows.weights), np.bincount(self._groups, squares))
+        others = np.maximum(n_effective, 1.0) - 1
         self._depends = float(variance @ others) > 1e-9 * float(variance.sum())  # whether groups have several rows
         self._by_class = class_variances is not None
         scaled = variances[:, None] if class_variances is None else class_variances
@@ -255,17 +260,15 @@ class Dependence:
         self._shared_variances = own @ others
         self._variances = np.where(own.any(axis=1), own.sum(axis=1), 1.0)  # where nothing is uncertain, any will do
         self._compare_similar(scores, rows.weights, squares * variances)
-        observed = rows.labels if isinstance(rows, Rows) else rows.hits
-        start = self._residuals(observed[None])
+        start = self._residuals(_observed(rows)[None])
         self._batch = max(1, 2 * _ENTRIES // start.size)
         rho = 1.0
         for _ in range(4):  # the best weights depend on the estimate
             self._weigh(rho)
             rho = float(self._rho(start)[0, 0])
         # The fewer groups carry the variance, the less the unknown form of the dependence averages out.
-        carried = variance * (1 + rho * others)
-        carrying = float(carried.sum()) ** 2 / (float(carried @ carried) or 1.0)
-        self._spread = self._spreads(start) * math.sqrt(1 + 1 / max(carrying, 1.0))
+        carrying = max(effective_rows(variance * (1 + rho * others)), 1.0)
+        self._spread = self._spreads(start) * math.sqrt(1 + 1 / carrying)
         # Two rows follow the number of their group together with the square of this probability.
         self._follow = math.sqrt(min(1.0, rho / max(self._rho_of_copies(), 1e-12)))
 
@@ -307,7 +310,8 @@ class Dependence:
         self._share = self._row_weights / np.where(in_all > 0, in_all, 1.0)  # of a row in the weight of its piece
         self._left = 1 - np.add.reduceat(self._share[:, 0], self._first)  # the share of all other groups
         self._squares = np.add.reduceat(self._row_weights[:, 0] ** 2, self._first)
-        self._rows = _effective_rows(np.add.reduceat(self._row_weights[:, 0], self._first), self._squares)
+        sums = np.add.reduceat(self._row_weights[:, 0], self._first)
+        self._rows = np.maximum(kish(sums, self._squares), 1.0)
 
     def _weigh(self, rho: float) -> None:
         """Set the weight of each part of a group in the estimate, and the weight of an unseen copy."""
@@ -339,8 +343,3 @@ class Dependence:
         """The standard deviation of the sum of residuals under the dependence that they show, (b, 1 or c)."""
         rho = self._rho(residuals, self._by_class)[:, : len(self._variances)]
         return np.sqrt(self._variances + rho * self._shared_variances)
-
-
-def _effective_rows(sums: Array, squares: Array) -> Floats:
-    """Kish's effective number of rows, of each group with this sum of weights and of squared weights."""
-    return np.where(squares > 0, sums**2 / np.where(squares > 0, squares, 1.0), 1.0)

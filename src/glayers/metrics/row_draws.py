@@ -1,122 +1,18 @@
-"""Rows or groups -> 64-bit keys, and random draws that depend on a seed and the key alone, not on other rows.
+"""Rows that arrive in chunks -> a random subset of them, which depends on a seed and on each row's place alone.
 
-So every machine that sees a row draws the same for it, in any order: how often it counts in each bootstrap resample,
-and whether it belongs to a random subset.
+So every machine that sees a row decides the same for it, in any order. Rows of a group are drawn together.
 """
 
 import hashlib
-import math
 from typing import Any, Self
 
 import numpy as np
 
-from glayers.arrays import Array, to_numpy
+from glayers.arrays import Array
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored
 from glayers.predictions.predictions import Confidences, Predictions
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, of Steele, Lea and Flood, OOPSLA 2014
-
-
-def hash_bits(keys: Array) -> Array:
-    """Return well mixed bits of each key: the output function of SplitMix64."""
-    with np.errstate(over="ignore"):
-        x = keys.astype(np.uint64)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
-
-
-def bytes_key(data: bytes) -> int:
-    """Return the key of some bytes, the same on every machine.
-
-    >>> bytes_key(b"patient 7") == bytes_key(b"patient 7") != bytes_key(b"patient 8")
-    True
-    """
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-
-def group_keys(groups: Array) -> Array:
-    """Return the key of each row's group."""
-    if groups.dtype == object:
-        groups = groups.astype(str)
-    names, which = np.unique(groups, return_inverse=True)
-    keys = []
-    for name in names.tolist():
-        if isinstance(name, float) and name.is_integer():
-            name = int(name)  # 1.0 is 1
-        keys.append(bytes_key(str(name).encode("utf-8", "surrogatepass")))
-    return np.array(keys, np.uint64)[which]
-
-
-def content_keys(scores: Array, outcomes: Array) -> Array:
-    """Return a key of each row's contents; equal rows have equal keys."""
-    contents = np.column_stack([scores, outcomes]).astype("<f8") + 0.0  # -0 becomes 0
-    return np.array([bytes_key(row.tobytes()) for row in contents], np.uint64)
-
-
-def row_places(first: int, number: int, file: int = 0) -> Array:
-    """Return a different number for each of consecutive rows of a file, in ascending order."""
-    return np.arange(first, first + number, dtype=np.uint64) + (np.uint64(file) << np.uint64(40))
-
-
-def poisson_counts(keys: Array, n_resamples: int, seed: int) -> Array:
-    """Return how often each row counts in each resample (n, n_resamples): Poisson with mean 1.
-
-    >>> counts = poisson_counts(np.arange(1000, dtype=np.uint64), 50, seed=0)
-    >>> bool(abs(counts.mean() - 1) < 0.02 and abs(counts.var() - 1) < 0.02)
-    True
-    """
-    words = math.ceil(n_resamples / 4)  # of 16 bits each
-    with np.errstate(over="ignore"):
-        offset = hash_bits(np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed))
-        bits = hash_bits(hash_bits(keys)[:, None] + offset).astype("<u8").view("<u2")
-    return _POISSON[bits[:, :n_resamples]]
-
-
-def _poisson_table() -> Array:
-    """Return the quantiles of a Poisson distribution with mean 1, at 2**16 steps."""
-    probabilities = [math.exp(-1) / math.factorial(k) for k in range(9)]
-    steps = (np.arange(2**16) + 0.5) / 2**16
-    return np.searchsorted(np.cumsum(probabilities), steps).astype(np.uint8)
-
-
-_POISSON = _poisson_table()
-
-
-def row_keys(rows: Rows | Scored, row_ids: object, counts: Array | None) -> Array:
-    """Return the key of each row, or of its group; the copies that counts make differ."""
-    if rows.groups is not None:
-        return group_keys(rows.groups)
-    if row_ids is not None:
-        keys = hash_bits(to_numpy(row_ids, "row_ids").astype(np.uint64))
-        if counts is not None:
-            keys = np.repeat(keys, counts)
-        if len(keys) != len(rows):
-            raise BadPredictions(f"row_ids must have shape {rows.weights.shape}, one per row; got {keys.shape}")
-    elif isinstance(rows, Rows):
-        keys = content_keys(rows.probabilities if rows.logits is None else rows.logits, rows.labels)
-    else:
-        keys = content_keys(rows.scores, rows.hits)
-    if counts is not None:
-        copy = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
-        keys = hash_bits(keys + copy.astype(np.uint64))
-    return keys
-
-
-def smallest_keys(keys: Array) -> Array:
-    """Return the smallest 1,024 of some keys, which tell how many different ones there are.
-
-    Bar-Yossef et al., RANDOM 2002.
-    """
-    return np.unique(keys)[:1024]
-
-
-def estimated_number(keys: Array) -> float:
-    """Return the number of different keys of which these are the smallest: exact below 1,024, else to about 3 %."""
-    if len(keys) < 1024:
-        return float(len(keys))
-    return (len(keys) - 1) * 2.0**64 / float(keys[-1])
 
 
 class RowSample:
@@ -154,7 +50,7 @@ class RowSample:
         if rows.groups is not None:
             keys = group_keys(rows.groups)
         with np.errstate(over="ignore"):
-            keys = hash_bits(hash_bits(keys + _GOLDEN) + np.uint64(self.random_state))
+            keys = _hash_bits(_hash_bits(keys + _GOLDEN) + np.uint64(self.random_state))
         kept = np.flatnonzero(keys < self._below)  # none of most chunks of a long file
         if len(kept):
             self._add([rows.take(kept)], keys[kept], places[kept])
@@ -190,15 +86,41 @@ class RowSample:
             last = fits or np.searchsorted(ordered, ordered[0], side="right")
             self._below = np.append(ordered, self._below)[last]
         kept = np.flatnonzero(self._keys < self._below)
-        self._parts = [concatenate_rows(self._parts).take(kept)]
+        self._parts = [_concatenated(self._parts).take(kept)]
         self._keys = self._keys[kept]
         self._places = self._places[kept]
 
 
-def concatenate_rows(parts: list[Any]) -> Any:
+def row_places(first: int, number: int, file: int = 0) -> Array:
+    """Return a different number for each of consecutive rows of a file, in ascending order."""
+    return np.arange(first, first + number, dtype=np.uint64) + (np.uint64(file) << np.uint64(40))
+
+
+def group_keys(groups: Array) -> Array:
+    """Return the key of each row's group, the same on every machine."""
+    if groups.dtype == object:
+        groups = groups.astype(str)
+    names, which = np.unique(groups, return_inverse=True)
+    keys = []
+    for name in names.tolist():
+        if isinstance(name, float) and name.is_integer():
+            name = int(name)  # 1.0 is 1
+        digest = hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        keys.append(int.from_bytes(digest, "little"))
+    return np.array(keys, np.uint64)[which]
+
+
+def _hash_bits(keys: Array) -> Array:
+    """Return well mixed bits of each key: the output function of SplitMix64."""
+    with np.errstate(over="ignore"):
+        x = keys.astype(np.uint64)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def _concatenated(parts: list[Any]) -> Any:
     """Return the rows of several `Predictions` or `Confidences` as one."""
-    if len(parts) == 1:
-        return parts[0]
     fields = [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]
     whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}
     return type(parts[0])._trusted(**(vars(parts[0]) | whole))

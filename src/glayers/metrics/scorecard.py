@@ -212,7 +212,7 @@ def scorecard(
     | accuracy | 50.00 % |
     """
     rows = rows_to_score(probabilities, labels, sample_weight, None, event)
-    return card_of(rows, evaluate_once(rows, chosen_metrics(rows)))
+    return Scorecard(evaluate_once(rows, chosen_metrics(rows)), len(rows), rows.n_classes or None)
 
 
 def intervals(
@@ -268,7 +268,8 @@ def intervals(
     settings = Bootstrap(n_resamples, level, method, random_state, progress)
     found = settings.columns(rows, chosen, "resampling")
     ends = {metric.name: found[metric.name].interval(level) for metric in chosen}
-    card = card_of(rows, {name: interval.value for name, interval in ends.items()})
+    values = {name: interval.value for name, interval in ends.items()}
+    card = Scorecard(values, len(rows), rows.n_classes or None)
     return Intervals(ends, card, level, method, n_resamples)
 
 
@@ -278,11 +279,6 @@ def rows_to_score(given: object, labels: object, sample_weight: object, groups: 
     if event is top:
         return rows
     return check_event(rows, event=event)
-
-
-def card_of(rows: Rows | Scored, values: dict[str, float]) -> Scorecard:
-    """Return the scorecard of checked rows with these values."""
-    return Scorecard(values, len(rows), rows.n_classes or None)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ two that post-hoc calibration minimises.
 """
 
 import math
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from glayers.activations import probabilities_and_losses
 from glayers.arrays import Floats, row_blocks
 from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
-from glayers.metrics.metric import Block, Metric, exact_in_cells, mean, score
+from glayers.metrics.metric import Metric, row_mean
 
 __all__ = [
     "accuracy",
@@ -50,7 +52,8 @@ def accuracy(probabilities: object, labels: object = None, *, sample_weight: obj
     >>> accuracy([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2])
     0.5
     """
-    return score(_accuracy, check_event(probabilities, labels, sample_weight))
+    event = check_event(probabilities, labels, sample_weight)
+    return min(row_mean(event.hits, event), 1.0)  # weights sum to 1 only up to rounding
 
 
 def top_k_accuracy(
@@ -77,7 +80,7 @@ def top_k_accuracy(
     """
     rows = check_rows(probabilities, labels, sample_weight)
     hits = _label_within_top(rows, whole_number(k, "k", 1, rows.n_classes))
-    return min(_row_mean(hits, rows), 1.0)
+    return min(row_mean(hits, rows), 1.0)
 
 
 def mean_confidence(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -98,7 +101,8 @@ def mean_confidence(probabilities: object, labels: object = None, *, sample_weig
     >>> round(mean_confidence([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2]), 12)
     0.6
     """
-    return score(_confidence, check_event(probabilities, labels, sample_weight))
+    event = check_event(probabilities, labels, sample_weight)
+    return min(row_mean(event.scores, event), 1.0)
 
 
 def nll(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -125,7 +129,7 @@ def nll(probabilities: object, labels: object = None, *, sample_weight: object =
     5000.0
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return _row_mean(row_losses(rows), rows)
+    return row_mean(row_losses(rows), rows)
 
 
 def brier(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -147,7 +151,7 @@ def brier(probabilities: object, labels: object = None, *, sample_weight: object
     True
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return _row_mean(_row_briers(rows), rows)
+    return row_mean(_row_briers(rows), rows)
 
 
 def brier_sum(probabilities: object, labels: object = None, *, sample_weight: object = None) -> float:
@@ -169,7 +173,7 @@ def brier_sum(probabilities: object, labels: object = None, *, sample_weight: ob
     0.5
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return _row_mean(_row_brier_sums(rows), rows)
+    return row_mean(_row_brier_sums(rows), rows)
 
 
 def confidence_nll(
@@ -195,7 +199,8 @@ def confidence_nll(
     >>> round(confidence_nll([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 4)  # -(log 0.8 + log 0.4) / 2
     0.5697
     """
-    return score(_confidence_nll, check_event(probabilities, labels, sample_weight, event=event))
+    scored = check_event(probabilities, labels, sample_weight, event=event)
+    return row_mean(_confidence_losses(scored), scored)
 
 
 def confidence_brier(
@@ -218,41 +223,30 @@ def confidence_brier(
     >>> round(confidence_brier([[0.8, 0.2], [0.4, 0.6]], [0, 0]), 4)  # (0.04 + 0.36) / 2
     0.2
     """
-    return score(_confidence_brier, check_event(probabilities, labels, sample_weight, event=event))
-
-
-def _accuracy(event: Scored, block: Block) -> Floats:
-    return np.minimum(mean(event.hits, block), 1.0)  # weights sum to 1 only up to rounding
-
-
-def _confidence(event: Scored, block: Block) -> Floats:
-    return np.minimum(mean(event.scores, block), 1.0)
+    scored = check_event(probabilities, labels, sample_weight, event=event)
+    return row_mean(_confidence_squares(scored), scored)
 
 
 def _confidence_losses(event: Scored) -> Floats:
     """Return each row's log loss of "the answer is right", which confidences alone can give."""
-    of_outcome = np.where(event.hits > 0.5, event.scores, 1 - event.scores)
-    with np.errstate(divide="ignore"):
-        return -np.log(np.maximum(of_outcome, 0.0))
-
-
-def _confidence_nll(event: Scored, block: Block) -> Floats:
-    return mean(_confidence_losses(event), block)
+    return _log_losses(np.where(event.hits > 0.5, event.scores, 1 - event.scores))
 
 
 def _confidence_squares(event: Scored) -> Floats:
     return (event.scores - event.hits) ** 2
 
 
-def _confidence_brier(event: Scored, block: Block) -> Floats:
-    return mean(_confidence_squares(event), block)
-
-
 def _label_within_top(rows: Rows, k: int = TOP_K) -> Floats:
     """Return for each row 1 if its label is among the k most probable classes, else 0."""
     if rows.logits is None:
         _ = rows.top  # refuses values that are not probabilities
-    return (rows.label_ranks < min(k, rows.n_classes)).astype(np.float64)
+    highest = rows.top_classes(min(k, rows.n_classes))
+    return (highest == rows.labels[:, None]).any(axis=1).astype(np.float64)
+
+
+def _log_losses(probabilities: Floats) -> Floats:
+    with np.errstate(divide="ignore"):
+        return -np.log(np.maximum(probabilities, 0.0))  # rounding may have left a zero just below 0
 
 
 def row_losses(rows: Rows) -> Floats:
@@ -262,8 +256,7 @@ def row_losses(rows: Rows) -> Floats:
             return probabilities_and_losses(rows.logits, rows.labels)[1]
         return rows.losses
     refuse_outside_unit_interval(rows.of_label, "probabilities")
-    with np.errstate(divide="ignore"):
-        return -np.log(np.maximum(rows.of_label, 0.0))  # rounding may have left a zero just below 0
+    return _log_losses(rows.of_label)
 
 
 def _row_brier_sums(rows: Rows) -> Floats:
@@ -273,10 +266,6 @@ def _row_brier_sums(rows: Rows) -> Floats:
 
 def _row_briers(rows: Rows) -> Floats:
     return rows.cached(_row_brier_sums) / rows.n_classes
-
-
-def _row_mean(values: Floats, rows: Rows) -> float:
-    return float(mean(values, Block.of(rows))[0])
 
 
 def _sums_of_squares(rows: Rows) -> Floats:
@@ -292,87 +281,19 @@ def _sums_of_squares(rows: Rows) -> Floats:
     return squares
 
 
+_GOOD = "Good, J. Royal Statistical Society B 1952"
 _BRIER = "Brier, Monthly Weather Review 1950"
+_RUSSAKOVSKY = "Russakovsky et al., IJCV 2015"
+_share = partial(Metric, better="higher", kind="share")
+_row_loss = partial(Metric, about="rows", unit="plain", kind="loss")
+_confidence_loss = partial(Metric, per_row=True, unit="plain", kind="loss")
 METRICS = (
-    Metric(
-        "accuracy",
-        "accuracy",
-        _accuracy,
-        "standard",
-        better="higher",
-        kind="share",
-        cell_error=exact_in_cells,
-    ),
-    Metric(
-        "top_5_accuracy",
-        "accuracy, top {}",
-        _label_within_top,
-        "Russakovsky et al., IJCV 2015",
-        about="rows",
-        better="higher",
-        at_most=TOP_K,
-        kind="share",
-    ),
-    Metric(
-        "confidence",
-        "mean confidence",
-        _confidence,
-        "standard",
-        better=None,
-        kind="scores",
-        cell_error=exact_in_cells,
-    ),
-    Metric(
-        "nll",
-        "NLL",
-        row_losses,
-        "Good, J. Royal Statistical Society B 1952",
-        about="rows",
-        unit="plain",
-        digits=4,
-        kind="loss",
-        highest=math.inf,
-    ),
-    Metric(
-        "brier",
-        "Brier, mean over classes",
-        _row_briers,
-        _BRIER,
-        about="rows",
-        unit="plain",
-        digits=5,
-        kind="loss",
-    ),
-    Metric(
-        "brier_sum",
-        "Brier, sum over classes",
-        _row_brier_sums,
-        _BRIER,
-        about="rows",
-        unit="plain",
-        digits=4,
-        kind="loss",
-        highest=2.0,
-    ),
-    Metric(
-        "confidence_nll",
-        "NLL of the confidence",
-        _confidence_nll,
-        "Good, J. Royal Statistical Society B 1952",
-        unit="plain",
-        digits=4,
-        kind="loss",
-        highest=math.inf,
-        row_values=_confidence_losses,
-    ),
-    Metric(
-        "confidence_brier",
-        "Brier of the confidence",
-        _confidence_brier,
-        _BRIER,
-        unit="plain",
-        digits=5,
-        kind="loss",
-        row_values=_confidence_squares,
-    ),
+    _share("accuracy", "accuracy", attrgetter("hits"), "standard", per_row=True),
+    _share("top_5_accuracy", "accuracy, top {}", _label_within_top, _RUSSAKOVSKY, about="rows", at_most=TOP_K),
+    Metric("confidence", "mean confidence", attrgetter("scores"), "standard", per_row=True, better=None, kind="scores"),
+    _row_loss("nll", "NLL", row_losses, _GOOD, digits=4, highest=math.inf),
+    _row_loss("brier", "Brier, mean over classes", _row_briers, _BRIER, digits=5),
+    _row_loss("brier_sum", "Brier, sum over classes", _row_brier_sums, _BRIER, digits=4, highest=2.0),
+    _confidence_loss("confidence_nll", "NLL of the confidence", _confidence_losses, _GOOD, digits=4, highest=math.inf),
+    _confidence_loss("confidence_brier", "Brier of the confidence", _confidence_squares, _BRIER, digits=5),
 )

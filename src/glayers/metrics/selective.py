@@ -5,11 +5,11 @@ confidence enter together, so the order of rows never matters. Geifman, Uziel an
 Estimation for Deep Neural Classifiers", ICLR 2019.
 """
 
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
-from glayers.arrays import Floats, Ints
+from glayers.arrays import Floats
 from glayers.checks import number_between
 from glayers.metrics.events import Event, Scored, check_event, distinct_scores, top
 from glayers.metrics.metric import Block, Metric, PlaceSums, score
@@ -159,38 +159,32 @@ def coverage_at_accuracy(
     return score(_coverage_at_accuracy, check_event(probabilities, labels, sample_weight, event=event), least)
 
 
-class RiskCoverage(NamedTuple):
-    """Coverage and error rate after each distinct confidence, the surest first, (levels, b)."""
+def _level_sums(block: Block, event: Scored) -> tuple[Floats, Floats]:
+    """Return the weight and the weight of errors at each distinct confidence, the highest first, (levels, b)."""
+    all_rows, errors = event.cached(_levels)
+    return all_rows.of(block), errors.of(block)
 
-    coverage: Floats
-    risk: Floats
+
+def _levels(event: Scored) -> tuple[PlaceSums, PlaceSums]:
+    distinct, which = distinct_scores(event.scores)
+    place = (len(distinct) - 1 - which)[:, None]
+    errors = (1 - event.hits)[:, None]
+    return PlaceSums(place, np.ones_like(errors), len(distinct)), PlaceSums(place, errors, len(distinct))
 
 
-def risk_coverage(event: Scored, block: Block) -> RiskCoverage:
-    """Return the risk-coverage curve of each column."""
+def _risk_coverage(block: Block, event: Scored) -> tuple[Floats, Floats]:
+    """Return coverage and error rate after each distinct confidence, the surest first, (levels, b)."""
     weight, errors = block.cached(_level_sums, event)
     coverage = np.cumsum(weight, axis=0)
     wrong = np.cumsum(errors, axis=0)
     risk = np.divide(wrong, coverage, out=np.zeros_like(wrong), where=coverage > 0)
-    return RiskCoverage(coverage, risk)
-
-
-def _level_sums(block: Block, event: Scored) -> tuple[Floats, Floats]:
-    """Return the weight and the weight of errors at each distinct confidence, the highest first, (levels, b)."""
-    place, n_levels = event.cached(_levels)
-    weight = PlaceSums(place[:, None], np.ones((len(place), 1)), n_levels).of(block)
-    errors = PlaceSums(place[:, None], (1 - event.hits)[:, None], n_levels).of(block)
-    return weight, errors
-
-
-def _levels(event: Scored) -> tuple[Ints, int]:
-    distinct, which = distinct_scores(event.scores)
-    return len(distinct) - 1 - which, len(distinct)
+    return coverage, risk
 
 
 def _aurc(event: Scored, block: Block) -> Floats:
     weight, _ = block.cached(_level_sums, event)
-    return np.einsum("ij,ij->j", weight, risk_coverage(event, block).risk)
+    _, risk = block.cached(_risk_coverage, event)
+    return np.einsum("ij,ij->j", weight, risk)
 
 
 def _excess_aurc(event: Scored, block: Block) -> Floats:
@@ -212,37 +206,24 @@ def _auroc(event: Scored, block: Block) -> Floats:
 
 
 def _accuracy_at_coverage(event: Scored, block: Block, coverage: float = _COVERAGE) -> Floats:
-    curve = risk_coverage(event, block)
-    reached = np.argmax(curve.coverage >= coverage - 1e-12, axis=0)  # sums of weights are rounded
-    return 1 - np.take_along_axis(curve.risk, reached[None, :], axis=0)[0]
+    covered, risk = block.cached(_risk_coverage, event)
+    reached = np.argmax(covered >= coverage - 1e-12, axis=0)  # sums of weights are rounded
+    return 1 - np.take_along_axis(risk, reached[None, :], axis=0)[0]
 
 
 def _coverage_at_accuracy(event: Scored, block: Block, accuracy: float = _ACCURACY) -> Floats:
-    curve = risk_coverage(event, block)
-    good = 1 - curve.risk >= accuracy - 1e-12  # sums of weights are rounded
-    largest = np.max(np.where(good, curve.coverage, 0.0), axis=0)
-    return np.minimum(largest, 1.0)
+    covered, risk = block.cached(_risk_coverage, event)
+    good = 1 - risk >= accuracy - 1e-12  # sums of weights are rounded
+    return np.minimum(np.max(np.where(good, covered, 0.0), axis=0), 1.0)
 
 
+_LARGEST = "a maximum over thresholds; use glayers.threshold"
+_lower = partial(Metric, kind="loss")
+_higher = partial(Metric, kind="loss", better="higher")
 METRICS = (
-    Metric("auroc", "AUROC of the confidence", _auroc, _HANLEY, better="higher", kind="loss"),
-    Metric("aurc", "AURC", _aurc, _GEIFMAN, kind="loss"),
-    Metric("excess_aurc", "AURC, excess", _excess_aurc, _GEIFMAN, kind="loss"),
-    Metric(
-        "accuracy_at_coverage",
-        f"accuracy of the surest {100 * _COVERAGE:g} %",
-        _accuracy_at_coverage,
-        _GEIFMAN,
-        better="higher",
-        kind="loss",
-    ),
-    Metric(
-        "coverage_at_accuracy",
-        f"coverage at {100 * _ACCURACY:g} % accuracy",
-        _coverage_at_accuracy,
-        _GEIFMAN,
-        better="higher",
-        kind="loss",
-        unreliable="a maximum over thresholds; use glayers.threshold",
-    ),
+    _higher("auroc", "AUROC of the confidence", _auroc, _HANLEY),
+    _lower("aurc", "AURC", _aurc, _GEIFMAN),
+    _lower("excess_aurc", "AURC, excess", _excess_aurc, _GEIFMAN),
+    _higher("accuracy_at_coverage", "accuracy of the surest 80 %", _accuracy_at_coverage, _GEIFMAN),
+    _higher("coverage_at_accuracy", "coverage at 95 % accuracy", _coverage_at_accuracy, _GEIFMAN, unreliable=_LARGEST),
 )

@@ -58,7 +58,7 @@ def _smooth_ece(event: Scored, block: Block) -> Floats:
     return np.concatenate([_errors(some) for some in some_at_once])
 
 
-def _cell_error(cells: Any, _event: Scored, _block: Block, value: float) -> float:
+def _cell_error(cells: Any, value: float) -> float:
     """Bound what changes when all hits of a cell move to their mean score, and all misses to theirs.
 
     Means stay, so only the second derivative of the kernel counts. The area under it is below 1 / s^2 at bandwidth s,
@@ -126,13 +126,5 @@ def _root(excess: Callable[[Floats], Floats], width: int) -> Floats:
     return at
 
 
-METRICS = (
-    Metric(
-        "smooth_ece",
-        "ECE, smooth",
-        _smooth_ece,
-        "Blasiok and Nakkiran, ICLR 2024",
-        trusted_from=6.0,
-        cell_error=_cell_error,
-    ),
-)
+_BLASIOK = "Blasiok and Nakkiran, ICLR 2024"
+METRICS = (Metric("smooth_ece", "ECE, smooth", _smooth_ece, _BLASIOK, trusted_from=6.0, cell_error=_cell_error),)
