@@ -116,7 +116,8 @@ class _Scores:
         rows = found.sample.result()
         if len(rows) < found.sample.n_seen:
             self.numbers["tested_rows"] = len(rows)
-            self.sentences.append(f"Tests of {len(rows):,} rows, drawn at random from {found.sample.n_seen:,}:")
+            what = "Tests and intervals" if self.n_resamples else "Tests"
+            self.sentences.append(f"{what} of {len(rows):,} rows, drawn at random from {found.sample.n_seen:,}:")
         chunk = replace(source.first(), rows=rows, labelled=bool(found.labelled))
         self._add(WHOLE_FILE, chunk, calibrator, found.sums)
 
