@@ -121,7 +121,7 @@ def shift_test(
     """
     number_between(level, "level", 0, 1)
     calibrator._check_fitted()
-    given, labelled = calibrator._new_rows(logits, labels, groups)
+    given, labelled = calibrator._as_fitted_on(logits, labels, groups)
     chain = calibrator._map_of_logits
     rows, summary = independent_rows(given), calibrator.calibration_rows_
     counted = count_rows(given, rows, lambda some: apply_map(chain, given.logits[some], given.n_classes))

@@ -30,7 +30,7 @@ from glayers import (
 from glayers.activations import Softmax
 from glayers.calibrators import Calibrator
 from glayers.calibrators.base import Fitted
-from glayers.maps import Chain, Scale, dense_layers
+from glayers.maps import Chain, Scale
 from glayers.serving.artifact import LONGEST_HEADER
 from tests.calibrators.artifact_files import Facts, contents
 from tests.contracts.calibrators import fitted, make, tilted
@@ -195,10 +195,6 @@ UNSAVABLE: dict[str, tuple[Callable[[], Calibrator], str]] = {
     "a generator": (
         lambda: VectorScaling(strength=1.0).set_params(random_state=np.random.RandomState(0)),
         "the setting random_state is a RandomState.*set_params",
-    ),
-    "layers": (
-        lambda: PaperGLayers(initial_layers=dense_layers(4, 2), max_epochs=1),
-        "the setting initial_layers is a Chain.*set_params",
     ),
     "a class of one's own": (Quiet, "Quiet is not a calibrator of glayers"),
 }

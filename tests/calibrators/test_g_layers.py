@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 from glayers import GLayers, GlayersError, GlayersWarning, PaperGLayers, TemperatureScaling, metrics
 from glayers.activations import log_softmax, softmax
 from glayers.datasets import load_fashion_mnist
-from glayers.maps import Blend, Chain, Dense, Scale, dense_layers
+from glayers.maps import Blend, Chain, Dense, Scale
 from tests.calibrators.simulation import by_class, draw, sample
 from tests.strategies import Numbers
 
@@ -257,34 +257,6 @@ def test_features_and_classes_may_differ_in_number(activation: Any, n_features: 
     assert g.diagnostics_.loss_before == pytest.approx(
         loss_of(activation.log_probabilities(features[rows]), labels[rows])
     )
-
-
-# Starting from given weights.
-
-
-def test_fitting_starts_from_the_layers_given() -> None:
-    z, labels = bent()
-    with_f = PaperGLayers(max_epochs=20, **PAPER).fit(z, labels)
-    # Without an epoch of its own, what was given comes back.
-    kept = PaperGLayers(initial_layers=with_f.map_, max_epochs=0, **PAPER).fit(z, labels)
-    assert kept.predict_proba(z) == pytest.approx(with_f.predict_proba(z), abs=1e-12)
-    tuned = PaperGLayers(initial_layers=with_f.map_, max_epochs=3, **PAPER).fit(z, labels)
-    fresh = PaperGLayers(max_epochs=3, **PAPER).fit(z, labels)
-    assert tuned.history_["train_loss"][0] == pytest.approx(with_f.diagnostics_.loss_after, rel=1e-6)
-    assert tuned.diagnostics_.loss_after <= with_f.diagnostics_.loss_after
-    assert tuned.diagnostics_.loss_after < fresh.diagnostics_.loss_after
-
-
-@pytest.mark.parametrize(
-    ("layers", "complaint"),
-    [
-        (dense_layers(3, 2), "initial_layers do not take 4 logits"),
-        (Chain((Dense(np.ones((4, 5)), np.zeros(5)),)), "4 logits into as many; they give 5"),
-    ],
-)
-def test_layers_of_another_size_are_refused(layers: Chain, complaint: str) -> None:
-    with pytest.raises(GlayersError, match=complaint):
-        PaperGLayers(initial_layers=layers).fit(*bent())
 
 
 # Seeds, threads, weights, groups.

@@ -53,7 +53,7 @@ def test_expected_final_loss_by_hand() -> None:
     selection = EpochSelection(n_settings=1, fold_fractions=np.ones(1), patience=9)
     run(selection, [[1.0, 0.6, 0.4]])
     # Gains of 0.4 and 0.2 halve each time: what is left is 0.1 + 0.05 + ... = 0.2.
-    assert selection.expected_final_loss().tolist() == pytest.approx([0.2])
+    assert selection._expected_final_loss().tolist() == pytest.approx([0.2])
 
 
 def test_after_epochs_3_6_and_12_half_of_the_rest_continues() -> None:

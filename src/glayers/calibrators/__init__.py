@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from glayers.calibrators.auto import AutoCalibrator
     from glayers.calibrators.base import Calibrator, Method
     from glayers.calibrators.binary import BetaCalibration, PlattScaling
-    from glayers.calibrators.g_layers import GLayers
+    from glayers.calibrators.g_layers import GLayers, PaperGLayers
     from glayers.calibrators.groups import GroupCalibrator
     from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
     from glayers.calibrators.multi_label import MultiLabelCalibrator
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         SplineCalibration,
     )
     from glayers.calibrators.order_preserving import OrderPreserving
-    from glayers.calibrators.paper import PaperGLayers
     from glayers.calibrators.shared_g_layers import SharedGLayers
     from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 
@@ -70,7 +69,7 @@ _MODULES = {
     "MatrixScaling": "linear",
     "DirichletCalibration": "linear",
     "GLayers": "g_layers",
-    "PaperGLayers": "paper",
+    "PaperGLayers": "g_layers",
     "SharedGLayers": "shared_g_layers",
     "OrderPreserving": "order_preserving",
     "PlattScaling": "binary",

@@ -135,11 +135,11 @@ class Calibrator(Estimator, Predictor, ABC):
         Self
             The fitted calibrator.
         """
-        return self._learn(self._given(logits, labels, sample_weight, groups))._warned()
+        return self._fit_and_keep(self._check_input(logits, labels, sample_weight, groups))._issue_warnings()
 
     def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
         """Fit the calibrator on `Predictions`, and keep their class names; on `Confidences` if those are its inputs."""
-        return self._learn(two_classes(self.inputs, predictions))._warned()
+        return self._fit_and_keep(two_classes(self.inputs, predictions))._issue_warnings()
 
     def adapt(
         self,
@@ -200,7 +200,7 @@ class Calibrator(Estimator, Predictor, ABC):
             shift = given_frequencies(summary, frequencies, self.class_names_)
         else:
             number_between(level, "level", 0, 1)
-            given, _ = self._new_rows(logits, None, groups, sample_weight)
+            given, _ = self._as_fitted_on(logits, None, groups, sample_weight)
             calibrated = apply_map(self._map_of_logits, given.logits, given.n_classes)
             shift = estimate_class_shift(self.calibration_rows_, given, calibrated, level, self.class_names_)
         factors = Diagonal(np.ones(len(shift.ratio)), np.log(shift.ratio))
@@ -234,7 +234,7 @@ class Calibrator(Estimator, Predictor, ABC):
         first = 0 if self.inputs == "logits" else 1
         return Chain(self._fitted_map.steps[first:])
 
-    def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
+    def _check_input(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
         """Return the checked input of `fit`."""
         check_choice(self.inputs, CHECKS, "inputs")
         if self.inputs == "confidence":
@@ -244,7 +244,7 @@ class Calibrator(Estimator, Predictor, ABC):
             return Predictions._of_probabilities(check_probabilities(logits), labels, weights, groups, names)
         return Predictions(logits, labels, weights, groups, names)
 
-    def _new_rows(self, values: Any, labels: Any, groups: Any, weights: Any = None) -> tuple[Predictions, bool]:
+    def _as_fitted_on(self, values: Any, labels: Any, groups: Any, weights: Any = None) -> tuple[Predictions, bool]:
         """Return new rows with logits as the fit saw them, and whether they have labels.
 
         Without labels, each label is a possible class.
@@ -275,7 +275,7 @@ class Calibrator(Estimator, Predictor, ABC):
         """Return what the fit found. Sets nothing and warns of nothing, so that other calibrators can build on it."""
 
     @np.errstate(over="ignore", invalid="ignore")  # of logits near 1e300; `transform` checks the result
-    def _learn(self, given: Predictions) -> Self:
+    def _fit_and_keep(self, given: Predictions) -> Self:
         """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
         given = given.repeated()
@@ -297,7 +297,7 @@ class Calibrator(Estimator, Predictor, ABC):
         vars(self).pop("calibration_rows_", None)
         self._rows_to_count = given, found
         facts = self._measured(fitted, found, given)
-        notes = [*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes))]
+        notes = [*fitted.notes, *self._general_notes(facts, noted=bool(fitted.notes))]
         if raised:
             notes.append(raised)
         notes += mask_notes(self.inputs, given.logits)
@@ -328,13 +328,13 @@ class Calibrator(Estimator, Predictor, ABC):
             n_parameters=found.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
         )
 
-    def _warned(self) -> Self:
+    def _issue_warnings(self) -> Self:
         """Issue the warnings of a fit; called by `fit` and `fit_predictions` themselves, so `stacklevel` is right."""
         for note in self.diagnostics_.notes:
             warnings.warn(note, GlayersWarning, stacklevel=3)
         return self
 
-    def _remarks(self, facts: Diagnostics, noted: bool) -> list[str]:
+    def _general_notes(self, facts: Diagnostics, noted: bool) -> list[str]:
         """Return the warnings that apply to every method: no convergence, no gain, classes without a row."""
         remarks = []
         if not noted and not facts.converged:

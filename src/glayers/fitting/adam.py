@@ -7,9 +7,7 @@ schedule and every epoch is a good place to stop.
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -23,35 +21,9 @@ from glayers.progress import progress_bar
 
 # (epoch, parameters, training loss, held-out loss) of all members -> which members continue.
 OnEpoch: TypeAlias = Callable[[int, Floats, Floats, Floats], Bools]
-# The objective at some parameters -> training loss and held-out loss of each member.
-Measure: TypeAlias = Callable[[Objective, Tensor], tuple[Tensor, Tensor]]
 
 # Number of logits: at 5,000 x 10 threads mostly wait for each other; at 5,000 x 100 they help.
 _MANY = 200_000
-
-
-class _Members:
-    """Parameters, Adam's moments and the running average of the members that continue."""
-
-    def __init__(self, point: Tensor, rates: Tensor) -> None:
-        self.point = point
-        self.rates = rates
-        self.mean = torch.zeros_like(point)
-        self.square = torch.zeros_like(point)
-        self.average = point.clone()
-        self.steps = 0
-
-    def keep(self, members: Tensor) -> None:
-        for name in ("point", "rates", "mean", "square", "average"):
-            setattr(self, name, getattr(self, name)[members])
-
-    def step(self, gradient: Tensor, averaging: float) -> None:
-        self.steps += 1
-        rate = self.rates * (math.sqrt(1 - 0.99**self.steps) / (1 - 0.9**self.steps))
-        self.mean.lerp_(gradient, 0.1)
-        self.square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
-        self.point.sub_((self.mean / self.square.sqrt().add_(1e-8)).mul_(rate[:, None]))
-        self.average.lerp_(self.point, 1 - averaging)
 
 
 def descend(
@@ -63,70 +35,87 @@ def descend(
     batch_size: int,
     seed: int,
     averaging: float = 0.98,
-    measure: Measure = Objective.losses,
+    training_loss: bool = True,
     progress: bool | None = False,
 ) -> Tensor:
     """Run Adam from the objective's start until no member continues; return the last parameters (members, size).
 
-    `averaging` is the fraction of the running average that is kept at each step.
+    `averaging` is the fraction of the running average that is kept at each step. Without `training_loss`, that loss is
+    not measured, and is NaN.
     """
     generator = torch.Generator().manual_seed(seed)
     result = objective.start()
-    active = torch.arange(len(result))
-    current = objective
-    members = _Members(result.clone(), objective.like(rates))
+    members = _Members(objective, rates)
+    train = np.full(len(result), np.nan)
+    held_out = np.full(len(result), np.nan)
     threads = 1 if objective.logits.numel() < _MANY else None
     with (
         _thread_pools().limit(limits=threads),
         progress_bar(progress, f"{len(result)} fits", epochs) as advance,
     ):
-        train, held_out = measure(objective, result)
         for epoch in range(epochs + 1):
             if epoch:
-                _epoch(current, members, batch_size, averaging, generator)
-                result[active] = members.average
-                train[active], held_out[active] = measure(current, members.average)
+                members.run_epoch(batch_size, averaging, generator)
                 advance()
-            continues = torch.as_tensor(on_epoch(epoch, *(each.cpu().numpy() for each in (result, train, held_out))))
-            continues = continues[active]
-            if not continues.all():
-                active = active[continues]
-                members.keep(continues)
-                current = objective.of(active)
-            if not len(active):
+            active = members.active
+            result[torch.as_tensor(active)] = members.average
+            held_out[active] = members.objective.mean_losses(members.average, members.objective.held_out)
+            if training_loss:
+                train[active] = members.objective.mean_losses(members.average, members.objective.train)
+            continues = on_epoch(epoch, result.cpu().numpy(), train, held_out)
+            members.keep(continues[active])
+            if not len(members.active):
                 break
     return result
+
+
+class _Members:
+    """The members that continue: their objective, parameters, Adam's moments and the running average."""
+
+    def __init__(self, objective: Objective, rates: Floats) -> None:
+        self.objective = objective
+        self.rates = objective.like(rates)
+        self.point = objective.start()
+        self.average = self.point.clone()
+        self.mean = torch.zeros_like(self.point)
+        self.square = torch.zeros_like(self.point)
+        self.active = np.arange(len(self.point))
+        self.steps = 0
+
+    def keep(self, continues: Bools) -> None:
+        if continues.all():
+            return
+        self.active = self.active[continues]
+        kept = torch.as_tensor(continues)
+        self.objective = self.objective.of(kept)
+        for name in ("rates", "point", "average", "mean", "square"):
+            setattr(self, name, getattr(self, name)[kept])
+
+    def run_epoch(self, batch_size: int, averaging: float, generator: torch.Generator) -> None:
+        """Take one step per batch, over all rows in random order."""
+        n_rows = len(self.objective.labels)
+        order = torch.randperm(n_rows, generator=generator).to(self.objective.labels.device)
+        # Batches of nearly equal size: a last batch of one row would count as much as any other batch.
+        edges = np.linspace(0, n_rows, math.ceil(n_rows / batch_size) + 1).astype(int)
+        for rows in torch.tensor_split(order, edges[1:-1].tolist()):
+            point = self.point.detach().requires_grad_()
+            losses, weights = self.objective.batch_losses(point, rows, generator)
+            # Scaled so that each batch is an unbiased estimate of the whole objective.
+            cost = (losses * weights).sum() * (n_rows / len(rows))
+            (gradient,) = torch.autograd.grad(cost, point)
+            if self.objective.decay is not None:
+                gradient += self.objective.decay * (self.point - self.objective.anchor)
+            self._step(gradient)
+            self.average.lerp_(self.point, 1 - averaging)
+
+    def _step(self, gradient: Tensor) -> None:
+        self.steps += 1
+        rate = self.rates * (math.sqrt(1 - 0.99**self.steps) / (1 - 0.9**self.steps))
+        self.mean.lerp_(gradient, 0.1)
+        self.square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+        self.point.sub_((self.mean / self.square.sqrt().add_(1e-8)).mul_(rate[:, None]))
 
 
 @cache
 def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()  # it looks at every library that is loaded, so once is enough
-
-
-def _epoch(
-    objective: Objective,
-    members: _Members,
-    batch_size: int,
-    averaging: float,
-    generator: torch.Generator,
-) -> None:
-    n_rows = len(objective.labels)
-    order = torch.randperm(n_rows, generator=generator).to(objective.labels.device)
-    shuffled = replace(
-        objective,
-        logits=objective.logits[order],
-        labels=objective.labels[order],
-        train=objective.train[:, order],
-        lowered=None if objective.lowered is None else objective.lowered[order],
-    )
-    # Batches of nearly equal size: a last batch of one row would count as much as any other batch.
-    edges = np.linspace(0, n_rows, math.ceil(n_rows / batch_size) + 1).astype(int).tolist()
-    for first, last in pairwise(edges):
-        point = members.point.detach().requires_grad_()
-        losses, weights = shuffled.batch_losses(point, slice(first, last), generator)
-        # Scaled so that each batch is an unbiased estimate of the whole objective.
-        cost = (losses * weights).sum() * (n_rows / (last - first))
-        (gradient,) = torch.autograd.grad(cost, point)
-        if objective.decay is not None:
-            gradient += objective.decay * (members.point - objective.anchor)
-        members.step(gradient, averaging)

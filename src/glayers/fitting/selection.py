@@ -4,15 +4,17 @@ import numpy as np
 
 from glayers.arrays import Bools, Floats
 
+_HALVED_AFTER = (3, 6, 12, 24, 48, 96)  # epochs; successive halving, so that most time goes to the likely winners
+
 
 class EpochSelection:
     """An `on_epoch` callback that keeps the epoch of least loss of each setting, and the parameters of its folds then.
 
     Members are ordered by setting, then by fold; `fold_fractions` says how much of the weight each fold holds out. A
     setting stops when it has not improved for `patience` epochs. By held-out loss, only the more promising half of the
-    settings continues after epochs 3, 6, 12, ..., so that most time goes to the likely winners. If no setting is better
-    than its start after one epoch, only the best one continues, and if it is not after two, none. With
-    `by_training_loss` every setting runs until its training loss stops falling.
+    settings continues after epochs 3, 6, 12, ... If no setting is better than its start after one epoch, only the best
+    one continues, and if it is not after two, none. With `by_training_loss` every setting runs until its training loss
+    stops falling.
     """
 
     def __init__(self, n_settings: int, fold_fractions: Floats, patience: int, by_training_loss: bool = False) -> None:
@@ -33,7 +35,7 @@ class EpochSelection:
         losses = self._by_setting(train_loss) if self.by_training_loss else held_out
         by_setting = parameters.reshape(self.n_settings, len(self.fold_fractions), -1)
         if not self.trace:
-            self.parameters = [each.copy() for each in by_setting]
+            self.parameters = list(by_setting.copy())
         self.trace.append(losses)
         for setting in np.flatnonzero(self.running & (losses < self.best)):
             self.best[setting] = losses[setting]
@@ -45,6 +47,11 @@ class EpochSelection:
             self._drop_settings(epoch, losses)
         return np.repeat(self.running, len(self.fold_fractions))
 
+    @property
+    def winner(self) -> int:
+        """The setting of least loss."""
+        return int(np.argmin(self.best))
+
     def _drop_settings(self, epoch: int, losses: Floats) -> None:
         """Stop settings that are unlikely to win."""
         nothing_learned = not self.best_epoch.any()
@@ -53,13 +60,13 @@ class EpochSelection:
             self.running &= losses == losses.min()
         if epoch == 2 and nothing_learned:
             self.running[:] = False
-        if epoch in (3, 6, 12, 24, 48, 96):
+        if epoch in _HALVED_AFTER:
             contenders = np.flatnonzero(self.running)
-            ranking = contenders[np.argsort(self.expected_final_loss()[contenders], kind="stable")]
+            ranking = contenders[np.argsort(self._expected_final_loss()[contenders], kind="stable")]
             n_kept = (len(ranking) + 1) // 2
             self.running[ranking[n_kept:]] = False
 
-    def expected_final_loss(self) -> Floats:
+    def _expected_final_loss(self) -> Floats:
         """Extrapolate the loss of each setting: gains keep shrinking by the ratio of the last two, a geometric series.
 
         Ranking by the latest loss alone would favour settings that start fast, not those that end lowest.
@@ -69,11 +76,6 @@ class EpochSelection:
             gain = np.maximum(then - now, 0.0)
             ratio = np.minimum(gain / np.maximum(before - then, 1e-12), 0.95)
             return np.minimum(now - gain * ratio / (1 - ratio), self.best)
-
-    @property
-    def winner(self) -> int:
-        """The setting of least loss."""
-        return int(np.argmin(self.best))
 
     def _by_setting(self, losses: Floats) -> Floats:
         by_fold = losses.astype(np.float64).reshape(self.n_settings, -1)
