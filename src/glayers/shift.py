@@ -6,14 +6,15 @@ Holm's correction combines the tests.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from glayers.arrays import Floats
+from glayers.arrays import Array, Ints
 from glayers.calibrators import Calibrator
-from glayers.calibrators.row_summary import Histogram, count_rows, independent_rows
+from glayers.calibrators.row_summary import features_of, independent_rows
 from glayers.calibrators.shift_tests import same_class_frequencies, same_frequencies
 from glayers.checks import number_between
 from glayers.metrics.differences import adjust
@@ -122,48 +123,37 @@ def shift_test(
     number_between(level, "level", 0, 1)
     calibrator._check_fitted()
     given, labelled = calibrator._as_fitted_on(logits, labels, groups)
+    rows = independent_rows(given)
     chain = calibrator._map_of_logits
-    rows, summary = independent_rows(given), calibrator.calibration_rows_
-    counted = count_rows(given, rows, lambda some: apply_map(chain, given.logits[some], given.n_classes))
+    now = features_of(given, rows, lambda some: apply_map(chain, given.logits[some], given.n_classes))
+    before = calibrator.calibration_rows_
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
-    predicted = np.bincount(counted.predicted, counted.weights, given.n_classes).astype(np.float64)
-    features = {"predicted classes": _compare_classes(np.array(summary.predicted), predicted, names)}
-    for name, histogram in summary.histograms.items():
-        features[name] = _compare_values(histogram, counted.features[name], counted.weights)
+
+    def by_class(counts: tuple[float, ...], classes: Ints) -> FeatureShift:
+        new = np.bincount(classes, now.weights, given.n_classes)
+        p_value = same_class_frequencies(np.array(counts), new)
+        return FeatureShift(p_value, math.nan, _largest_change(np.array(counts), new, names))
+
+    features = {"predicted classes": by_class(before.predicted, now.predicted)}
+    for name, histogram in before.histograms.items():
+        counts = np.array(histogram.counts)
+        new = np.bincount(histogram.bins(now.features[name]), now.weights, len(counts))
+        bins = [histogram.bin_name(place) for place in range(len(counts))]
+        outside = histogram.outside(now.features[name])
+        p_value = same_frequencies(counts, new)
+        features[name] = FeatureShift(p_value, math.nan, _largest_change(counts, new, bins), outside)
     if labelled:
-        now = np.bincount(given.labels[rows], counted.weights, given.n_classes).astype(np.float64)
-        features["labels"] = _compare_classes(np.array(summary.labels), now, names)
+        features["labels"] = by_class(before.labels, given.labels[rows])
     tested = [name for name, feature in features.items() if not math.isnan(feature.p_value)]
     adjusted = adjust([features[name].p_value for name in tested]).tolist()
     for name, p_value in zip(tested, adjusted, strict=True):
         features[name] = replace(features[name], adjusted=p_value)
-    return ShiftTest(features, float(counted.weights.sum()), float(sum(summary.predicted)), level)
+    return ShiftTest(features, float(now.weights.sum()), float(sum(before.predicted)), level)
 
 
-def _compare_classes(before: Floats, now: Floats, names: tuple[str, ...]) -> FeatureShift:
-    shares_before = before / max(before.sum(), 1)
-    shares_now = now / max(now.sum(), 1)
-    worst = int(np.abs(shares_now - shares_before).argmax())
-    change = f"{names[worst]}: {_percent(shares_before[worst])} before, {_percent(shares_now[worst])} now"
-    return FeatureShift(same_class_frequencies(before, now), math.nan, change)
-
-
-def _compare_values(histogram: Histogram, values: Floats, weights: Floats) -> FeatureShift:
-    now = histogram.count(values, weights)
-    p_value = same_frequencies(np.array(histogram.counts), now)
-    return FeatureShift(p_value, math.nan, _largest_step(histogram, now), histogram.outside(values))
-
-
-def _largest_step(histogram: Histogram, now: Floats) -> str:
-    """Say where the two distribution functions differ most."""
-    before = np.array(histogram.counts)
-    below = [np.cumsum(each)[:-1] / max(each.sum(), 1) for each in (before, now)]
-    if not len(below[0]):
-        return f"always {histogram.edges[0]:.4g} before"
-    worst = int(np.abs(below[1] - below[0]).argmax())
-    edge = histogram.edges[worst + 1]
-    return f"below {edge:.4g}: {_percent(below[0][worst])} before, {_percent(below[1][worst])} now"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+def _largest_change(before: Array, now: Array, names: Sequence[str]) -> str:
+    """Say which class or bin has gained or lost most."""
+    old = before / max(before.sum(), 1)
+    new = now / max(now.sum(), 1)
+    place = int(np.abs(new - old).argmax())
+    return f"{names[place]}: {100 * old[place]:.1f} % before, {100 * new[place]:.1f} % now"

@@ -12,7 +12,8 @@ rows can be estimated from the new rows: it is part of the standard errors and o
 """
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -25,17 +26,43 @@ _CLOSE = 1e-3  # of the log-likelihood of all rows: far below its sampling error
 _TINY = 1e-300  # nothing is divided by 0
 
 
-class Sample(NamedTuple):
-    """New rows: calibrated probabilities, weights that sum to 1, groups, and the effective number of rows."""
+@dataclass(frozen=True)
+class Sample:
+    """New rows: calibrated probabilities, weights that sum to 1, the group of each row, and the effective rows.
+
+    `rows` is the number of independent rows that would give mean probabilities the same precision.
+    """
 
     p: Floats
     weights: Floats
-    groups: Array | None
+    group: Array
     rows: float
+
+    @classmethod
+    def of(cls, p: Floats, weights: Floats | None, groups: Array | None) -> Self:
+        """Return new rows; without groups, each row is one."""
+        weights = np.ones(len(p)) if weights is None else weights
+        weights = weights / weights.sum()
+        _, group = np.unique(np.arange(len(p)) if groups is None else groups, return_inverse=True)
+        sample = cls(p, weights, group, 1 / float(weights @ weights))
+        deviations = weights[:, None] * (p - weights @ p)
+        together = sample._sums(deviations)
+        apart = float((deviations**2).sum())
+        grouped = float((together**2).sum())
+        rows = min(sample.rows, float(len(together)))
+        if len(together) > 1 and grouped > 0:
+            rows = max(1.0, sample.rows * min(1.0, apart / grouped))
+        return cls(p, weights, group, rows)
+
+    def _sums(self, values: Floats) -> Floats:
+        """Return the sum of the values (n, k) of each group."""
+        sums = np.zeros((self.group.max() + 1, values.shape[1]))
+        np.add.at(sums, self.group, values)
+        return sums
 
     def covariance_of_mean(self, values: Floats) -> Floats:
         """Return the covariance of the weighted mean of values (n, k); a group counts as one observation."""
-        sums = sums_by_group(self.weights[:, None] * (values - self.weights @ values), self.groups)
+        sums = self._sums(self.weights[:, None] * (values - self.weights @ values))
         return np.asarray(sums.T @ sums * (len(sums) / max(1, len(sums) - 1)))
 
     def covariance_as_before(self, values: Floats, w: Floats) -> Floats:
@@ -43,30 +70,6 @@ class Sample(NamedTuple):
         weights = self.weights / np.maximum(self.p @ w, _TINY)
         centred = values - weights @ values / weights.sum()
         return np.asarray((centred * weights[:, None]).T @ centred)
-
-
-def new_sample(p: Floats, weights: Floats | None, groups: Array | None) -> Sample:
-    """Return new rows with the number of independent rows that would give mean probabilities the same precision."""
-    weights = np.ones(len(p)) if weights is None else weights
-    weights = weights / weights.sum()
-    n_equal = 1 / float(weights @ weights)
-    if groups is None:
-        return Sample(p, weights, groups, n_equal)
-    deviations = weights[:, None] * (p - weights @ p)
-    together = sums_by_group(deviations, groups)
-    apart, grouped = float((deviations**2).sum()), float((together**2).sum())
-    if len(together) == 1 or not grouped > 0:  # nothing varies
-        return Sample(p, weights, groups, float(len(together)))
-    return Sample(p, weights, groups, max(1.0, n_equal * min(1.0, apart / grouped)))
-
-
-def sums_by_group(values: Floats, groups: Array | None) -> Floats:
-    """Return the sum of the rows (n, k) of each group; without groups, the rows."""
-    if groups is None:
-        return values
-    _, members = np.unique(groups, return_inverse=True)
-    order = np.argsort(members, kind="stable")
-    return np.add.reduceat(values[order], np.flatnonzero(np.diff(members[order], prepend=-1)), axis=0)
 
 
 def likely_ratios(sample: Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
@@ -190,7 +193,7 @@ def fit_test(sample: Sample, m: Floats, w: Floats, summary: ClassSummary, histog
     test = chi_square(now - expected, covariance, 1 / (expected + 1 / fewer), sample.rows)
     place = int(np.abs(now - expected).argmax())
     change = f"{100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
-    return test.p_value, f"confidence {_interval(histogram.edges, place)}: {change}"
+    return test.p_value, f"confidence {histogram.bin_name(place)}: {change}"
 
 
 def class_bias(summary: ClassSummary) -> tuple[Floats, ChiSquare]:
@@ -206,12 +209,3 @@ def class_bias(summary: ClassSummary) -> tuple[Floats, ChiSquare]:
     freedom = len(means) - 1  # differences add up to 0
     unit = len(means) / (freedom * summary.rows)
     return lacking, ChiSquare(float(difference @ lacking), unit, freedom)
-
-
-def _interval(edges: tuple[float, ...], place: int) -> str:
-    """Return a bin in words; the outer bins have no end."""
-    if place == 0:
-        return f"below {edges[1]:.3g}"
-    if place == len(edges) - 2:
-        return f"above {edges[-2]:.3g}"
-    return f"from {edges[place]:.3g} to {edges[place + 1]:.3g}"

@@ -6,23 +6,22 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 
 from glayers.activations import softmax
-from glayers.arrays import Floats
+from glayers.arrays import Floats, to_floats
 from glayers.calibrators.class_frequencies import (
+    Sample,
     change_test,
     class_bias,
     fit_test,
     likely_ratios,
-    new_sample,
     standard_errors,
 )
 from glayers.calibrators.row_summary import CONFIDENCE, ClassSummary, RowSummary
-from glayers.errors import BadFile, BadPredictions, listed, shown
+from glayers.errors import BadFile, BadPredictions, listed
 from glayers.predictions import Predictions
 from glayers.serving.artifact import decoded
 from glayers.text_tables import aligned_table
@@ -92,13 +91,13 @@ class ClassShift:
         """Return the record that `to_dict` wrote. Raise an error for anything else."""
         what = "the record of a class shift"
         record = decoded(cls, facts, what)
-        known = [values for values in (record.before, record.after, record.estimated, record.standard_errors) if values]
-        numbers = [record.rows, record.p_value, record.fit_p_value, record.level, *chain.from_iterable(known)]
-        frequencies = (*record.before, *record.after)
-        if any(value < 0 for value in numbers) or not all(0 < value < math.inf for value in frequencies):
+        columns = [record.before, record.after]
+        columns += [values for values in (record.estimated, record.standard_errors) if values is not None]
+        numbers = np.concatenate([*columns, [record.rows, record.p_value, record.fit_p_value, record.level]])
+        frequencies = np.array([*record.before, *record.after])
+        if (numbers < 0).any() or not np.isfinite(frequencies).all() or not frequencies.all():
             raise BadFile(f"{what} has numbers that are no frequencies")
-        sizes = {len(values) for values in (*known, record.class_names or record.before)}
-        if len(sizes) != 1:
+        if len({len(values) for values in (*columns, record.class_names or record.before)}) != 1:
             raise BadFile(f"{what} is about different numbers of classes")
         return record
 
@@ -106,21 +105,18 @@ class ClassShift:
         """Return the results of the two tests in words."""
         if self.estimated is None:
             return ("the frequencies were given, so nothing was tested",)
+        change = "the class frequencies do not differ significantly"
+        if self.shifted:
+            change = "the class frequencies differ"
+        change += f" from those of the calibration rows (p = {self.p_value:.2g})"
         if math.isnan(self.p_value):
-            change = (
-                f"too few rows or groups ({self.rows:.0f} effective rows) to tell whether the class frequencies differ"
-            )
-        else:
-            differ = (
-                "the class frequencies differ" if self.shifted else "the class frequencies do not differ significantly"
-            )
-            change = f"{differ} from those of the calibration rows (p = {self.p_value:.2g})"
+            effective = f"{self.rows:.0f} effective rows"
+            change = f"too few rows or groups ({effective}) to tell whether the class frequencies differ"
+        fit = f"class shift explains these rows, as far as they can tell (p = {self.fit_p_value:.2g})"
+        if self.unexplained:
+            fit = f"class shift does not explain these rows (p = {self.fit_p_value:.2g}; {self.misfit})"
         if math.isnan(self.fit_p_value):
             fit = "too few rows, or too many classes, to tell whether class shift explains these rows"
-        elif self.unexplained:
-            fit = f"class shift does not explain these rows (p = {self.fit_p_value:.2g}; {self.misfit})"
-        else:
-            fit = f"class shift explains these rows, as far as they can tell (p = {self.fit_p_value:.2g})"
         return change, fit
 
     def notes(self, never_seen: tuple[int, ...]) -> list[str]:
@@ -134,21 +130,22 @@ class ClassShift:
                 f"AutoCalibrator, which learn one shift per class, and adapt that"
             )
         if never_seen:
-            names = listed([str(y) if self.class_names is None else self.class_names[y] for y in never_seen])
+            names = listed([self._names()[y] for y in never_seen])
             found.append(f"no calibration row is labelled {names}: the new frequency is compared with the probability")
         return found
 
     def table(self) -> list[list[str]]:
         """Return the rows of a table: the classes that changed most first, if there are many."""
-        names = self.class_names or tuple(map(str, range(len(self.before))))
-        order = np.argsort(-np.abs(np.subtract(self.after, self.before)), kind="stable")
-        chosen = range(len(names)) if len(names) <= _MOST_LINES else order[:_MOST_LINES].tolist()
+        estimated = self.estimated or ()
+        errors = self.standard_errors or ()
+        chosen = range(len(self.before))
+        if len(chosen) > _MOST_LINES:
+            order = np.argsort(-np.abs(np.subtract(self.after, self.before)), kind="stable")
+            chosen = order[:_MOST_LINES].tolist()
         lines = [["class", "before %", "estimated %", "s.e.", "adapted to %"]]
         for y in chosen:
-            estimate = ["", ""]
-            if self.estimated is not None and self.standard_errors is not None:
-                estimate = [f"{100 * self.estimated[y]:.2f}", f"{100 * self.standard_errors[y]:.2f}"]
-            lines.append([names[y], f"{100 * self.before[y]:.2f}", *estimate, f"{100 * self.after[y]:.2f}"])
+            columns = (self.before, estimated, errors, self.after)
+            lines.append([self._names()[y], *(f"{100 * column[y]:.2f}" if column else "" for column in columns)])
         return lines
 
     def __str__(self) -> str:
@@ -156,18 +153,22 @@ class ClassShift:
         rest = [f"and {more} classes that changed less"] if more > 0 else []
         return "\n".join([aligned_table(self.table()), *rest, *self.sentences()])
 
+    def _names(self) -> tuple[str, ...]:
+        return self.class_names or tuple(map(str, range(len(self.before))))
+
 
 def given_frequencies(summary: ClassSummary, values: object, names: tuple[str, ...] | None) -> ClassShift:
     """Return the record of frequencies that the user knows."""
-    n_classes = len(summary.frequencies)
+    before = _before(summary)
     if isinstance(values, Mapping):
-        values = _by_name(values, names or tuple(map(str, range(n_classes))))
-    try:
-        new = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise BadPredictions(f"frequencies must be one number per class; got {shown(values)}") from error
-    if new.shape != (n_classes,):
-        raise BadPredictions(f"frequencies must be {n_classes} numbers, one per class; got shape {new.shape}")
+        known = names or tuple(map(str, range(len(before))))
+        by_name = {str(name): value for name, value in values.items()}
+        if by_name.keys() != set(known):
+            raise BadPredictions(f"frequencies must name every class: {listed(known)}; got {listed(by_name)}")
+        values = [by_name[name] for name in known]
+    new = to_floats(values, "frequencies").astype(np.float64)
+    if new.shape != before.shape:
+        raise BadPredictions(f"frequencies must be {len(before)} numbers, one per class; got shape {new.shape}")
     bad = np.flatnonzero(~((new > 0) & (new < np.inf)))
     if bad.size:
         raise BadPredictions(
@@ -175,15 +176,8 @@ def given_frequencies(summary: ClassSummary, values: object, names: tuple[str, .
             f"small number such as 1e-6; for one that is impossible in some rows, give these rows a logit of -inf"
         )
     new = new / new.max()  # counts and huge numbers, too
-    found = ClassShift(_tuple(_before(summary)), _tuple(new / new.sum()), class_names=names)
+    found = ClassShift(_tuple(before), _tuple(new / new.sum()), class_names=names)
     return replace(found, bias=_bias(found, summary))
-
-
-def _by_name(values: Mapping[Any, Any], names: tuple[str, ...]) -> list[Any]:
-    given = {str(name): value for name, value in values.items()}
-    if given.keys() != set(names):
-        raise BadPredictions(f"frequencies must name every class: {listed(names)}; got {listed(tuple(given))}")
-    return [given[name] for name in names]
 
 
 def estimate_class_shift(
@@ -191,7 +185,7 @@ def estimate_class_shift(
 ) -> ClassShift:
     """Estimate class frequencies of new rows; `calibrated` are their calibrated logits (n, classes)."""
     summary = kept.by_class
-    sample = new_sample(softmax(calibrated), given.weights, given.groups)
+    sample = Sample.of(softmax(calibrated), given.weights, given.groups)
     # One row of equal probabilities is added: no class is impossible.
     m = (summary.rows * summary.means() + 1 / calibrated.shape[1]) / (summary.rows + 1)
     before = _before(summary)
@@ -223,20 +217,17 @@ def _bias(found: ClassShift, summary: ClassSummary) -> str:
     plus the logarithm of the ratio of frequencies.
     """
     lacking, test = class_bias(summary)
-    if not test.p_value <= 1 - found.level:
-        return ""
     after = np.array(found.after)
 
     def size(log_odds: Floats) -> float:
         return float(after @ (log_odds - after @ log_odds) ** 2)
 
-    if not size(lacking) > size(lacking + np.log(found.ratio)):
+    if not test.p_value <= 1 - found.level or not size(lacking) > size(lacking + np.log(found.ratio)):
         return ""
     worst = int(np.argmax(after * np.abs(lacking)))
-    name = worst if found.class_names is None else found.class_names[worst]
     mean = 100 * summary.means()[worst]
     frequency = 100 * summary.frequencies[worst]
-    return f"class {name} has a mean probability of {mean:.1f} % and a frequency of {frequency:.1f} %"
+    return f"class {found._names()[worst]} has a mean probability of {mean:.1f} % and a frequency of {frequency:.1f} %"
 
 
 def _tuple(values: Floats) -> tuple[float, ...]:
@@ -245,6 +236,7 @@ def _tuple(values: Floats) -> tuple[float, ...]:
 
 def _before(summary: ClassSummary) -> Floats:
     """Return the old frequencies; the mean probability stands in for a class that was never a label."""
-    labels, means = np.array(summary.frequencies), summary.means()
+    labels = np.array(summary.frequencies)
+    means = summary.means()
     before = np.where(labels > 0, labels, np.maximum(means, 0.5 / summary.rows / len(means)))
     return np.asarray(before / before.sum())

@@ -20,11 +20,11 @@ import numpy as np
 
 from glayers.activations import Activation, check_submersion, with_reference_class
 from glayers.arrays import Array, Floats
-from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss, needs_torch
+from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, check_labels, finite_features, one_or_several, possible_logits, whole_number
-from glayers.errors import GlayersError, shown
+from glayers.errors import GlayersError, needs_extra, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
@@ -146,7 +146,7 @@ class GLayers(LayerCalibrator):
     methods = (Method("g-layers", "Dense network between logits and softmax", "nothing", _PAPER, torch="required"),)
 
     def _fit(self, given: Predictions) -> Fitted:
-        with needs_torch("GLayers"):
+        with needs_extra("fit"):
             from glayers.fitting.layers import LayerTraining
         self._check_settings()
         seed = drawn_seed(self.random_state)
@@ -297,7 +297,7 @@ class PaperGLayers(LayerCalibrator):
         return super()._check_input(logits, labels, weights, groups)
 
     def _fit(self, given: Predictions) -> Fitted:
-        with needs_torch("PaperGLayers"):
+        with needs_extra("fit"):
             from glayers.fitting.layers import LayerTraining
         self._check_settings()
         seed = drawn_seed(self.random_state)

@@ -11,9 +11,10 @@ import numpy as np
 
 from glayers.activations import log_softmax, with_reference_class
 from glayers.arrays import Array, Floats
-from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
+from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.estimator import drawn_seed
 from glayers.checks import check_choice, whole_number
+from glayers.errors import needs_extra
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
 from glayers.fitting.selection import EpochSelection
 from glayers.fitting.temperature import fit_with_prior
@@ -127,7 +128,7 @@ class OrderPreserving(Calibrator):
 
         Return the map, the iterations, and the held-out losses of the best iteration and of the start.
         """
-        with needs_torch("OrderPreserving"):
+        with needs_extra("fit"):
             import torch
 
             from glayers.fitting.objective import Objective, row_loss

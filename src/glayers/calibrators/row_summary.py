@@ -13,6 +13,7 @@ import numpy as np
 from glayers.activations import softmax
 from glayers.arrays import Array, Floats, Ints, row_blocks
 from glayers.errors import BadFile
+from glayers.fitting.folds import effective_rows
 from glayers.predictions import Predictions
 from glayers.serving.artifact import decoded
 
@@ -30,17 +31,23 @@ class Histogram:
     edges: tuple[float, ...]
     counts: tuple[float, ...]
 
-    def count(self, values: Floats, weights: Floats) -> Floats:
-        """Return the weight of the values in each bin; the outer bins have no end."""
-        return np.bincount(self.bins(values), weights, len(self.counts)).astype(np.float64)
-
     def bins(self, values: Floats) -> Ints:
-        """Return the bin of each value."""
+        """Return the bin of each value; the outer bins have no end."""
         return np.searchsorted(self.edges[1:-1], values, side="right")
 
     def outside(self, values: Floats) -> int:
         """Return how many values are lower or higher than any that was counted."""
         return int(((values < self.edges[0]) | (values > self.edges[-1])).sum())
+
+    def bin_name(self, place: int) -> str:
+        """Return a bin in words."""
+        if len(self.counts) == 1:
+            return "any value"
+        if place == 0:
+            return f"below {self.edges[1]:.4g}"
+        if place == len(self.counts) - 1:
+            return f"above {self.edges[-2]:.4g}"
+        return f"{self.edges[place]:.4g} to {self.edges[place + 1]:.4g}"
 
 
 @dataclass(frozen=True)
@@ -106,21 +113,21 @@ class RowSummary:
         by_class = record.by_class
         columns = [record.labels, record.predicted, by_class.frequencies, by_class.squares, *by_class.shares]
         counts = [(by_class.rows,), *columns]
-        fits = record.histograms.keys() == set(_FEATURES) and len({len(column) for column in columns}) == 1
+        valid = record.histograms.keys() == set(_FEATURES) and len(set(map(len, columns))) == 1
         for name, histogram in record.histograms.items():
             counts.append(histogram.counts)
-            fits &= len(histogram.edges) == len(histogram.counts) + 1 > 1
-            fits &= bool(np.isfinite(histogram.edges).all() and (np.diff(histogram.edges) >= 0).all())
-            fits &= name != CONFIDENCE or len(histogram.counts) == len(by_class.shares)
+            valid &= len(histogram.edges) == len(histogram.counts) + 1 > 1
+            valid &= bool(np.isfinite(histogram.edges).all() and (np.diff(histogram.edges) >= 0).all())
+            valid &= name != CONFIDENCE or len(histogram.counts) == len(by_class.shares)
         numbers = np.concatenate(counts)
-        if not fits or not np.isfinite(numbers).all() or numbers.min() < 0:
+        if not valid or not np.isfinite(numbers).all() or numbers.min() < 0:
             raise BadFile(f"{what} has counts and edges that do not fit together")
         if not by_class.rows or not sum(by_class.frequencies) or not np.sum(by_class.shares):
             raise BadFile(f"{what} counts nothing")
         return record
 
 
-class Counted(NamedTuple):
+class RowFeatures(NamedTuple):
     """Rows: their features, predicted classes and weights, and their mean probabilities by bin of the confidence."""
 
     features: dict[str, Floats]
@@ -142,37 +149,35 @@ def independent_rows(given: Predictions, most: int = _MOST_ROWS) -> Ints:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def count_rows(
+def features_of(
     given: Predictions, rows: Ints, calibrate: Callable[[Ints], Floats], edges: tuple[float, ...] = ()
-) -> Counted:
-    """Return the features of these rows; `calibrate` returns calibrated logits, `edges` divide the confidence."""
-    weights = _kish_weights(given, rows)
+) -> RowFeatures:
+    """Return the features of these rows; `calibrate` returns calibrated logits, `edges` divide the confidence.
+
+    Weights add up to Kish's effective number of rows.
+    """
+    weights = np.ones(len(rows))
+    if given.weights is not None and len(rows):
+        weights = given.weights[rows] / given.weights[rows].sum()
+        weights = weights * effective_rows(weights)
     features = {name: np.empty(len(rows)) for name in _FEATURES}
     predicted = np.empty(len(rows), np.int64)
     shares = np.zeros((len(edges) + 1, given.n_classes))
     squares = np.zeros(given.n_classes)
     for block in row_blocks(len(rows), given.n_classes):
         p = softmax(calibrate(rows[block]))
-        predicted[block] = p.argmax(axis=1)
         logits = given.logits[rows[block]]
         highest = logits.max(axis=1).astype(np.float64)
         mean = logits.mean(axis=1, dtype=np.float64, where=logits > -np.inf)
         for name, values in zip(_FEATURES, (p.max(axis=1), highest, highest - mean), strict=True):
             features[name][block] = np.nan_to_num(values)
+        predicted[block] = p.argmax(axis=1)
         weighted = weights[block, None] * p
         bins = np.searchsorted(edges, features[CONFIDENCE][block], side="right")
-        shares += np.eye(len(shares))[bins].T @ weighted
+        np.add.at(shares, bins, weighted)
         squares += (weighted * p).sum(axis=0)
     total = max(weights.sum(), 1e-300)
-    return Counted(features, predicted, weights, shares / total, squares / total)
-
-
-def _kish_weights(given: Predictions, rows: Ints) -> Floats:
-    """Return the weights of these rows, so scaled that they add up to Kish's effective number of rows."""
-    if given.weights is None or not len(rows):
-        return np.ones(len(rows))
-    weights = given.weights[rows] / given.weights[rows].max()
-    return np.asarray(weights * (weights.sum() / (weights @ weights)))
+    return RowFeatures(features, predicted, weights, shares / total, squares / total)
 
 
 def summarise(given: Predictions, calibrate: Callable[[Ints], Floats]) -> RowSummary:
@@ -182,23 +187,23 @@ def summarise(given: Predictions, calibrate: Callable[[Ints], Floats]) -> RowSum
     calibrated once.
     """
     rows = independent_rows(given)
-    few = count_rows(given, independent_rows(given, _EDGE_ROWS), calibrate)
-    edges = {name: _edges(values) for name, values in few.features.items()}
-    counted = count_rows(given, rows, calibrate, edges[CONFIDENCE])
+    sample = features_of(given, independent_rows(given, _EDGE_ROWS), calibrate)
+    edges = {name: _edges(values) for name, values in sample.features.items()}
+    found = features_of(given, rows, calibrate, edges[CONFIDENCE])
     histograms = {}
-    for name, values in counted.features.items():
-        whole = (float(values.min()), *edges[name], float(values.max()))
-        empty = Histogram(whole, (0.0,) * (len(whole) - 1))
-        histograms[name] = Histogram(whole, _tuple(empty.count(values, counted.weights)))
+    for name, values in found.features.items():
+        place = np.searchsorted(edges[name], values, side="right")
+        counts = np.bincount(place, found.weights, len(edges[name]) + 1)
+        histograms[name] = Histogram((float(values.min()), *edges[name], float(values.max())), _tuple(counts))
     frequencies = np.bincount(given.labels, given.weights, given.n_classes)
     by_class = ClassSummary(
         _tuple(frequencies / frequencies.sum()),
-        _short(counted.squares),
-        float(counted.weights.sum()),
-        tuple(map(_short, counted.shares)),
+        _four_digits(found.squares),
+        float(found.weights.sum()),
+        tuple(map(_four_digits, found.shares)),
     )
-    labels = np.bincount(given.labels[rows], counted.weights, given.n_classes)
-    predicted = np.bincount(counted.predicted, counted.weights, given.n_classes)
+    labels = np.bincount(given.labels[rows], found.weights, given.n_classes)
+    predicted = np.bincount(found.predicted, found.weights, given.n_classes)
     return RowSummary(_tuple(labels), _tuple(predicted), histograms, by_class)
 
 
@@ -219,6 +224,6 @@ def _tuple(values: Array) -> tuple[float, ...]:
     return tuple(values.astype(np.float64).tolist())
 
 
-def _short(values: Floats) -> tuple[float, ...]:
+def _four_digits(values: Floats) -> tuple[float, ...]:
     """Return numbers with four digits, more exact than any sample and shorter in a file."""
     return tuple(float(f"{value:.4g}") for value in values)

@@ -22,7 +22,9 @@ class ChiSquare(NamedTuple):
         """The probability of a statistic this large by chance; nan if nothing can differ."""
         from scipy.stats import chi2  # on first use: importing it takes longer than glayers
 
-        return float(chi2.sf(self.statistic / self.unit, self.freedom)) if self.unit > 0 else math.nan
+        if not self.unit > 0:
+            return math.nan
+        return float(chi2.sf(self.statistic / self.unit, self.freedom))
 
     def critical(self, level: float) -> float:
         """Return the statistic that chance exceeds with probability 1 - level."""
@@ -65,10 +67,9 @@ def same_frequencies(before: Floats, now: Floats) -> float:
     if np.count_nonzero(counts.sum(axis=0)) == 1:
         return 1.0
     parts = merge_neighbours(counts.sum(axis=0), LEAST_EXPECTED * totals.sum() / totals.min())
-    n_parts = int(parts.max()) + 1
-    if n_parts < 2:
+    if parts.max() == 0:
         return math.nan
-    shares = np.stack([np.bincount(parts, row, n_parts) for row in counts]) / totals[:, None]
+    shares = np.stack([np.bincount(parts, row) for row in counts]) / totals[:, None]
     pooled = totals @ shares / totals.sum()
     covariance = (np.diag(pooled) - np.outer(pooled, pooled)) * (1 / totals).sum()
     return chi_square(shares[1] - shares[0], covariance, 1 / pooled, math.inf).p_value
