@@ -6,13 +6,13 @@ Holm's correction combines the tests.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from glayers.arrays import Array, Ints
+from glayers.arrays import Array, Floats
 from glayers.calibrators import Calibrator
 from glayers.calibrators.row_summary import features_of, independent_rows
 from glayers.calibrators.shift_tests import same_class_frequencies, same_frequencies
@@ -129,31 +129,29 @@ def shift_test(
     before = calibrator.calibration_rows_
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
 
-    def by_class(counts: tuple[float, ...], classes: Ints) -> FeatureShift:
-        new = np.bincount(classes, now.weights, given.n_classes)
-        p_value = same_class_frequencies(np.array(counts), new)
-        return FeatureShift(p_value, math.nan, _largest_change(np.array(counts), new, names))
-
-    features = {"predicted classes": by_class(before.predicted, now.predicted)}
+    predicted = np.bincount(now.predicted, now.weights, given.n_classes)
+    features = {"predicted classes": _compared(np.array(before.predicted), predicted, names, same_class_frequencies)}
     for name, histogram in before.histograms.items():
-        counts = np.array(histogram.counts)
-        new = np.bincount(histogram.bins(now.features[name]), now.weights, len(counts))
-        bins = [histogram.bin_name(place) for place in range(len(counts))]
-        outside = histogram.outside(now.features[name])
-        p_value = same_frequencies(counts, new)
-        features[name] = FeatureShift(p_value, math.nan, _largest_change(counts, new, bins), outside)
+        values = now.features[name]
+        counts = np.bincount(histogram.bins(values), now.weights, len(histogram.counts))
+        found = _compared(np.array(histogram.counts), counts, histogram.bin_names(), same_frequencies)
+        outside = (values < histogram.edges[0]) | (values > histogram.edges[-1])
+        features[name] = replace(found, outside=int(outside.sum()))
     if labelled:
-        features["labels"] = by_class(before.labels, given.labels[rows])
+        labels = np.bincount(given.labels[rows], now.weights, given.n_classes)
+        old_labels = before.rows * np.array(before.frequencies)
+        features["labels"] = _compared(old_labels, labels, names, same_class_frequencies)
     tested = [name for name, feature in features.items() if not math.isnan(feature.p_value)]
     adjusted = adjust([features[name].p_value for name in tested]).tolist()
     for name, p_value in zip(tested, adjusted, strict=True):
         features[name] = replace(features[name], adjusted=p_value)
-    return ShiftTest(features, float(now.weights.sum()), float(sum(before.predicted)), level)
+    return ShiftTest(features, float(now.weights.sum()), before.rows, level)
 
 
-def _largest_change(before: Array, now: Array, names: Sequence[str]) -> str:
-    """Say which class or bin has gained or lost most."""
+def _compared(before: Floats, now: Array, names: Sequence[str], test: Callable[[Floats, Array], float]) -> FeatureShift:
+    """Test counts of classes or bins against those of the calibration rows, and name the one that changed most."""
     old = before / max(before.sum(), 1)
     new = now / max(now.sum(), 1)
     place = int(np.abs(new - old).argmax())
-    return f"{names[place]}: {100 * old[place]:.1f} % before, {100 * new[place]:.1f} % now"
+    change = f"{names[place]}: {100 * old[place]:.1f} % before, {100 * new[place]:.1f} % now"
+    return FeatureShift(test(before, now), math.nan, change)

@@ -404,7 +404,7 @@ def test_labels_of_one_class_only_are_believed(g_layers: Any) -> None:
 @BOTH
 def test_many_missing_classes_are_counted_not_listed(g_layers: Any) -> None:
     z = np.random.default_rng(0).normal(size=(40, 12))
-    with pytest.warns(GlayersWarning, match="no row is labelled 2, 3, 4, 5, 6 and 5 others"):
+    with pytest.warns(GlayersWarning, match="no row is labelled 2, 3, 4, 5, 6 and 5 more"):
         g_layers(learning_rate=1e-3, max_epochs=3, random_state=0, **ONE_SETTING[g_layers]).fit(z, np.arange(40) % 2)
 
 

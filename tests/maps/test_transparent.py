@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from glayers.datasets import load_fashion_mnist
-from glayers.fitting.adam import descend
+from glayers.fitting.adam import EpochSelection, descend
 from glayers.fitting.objective import Objective, row_loss
-from glayers.fitting.selection import EpochSelection
 from glayers.maps import Chain, Dense, dense_layers
 from glayers.maps.steps import layer_shapes
 from glayers.metrics import nll

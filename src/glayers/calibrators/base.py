@@ -193,7 +193,7 @@ class Calibrator(Estimator, Predictor, ABC):
         if (logits is None) == (frequencies is None):
             raise BadPredictions("adapt takes either logits of new rows, or frequencies=; give one of them")
         if frequencies is not None:
-            shift = given_frequencies(self.calibration_rows_.by_class, frequencies, self.class_names_)
+            shift = given_frequencies(self.calibration_rows_, frequencies, self.class_names_)
         else:
             number_between(level, "level", 0, 1)
             given, _ = self._as_fitted_on(logits, None, groups, sample_weight)
@@ -345,7 +345,7 @@ class Calibrator(Estimator, Predictor, ABC):
 
     def _check_loaded(self) -> None:
         """Refuse what a file says if it does not belong to this class and to so many classes."""
-        sizes = {len(self.classes_), len(self.calibration_rows_.labels)}
+        sizes = {len(self.classes_), len(self.calibration_rows_.predicted)}
         if self.adaptation_ is not None:
             sizes.add(len(self.adaptation_.before))
             if [type(step) for step in self.map_.steps[-2:]] != [Reference, Diagonal]:

@@ -27,8 +27,7 @@ from glayers.checks import check_choice, check_labels, finite_features, one_or_s
 from glayers.errors import GlayersError, needs_extra, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
-from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
-from glayers.fitting.selection import EpochSelection
+from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
 from glayers.fitting.temperature import fit_inverse_temperature, fit_with_prior
 from glayers.maps import Activate, Blend, Centre, Chain, dense_layers
 from glayers.predictions import Predictions
@@ -127,7 +126,7 @@ class GLayers(LayerCalibrator):
     diagnostics_ : Diagnostics
         Convergence, losses before and after, number of parameters, seconds.
     cv_results_ : dict of arrays
-        Learning rate, whether inputs are centred, best epoch and held-out loss of every setting tried.
+        Learning rate, whether inputs are centred (1 or 0) and held-out loss of every setting, and which was chosen.
     out_of_fold_ : array (n, classes)
         Log-probabilities of every row by models that had not seen it. The temperature, the epoch and the mixture weight
         are chosen with all rows.
@@ -147,7 +146,7 @@ class GLayers(LayerCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         with needs_extra("fit"):
-            from glayers.fitting.layers import LayerTraining
+            from glayers.fitting.adam import LayerTraining
         self._check_settings()
         seed = drawn_seed(self.random_state)
         layers = dense_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
@@ -157,7 +156,9 @@ class GLayers(LayerCalibrator):
         inputs = start(logits)
         body = Chain((Centre(np.zeros(())), *layers.steps))
         training = LayerTraining(body, inputs, given, fit_floor(inputs, 1.0, given.weights), self, seed)
-        settings, epochs, selection, models, held_out = self._cross_validate(training)
+        tried, epochs, models, held_out, course = self._cross_validate(training)
+        best = min(tried, key=tried.__getitem__)
+        winner = list(tried).index(best)
         # Both sides use the same temperature, so that the gain measures what the layers learned.
         fallback = tempered(temperature.factor)
         plain = fallback(logits)
@@ -168,15 +169,18 @@ class GLayers(LayerCalibrator):
             "g-layers",
             converged=temperature.converged,
             reason="no significant gain over temperature scaling in cross-validation: falls back to it",
-            iterations=len(selection.trace) - 1,
+            iterations=len(course.trace) - 1,
             n_parameters=1,
             out_of_fold=plain,
-            attributes=_results(selection, settings),
+            attributes={
+                "cv_results_": _results(tried, best, "centred"),
+                "history_": {"held_out_loss": np.array(course.trace)[:, winner]},
+            },
         )
         if not gain > error:
             why = f"no significant gain in cross-validated loss ({format_gain(gain, error)})"
             return replace(fitted, notes=(*notes, f"g-layers fall back to temperature scaling: {why}"))
-        stop = int(selection.best_epoch[selection.winner])
+        stop = int(course.best_epoch[winner])
         return replace(
             fitted,
             map=start + Chain((Blend(np.asarray(share), training.behind_floor(models)),)),
@@ -187,11 +191,11 @@ class GLayers(LayerCalibrator):
             notes=tuple(notes),
         )
 
-    def _cross_validate(self, training: Any) -> tuple[list[Setting], int, EpochSelection, Chain, Floats]:
+    def _cross_validate(self, training: Any) -> tuple[dict[Setting, float], int, Chain, Floats, Any]:
         """Train every setting without each fold.
 
-        Return the settings, the epochs allowed, the losses, the models of the best setting as one chain with a members
-        axis, and their held-out rows.
+        Return the held-out loss of each setting, the epochs allowed, the models of the best one, their held-out rows,
+        and the course of the training.
         """
         given = training.given
         n_weights = sum(value.size for value in training.layers.parameters().values() if value.ndim > 1)
@@ -205,16 +209,13 @@ class GLayers(LayerCalibrator):
             epochs = self.max_epochs
         settings = list(itertools.product(rates, (0.0, 1.0)))
         folds = assign_folds(len(given), given.groups, self.n_folds or n_folds, training.seed)
-        train, held_out = fold_weights(folds, given.weights)
         if len(given) * training.layers.n_parameters > _LARGE:
-            brief = EpochSelection(len(settings), np.ones(1), patience=2)
-            training.run(settings, (train[:1], held_out[:1]), brief, 2)
+            train, held_out = fold_weights(folds, given.weights)
+            brief, _ = training.run(settings, (train[:1], held_out[:1]), 2, 2, np.ones(1))
             if not brief.best_epoch.any():
                 epochs = 0
-        selection = EpochSelection(len(settings), fold_fractions(folds, given.weights), patience)
-        objective = training.run(settings, (train, held_out), selection, epochs)
-        models = objective.fitted(selection.winner, selection.parameters[selection.winner])
-        return settings, epochs, selection, models, training.out_of_fold(models, folds)
+        losses, models, held_out, course = training.cross_validate(settings, folds, epochs, patience, False)
+        return dict(zip(settings, losses.tolist(), strict=True)), epochs, models, held_out, course
 
     def _objective(self, objective: Any, values: Floats) -> Any:
         return replace(objective, fixed={"0.share": objective.like(values)})
@@ -298,7 +299,7 @@ class PaperGLayers(LayerCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         with needs_extra("fit"):
-            from glayers.fitting.layers import LayerTraining
+            from glayers.fitting.adam import LayerTraining
         self._check_settings()
         seed = drawn_seed(self.random_state)
         n_logits = given.logits.shape[1]
@@ -316,10 +317,9 @@ class PaperGLayers(LayerCalibrator):
         best, tried, held_out = self._search(training)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         whole = (weights / weights.sum())[None, :]
-        stopping = self._stopping(1)
-        objective = training.run([best], (whole, 0 * whole), stopping, self.max_epochs)
-        stop = int(stopping.best_epoch[0])
-        fitted = training.behind_floor(objective.fitted(0, stopping.parameters[0]).member(0))
+        course, objective = training.run([best], (whole, 0 * whole), self.max_epochs, self.patience)
+        stop = int(course.best_epoch[0])
+        fitted = training.behind_floor(objective.fitted(0, course.parameters[0]).member(0))
         losses = None
         if isinstance(given, _Features):  # features have no loss of their own: q alone is where the fit starts
             losses = tuple(mean_loss(smooth_loss(self.loss), chain, given) for chain in (q, fitted))
@@ -328,14 +328,14 @@ class PaperGLayers(LayerCalibrator):
             "g-layers, paper recipe",
             converged=stop < self.max_epochs,
             reason=f"lowest training loss at {_epoch_text(stop, self.max_epochs)}",
-            iterations=len(stopping.trace) - 1,
+            iterations=len(course.trace) - 1,
             n_parameters=layers.n_parameters,
             out_of_fold=held_out,
             notes=tuple(_edge_notes(best, list(tried))),
             losses=losses,
             attributes={
-                "cv_results_": _tried(best, tried),
-                "history_": {"train_loss": np.array(stopping.trace)[:, 0]},
+                "cv_results_": _results(tried, best, "weight_decay"),
+                "history_": {"train_loss": np.array(course.trace)[:, 0]},
             },
         )
 
@@ -347,32 +347,22 @@ class PaperGLayers(LayerCalibrator):
         if len(new) == 1:
             return best, {best: math.nan}, None
         folds = assign_folds(len(given), given.groups, self.n_folds, training.seed)
-        weights = fold_weights(folds, given.weights)
-        fractions = fold_fractions(folds, given.weights)
-        together = max(1, _MOST_PARAMETERS // (training.layers.n_parameters * len(fractions)))
+        together = max(1, _MOST_PARAMETERS // (training.layers.n_parameters * (int(folds.max()) + 1)))
         tried: dict[Setting, float] = {}
         lowest = math.inf
         held_out = None
         while new:
             now = new[:together]
             new = new[together:]
-            stopping = self._stopping(len(now) * len(fractions))
-            objective = training.run(now, weights, stopping, self.max_epochs)
-            losses = stopping.held_out.reshape(len(now), -1) @ fractions
+            losses, _, now_held_out, _ = training.cross_validate(now, folds, self.max_epochs, self.patience, True)
             tried |= dict(zip(now, losses.tolist(), strict=True))
-            winner = int(losses.argmin())
-            if losses[winner] < lowest - _TIE:
-                lowest = losses[winner]
-                best = now[winner]
-                parameters = np.reshape(stopping.parameters, (len(now), len(fractions), -1))
-                held_out = training.out_of_fold(objective.fitted(winner, parameters[winner]), folds)
+            if losses.min() < lowest - _TIE:
+                lowest = losses.min()
+                best = now[int(losses.argmin())]
+                held_out = now_held_out
             if not new and len(tried) < _MOST_SETTINGS:
                 new = [setting for setting in self._neighbours(best) if setting not in tried]
         return best, tried, held_out
-
-    def _stopping(self, n_members: int) -> EpochSelection:
-        """Return what stops each member by its own training loss."""
-        return EpochSelection(n_members, np.ones(1), self.patience, by_training_loss=True)
 
     def _first_settings(self) -> list[Setting]:
         rates: tuple[float, ...] = _FIRST_RATES
@@ -440,23 +430,12 @@ def _epoch_text(stop: int, last: int) -> str:
     return f"epoch {stop}"
 
 
-def _results(selection: EpochSelection, settings: list[Setting]) -> dict[str, Any]:
-    rates, centred = np.array(settings).T
-    tried = {
-        "learning_rate": rates,
-        "centred": centred > 0,
-        "epoch": selection.best_epoch,
-        "held_out_loss": selection.best,
-    }
-    history = np.array(selection.trace)[:, selection.winner]
-    return {"cv_results_": tried, "history_": {"held_out_loss": history}}
-
-
-def _tried(best: Setting, tried: dict[Setting, float]) -> dict[str, Array]:
-    rates, decays = np.array(list(tried)).T
+def _results(tried: dict[Setting, float], best: Setting, second: str) -> dict[str, Array]:
+    """Return one column per setting and result, with one entry for each setting that was tried."""
+    rates, values = np.array(list(tried)).T
     return {
         "learning_rate": rates,
-        "weight_decay": decays,
+        second: values,
         "held_out_loss": np.array(list(tried.values())),
         "chosen": np.array([setting == best for setting in tried]),
     }

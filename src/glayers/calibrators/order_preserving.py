@@ -16,7 +16,6 @@ from glayers.calibrators.estimator import drawn_seed
 from glayers.checks import check_choice, whole_number
 from glayers.errors import needs_extra
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
-from glayers.fitting.selection import EpochSelection
 from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain, Reference
 from glayers.maps.layouts import n_learned
@@ -131,6 +130,7 @@ class OrderPreserving(Calibrator):
         with needs_extra("fit"):
             import torch
 
+            from glayers.fitting.adam import EpochSelection
             from glayers.fitting.objective import Objective, row_loss
         folds = assign_folds(len(given), given.groups, self.n_folds, seed)
         train, held_out = fold_weights(folds, given.weights)
@@ -169,7 +169,7 @@ def _lowest_knot(given: Predictions, factor: float) -> float:
     return float(np.clip(np.quantile(highest[np.isfinite(highest)], 0.05), -30.0, -3.0))
 
 
-def _minimise(objective: Any, max_iterations: int, selection: EpochSelection | None = None) -> Array:
+def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Array:
     """Minimise the mean objective of all members by SciPy's L-BFGS, for as long as the selection lets them continue.
 
     Folds have nearly the same objective, so one run over all of them takes the path that each would take alone.

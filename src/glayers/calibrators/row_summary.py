@@ -6,6 +6,7 @@ class by confidence, for class shift. Label counts are kept too. No row is kept.
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -35,47 +36,9 @@ class Histogram:
         """Return the bin of each value; the outer bins have no end."""
         return np.searchsorted(self.edges[1:-1], values, side="right")
 
-    def outside(self, values: Floats) -> int:
-        """Return how many values are lower or higher than any that was counted."""
-        return int(((values < self.edges[0]) | (values > self.edges[-1])).sum())
-
-    def bin_name(self, place: int) -> str:
-        """Return a bin in words."""
-        if len(self.counts) == 1:
-            return "any value"
-        if place == 0:
-            return f"below {self.edges[1]:.4g}"
-        if place == len(self.counts) - 1:
-            return f"above {self.edges[-2]:.4g}"
-        return f"{self.edges[place]:.4g} to {self.edges[place + 1]:.4g}"
-
-
-@dataclass(frozen=True)
-class ClassSummary:
-    """What class shift needs of the calibration rows.
-
-    Attributes
-    ----------
-    frequencies
-        The frequency of each class among all labels; weights count.
-    squares
-        The mean square of the calibrated probability of each class.
-    rows
-        The effective number of independent rows behind `squares` and `shares`.
-    shares
-        For each bin of the confidence and each class: the mean over all rows of the calibrated probability of the
-        class, counted only where the confidence lies in the bin.
-    """
-
-    frequencies: tuple[float, ...]
-    squares: tuple[float, ...]
-    rows: float
-    shares: tuple[tuple[float, ...], ...]
-
-    def means(self) -> Floats:
-        """Return the mean calibrated probability of each class."""
-        total = np.sum(self.shares, axis=0)
-        return np.asarray(total / total.sum())
+    def bin_names(self) -> list[str]:
+        """Return the bins in words."""
+        return [f"{low:.4g} to {high:.4g}" for low, high in pairwise(self.edges)]
 
 
 @dataclass(frozen=True)
@@ -84,22 +47,34 @@ class RowSummary:
 
     Attributes
     ----------
-    labels, predicted
-        How often each class is the label, and how often it is the most probable class after calibration.
+    rows
+        The effective number of independent rows, to which all counts add up: one row counts per group, and importance
+        weights count as Kish's effective number of rows.
+    predicted
+        How often each class is the most probable one after calibration.
     histograms
         By name: the calibrated confidence, and for the logits before calibration the highest one, and the highest one
         less their mean.
-    by_class
-        What class shift needs.
-
-    All counts add up to the effective number of independent rows: one row counts per group, and importance weights
-    count as Kish's effective number of rows.
+    frequencies
+        The frequency of each class among all labels; weights count.
+    squares
+        The mean square of the calibrated probability of each class.
+    shares
+        For each bin of the confidence and each class: the mean over all rows of the calibrated probability of the
+        class, counted only where the confidence lies in the bin.
     """
 
-    labels: tuple[float, ...]
+    rows: float
     predicted: tuple[float, ...]
     histograms: Mapping[str, Histogram]
-    by_class: ClassSummary
+    frequencies: tuple[float, ...]
+    squares: tuple[float, ...]
+    shares: tuple[tuple[float, ...], ...]
+
+    def means(self) -> Floats:
+        """Return the mean calibrated probability of each class."""
+        total = np.sum(self.shares, axis=0)
+        return np.asarray(total / total.sum())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts, ready for JSON."""
@@ -110,19 +85,18 @@ class RowSummary:
         """Return the record that a file holds. Raise an error for anything else."""
         what = "the summary of the calibration rows"
         record = decoded(cls, facts, what)
-        by_class = record.by_class
-        columns = [record.labels, record.predicted, by_class.frequencies, by_class.squares, *by_class.shares]
-        counts = [(by_class.rows,), *columns]
+        columns = [record.predicted, record.frequencies, record.squares, *record.shares]
         valid = record.histograms.keys() == set(_FEATURES) and len(set(map(len, columns))) == 1
         for name, histogram in record.histograms.items():
-            counts.append(histogram.counts)
-            valid &= len(histogram.edges) == len(histogram.counts) + 1 > 1
+            n_bins = len(record.shares) if name == CONFIDENCE else len(histogram.counts)
+            columns.append(histogram.counts)
+            valid &= len(histogram.counts) == n_bins > 0
+            valid &= len(histogram.edges) == n_bins + 1
             valid &= bool(np.isfinite(histogram.edges).all() and (np.diff(histogram.edges) >= 0).all())
-            valid &= name != CONFIDENCE or len(histogram.counts) == len(by_class.shares)
-        numbers = np.concatenate(counts)
+        numbers = np.concatenate([(record.rows,), *columns])
         if not valid or not np.isfinite(numbers).all() or numbers.min() < 0:
             raise BadFile(f"{what} has counts and edges that do not fit together")
-        if not by_class.rows or not sum(by_class.frequencies) or not np.sum(by_class.shares):
+        if not record.rows or not sum(record.frequencies) or not np.sum(record.shares):
             raise BadFile(f"{what} counts nothing")
         return record
 
@@ -196,15 +170,14 @@ def summarise(given: Predictions, calibrate: Callable[[Ints], Floats]) -> RowSum
         counts = np.bincount(place, found.weights, len(edges[name]) + 1)
         histograms[name] = Histogram((float(values.min()), *edges[name], float(values.max())), _tuple(counts))
     frequencies = np.bincount(given.labels, given.weights, given.n_classes)
-    by_class = ClassSummary(
-        _tuple(frequencies / frequencies.sum()),
-        _four_digits(found.squares),
-        float(found.weights.sum()),
-        tuple(map(_four_digits, found.shares)),
+    return RowSummary(
+        rows=float(found.weights.sum()),
+        predicted=_tuple(np.bincount(found.predicted, found.weights, given.n_classes)),
+        histograms=histograms,
+        frequencies=_tuple(frequencies / frequencies.sum()),
+        squares=_four_digits(found.squares),
+        shares=tuple(map(_four_digits, found.shares)),
     )
-    labels = np.bincount(given.labels[rows], found.weights, given.n_classes)
-    predicted = np.bincount(found.predicted, found.weights, given.n_classes)
-    return RowSummary(_tuple(labels), _tuple(predicted), histograms, by_class)
 
 
 def _edges(values: Floats) -> tuple[float, ...]:

@@ -173,7 +173,7 @@ def estimate(
         after = np.array(suited.adaptation_.after)
         spread = np.array(suited.adaptation_.standard_errors)
         errors = spread / np.maximum(after, spread)
-    truth = _Truth(log_p, calibrator.calibration_rows_.by_class.rows, errors)
+    truth = _Truth(log_p, calibrator.calibration_rows_.rows, errors)
     asked = _Questions.of(log_p, calibrator.inputs, groups, costs, abstain)
     value, confusion = asked.expected(np.exp(log_p))
     draws = [asked.realised(labels) for labels in truth.draws(n_draws, random_state)]

@@ -1,4 +1,4 @@
-"""An objective -> parameters of low loss: Adam on minibatches, for many members at once.
+"""An objective -> parameters of low loss: Adam on minibatches for many members at once, and when each one stops.
 
 All members see the same batches; each has its own learning rate and stops on its own. The parameters reported are
 running averages over about fifty steps. Averaging smooths out the noise of minibatches, so a constant rate needs no
@@ -7,23 +7,31 @@ schedule and every epoch is a good place to stop.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from glayers.arrays import Bools, Floats
-from glayers.fitting.objective import Objective
+from glayers.activations import log_softmax, with_reference_class
+from glayers.arrays import Bools, Floats, Ints
+from glayers.errors import GlayersError, shown
+from glayers.fitting.folds import fold_fractions, fold_weights
+from glayers.fitting.objective import Objective, row_loss
+from glayers.maps import Chain, Floor
+from glayers.predictions import Predictions
 from glayers.progress import progress_bar
 
 # (epoch, parameters, training loss, held-out loss) of all members -> which members continue.
 OnEpoch: TypeAlias = Callable[[int, Floats, Floats, Floats], Bools]
 
-# Number of logits: at 5,000 x 10 threads mostly wait for each other; at 5,000 x 100 they help.
-_MANY = 200_000
+_MANY = 200_000  # number of logits: at 5,000 x 10 threads mostly wait for each other; at 5,000 x 100 they help
+_HALVED_AFTER = (3, 6, 12, 24, 48, 96)  # epochs; successive halving, so that most time goes to the likely winners
+
+_SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
 
 
 def descend(
@@ -119,3 +127,178 @@ class _Members:
 @cache
 def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()  # it looks at every library that is loaded, so once is enough
+
+
+class EpochSelection:
+    """An `on_epoch` callback that keeps the epoch of least loss of each setting, and the parameters of its folds then.
+
+    Members are ordered by setting, then by fold; `fold_fractions` says how much of the weight each fold holds out. A
+    setting stops when it has not improved for `patience` epochs. By held-out loss, only the more promising half of the
+    settings continues after epochs 3, 6, 12, ... If no setting is better than its start after one epoch, only the best
+    one continues, and if it is not after two, none. With `by_training_loss` every setting runs until its training loss
+    stops falling.
+    """
+
+    def __init__(self, n_settings: int, fold_fractions: Floats, patience: int, by_training_loss: bool = False) -> None:
+        self.n_settings = n_settings
+        self.fold_fractions = np.asarray(fold_fractions)
+        self.patience = patience
+        self.by_training_loss = by_training_loss
+        self.trace: list[Floats] = []
+        self.best = np.full(n_settings, np.inf)
+        self.held_out = np.full(n_settings, np.inf)
+        self.best_epoch = np.zeros(n_settings, dtype=int)
+        self.parameters: list[Floats] = []
+        self.running = np.ones(n_settings, dtype=bool)
+
+    def __call__(self, epoch: int, parameters: Floats, train_loss: Floats, held_out_loss: Floats) -> Bools:
+        """Record the epoch and return which members continue."""
+        held_out = self._by_setting(held_out_loss)
+        losses = self._by_setting(train_loss) if self.by_training_loss else held_out
+        by_setting = parameters.reshape(self.n_settings, len(self.fold_fractions), -1)
+        if not self.trace:
+            self.parameters = list(by_setting.copy())
+        self.trace.append(losses)
+        for setting in np.flatnonzero(self.running & (losses < self.best)):
+            self.best[setting] = losses[setting]
+            self.best_epoch[setting] = epoch
+            self.held_out[setting] = held_out[setting]
+            self.parameters[setting] = by_setting[setting].copy()
+        self.running &= epoch - self.best_epoch < self.patience
+        if not self.by_training_loss:
+            self._drop_settings(epoch, losses)
+        return np.repeat(self.running, len(self.fold_fractions))
+
+    def _drop_settings(self, epoch: int, losses: Floats) -> None:
+        """Stop settings that are unlikely to win."""
+        nothing_learned = not self.best_epoch.any()
+        if epoch == 1 and nothing_learned:
+            # One more epoch shows whether the most promising setting learns anything at all.
+            self.running &= losses == losses.min()
+        if epoch == 2 and nothing_learned:
+            self.running[:] = False
+        if epoch in _HALVED_AFTER:
+            contenders = np.flatnonzero(self.running)
+            ranking = contenders[np.argsort(self._expected_final_loss()[contenders], kind="stable")]
+            n_kept = (len(ranking) + 1) // 2
+            self.running[ranking[n_kept:]] = False
+
+    def _expected_final_loss(self) -> Floats:
+        """Extrapolate the loss of each setting: gains keep shrinking by the ratio of the last two, a geometric series.
+
+        Ranking by the latest loss alone would favour settings that start fast, not those that end lowest.
+        """
+        before, then, now = self.trace[-3:]
+        with np.errstate(invalid="ignore"):  # of losses that are infinite
+            gain = np.maximum(then - now, 0.0)
+            ratio = np.minimum(gain / np.maximum(before - then, 1e-12), 0.95)
+            return np.minimum(now - gain * ratio / (1 - ratio), self.best)
+
+    def _by_setting(self, losses: Floats) -> Floats:
+        by_fold = losses.astype(np.float64).reshape(self.n_settings, -1)
+        means = by_fold @ self.fold_fractions
+        return np.where(np.isfinite(means), means, np.inf)
+
+
+@dataclass(frozen=True)
+class LayerTraining:
+    """Layers, their inputs, the rows, the floor that keeps -inf away from the layers, and a calibrator's settings."""
+
+    layers: Chain
+    inputs: Floats
+    given: Predictions
+    floor: Floor | None
+    calibrator: Any
+    seed: int
+
+    def cross_validate(
+        self, settings: list[tuple[float, float]], folds: Ints, epochs: int, patience: int, by_training_loss: bool
+    ) -> tuple[Floats, Chain, Floats, EpochSelection]:
+        """Train every setting without each fold.
+
+        Return the held-out loss of each setting, the models of the best one as a chain with a members axis, their
+        log-probabilities of the rows that they held out, and the course of the training.
+        """
+        fractions = fold_fractions(folds, self.given.weights)
+        weights = fold_weights(folds, self.given.weights)
+        if by_training_loss:
+            selection, objective = self.run(settings, weights, epochs, patience)
+            losses = selection.held_out.reshape(len(settings), -1) @ fractions
+        else:
+            selection, objective = self.run(settings, weights, epochs, patience, fractions)
+            losses = selection.held_out
+        winner = int(losses.argmin())
+        parameters = np.reshape(selection.parameters, (len(settings), len(fractions), -1))
+        models = objective.fitted(winner, parameters[winner])
+        return losses, models, self._out_of_fold(models, folds), selection
+
+    def run(
+        self,
+        settings: list[tuple[float, float]],
+        weights: tuple[Floats, Floats],
+        epochs: int,
+        patience: int,
+        fractions: Floats | None = None,
+    ) -> tuple[EpochSelection, Objective]:
+        """Run Adam on settings x folds members, and return its course and the objective.
+
+        A setting is a learning rate and a value for `_objective` of the calibrator. `weights` (folds, n) are those of
+        the rows to train on, and of those to hold out. With the fraction of the weight in each fold, settings stop by
+        their held-out loss; without, each member stops by its own training loss.
+        """
+        rates, values = np.repeat(settings, len(weights[0]), axis=0).T
+        objective = self.calibrator._objective(self._objective(len(settings), *weights), values)
+        selection = EpochSelection(len(rates), np.ones(1), patience, by_training_loss=True)
+        if fractions is not None:
+            selection = EpochSelection(len(settings), fractions, patience)
+        batch_size = self.calibrator.batch_size
+        if batch_size is None:  # about twenty steps per epoch: with fewer, few rows would hardly leave the start
+            batch_size = min(250, max(16, len(self.given) // 20))
+        descend(
+            objective,
+            rates,
+            selection,
+            epochs=epochs,
+            batch_size=batch_size,
+            seed=self.seed,
+            averaging=0.0 if selection.by_training_loss else 0.98,
+            training_loss=selection.by_training_loss,
+            progress=self.calibrator.progress,
+        )
+        return selection, objective
+
+    def _objective(self, n_settings: int, train: Floats, held_out: Floats) -> Objective:
+        raised = self.inputs
+        lowered = np.zeros(0)
+        if self.floor is not None:
+            raised, lowered = self.floor.split(self.inputs)
+        device = self.calibrator.device
+        small = len(self.given) * self.layers.n_parameters <= _SMALL and device != "mps"
+        try:
+            logits = torch.as_tensor(raised, dtype=torch.float64 if small else torch.float32).to(torch.device(device))
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+            raise GlayersError(f"device {shown(device)} cannot be used here: {error}") from error
+        return Objective(
+            chain=self.layers,
+            loss=row_loss(self.calibrator.loss),
+            logits=logits,
+            labels=torch.as_tensor(np.array(self.given.labels)).to(logits.device),
+            train=torch.as_tensor(np.tile(train, (n_settings, 1))).to(logits),
+            held_out=torch.as_tensor(np.tile(held_out, (n_settings, 1))).to(logits),
+            lowered=torch.as_tensor(lowered).to(logits) if lowered.any() else None,
+        )
+
+    def behind_floor(self, layers: Chain) -> Chain:
+        """Return the layers as they see rows: behind the floor, if there is one."""
+        if self.floor is None:
+            return layers
+        return Chain((replace(self.floor, branch=layers),))
+
+    def _out_of_fold(self, models: Chain, folds: Ints) -> Floats:
+        """Return log-probabilities of every row by the model that was trained without its fold."""
+        result = np.empty((len(self.inputs), self.given.n_classes))
+        for fold in range(int(folds.max()) + 1):
+            own = folds == fold
+            model = self.behind_floor(models.member(fold))
+            result[own] = log_softmax(with_reference_class(model(self.inputs[own])))
+        return result
