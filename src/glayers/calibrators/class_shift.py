@@ -98,8 +98,7 @@ class ClassShift:
         columns = [record.before, record.after]
         columns += [values for values in (record.estimated, record.standard_errors) if values is not None]
         numbers = np.concatenate([*columns, [record.rows, record.p_value, record.fit_p_value, record.level]])
-        frequencies = np.array([*record.before, *record.after])
-        if (numbers < 0).any() or not np.isfinite(frequencies).all() or not frequencies.all():
+        if (numbers < 0).any() or not all(0 < value < math.inf for value in (*record.before, *record.after)):
             raise BadFile(f"{what} has numbers that are no frequencies")
         if len({len(values) for values in (*columns, record.class_names or record.before)}) != 1:
             raise BadFile(f"{what} is about different numbers of classes")
@@ -140,16 +139,15 @@ class ClassShift:
 
     def table(self) -> list[list[str]]:
         """Return the rows of a table: the classes that changed most first, if there are many."""
-        estimated = self.estimated or ()
-        errors = self.standard_errors or ()
-        chosen = range(len(self.before))
+        chosen = np.arange(len(self.before))
         if len(chosen) > _MOST_LINES:
             order = np.argsort(-np.abs(np.subtract(self.after, self.before)), kind="stable")
-            chosen = order[:_MOST_LINES].tolist()
+            chosen = order[:_MOST_LINES]
         lines = [["class", "before %", "estimated %", "s.e.", "adapted to %"]]
         for y in chosen:
-            columns = (self.before, estimated, errors, self.after)
-            lines.append([self._names()[y], *(f"{100 * column[y]:.2f}" if column else "" for column in columns)])
+            columns = (self.before, self.estimated, self.standard_errors, self.after)
+            numbers = ["" if column is None else f"{100 * column[y]:.2f}" for column in columns]
+            lines.append([self._names()[y], *numbers])
         return lines
 
     def __str__(self) -> str:
@@ -216,21 +214,27 @@ def estimate_class_shift(
 def _bias(found: ClassShift, summary: RowSummary) -> str:
     """Name the class with the most wrong probability, if the error after adapting is expected to be larger than before.
 
-    The probabilities lack log-odds b on the calibration rows. Adapted ones still lack b; without adapting, they lack b
-    plus the logarithm of the ratio of frequencies.
+    Labels of calibrated rows have the variance p (1 - p). A shift b of the log-odds moves the mean probability of a
+    class by b times the mean of p (1 - p), which gives the b that each class lacks on the calibration rows. Adapted
+    probabilities still lack b; without adapting, they lack b plus the logarithm of the ratio of frequencies.
     """
-    lacking, test = _class_bias(summary)
+    means = summary.means()
+    variances = np.maximum(means - np.array(summary.squares), 0) + 1 / summary.rows
+    difference = np.array(summary.frequencies) - means
+    lacking = difference / variances
+    freedom = len(means) - 1  # differences add up to 0
+    unit = len(means) / (freedom * summary.rows)
     after = np.array(found.after)
 
     def size(log_odds: Floats) -> float:
         return float(after @ (log_odds - after @ log_odds) ** 2)
 
-    if not test.p_value <= 1 - found.level or not size(lacking) > size(lacking + np.log(found.ratio)):
+    significant = ChiSquare(float(difference @ lacking), unit, freedom).p_value <= 1 - found.level
+    if not significant or not size(lacking) > size(lacking + np.log(found.ratio)):
         return ""
     worst = int(np.argmax(after * np.abs(lacking)))
-    mean = 100 * summary.means()[worst]
-    frequency = 100 * summary.frequencies[worst]
-    return f"class {found._names()[worst]} has a mean probability of {mean:.1f} % and a frequency of {frequency:.1f} %"
+    frequency = f"a frequency of {100 * summary.frequencies[worst]:.1f} %"
+    return f"class {found._names()[worst]} has a mean probability of {100 * means[worst]:.1f} % and {frequency}"
 
 
 def _tuple(values: Floats) -> tuple[float, ...]:
@@ -414,18 +418,3 @@ def _fit_test(sample: _Sample, m: Floats, w: Floats, summary: RowSummary) -> tup
     place = int(np.abs(now - expected).argmax())
     change = f"{100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
     return test.p_value, f"confidence {histogram.bin_names()[place]}: {change}"
-
-
-def _class_bias(summary: RowSummary) -> tuple[Floats, ChiSquare]:
-    """Return the log-odds that each class lacks on the calibration rows, and the test that it lacks none.
-
-    Labels of calibrated rows have the variance p (1 - p). A shift b of the log-odds moves the mean probability of a
-    class by b times the mean of p (1 - p).
-    """
-    means = summary.means()
-    variances = np.maximum(means - np.array(summary.squares), 0) + 1 / summary.rows
-    difference = np.array(summary.frequencies) - means
-    lacking = difference / variances
-    freedom = len(means) - 1  # differences add up to 0
-    unit = len(means) / (freedom * summary.rows)
-    return lacking, ChiSquare(float(difference @ lacking), unit, freedom)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from glayers.activations import Activation, check_submersion, with_reference_class
-from glayers.arrays import Array, Floats
+from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.temperature import tempered
@@ -37,7 +37,7 @@ _ROUNDING = 1e-12  # difference between mean losses of equal predictions
 
 # The default training: rows x weights up to which it holds, learning rates in units of 1 / sqrt(classes), epochs, folds
 # and patience. A large problem gets less of everything.
-_TRAININGS = (
+_TRAININGS: tuple[tuple[float, tuple[float, ...], int, int, int], ...] = (
     (2e7, (0.01, 0.03), 100, 5, 4),
     (5e9, (0.02,), 12, 5, 3),
     (math.inf, (0.01,), 4, 3, 2),
@@ -45,8 +45,8 @@ _TRAININGS = (
 _LARGE = 20_000_000  # rows x parameters: above this one fold shows first whether layers learn anything
 
 # Where the paper's search begins; it moves on from the best.
-_FIRST_RATES = (3e-3, 1e-3)
-_FIRST_DECAYS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+_FIRST_RATES: tuple[float, ...] = (3e-3, 1e-3)
+_FIRST_DECAYS: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 # The search moves on for a larger gain only: very large weight decays act alike, and would lead it ever further.
 _TIE = 1e-4
 _MOST_SETTINGS = 60  # where the search ends; 15 to 30 are usual
@@ -156,9 +156,9 @@ class GLayers(LayerCalibrator):
         inputs = start(logits)
         body = Chain((Centre(np.zeros(())), *layers.steps))
         training = LayerTraining(body, inputs, given, fit_floor(inputs, 1.0, given.weights), self, seed)
-        tried, epochs, models, held_out, course = self._cross_validate(training)
-        best = min(tried, key=tried.__getitem__)
-        winner = list(tried).index(best)
+        settings, epochs, patience, folds = self._plan(training)
+        losses, models, held_out, course = training.cross_validate(settings, folds, epochs, patience, False)
+        winner = int(losses.argmin())
         # Both sides use the same temperature, so that the gain measures what the layers learned.
         fallback = tempered(temperature.factor)
         plain = fallback(logits)
@@ -173,7 +173,7 @@ class GLayers(LayerCalibrator):
             n_parameters=1,
             out_of_fold=plain,
             attributes={
-                "cv_results_": _results(tried, best, "centred"),
+                "cv_results_": _results("centred", settings, losses, winner),
                 "history_": {"held_out_loss": np.array(course.trace)[:, winner]},
             },
         )
@@ -191,12 +191,8 @@ class GLayers(LayerCalibrator):
             notes=tuple(notes),
         )
 
-    def _cross_validate(self, training: Any) -> tuple[dict[Setting, float], int, Chain, Floats, Any]:
-        """Train every setting without each fold.
-
-        Return the held-out loss of each setting, the epochs allowed, the models of the best one, their held-out rows,
-        and the course of the training.
-        """
+    def _plan(self, training: Any) -> tuple[list[Setting], int, int, Ints]:
+        """Return the settings to try, the longest run, the patience and the folds: less where an epoch takes long."""
         given = training.given
         n_weights = sum(value.size for value in training.layers.parameters().values() if value.ndim > 1)
         work = len(given) * n_weights
@@ -214,8 +210,7 @@ class GLayers(LayerCalibrator):
             brief, _ = training.run(settings, (train[:1], held_out[:1]), 2, 2, np.ones(1))
             if not brief.best_epoch.any():
                 epochs = 0
-        losses, models, held_out, course = training.cross_validate(settings, folds, epochs, patience, False)
-        return dict(zip(settings, losses.tolist(), strict=True)), epochs, models, held_out, course
+        return settings, epochs, patience, folds
 
     def _objective(self, objective: Any, values: Floats) -> Any:
         return replace(objective, fixed={"0.share": objective.like(values)})
@@ -315,6 +310,7 @@ class PaperGLayers(LayerCalibrator):
             floor = fit_floor(inputs, factor, given.weights)
         training = LayerTraining(layers + q, inputs, given, floor, self, seed)
         best, tried, held_out = self._search(training)
+        place = list(tried).index(best)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         whole = (weights / weights.sum())[None, :]
         course, objective = training.run([best], (whole, 0 * whole), self.max_epochs, self.patience)
@@ -322,7 +318,8 @@ class PaperGLayers(LayerCalibrator):
         fitted = training.behind_floor(objective.fitted(0, course.parameters[0]).member(0))
         losses = None
         if isinstance(given, _Features):  # features have no loss of their own: q alone is where the fit starts
-            losses = tuple(mean_loss(smooth_loss(self.loss), chain, given) for chain in (q, fitted))
+            loss = smooth_loss(self.loss)
+            losses = (mean_loss(loss, q, given), mean_loss(loss, fitted, given))
         return Fitted(
             fitted,
             "g-layers, paper recipe",
@@ -334,7 +331,7 @@ class PaperGLayers(LayerCalibrator):
             notes=tuple(_edge_notes(best, list(tried))),
             losses=losses,
             attributes={
-                "cv_results_": _results(tried, best, "weight_decay"),
+                "cv_results_": _results("weight_decay", list(tried), np.array(list(tried.values())), place),
                 "history_": {"train_loss": np.array(course.trace)[:, 0]},
             },
         )
@@ -365,8 +362,8 @@ class PaperGLayers(LayerCalibrator):
         return best, tried, held_out
 
     def _first_settings(self) -> list[Setting]:
-        rates: tuple[float, ...] = _FIRST_RATES
-        decays: tuple[float, ...] = _FIRST_DECAYS
+        rates = _FIRST_RATES
+        decays = _FIRST_DECAYS
         if self.learning_rate is not None:
             rates = _numbers_to_try(self.learning_rate, "learning_rate")
         if self.weight_decay is not None:
@@ -375,9 +372,12 @@ class PaperGLayers(LayerCalibrator):
 
     def _neighbours(self, best: Setting) -> list[Setting]:
         """Return the settings around the best: learning rates by half powers of ten, weight decays by powers."""
-        rate, decay = best
-        rates = [rate] if self.learning_rate is not None else _around(rate, steps_per_power=2)
-        decays = [decay] if self.weight_decay is not None else _around(decay, steps_per_power=1)
+        rates = [best[0]]
+        decays = [best[1]]
+        if self.learning_rate is None:
+            rates = _around(best[0], steps_per_power=2)
+        if self.weight_decay is None:
+            decays = _around(best[1], steps_per_power=1)
         return list(itertools.product(rates, decays))
 
     def _objective(self, objective: Any, values: Floats) -> Any:
@@ -412,15 +412,15 @@ class _Features(Predictions):
 
 
 def _numbers_to_try(values: Any, name: str, above_zero: bool = True) -> tuple[float, ...]:
-    """Return a setting that is one number or several, as a tuple."""
+    """Return a setting that is one number or several, each once."""
     numbers = one_or_several(values)
-    if any(map(math.isnan, numbers)):
-        raise GlayersError(f"settings to try must be a number or a list of numbers; got {shown(values)}")
-    valid = [0 <= number < math.inf and (number > 0 or not above_zero) for number in numbers]
-    if not numbers or not all(valid):
-        wanted = "positive numbers" if above_zero else "numbers that are not negative"
-        raise GlayersError(f"{name} must be one or more {wanted}; got {values!r}")
-    return numbers
+    valid = [number > 0 or (number == 0 and not above_zero) for number in numbers]
+    if not numbers or not all(valid) or max(numbers) == math.inf:
+        wanted = "positive" if above_zero else "not negative"
+        raise GlayersError(
+            f"{name} must be a number or a list of numbers, each finite and {wanted}; got {shown(values)}"
+        )
+    return tuple(dict.fromkeys(numbers))
 
 
 def _epoch_text(stop: int, last: int) -> str:
@@ -430,15 +430,11 @@ def _epoch_text(stop: int, last: int) -> str:
     return f"epoch {stop}"
 
 
-def _results(tried: dict[Setting, float], best: Setting, second: str) -> dict[str, Array]:
+def _results(second: str, settings: list[Setting], losses: Floats, winner: int) -> dict[str, Array]:
     """Return one column per setting and result, with one entry for each setting that was tried."""
-    rates, values = np.array(list(tried)).T
-    return {
-        "learning_rate": rates,
-        second: values,
-        "held_out_loss": np.array(list(tried.values())),
-        "chosen": np.array([setting == best for setting in tried]),
-    }
+    rates, values = np.array(settings).T
+    chosen = np.arange(len(settings)) == winner
+    return {"learning_rate": rates, second: values, "held_out_loss": losses, "chosen": chosen}
 
 
 def _around(value: float, steps_per_power: int) -> list[float]:

@@ -89,10 +89,9 @@ class MultiLabelCalibrator(Estimator, Predictor):
                 stacklevel=2,
             )
         fits = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GlayersWarning)  # each label has its notes; they are counted below
-            for column, present in zip(scores.T, truth.T, strict=True):
-                fits.append(clone(method).fit(column[:, None], present, sample_weight, groups))
+        for column, present in zip(scores.T, truth.T, strict=True):
+            given = method._check_input(column[:, None], present, sample_weight, groups)
+            fits.append(clone(method)._fit_and_keep(given))  # without its warnings, which are counted below
         self._set_fits(fits, class_names_of(logits))
         notes = self.diagnostics_.notes
         if notes:

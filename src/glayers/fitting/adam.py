@@ -8,12 +8,11 @@ schedule and every epoch is a good place to stop.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from glayers.activations import log_softmax, with_reference_class
@@ -58,7 +57,7 @@ def descend(
     held_out = np.full(len(result), np.nan)
     threads = 1 if objective.logits.numel() < _MANY else None
     with (
-        _thread_pools().limit(limits=threads),
+        threadpool_limits(limits=threads),
         progress_bar(progress, f"{len(result)} fits", epochs) as advance,
     ):
         for epoch in range(epochs + 1):
@@ -122,11 +121,6 @@ class _Members:
         self.mean.lerp_(gradient, 0.1)
         self.square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
         self.point.sub_((self.mean / self.square.sqrt().add_(1e-8)).mul_(rate[:, None]))
-
-
-@cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()  # it looks at every library that is loaded, so once is enough
 
 
 class EpochSelection:

@@ -46,7 +46,7 @@ class Objective:
     decay: Tensor | None = None
     anchor: Tensor | float = 0.0
 
-    def of(self, members: Tensor) -> Self:
+    def of(self, members: Tensor | slice) -> Self:
         """Return the same objective for some of the members only."""
         return replace(
             self,
@@ -65,26 +65,20 @@ class Objective:
         flat = [self.like(value).reshape(-1) for value in self._learned().values()]
         return torch.cat(flat).expand(len(self.train), -1).clone()
 
-    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return learned parameters by name, each (members, *shape), as views of flat ones."""
-        learned = self._learned()
-        parts = torch.split(flat, [value.size for value in learned.values()], dim=1)
-        named = {}
-        for (name, value), part in zip(learned.items(), parts, strict=True):
-            named[name] = part.view(len(flat), *value.shape)
-        return named
-
     def chain_at(self, flat: Tensor) -> Chain:
         """Return the chain with these learned parameters and the fixed ones, all with a members axis."""
-        chain = self.chain.with_parameters(self.unflatten(flat) | dict(self.fixed))
-        return Chain(tuple(_FastRelu() if isinstance(step, Relu) else step for step in chain.steps))
+        learned = self._learned()
+        parameters = dict(self.fixed)
+        parts = torch.split(flat, [value.size for value in learned.values()], dim=1)
+        for (name, value), part in zip(learned.items(), parts, strict=True):
+            parameters[name] = part.view(len(flat), *value.shape)
+        return self.chain.with_parameters(parameters)
 
     def fitted(self, setting: int, flat: Array) -> Chain:
         """Return the chain in NumPy, with learned parameters (folds, size) of one setting and its fixed ones."""
         own = slice(setting * len(flat), (setting + 1) * len(flat))
-        parameters = self.unflatten(torch.as_tensor(flat))
-        parameters |= {name: value[own] for name, value in self.fixed.items()}
-        return self.chain.with_parameters({name: value.cpu().double().numpy() for name, value in parameters.items()})
+        chain = self.of(own).chain_at(torch.as_tensor(flat))
+        return chain.map_parameters(lambda value: value.cpu().double().numpy())
 
     def __call__(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """Return the objective (members,) and its gradient (members, size), each member at its own parameters."""
@@ -120,7 +114,8 @@ class Objective:
 
     def row_losses(self, flat: Tensor, rows: slice | Tensor) -> Tensor:
         """Return the loss of some rows under every member, (members, rows)."""
-        outputs = with_reference_class(self.chain_at(flat)(self.logits[rows]))
+        steps = [_FastRelu() if isinstance(step, Relu) else step for step in self.chain_at(flat).steps]
+        outputs = with_reference_class(Chain(tuple(steps))(self.logits[rows]))
         if self.lowered is not None:
             outputs = outputs + self.lowered[rows]
         return self.loss(outputs, self.labels[rows])
