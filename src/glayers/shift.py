@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from glayers.arrays import Array, Floats
+from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
-from glayers.calibrators.row_summary import features_of, independent_rows
+from glayers.calibrators.row_summary import count_rows
 from glayers.calibrators.shift_tests import same_class_frequencies, same_frequencies
 from glayers.checks import number_between
 from glayers.metrics.differences import adjust
-from glayers.serving.predictor import apply_map
 
 __all__ = ["FeatureShift", "ShiftTest", "shift_test"]
 
@@ -123,22 +122,19 @@ def shift_test(
     number_between(level, "level", 0, 1)
     calibrator._check_fitted()
     given, labelled = calibrator._as_fitted_on(logits, labels, groups)
-    rows = independent_rows(given)
-    chain = calibrator._map_of_logits
-    now = features_of(given, rows, lambda some: apply_map(chain, given.logits[some], given.n_classes))
+    now = count_rows(given, calibrator._map_of_logits)
     before = calibrator.calibration_rows_
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
-
-    predicted = np.bincount(now.predicted, now.weights, given.n_classes)
+    predicted = now.counts(now.p.argmax(axis=1))
     features = {"predicted classes": _compared(np.array(before.predicted), predicted, names, same_class_frequencies)}
     for name, histogram in before.histograms.items():
         values = now.features[name]
-        counts = np.bincount(histogram.bins(values), now.weights, len(histogram.counts))
+        counts = np.bincount(histogram.bins(values), now.weights, len(histogram.counts)).astype(np.float64)
         found = _compared(np.array(histogram.counts), counts, histogram.bin_names(), same_frequencies)
         outside = (values < histogram.edges[0]) | (values > histogram.edges[-1])
         features[name] = replace(found, outside=int(outside.sum()))
     if labelled:
-        labels = np.bincount(given.labels[rows], now.weights, given.n_classes)
+        labels = now.counts(given.labels[now.rows])
         old_labels = before.rows * np.array(before.frequencies)
         features["labels"] = _compared(old_labels, labels, names, same_class_frequencies)
     tested = [name for name, feature in features.items() if not math.isnan(feature.p_value)]
@@ -148,7 +144,9 @@ def shift_test(
     return ShiftTest(features, float(now.weights.sum()), before.rows, level)
 
 
-def _compared(before: Floats, now: Array, names: Sequence[str], test: Callable[[Floats, Array], float]) -> FeatureShift:
+def _compared(
+    before: Floats, now: Floats, names: Sequence[str], test: Callable[[Floats, Floats], float]
+) -> FeatureShift:
     """Test counts of classes or bins against those of the calibration rows, and name the one that changed most."""
     old = before / max(before.sum(), 1)
     new = now / max(now.sum(), 1)

@@ -211,8 +211,7 @@ class Calibrator(Estimator, Predictor, ABC):
     def calibration_rows_(self) -> RowSummary:
         """Counts of the calibration rows, made when they are first asked for: it takes as long as a temperature fit."""
         self._check_fitted()
-        given, found = vars(self).pop("_rows_to_count")
-        return summarise(given, lambda rows: apply_map(found, given.logits[rows], given.n_classes))
+        return summarise(*vars(self).pop("_rows_to_count"))
 
     def __getstate__(self) -> dict[str, Any]:
         """Count the calibration rows rather than keep them."""

@@ -21,7 +21,7 @@ import numpy as np
 from glayers.activations import softmax
 from glayers.arrays import Array, Floats, to_floats
 from glayers.calibrators.row_summary import CONFIDENCE, RowSummary
-from glayers.calibrators.shift_tests import LEAST_EXPECTED, ChiSquare, chi_square
+from glayers.calibrators.shift_tests import LEAST_EXPECTED, chi_square
 from glayers.errors import BadFile, BadPredictions, listed
 from glayers.predictions import Predictions
 from glayers.serving.artifact import decoded
@@ -218,6 +218,8 @@ def _bias(found: ClassShift, summary: RowSummary) -> str:
     class by b times the mean of p (1 - p), which gives the b that each class lacks on the calibration rows. Adapted
     probabilities still lack b; without adapting, they lack b plus the logarithm of the ratio of frequencies.
     """
+    from scipy.stats import chi2  # on first use: importing it takes longer than glayers
+
     means = summary.means()
     variances = np.maximum(means - np.array(summary.squares), 0) + 1 / summary.rows
     difference = np.array(summary.frequencies) - means
@@ -229,8 +231,8 @@ def _bias(found: ClassShift, summary: RowSummary) -> str:
     def size(log_odds: Floats) -> float:
         return float(after @ (log_odds - after @ log_odds) ** 2)
 
-    significant = ChiSquare(float(difference @ lacking), unit, freedom).p_value <= 1 - found.level
-    if not significant or not size(lacking) > size(lacking + np.log(found.ratio)):
+    p_value = chi2.sf(difference @ lacking / unit, freedom)
+    if not p_value <= 1 - found.level or not size(lacking) > size(lacking + np.log(found.ratio)):
         return ""
     worst = int(np.argmax(after * np.abs(lacking)))
     frequency = f"a frequency of {100 * summary.frequencies[worst]:.1f} %"
@@ -388,12 +390,12 @@ def _change_test(sample: _Sample, m: Floats, summary: RowSummary, level: float) 
     of_both = sample.rows * np.diag(covariance) + summary.rows * (np.array(summary.squares) - m**2)
     np.fill_diagonal(covariance, np.maximum(of_both / (sample.rows + summary.rows), 0))
     scale = 1 / (m + 1 / fewer)
-    test = chi_square(mean - m, covariance * (1 / sample.rows + 1 / summary.rows), scale, sample.rows)
-    excess = test.statistic - test.critical(level)
-    if math.isnan(test.p_value) or not excess > 0:
-        return test.p_value, math.inf
+    covariance *= 1 / sample.rows + 1 / summary.rows
+    p_value, excess = chi_square(mean - m, covariance, scale, sample.rows, level)
+    if not excess > 0:
+        return p_value, math.inf
     moved = scale @ (np.square(spread) @ (1 / m) - mean**2)  # what ratios that vary add to the statistic
-    return test.p_value, max(1.0, float(moved) / excess)
+    return p_value, max(1.0, float(moved) / excess)
 
 
 def _fit_test(sample: _Sample, m: Floats, w: Floats, summary: RowSummary) -> tuple[float, str]:
@@ -414,7 +416,7 @@ def _fit_test(sample: _Sample, m: Floats, w: Floats, summary: RowSummary) -> tup
     covariance = sample.covariance_of_mean(residuals)
     covariance += sample.covariance_as_before(residuals * (sample.p @ w)[:, None], w) / summary.rows
     fewer = min(sample.rows, summary.rows)
-    test = chi_square(now - expected, covariance, 1 / (expected + 1 / fewer), sample.rows)
+    p_value, _ = chi_square(now - expected, covariance, 1 / (expected + 1 / fewer), sample.rows)
     place = int(np.abs(now - expected).argmax())
     change = f"{100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
-    return test.p_value, f"confidence {histogram.bin_names()[place]}: {change}"
+    return p_value, f"confidence {histogram.bin_names()[place]}: {change}"

@@ -4,7 +4,7 @@ How often each class is predicted, histograms of the confidence and of the logit
 class by confidence, for class shift. Label counts are kept too. No row is kept.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
@@ -12,17 +12,20 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from glayers.activations import softmax
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.arrays import Array, Floats, Ints
 from glayers.errors import BadFile
 from glayers.fitting.folds import effective_rows
+from glayers.maps import Chain
 from glayers.predictions import Predictions
 from glayers.serving.artifact import decoded
+from glayers.serving.predictor import apply_map
 
 CONFIDENCE = "confidence"
 _FEATURES = (CONFIDENCE, "highest logit", "highest logit less mean logit")
 _BINS = 10
 _EDGE_ROWS = 1_000  # bins then hold a tenth of the rows, give or take 0.9 %
 _MOST_ROWS = 20_000  # the counts of more rows would hardly differ, and prediction takes time
+_MOST_ENTRIES = 4_000_000  # rows x classes: their probabilities take 32 MB
 
 
 @dataclass(frozen=True)
@@ -101,17 +104,20 @@ class RowSummary:
         return record
 
 
-class RowFeatures(NamedTuple):
-    """Rows: their features, predicted classes and weights, and their mean probabilities by bin of the confidence."""
+class CountedRows(NamedTuple):
+    """Some rows: their numbers, weights that add up to Kish's effective number of rows, probabilities and features."""
 
-    features: dict[str, Floats]
-    predicted: Ints
+    rows: Ints
     weights: Floats
-    shares: Floats
-    squares: Floats
+    p: Floats
+    features: dict[str, Floats]
+
+    def counts(self, classes: Ints) -> Floats:
+        """Return the weight of the rows of each class."""
+        return np.bincount(classes, self.weights, self.p.shape[1]).astype(np.float64)
 
 
-def independent_rows(given: Predictions, most: int = _MOST_ROWS) -> Ints:
+def independent_rows(given: Predictions, most: int) -> Ints:
     """Return one row of each group, and no rows of weight 0; of many rows, a random part."""
     order = np.random.default_rng(0).permutation(len(given))
     if given.weights is not None:
@@ -123,60 +129,44 @@ def independent_rows(given: Predictions, most: int = _MOST_ROWS) -> Ints:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def features_of(
-    given: Predictions, rows: Ints, calibrate: Callable[[Ints], Floats], edges: tuple[float, ...] = ()
-) -> RowFeatures:
-    """Return the features of these rows; `calibrate` returns calibrated logits, `edges` divide the confidence.
-
-    Weights add up to Kish's effective number of rows.
-    """
+def count_rows(given: Predictions, chain: Chain) -> CountedRows:
+    """Return independent rows with their features; `chain` is the fitted map of logits."""
+    rows = independent_rows(given, min(_MOST_ROWS, _MOST_ENTRIES // given.n_classes))
     weights = np.ones(len(rows))
-    if given.weights is not None and len(rows):
+    if given.weights is not None:
         weights = given.weights[rows] / given.weights[rows].sum()
         weights = weights * effective_rows(weights)
-    features = {name: np.empty(len(rows)) for name in _FEATURES}
-    predicted = np.empty(len(rows), np.int64)
-    shares = np.zeros((len(edges) + 1, given.n_classes))
-    squares = np.zeros(given.n_classes)
-    for block in row_blocks(len(rows), given.n_classes):
-        p = softmax(calibrate(rows[block]))
-        logits = given.logits[rows[block]]
-        highest = logits.max(axis=1).astype(np.float64)
-        mean = logits.mean(axis=1, dtype=np.float64, where=logits > -np.inf)
-        for name, values in zip(_FEATURES, (p.max(axis=1), highest, highest - mean), strict=True):
-            features[name][block] = np.nan_to_num(values)
-        predicted[block] = p.argmax(axis=1)
-        weighted = weights[block, None] * p
-        bins = np.searchsorted(edges, features[CONFIDENCE][block], side="right")
-        np.add.at(shares, bins, weighted)
-        squares += (weighted * p).sum(axis=0)
-    total = max(weights.sum(), 1e-300)
-    return RowFeatures(features, predicted, weights, shares / total, squares / total)
+    logits = given.logits[rows]
+    p = softmax(apply_map(chain, logits, given.n_classes))
+    highest = logits.max(axis=1).astype(np.float64)
+    mean = logits.mean(axis=1, dtype=np.float64, where=logits > -np.inf)
+    values = (p.max(axis=1), highest, highest - mean)
+    features = {name: np.nan_to_num(column) for name, column in zip(_FEATURES, values, strict=True)}
+    return CountedRows(rows, weights, p, features)
 
 
-def summarise(given: Predictions, calibrate: Callable[[Ints], Floats]) -> RowSummary:
-    """Return the counts of calibration rows; `calibrate` returns the calibrated logits of some of them.
-
-    Edges come from some rows, counts from all independent ones: any edges serve the tests, and each row is then
-    calibrated once.
-    """
-    rows = independent_rows(given)
-    sample = features_of(given, independent_rows(given, _EDGE_ROWS), calibrate)
-    edges = {name: _edges(values) for name, values in sample.features.items()}
-    found = features_of(given, rows, calibrate, edges[CONFIDENCE])
+def summarise(given: Predictions, chain: Chain) -> RowSummary:
+    """Return the counts of calibration rows; `chain` is the fitted map of logits."""
+    found = count_rows(given, chain)
+    # Edges come from some rows: any edges serve the tests.
+    some = np.searchsorted(found.rows, independent_rows(given, min(_EDGE_ROWS, len(found.rows))))
     histograms = {}
     for name, values in found.features.items():
-        place = np.searchsorted(edges[name], values, side="right")
-        counts = np.bincount(place, found.weights, len(edges[name]) + 1)
-        histograms[name] = Histogram((float(values.min()), *edges[name], float(values.max())), _tuple(counts))
+        edges = _edges(values[some])
+        counts = np.bincount(np.searchsorted(edges, values, side="right"), found.weights, len(edges) + 1)
+        histograms[name] = Histogram((float(values.min()), *edges, float(values.max())), _tuple(counts))
+    total = float(found.weights.sum())
+    weighted = found.weights[:, None] * found.p / total
+    shares = np.zeros((len(histograms[CONFIDENCE].counts), given.n_classes))
+    np.add.at(shares, histograms[CONFIDENCE].bins(found.features[CONFIDENCE]), weighted)
     frequencies = np.bincount(given.labels, given.weights, given.n_classes)
     return RowSummary(
-        rows=float(found.weights.sum()),
-        predicted=_tuple(np.bincount(found.predicted, found.weights, given.n_classes)),
+        rows=total,
+        predicted=_tuple(found.counts(found.p.argmax(axis=1))),
         histograms=histograms,
         frequencies=_tuple(frequencies / frequencies.sum()),
-        squares=_four_digits(found.squares),
-        shares=tuple(map(_four_digits, found.shares)),
+        squares=_four_digits((weighted * found.p).sum(axis=0)),
+        shares=tuple(map(_four_digits, shares)),
     )
 
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Floats, row_blocks
+from glayers.activations import with_reference_class
+from glayers.arrays import Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method
+from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.simplex import fit_mixture_weights
 from glayers.fitting.temperature import fit_with_prior, log_loss_at
 from glayers.maps import Chain, LogSoftmax, Reference, Scale
@@ -101,13 +102,13 @@ class EnsembleTemperatureScaling(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         temperature = fit_with_prior(given.logits, given.labels, given.weights)
         weights = np.ones(len(given)) if given.weights is None else given.weights
-        own = np.empty((3, len(given)))  # the probability that each part gives to each label
-        for rows in row_blocks(len(given), given.n_classes):
-            plain = with_reference_class(given.logits[rows].astype(np.float64))
-            labelled = np.arange(len(plain)), given.labels[rows]
-            own[0, rows] = softmax(plain * temperature.factor)[labelled]
-            own[1, rows] = softmax(plain)[labelled]
-            own[2, rows] = 1 / (plain > -np.inf).sum(axis=1)
+        plain = with_reference_class(given.logits.astype(np.float64))
+        losses = smooth_loss("log").rows
+        # The probability that each part gives to each label.
+        scaled = np.exp(-losses(plain * temperature.factor, given.labels))
+        raw = np.exp(-losses(plain, given.labels))
+        uniform = 1 / (plain > -np.inf).sum(axis=1)
+        own = np.stack([scaled, raw, uniform])
         # Start at temperature scaling with a little of the other two parts.
         start = np.array([0.98, 0.01, 0.01])
         found = fit_mixture_weights("log", own, np.zeros((0, 0)), weights / weights.sum(), start)
