@@ -6,7 +6,7 @@ Holm's correction combines the tests.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -125,18 +125,17 @@ def shift_test(
     now = count_rows(given, calibrator._map_of_logits)
     before = calibrator.calibration_rows_
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
-    predicted = now.counts(now.p.argmax(axis=1))
-    features = {"predicted classes": _compared(np.array(before.predicted), predicted, names, same_class_frequencies)}
+    features = {"predicted classes": _of_classes(before.predicted, now.counts(now.p.argmax(axis=1)), names)}
     for name, histogram in before.histograms.items():
         values = now.features[name]
-        counts = np.bincount(histogram.bins(values), now.weights, len(histogram.counts)).astype(np.float64)
-        found = _compared(np.array(histogram.counts), counts, histogram.bin_names(), same_frequencies)
+        old = np.array(histogram.counts)
+        new = np.bincount(histogram.bins(values), now.weights, len(old)).astype(np.float64)
         outside = (values < histogram.edges[0]) | (values > histogram.edges[-1])
-        features[name] = replace(found, outside=int(outside.sum()))
+        change = histogram.largest_change(old, new, "before")
+        features[name] = FeatureShift(same_frequencies(old, new), math.nan, change, int(outside.sum()))
     if labelled:
-        labels = now.counts(given.labels[now.rows])
-        old_labels = before.rows * np.array(before.frequencies)
-        features["labels"] = _compared(old_labels, labels, names, same_class_frequencies)
+        labels = before.rows * np.array(before.frequencies)
+        features["labels"] = _of_classes(labels, now.counts(given.labels[now.rows]), names)
     tested = [name for name, feature in features.items() if not math.isnan(feature.p_value)]
     adjusted = adjust([features[name].p_value for name in tested]).tolist()
     for name, p_value in zip(tested, adjusted, strict=True):
@@ -144,12 +143,10 @@ def shift_test(
     return ShiftTest(features, float(now.weights.sum()), before.rows, level)
 
 
-def _compared(
-    before: Floats, now: Floats, names: Sequence[str], test: Callable[[Floats, Floats], float]
-) -> FeatureShift:
-    """Test counts of classes or bins against those of the calibration rows, and name the one that changed most."""
-    old = before / max(before.sum(), 1)
-    new = now / max(now.sum(), 1)
-    place = int(np.abs(new - old).argmax())
-    change = f"{names[place]}: {100 * old[place]:.1f} % before, {100 * new[place]:.1f} % now"
-    return FeatureShift(test(before, now), math.nan, change)
+def _of_classes(before: Sequence[float] | Floats, now: Floats, names: Sequence[str]) -> FeatureShift:
+    """Test counts of classes against those of the calibration rows, and name the class that changed most."""
+    old = np.array(before)
+    shares = np.array([old / old.sum(), now / now.sum()])
+    place = int(np.abs(shares[1] - shares[0]).argmax())
+    change = f"{names[place]}: {100 * shares[0, place]:.1f} % before, {100 * shares[1, place]:.1f} % now"
+    return FeatureShift(same_class_frequencies(old, now), math.nan, change)

@@ -123,7 +123,7 @@ def test_its_minimum_is_that_of_logistic_regression(strength: float) -> None:
 @pytest.mark.parametrize("toward_start", [True, False])
 def test_a_strong_penalty_holds_weights_at_their_anchor(toward_start: bool) -> None:
     objective = penalised(make_objective(), [1e3], toward_start)
-    for name, value in objective.unflatten(optimum(objective)).items():
+    for name, value in objective.chain_at(optimum(objective)).parameters().items():
         if name.endswith("weight"):
             anchor = torch.as_tensor(objective.chain.parameters()[name]) if toward_start else torch.zeros(())
             # At the optimum strength * distance = slope of the loss, and no slope here is near 10.
@@ -133,6 +133,6 @@ def test_a_strong_penalty_holds_weights_at_their_anchor(toward_start: bool) -> N
 def test_a_stronger_decay_toward_zero_shrinks_weights_more() -> None:
     objective = penalised(make_objective(members=3), [0.0, 0.1, 1.0], toward_start=False)
     objective = replace(objective, train=objective.train[:1].expand(3, -1).contiguous())
-    found = objective.unflatten(optimum(objective))
+    found = objective.chain_at(optimum(objective)).parameters()
     sizes = [sum(float((v[i] ** 2).sum()) for name, v in found.items() if name.endswith("weight")) for i in range(3)]
     assert sizes[0] > sizes[1] > sizes[2]

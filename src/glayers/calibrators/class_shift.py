@@ -417,6 +417,4 @@ def _fit_test(sample: _Sample, m: Floats, w: Floats, summary: RowSummary) -> tup
     covariance += sample.covariance_as_before(residuals * (sample.p @ w)[:, None], w) / summary.rows
     fewer = min(sample.rows, summary.rows)
     p_value, _ = chi_square(now - expected, covariance, 1 / (expected + 1 / fewer), sample.rows)
-    place = int(np.abs(now - expected).argmax())
-    change = f"{100 * expected[place]:.1f} % expected, {100 * now[place]:.1f} % now"
-    return p_value, f"confidence {histogram.bin_names()[place]}: {change}"
+    return p_value, f"confidence {histogram.largest_change(expected, now, 'expected')}"

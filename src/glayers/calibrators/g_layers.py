@@ -393,6 +393,7 @@ class PaperGLayers(LayerCalibrator):
         super()._check_settings()
         check_choice(self.start, ("glorot", "transparent"), "start")
         check_choice(self.decay_to, ("start", "zero"), "decay_to")
+        whole_number(self.max_epochs, "max_epochs", 0)  # None has a meaning in `GLayers` alone
         whole_number(self.patience, "patience", 1)
         if not isinstance(self.activation, Activation | None):
             raise GlayersError(f"activation must be an Activation or None; got {shown(self.activation)}")

@@ -6,7 +6,6 @@ class by confidence, for class shift. Label counts are kept too. No row is kept.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -39,9 +38,12 @@ class Histogram:
         """Return the bin of each value; the outer bins have no end."""
         return np.searchsorted(self.edges[1:-1], values, side="right")
 
-    def bin_names(self) -> list[str]:
-        """Return the bins in words."""
-        return [f"{low:.4g} to {high:.4g}" for low, high in pairwise(self.edges)]
+    def largest_change(self, before: Floats, now: Floats, word: str) -> str:
+        """Say at which edge two distributions over the bins differ most."""
+        before = np.cumsum(before) / before.sum()
+        now = np.cumsum(now) / now.sum()
+        place = int(np.abs(now - before).argmax())
+        return f"below {self.edges[place + 1]:.4g}: {100 * before[place]:.1f} % {word}, {100 * now[place]:.1f} % now"
 
 
 @dataclass(frozen=True)
