@@ -294,43 +294,45 @@ def equal_mass_bins(groups: Groups, n_bins: int) -> tuple[Floats, Groups]:
 
 def _averaged_table(groups: Groups, lowest: float) -> Table:
     """Average binnings by their evidence; their scores lie above `lowest`."""
-    size = np.cbrt(groups.rows.sum())
+    n_rows = groups.rows.sum()
+    size = np.cbrt(n_rows)
     # The paper's code stops at 5 rows per bin; more bins than scores would only repeat themselves.
-    most = int(min(np.ceil(10 * size), np.ceil(groups.rows.sum() / 5), len(groups.scores)))
-    counts = range(max(1, int(min(size / 10, most))), max(1, most) + 1)
-    tried = [_bayesian_bins(groups, n, lowest) for n in counts]
-    chances = softmax(np.array([evidence for _, _, evidence in tried]))
-    kept = [(chance, edges, rates) for chance, (edges, rates, _) in zip(chances, tried, strict=True) if chance > 1e-12]
+    most = max(1, int(min(np.ceil(10 * size), np.ceil(n_rows / 5), len(groups.scores))))
+    fewest = max(1, int(min(size / 10, most)))
+    tried = [_bayesian_bins(groups, n_bins, lowest) for n_bins in range(fewest, most + 1)]
+    posterior = softmax(np.array([evidence for _, _, evidence in tried]))
+    kept = np.flatnonzero(posterior > 1e-12)
     # A sum of step functions jumps wherever one of them does.
-    places = np.unique(np.concatenate([edges for _, edges, _ in kept]))
+    places = np.unique(np.concatenate([tried[i][0] for i in kept]))
     starts = np.append(-np.inf, places)
-    values = sum(chance * rates[np.searchsorted(edges, starts, side="right")] for chance, edges, rates in kept)
+    values = np.zeros(len(starts))
+    for i in kept:
+        edges, rates, _ = tried[i]
+        values += posterior[i] * rates[np.searchsorted(edges, starts, side="right")]
     return Table.of_bins(places, values)
 
 
 def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> tuple[Floats, Floats, float]:
     """Return edges, posterior means and log evidence of one binning, under beta priors about the bins' centres."""
-    from scipy.special import gammaln  # on first use: importing it takes longer than glayers
+    from scipy.special import betaln  # on first use: importing it takes longer than glayers
 
     edges, (_, rows, hits) = equal_mass_bins(groups, n_bins)
     borders = np.concatenate([[lowest], edges, [1.0]])
     middle = np.clip((borders[1:] + borders[:-1]) / 2, 1e-9, 1 - 1e-9)
     strength = 2.0 / len(rows)
-    a, b = strength * middle, strength * (1 - middle)
-    each = gammaln(strength) - gammaln(rows + strength) + gammaln(hits + a) - gammaln(a)
-    each += gammaln(rows - hits + b) - gammaln(b)
-    return edges, (hits + a) / (rows + strength), float(each.sum())
+    a = strength * middle
+    b = strength * (1 - middle)
+    evidence = betaln(hits + a, rows - hits + b) - betaln(a, b)
+    return edges, (hits + a) / (rows + strength), float(evidence.sum())
 
 
 def _isotonic_table(groups: Groups) -> Table:
     from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
 
-    counted = groups.rows > 0
-    rows = groups.rows[counted]
-    rates = np.clip(isotonic_regression(groups.hits[counted] / rows, weights=rows).x, 0.0, 1.0)
-    ends = np.full(len(rates), True)  # of a block; the points between them are on a line
-    ends[1:-1] = (rates[1:-1] != rates[:-2]) | (rates[1:-1] != rates[2:])
-    return Table(groups.scores[counted][ends], rates[ends])
+    found = isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
+    # Both ends of each block: the points between them are on a line.
+    kept = np.unique(np.concatenate([found.blocks[:-1], found.blocks[1:] - 1]))
+    return Table(groups.scores[kept], np.clip(found.x[kept], 0.0, 1.0))
 
 
 def _spline_table(groups: Groups, n_knots: int) -> Table:
