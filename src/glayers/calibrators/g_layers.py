@@ -145,51 +145,53 @@ class GLayers(LayerCalibrator):
     methods = (Method("g-layers", "Dense network between logits and softmax", "nothing", _PAPER, torch="required"),)
 
     def _fit(self, given: Predictions) -> Fitted:
-        with needs_extra("fit"):
-            from glayers.fitting.adam import LayerTraining
         self._check_settings()
-        seed = drawn_seed(self.random_state)
-        layers = dense_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
-        logits = given.logits.astype(np.float64)
         temperature = fit_with_prior(given.logits, given.labels, given.weights)
         start = tempered(_start_factor(temperature.factor, given))
-        inputs = start(logits)
-        body = Chain((Centre(np.zeros(())), *layers.steps))
-        training = LayerTraining(body, inputs, given, fit_floor(inputs, 1.0, given.weights), self, seed)
+        training = self._training(given, start)
         settings, epochs, patience, folds = self._plan(training)
         losses, models, held_out, course = training.cross_validate(settings, folds, epochs, patience, False)
         winner = int(losses.argmin())
         # Both sides use the same temperature, so that the gain measures what the layers learned.
         fallback = tempered(temperature.factor)
-        plain = fallback(logits)
-        share, gain, error = _best_share(self.loss, plain, inputs, held_out, given)
+        plain = fallback(given.logits.astype(np.float64))
+        share, gain, error = _best_share(self.loss, plain, training.inputs, held_out, given)
         notes = [f"g-layers start from temperature scaling: {temperature.reason}"] if temperature.reason else []
-        fitted = Fitted(
-            fallback,
-            "g-layers",
-            converged=temperature.converged,
-            reason="no significant gain over temperature scaling in cross-validation: falls back to it",
-            iterations=len(course.trace) - 1,
-            n_parameters=1,
-            out_of_fold=plain,
-            attributes={
-                "cv_results_": _results("centred", settings, losses, winner),
-                "history_": {"held_out_loss": np.array(course.trace)[:, winner]},
-            },
-        )
+        attributes = {
+            "cv_results_": _results("centred", settings, losses, winner),
+            "history_": {"held_out_loss": np.array(course.trace)[:, winner]},
+        }
+        fitted = Fitted(fallback, "g-layers", iterations=len(course.trace) - 1, attributes=attributes)
         if not gain > error:
             why = f"no significant gain in cross-validated loss ({format_gain(gain, error)})"
-            return replace(fitted, notes=(*notes, f"g-layers fall back to temperature scaling: {why}"))
+            return replace(
+                fitted,
+                converged=temperature.converged,
+                reason="no significant gain over temperature scaling in cross-validation: falls back to it",
+                n_parameters=1,
+                out_of_fold=plain,
+                notes=(*notes, f"g-layers fall back to temperature scaling: {why}"),
+            )
         stop = int(course.best_epoch[winner])
         return replace(
             fitted,
             map=start + Chain((Blend(np.asarray(share), training.behind_floor(models)),)),
             converged=temperature.converged and (stop < epochs or self.max_epochs is None),
             reason=f"lowest cross-validated loss at {_epoch_text(stop, epochs)}",
-            n_parameters=layers.n_parameters,
-            out_of_fold=_mixed(inputs, held_out, share),
+            n_parameters=training.layers.n_parameters - 1,  # the share of the centre is not learned
+            out_of_fold=_mixed(training.inputs, held_out, share),
             notes=tuple(notes),
         )
+
+    def _training(self, given: Predictions, start: Chain) -> Any:
+        """Return new layers, and the rows that train them, behind the temperature to start from."""
+        with needs_extra("fit"):
+            from glayers.fitting.adam import LayerTraining
+        seed = drawn_seed(self.random_state)
+        inputs = start(given.logits.astype(np.float64))
+        layers = dense_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
+        body = Chain((Centre(np.zeros(())), *layers.steps))
+        return LayerTraining(body, inputs, given, fit_floor(inputs, 1.0, given.weights), self, seed)
 
     def _plan(self, training: Any) -> tuple[list[Setting], int, int, Ints]:
         """Return the settings to try, the longest run, the patience and the folds: less where an epoch takes long."""
@@ -299,10 +301,7 @@ class PaperGLayers(LayerCalibrator):
         seed = drawn_seed(self.random_state)
         n_logits = given.logits.shape[1]
         layers = dense_layers(n_logits, self.n_layers, self.units_per_class, seed, start=self.start)
-        q = Chain(())
-        if self.activation is not None:
-            check_submersion(self.activation, n_logits)
-            q = Chain((Activate(self.activation),))
+        q = self._final_step(n_logits)
         inputs = given.logits.astype(np.float64)
         floor = None
         if not isinstance(given, _Features):  # no feature is far below the others
@@ -310,12 +309,16 @@ class PaperGLayers(LayerCalibrator):
             floor = fit_floor(inputs, factor, given.weights)
         training = LayerTraining(layers + q, inputs, given, floor, self, seed)
         best, tried, held_out = self._search(training)
-        place = list(tried).index(best)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         whole = (weights / weights.sum())[None, :]
         course, objective = training.run([best], (whole, 0 * whole), self.max_epochs, self.patience)
         stop = int(course.best_epoch[0])
         fitted = training.behind_floor(objective.fitted(0, course.parameters[0]).member(0))
+        place = list(tried).index(best)
+        attributes = {
+            "cv_results_": _results("weight_decay", list(tried), np.array(list(tried.values())), place),
+            "history_": {"train_loss": np.array(course.trace)[:, 0]},
+        }
         losses = None
         if isinstance(given, _Features):  # features have no loss of their own: q alone is where the fit starts
             loss = smooth_loss(self.loss)
@@ -330,11 +333,14 @@ class PaperGLayers(LayerCalibrator):
             out_of_fold=held_out,
             notes=tuple(_edge_notes(best, list(tried))),
             losses=losses,
-            attributes={
-                "cv_results_": _results("weight_decay", list(tried), np.array(list(tried.values())), place),
-                "history_": {"train_loss": np.array(course.trace)[:, 0]},
-            },
+            attributes=attributes,
         )
+
+    def _final_step(self, n_logits: int) -> Chain:
+        if self.activation is None:
+            return Chain(())
+        check_submersion(self.activation, n_logits)
+        return Chain((Activate(self.activation),))
 
     def _search(self, training: Any) -> tuple[Setting, dict[Setting, float], Floats | None]:
         """Return the best setting, the held-out loss of all that were tried, and the best one's held-out rows."""
