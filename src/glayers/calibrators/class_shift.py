@@ -186,7 +186,7 @@ def estimate_class_shift(
     summary: RowSummary, given: Predictions, calibrated: Floats, level: float, names: tuple[str, ...] | None
 ) -> ClassShift:
     """Estimate class frequencies of new rows; `calibrated` are their calibrated logits (n, classes)."""
-    sample = _Sample.of(softmax(calibrated), given.weights, given.groups)
+    sample = _NewRows.of(softmax(calibrated), given.weights, given.groups)
     # One row of equal probabilities is added: no class is impossible.
     m = (summary.rows * summary.means() + 1 / calibrated.shape[1]) / (summary.rows + 1)
     before = _before(summary)
@@ -252,7 +252,7 @@ def _before(summary: RowSummary) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Sample:
+class _NewRows:
     """New rows: calibrated probabilities, weights that sum to 1, the group of each row, and the effective rows.
 
     `rows` is the number of independent rows that would give mean probabilities the same precision.
@@ -297,7 +297,7 @@ class _Sample:
         return np.asarray((centred * weights[:, None]).T @ centred)
 
 
-def _likely_ratios(sample: _Sample, m: Floats, prior_rows: float = 0.0) -> Floats:
+def _likely_ratios(sample: _NewRows, m: Floats, prior_rows: float = 0.0) -> Floats:
     """Return the ratios w that maximise the likelihood, the mean of log(p . w) such that m . w = 1, by accelerated EM.
 
     One step multiplies each ratio by the mean of p / (p . w) over m. The largest of these factors, less 1, bounds how
@@ -336,7 +336,7 @@ def _likely_ratios(sample: _Sample, m: Floats, prior_rows: float = 0.0) -> Float
     return w
 
 
-def _influence_of_rows(sample: _Sample, m: Floats, w: Floats) -> tuple[Floats, Floats]:
+def _influence_of_rows(sample: _NewRows, m: Floats, w: Floats) -> tuple[Floats, Floats]:
     """Return r = p / s(x), and the inverse of the information per row about w, the mean of r r'.
 
     A new row moves w by inverse (r - m). Divided by m, eigenvalues of the information are 1 for classes that are never
@@ -351,7 +351,7 @@ def _influence_of_rows(sample: _Sample, m: Floats, w: Floats) -> tuple[Floats, F
     return r, np.asarray(inverse)
 
 
-def _standard_errors(sample: _Sample, m: Floats, w: Floats, before: Floats, calibration_rows: float) -> Floats:
+def _standard_errors(sample: _NewRows, m: Floats, w: Floats, before: Floats, calibration_rows: float) -> Floats:
     """Return the standard errors of the frequencies w * before, normalised, from new and from calibration rows.
 
     A calibration row moves m by p - m, and so w by -inverse (p - m); it also moves the old frequency by its label less
@@ -371,7 +371,7 @@ def _standard_errors(sample: _Sample, m: Floats, w: Floats, before: Floats, cali
     return np.sqrt(np.maximum(np.diag(new) + np.maximum(np.diag(old), 0) / calibration_rows, 0))
 
 
-def _change_test(sample: _Sample, m: Floats, summary: RowSummary, level: float) -> tuple[float, float]:
+def _change_test(sample: _NewRows, m: Floats, summary: RowSummary, level: float) -> tuple[float, float]:
     """Test whether class frequencies differ, from the differences d of the mean probabilities of the two samples.
 
     d is the score of the hypothesis that all ratios are 1. The statistic adds up d^2 / m over the classes, as Pearson's
@@ -398,7 +398,7 @@ def _change_test(sample: _Sample, m: Floats, summary: RowSummary, level: float) 
     return p_value, max(1.0, float(moved) / excess)
 
 
-def _fit_test(sample: _Sample, m: Floats, w: Floats, summary: RowSummary) -> tuple[float, str]:
+def _fit_test(sample: _NewRows, m: Floats, w: Floats, summary: RowSummary) -> tuple[float, str]:
     """Return the p-value of the test that confidences are distributed as class shift predicts, and the largest gap.
 
     The prediction is shares @ w. The residual of a row is its bin less what it adds to the prediction through w.
