@@ -89,9 +89,9 @@ class MultiLabelCalibrator(Estimator, Predictor):
                 stacklevel=2,
             )
         fits = []
-        for column, present in zip(scores.T, truth.T, strict=True):
-            given = method._check_input(column[:, None], present, sample_weight, groups)
-            fits.append(clone(method)._fit_and_keep(given))  # without its warnings, which are counted below
+        with warnings.catch_warnings(action="ignore", category=GlayersWarning):  # the notes are counted below
+            for column, present in zip(scores.T, truth.T, strict=True):
+                fits.append(clone(method).fit(column[:, None], present, sample_weight, groups))
         self._set_fits(fits, class_names_of(logits))
         notes = self.diagnostics_.notes
         if notes:
