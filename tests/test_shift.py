@@ -112,8 +112,9 @@ def test_importance_weights_count_as_their_effective_number() -> None:
     weights = np.where(np.arange(400) < 100, 1.0, 0.0)
     fitted = TemperatureScaling().fit(z, labels, sample_weight=weights)
     alone = TemperatureScaling().fit(z[:100], labels[:100])
-    assert sum(fitted.calibration_rows_.labels) == pytest.approx(100)
-    assert fitted.calibration_rows_.labels == pytest.approx(alone.calibration_rows_.labels)
+    assert fitted.calibration_rows_.rows == pytest.approx(100)
+    assert fitted.calibration_rows_.predicted == pytest.approx(alone.calibration_rows_.predicted)
+    assert fitted.calibration_rows_.frequencies == pytest.approx(alone.calibration_rows_.frequencies)
 
 
 def test_masked_classes_and_tied_confidences_are_counted() -> None:
@@ -136,10 +137,10 @@ def test_the_counts_are_those_of_the_predictions() -> None:
     place = np.searchsorted(inner, confidence, side="right")
     assert summary.histograms["confidence"].counts == tuple(np.bincount(place))
     assert min(np.bincount(place)) > 200  # a tenth of the rows, although a part of them gave the edges
-    np.testing.assert_allclose(summary.by_class.means(), p.mean(axis=0), rtol=1e-3)
-    np.testing.assert_allclose(summary.by_class.squares, (p**2).mean(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(summary.means(), p.mean(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(summary.squares, (p**2).mean(axis=0), rtol=1e-3)
     expected = [[p[place == b, c].sum() / len(p) for c in range(4)] for b in range(10)]
-    np.testing.assert_allclose(summary.by_class.shares, expected, rtol=1e-3)
+    np.testing.assert_allclose(summary.shares, expected, rtol=1e-3)
 
 
 def test_equal_confidences_share_a_bin_whatever_their_rounding() -> None:
@@ -167,9 +168,10 @@ def test_many_rows_give_the_counts_of_a_part() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"labels": [1.0]},
-        {"labels": [-1.0, 1.0, 1.0, 1.0]},
-        {"labels": [float("nan")] * 4},
+        {"predicted": [1.0]},
+        {"predicted": [-1.0, 1.0, 1.0, 1.0]},
+        {"frequencies": [float("nan")] * 4},
+        {"frequencies": [0.0] * 4},
         {"predicted": "1234"},
         {"histograms": {}},
         {"histograms": {"confidence": {"edges": [1.0, 0.0], "counts": [1.0]}}},

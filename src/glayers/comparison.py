@@ -267,7 +267,7 @@ def compare(
         for number, (name, calibrator) in enumerate(chosen.items(), start=1):
             advance(0, f"fitting {name} ({number} of {len(chosen)})")
             try:
-                fitted = calibrator._learn(two_classes(calibrator.inputs, calibration))
+                fitted = calibrator._fit_and_keep(two_classes(calibrator.inputs, calibration))
             except (GlayersError, ModuleNotFoundError) as problem:
                 result.failed[name] = str(problem)
             else:

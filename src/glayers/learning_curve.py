@@ -172,7 +172,7 @@ def _rows(method: Calibrator, logits: Any, labels: Any, sample_weight: Any, grou
             raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
         given = two_classes(method.inputs, logits).repeated()
     else:
-        given = method._given(logits, labels, sample_weight, groups)
+        given = method._check_input(logits, labels, sample_weight, groups)
     if given.weights is not None:
         given = given.take(given.weights > 0)
     if len(given) < _LEAST_ROWS:
@@ -200,7 +200,7 @@ def _row_losses(method: Calibrator, given: Predictions, seed: int, progress: boo
 
 def _losses(method: Calibrator, given: Predictions, judged: Predictions) -> Floats:
     try:
-        fitted = clone(method)._learn(given)
+        fitted = clone(method)._fit_and_keep(given)
     except GlayersError as problem:
         raise GlayersError(f"{method} cannot be fitted on {len(given)} of the rows: {problem}") from problem
     calibrated = fitted.transform(map_inputs(method.inputs, judged))

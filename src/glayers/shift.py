@@ -6,6 +6,7 @@ Holm's correction combines the tests.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,11 +14,10 @@ import numpy as np
 
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
-from glayers.calibrators.row_summary import Histogram, count_rows, independent_rows
+from glayers.calibrators.row_summary import count_rows
 from glayers.calibrators.shift_tests import same_class_frequencies, same_frequencies
 from glayers.checks import number_between
 from glayers.metrics.differences import adjust
-from glayers.serving.predictor import apply_map
 
 __all__ = ["FeatureShift", "ShiftTest", "shift_test"]
 
@@ -121,49 +121,32 @@ def shift_test(
     """
     number_between(level, "level", 0, 1)
     calibrator._check_fitted()
-    given, labelled = calibrator._new_rows(logits, labels, groups)
-    chain = calibrator._map_of_logits
-    rows, summary = independent_rows(given), calibrator.calibration_rows_
-    counted = count_rows(given, rows, lambda some: apply_map(chain, given.logits[some], given.n_classes))
+    given, labelled = calibrator._as_fitted_on(logits, labels, groups)
+    now = count_rows(given, calibrator._map_of_logits)
+    before = calibrator.calibration_rows_
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
-    predicted = np.bincount(counted.predicted, counted.weights, given.n_classes).astype(np.float64)
-    features = {"predicted classes": _compare_classes(np.array(summary.predicted), predicted, names)}
-    for name, histogram in summary.histograms.items():
-        features[name] = _compare_values(histogram, counted.features[name], counted.weights)
+    features = {"predicted classes": _of_classes(before.predicted, now.counts(now.p.argmax(axis=1)), names)}
+    for name, histogram in before.histograms.items():
+        values = now.features[name]
+        old = np.array(histogram.counts)
+        new = np.bincount(histogram.bins(values), now.weights, len(old)).astype(np.float64)
+        outside = (values < histogram.edges[0]) | (values > histogram.edges[-1])
+        change = histogram.largest_change(old, new, "before")
+        features[name] = FeatureShift(same_frequencies(old, new), math.nan, change, int(outside.sum()))
     if labelled:
-        now = np.bincount(given.labels[rows], counted.weights, given.n_classes).astype(np.float64)
-        features["labels"] = _compare_classes(np.array(summary.labels), now, names)
+        labels = before.rows * np.array(before.frequencies)
+        features["labels"] = _of_classes(labels, now.counts(given.labels[now.rows]), names)
     tested = [name for name, feature in features.items() if not math.isnan(feature.p_value)]
     adjusted = adjust([features[name].p_value for name in tested]).tolist()
     for name, p_value in zip(tested, adjusted, strict=True):
         features[name] = replace(features[name], adjusted=p_value)
-    return ShiftTest(features, float(counted.weights.sum()), float(sum(summary.predicted)), level)
+    return ShiftTest(features, float(now.weights.sum()), before.rows, level)
 
 
-def _compare_classes(before: Floats, now: Floats, names: tuple[str, ...]) -> FeatureShift:
-    shares_before = before / max(before.sum(), 1)
-    shares_now = now / max(now.sum(), 1)
-    worst = int(np.abs(shares_now - shares_before).argmax())
-    change = f"{names[worst]}: {_percent(shares_before[worst])} before, {_percent(shares_now[worst])} now"
-    return FeatureShift(same_class_frequencies(before, now), math.nan, change)
-
-
-def _compare_values(histogram: Histogram, values: Floats, weights: Floats) -> FeatureShift:
-    now = histogram.count(values, weights)
-    p_value = same_frequencies(np.array(histogram.counts), now)
-    return FeatureShift(p_value, math.nan, _largest_step(histogram, now), histogram.outside(values))
-
-
-def _largest_step(histogram: Histogram, now: Floats) -> str:
-    """Say where the two distribution functions differ most."""
-    before = np.array(histogram.counts)
-    below = [np.cumsum(each)[:-1] / max(each.sum(), 1) for each in (before, now)]
-    if not len(below[0]):
-        return f"always {histogram.edges[0]:.4g} before"
-    worst = int(np.abs(below[1] - below[0]).argmax())
-    edge = histogram.edges[worst + 1]
-    return f"below {edge:.4g}: {_percent(below[0][worst])} before, {_percent(below[1][worst])} now"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+def _of_classes(before: Sequence[float] | Floats, now: Floats, names: Sequence[str]) -> FeatureShift:
+    """Test counts of classes against those of the calibration rows, and name the class that changed most."""
+    old = np.array(before)
+    shares = np.array([old / old.sum(), now / now.sum()])
+    place = int(np.abs(shares[1] - shares[0]).argmax())
+    change = f"{names[place]}: {100 * shares[0, place]:.1f} % before, {100 * shares[1, place]:.1f} % now"
+    return FeatureShift(same_class_frequencies(old, now), math.nan, change)

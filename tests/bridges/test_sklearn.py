@@ -111,13 +111,13 @@ def test_labels_may_be_text_and_features_a_data_frame() -> None:
 def test_groups_stay_together_in_the_folds_and_reach_the_calibrator(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = rows()
     groups, seen = np.arange(400) // 8, []
-    given = TemperatureScaling._given
+    given = TemperatureScaling._check_input
 
     def recorded(*args: Any) -> Any:
         seen.append(args[-1])
         return given(*args)
 
-    monkeypatch.setattr(TemperatureScaling, "_given", recorded)
+    monkeypatch.setattr(TemperatureScaling, "_check_input", recorded)
     for cv in (5, GroupKFold(5)):
         CalibratedClassifier(GaussianNB(), TemperatureScaling(), cv=cv).fit(x, y, groups=groups)
     assert sum(len(np.unique(each)) for each in seen) == 2 * 50

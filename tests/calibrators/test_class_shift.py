@@ -160,7 +160,7 @@ def test_copies_in_a_group_say_no_more_than_one_row() -> None:
 
 def test_calibration_rows_in_groups_count_as_fewer() -> None:
     z, labels = (np.repeat(each, 5, axis=0) for each in drawn(100, EQUAL, 0))
-    kept = TemperatureScaling().fit(z, labels, groups=np.repeat(np.arange(100), 5)).calibration_rows_.by_class
+    kept = TemperatureScaling().fit(z, labels, groups=np.repeat(np.arange(100), 5)).calibration_rows_
     assert kept.rows == pytest.approx(100)
 
 

@@ -113,7 +113,7 @@ def test_info_describes_the_model(model: TemperatureScaling) -> None:
     found = json.loads(run("info", "model.safetensors", "--json").stdout)
     assert found["calibrator"] == "TemperatureScaling"
     assert found["diagnostics"]["rows"] == 900
-    assert sum(found["calibration_rows"]["labels"]) == 900
+    assert sum(found["calibration_rows"]["predicted"]) == 900
 
 
 def test_a_model_is_adapted_to_new_rows(model: TemperatureScaling) -> None:

@@ -15,7 +15,7 @@ from matplotlib import pyplot
 
 import glayers
 from glayers import GlayersError, Predictions, metrics
-from glayers.calibrators import CLASSES, auto
+from glayers.calibrators import CALIBRATORS, auto
 from glayers.report.plots import figure
 
 BAD: dict[str, Any] = {
@@ -48,6 +48,7 @@ BAD: dict[str, Any] = {
     "array of text": np.array("a"),
     "array of objects": np.array([None, "a"], dtype=object),
 }
+CLASSES = {type(make()).__name__: type(make()) for make in CALIBRATORS.values()}
 ROWS = 30
 LOGITS = np.random.default_rng(0).normal(size=(ROWS, 3)) * 2
 LABELS = np.arange(ROWS) % 3

@@ -34,22 +34,23 @@ def test_the_gradient_is_the_slope(loss: str, toward_start: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_training_uses_the_values_and_the_gradient_of_relu_also_at_zero(dtype: torch.dtype) -> None:
     at = torch.tensor([-torch.inf, -2.0, -1e-30, -0.0, 0.0, 1e-30, 3.0, torch.inf], dtype=dtype, requires_grad=True)
-    in_training = replace(make_objective(members=1), chain=Chain((Relu(),))).chain_at(torch.zeros(1, 0))
-    fast, plain = in_training(at), Relu()(at)
+    fast, plain = objective_module._FastRelu()(at), Relu()(at)
     assert torch.equal(fast, plain)
     assert torch.equal(*(torch.autograd.grad(each.sum(), at)[0] for each in (fast, plain)))
-    assert in_training(torch.tensor([torch.nan])).isnan().all(), "a fit that diverged must not look finite"
+    nothing = torch.tensor([torch.nan])
+    assert objective_module._FastRelu()(nothing).isnan().all(), "a fit that diverged must not look finite"
 
 
 def test_the_value_is_the_weighted_mean_loss_and_half_the_squared_distance() -> None:
     objective = penalised(make_objective(members=1), [0.7], toward_start=True)
     point = somewhere(objective)
-    (value, _), (train, held_out) = objective(point), objective.losses(point)
+    value, _ = objective(point)
+    train, held_out = (float(objective.mean_losses(point, w)[0]) for w in (objective.train, objective.held_out))
     outputs = objective.chain_at(point).member(0)(objective.logits)
     losses = torch.nn.functional.cross_entropy(outputs, objective.labels, reduction="none")
     distance = sum(
         float(((now - torch.as_tensor(objective.chain.parameters()[name])) ** 2).sum())
-        for name, now in objective.unflatten(point).items()
+        for name, now in objective.chain_at(point).parameters().items()
         if name.endswith("weight")
     )
     assert float(train) == pytest.approx(float((losses * objective.train[0]).sum()))
@@ -76,22 +77,21 @@ def test_members_evaluated_together_are_members_evaluated_alone() -> None:
 def test_blocks_of_rows_add_up_to_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     objective = make_objective(members=2)
     point = somewhere(objective)
-    whole, held_out = objective(point), objective.held_out_losses(point)[1]
+    whole, held_out = objective(point), objective.mean_losses(point, objective.held_out)
     monkeypatch.setattr(objective_module, "_BLOCK_ENTRIES", 200)
-    assert len(list(objective.blocks())) > 3
+    assert len(list(objective.blocks(ROWS))) > 3
     for blocked, at_once in zip(objective(point), whole, strict=True):
         assert blocked.numpy() == pytest.approx(at_once.numpy(), abs=1e-12)
-    assert objective.held_out_losses(point)[1].numpy() == pytest.approx(held_out.numpy(), abs=1e-12)
+    assert objective.mean_losses(point, objective.held_out) == pytest.approx(held_out, abs=1e-12)
 
 
 def test_the_ways_to_a_loss_agree() -> None:
     objective = make_objective(members=3)
     point = somewhere(objective)
-    (value, _), (train, held_out) = objective(point), objective.losses(point)
-    nothing, only_held_out = objective.held_out_losses(point)
-    assert train.numpy() == pytest.approx(value.numpy(), abs=1e-12)
-    assert only_held_out.numpy() == pytest.approx(held_out.numpy(), abs=1e-12)
-    assert nothing.isnan().all()
+    value, _ = objective(point)
+    assert objective.mean_losses(point, objective.train) == pytest.approx(value.numpy(), abs=1e-12)
+    nothing = torch.zeros_like(objective.train)
+    assert objective.mean_losses(point, nothing).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_fixed_parameters_are_used_and_not_learned() -> None:
@@ -123,7 +123,7 @@ def test_its_minimum_is_that_of_logistic_regression(strength: float) -> None:
 @pytest.mark.parametrize("toward_start", [True, False])
 def test_a_strong_penalty_holds_weights_at_their_anchor(toward_start: bool) -> None:
     objective = penalised(make_objective(), [1e3], toward_start)
-    for name, value in objective.unflatten(optimum(objective)).items():
+    for name, value in objective.chain_at(optimum(objective)).parameters().items():
         if name.endswith("weight"):
             anchor = torch.as_tensor(objective.chain.parameters()[name]) if toward_start else torch.zeros(())
             # At the optimum strength * distance = slope of the loss, and no slope here is near 10.
@@ -133,6 +133,6 @@ def test_a_strong_penalty_holds_weights_at_their_anchor(toward_start: bool) -> N
 def test_a_stronger_decay_toward_zero_shrinks_weights_more() -> None:
     objective = penalised(make_objective(members=3), [0.0, 0.1, 1.0], toward_start=False)
     objective = replace(objective, train=objective.train[:1].expand(3, -1).contiguous())
-    found = objective.unflatten(optimum(objective))
+    found = objective.chain_at(optimum(objective)).parameters()
     sizes = [sum(float((v[i] ** 2).sum()) for name, v in found.items() if name.endswith("weight")) for i in range(3)]
     assert sizes[0] > sizes[1] > sizes[2]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from glayers.datasets import load_fashion_mnist
-from glayers.fitting.adam import descend
+from glayers.fitting.adam import EpochSelection, descend
 from glayers.fitting.objective import Objective, row_loss
-from glayers.fitting.selection import EpochSelection
 from glayers.maps import Chain, Dense, dense_layers
 from glayers.maps.steps import layer_shapes
 from glayers.metrics import nll
@@ -175,6 +174,6 @@ def test_two_units_per_class_at_100_classes_are_transparent_and_learn(n_layers: 
     before = nll(Predictions(overconfident, labels))
     assert float(stopping.trace[0][0]) == pytest.approx(before, rel=1e-5)
     assert float(stopping.best[0]) < 0.95 * before
-    fitted = objective.fitted(stopping.parameters[0]).member(0)
+    fitted = objective.fitted(0, stopping.parameters[0]).member(0)
     # The paper fell to chance, 1%, here.
     assert accuracy(fitted(overconfident), labels) > accuracy(overconfident, labels) - 0.01

@@ -33,8 +33,8 @@ class RegularisedGLayers(PaperGLayers):
     mixup: float = 0.0
     label_smoothing: float = 0.0
 
-    def _objective(self, objective: Objective, decays: Floats) -> "RegularisedObjective":
-        plain = super()._objective(objective, decays)
+    def _objective(self, objective: Objective, values: Floats) -> "RegularisedObjective":
+        plain = super()._objective(objective, values)
         return RegularisedObjective(**vars(plain), regularisation=self)
 
 
@@ -44,7 +44,7 @@ class RegularisedObjective(Objective):
 
     regularisation: Any = None
 
-    def batch_losses(self, flat: Tensor, rows: slice, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def batch_losses(self, flat: Tensor, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the loss of each row, or of each mixed pair of rows, and its weight."""
         chain, dropout, mixup = self.chain_at(flat), self.regularisation.dropout, self.regularisation.mixup
         logits, labels, weights = self.logits[rows], self.labels[rows], self.train[:, rows]

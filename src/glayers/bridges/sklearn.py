@@ -148,8 +148,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             repeated, own_weights = _repeated(fold, weights, len(y))
             own = fold[repeated]
             own_groups = None if groups is None else np.asarray(groups)[own]
-            given = calibrator._given(output[repeated], labels[own], own_weights, own_groups)
-            calibrators.append(calibrator._learn(given))
+            given = calibrator._check_input(output[repeated], labels[own], own_weights, own_groups)
+            calibrators.append(calibrator._fit_and_keep(given))
         if self.ensemble is False and not frozen:
             estimators = [clone(self.estimator).fit(X, y, **for_estimator)]
         if shared:

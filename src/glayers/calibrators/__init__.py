@@ -1,116 +1,70 @@
 """Held-out logits and labels -> a fitted map that calibrates probabilities. All calibrators by name.
 
 Importing, loading and predicting never need torch; some methods need it to fit. A new calibrator is one module with
-`methods` on its class, an import and entries in `__all__` and `_MODULES` here, and one in the `__all__` of the package.
+`methods` on its class, an import and entries in `__all__` and `_ALL` here, and one in the `__all__` of the package.
 """
 
 import os
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from glayers.calibrators.auto import AutoCalibrator
+from glayers.calibrators.base import Calibrator, Method
+from glayers.calibrators.binary import BetaCalibration, PlattScaling
+from glayers.calibrators.estimator import Estimator
+from glayers.calibrators.g_layers import GLayers, PaperGLayers
+from glayers.calibrators.groups import GroupCalibrator, GroupCorrection
+from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
+from glayers.calibrators.multi_label import MultiLabelCalibrator
+from glayers.calibrators.nonparametric import (
+    BayesianBinning,
+    HistogramBinning,
+    IsotonicCalibration,
+    ScalingBinning,
+    SplineCalibration,
+)
+from glayers.calibrators.order_preserving import OrderPreserving
+from glayers.calibrators.shared_g_layers import SharedGLayers
+from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 from glayers.serving import artifact
 
-if TYPE_CHECKING:
-    from glayers.calibrators.auto import AutoCalibrator
-    from glayers.calibrators.base import Calibrator, Method
-    from glayers.calibrators.binary import BetaCalibration, PlattScaling
-    from glayers.calibrators.g_layers import GLayers
-    from glayers.calibrators.groups import GroupCalibrator
-    from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
-    from glayers.calibrators.multi_label import MultiLabelCalibrator
-    from glayers.calibrators.nonparametric import (
-        BayesianBinning,
-        HistogramBinning,
-        IsotonicCalibration,
-        ScalingBinning,
-        SplineCalibration,
-    )
-    from glayers.calibrators.order_preserving import OrderPreserving
-    from glayers.calibrators.paper import PaperGLayers
-    from glayers.calibrators.shared_g_layers import SharedGLayers
-    from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
+__all__ = ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration", "Calibrator", "DirichletCalibration"]
+__all__ += ["EnsembleTemperatureScaling", "GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
+__all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
+__all__ += ["ScalingBinning", "SharedGLayers", "SplineCalibration", "TemperatureScaling", "VectorScaling", "load"]
 
-    METHODS: dict[str, Method]
-    CALIBRATORS: dict[str, Callable[..., Calibrator]]
-    CLASSES: dict[str, type[Calibrator]]
-
-__all__ = [
-    "CALIBRATORS",
-    "AutoCalibrator",
-    "BayesianBinning",
-    "BetaCalibration",
-    "Calibrator",
-    "DirichletCalibration",
-    "EnsembleTemperatureScaling",
-    "GLayers",
-    "GroupCalibrator",
-    "HistogramBinning",
-    "IsotonicCalibration",
-    "MatrixScaling",
-    "MultiLabelCalibrator",
-    "OrderPreserving",
-    "PaperGLayers",
-    "PlattScaling",
-    "ScalingBinning",
-    "SharedGLayers",
-    "SplineCalibration",
-    "TemperatureScaling",
-    "VectorScaling",
-    "load",
-]
-
-# The module of each class, in the order in which tables list their methods. A saved file may name these classes alone.
-_MODULES = {
-    "AutoCalibrator": "auto",
-    "TemperatureScaling": "temperature",
-    "EnsembleTemperatureScaling": "temperature",
-    "VectorScaling": "linear",
-    "MatrixScaling": "linear",
-    "DirichletCalibration": "linear",
-    "GLayers": "g_layers",
-    "PaperGLayers": "paper",
-    "SharedGLayers": "shared_g_layers",
-    "OrderPreserving": "order_preserving",
-    "PlattScaling": "binary",
-    "BetaCalibration": "binary",
-    "IsotonicCalibration": "nonparametric",
-    "HistogramBinning": "nonparametric",
-    "BayesianBinning": "nonparametric",
-    "ScalingBinning": "nonparametric",
-    "SplineCalibration": "nonparametric",
-    "GroupCorrection": "groups",
-    "GroupCalibrator": "groups",
-    "MultiLabelCalibrator": "multi_label",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use: a server loads one calibrator, and no other.
-    if name in ("CALIBRATORS", "CLASSES", "METHODS"):
-        globals().update(_tables())
-        return globals()[name]
-    module = "base" if name == "Calibrator" else _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
-def _tables() -> dict[str, Any]:
-    """Return all calibrators by the name of the class, all methods, and how to make an unfitted calibrator of each.
-
-    Call an entry of CALIBRATORS with further settings if needed: CALIBRATORS["g-layers"](n_layers=1).
-    """
-    classes = {name: __getattr__(name) for name in _MODULES}
-    classes = {name: kind for name, kind in classes.items() if not kind.of_parts}
-    methods = {}
-    makers = {}
-    for kind in classes.values():
-        for method in kind.methods:
-            methods[method.name] = method
-            makers[method.name] = partial(kind, **method.settings) if method.settings else kind
-    return {"CLASSES": classes, "METHODS": methods, "CALIBRATORS": makers}
+# In the order in which tables list their methods. A saved file may name these classes alone.
+_ALL: tuple[type[Estimator], ...] = (
+    AutoCalibrator,
+    TemperatureScaling,
+    EnsembleTemperatureScaling,
+    VectorScaling,
+    MatrixScaling,
+    DirichletCalibration,
+    GLayers,
+    PaperGLayers,
+    SharedGLayers,
+    OrderPreserving,
+    PlattScaling,
+    BetaCalibration,
+    IsotonicCalibration,
+    HistogramBinning,
+    BayesianBinning,
+    ScalingBinning,
+    SplineCalibration,
+    GroupCorrection,
+    GroupCalibrator,
+    MultiLabelCalibrator,
+)
+# Methods by name, and how to make an unfitted calibrator of each. Call an entry of CALIBRATORS with further settings if
+# needed: CALIBRATORS["g-layers"](n_layers=1).
+METHODS: dict[str, Method] = {}
+CALIBRATORS: dict[str, Callable[..., Any]] = {}
+for _kind in _ALL:
+    for _method in _kind.methods:
+        METHODS[_method.name] = _method
+        CALIBRATORS[_method.name] = partial(_kind, **_method.settings) if _method.settings else _kind
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -143,4 +97,4 @@ def load(path: str | os.PathLike[str]) -> Any:
     ...     load(f"{folder}/t.safetensors").temperature_ == fitted.temperature_
     True
     """
-    return artifact.load(path, lambda name: __getattr__(name) if name in _MODULES else None)
+    return artifact.load(path, {kind.__name__: kind for kind in _ALL}.get)

@@ -12,8 +12,7 @@ import inspect
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self
@@ -25,7 +24,7 @@ from glayers.calibrators.class_shift import ClassShift, estimate_class_shift, gi
 from glayers.calibrators.estimator import Estimator
 from glayers.calibrators.row_summary import RowSummary, summarise
 from glayers.checks import check_choice, check_probabilities, number_between
-from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning
+from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_log_probabilities
 from glayers.maps import Chain, Diagonal, Reference, simplified
@@ -104,7 +103,6 @@ class Calibrator(Estimator, Predictor, ABC):
     _: KW_ONLY
     inputs: Literal["logits", "probabilities", "confidence"] = "logits"
 
-    methods: ClassVar[tuple[Method, ...]] = ()
     # Settings that only a fit needs: a file keeps None in their place.
     _only_for_fits: ClassVar[tuple[str, ...]] = ()
     # Learned attributes beyond the map that a file keeps too; their values must be JSON.
@@ -135,11 +133,11 @@ class Calibrator(Estimator, Predictor, ABC):
         Self
             The fitted calibrator.
         """
-        return self._learn(self._given(logits, labels, sample_weight, groups))._warned()
+        return self._fit_and_keep(self._check_input(logits, labels, sample_weight, groups))._issue_warnings()
 
     def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
         """Fit the calibrator on `Predictions`, and keep their class names; on `Confidences` if those are its inputs."""
-        return self._learn(two_classes(self.inputs, predictions))._warned()
+        return self._fit_and_keep(two_classes(self.inputs, predictions))._issue_warnings()
 
     def adapt(
         self,
@@ -190,19 +188,18 @@ class Calibrator(Estimator, Predictor, ABC):
         (True, True)
         """
         self._check_fitted()
-        summary = self.calibration_rows_.by_class
         if self.inputs == "confidence":
             raise GlayersError("a confidence has no classes to adapt: fit on logits or probabilities of all classes")
         if (logits is None) == (frequencies is None):
             raise BadPredictions("adapt takes either logits of new rows, or frequencies=; give one of them")
-        new = copy.copy(self)
         if frequencies is not None:
-            shift = given_frequencies(summary, frequencies, self.class_names_)
+            shift = given_frequencies(self.calibration_rows_, frequencies, self.class_names_)
         else:
             number_between(level, "level", 0, 1)
-            given, _ = self._new_rows(logits, None, groups, sample_weight)
+            given, _ = self._as_fitted_on(logits, None, groups, sample_weight)
             calibrated = apply_map(self._map_of_logits, given.logits, given.n_classes)
             shift = estimate_class_shift(self.calibration_rows_, given, calibrated, level, self.class_names_)
+        new = copy.copy(self)
         factors = Diagonal(np.ones(len(shift.ratio)), np.log(shift.ratio))
         new.map_ = self._fitted_map + Chain((Reference(), factors))
         new.adaptation_ = shift
@@ -212,10 +209,9 @@ class Calibrator(Estimator, Predictor, ABC):
 
     @cached_property
     def calibration_rows_(self) -> RowSummary:
-        """Counts of the calibration rows, made when they are first asked for."""
+        """Counts of the calibration rows, made when they are first asked for: it takes as long as a temperature fit."""
         self._check_fitted()
-        given, found = vars(self).pop("_rows_to_count")
-        return summarise(given, lambda rows: apply_map(found, given.logits[rows], given.n_classes))
+        return summarise(*vars(self).pop("_rows_to_count"))
 
     def __getstate__(self) -> dict[str, Any]:
         """Count the calibration rows rather than keep them."""
@@ -234,7 +230,7 @@ class Calibrator(Estimator, Predictor, ABC):
         first = 0 if self.inputs == "logits" else 1
         return Chain(self._fitted_map.steps[first:])
 
-    def _given(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
+    def _check_input(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
         """Return the checked input of `fit`."""
         check_choice(self.inputs, CHECKS, "inputs")
         if self.inputs == "confidence":
@@ -244,27 +240,24 @@ class Calibrator(Estimator, Predictor, ABC):
             return Predictions._of_probabilities(check_probabilities(logits), labels, weights, groups, names)
         return Predictions(logits, labels, weights, groups, names)
 
-    def _new_rows(self, values: Any, labels: Any, groups: Any, weights: Any = None) -> tuple[Predictions, bool]:
+    def _as_fitted_on(self, values: Any, labels: Any, groups: Any, weights: Any = None) -> tuple[Predictions, bool]:
         """Return new rows with logits as the fit saw them, and whether they have labels.
 
         Without labels, each label is a possible class.
         """
         labelled = True
         if isinstance(values, Predictions | Confidences):
-            if any(each is not None for each in (labels, groups, weights)):
+            if any(extra is not None for extra in (labels, groups, weights)):
                 raise BadPredictions("Predictions have their own labels and weights; leave labels= and groups= out")
             given = two_classes(self.inputs, values).repeated()
-            self._check_names(given.class_names)
         else:
-            self._check_names(class_names_of(values))
             rows = CHECKS[self.inputs](values)
             if labels is None:
                 labelled = False
                 labels = rows.argmax(axis=1)
-            if self.inputs == "logits":
-                given = Predictions._trusted(rows, labels, weights, groups, None, None)
-            else:
-                given = Predictions._of_probabilities(rows, labels, weights, groups)
+            make = Predictions._trusted if self.inputs == "logits" else Predictions._of_probabilities
+            given = make(rows, labels, weights, groups, class_names_of(values), None)
+        self._check_names(given.class_names)
         self._check_width(given.logits)
         if self.inputs != "logits":
             given = given.with_logits(self.map_.steps[0](_probabilities(self.inputs, given)))
@@ -275,17 +268,21 @@ class Calibrator(Estimator, Predictor, ABC):
         """Return what the fit found. Sets nothing and warns of nothing, so that other calibrators can build on it."""
 
     @np.errstate(over="ignore", invalid="ignore")  # of logits near 1e300; `transform` checks the result
-    def _learn(self, given: Predictions) -> Self:
+    def _fit_and_keep(self, given: Predictions) -> Self:
         """Fit, and keep what was learned. Warnings are in `diagnostics_.notes`; `fit` issues them."""
         began = time.perf_counter()
         given = given.repeated()
         first = Chain(())
-        raised = ""
-        if self.inputs != "logits":
+        input_notes = []
+        if self.inputs == "logits":
+            input_notes = mask_notes(self.inputs, given.logits)
+        else:
             probabilities = _probabilities(self.inputs, given)
             step, raised = fit_log_probabilities(probabilities, given.weights)
             given = given.with_logits(step(probabilities))
             first = Chain((step,))
+            if raised:
+                input_notes = [raised]
         fitted = self._fit(given)
         # One memory order and type, as a file gives them back: the last digit of a sum depends on it.
         found = simplified(fitted.map).map_parameters(lambda value: np.asarray(value, np.float64, order="C"))
@@ -297,11 +294,8 @@ class Calibrator(Estimator, Predictor, ABC):
         vars(self).pop("calibration_rows_", None)
         self._rows_to_count = given, found
         facts = self._measured(fitted, found, given)
-        notes = [*fitted.notes, *self._remarks(facts, noted=bool(fitted.notes))]
-        if raised:
-            notes.append(raised)
-        notes += mask_notes(self.inputs, given.logits)
-        self.diagnostics_ = replace(facts, notes=tuple(notes), seconds=time.perf_counter() - began)
+        notes = (*fitted.notes, *self._general_notes(facts, noted=bool(fitted.notes)), *input_notes)
+        self.diagnostics_ = replace(facts, notes=notes, seconds=time.perf_counter() - began)
         self.n_features_in_ = given.logits.shape[1]
         self.classes_ = np.arange(given.n_classes)
         self.class_names_ = given.class_names
@@ -328,29 +322,29 @@ class Calibrator(Estimator, Predictor, ABC):
             n_parameters=found.n_parameters if fitted.n_parameters is None else fitted.n_parameters,
         )
 
-    def _warned(self) -> Self:
+    def _general_notes(self, facts: Diagnostics, noted: bool) -> list[str]:
+        """Return the warnings that apply to every method: no convergence, no gain, classes without a row."""
+        notes = []
+        if not noted and not facts.converged:
+            notes.append(f"{facts.method}: {facts.reason}")
+        changed = facts.converged or facts.moved
+        if changed and self._warns_if_loss_rises and not noted and not facts.loss_after < facts.loss_before:
+            losses = f"{facts.loss_before:.6g} before, {facts.loss_after:.6g} after"
+            notes.append(f"{facts.method} did not lower the loss of the calibration rows: {losses}")
+        if facts.classes_never_seen:
+            names = listed(map(str, facts.classes_never_seen), at_most=5)
+            notes.append(f"no row is labelled {names}: their probabilities cannot be calibrated from these rows")
+        return notes
+
+    def _issue_warnings(self) -> Self:
         """Issue the warnings of a fit; called by `fit` and `fit_predictions` themselves, so `stacklevel` is right."""
         for note in self.diagnostics_.notes:
             warnings.warn(note, GlayersWarning, stacklevel=3)
         return self
 
-    def _remarks(self, facts: Diagnostics, noted: bool) -> list[str]:
-        """Return the warnings that apply to every method: no convergence, no gain, classes without a row."""
-        remarks = []
-        if not noted and not facts.converged:
-            remarks.append(f"{facts.method}: {facts.reason}")
-        changed = facts.converged or facts.moved
-        if changed and self._warns_if_loss_rises and not noted and not facts.loss_after < facts.loss_before:
-            losses = f"{facts.loss_before:.6g} before, {facts.loss_after:.6g} after"
-            remarks.append(f"{facts.method} did not lower the loss of the calibration rows: {losses}")
-        if unseen := facts.classes_never_seen:
-            names = ", ".join(map(str, unseen[:5])) + (f" and {len(unseen) - 5} others" if len(unseen) > 5 else "")
-            remarks.append(f"no row is labelled {names}: their probabilities cannot be calibrated from these rows")
-        return remarks
-
     def _check_loaded(self) -> None:
         """Refuse what a file says if it does not belong to this class and to so many classes."""
-        sizes = {len(self.classes_), len(self.calibration_rows_.labels)}
+        sizes = {len(self.classes_), len(self.calibration_rows_.predicted)}
         if self.adaptation_ is not None:
             sizes.add(len(self.adaptation_.before))
             if [type(step) for step in self.map_.steps[-2:]] != [Reference, Diagonal]:
@@ -362,9 +356,8 @@ class Calibrator(Estimator, Predictor, ABC):
                 try:
                     getattr(self, name)
                 except (ArithmeticError, LookupError, TypeError) as error:
-                    raise BadFile(
-                        f"its map is not one of {type(self).__name__}, which has the attribute {name}"
-                    ) from error
+                    kind = type(self).__name__
+                    raise BadFile(f"its map is not one of {kind}, which has the attribute {name}") from error
 
 
 def _probabilities(inputs: str, given: Predictions) -> Floats:
@@ -393,14 +386,3 @@ def weighted_mean(losses: Floats, given: Predictions) -> float:
         return float(losses.mean())
     counted = given.weights > 0
     return float(np.average(losses[counted], weights=given.weights[counted]))
-
-
-@contextmanager
-def needs_torch(who: str) -> Iterator[None]:
-    """Name the extra to install if an import inside finds no torch; only fits need it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ModuleNotFoundError(f'{who} needs torch to fit: pip install "glayers[fit]"', name="torch") from error

@@ -3,7 +3,8 @@
 Both are tiny convex problems, solved exactly by Newton's method; neither needs torch.
 """
 
-from collections.abc import Callable
+from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +22,42 @@ _LOWEST = -(float(np.finfo(np.float64).max) ** 0.5)  # as in `OneVersusRest`: th
 _DECREMENT = 1e-22  # Newton's estimate of what is left to gain: below it, coefficients are exact to about 1e-11
 
 
-class PlattScaling(Calibrator):
+class CurveCalibrator(Calibrator):
+    """One logistic curve per class: slopes of log p and of -log(1 - p), and a shift."""
+
+    _name: ClassVar[str]
+
+    @abstractmethod
+    def _curve(self, log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
+        """Return the three numbers of one class."""
+
+    def _fit(self, given: Predictions) -> Fitted:
+        log_p, log_rest, labels, weights = rows_against_rest(given)
+        points = np.tile([1.0, 1.0, 0.0], (given.n_classes, 1))  # a class that is impossible in every row stays
+        iterations = 0
+        failed = []
+        for c in range(given.n_classes):
+            rows = np.isfinite(log_p[:, c])
+            if not rows.any():
+                continue
+            targets = platt_targets(labels[rows] == c, weights[rows])
+            own = np.maximum(log_p[rows, c], _LOWEST)
+            rest = np.maximum(log_rest[rows, c], _LOWEST)
+            found = self._curve(own, rest, targets, weights[rows])
+            points[c] = found.point
+            iterations = max(iterations, found.iterations)
+            if not found.converged:
+                failed.append(c)
+        return Fitted(
+            Chain((Reference(), OneVersusRest(*points.T))),
+            self._name,
+            converged=not failed,
+            reason=f"Newton's method did not converge for classes {failed[:5]}" if failed else "converged",
+            iterations=iterations,
+        )
+
+
+class PlattScaling(CurveCalibrator):
     """Fit sigmoid(a s + b) to the log-odds s of each class against the rest. Platt, 1999.
 
     Rows are normalised to sum to 1. For two classes s is the difference of the logits, and this is Platt's method
@@ -45,15 +81,14 @@ class PlattScaling(Calibrator):
 
     methods = (Method("platt", "Logistic curve per class against the rest", "nothing", "Platt, 1999"),)
 
-    def _fit(self, given: Predictions) -> Fitted:
-        def curve(log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
-            fit = fit_logistic((log_p - log_rest)[:, None], targets, weights)
-            return fit._replace(point=fit.point[[0, 0, 1]])
+    _name = "Platt scaling"
 
-        return _fit_each_class(given, "Platt scaling", curve)
+    def _curve(self, log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
+        fit = fit_logistic((log_p - log_rest)[:, None], targets, weights)
+        return fit._replace(point=fit.point[[0, 0, 1]])
 
 
-class BetaCalibration(Calibrator):
+class BetaCalibration(CurveCalibrator):
     """Fit sigmoid(a log p - b log(1 - p) + c) to each class, with a and b not negative. Kull et al., AISTATS 2017.
 
     Rows are normalised to sum to 1. The identity is a member (a = b = 1, c = 0), and the curve can bend at one end
@@ -76,11 +111,16 @@ class BetaCalibration(Calibrator):
 
     methods = (Method("beta", "Beta curve per class against the rest", "nothing", "Kull et al., AISTATS 2017"),)
 
-    def _fit(self, given: Predictions) -> Fitted:
-        def curve(log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
-            return _fit_not_negative(np.stack([log_p, -log_rest], axis=1), targets, weights)
+    _name = "beta calibration"
 
-        return _fit_each_class(given, "beta calibration", curve)
+    def _curve(self, log_p: Floats, log_rest: Floats, targets: Floats, weights: Floats) -> Optimum:
+        """Return the best slopes that are not negative: where the free optimum has one, the best lies on an edge."""
+        features = np.stack([log_p, -log_rest], axis=1)
+        free = fit_logistic(features, targets, weights)
+        if (free.point[:-1] >= 0).all():
+            return free
+        edges = [_fit_edge(features, targets, weights, keep) for keep in (0, 1)]
+        return min(edges, key=lambda fit: fit.value)
 
 
 def platt_targets(hits: Bools, weights: Floats) -> Floats:
@@ -141,36 +181,6 @@ def rows_against_rest(given: Predictions, factor: float = 1.0) -> tuple[Floats, 
     counted = (weights > 0) & ((~masked).sum(axis=1) > 1)
     log_p, log_rest = one_versus_rest(np.where(masked, -np.inf, logits)[counted] * factor)
     return log_p, log_rest, given.labels[counted], weights[counted]
-
-
-def _fit_each_class(
-    given: Predictions, method: str, curve: Callable[[Floats, Floats, Floats, Floats], Optimum]
-) -> Fitted:
-    log_p, log_rest, labels, weights = rows_against_rest(given)
-    fits = []
-    for c in range(given.n_classes):
-        rows = np.isfinite(log_p[:, c])
-        targets = platt_targets(labels[rows] == c, weights[rows])
-        unchanged = Optimum(np.array([1.0, 1.0, 0.0]), 0.0, 0, True)  # of a class that is impossible in every row
-        own, rest = (np.maximum(each[rows, c], _LOWEST) for each in (log_p, log_rest))
-        found = curve(own, rest, targets, weights[rows]) if rows.any() else unchanged
-        fits.append(found)
-    failed = [c for c, fit in enumerate(fits) if not fit.converged]
-    return Fitted(
-        Chain((Reference(), OneVersusRest(*np.stack([fit.point for fit in fits]).T))),
-        method,
-        converged=not failed,
-        reason=f"Newton's method did not converge for classes {failed[:5]}" if failed else "converged",
-        iterations=max(fit.iterations for fit in fits),
-    )
-
-
-def _fit_not_negative(features: Floats, targets: Floats, weights: Floats) -> Optimum:
-    """Fit two slopes that may not be negative: where the free optimum has one, the best lies on an edge."""
-    free = fit_logistic(features, targets, weights)
-    if (free.point[:-1] >= 0).all():
-        return free
-    return min((_fit_edge(features, targets, weights, keep) for keep in (0, 1)), key=lambda fit: fit.value)
 
 
 def _fit_edge(features: Floats, targets: Floats, weights: Floats, keep: int) -> Optimum:

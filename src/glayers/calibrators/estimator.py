@@ -15,6 +15,7 @@ from glayers.serving import artifact
 class Estimator:
     """Base class of calibrators, which are dataclasses. `clone`, pipelines and searches of scikit-learn accept it."""
 
+    methods: ClassVar[tuple[Any, ...]] = ()  # each a `Method`: the entries of `CALIBRATORS` that it makes
     of_parts: ClassVar[bool] = False  # whether it consists of several fitted calibrators, its `_fitted_parts`
 
     if TYPE_CHECKING:

@@ -1,41 +1,95 @@
-"""Held-out logits and labels -> g: dense layers between logits and softmax, from temperature scaling.
+"""Held-out logits and labels -> g: dense layers between logits and softmax. Two recipes share one training.
 
-All folds of all settings train as one batched run; the setting and the epoch of least cross-validated loss win. The
-fold models are averaged and mixed with temperature scaling, with the weight that is best out of fold. Without a
-significant gain the fit falls back to temperature scaling. The paper's own recipe is `PaperGLayers`.
+`GLayers` starts from temperature scaling. All folds of all settings train as one batched run; the setting and the epoch
+of least cross-validated loss win. The fold models are averaged and mixed with temperature scaling, with the weight that
+is best out of fold. Without a significant gain the fit falls back to temperature scaling.
+
+`PaperGLayers` is the paper's own recipe: raw logits, a cross-validated search of learning rate and weight decay, one
+fit on all rows. Every fit stops early on the loss of the rows it trains on. The paper does not say which values it
+tried: the search here moves on as long as the best setting lies on the edge of what was tried.
 """
 
 import itertools
 import math
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from glayers.activations import with_reference_class
-from glayers.arrays import Array, Floats
-from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
+from glayers.activations import Activation, check_submersion, with_reference_class
+from glayers.arrays import Array, Floats, Ints
+from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.temperature import tempered
-from glayers.checks import one_or_several, whole_number
-from glayers.errors import GlayersError, shown
+from glayers.checks import check_choice, check_labels, finite_features, one_or_several, possible_logits, whole_number
+from glayers.errors import GlayersError, needs_extra, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
-from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights, format_gain, paired_gain
-from glayers.fitting.selection import EpochSelection
-from glayers.fitting.temperature import fit_with_prior
-from glayers.maps import Blend, Centre, Chain, dense_layers
+from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
+from glayers.fitting.temperature import fit_inverse_temperature, fit_with_prior
+from glayers.maps import Activate, Blend, Centre, Chain, dense_layers
 from glayers.predictions import Predictions
 
-PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
-LAST_EPOCH = ", the last one allowed: raise max_epochs to train longer"
-_LARGE = 20_000_000  # rows x parameters: above this one fold shows first whether layers learn anything
+_PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
 _ROUNDING = 1e-12  # difference between mean losses of equal predictions
+
+# The default training: rows x weights up to which it holds, learning rates in units of 1 / sqrt(classes), epochs, folds
+# and patience. A large problem gets less of everything.
+_TRAININGS: tuple[tuple[float, tuple[float, ...], int, int, int], ...] = (
+    (2e7, (0.01, 0.03), 100, 5, 4),
+    (5e9, (0.02,), 12, 5, 3),
+    (math.inf, (0.01,), 4, 3, 2),
+)
+_LARGE = 20_000_000  # rows x parameters: above this one fold shows first whether layers learn anything
+
+# Where the paper's search begins; it moves on from the best.
+_FIRST_RATES: tuple[float, ...] = (3e-3, 1e-3)
+_FIRST_DECAYS: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+# The search moves on for a larger gain only: very large weight decays act alike, and would lead it ever further.
+_TIE = 1e-4
+_MOST_SETTINGS = 60  # where the search ends; 15 to 30 are usual
+_MOST_PARAMETERS = 40_000_000  # fitted together, which bounds the memory
+
+# A learning rate, and whether inputs are centred (0 or 1) or, in the paper's recipe, the weight decay.
+Setting: TypeAlias = tuple[float, float]
 
 
 @dataclass(eq=False, repr=False)
-class GLayers(Calibrator):
+class LayerCalibrator(Calibrator):
+    """The settings that both recipes share."""
+
+    cv_results_: ClassVar[dict[str, Array]]
+    history_: ClassVar[dict[str, Floats]]
+
+    n_layers: int = 2
+    units_per_class: int = 2
+    _: KW_ONLY
+    loss: Literal["log", "brier"] = "log"
+    learning_rate: float | Iterable[float] | None = None
+    max_epochs: int | None = None
+    batch_size: int | None = None
+    n_folds: int | None = None
+    random_state: int | None = 0
+    device: str = "cpu"
+    progress: bool | None = None
+
+    @abstractmethod
+    def _objective(self, objective: Any, values: Floats) -> Any:
+        """Return the objective with the second value of the setting of each member."""
+
+    def _check_settings(self) -> None:
+        smooth_loss(self.loss)
+        for name, least in (("n_layers", 1), ("units_per_class", 1)):
+            whole_number(getattr(self, name), name, least)
+        for name, least in (("max_epochs", 0), ("batch_size", 1), ("n_folds", 2)):
+            if getattr(self, name) is not None:
+                whole_number(getattr(self, name), name, least)
+
+
+@dataclass(eq=False, repr=False)
+class GLayers(LayerCalibrator):
     """A small dense network between the logits and the softmax, fitted by a proper loss.
 
     The fit starts from temperature scaling, stops early by cross-validated loss, averages the fold models and mixes
@@ -72,7 +126,7 @@ class GLayers(Calibrator):
     diagnostics_ : Diagnostics
         Convergence, losses before and after, number of parameters, seconds.
     cv_results_ : dict of arrays
-        Learning rate, whether inputs are centred, best epoch and held-out loss of every setting tried.
+        Learning rate, whether inputs are centred (1 or 0) and held-out loss of every setting, and which was chosen.
     out_of_fold_ : array (n, classes)
         Log-probabilities of every row by models that had not seen it. The temperature, the epoch and the mixture weight
         are chosen with all rows.
@@ -88,182 +142,322 @@ class GLayers(Calibrator):
     True
     """
 
-    methods = (Method("g-layers", "Dense network between logits and softmax", "nothing", PAPER, torch="required"),)
-
-    cv_results_: ClassVar[dict[str, Array]]
-    history_: ClassVar[dict[str, Floats]]
-
-    n_layers: int = 2
-    units_per_class: int = 2
-    _: KW_ONLY
-    loss: Literal["log", "brier"] = "log"
-    learning_rate: float | Iterable[float] | None = None
-    max_epochs: int | None = None
-    batch_size: int | None = None
-    n_folds: int | None = None
-    random_state: int | None = 0
-    device: str = "cpu"
-    progress: bool | None = None
+    methods = (Method("g-layers", "Dense network between logits and softmax", "nothing", _PAPER, torch="required"),)
 
     def _fit(self, given: Predictions) -> Fitted:
-        with needs_torch("GLayers"):
-            from glayers.fitting.layers import LayerTraining
-        loss = smooth_loss(self.loss)
-        seed = drawn_seed(self.random_state)
-        layers = new_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
-        plan = self._plan(given, layers)
-        logits = given.logits.astype(np.float64)
+        self._check_settings()
         temperature = fit_with_prior(given.logits, given.labels, given.weights)
         start = tempered(_start_factor(temperature.factor, given))
-        inputs = start(logits)
-        body = Chain((Centre(np.zeros(())), *layers.steps))
-        floor = fit_floor(inputs, 1.0, given.weights)
-        training = LayerTraining(body, inputs, given, floor, self.loss, self.device)
-        selection, models, held_out = self._cross_validate(training, plan, seed)
+        training = self._training(given, start)
+        settings, epochs, patience, folds = self._plan(training)
+        losses, models, held_out, course = training.cross_validate(settings, folds, epochs, patience, False)
+        winner = int(losses.argmin())
         # Both sides use the same temperature, so that the gain measures what the layers learned.
         fallback = tempered(temperature.factor)
-        plain = fallback(logits)
-        share, gain, error = _best_share(self.loss, loss.rows(plain, given.labels), inputs, held_out, given)
-        stop = int(selection.best_epoch[selection.winner])
-        fitted = Fitted(
-            start + Chain((Blend(np.asarray(share), training.behind_floor(models)),)),
-            "g-layers",
-            converged=temperature.converged and (stop < plan.epochs or self.max_epochs is None),
-            reason=f"lowest cross-validated loss at epoch {stop}{LAST_EPOCH if stop == plan.epochs else ''}",
-            iterations=len(selection.trace) - 1,
-            n_parameters=layers.n_parameters,
-            out_of_fold=_mixed(inputs, held_out, share),
-            notes=(f"g-layers start from temperature scaling: {temperature.reason}",) if temperature.reason else (),
-            attributes=_results(selection, plan),
-        )
-        if gain > error:
-            return fitted
-        note = (
-            f"g-layers fall back to temperature scaling: no significant gain in cross-validated loss "
-            f"({format_gain(gain, error)})"
-        )
+        plain = fallback(given.logits.astype(np.float64))
+        share, gain, error = _best_share(self.loss, plain, training.inputs, held_out, given)
+        notes = [f"g-layers start from temperature scaling: {temperature.reason}"] if temperature.reason else []
+        attributes = {
+            "cv_results_": _results("centred", settings, losses, winner),
+            "history_": {"held_out_loss": np.array(course.trace)[:, winner]},
+        }
+        fitted = Fitted(fallback, "g-layers", iterations=len(course.trace) - 1, attributes=attributes)
+        if not gain > error:
+            why = f"no significant gain in cross-validated loss ({format_gain(gain, error)})"
+            return replace(
+                fitted,
+                converged=temperature.converged,
+                reason="no significant gain over temperature scaling in cross-validation: falls back to it",
+                n_parameters=1,
+                out_of_fold=plain,
+                notes=(*notes, f"g-layers fall back to temperature scaling: {why}"),
+            )
+        stop = int(course.best_epoch[winner])
         return replace(
             fitted,
-            map=fallback,
-            converged=temperature.converged,
-            reason="no significant gain over temperature scaling in cross-validation: falls back to it",
-            n_parameters=1,
-            out_of_fold=plain,
-            notes=(*fitted.notes, note),
+            map=start + Chain((Blend(np.asarray(share), training.behind_floor(models)),)),
+            converged=temperature.converged and (stop < epochs or self.max_epochs is None),
+            reason=f"lowest cross-validated loss at {_epoch_text(stop, epochs)}",
+            n_parameters=training.layers.n_parameters - 1,  # the share of the centre is not learned
+            out_of_fold=_mixed(training.inputs, held_out, share),
+            notes=tuple(notes),
         )
 
-    def _plan(self, given: Predictions, layers: Chain) -> "_Plan":
-        """Return the settings of the training: fewer where a pass over the rows costs more."""
-        # One step moves an output by the rate times its number of hidden units, which grows with the classes.
-        unit = 1 / math.sqrt(given.n_classes)
-        weights = sum(value.size for value in layers.parameters().values() if value.ndim > 1)
-        work = len(given) * weights
-        if work <= 2e7:
-            plan = _Plan((0.01 * unit, 0.03 * unit), epochs=100, n_folds=5, patience=4)
-        elif work <= 5e9:
-            plan = _Plan((0.02 * unit,), epochs=12, n_folds=5, patience=3)
-        else:
-            plan = _Plan((0.01 * unit,), epochs=4, n_folds=3, patience=2)
-        if self.learning_rate is not None:
-            plan = plan._replace(rates=numbers_to_try(self.learning_rate, "learning_rate"))
-        if self.max_epochs is not None:
-            plan = plan._replace(epochs=whole_number(self.max_epochs, "max_epochs", 0))
-        if self.n_folds is not None:
-            plan = plan._replace(n_folds=whole_number(self.n_folds, "n_folds", 2))
-        if self.batch_size is not None:
-            return plan._replace(batch_size=whole_number(self.batch_size, "batch_size", 1))
-        return plan._replace(batch_size=usual_batch_size(len(given)))
+    def _training(self, given: Predictions, start: Chain) -> Any:
+        """Return new layers, and the rows that train them, behind the temperature to start from."""
+        with needs_extra("fit"):
+            from glayers.fitting.adam import LayerTraining
+        seed = drawn_seed(self.random_state)
+        inputs = start(given.logits.astype(np.float64))
+        layers = dense_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
+        body = Chain((Centre(np.zeros(())), *layers.steps))
+        return LayerTraining(body, inputs, given, fit_floor(inputs, 1.0, given.weights), self, seed)
 
-    def _cross_validate(self, training: Any, plan: "_Plan", seed: int) -> tuple[EpochSelection, Chain, Floats]:
-        """Train every setting without each fold; return the losses, the best setting's models, and their held-out rows.
-
-        The models are one chain with a members axis.
-        """
+    def _plan(self, training: Any) -> tuple[list[Setting], int, int, Ints]:
+        """Return the settings to try, the longest run, the patience and the folds: less where an epoch takes long."""
         given = training.given
-        folds = assign_folds(len(given), given.groups, plan.n_folds, seed)
-        train, held_out = fold_weights(folds, given.weights)
+        n_weights = sum(value.size for value in training.layers.parameters().values() if value.ndim > 1)
+        work = len(given) * n_weights
+        _, rates, epochs, n_folds, patience = next(usual for usual in _TRAININGS if work <= usual[0])
+        # One step moves an output by the rate times its number of hidden units, which grows with the classes.
+        rates = tuple(rate / math.sqrt(given.n_classes) for rate in rates)
+        if self.learning_rate is not None:
+            rates = _numbers_to_try(self.learning_rate, "learning_rate")
+        if self.max_epochs is not None:
+            epochs = self.max_epochs
+        settings = list(itertools.product(rates, (0.0, 1.0)))
+        folds = assign_folds(len(given), given.groups, self.n_folds or n_folds, training.seed)
         if len(given) * training.layers.n_parameters > _LARGE:
-            brief = EpochSelection(len(plan.settings), np.ones(1), patience=2)
-            self._train(training, plan._replace(epochs=2), train[:1], held_out[:1], brief, seed)
+            train, held_out = fold_weights(folds, given.weights)
+            brief, _ = training.run(settings, (train[:1], held_out[:1]), 2, 2, np.ones(1))
             if not brief.best_epoch.any():
-                plan = plan._replace(epochs=0)
-        selection = EpochSelection(len(plan.settings), fold_fractions(folds, given.weights), plan.patience)
-        objective = self._train(training, plan, train, held_out, selection, seed)
-        first = selection.winner * len(train)
-        models = objective.fitted(selection.parameters[selection.winner], slice(first, first + len(train)))
-        return selection, models, training.out_of_fold(models, folds)
+                epochs = 0
+        return settings, epochs, patience, folds
 
-    def _train(
-        self, training: Any, plan: "_Plan", train: Floats, held_out: Floats, selection: EpochSelection, seed: int
-    ) -> Any:
-        from glayers.fitting.adam import descend
+    def _objective(self, objective: Any, values: Floats) -> Any:
+        return replace(objective, fixed={"0.share": objective.like(values)})
 
-        objective = training.objective(len(plan.settings), train, held_out)
-        rates, centred = np.repeat(plan.settings, len(train), axis=0).T
-        objective = replace(objective, fixed={"0.share": objective.like(centred)})
-        descend(
-            objective,
-            rates,
-            selection,
-            epochs=plan.epochs,
-            batch_size=plan.batch_size,
-            seed=seed,
-            measure=type(objective).held_out_losses,
-            progress=self.progress,
+
+@dataclass(eq=False, repr=False)
+class PaperGLayers(LayerCalibrator):
+    """Dense layers between the logits and the softmax, fitted as in the paper.
+
+    Parameters
+    ----------
+    n_layers : int, default 3
+        Number of dense layers.
+    units_per_class : int, default 3
+        Hidden units per class.
+    start : {"transparent", "glorot"}
+        Start from the identity, or from random weights.
+    loss : {"log", "brier"}
+        The proper loss to minimise.
+    activation : Activation, optional
+        Final activation q in place of softmax. It may turn m features into another number of classes; `fit` then takes
+        features (n, m).
+    learning_rate, weight_decay : float or list of float, optional
+        Values to choose from by cross-validation; by default a search that moves on from the best.
+    decay_to : {"zero", "start"}
+        Where weight decay pulls the weights.
+    n_folds : int, default 5
+        Folds of the cross-validation.
+    max_epochs, patience : int
+        Longest run, and epochs without improvement before stopping.
+    batch_size : int, optional
+        Rows per step.
+    random_state : int or None
+        Seed of folds, batches and weights.
+    device : str
+        Torch device, such as "cpu" or "cuda".
+    progress : bool, optional
+        Whether to show a progress bar; None shows it at a terminal.
+
+    Attributes
+    ----------
+    cv_results_ : dict of arrays
+        Learning rate, weight decay and held-out loss of every setting tried, and which one was chosen.
+    out_of_fold_ : array (n, classes) or None
+        Log-probabilities of every row by models that had not seen it; None if there was nothing to choose.
+    history_ : dict of arrays
+        Training loss by epoch.
+
+    Examples
+    --------
+    >>> from glayers.datasets import load_fashion_mnist
+    >>> calibration, test = load_fashion_mnist()
+    >>> g = PaperGLayers(1, learning_rate=1e-3, weight_decay=0.1, max_epochs=200)
+    >>> g = g.fit(calibration.logits[:1000], calibration.labels[:1000])
+    >>> bool(g.diagnostics_.loss_after < g.diagnostics_.loss_before)
+    True
+    """
+
+    methods = (Method("g-layers-paper", "As g-layers, fitted as in the paper", "nothing", _PAPER, torch="required"),)
+
+    n_layers: int = 3
+    units_per_class: int = 3
+    _: KW_ONLY
+    n_folds: int = 5
+    max_epochs: int = 200
+    patience: int = 5
+    start: Literal["transparent", "glorot"] = "transparent"
+    activation: Activation | None = None
+    weight_decay: float | Iterable[float] | None = None
+    decay_to: Literal["zero", "start"] = "zero"
+
+    def _check_input(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
+        """Return the checked input of `fit`; with q from m features to n classes, the labels are those of q."""
+        self._check_settings()
+        if self.activation is not None and self.inputs == "logits":
+            features = possible_logits(logits)
+            n_classes = self.activation.log_probabilities(np.zeros((1, features.shape[1]))).shape[-1]
+            if n_classes != max(2, features.shape[1]):
+                return _Features(finite_features(features), labels, weights, groups, n_classes)
+        return super()._check_input(logits, labels, weights, groups)
+
+    def _fit(self, given: Predictions) -> Fitted:
+        with needs_extra("fit"):
+            from glayers.fitting.adam import LayerTraining
+        self._check_settings()
+        seed = drawn_seed(self.random_state)
+        n_logits = given.logits.shape[1]
+        layers = dense_layers(n_logits, self.n_layers, self.units_per_class, seed, start=self.start)
+        q = self._final_step(n_logits)
+        inputs = given.logits.astype(np.float64)
+        floor = None
+        if not isinstance(given, _Features):  # no feature is far below the others
+            factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+            floor = fit_floor(inputs, factor, given.weights)
+        training = LayerTraining(layers + q, inputs, given, floor, self, seed)
+        best, tried, held_out = self._search(training)
+        weights = np.ones(len(given)) if given.weights is None else given.weights
+        whole = (weights / weights.sum())[None, :]
+        course, objective = training.run([best], (whole, 0 * whole), self.max_epochs, self.patience)
+        stop = int(course.best_epoch[0])
+        fitted = training.behind_floor(objective.fitted(0, course.parameters[0]).member(0))
+        place = list(tried).index(best)
+        attributes = {
+            "cv_results_": _results("weight_decay", list(tried), np.array(list(tried.values())), place),
+            "history_": {"train_loss": np.array(course.trace)[:, 0]},
+        }
+        losses = None
+        if isinstance(given, _Features):  # features have no loss of their own: q alone is where the fit starts
+            loss = smooth_loss(self.loss)
+            losses = (mean_loss(loss, q, given), mean_loss(loss, fitted, given))
+        return Fitted(
+            fitted,
+            "g-layers, paper recipe",
+            converged=stop < self.max_epochs,
+            reason=f"lowest training loss at {_epoch_text(stop, self.max_epochs)}",
+            iterations=len(course.trace) - 1,
+            n_parameters=layers.n_parameters,
+            out_of_fold=held_out,
+            notes=tuple(_edge_notes(best, list(tried))),
+            losses=losses,
+            attributes=attributes,
         )
-        return objective
+
+    def _final_step(self, n_logits: int) -> Chain:
+        if self.activation is None:
+            return Chain(())
+        check_submersion(self.activation, n_logits)
+        return Chain((Activate(self.activation),))
+
+    def _search(self, training: Any) -> tuple[Setting, dict[Setting, float], Floats | None]:
+        """Return the best setting, the held-out loss of all that were tried, and the best one's held-out rows."""
+        given = training.given
+        new = self._first_settings()
+        best = new[0]
+        if len(new) == 1:
+            return best, {best: math.nan}, None
+        folds = assign_folds(len(given), given.groups, self.n_folds, training.seed)
+        together = max(1, _MOST_PARAMETERS // (training.layers.n_parameters * (int(folds.max()) + 1)))
+        tried: dict[Setting, float] = {}
+        lowest = math.inf
+        held_out = None
+        while new:
+            now = new[:together]
+            new = new[together:]
+            losses, _, now_held_out, _ = training.cross_validate(now, folds, self.max_epochs, self.patience, True)
+            tried |= dict(zip(now, losses.tolist(), strict=True))
+            if losses.min() < lowest - _TIE:
+                lowest = losses.min()
+                best = now[int(losses.argmin())]
+                held_out = now_held_out
+            if not new and len(tried) < _MOST_SETTINGS:
+                new = [setting for setting in self._neighbours(best) if setting not in tried]
+        return best, tried, held_out
+
+    def _first_settings(self) -> list[Setting]:
+        rates = _FIRST_RATES
+        decays = _FIRST_DECAYS
+        if self.learning_rate is not None:
+            rates = _numbers_to_try(self.learning_rate, "learning_rate")
+        if self.weight_decay is not None:
+            decays = _numbers_to_try(self.weight_decay, "weight_decay", above_zero=False)
+        return list(itertools.product(rates, decays))
+
+    def _neighbours(self, best: Setting) -> list[Setting]:
+        """Return the settings around the best: learning rates by half powers of ten, weight decays by powers."""
+        rates = [best[0]]
+        decays = [best[1]]
+        if self.learning_rate is None:
+            rates = _around(best[0], steps_per_power=2)
+        if self.weight_decay is None:
+            decays = _around(best[1], steps_per_power=1)
+        return list(itertools.product(rates, decays))
+
+    def _objective(self, objective: Any, values: Floats) -> Any:
+        """Add the weight decay: its strength times the squared distance of every weight from zero or from its start."""
+        if not values.any():
+            return objective
+        parameters = objective.chain.parameters()
+        decayed = np.concatenate([np.full(value.size, name.endswith("weight")) for name, value in parameters.items()])
+        anchor = 0.0 if self.decay_to == "zero" else objective.start()[0]
+        return replace(objective, decay=objective.like(2 * values[:, None] * decayed), anchor=anchor)
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        check_choice(self.start, ("glorot", "transparent"), "start")
+        check_choice(self.decay_to, ("start", "zero"), "decay_to")
+        whole_number(self.max_epochs, "max_epochs", 0)  # None has a meaning in `GLayers` alone
+        whole_number(self.patience, "patience", 1)
+        if not isinstance(self.activation, Activation | None):
+            raise GlayersError(f"activation must be an Activation or None; got {shown(self.activation)}")
 
 
-class _Plan(NamedTuple):
-    """How to train: learning rates to try, and when to stop."""
+class _Features(Predictions):
+    """Rows of m features and labels of n classes, for an activation from R^m to n classes."""
 
-    rates: tuple[float, ...]
-    epochs: int
-    n_folds: int
-    patience: int
-    batch_size: int = 0
+    def __init__(self, features: Array, labels: Any, weights: Any, groups: Any, n_classes: int) -> None:
+        labels = check_labels(labels, len(features), n_classes)
+        self._set(len(features), weights, groups, logits=features, labels=labels, class_names=None, _classes=n_classes)
 
     @property
-    def settings(self) -> list[tuple[float, float]]:
-        """Each learning rate with inputs as they are, and with centred ones."""
-        return list(itertools.product(self.rates, (0.0, 1.0)))
+    def n_classes(self) -> int:
+        """The number of classes of the activation."""
+        return int(vars(self)["_classes"])
 
 
-def new_layers(n_logits: int, n_layers: Any, units_per_class: Any, seed: int, start: Any = "transparent") -> Chain:
-    """Return the layers to start from, after checking their number and their width."""
-    whole_number(n_layers, "n_layers", 1)
-    whole_number(units_per_class, "units_per_class", 1)
-    return dense_layers(n_logits, n_layers, units_per_class, seed, start=start)
-
-
-def usual_batch_size(n_rows: int) -> int:
-    """Return the rows per step: about twenty steps per epoch; with fewer, few rows would hardly leave the start."""
-    return min(250, max(16, n_rows // 20))
-
-
-def numbers_to_try(values: Any, name: str, above_zero: bool = True) -> tuple[float, ...]:
-    """Return a setting that is one number or several, as a tuple."""
+def _numbers_to_try(values: Any, name: str, above_zero: bool = True) -> tuple[float, ...]:
+    """Return a setting that is one number or several, each once."""
     numbers = one_or_several(values)
-    if any(map(math.isnan, numbers)):
-        raise GlayersError(f"settings to try must be a number or a list of numbers; got {shown(values)}")
-    valid = [0 <= number < math.inf and (number > 0 or not above_zero) for number in numbers]
-    if not numbers or not all(valid):
-        wanted = "positive numbers" if above_zero else "numbers that are not negative"
-        raise GlayersError(f"{name} must be one or more {wanted}; got {values!r}")
-    return numbers
+    valid = [number > 0 or (number == 0 and not above_zero) for number in numbers]
+    if not numbers or not all(valid) or max(numbers) == math.inf:
+        wanted = "positive" if above_zero else "not negative"
+        raise GlayersError(
+            f"{name} must be a number or a list of numbers, each finite and {wanted}; got {shown(values)}"
+        )
+    return tuple(dict.fromkeys(numbers))
 
 
-def _results(selection: EpochSelection, plan: _Plan) -> dict[str, Any]:
-    rates, centred = np.array(plan.settings).T
-    return {
-        "cv_results_": {
-            "learning_rate": rates,
-            "centred": centred > 0,
-            "epoch": selection.best_epoch,
-            "held_out_loss": selection.best,
-        },
-        "history_": {"held_out_loss": np.array(selection.trace)[:, selection.winner]},
-    }
+def _epoch_text(stop: int, last: int) -> str:
+    """Name the epoch at which a training stopped."""
+    if stop == last:
+        return f"epoch {stop}, the last one allowed: raise max_epochs to train longer"
+    return f"epoch {stop}"
+
+
+def _results(second: str, settings: list[Setting], losses: Floats, winner: int) -> dict[str, Array]:
+    """Return one column per setting and result, with one entry for each setting that was tried."""
+    rates, values = np.array(settings).T
+    chosen = np.arange(len(settings)) == winner
+    return {"learning_rate": rates, second: values, "held_out_loss": losses, "chosen": chosen}
+
+
+def _around(value: float, steps_per_power: int) -> list[float]:
+    """Return a value and its neighbours on a grid of powers of ten, with one digit each."""
+    place = round(steps_per_power * np.log10(value))
+    return [float(f"{10 ** (near / steps_per_power):.0e}") for near in (place - 1, place, place + 1)]
+
+
+def _edge_notes(best: Setting, tried: list[Setting]) -> Iterator[str]:
+    """Yield a sentence for each setting whose best value is the smallest or the largest of several; 0 is no edge."""
+    for place, name in enumerate(("learning_rate", "weight_decay")):
+        values = {setting[place] for setting in tried}
+        value = best[place]
+        if len(values) > 1 and value and value in (min(values), max(values)):
+            end = "smallest" if value == min(values) else "largest"
+            yield f"g-layers: the best {name} of the search, {value:g}, is the {end} of those tried; try more values"
 
 
 def _start_factor(factor: float, given: Predictions) -> float:
@@ -271,31 +465,34 @@ def _start_factor(factor: float, given: Predictions) -> float:
     logits = with_reference_class(given.logits.astype(np.float64))
     possible = np.isfinite(logits)
     spread = float((logits - logits.mean(axis=1, keepdims=True, where=possible)).std(where=possible))
-    return factor if factor * spread > 1e-3 or spread == 0 else 1 / spread
+    if factor * spread > 1e-3 or spread == 0:
+        return factor
+    return 1 / spread
 
 
 def _best_share(
-    loss: str, base: Floats, plain: Floats, layers: Floats, given: Predictions
+    loss: str, plain: Floats, inputs: Floats, layers: Floats, given: Predictions
 ) -> tuple[float, float, float]:
-    """Return the share of the layers that is best out of fold, its gain over the base losses, and the gain's error."""
+    """Return the share of the layers that is best out of fold, its gain over `plain`, and the error of the gain."""
     from scipy.optimize import minimize_scalar  # on first use: importing it takes longer than glayers
 
     own = np.arange(len(given)), given.labels
 
     def losses(share: float) -> Floats:
         if loss == "log":  # only the probability of the label matters
-            return -_mixed(plain[own], layers[own], share)
-        return smooth_loss(loss).rows(_mixed(plain, layers, share), given.labels)
+            return -_mixed(inputs[own], layers[own], share)
+        return smooth_loss(loss).rows(_mixed(inputs, layers, share), given.labels)
 
     best = minimize_scalar(
         lambda share: float(np.average(losses(share), weights=given.weights)),
         bounds=(1e-6, 1 - 1e-6),
         method="bounded",
     )
-    gain, error = paired_gain(base, losses(best.x), given.weights, given.groups)
+    share = float(best.x)
+    gain, error = paired_gain(smooth_loss(loss).rows(plain, given.labels), losses(share), given.weights, given.groups)
     if abs(gain) < _ROUNDING:  # the layers never left their start
-        return float(best.x), 0.0, 0.0
-    return float(best.x), gain, error
+        return share, 0.0, 0.0
+    return share, gain, error
 
 
 def _mixed(plain: Floats, layers: Floats, share: float) -> Floats:

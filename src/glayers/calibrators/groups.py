@@ -121,7 +121,7 @@ class GroupCalibrator(Estimator):
             The fitted calibrator.
         """
         method = self._method()
-        return self._learn(method._given(logits, labels, sample_weight, None), groups)
+        return self._learn(method._check_input(logits, labels, sample_weight, None), groups)
 
     def fit_predictions(self, predictions: Predictions | Confidences) -> Self:
         """Fit on `Predictions` with groups, and keep their class names."""

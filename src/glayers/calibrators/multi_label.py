@@ -6,7 +6,7 @@ label is a problem of its own, with one logit.
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -89,8 +89,7 @@ class MultiLabelCalibrator(Estimator, Predictor):
                 stacklevel=2,
             )
         fits = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GlayersWarning)  # each label has its notes; they are counted below
+        with warnings.catch_warnings(action="ignore", category=GlayersWarning):  # the notes are counted below
             for column, present in zip(scores.T, truth.T, strict=True):
                 fits.append(clone(method).fit(column[:, None], present, sample_weight, groups))
         self._set_fits(fits, class_names_of(logits))
@@ -110,22 +109,21 @@ class MultiLabelCalibrator(Estimator, Predictor):
     @property
     def diagnostics_(self) -> Diagnostics:  # type: ignore[override]
         """The facts of all fits together: losses are means over the labels, and rows are counted per label."""
-        fits = [each.diagnostics_ for each in self.calibrators_]
+        fits = [fit.diagnostics_ for fit in self.calibrators_]
         names = self.class_names_ or range(len(fits))
-        present = np.array([each.labels_per_class[1] for each in fits])
-        return Diagnostics(
+        present = [fit.labels_per_class[1] for fit in fits]
+        return replace(
+            fits[0],
             method=f"{fits[0].method} of each label",
-            converged=all(each.converged for each in fits),
-            reason=fits[0].reason,
-            iterations=max(each.iterations for each in fits),
-            loss_before=float(np.mean([each.loss_before for each in fits])),
-            loss_after=float(np.mean([each.loss_after for each in fits])),
-            moved=any(each.moved for each in fits),
-            rows=fits[0].rows,
-            labels_per_class=tuple(present.tolist()),
-            classes_never_seen=tuple(np.flatnonzero(present == 0).tolist()),
-            n_parameters=sum(each.n_parameters for each in fits),
-            seconds=sum(each.seconds or 0.0 for each in fits),
+            converged=all(fit.converged for fit in fits),
+            iterations=max(fit.iterations for fit in fits),
+            loss_before=float(np.mean([fit.loss_before for fit in fits])),
+            loss_after=float(np.mean([fit.loss_after for fit in fits])),
+            moved=any(fit.moved for fit in fits),
+            labels_per_class=tuple(present),
+            classes_never_seen=tuple(np.flatnonzero(np.array(present) == 0).tolist()),
+            n_parameters=sum(fit.n_parameters for fit in fits),
+            seconds=sum(fit.seconds or 0.0 for fit in fits),
             notes=tuple(f"label {name}: {note}" for name, fit in zip(names, fits, strict=True) for note in fit.notes),
         )
 

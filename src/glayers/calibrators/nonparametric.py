@@ -4,7 +4,7 @@ Every method here groups rows by score: equal scores stay together, so a weight 
 """
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,7 +21,6 @@ from glayers.maps.tables import EachClass, Table, TopClass
 from glayers.predictions import Predictions
 
 Target = Literal["top", "classes"]
-_UNCHANGED = Table(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
 
 
 class TableCalibrator(Calibrator):
@@ -29,22 +28,23 @@ class TableCalibrator(Calibrator):
 
     _warns_if_loss_rises = False
 
-    def _fit_tables(self, given: Predictions, method: str, target: Target, table: "TableOf") -> Fitted:
-        """Fit one table to the top class, or one to each class.
+    def _fit_tables(
+        self, given: Predictions, method: str, target: Target, table_of: "TableOf", factor: float = 1.0
+    ) -> Fitted:
+        """Fit one table to the top class, or one to each class, of probabilities at an inverse temperature.
 
         A confidence is the probability of one class, "correct", however low it is; the top class could be the other.
         """
         check_choice(target, ("top", "classes"), "target")
+        log_p, _, labels, weights = rows_against_rest(given, factor)
+        p = np.exp(log_p)  # the very probabilities that the tables will be applied to
         if target == "top" and self.inputs != "confidence":
-            groups = _top_class(given)  # of no row, where every row has only one possible class
-            found = table(groups) if len(groups.scores) else _UNCHANGED
-            return Fitted(Chain((Reference(), TopClass.of(found))), method)
-        log_p, _, labels, weights = rows_against_rest(given)
+            table = _table(table_of, p.max(axis=1), p.argmax(axis=1) == labels, weights)
+            return Fitted(Chain((Reference(), TopClass.of(table))), method)
         tables = []
-        for c, column in enumerate(log_p.T):
-            rows = column > -np.inf
-            groups = grouped(np.exp(column[rows]), labels[rows] == c, weights[rows])
-            tables.append(table(groups) if rows.any() else _UNCHANGED)
+        for c in range(given.n_classes):
+            rows = log_p[:, c] > -np.inf
+            tables.append(_table(table_of, p[rows, c], labels[rows] == c, weights[rows]))
         return Fitted(Chain((Reference(), EachClass.of(tables))), method)
 
     def _refuse_confidence(self, name: str) -> None:
@@ -126,8 +126,8 @@ class HistogramBinning(TableCalibrator):
         n_outcomes = given.n_classes if per_class else 2
 
         def table(groups: Groups) -> Table:
-            bins = equal_mass_bins(groups, n_bins)
-            return Table.of_bins(bins.edges, (bins.hits + 1 / n_outcomes) / (bins.rows + 1))
+            edges, bins = equal_mass_bins(groups, n_bins)
+            return Table.of_bins(edges, (bins.hits + 1 / n_outcomes) / (bins.rows + 1))
 
         return self._fit_tables(given, "histogram binning", self.target, table)
 
@@ -194,14 +194,15 @@ class ScalingBinning(TableCalibrator):
         self._refuse_confidence("scaling-binning")
         n_bins = whole_number(self.n_bins, "n_bins", least=1)
         found = fit_with_prior(given.logits, given.labels, given.weights)
-        groups = _top_class(given, found.factor)
-        table = _UNCHANGED
-        if len(groups.scores):  # not every row has only one possible class
-            bins = equal_mass_bins(groups, n_bins)
-            table = Table.of_bins(bins.edges, bins.scores / bins.rows)
-        return Fitted(
-            Chain((Scale(np.asarray(found.factor)), Reference(), TopClass.of(table))),
-            "scaling-binning",
+
+        def table(groups: Groups) -> Table:
+            edges, bins = equal_mass_bins(groups, n_bins)
+            return Table.of_bins(edges, bins.scores)
+
+        binned = self._fit_tables(given, "scaling-binning", "top", table, found.factor)
+        return replace(
+            binned,
+            map=Chain((Scale(np.asarray(found.factor)),)) + binned.map,
             converged=found.converged,
             reason=found.reason or "converged",
             iterations=found.steps,
@@ -259,29 +260,20 @@ class Groups(NamedTuple):
     hits: Array
 
 
-class Bins(NamedTuple):
-    """The scores at which the next bin begins, and sums over the rows of each bin: weights, hits and scores."""
-
-    edges: Array
-    rows: Array
-    hits: Array
-    scores: Array
-
-
-def grouped(scores: Floats, hits: Bools, weights: Floats) -> Groups:
-    """Put rows of equal score together.
-
-    >>> grouped(np.array([0.5, 0.2, 0.5]), np.array([True, True, False]), np.ones(3)).rows.tolist()
-    [1.0, 2.0]
-    """
+def _table(table_of: TableOf, scores: Floats, hits: Bools, weights: Floats) -> Table:
+    """Return the table of these rows; equal scores form a group. Without rows, it changes nothing."""
+    if not len(scores):
+        return Table(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
     values, which = np.unique(scores, return_inverse=True)
-    return Groups(values, np.bincount(which, weights), np.bincount(which, weights * hits))
+    return table_of(Groups(values, np.bincount(which, weights), np.bincount(which, weights * hits)))
 
 
-def equal_mass_bins(groups: Groups, n_bins: int) -> Bins:
+def equal_mass_bins(groups: Groups, n_bins: int) -> tuple[Floats, Groups]:
     """Cut scores into at most `n_bins` bins of equal weight; a group goes to the bin of its middle.
 
-    >>> equal_mass_bins(Groups(np.array([0.1, 0.2, 0.4]), np.ones(3), np.zeros(3)), 3).edges.round(2).tolist()
+    Return the scores at which the next bin begins, and the bins, with their mean scores.
+
+    >>> equal_mass_bins(Groups(np.array([0.1, 0.2, 0.4]), np.ones(3), np.zeros(3)), 3)[0].round(2).tolist()
     [0.15, 0.3]
     """
     total = np.cumsum(groups.rows)
@@ -289,59 +281,58 @@ def equal_mass_bins(groups: Groups, n_bins: int) -> Bins:
     # The nudge keeps sums of weights that should be equal on one side.
     wanted = np.floor(middle * n_bins + 1e-9).astype(np.int64)
     last = np.flatnonzero(np.diff(wanted))
-    below, above = groups.scores[last], groups.scores[last + 1]
-    edges = np.where((below + above) / 2 > below, (below + above) / 2, above)
+    below = groups.scores[last]
+    above = groups.scores[last + 1]
+    halfway = (below + above) / 2
+    edges = np.where(halfway > below, halfway, above)
     which = np.searchsorted(edges, groups.scores, side="right")
-    sums = (np.bincount(which, each) for each in (groups.rows, groups.hits, groups.rows * groups.scores))
-    return Bins(edges, *sums)
-
-
-def _top_class(given: Predictions, factor: float = 1.0) -> Groups:
-    """Return the highest probabilities at an inverse temperature, and how often they are right."""
-    log_p, _, labels, weights = rows_against_rest(given, factor)
-    scores = np.exp(log_p)  # the very probabilities that the tables will be applied to
-    return grouped(scores.max(axis=1), scores.argmax(axis=1) == labels, weights)
+    rows = np.bincount(which, groups.rows)
+    hits = np.bincount(which, groups.hits)
+    scores = np.bincount(which, groups.rows * groups.scores)
+    return edges, Groups(scores / rows, rows, hits)
 
 
 def _averaged_table(groups: Groups, lowest: float) -> Table:
     """Average binnings by their evidence; their scores lie above `lowest`."""
-    size = np.cbrt(groups.rows.sum())
+    n_rows = groups.rows.sum()
+    size = np.cbrt(n_rows)
     # The paper's code stops at 5 rows per bin; more bins than scores would only repeat themselves.
-    most = int(min(np.ceil(10 * size), np.ceil(groups.rows.sum() / 5), len(groups.scores)))
-    counts = range(max(1, int(min(size / 10, most))), max(1, most) + 1)
-    tried = [_bayesian_bins(groups, n, lowest) for n in counts]
-    chances = softmax(np.array([evidence for _, _, evidence in tried]))
-    kept = [(chance, edges, rates) for chance, (edges, rates, _) in zip(chances, tried, strict=True) if chance > 1e-12]
+    most = max(1, int(min(np.ceil(10 * size), np.ceil(n_rows / 5), len(groups.scores))))
+    fewest = max(1, int(min(size / 10, most)))
+    tried = [_bayesian_bins(groups, n_bins, lowest) for n_bins in range(fewest, most + 1)]
+    posterior = softmax(np.array([evidence for _, _, evidence in tried]))
+    kept = np.flatnonzero(posterior > 1e-12)
     # A sum of step functions jumps wherever one of them does.
-    places = np.unique(np.concatenate([edges for _, edges, _ in kept]))
+    places = np.unique(np.concatenate([tried[i][0] for i in kept]))
     starts = np.append(-np.inf, places)
-    values = sum(chance * rates[np.searchsorted(edges, starts, side="right")] for chance, edges, rates in kept)
+    values = np.zeros(len(starts))
+    for i in kept:
+        edges, rates, _ = tried[i]
+        values += posterior[i] * rates[np.searchsorted(edges, starts, side="right")]
     return Table.of_bins(places, values)
 
 
 def _bayesian_bins(groups: Groups, n_bins: int, lowest: float) -> tuple[Floats, Floats, float]:
     """Return edges, posterior means and log evidence of one binning, under beta priors about the bins' centres."""
-    from scipy.special import gammaln  # on first use: importing it takes longer than glayers
+    from scipy.special import betaln  # on first use: importing it takes longer than glayers
 
-    edges, rows, hits, _ = equal_mass_bins(groups, n_bins)
+    edges, (_, rows, hits) = equal_mass_bins(groups, n_bins)
     borders = np.concatenate([[lowest], edges, [1.0]])
     middle = np.clip((borders[1:] + borders[:-1]) / 2, 1e-9, 1 - 1e-9)
     strength = 2.0 / len(rows)
-    a, b = strength * middle, strength * (1 - middle)
-    each = gammaln(strength) - gammaln(rows + strength) + gammaln(hits + a) - gammaln(a)
-    each += gammaln(rows - hits + b) - gammaln(b)
-    return edges, (hits + a) / (rows + strength), float(each.sum())
+    a = strength * middle
+    b = strength * (1 - middle)
+    evidence = betaln(hits + a, rows - hits + b) - betaln(a, b)
+    return edges, (hits + a) / (rows + strength), float(evidence.sum())
 
 
 def _isotonic_table(groups: Groups) -> Table:
     from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
 
-    counted = groups.rows > 0
-    rows = groups.rows[counted]
-    rates = np.clip(isotonic_regression(groups.hits[counted] / rows, weights=rows).x, 0.0, 1.0)
-    ends = np.full(len(rates), True)  # of a block; the points between them are on a line
-    ends[1:-1] = (rates[1:-1] != rates[:-2]) | (rates[1:-1] != rates[2:])
-    return Table(groups.scores[counted][ends], rates[ends])
+    found = isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
+    # Both ends of each block: the points between them are on a line.
+    kept = np.unique(np.concatenate([found.blocks[:-1], found.blocks[1:] - 1]))
+    return Table(groups.scores[kept], np.clip(found.x[kept], 0.0, 1.0))
 
 
 def _spline_table(groups: Groups, n_knots: int) -> Table:

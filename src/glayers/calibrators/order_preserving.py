@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Floats
-from glayers.calibrators.base import Calibrator, Fitted, Method, needs_torch
+from glayers.arrays import Array, Floats
+from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.estimator import drawn_seed
 from glayers.checks import check_choice, whole_number
+from glayers.errors import needs_extra
 from glayers.fitting.folds import assign_folds, fold_fractions, fold_weights
 from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain, Reference
@@ -87,42 +88,56 @@ class OrderPreserving(Calibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         check_choice(self.variant, ("diagonal", "general", "invariant"), "variant")
+        whole_number(self.max_iterations, "max_iterations", least=0)
         seed = drawn_seed(self.random_state)
-        factor = fit_with_prior(given.logits, given.labels, given.weights).factor
-        start = self._start(given, factor, seed)
+        start = Chain((self._start(given, seed),))
         most = max(2, _MOST_ENTRIES // given.n_classes)
         drawn = given
         if len(given) > most:
             drawn = given.take(np.sort(np.random.default_rng(seed).permutation(len(given))[:most]))
-        found, iterations, loss, loss_at_start = self._descend(drawn, Chain((start,)), seed)
-        note = (
-            f"order-preserving maps fall back to temperature scaling: their held-out loss is {loss:.6g}, "
-            f"that of temperature scaling {loss_at_start:.6g}"
-        )
+        found, iterations, loss, loss_at_start = self._descend(drawn, start, seed)
+        notes = []
+        if not iterations:
+            notes.append(
+                f"order-preserving maps fall back to temperature scaling: their held-out loss is {loss:.6g}, "
+                f"that of temperature scaling {loss_at_start:.6g}"
+            )
         return Fitted(
             Chain((Reference(),)) + found,
             f"order-preserving, {self.variant}",
             reason=f"least held-out loss at iteration {iterations}",
             iterations=iterations,
             n_parameters=n_learned(found) if iterations else 1,
-            notes=() if iterations else (note,),
+            notes=tuple(notes),
             attributes={"held_out_loss_": min(loss, loss_at_start), "held_out_loss_of_temperature_": loss_at_start},
         )
+
+    def _start(self, given: Predictions, seed: int) -> OrderPreservingStep:
+        """Return the map that equals temperature scaling."""
+        factor = fit_with_prior(given.logits, given.labels, given.weights).factor
+        if self.variant == "general":
+            return General.start(factor, given.n_classes, n_hidden=8, seed=seed)
+        if self.variant == "invariant":
+            return Invariant.start(factor, given.n_classes, n_hidden=8, seed=seed)
+        knots = np.linspace(_lowest_knot(given, factor), -0.5, num=7)
+        return SharedCurve.start(factor, knots, width=float(knots[1] - knots[0]) / 2)
 
     def _descend(self, given: Predictions, start: Chain, seed: int) -> tuple[Chain, int, float, float]:
         """Choose the number of iterations by cross-validation, then fit all rows once for as many.
 
         Return the map, the iterations, and the held-out losses of the best iteration and of the start.
         """
-        with needs_torch("OrderPreserving"):
+        with needs_extra("fit"):
             import torch
 
+            from glayers.fitting.adam import EpochSelection
             from glayers.fitting.objective import Objective, row_loss
-            from glayers.fitting.selection import EpochSelection
         folds = assign_folds(len(given), given.groups, self.n_folds, seed)
         train, held_out = fold_weights(folds, given.weights)
-        # Set before the fit, and the same for all members.
-        fixed = {name: start.parameters().get(name) for name in ("0.factor", "0.knots", "0.widths")}
+        fixed = {}  # what is set before the fit is the same for all members
+        for name, value in start.parameters().items():
+            if name in ("0.factor", "0.knots", "0.widths"):
+                fixed[name] = torch.as_tensor(value)[None]
         objective = Objective(
             chain=start,
             loss=row_loss(self.loss),
@@ -130,37 +145,31 @@ class OrderPreserving(Calibrator):
             labels=torch.as_tensor(np.array(given.labels)),
             train=torch.as_tensor(train),
             held_out=torch.as_tensor(held_out),
-            fixed={name: torch.as_tensor(value)[None] for name, value in fixed.items() if value is not None},
+            fixed=fixed,
         )
         selection = EpochSelection(1, fold_fractions(folds, given.weights), _PATIENCE)
-        _minimise(objective, whole_number(self.max_iterations, "max_iterations", least=0), selection)
-        best, first = float(selection.best[0]), float(selection.trace[0][0])
-        if not best < first:
-            return start, 0, best, first
+        _minimise(objective, self.max_iterations, selection)
+        loss = float(selection.best[0])
+        loss_at_start = float(selection.trace[0][0])
+        if not loss < loss_at_start:
+            return start, 0, loss, loss_at_start
         iterations = int(selection.best_epoch[0])
         weights = np.ones(len(given)) if given.weights is None else given.weights
         whole = torch.as_tensor((weights / weights.sum())[None, :])
         objective = replace(objective, train=whole, held_out=whole)
-        final = objective.chain_at(_minimise(objective, iterations)).member(0)
-        return final.map_parameters(lambda value: value.numpy()), iterations, best, first
-
-    def _start(self, given: Predictions, factor: float, seed: int) -> OrderPreservingStep:
-        if self.variant == "diagonal":
-            knots = np.linspace(_deepest(given, factor), -0.5, num=7)
-            return SharedCurve.start(factor, knots, width=float(knots[1] - knots[0]) / 2)
-        kind = General if self.variant == "general" else Invariant
-        return kind.start(factor, given.n_classes, n_hidden=8, seed=seed)
+        fitted = objective.fitted(0, _minimise(objective, iterations)).member(0)
+        return fitted, iterations, loss, loss_at_start
 
 
-def _deepest(given: Predictions, factor: float) -> float:
+def _lowest_knot(given: Predictions, factor: float) -> float:
     """Return the first knot of the curve: a low log-probability among the five highest of each row."""
     rows = slice(None, None, max(1, len(given) // 5000))
     log_p = log_softmax(with_reference_class(given.logits[rows].astype(np.float64)) * factor)
-    highest = -np.sort(-log_p, axis=1)[:, :5]
+    highest = np.sort(log_p, axis=1)[:, -5:]
     return float(np.clip(np.quantile(highest[np.isfinite(highest)], 0.05), -30.0, -3.0))
 
 
-def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Any:
+def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Array:
     """Minimise the mean objective of all members by SciPy's L-BFGS, for as long as the selection lets them continue.
 
     Folds have nearly the same objective, so one run over all of them takes the path that each would take alone.
@@ -174,19 +183,16 @@ def _minimise(objective: Any, max_iterations: int, selection: Any = None) -> Any
         value, gradient = objective(torch.as_tensor(flat).reshape(start.shape))
         return float(value.mean()), gradient.numpy().ravel() / len(start)
 
-    def select(point: Any) -> None:
-        losses = [each.numpy() for each in objective.held_out_losses(point)]
-        if not selection(len(selection.trace), point.numpy(), *losses).any():
+    def on_iteration(intermediate_result: OptimizeResult) -> None:
+        if selection is None:
+            return
+        point = intermediate_result.x.reshape(start.shape)
+        losses = objective.mean_losses(torch.as_tensor(point), objective.held_out)
+        if not selection(len(selection.trace), point, losses, losses).any():
             raise StopIteration
 
-    def on_iteration(intermediate_result: OptimizeResult) -> None:
-        if selection:
-            select(torch.as_tensor(intermediate_result.x).reshape(start.shape))
-
-    if selection:
-        select(start)
+    first = start.numpy().ravel()
+    on_iteration(OptimizeResult(x=first))
     options = {"maxiter": max_iterations, "maxfun": 20 * max_iterations, "ftol": _TOLERANCE, "gtol": 0.0}
-    found = minimize(
-        value_and_gradient, start.numpy().ravel(), jac=True, method="L-BFGS-B", callback=on_iteration, options=options
-    )
-    return torch.as_tensor(found.x).reshape(start.shape)
+    found = minimize(value_and_gradient, first, jac=True, method="L-BFGS-B", callback=on_iteration, options=options)
+    return np.asarray(found.x.reshape(start.shape))

@@ -4,23 +4,27 @@ How often each class is predicted, histograms of the confidence and of the logit
 class by confidence, for class shift. Label counts are kept too. No row is kept.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from glayers.activations import softmax
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.arrays import Array, Floats, Ints
 from glayers.errors import BadFile
+from glayers.fitting.folds import effective_rows
+from glayers.maps import Chain
 from glayers.predictions import Predictions
 from glayers.serving.artifact import decoded
+from glayers.serving.predictor import apply_map
 
 CONFIDENCE = "confidence"
 _FEATURES = (CONFIDENCE, "highest logit", "highest logit less mean logit")
 _BINS = 10
 _EDGE_ROWS = 1_000  # bins then hold a tenth of the rows, give or take 0.9 %
 _MOST_ROWS = 20_000  # the counts of more rows would hardly differ, and prediction takes time
+_MOST_ENTRIES = 4_000_000  # rows x classes: their probabilities take 32 MB
 
 
 @dataclass(frozen=True)
@@ -30,45 +34,16 @@ class Histogram:
     edges: tuple[float, ...]
     counts: tuple[float, ...]
 
-    def count(self, values: Floats, weights: Floats) -> Floats:
-        """Return the weight of the values in each bin; the outer bins have no end."""
-        return np.bincount(self.bins(values), weights, len(self.counts)).astype(np.float64)
-
     def bins(self, values: Floats) -> Ints:
-        """Return the bin of each value."""
+        """Return the bin of each value; the outer bins have no end."""
         return np.searchsorted(self.edges[1:-1], values, side="right")
 
-    def outside(self, values: Floats) -> int:
-        """Return how many values are lower or higher than any that was counted."""
-        return int(((values < self.edges[0]) | (values > self.edges[-1])).sum())
-
-
-@dataclass(frozen=True)
-class ClassSummary:
-    """What class shift needs of the calibration rows.
-
-    Attributes
-    ----------
-    frequencies
-        The frequency of each class among all labels; weights count.
-    squares
-        The mean square of the calibrated probability of each class.
-    rows
-        The effective number of independent rows behind `squares` and `shares`.
-    shares
-        For each bin of the confidence and each class: the mean over all rows of the calibrated probability of the
-        class, counted only where the confidence lies in the bin.
-    """
-
-    frequencies: tuple[float, ...]
-    squares: tuple[float, ...]
-    rows: float
-    shares: tuple[tuple[float, ...], ...]
-
-    def means(self) -> Floats:
-        """Return the mean calibrated probability of each class."""
-        total = np.sum(self.shares, axis=0)
-        return np.asarray(total / total.sum())
+    def largest_change(self, before: Floats, now: Floats, word: str) -> str:
+        """Say at which edge two distributions over the bins differ most."""
+        before = np.cumsum(before) / before.sum()
+        now = np.cumsum(now) / now.sum()
+        place = int(np.abs(now - before).argmax())
+        return f"below {self.edges[place + 1]:.4g}: {100 * before[place]:.1f} % {word}, {100 * now[place]:.1f} % now"
 
 
 @dataclass(frozen=True)
@@ -77,22 +52,34 @@ class RowSummary:
 
     Attributes
     ----------
-    labels, predicted
-        How often each class is the label, and how often it is the most probable class after calibration.
+    rows
+        The effective number of independent rows, to which all counts add up: one row counts per group, and importance
+        weights count as Kish's effective number of rows.
+    predicted
+        How often each class is the most probable one after calibration.
     histograms
         By name: the calibrated confidence, and for the logits before calibration the highest one, and the highest one
         less their mean.
-    by_class
-        What class shift needs.
-
-    All counts add up to the effective number of independent rows: one row counts per group, and importance weights
-    count as Kish's effective number of rows.
+    frequencies
+        The frequency of each class among all labels; weights count.
+    squares
+        The mean square of the calibrated probability of each class.
+    shares
+        For each bin of the confidence and each class: the mean over all rows of the calibrated probability of the
+        class, counted only where the confidence lies in the bin.
     """
 
-    labels: tuple[float, ...]
+    rows: float
     predicted: tuple[float, ...]
     histograms: Mapping[str, Histogram]
-    by_class: ClassSummary
+    frequencies: tuple[float, ...]
+    squares: tuple[float, ...]
+    shares: tuple[tuple[float, ...], ...]
+
+    def means(self) -> Floats:
+        """Return the mean calibrated probability of each class."""
+        total = np.sum(self.shares, axis=0)
+        return np.asarray(total / total.sum())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts, ready for JSON."""
@@ -103,34 +90,36 @@ class RowSummary:
         """Return the record that a file holds. Raise an error for anything else."""
         what = "the summary of the calibration rows"
         record = decoded(cls, facts, what)
-        by_class = record.by_class
-        columns = [record.labels, record.predicted, by_class.frequencies, by_class.squares, *by_class.shares]
-        counts = [(by_class.rows,), *columns]
-        fits = record.histograms.keys() == set(_FEATURES) and len({len(column) for column in columns}) == 1
+        columns = [record.predicted, record.frequencies, record.squares, *record.shares]
+        valid = record.histograms.keys() == set(_FEATURES) and len(set(map(len, columns))) == 1
         for name, histogram in record.histograms.items():
-            counts.append(histogram.counts)
-            fits &= len(histogram.edges) == len(histogram.counts) + 1 > 1
-            fits &= bool(np.isfinite(histogram.edges).all() and (np.diff(histogram.edges) >= 0).all())
-            fits &= name != CONFIDENCE or len(histogram.counts) == len(by_class.shares)
-        numbers = np.concatenate(counts)
-        if not fits or not np.isfinite(numbers).all() or numbers.min() < 0:
+            n_bins = len(record.shares) if name == CONFIDENCE else len(histogram.counts)
+            columns.append(histogram.counts)
+            valid &= len(histogram.counts) == n_bins > 0
+            valid &= len(histogram.edges) == n_bins + 1
+            valid &= bool(np.isfinite(histogram.edges).all() and (np.diff(histogram.edges) >= 0).all())
+        numbers = np.concatenate([(record.rows,), *columns])
+        if not valid or not np.isfinite(numbers).all() or numbers.min() < 0:
             raise BadFile(f"{what} has counts and edges that do not fit together")
-        if not by_class.rows or not sum(by_class.frequencies) or not np.sum(by_class.shares):
+        if not record.rows or not sum(record.frequencies) or not np.sum(record.shares):
             raise BadFile(f"{what} counts nothing")
         return record
 
 
-class Counted(NamedTuple):
-    """Rows: their features, predicted classes and weights, and their mean probabilities by bin of the confidence."""
+class CountedRows(NamedTuple):
+    """Some rows: their numbers, weights that add up to Kish's effective number of rows, probabilities and features."""
 
-    features: dict[str, Floats]
-    predicted: Ints
+    rows: Ints
     weights: Floats
-    shares: Floats
-    squares: Floats
+    p: Floats
+    features: dict[str, Floats]
+
+    def counts(self, classes: Ints) -> Floats:
+        """Return the weight of the rows of each class."""
+        return np.bincount(classes, self.weights, self.p.shape[1]).astype(np.float64)
 
 
-def independent_rows(given: Predictions, most: int = _MOST_ROWS) -> Ints:
+def independent_rows(given: Predictions, most: int) -> Ints:
     """Return one row of each group, and no rows of weight 0; of many rows, a random part."""
     order = np.random.default_rng(0).permutation(len(given))
     if given.weights is not None:
@@ -142,64 +131,45 @@ def independent_rows(given: Predictions, most: int = _MOST_ROWS) -> Ints:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def count_rows(
-    given: Predictions, rows: Ints, calibrate: Callable[[Ints], Floats], edges: tuple[float, ...] = ()
-) -> Counted:
-    """Return the features of these rows; `calibrate` returns calibrated logits, `edges` divide the confidence."""
-    weights = _kish_weights(given, rows)
-    features = {name: np.empty(len(rows)) for name in _FEATURES}
-    predicted = np.empty(len(rows), np.int64)
-    shares = np.zeros((len(edges) + 1, given.n_classes))
-    squares = np.zeros(given.n_classes)
-    for block in row_blocks(len(rows), given.n_classes):
-        p = softmax(calibrate(rows[block]))
-        predicted[block] = p.argmax(axis=1)
-        logits = given.logits[rows[block]]
-        highest = logits.max(axis=1).astype(np.float64)
-        mean = logits.mean(axis=1, dtype=np.float64, where=logits > -np.inf)
-        for name, values in zip(_FEATURES, (p.max(axis=1), highest, highest - mean), strict=True):
-            features[name][block] = np.nan_to_num(values)
-        weighted = weights[block, None] * p
-        bins = np.searchsorted(edges, features[CONFIDENCE][block], side="right")
-        shares += np.eye(len(shares))[bins].T @ weighted
-        squares += (weighted * p).sum(axis=0)
-    total = max(weights.sum(), 1e-300)
-    return Counted(features, predicted, weights, shares / total, squares / total)
+def count_rows(given: Predictions, chain: Chain) -> CountedRows:
+    """Return independent rows with their features; `chain` is the fitted map of logits."""
+    rows = independent_rows(given, min(_MOST_ROWS, _MOST_ENTRIES // given.n_classes))
+    weights = np.ones(len(rows))
+    if given.weights is not None:
+        weights = given.weights[rows] / given.weights[rows].sum()
+        weights = weights * effective_rows(weights)
+    logits = given.logits[rows]
+    p = softmax(apply_map(chain, logits, given.n_classes))
+    highest = logits.max(axis=1).astype(np.float64)
+    mean = logits.mean(axis=1, dtype=np.float64, where=logits > -np.inf)
+    values = (p.max(axis=1), highest, highest - mean)
+    features = {name: np.nan_to_num(column) for name, column in zip(_FEATURES, values, strict=True)}
+    return CountedRows(rows, weights, p, features)
 
 
-def _kish_weights(given: Predictions, rows: Ints) -> Floats:
-    """Return the weights of these rows, so scaled that they add up to Kish's effective number of rows."""
-    if given.weights is None or not len(rows):
-        return np.ones(len(rows))
-    weights = given.weights[rows] / given.weights[rows].max()
-    return np.asarray(weights * (weights.sum() / (weights @ weights)))
-
-
-def summarise(given: Predictions, calibrate: Callable[[Ints], Floats]) -> RowSummary:
-    """Return the counts of calibration rows; `calibrate` returns the calibrated logits of some of them.
-
-    Edges come from some rows, counts from all independent ones: any edges serve the tests, and each row is then
-    calibrated once.
-    """
-    rows = independent_rows(given)
-    few = count_rows(given, independent_rows(given, _EDGE_ROWS), calibrate)
-    edges = {name: _edges(values) for name, values in few.features.items()}
-    counted = count_rows(given, rows, calibrate, edges[CONFIDENCE])
+def summarise(given: Predictions, chain: Chain) -> RowSummary:
+    """Return the counts of calibration rows; `chain` is the fitted map of logits."""
+    found = count_rows(given, chain)
+    # Edges come from some rows: any edges serve the tests.
+    some = np.searchsorted(found.rows, independent_rows(given, min(_EDGE_ROWS, len(found.rows))))
     histograms = {}
-    for name, values in counted.features.items():
-        whole = (float(values.min()), *edges[name], float(values.max()))
-        empty = Histogram(whole, (0.0,) * (len(whole) - 1))
-        histograms[name] = Histogram(whole, _tuple(empty.count(values, counted.weights)))
+    for name, values in found.features.items():
+        edges = _edges(values[some])
+        counts = np.bincount(np.searchsorted(edges, values, side="right"), found.weights, len(edges) + 1)
+        histograms[name] = Histogram((float(values.min()), *edges, float(values.max())), _tuple(counts))
+    total = float(found.weights.sum())
+    weighted = found.weights[:, None] * found.p / total
+    shares = np.zeros((len(histograms[CONFIDENCE].counts), given.n_classes))
+    np.add.at(shares, histograms[CONFIDENCE].bins(found.features[CONFIDENCE]), weighted)
     frequencies = np.bincount(given.labels, given.weights, given.n_classes)
-    by_class = ClassSummary(
-        _tuple(frequencies / frequencies.sum()),
-        _short(counted.squares),
-        float(counted.weights.sum()),
-        tuple(map(_short, counted.shares)),
+    return RowSummary(
+        rows=total,
+        predicted=_tuple(found.counts(found.p.argmax(axis=1))),
+        histograms=histograms,
+        frequencies=_tuple(frequencies / frequencies.sum()),
+        squares=_four_digits((weighted * found.p).sum(axis=0)),
+        shares=tuple(map(_four_digits, shares)),
     )
-    labels = np.bincount(given.labels[rows], counted.weights, given.n_classes)
-    predicted = np.bincount(counted.predicted, counted.weights, given.n_classes)
-    return RowSummary(_tuple(labels), _tuple(predicted), histograms, by_class)
 
 
 def _edges(values: Floats) -> tuple[float, ...]:
@@ -219,6 +189,6 @@ def _tuple(values: Array) -> tuple[float, ...]:
     return tuple(values.astype(np.float64).tolist())
 
 
-def _short(values: Floats) -> tuple[float, ...]:
+def _four_digits(values: Floats) -> tuple[float, ...]:
     """Return numbers with four digits, more exact than any sample and shorter in a file."""
     return tuple(float(f"{value:.4g}") for value in values)

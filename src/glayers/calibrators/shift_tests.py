@@ -1,7 +1,6 @@
 """Differences between two samples of rows -> whether sampling error explains them: the chi-square test of shift."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -10,43 +9,30 @@ from glayers.arrays import Floats, Ints
 LEAST_EXPECTED = 5.0  # rows per bin and sample; bins with fewer are merged, as the chi-square approximation needs
 
 
-class ChiSquare(NamedTuple):
-    """A weighted sum of squares, and the chi-square distribution that it has by chance: `unit` times chi2(freedom)."""
-
-    statistic: float
-    unit: float
-    freedom: float
-
-    @property
-    def p_value(self) -> float:
-        """The probability of a statistic this large by chance; nan if nothing can differ."""
-        from scipy.stats import chi2  # on first use: importing it takes longer than glayers
-
-        return float(chi2.sf(self.statistic / self.unit, self.freedom)) if self.unit > 0 else math.nan
-
-    def critical(self, level: float) -> float:
-        """Return the statistic that chance exceeds with probability 1 - level."""
-        from scipy.stats import chi2
-
-        return self.unit * float(chi2.ppf(level, self.freedom))
-
-
-def chi_square(difference: Floats, covariance: Floats, scale: Floats, rows: float) -> ChiSquare:
+def chi_square(
+    difference: Floats, covariance: Floats, scale: Floats, rows: float, level: float = 0.95
+) -> tuple[float, float]:
     """Compare the sum of scale * difference^2 with its distribution by chance (Satterthwaite, 1946).
 
     By chance it is a sum of chi-square numbers with weights, which one of the same mean and variance replaces. No
     covariance is inverted, so the test keeps its power with many classes. The sum of the squares of a covariance that
     was estimated from `rows` is larger by chance, which is subtracted.
+
+    Return the p-value, nan if nothing can differ, and how far the sum exceeds what chance exceeds with probability
+    1 - level.
     """
+    from scipy.stats import chi2  # on first use: importing it takes longer than glayers
+
     root = np.sqrt(scale)
     scaled = root[:, None] * covariance * root
     mean = float(np.trace(scaled))
-    statistic = float(scale @ difference**2)
     if not mean > 0:
-        return ChiSquare(statistic, 0.0, 1.0)
+        return math.nan, math.nan
     squares = float((scaled**2).sum()) - mean**2 / rows
     unit = max(squares, mean**2 / len(scale)) / mean
-    return ChiSquare(statistic, unit, mean / unit)
+    chance = chi2(mean / unit, scale=unit)
+    statistic = float(scale @ difference**2)
+    return float(chance.sf(statistic)), statistic - float(chance.ppf(level))
 
 
 def same_frequencies(before: Floats, now: Floats) -> float:
@@ -65,13 +51,12 @@ def same_frequencies(before: Floats, now: Floats) -> float:
     if np.count_nonzero(counts.sum(axis=0)) == 1:
         return 1.0
     parts = merge_neighbours(counts.sum(axis=0), LEAST_EXPECTED * totals.sum() / totals.min())
-    n_parts = int(parts.max()) + 1
-    if n_parts < 2:
+    if parts.max() == 0:
         return math.nan
-    shares = np.stack([np.bincount(parts, row, n_parts) for row in counts]) / totals[:, None]
+    shares = np.stack([np.bincount(parts, row) for row in counts]) / totals[:, None]
     pooled = totals @ shares / totals.sum()
     covariance = (np.diag(pooled) - np.outer(pooled, pooled)) * (1 / totals).sum()
-    return chi_square(shares[1] - shares[0], covariance, 1 / pooled, math.inf).p_value
+    return chi_square(shares[1] - shares[0], covariance, 1 / pooled, math.inf)[0]
 
 
 def same_class_frequencies(before: Floats, now: Floats) -> float:

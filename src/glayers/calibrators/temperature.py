@@ -1,12 +1,9 @@
 """Logits and labels -> one temperature for all logits, alone or in a mixture with plain and uniform probabilities."""
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 
-from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Floats, row_blocks
+from glayers.activations import with_reference_class
+from glayers.arrays import Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.simplex import fit_mixture_weights
@@ -50,7 +47,7 @@ class TemperatureScaling(Calibrator):
             converged=found.converged,
             reason=found.reason or "converged",
             iterations=found.steps,
-            notes=(f"temperature scaling: {found.reason}",) if found.reason else (),
+            notes=_notes("temperature scaling", found.reason),
             # Both are at hand: another pass over the rows would take as long as the fit.
             losses=(log_loss_at(given.logits, given.labels, given.weights, 1.0), found.loss),
         )
@@ -61,22 +58,25 @@ class TemperatureScaling(Calibrator):
         return 1.0 / float(self._fitted_map.steps[-1].parameters()["factor"])
 
 
+def _notes(method: str, reason: str) -> tuple[str, ...]:
+    return (f"{method}: {reason}",) if reason else ()
+
+
 def tempered(factor: float) -> Chain:
     """Return the map from logits to log-probabilities at an inverse temperature."""
     return Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
 
 
-@dataclass(eq=False, repr=False)
 class EnsembleTemperatureScaling(Calibrator):
     """Mix tempered, plain and uniform probabilities. Zhang, Kailkhura and Han, ICML 2020.
 
     The result is w0 softmax(z / T) + w1 softmax(z) + w2 / k, with weights w that sum to 1. T is that of
-    `TemperatureScaling`; given T, either loss is convex in the weights. Keeps the ranking of the classes in every row.
+    `TemperatureScaling`; given T, the log loss is convex in the weights. Keeps the ranking of the classes in every row.
 
     Parameters
     ----------
-    loss : {"log", "brier"}, default "log"
-        The loss that the weights minimise.
+    inputs : {"logits", "probabilities", "confidence"}, default "logits"
+        As in `Calibrator`.
 
     Attributes
     ----------
@@ -99,31 +99,28 @@ class EnsembleTemperatureScaling(Calibrator):
         Method("ensemble-temperature", "Mix of scaled, raw and uniform outputs", "ranking", "Zhang et al., ICML 2020"),
     )
 
-    loss: Literal["log", "brier"] = "log"
-
     def _fit(self, given: Predictions) -> Fitted:
-        smooth_loss(self.loss)  # checks the name
         temperature = fit_with_prior(given.logits, given.labels, given.weights)
         weights = np.ones(len(given)) if given.weights is None else given.weights
-        weights = weights / weights.sum()
-        own, products = np.empty((3, len(given))), np.zeros((3, 3))
-        for rows in row_blocks(len(given), given.n_classes):
-            plain = with_reference_class(given.logits[rows].astype(np.float64))
-            possible = plain > -np.inf
-            uniform = possible / possible.sum(axis=1, keepdims=True)
-            parts = [softmax(plain * temperature.factor), softmax(plain), uniform]
-            own[:, rows] = [part[np.arange(len(plain)), given.labels[rows]] for part in parts]
-            products += np.einsum("ink,jnk,n->ij", parts, parts, weights[rows], optimize=True)
+        plain = with_reference_class(given.logits.astype(np.float64))
+        losses = smooth_loss("log").rows
+        # The probability that each part gives to each label.
+        scaled = np.exp(-losses(plain * temperature.factor, given.labels))
+        raw = np.exp(-losses(plain, given.labels))
+        uniform = 1 / (plain > -np.inf).sum(axis=1)
+        own = np.stack([scaled, raw, uniform])
         # Start at temperature scaling with a little of the other two parts.
-        found = fit_mixture_weights(self.loss, own, products, weights, np.array([0.98, 0.01, 0.01]))
+        start = np.array([0.98, 0.01, 0.01])
+        found = fit_mixture_weights("log", own, np.zeros((0, 0)), weights / weights.sum(), start)
+        reason = "converged" if found.converged else "the mixture weights did not converge"
         return Fitted(
             Chain((Reference(), TemperedMixture(found.point, np.asarray(temperature.factor)))),
             "ensemble temperature scaling",
             converged=found.converged and temperature.converged,
-            reason=temperature.reason or ("converged" if found.converged else "the mixture weights did not converge"),
+            reason=temperature.reason or reason,
             iterations=temperature.steps + found.iterations,
             n_parameters=3,
-            notes=(f"ensemble temperature scaling: {temperature.reason}",) if temperature.reason else (),
+            notes=_notes("ensemble temperature scaling", temperature.reason),
         )
 
     @property

@@ -160,7 +160,7 @@ def estimate(
         log_p = np.log(suited.predict_proba(logits))
     asked = _Questions(log_p, calibrator.inputs, groups, costs, abstain)
     value, confusion = asked.expected(np.exp(log_p))
-    truth = _Truth(log_p, calibrator.calibration_rows_.by_class.rows)
+    truth = _Truth(log_p, calibrator.calibration_rows_.rows)
     if suited is not calibrator:
         truth.add_shift_errors(suited.adaptation_)
     rng = np.random.default_rng(random_state)

@@ -1,4 +1,4 @@
-"""An objective -> parameters of low loss: Adam on minibatches, for many members at once.
+"""An objective -> parameters of low loss: Adam on minibatches for many members at once, and when each one stops.
 
 All members see the same batches; each has its own learning rate and stops on its own. The parameters reported are
 running averages over about fifty steps. Averaging smooths out the noise of minibatches, so a constant rate needs no
@@ -7,51 +7,30 @@ schedule and every epoch is a good place to stop.
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
-from itertools import pairwise
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from glayers.arrays import Bools, Floats
-from glayers.fitting.objective import Objective
+from glayers.activations import log_softmax, with_reference_class
+from glayers.arrays import Bools, Floats, Ints
+from glayers.errors import GlayersError, shown
+from glayers.fitting.folds import fold_fractions, fold_weights
+from glayers.fitting.objective import Objective, row_loss
+from glayers.maps import Chain, Floor
+from glayers.predictions import Predictions
 from glayers.progress import progress_bar
 
 # (epoch, parameters, training loss, held-out loss) of all members -> which members continue.
 OnEpoch: TypeAlias = Callable[[int, Floats, Floats, Floats], Bools]
-# The objective at some parameters -> training loss and held-out loss of each member.
-Measure: TypeAlias = Callable[[Objective, Tensor], tuple[Tensor, Tensor]]
 
-# Number of logits: at 5,000 x 10 threads mostly wait for each other; at 5,000 x 100 they help.
-_MANY = 200_000
+_MANY = 200_000  # number of logits: at 5,000 x 10 threads mostly wait for each other; at 5,000 x 100 they help
+_HALVED_AFTER = (3, 6, 12, 24, 48, 96)  # epochs; successive halving, so that most time goes to the likely winners
 
-
-class _Members:
-    """Parameters, Adam's moments and the running average of the members that continue."""
-
-    def __init__(self, point: Tensor, rates: Tensor) -> None:
-        self.point = point
-        self.rates = rates
-        self.mean = torch.zeros_like(point)
-        self.square = torch.zeros_like(point)
-        self.average = point.clone()
-        self.steps = 0
-
-    def keep(self, members: Tensor) -> None:
-        for name in ("point", "rates", "mean", "square", "average"):
-            setattr(self, name, getattr(self, name)[members])
-
-    def step(self, gradient: Tensor, averaging: float) -> None:
-        self.steps += 1
-        rate = self.rates * (math.sqrt(1 - 0.99**self.steps) / (1 - 0.9**self.steps))
-        self.mean.lerp_(gradient, 0.1)
-        self.square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
-        self.point.sub_((self.mean / self.square.sqrt().add_(1e-8)).mul_(rate[:, None]))
-        self.average.lerp_(self.point, 1 - averaging)
+_SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
 
 
 def descend(
@@ -63,70 +42,257 @@ def descend(
     batch_size: int,
     seed: int,
     averaging: float = 0.98,
-    measure: Measure = Objective.losses,
+    training_loss: bool = True,
     progress: bool | None = False,
 ) -> Tensor:
     """Run Adam from the objective's start until no member continues; return the last parameters (members, size).
 
-    `averaging` is the fraction of the running average that is kept at each step.
+    `averaging` is the fraction of the running average that is kept at each step. Without `training_loss`, that loss is
+    not measured, and is NaN.
     """
     generator = torch.Generator().manual_seed(seed)
     result = objective.start()
-    active = torch.arange(len(result))
-    current = objective
-    members = _Members(result.clone(), objective.like(rates))
+    members = _Members(objective, rates)
+    train = np.full(len(result), np.nan)
+    held_out = np.full(len(result), np.nan)
     threads = 1 if objective.logits.numel() < _MANY else None
     with (
-        _thread_pools().limit(limits=threads),
+        threadpool_limits(limits=threads),
         progress_bar(progress, f"{len(result)} fits", epochs) as advance,
     ):
-        train, held_out = measure(objective, result)
         for epoch in range(epochs + 1):
             if epoch:
-                _epoch(current, members, batch_size, averaging, generator)
-                result[active] = members.average
-                train[active], held_out[active] = measure(current, members.average)
+                members.run_epoch(batch_size, averaging, generator)
                 advance()
-            continues = torch.as_tensor(on_epoch(epoch, *(each.cpu().numpy() for each in (result, train, held_out))))
-            continues = continues[active]
-            if not continues.all():
-                active = active[continues]
-                members.keep(continues)
-                current = objective.of(active)
-            if not len(active):
+            active = members.active
+            result[torch.as_tensor(active)] = members.average
+            held_out[active] = members.objective.mean_losses(members.average, members.objective.held_out)
+            if training_loss:
+                train[active] = members.objective.mean_losses(members.average, members.objective.train)
+            continues = on_epoch(epoch, result.cpu().numpy(), train, held_out)
+            members.keep(continues[active])
+            if not len(members.active):
                 break
     return result
 
 
-@cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()  # it looks at every library that is loaded, so once is enough
+class _Members:
+    """The members that continue: their objective, parameters, Adam's moments and the running average."""
+
+    def __init__(self, objective: Objective, rates: Floats) -> None:
+        self.objective = objective
+        self.rates = objective.like(rates)
+        self.point = objective.start()
+        self.average = self.point.clone()
+        self.mean = torch.zeros_like(self.point)
+        self.square = torch.zeros_like(self.point)
+        self.active = np.arange(len(self.point))
+        self.steps = 0
+
+    def keep(self, continues: Bools) -> None:
+        if continues.all():
+            return
+        self.active = self.active[continues]
+        kept = torch.as_tensor(continues)
+        self.objective = self.objective.of(kept)
+        for name in ("rates", "point", "average", "mean", "square"):
+            setattr(self, name, getattr(self, name)[kept])
+
+    def run_epoch(self, batch_size: int, averaging: float, generator: torch.Generator) -> None:
+        """Take one step per batch, over all rows in random order."""
+        n_rows = len(self.objective.labels)
+        order = torch.randperm(n_rows, generator=generator).to(self.objective.labels.device)
+        # Batches of nearly equal size: a last batch of one row would count as much as any other batch.
+        edges = np.linspace(0, n_rows, math.ceil(n_rows / batch_size) + 1).astype(int)
+        for rows in torch.tensor_split(order, edges[1:-1].tolist()):
+            point = self.point.detach().requires_grad_()
+            losses, weights = self.objective.batch_losses(point, rows, generator)
+            # Scaled so that each batch is an unbiased estimate of the whole objective.
+            cost = (losses * weights).sum() * (n_rows / len(rows))
+            (gradient,) = torch.autograd.grad(cost, point)
+            if self.objective.decay is not None:
+                gradient += self.objective.decay * (self.point - self.objective.anchor)
+            self._step(gradient)
+            self.average.lerp_(self.point, 1 - averaging)
+
+    def _step(self, gradient: Tensor) -> None:
+        self.steps += 1
+        rate = self.rates * (math.sqrt(1 - 0.99**self.steps) / (1 - 0.9**self.steps))
+        self.mean.lerp_(gradient, 0.1)
+        self.square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+        self.point.sub_((self.mean / self.square.sqrt().add_(1e-8)).mul_(rate[:, None]))
 
 
-def _epoch(
-    objective: Objective,
-    members: _Members,
-    batch_size: int,
-    averaging: float,
-    generator: torch.Generator,
-) -> None:
-    n_rows = len(objective.labels)
-    order = torch.randperm(n_rows, generator=generator).to(objective.labels.device)
-    shuffled = replace(
-        objective,
-        logits=objective.logits[order],
-        labels=objective.labels[order],
-        train=objective.train[:, order],
-        lowered=None if objective.lowered is None else objective.lowered[order],
-    )
-    # Batches of nearly equal size: a last batch of one row would count as much as any other batch.
-    edges = np.linspace(0, n_rows, math.ceil(n_rows / batch_size) + 1).astype(int).tolist()
-    for first, last in pairwise(edges):
-        point = members.point.detach().requires_grad_()
-        losses, weights = shuffled.batch_losses(point, slice(first, last), generator)
-        # Scaled so that each batch is an unbiased estimate of the whole objective.
-        cost = (losses * weights).sum() * (n_rows / (last - first))
-        (gradient,) = torch.autograd.grad(cost, point)
-        if objective.decay is not None:
-            gradient += objective.decay * (members.point - objective.anchor)
-        members.step(gradient, averaging)
+class EpochSelection:
+    """An `on_epoch` callback that keeps the epoch of least loss of each setting, and the parameters of its folds then.
+
+    Members are ordered by setting, then by fold; `fold_fractions` says how much of the weight each fold holds out. A
+    setting stops when it has not improved for `patience` epochs. By held-out loss, only the more promising half of the
+    settings continues after epochs 3, 6, 12, ... If no setting is better than its start after one epoch, only the best
+    one continues, and if it is not after two, none. With `by_training_loss` every setting runs until its training loss
+    stops falling.
+    """
+
+    def __init__(self, n_settings: int, fold_fractions: Floats, patience: int, by_training_loss: bool = False) -> None:
+        self.n_settings = n_settings
+        self.fold_fractions = np.asarray(fold_fractions)
+        self.patience = patience
+        self.by_training_loss = by_training_loss
+        self.trace: list[Floats] = []
+        self.best = np.full(n_settings, np.inf)
+        self.held_out = np.full(n_settings, np.inf)
+        self.best_epoch = np.zeros(n_settings, dtype=int)
+        self.parameters: list[Floats] = []
+        self.running = np.ones(n_settings, dtype=bool)
+
+    def __call__(self, epoch: int, parameters: Floats, train_loss: Floats, held_out_loss: Floats) -> Bools:
+        """Record the epoch and return which members continue."""
+        held_out = self._by_setting(held_out_loss)
+        losses = self._by_setting(train_loss) if self.by_training_loss else held_out
+        by_setting = parameters.reshape(self.n_settings, len(self.fold_fractions), -1)
+        if not self.trace:
+            self.parameters = list(by_setting.copy())
+        self.trace.append(losses)
+        for setting in np.flatnonzero(self.running & (losses < self.best)):
+            self.best[setting] = losses[setting]
+            self.best_epoch[setting] = epoch
+            self.held_out[setting] = held_out[setting]
+            self.parameters[setting] = by_setting[setting].copy()
+        self.running &= epoch - self.best_epoch < self.patience
+        if not self.by_training_loss:
+            self._drop_settings(epoch, losses)
+        return np.repeat(self.running, len(self.fold_fractions))
+
+    def _drop_settings(self, epoch: int, losses: Floats) -> None:
+        """Stop settings that are unlikely to win."""
+        nothing_learned = not self.best_epoch.any()
+        if epoch == 1 and nothing_learned:
+            # One more epoch shows whether the most promising setting learns anything at all.
+            self.running &= losses == losses.min()
+        if epoch == 2 and nothing_learned:
+            self.running[:] = False
+        if epoch in _HALVED_AFTER:
+            contenders = np.flatnonzero(self.running)
+            ranking = contenders[np.argsort(self._expected_final_loss()[contenders], kind="stable")]
+            n_kept = (len(ranking) + 1) // 2
+            self.running[ranking[n_kept:]] = False
+
+    def _expected_final_loss(self) -> Floats:
+        """Extrapolate the loss of each setting: gains keep shrinking by the ratio of the last two, a geometric series.
+
+        Ranking by the latest loss alone would favour settings that start fast, not those that end lowest.
+        """
+        before, then, now = self.trace[-3:]
+        with np.errstate(invalid="ignore"):  # of losses that are infinite
+            gain = np.maximum(then - now, 0.0)
+            ratio = np.minimum(gain / np.maximum(before - then, 1e-12), 0.95)
+            return np.minimum(now - gain * ratio / (1 - ratio), self.best)
+
+    def _by_setting(self, losses: Floats) -> Floats:
+        by_fold = losses.astype(np.float64).reshape(self.n_settings, -1)
+        means = by_fold @ self.fold_fractions
+        return np.where(np.isfinite(means), means, np.inf)
+
+
+@dataclass(frozen=True)
+class LayerTraining:
+    """Layers, their inputs, the rows, the floor that keeps -inf away from the layers, and a calibrator's settings."""
+
+    layers: Chain
+    inputs: Floats
+    given: Predictions
+    floor: Floor | None
+    calibrator: Any
+    seed: int
+
+    def cross_validate(
+        self, settings: list[tuple[float, float]], folds: Ints, epochs: int, patience: int, by_training_loss: bool
+    ) -> tuple[Floats, Chain, Floats, EpochSelection]:
+        """Train every setting without each fold.
+
+        Return the held-out loss of each setting, the models of the best one as a chain with a members axis, their
+        log-probabilities of the rows that they held out, and the course of the training.
+        """
+        fractions = fold_fractions(folds, self.given.weights)
+        weights = fold_weights(folds, self.given.weights)
+        if by_training_loss:
+            selection, objective = self.run(settings, weights, epochs, patience)
+            losses = selection.held_out.reshape(len(settings), -1) @ fractions
+        else:
+            selection, objective = self.run(settings, weights, epochs, patience, fractions)
+            losses = selection.held_out
+        winner = int(losses.argmin())
+        parameters = np.reshape(selection.parameters, (len(settings), len(fractions), -1))
+        models = objective.fitted(winner, parameters[winner])
+        return losses, models, self._out_of_fold(models, folds), selection
+
+    def run(
+        self,
+        settings: list[tuple[float, float]],
+        weights: tuple[Floats, Floats],
+        epochs: int,
+        patience: int,
+        fractions: Floats | None = None,
+    ) -> tuple[EpochSelection, Objective]:
+        """Run Adam on settings x folds members, and return its course and the objective.
+
+        A setting is a learning rate and a value for `_objective` of the calibrator. `weights` (folds, n) are those of
+        the rows to train on, and of those to hold out. With the fraction of the weight in each fold, settings stop by
+        their held-out loss; without, each member stops by its own training loss.
+        """
+        rates, values = np.repeat(settings, len(weights[0]), axis=0).T
+        objective = self.calibrator._objective(self._objective(len(settings), *weights), values)
+        selection = EpochSelection(len(rates), np.ones(1), patience, by_training_loss=True)
+        if fractions is not None:
+            selection = EpochSelection(len(settings), fractions, patience)
+        batch_size = self.calibrator.batch_size
+        if batch_size is None:  # about twenty steps per epoch: with fewer, few rows would hardly leave the start
+            batch_size = min(250, max(16, len(self.given) // 20))
+        descend(
+            objective,
+            rates,
+            selection,
+            epochs=epochs,
+            batch_size=batch_size,
+            seed=self.seed,
+            averaging=0.0 if selection.by_training_loss else 0.98,
+            training_loss=selection.by_training_loss,
+            progress=self.calibrator.progress,
+        )
+        return selection, objective
+
+    def _objective(self, n_settings: int, train: Floats, held_out: Floats) -> Objective:
+        raised = self.inputs
+        lowered = np.zeros(0)
+        if self.floor is not None:
+            raised, lowered = self.floor.split(self.inputs)
+        device = self.calibrator.device
+        small = len(self.given) * self.layers.n_parameters <= _SMALL and device != "mps"
+        try:
+            logits = torch.as_tensor(raised, dtype=torch.float64 if small else torch.float32).to(torch.device(device))
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+            raise GlayersError(f"device {shown(device)} cannot be used here: {error}") from error
+        return Objective(
+            chain=self.layers,
+            loss=row_loss(self.calibrator.loss),
+            logits=logits,
+            labels=torch.as_tensor(np.array(self.given.labels)).to(logits.device),
+            train=torch.as_tensor(np.tile(train, (n_settings, 1))).to(logits),
+            held_out=torch.as_tensor(np.tile(held_out, (n_settings, 1))).to(logits),
+            lowered=torch.as_tensor(lowered).to(logits) if lowered.any() else None,
+        )
+
+    def behind_floor(self, layers: Chain) -> Chain:
+        """Return the layers as they see rows: behind the floor, if there is one."""
+        if self.floor is None:
+            return layers
+        return Chain((replace(self.floor, branch=layers),))
+
+    def _out_of_fold(self, models: Chain, folds: Ints) -> Floats:
+        """Return log-probabilities of every row by the model that was trained without its fold."""
+        result = np.empty((len(self.inputs), self.given.n_classes))
+        for fold in range(int(folds.max()) + 1):
+            own = folds == fold
+            model = self.behind_floor(models.member(fold))
+            result[own] = log_softmax(with_reference_class(model(self.inputs[own])))
+        return result

@@ -1,4 +1,4 @@
-"""A chain, rows and row weights -> the function to minimise in torch, for many members at once; and its proper losses.
+"""A chain, rows and row weights -> the loss to minimise in torch, for many members at once.
 
 Members are copies of one chain. They differ in the rows they train on (a fold is a row of 0/1 weights), in parameters
 held fixed, and in the strength of their weight decay. Rows are processed in blocks, so that memory stays bounded and
@@ -7,7 +7,7 @@ small fits stay in the cache.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -44,9 +44,9 @@ class Objective:
     fixed: Mapping[str, Tensor] = field(default_factory=dict)
     lowered: Tensor | None = None
     decay: Tensor | None = None
-    anchor: Tensor = field(default_factory=lambda: torch.zeros(()))
+    anchor: Tensor | float = 0.0
 
-    def of(self, members: Tensor) -> "Objective":
+    def of(self, members: Tensor | slice) -> Self:
         """Return the same objective for some of the members only."""
         return replace(
             self,
@@ -65,122 +65,94 @@ class Objective:
         flat = [self.like(value).reshape(-1) for value in self._learned().values()]
         return torch.cat(flat).expand(len(self.train), -1).clone()
 
-    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return learned parameters by name, each (members, *shape), as views of flat ones."""
-        learned = self._learned()
-        parts = torch.split(flat, [value.size for value in learned.values()], dim=1)
-        return {
-            name: part.view(len(flat), *value.shape) for (name, value), part in zip(learned.items(), parts, strict=True)
-        }
-
     def chain_at(self, flat: Tensor) -> Chain:
         """Return the chain with these learned parameters and the fixed ones, all with a members axis."""
-        chain = self.chain.with_parameters(self.unflatten(flat) | dict(self.fixed))
-        return Chain(tuple(_FastRelu() if isinstance(step, Relu) else step for step in chain.steps))
+        learned = self._learned()
+        parameters = dict(self.fixed)
+        parts = torch.split(flat, [value.size for value in learned.values()], dim=1)
+        for (name, value), part in zip(learned.items(), parts, strict=True):
+            parameters[name] = part.view(len(flat), *value.shape)
+        return self.chain.with_parameters(parameters)
 
-    def fitted(self, flat: Array, members: slice = slice(None)) -> Chain:
-        """Return the chain in NumPy, with learned parameters (members, size) and the fixed ones of these members."""
-        parameters = self.unflatten(torch.as_tensor(flat))
-        parameters |= {name: value[members] for name, value in self.fixed.items()}
-        return self.chain.with_parameters({name: value.cpu().double().numpy() for name, value in parameters.items()})
+    def fitted(self, setting: int, flat: Array) -> Chain:
+        """Return the chain in NumPy, with learned parameters (folds, size) of one setting and its fixed ones."""
+        own = slice(setting * len(flat), (setting + 1) * len(flat))
+        chain = self.of(own).chain_at(torch.as_tensor(flat))
+        return chain.map_parameters(lambda value: value.cpu().double().numpy())
 
     def __call__(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """Return the objective (members,) and its gradient (members, size), each member at its own parameters."""
         flat = flat.detach().requires_grad_()
-        value = self._zeros()
+        value = torch.zeros(len(flat), dtype=flat.dtype)
         gradient = torch.zeros_like(flat)
-        for rows in self.blocks():
-            losses = self.row_losses(flat, rows)
-            part = (losses * self.train[:, rows]).sum(dim=1, dtype=self._wide)
+        for rows in self.blocks(len(self.logits)):
+            part = (self.row_losses(flat, rows) * self.train[:, rows]).sum(dim=1)
             gradient += torch.autograd.grad(part.sum(), flat)[0]
             value += part.detach()
         if self.decay is not None:
             away = flat.detach() - self.anchor
-            value += (self.decay * away**2).sum(dim=1, dtype=self._wide) / 2
+            value += (self.decay * away**2).sum(dim=1) / 2
             gradient += self.decay * away
         return value, gradient
 
     @torch.no_grad()
-    def losses(self, flat: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss of every member on its training rows and on its held-out rows, without a gradient."""
-        train = self._zeros()
-        held_out = self._zeros()
-        for rows in self.blocks():
-            losses = self.row_losses(flat, rows)
-            train += (losses * self.train[:, rows]).sum(dim=1, dtype=self._wide)
-            held_out += (losses * self.held_out[:, rows]).sum(dim=1, dtype=self._wide)
-        return train, held_out
+    def mean_losses(self, flat: Tensor, weights: Tensor) -> Array:
+        """Return the loss of each member by row weights (members, n), such as `train` or `held_out`.
 
-    @torch.no_grad()
-    def held_out_losses(self, flat: Tensor) -> tuple[Tensor, Tensor]:
-        """Return NaN for the training loss and the held-out loss; each member reads only the rows it holds out."""
-        counted = self.held_out > 0
+        Each member reads only the rows that count for it.
+        """
+        counted = weights > 0
         most = int(counted.sum(dim=1).max())
-        # Members that hold out fewer rows than others are padded with rows of weight zero.
+        # Members with fewer rows than others are padded with rows of weight zero.
         own = torch.argsort(counted.to(torch.int8), dim=1, descending=True, stable=True)[:, :most]
-        held_out = self._zeros()
-        chain = self.chain_at(flat)
-        for columns in self._blocks(most):
+        total = np.zeros(len(flat))
+        for columns in self.blocks(most):
             rows = own[:, columns]
-            losses = self.loss(self.outputs(chain, rows), self.labels[rows])
-            held_out += (losses * self.held_out.gather(1, rows)).sum(dim=1, dtype=self._wide)
-        return torch.full_like(held_out, torch.nan), held_out
+            losses = self.row_losses(flat, rows) * weights.gather(1, rows)
+            total += losses.cpu().double().sum(dim=1).numpy()
+        return total
 
-    def row_losses(self, flat: Tensor, rows: slice) -> Tensor:
+    def row_losses(self, flat: Tensor, rows: slice | Tensor) -> Tensor:
         """Return the loss of some rows under every member, (members, rows)."""
-        return self.loss(self.outputs(self.chain_at(flat), rows), self.labels[rows])
+        steps = [_FastRelu() if isinstance(step, Relu) else step for step in self.chain_at(flat).steps]
+        outputs = with_reference_class(Chain(tuple(steps))(self.logits[rows]))
+        if self.lowered is not None:
+            outputs = outputs + self.lowered[rows]
+        return self.loss(outputs, self.labels[rows])
 
-    def batch_losses(self, flat: Tensor, rows: slice, _: torch.Generator) -> tuple[Tensor, Tensor]:
+    def batch_losses(self, flat: Tensor, rows: Tensor, _: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the loss of each row of a batch and its weight, both (members, rows)."""
         return self.row_losses(flat, rows), self.train[:, rows]
 
-    def outputs(self, chain: Chain, rows: slice | Tensor) -> Tensor:
-        """Return what a chain makes of some rows, lowered where a class is far below the others or impossible."""
-        result = with_reference_class(chain(self.logits[rows]))
-        return result if self.lowered is None else result + self.lowered[rows]
-
-    def blocks(self) -> Iterator[slice]:
+    def blocks(self, n_rows: int) -> Iterator[slice]:
         """Yield slices of rows whose widest tensor stays small."""
-        return self._blocks(len(self.logits))
-
-    def _blocks(self, n_rows: int) -> Iterator[slice]:
         widths = [value.shape[-1] for value in self.chain.parameters().values() if value.ndim]
         widest = max([self.logits.shape[1], *widths])
         step = max(1, _BLOCK_ENTRIES // (len(self.train) * widest))
         for first in range(0, n_rows, step):
-            yield slice(first, min(first + step, n_rows))
+            yield slice(first, first + step)
 
     def _learned(self) -> dict[str, np.ndarray]:
         return {name: np.asarray(v) for name, v in self.chain.parameters().items() if name not in self.fixed}
 
-    @property
-    def _wide(self) -> torch.dtype:
-        """Dtype of sums: float64, except on Apple's devices, which lack it."""
-        return torch.float32 if self.logits.device.type == "mps" else torch.float64
-
-    def _zeros(self) -> Tensor:
-        return torch.zeros(len(self.train), dtype=self._wide, device=self.logits.device)
-
 
 class _FastRelu(Relu):
-    """The positive part, with the gradient of `Relu`, which is 1 at zero, in a fifth of its time."""
+    """The positive part, with the gradient of `Relu`, which is 1 at zero: fits take two thirds of the time."""
 
     def __call__(self, logits: Any) -> Any:
         return torch.nn.functional.threshold(logits, -2e-38, 0.0)  # just below zero, so that zero passes
 
 
-def log_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return -log p(label)."""
+def _log_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return -_of(torch.log_softmax(logits, dim=-1), labels)
 
 
-def brier_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the squared distance between the probabilities and the one-hot label."""
+def _brier_loss(logits: Tensor, labels: Tensor) -> Tensor:
     probabilities = torch.log_softmax(logits, dim=-1).exp()
     return (probabilities**2).sum(dim=-1) - 2 * _of(probabilities, labels) + 1
 
 
-_LOSSES: dict[str, RowLoss] = {"log": log_loss, "brier": brier_loss}
+_LOSSES: dict[str, RowLoss] = {"log": _log_loss, "brier": _brier_loss}
 
 
 def row_loss(name: str) -> RowLoss:
