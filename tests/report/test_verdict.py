@@ -202,7 +202,7 @@ def test_the_lines_of_the_advice_run(given: Compared, measured: Measurements) ->
     space = {"calibration_logits": given.calibration.logits, "calibration_labels": given.calibration.labels}
     space["new_logits"] = given.test.logits
     exec(advice.python.replace('calibrator.save("model.safetensors")', ""), space)  # the lines that readers copy
-    np.testing.assert_allclose(space["probabilities"], softmax(given.found.logits(advice.method), axis=1))
+    np.testing.assert_allclose(space["probabilities"], softmax(given.found.predictions(advice.method).logits, axis=1))
 
 
 def test_auto_is_the_method_described_and_its_selection_is_on_the_page() -> None:
@@ -218,7 +218,7 @@ def test_auto_is_the_method_described_and_its_selection_is_on_the_page() -> None
 
 
 def test_intervals_are_those_of_the_metrics_module(given: Compared, measured: Measurements) -> None:
-    after = given.test.with_logits(given.found.logits("vector"))
+    after = given.found.predictions("vector")
     expected = metrics.intervals(after, n_resamples=200)
     for metric in SHOWN_METRICS:
         found = measured.methods["vector"].intervals[metric]
