@@ -56,7 +56,7 @@ def test_no_command_is_a_usage_error() -> None:
     [
         ("glayers fit x.npz --method temp", ["temperature"]),
         ("glayers compare x.npz --methods temperature,vec", ["temperature,vector"]),
-        ("glayers plot reliability-e", ["reliability-equal-mass"]),
+        ("glayers plot rel", ["reliability"]),
         ("glayers apply m x -o y --format p", ["parquet"]),
         ("glayers me", ["methods"]),
     ],

@@ -37,6 +37,7 @@ from glayers.metrics.differences import adjust
 from glayers.metrics.events import N_BINS, Event, Rows, Scored, check_any, check_event, rank, top
 from glayers.metrics.null_distribution import MEAN_LARGEST, brownian_height
 from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redraw
+from glayers.text_tables import p_text
 
 __all__ = ["OmnibusTest", "calibration_test"]
 
@@ -153,7 +154,7 @@ class OmnibusTest:
         labels |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
         found = self.finding
         if self.verdict != "too few groups":
-            found += f" (p = {self.p_value:.2g})"
+            found += f" ({p_text(self.p_value, self.n_resamples)})"
         if self.finding == "not calibrated":
             return f"{found}; significant: {', '.join(labels[name] for name in self.rejecting)}"
         if self.undecided and not math.isnan(self.detectable):
@@ -208,7 +209,7 @@ def calibration_test(
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 70 + [1] * 2 + [2] * 28
     >>> found = calibration_test(p, y)
     >>> print(found)
-    classes below the top are not calibrated; 100 rows are too few to tell whether the confidence is (p = 0.001)
+    classes below the top are not calibrated; 100 rows are too few to tell whether the confidence is (p <= 0.001)
     >>> found.rejected, found.rejecting
     (True, ('rank_2_ks', 'classwise_ks'))
     """

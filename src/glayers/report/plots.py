@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from glayers.arrays import Array
 from glayers.checks import check_choice, check_switch, number_between
-from glayers.errors import BadPredictions
+from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, paired_differences, top
 from glayers.metrics.events import check_any, check_rows
 from glayers.report.figures import FIGURES, MethodCurves
@@ -109,7 +109,6 @@ class Look(NamedTuple):
 
 LOOKS: dict[str, Look] = {
     "predicted": Look("score", dash="--"),
-    "predicted solid": Look("score", width=2.0),
     "observed": Look("truth", width=2.2),
     "outside": Look("truth", marker="D", edge="ink"),
     "before": Look("truth"),
@@ -121,12 +120,9 @@ LOOKS: dict[str, Look] = {
     "ideal": Look("ink", width=1.2, dash="--"),
     "band": Look("band", alpha=0.6),
     "bar": Look("truth", alpha=0.3),
-    "difference": Look("truth", alpha=0.2),
     "rows": Look("band"),
-    "spread": Look("score", width=4.0, alpha=0.35),
     "largest": Look("ink", width=2.4),
-    "number": Look("ink"),
-    "side": Look("ink"),
+    "words": Look("ink"),
     "cell": Look("ink"),
 }
 
@@ -176,13 +172,17 @@ def figure(
     Examples
     --------
     >>> from glayers import Confidences
-    >>> found = figure("ks-gap", {"model": Confidences([0.9, 0.6, 0.8], [True, False, True])}, dark=True)
+    >>> found = figure("ks", {"model": Confidences([0.9, 0.6, 0.8], [True, False, True])}, dark=True)
     >>> found.axes[0].get_ylabel()
-    'predicted minus observed'
+    'cumulative probability'
     """
     check_choice(kind, FIGURES, "kind")
     described = FIGURES[kind]
-    _check_methods(methods, described.least)
+    if not isinstance(methods, Mapping) or len(methods) < described.least:
+        raise BadPredictions(
+            f"methods must be {described.least} or more sets of probabilities by name, such as "
+            f"{{'uncalibrated': p, 'calibrated': q}}; got {shown(methods)}"
+        )
     events = event if isinstance(event, list) else [event]
     if not events:
         raise BadPredictions("event must be one event or a list of events; the list is empty")
@@ -195,50 +195,36 @@ def figure(
         settings["differences"] = paired_differences(checked, metrics=metrics, **draws)
     specs: list[Spec] = []
     for each in events:
-        settings["event"] = each
-        if isinstance(each, Event) and (len(events) > 1 or each != top):
-            settings["about"] = each.name
-        curves = [MethodCurves(name, partial(checked.__getitem__, name), **settings) for name in checked]
+        about = getattr(each, "name", "") if events != [top] else ""
+        curves = [MethodCurves(name, partial(checked.__getitem__, name), each, about, **settings) for name in checked]
         specs += described.specs(curves)
-    across = 4
-    if len(events) > 1:
-        across = len(specs) // len(events)
-    return figure_of(specs, dark=dark, columns=across, width=width)
+    across = 4 if len(events) == 1 else len(specs) // len(events)
+    return _figure_of(specs, dark, across, width)
 
 
-def _check_methods(methods: Mapping[str, Any], least: int) -> None:
-    """Refuse too few methods; the first curve computed from them checks their numbers."""
-    if not isinstance(methods, Mapping) or len(methods) < least:
-        came = list(methods) if isinstance(methods, Mapping) else type(methods).__name__
-        raise BadPredictions(
-            f"methods must be {least} or more sets of probabilities by name, such as "
-            f"{{'uncalibrated': p, 'calibrated': q}}; got {came}"
-        )
-
-
-def figure_of(
-    specs: Sequence[Spec], *, dark: bool = False, columns: int = 4, width: float | None = None, **layout: Any
-) -> Figure:
+def _figure_of(specs: Sequence[Spec], dark: bool, columns: int, width: float | None) -> Figure:
     """Draw specs side by side, each with its strip below, and collect their legends into one."""
     view = specs[0].view
     strip = specs[0].strip
+    layout: dict[str, Any] = {"columns": columns, "size": (PANEL, PANEL)}
     if strip is not None:
         layout |= {"strip": strip.view.height, "share_x": strip.view.x == view.x}
-    if view.y.names and not view.x.names:
+    listed = bool(view.y.names) and not view.x.names
+    if listed:
         across = PANEL if len(specs) > 1 else 1.6 * PANEL
         layout |= {"size": (across, 0.3 * len(view.y.names) + 1.3), "share_y": True}
-    natural = layout.get("size", (PANEL, PANEL))[0] * min(columns, len(specs)) + 0.3
     scale = 1.0
     if width is not None:
+        natural = layout["size"][0] * min(columns, len(specs)) + 0.3
         scale = number_between(width, "width", 0, 100) / natural
     with style(dark, scale) as palette:
-        drawn, panels = grid(len(specs), palette, columns=columns, **layout)
+        drawn, panels = grid(len(specs), palette, **layout)
         for panel, spec in zip(panels, specs, strict=True):
             draw(panel.main, spec, palette=palette)
             if spec.strip is not None:
                 draw(panel.strip, spec.strip, palette=palette)
             title(panel.main, spec.title, spec.note)
-            if layout.get("share_y"):
+            if listed:
                 panel.main.tick_params(labelleft=panel is panels[0])
         return tidy(drawn, panels, palette, columns=columns)
 
@@ -397,7 +383,7 @@ def draw(axes: Axes, spec: Spec, *, palette: Palette = LIGHT) -> Axes:
     for mark in spec.view.marks:
         values = spec.values(mark)
         if values[0].size:
-            _MARKS[mark.kind](axes, values, mark, palette)
+            _MARKS[mark.kind](axes, mark, palette, *values)
     x = spec.view.x
     y = spec.view.y
     dress(axes, palette, x=x.label, y=y.label, grid=not x.names)
@@ -430,75 +416,21 @@ def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", grid: bool 
     return axes
 
 
-Values: TypeAlias = list[Array]
+def _line(axes: Axes, mark: Mark, palette: Palette, x: Array, y: Array) -> None:
+    axes.plot(x, y, label=mark.label, solid_capstyle="round", **_stroke(mark, palette))
 
 
-def _line(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    axes.plot(*values, label=mark.label, solid_capstyle="round", **_stroke(mark, palette))
+def _boxes(axes: Axes, mark: Mark, palette: Palette, left: Array, bottom: Array, right: Array, top: Array) -> None:
+    look = LOOKS[mark.look]
+    fill: dict[str, Any] = {"color": getattr(palette, look.colour), "alpha": look.alpha, "linewidth": 0}
+    axes.bar(left, top - bottom, right - left, bottom, align="edge", label=mark.label, **fill)
 
 
-def _band(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    x, low, high = values
-    axes.fill_between(x, low, high, label=mark.label, **_fill(mark, palette))
-
-
-def _boxes(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    left, bottom, right, top = values
-    width = np.maximum(right - left, 0.004)  # a bin of equal scores has no width
-    axes.bar(left, top - bottom, width, bottom, align="edge", label=mark.label, **_fill(mark, palette))
-
-
-def _segments(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    x, y, x_end, y_end = values
-    nothing = np.full(len(x), np.nan)
+def _segments(axes: Axes, mark: Mark, palette: Palette, x: Array, y: Array, x_end: Array, y_end: Array) -> None:
+    nothing = np.full(len(x), np.nan)  # ends the pen's stroke
     xs = np.column_stack([x, x_end, nothing]).ravel()
     ys = np.column_stack([y, y_end, nothing]).ravel()
     axes.plot(xs, ys, label=mark.label, solid_capstyle="butt", **_stroke(mark, palette))
-
-
-def _dots(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    look = LOOKS[mark.look]
-    diameter = np.full(len(values[0]), 5.6)
-    if len(values) == 3:
-        diameter = 2 * values[2] / 1.5  # pixels of the page per point
-    colours = [getattr(palette, look.colour), getattr(palette, look.edge)]
-    if look.hollow:
-        colours.reverse()
-    # A marker may cross the edge of the Axes, and no room is made for it.
-    place: dict[str, Any] = {"zorder": 4, "clip_on": False, "label": mark.label}
-    sizes = (palette.scale * diameter) ** 2
-    points = axes.scatter(values[0], values[1], sizes, colours[0], marker=look.marker, **place)
-    points.set(edgecolor=colours[1], linewidth=palette.scale)
-    points.set_in_layout(False)
-
-
-def _cells(axes: Axes, values: Values, _: Mark, palette: Palette) -> None:
-    column, row = (place.astype(np.int64) for place in values[:2])
-    image = np.full((row.max() + 1, column.max() + 1), np.nan)
-    image[row, column] = values[2]
-    colours = LinearSegmentedColormap.from_list("gap", [palette.under, palette.even, palette.over])
-    axes.imshow(image, colours.with_extremes(bad=palette.background), vmin=-1, vmax=1)
-    if len(image) == 1:
-        axes.set_aspect("auto")
-
-
-def _words(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    rim: list[AbstractPathEffect] = [withStroke(linewidth=2.0, foreground=palette.background)]
-    look: dict[str, Any] = {"fontsize": palette.letters(SMALL), "color": getattr(palette, LOOKS[mark.look].colour)}
-    for x, y, text, side in zip(*values, strict=True):
-        drawn = axes.text(x, y, text, parse_math=False, ha=_SIDES[side], va="center", **look)
-        drawn.set_path_effects(rim)
-
-
-_MARKS: dict[Kind, Callable[[Axes, Values, Mark, Palette], None]] = {
-    "line": _line,
-    "band": _band,
-    "boxes": _boxes,
-    "segments": _segments,
-    "dots": _dots,
-    "cells": _cells,
-    "words": _words,
-}
 
 
 def _stroke(mark: Mark, palette: Palette) -> dict[str, Any]:
@@ -507,9 +439,46 @@ def _stroke(mark: Mark, palette: Palette) -> dict[str, Any]:
     return stroke | {"linestyle": look.dash, "alpha": look.alpha}
 
 
-def _fill(mark: Mark, palette: Palette) -> dict[str, Any]:
+def _dots(axes: Axes, mark: Mark, palette: Palette, x: Array, y: Array, radius: Array | None = None) -> None:
     look = LOOKS[mark.look]
-    return {"color": getattr(palette, look.colour), "alpha": look.alpha, "linewidth": 0}
+    diameter = np.full(len(x), 5.6)
+    if radius is not None:
+        diameter = 2 * radius / 1.5  # pixels of the page per point
+    colours = [getattr(palette, look.colour), getattr(palette, look.edge)]
+    if look.hollow:
+        colours.reverse()
+    # A marker may cross the edge of the Axes, and no room is made for it.
+    place: dict[str, Any] = {"zorder": 4, "clip_on": False, "label": mark.label}
+    sizes = (palette.scale * diameter) ** 2
+    points = axes.scatter(x, y, sizes, colours[0], marker=look.marker, **place)
+    points.set(edgecolor=colours[1], linewidth=palette.scale)
+    points.set_in_layout(False)
+
+
+def _cells(axes: Axes, _: Mark, palette: Palette, column: Array, row: Array, strength: Array) -> None:
+    image = np.full((int(row.max()) + 1, int(column.max()) + 1), np.nan)
+    image[row.astype(np.int64), column.astype(np.int64)] = strength
+    colours = LinearSegmentedColormap.from_list("gap", [palette.under, palette.even, palette.over])
+    axes.imshow(image, colours.with_extremes(bad=palette.background), vmin=-1, vmax=1)
+    if len(image) == 1:
+        axes.set_aspect("auto")
+
+
+def _words(axes: Axes, _: Mark, palette: Palette, *values: Array) -> None:
+    rim: list[AbstractPathEffect] = [withStroke(linewidth=2.0, foreground=palette.background)]
+    look: dict[str, Any] = {"fontsize": palette.letters(SMALL), "color": palette.ink, "path_effects": rim}
+    for x, y, text, side in zip(*values, strict=True):
+        axes.text(x, y, text, parse_math=False, ha=_SIDES[side], va="center", **look)
+
+
+_MARKS: dict[Kind, Callable[..., None]] = {
+    "line": _line,
+    "boxes": _boxes,
+    "segments": _segments,
+    "dots": _dots,
+    "cells": _cells,
+    "words": _words,
+}
 
 
 def _set_scale(axis: Any, wanted: Axis, longest: int) -> None:
