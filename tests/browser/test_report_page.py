@@ -264,7 +264,7 @@ def test_light_dark_and_paper(browser: Chrome, page: Path) -> None:
     assert background(browser) == "rgb(255, 255, 255)"
     assert not panels(browser, "map")[0].find_element(By.TAG_NAME, "input").is_displayed()
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
-    # What is folded on the screen is printed: the tables of the methods, and the evidence.
+    # What is folded on the screen is printed: the table of the methods.
     assert (
         browser.execute_script("return document.querySelector('#methods .scroll').getBoundingClientRect().height") > 50
     )

@@ -246,7 +246,6 @@ def test_colours_that_must_differ_do_so_for_all_eyes(palette: plots.Palette, eye
         return float(np.linalg.norm(lab(BLINDNESS[eyes] @ linear(one)) - lab(BLINDNESS[eyes] @ linear(other))))
 
     assert apart(palette.score, palette.truth) > 40
-    assert apart(palette.under, palette.over) > 40
     # Depths have markers too.
     assert min(apart(one, other) for one, other in combinations(palette.series, 2)) > 15
 

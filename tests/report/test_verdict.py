@@ -35,16 +35,15 @@ def words_of(found: Measurements) -> str:
     """The first screen, the advice and the checks of a page as text."""
     summary = summarise(found)
     lines = [f"[{summary.tone}] {summary.badge}", summary.sentence]
-    lines += [f"{question}: {answer}" for question, answer in summary.facts.items()]
+    lines += [f"{question}: {answer}" for question, answer in (summary.off | summary.tests).items()]
     if found.differences is not None:
         table = changes(found, found.compared.recommended)
         lines += [f"{name}: {before} -> {after} {cell.word}" for name, (before, after, cell) in table.items()]
-    lines += [f"- {sentence}" for sentence in summary.support]
     advice = advise(found)
     if advice is not None:
         lines += [
             f"{'USE' if advice.helps else 'DO NOT USE'} {advice.method}. {advice.why}",
-            *advice.costs,
+            advice.size,
             advice.python,
             advice.shell,
         ]
@@ -167,19 +166,15 @@ def test_every_golden_text_has_its_case() -> None:
 @pytest.mark.parametrize("name", ["overconfident", "calibrated", "does-not-help", "right-on-average", "one-class-off"])
 def test_no_two_statements_of_a_page_contradict_each_other(name: str) -> None:
     found = CASES[name]()
-    words = words_of(found)
-    tests = found.compared.calibration_tests
     cells = dict(method_lines(found))
-    for method, test in tests.items():
+    before, _, after = summarise(found).sentence.partition("fter calibration with")
+    if before == "Before and a":
+        before = after
+    for said, (method, test) in zip((before, after), found.compared.calibration_tests.items(), strict=True):
         assert (cells[method][0].word == "rejected") == ("ks" in test.rejecting)
-        after = "After" if method != "uncalibrated" else "- "
-        said = [
-            line for line in words.splitlines() if line.startswith("- ") and ("After" in line) == (after == "After")
-        ]
-        evidence = " ".join(said)
-        off = any(word in evidence for word in ("verconfident (mean", "nderconfident (mean", "orrect on average"))
+        off = any(word in said for word in ("verconfident by", "nderconfident by", "orrect on average"))
         assert off == bool({"ks", "ece"} & set(test.rejecting))
-        assert not (off and "alibrated, as far as" in evidence)
+        assert not (off and "alibrated, as far as" in said)
 
 
 def test_adapting_is_advised_where_it_lowers_the_loss_of_these_rows() -> None:
@@ -267,7 +262,7 @@ def test_the_numbers_after_are_those_of_the_method_asked_for(measured: Measureme
 def test_a_p_value_at_the_floor_of_the_draws_is_no_more_than_that(measured: Measurements) -> None:
     test = measured.compared.calibration_tests["uncalibrated"]
     assert test.p_value == 1 / (1 + test.n_resamples)
-    assert f"p <= {test.p_value:.2g} before" in summarise(measured).facts["How sure"]
+    assert f"(p <= {test.p_value:.2g})" in summarise(measured).tests["Tests before"]
     assert method_lines(measured)[0][1][0].value.startswith("p <= ")
     assert "p = 0 " not in words_of(measured)
     assert typeset("p <= 0.001") == "p\u00a0\u2264\u00a00.001"
@@ -276,8 +271,8 @@ def test_a_p_value_at_the_floor_of_the_draws_is_no_more_than_that(measured: Meas
 def test_only_classes_that_are_predicted_are_counted() -> None:
     parts = [sampled_rows(n, seed, classes=3) for n, seed in ((300, 1), (400, 2))]
     old, new = (Predictions(np.pad(rows.logits, ((0, 0), (0, 1)), constant_values=-99), rows.labels) for rows in parts)
-    said = summarise(of(old, new)).facts["Classes off"]
-    assert "; none of 3 predicted after." in said  # the fourth is never predicted
+    said = summarise(of(old, new)).off["Classes off after"]
+    assert said == "none of 3 predicted."  # the fourth is never predicted
 
 
 def test_fits_are_listed_with_their_settings_and_warnings() -> None:

@@ -235,7 +235,7 @@ _GAP = View(
 )
 _CUMULATIVE = replace(
     _GAP,
-    y=Axis("cumulative probability", 0.0),
+    y=Axis("cumulative", 0.0),
     marks=(
         Mark("line", "predicted", ("fractile", "cumulative_score"), "predicted"),
         Mark("line", "observed", ("fractile", "cumulative_hits"), "observed"),

@@ -23,7 +23,7 @@ try:
 except ModuleNotFoundError as problem:  # pragma: no cover
     raise ModuleNotFoundError("figures need matplotlib: pip install 'glayers[plots]'", name=problem.name) from problem
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -59,9 +59,6 @@ class Palette:
     score: str
     truth: str
     series: tuple[str, ...]
-    under: str
-    even: str
-    over: str
     scale: float = 1.0
 
     def letters(self, size: float) -> float:
@@ -77,9 +74,6 @@ LIGHT = Palette(
     score="#0a63b0",
     truth="#cf5a00",
     series=("#0a63b0", "#cf5a00", "#1d2530", "#4e8f5a", "#d06fa8", "#8a1a1a", "#3a22b8"),
-    under="#0a4f94",
-    even="#f6f6f4",
-    over="#b34200",
 )
 DARK = Palette(
     background="#14181f",
@@ -89,9 +83,6 @@ DARK = Palette(
     score="#62aef7",
     truth="#ff9a4d",
     series=("#62aef7", "#ff9a4d", "#e8ecf1", "#76885a", "#6d5ff2", "#f2dfa0", "#2b7b85"),
-    under="#7cc0ff",
-    even="#20262f",
-    over="#ffa35c",
 )
 
 
@@ -174,7 +165,7 @@ def figure(
     >>> from glayers import Confidences
     >>> found = figure("ks", {"model": Confidences([0.9, 0.6, 0.8], [True, False, True])}, dark=True)
     >>> found.axes[0].get_ylabel()
-    'cumulative probability'
+    'cumulative'
     """
     check_choice(kind, FIGURES, "kind")
     described = FIGURES[kind]
@@ -264,6 +255,8 @@ def style(dark: bool = False, scale: float = 1.0) -> Iterator[Palette]:
         "lines.markersize": 5.0 * scale,
         "text.usetex": False,
         "text.parse_math": False,  # a name is text, never a formula
+        "axes.xmargin": _MARGIN,
+        "axes.ymargin": _MARGIN,
     }
     with mpl.rc_context(settings):
         yield palette
@@ -458,7 +451,8 @@ def _dots(axes: Axes, mark: Mark, palette: Palette, x: Array, y: Array, radius: 
 def _cells(axes: Axes, _: Mark, palette: Palette, column: Array, row: Array, strength: Array) -> None:
     image = np.full((int(row.max()) + 1, int(column.max()) + 1), np.nan)
     image[row.astype(np.int64), column.astype(np.int64)] = strength
-    colours = LinearSegmentedColormap.from_list("gap", [palette.under, palette.even, palette.over])
+    ends = [palette.score, to_rgba(palette.quiet, 0.4), palette.truth]
+    colours = LinearSegmentedColormap.from_list("gap", ends)
     axes.imshow(image, colours.with_extremes(bad=palette.background), vmin=-1, vmax=1)
     if len(image) == 1:
         axes.set_aspect("auto")
@@ -483,19 +477,12 @@ _MARKS: dict[Kind, Callable[..., None]] = {
 
 def _set_scale(axis: Any, wanted: Axis, longest: int) -> None:
     """Set the ends, the direction and the ticks of a matplotlib axis."""
-    low, high = axis.get_data_interval()
-    margin = _MARGIN * (high - low) or _MARGIN
-    ends = [low - margin, high + margin]
+    limits = {f"{axis.axis_name}lim": (wanted.low, wanted.high)}  # where there is none, the marks and the margin decide
     if wanted.log:
         axis.axes.set_yscale("log")
         axis.set_major_locator(LogLocator(base=10.0, numticks=3))
         axis.set_minor_locator(NullLocator())
-        ends = [low, 3 * high]
-    if wanted.low is not None:
-        ends[0] = wanted.low
-    if wanted.high is not None:
-        ends[1] = wanted.high
-    axis.axes.set(**{f"{axis.axis_name}lim": ends})
+    axis.axes.set(**limits)
     if wanted.names:
         # All names of up to 20, and 8 of more.
         every = 1

@@ -18,7 +18,7 @@ Value: TypeAlias = str | float  # the name of a column, or one number or text fo
 Unit: TypeAlias = Literal["percent", "points", "number", "rows", "text", "x", "y"]
 Kind: TypeAlias = Literal["line", "boxes", "segments", "dots", "cells", "words"]
 
-# The heading and the unit of a column, wherever it is shown.
+# The heading and the unit of a column, wherever it is shown; other columns are text under their own names.
 HEADINGS: dict[str, tuple[str, Unit]] = {
     "low": ("from", "percent"),
     "high": ("to", "percent"),
@@ -37,12 +37,6 @@ HEADINGS: dict[str, tuple[str, Unit]] = {
     "gap_low": ("from", "points"),
     "gap_high": ("to", "points"),
     "deviations": ("standard deviations", "number"),
-    "class": ("class", "text"),
-    "method": ("method", "text"),
-    "change": ("difference", "text"),
-    "interval": ("interval", "text"),
-    "p": ("p", "text"),
-    "significant": ("significant", "text"),
 }
 
 

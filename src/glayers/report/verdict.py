@@ -8,7 +8,7 @@ import numpy as np
 from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
 from glayers.calibrators.estimator import clone
 from glayers.errors import listed
-from glayers.metrics import METRICS, OmnibusTest
+from glayers.metrics import METRICS
 from glayers.metrics.events import Scored
 from glayers.report.findings import ADAPT, BOTH_SETS, SHIFT, finding
 from glayers.report.measuring import Measurements, shown_metrics
@@ -16,10 +16,8 @@ from glayers.report.words import (
     CONFIDENCE_TESTS,
     Tone,
     capital,
-    confidence_sentence,
     direction,
     from_to,
-    ks_sentence,
     plural,
     shortened,
 )
@@ -36,21 +34,21 @@ class Cell(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The verdict in two words and in a sentence, facts by question, and the evidence."""
+    """The verdict in a few words and in a sentence, its tone, and which classes are off and what tests found, by when."""
 
     badge: str
     sentence: str
     tone: Tone
-    facts: dict[str, str]
-    support: list[str]
+    off: dict[str, str]
+    tests: dict[str, str]
 
 
 class Advice(NamedTuple):
-    """Which method to use, why, what it costs, the lines that use it, whether to adapt it, and whether it helps."""
+    """Which method to use, why, its size, the lines that use it, whether to adapt it, and whether it helps."""
 
     method: str
     why: str
-    costs: list[str]
+    size: str
     python: str
     shell: str
     adapt: bool
@@ -61,19 +59,20 @@ def summarise(found: Measurements) -> Summary:
     """Say how far the model was off and whether calibration corrected it, as far as these rows can tell."""
     name = found.compared.recommended
     tone = _tone(found, name)
-    badge = _badge(found, name, tone)
-    support = _evidence(found, found.before)
-    if found.differences is None:
-        return Summary(badge, f"{capital(_state(found, found.before))}.", tone, _facts(found), support)
-    support += [f"After {name}: {line}" for line in _evidence(found, name)]
-    for metric in (found.loss, "accuracy" if found.names else "ks"):
-        sentence = found.differences.between(metric, name, found.before).sentence()
-        support.append(f"{capital(sentence)}.")
-    sentence = _both_states(found, name)
+    sentence = f"{capital(_state(found, found.before))}."
+    if found.differences is not None:
+        sentence = _both_states(found, name)
     overlap = finding(found.checks, BOTH_SETS)
     if overlap is not None:
         sentence += f" But {overlap.found}."
-    return Summary(badge, sentence, tone, _facts(found), [*support, _reason(found)])
+    off = {}
+    tests = {}
+    for method, test in found.compared.calibration_tests.items():
+        when = "before" if method == found.before else "after"
+        tests[f"Tests {when}"] = f"{capital(str(test))}."
+        if found.names:
+            off[f"Classes off {when}"] = f"{_off_words(found, method)}."
+    return Summary(_badge(found, name, tone), sentence, tone, off, tests)
 
 
 def _state(found: Measurements, method: str) -> str:
@@ -97,12 +96,6 @@ def _both_states(found: Measurements, name: str) -> str:
     if off and "confident" not in after:
         sentence += f" Off where it predicts {listed([shortened(found.names[c]) for c in off], 2)}."
     return sentence
-
-
-def _evidence(found: Measurements, method: str) -> list[str]:
-    test = found.compared.calibration_tests[method]
-    confidence = confidence_sentence(test, found.compared.scorecards[method])
-    return [f"{capital(sentence)}." for sentence in (str(test), confidence, ks_sentence(test.tests["ks"]))]
 
 
 def _tone(found: Measurements, name: str) -> Tone:
@@ -133,33 +126,11 @@ def _badge(found: Measurements, name: str, tone: Tone) -> str:
     return "Confidence right, not every class"
 
 
-def _facts(found: Measurements) -> dict[str, str]:
-    """Say which classes are off, and how sure all of this is."""
-    tests = found.compared.calibration_tests  # of the uncalibrated, and of the recommended method if there is one
-    when = ["before", "after"] if len(tests) > 1 else [""]
-    facts = {}
-    if found.names:
-        said = [_off_words(found, method, then) for method, then in zip(tests, when, strict=True)]
-        facts["Classes off"] = f"{'; '.join(said)}."
-    first = tests[found.before]
-    rows = f"{first.rows:,} test rows"
-    if first.groups is not None:
-        rows += f" in {first.groups:,} groups"
-    if all(test.undecided for test in tests.values()):
-        return facts | {"How sure": f"not sure: {rows} are too few."}
-    said = [f"{_p_words(test)} {then}".rstrip() for test, then in zip(tests.values(), when, strict=True)]
-    return facts | {"How sure": f"{rows}; of all tests together, {', '.join(said)}."}
-
-
-def _p_words(test: OmnibusTest) -> str:
-    return f"{test.verdict} to tell" if test.undecided else p_text(test.p_value, test.n_resamples)
-
-
-def _off_words(found: Measurements, method: str, when: str) -> str:
+def _off_words(found: Measurements, method: str) -> str:
     """Say how many of the classes that are predicted are off there, and name the worst."""
     gaps = found.curves[method].predicted
     off = gaps.off
-    amount = f"{len(off) or 'none'} of {(gaps.rows > 0).sum():,} predicted {when}".rstrip()
+    amount = f"{len(off) or 'none'} of {(gaps.rows > 0).sum():,} predicted"
     if not off:
         return amount
     named = [f"{shortened(found.names[c])} {100 * gaps.gap[c]:+.1f}" for c in off]
@@ -201,15 +172,10 @@ def advise(found: Measurements) -> Advice | None:
         return None
     name = found.compared.recommended
     calibrator = found.compared.calibrators[name]
-    size = sum(array.nbytes for array in calibrator.map_.parameters().values())
+    n_bytes = sum(array.nbytes for array in calibrator.map_.parameters().values())
     parameters = plural(calibrator.diagnostics_.n_parameters, "parameter")
-    costs = [f"Size: {parameters}, {max(1, round(size / 1000)):,} kB as a file."]
-    if found.names:
-        cell = difference_cell(found, "accuracy", name)
-        costs.insert(0, f"Accuracy: {cell.word}, {cell.value}.")
+    size = f"Size: {parameters}, {max(1, round(n_bytes / 1000)):,} kB as a file."
     shifted = finding(found.checks, SHIFT)
-    if shifted is not None:
-        costs.append(f"{shifted.advice}.")
     adapt = shifted is not None and shifted.advice.startswith(ADAPT)
     # No worse than no calibration: in log loss or, where that does not differ, in KS.
     tones = [difference_cell(found, metric, name).tone for metric in (found.loss, "ks")]
@@ -219,7 +185,7 @@ def advise(found: Measurements) -> Advice | None:
         why = _reason(found)
     python = _python_lines(calibrator, "logits" if found.names else "confidence", adapt)
     shell = _shell_lines(name, adapt) if name in CALIBRATORS else ""
-    return Advice(name, why, costs, python, shell, adapt, helps)
+    return Advice(name, why, size, python, shell, adapt, helps)
 
 
 def _reason(found: Measurements) -> str:

@@ -20,8 +20,8 @@ function fillTables(figure, specs, drawn) {
 // The columns of a spec that have a heading, as text.
 function numbersOf({ view, columns }) {
   const lines = columns[view.point[0]].map((_, place) =>
-    view.table.map((name) => written(columns[name][place], data.headings[name][1], view)));
-  return { headings: view.table.map((name) => data.headings[name][0]), lines };
+    view.table.map((name) => written(columns[name][place], headingOf(name)[1], view)));
+  return { headings: view.table.map((name) => headingOf(name)[0]), lines };
 }
 
 function download(name, type, make) {
