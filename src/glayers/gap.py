@@ -8,7 +8,7 @@ it.
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
@@ -26,6 +26,9 @@ from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
 from glayers.serving.predictor import apply_map
 from glayers.text_tables import p_text
+
+if TYPE_CHECKING:
+    from glayers.calibrators.base import Fitted
 
 _ROUNDING = 1e-12  # relative difference between losses of equal predictions
 _LOWEST = -800.0  # log-probability of an impossible class: 0 times a finite number
@@ -119,18 +122,26 @@ def calibration_gap(
     given = rows_to_fit(g, logits, labels, sample_weight, groups)
     folds = assign_folds(len(given), given.groups, whole_number(n_folds, "n_folds", least=2), seed)
     fold_weights(folds, given.weights)  # raises if a fold has no weight to train on
+    fits = fits_without_folds(g, given, folds, progress, "measuring the gap")
+    losses = _row_losses([fitted.map for fitted in fits], folds, given)
+    methods = tuple(fitted.method for fitted in fits)
+    return CalibrationGap(_gap(losses["log"], given), _gap(losses["brier"], given), len(given), len(fits), methods)
+
+
+def fits_without_folds(
+    g: Calibrator, given: Predictions, folds: Ints, progress: bool | None, title: str
+) -> "list[Fitted]":
+    """Return one fit per fold, to the rows outside it."""
     n_fits = int(folds.max()) + 1
     fits = []
-    with progress_bar(progress, "measuring the gap", n_fits) as advance:
+    with progress_bar(progress, title, n_fits) as advance:
         for fold in range(n_fits):
             try:
                 fits.append(g._fit(given.take(folds != fold)))
             except GlayersError as problem:
                 raise GlayersError(f"g cannot be fitted to the rows outside a fold: {problem}") from problem
             advance()
-    losses = _row_losses([fitted.map for fitted in fits], folds, given)
-    methods = tuple(fitted.method for fitted in fits)
-    return CalibrationGap(_gap(losses["log"], given), _gap(losses["brier"], given), len(given), n_fits, methods)
+    return fits
 
 
 def chosen_calibrator(calibrator: object, seed: int) -> Calibrator:

@@ -16,15 +16,14 @@ from scipy.special import ndtri
 
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
-from glayers.calibrators.estimator import clone
 from glayers.checks import items_of, number_between, whole_number
-from glayers.errors import BadPredictions, GlayersError, shown
+from glayers.errors import BadPredictions, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import LEAST_OBSERVATIONS, assign_folds, paired_gain
-from glayers.gap import chosen_calibrator, rows_to_fit
+from glayers.gap import chosen_calibrator, fits_without_folds, rows_to_fit
+from glayers.maps import Chain
 from glayers.predictions import Predictions
-from glayers.predictions.predictions import map_inputs
-from glayers.progress import progress_bar
+from glayers.serving.predictor import apply_map
 from glayers.text_tables import aligned_table
 
 __all__ = ["Forecast", "LearningCurve", "rows_needed"]
@@ -150,7 +149,12 @@ def rows_needed(
     if not factors:
         raise BadPredictions(f"times must be a list of numbers above 1, such as [2, 4]; got {shown(times)}")
     given = _counted(rows_to_fit(method, logits, labels, sample_weight, groups))
-    held_out, training = _row_losses(method, given, seed, progress)
+    folds = assign_folds(len(given), given.groups, _FOLDS, seed)
+    held_out = np.empty(len(given))
+    for fold, fitted in enumerate(fits_without_folds(method, given, folds, progress, "fitting without each fold")):
+        own = folds == fold
+        held_out[own] = _losses(fitted.map, given.take(own))
+    training = _losses(method._fit(given).map, given)
     difference, error = paired_gain(held_out, training, given.weights, given.groups)
     # Held-out rows were judged by fits on 1 - 1 / folds of the rows, whose excess is larger.
     excesses = _FOLDS / (_FOLDS - 1) + 1
@@ -176,23 +180,6 @@ def _counted(given: Predictions) -> Predictions:
     return given
 
 
-def _row_losses(method: Calibrator, given: Predictions, seed: int, progress: bool | None) -> tuple[Floats, Floats]:
-    """Return the loss of each row by a fit without its fold, and by a fit on all rows."""
-    folds = assign_folds(len(given), given.groups, _FOLDS, seed)
-    held_out = np.empty(len(given))
-    with progress_bar(progress, "fitting without each fold", _FOLDS + 1) as advance:
-        for fold in range(_FOLDS):
-            held_out[folds == fold] = _losses(method, given.take(folds != fold), given.take(folds == fold))
-            advance()
-        training = _losses(method, given, given)
-        advance()
-    return held_out, training
-
-
-def _losses(method: Calibrator, given: Predictions, judged: Predictions) -> Floats:
-    try:
-        fitted = clone(method)._learn(given)
-    except GlayersError as problem:
-        raise GlayersError(f"{method} cannot be fitted on {len(given)} of the rows: {problem}") from problem
-    calibrated = fitted.transform(map_inputs(method.inputs, judged))
-    return np.minimum(smooth_loss("log").rows(calibrated, judged.labels), _WORST)
+def _losses(chain: Chain, given: Predictions) -> Floats:
+    """Return the log loss of each row after a map."""
+    return np.minimum(smooth_loss("log").rows(apply_map(chain, given.logits), given.labels), _WORST)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FEW = 20  # rows of a class: its frequency then has a relative standard error of a fifth or more
 _NAMED = 5  # classes in a sentence
 BOTH_SETS = "Rows in both sets"
-SHIFT = "Shift between calibration and test rows"
+SHIFT = "Calibration and test rows"
 ADAPT = "Adapt the calibrator with glayers adapt"
 _REFIT = "Fit again on rows like those the model will see"
 # Unicode marks for right-to-left writing: they would also turn the text around a class name.
@@ -70,7 +70,7 @@ def data_checks(
     if compared.calibrators:
         checks.append(_shift_check(compared, compared.calibrators[compared.recommended]))
     if test.groups is not None:
-        checks.append(_group_check(compared, len(np.unique(test.groups))))
+        checks.append(_group_check(len(np.unique(test.groups))))
     if test.weights is not None:
         checks.append(Check("Weights", "rows are weighted, and so are all numbers of this report", "fine"))
 
@@ -102,39 +102,29 @@ def _overlap_check(calibration: Predictions, test: Predictions) -> Check:
     return Check(BOTH_SETS, found, "attention", advice="Leave these rows out of one of the two sets")
 
 
-def _group_check(compared: "Comparison", groups: int) -> Check:
+def _group_check(n_groups: int) -> Check:
     found = (
-        f"test rows come in {groups:,} groups; intervals and KS tests account for groups, but the bands of the "
-        f"reliability diagrams treat rows as independent and are too narrow"
+        f"test rows come in {n_groups:,} groups; intervals and KS tests account for groups, but the "
+        f"bands of the reliability diagrams treat rows as independent and are too narrow"
     )
-    if compared.calibration_tests[compared.recommended].verdict == "too few groups":
-        return Check("Too few groups to tell", found, "attention", advice="Collect rows from more groups")
     return Check("Groups", found, "attention", advice="Read the tests and intervals rather than the bands")
 
 
 def _class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGaps | None) -> Check:
     """Look for classes whose confidence is off where they are predicted, after the recommended method."""
-    method = compared.recommended
-    gaps = gaps or predicted_gaps(compared.rows(method))
-    rejecting = compared.calibration_tests[method].rejecting
-    if gaps.off:
-        worst, *others = gaps.off
-        words = (
-            f"where {names[worst]} is predicted ({gaps.rows[worst]:,.0f} rows), mean confidence is "
-            f"{percent(gaps.confidence[worst])} and accuracy {percent(gaps.accuracy[worst])}"
-        )
-        if others:
-            words += f" ({len(others)} more: {listed([names[c] for c in others], _NAMED)})"
-        advice = "Treat single probabilities of such classes with care; where calibration rows are few, collect more"
-        return Check(f"Single classes, {method}", words, "attention", float(gaps.p_value[worst]), advice)
-    if "classwise_ks" in rejecting or "rank_2_ks" in rejecting:
-        words = (
-            "over all classes together, probabilities differ from frequencies by more than chance, but no single class "
-            "stands out where it is predicted"
-        )
-        advice = "Rely on the probability of the top class; look at the matrix of classes before you use the others"
-        return Check(f"Classes together, {method}", words, "attention", advice=advice)
-    return Check(f"Single classes, {method}", "no class has a significant gap where it is predicted", "fine")
+    subject = f"Single classes, {compared.recommended}"
+    gaps = gaps or predicted_gaps(compared.rows(compared.recommended))
+    if not gaps.off:
+        return Check(subject, "no class has a significant gap where it is predicted", "fine")
+    worst, *others = gaps.off
+    words = (
+        f"where {names[worst]} is predicted ({gaps.rows[worst]:,.0f} rows), mean confidence is "
+        f"{percent(gaps.confidence[worst])} and accuracy {percent(gaps.accuracy[worst])}"
+    )
+    if others:
+        words += f" ({len(others)} more: {listed([names[c] for c in others], _NAMED)})"
+    advice = "Treat single probabilities of such classes with care; where calibration rows are few, collect more"
+    return Check(subject, words, "attention", float(gaps.p_value[worst]), advice)
 
 
 def calibration_counts(compared: "Comparison", calibration: Predictions | Confidences | None) -> Ints | None:

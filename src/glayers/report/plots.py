@@ -197,19 +197,17 @@ def _figure_of(specs: Sequence[Spec], dark: bool, columns: int, width: float | N
     """Draw specs side by side, each with its strip below, and collect their legends into one."""
     view = specs[0].view
     strip = specs[0].strip
-    layout: dict[str, Any] = {"columns": columns, "size": (PANEL, PANEL)}
-    if strip is not None:
-        layout |= {"strip": strip.view.height, "share_x": strip.view.x == view.x}
     listed = bool(view.y.names) and not view.x.names
+    size = (PANEL, PANEL)
     if listed:
-        across = PANEL if len(specs) > 1 else 1.6 * PANEL
-        layout |= {"size": (across, 0.3 * len(view.y.names) + 1.3), "share_y": True}
+        size = (PANEL if len(specs) > 1 else 1.6 * PANEL, 0.3 * len(view.y.names) + 1.3)
     scale = 1.0
     if width is not None:
-        natural = layout["size"][0] * min(columns, len(specs)) + 0.3
+        natural = size[0] * min(columns, len(specs)) + 0.3
         scale = number_between(width, "width", 0, 100) / natural
+    height = 0.0 if strip is None else strip.view.height
     with style(dark, scale) as palette:
-        drawn, panels = grid(len(specs), palette, **layout)
+        drawn, panels = grid(len(specs), palette, columns=columns, strip=height, size=size)
         for panel, spec in zip(panels, specs, strict=True):
             draw(panel.main, spec, palette=palette)
             if spec.strip is not None:
@@ -247,8 +245,6 @@ def style(dark: bool = False, scale: float = 1.0) -> Iterator[Palette]:
         "font.family": _FONT,
         "font.size": palette.letters(TEXT),
         "axes.titlesize": palette.letters(TEXT),
-        "ytick.labelsize": palette.letters(SMALL),
-        "legend.fontsize": palette.letters(SMALL),
         "text.color": palette.ink,
         "axes.labelcolor": palette.ink,
         "lines.linewidth": 1.8 * scale,
@@ -285,13 +281,9 @@ def grid(
     columns: int = 4,
     strip: float = 0.0,
     size: tuple[float, float] = (PANEL, PANEL),
-    share_x: bool = True,
     share_y: bool = False,
 ) -> tuple[Figure, list[Panel]]:
-    """Make a figure of panels, filled row by row.
-
-    A strip has a fraction of the height of the panel above it, and with `share_x` the same x axis.
-    """
+    """Make a figure of panels, filled row by row; a strip has a fraction of the height of the panel above it."""
     across = min(columns, n_panels)
     lines = math.ceil(n_panels / across)
     heights = [1.0, strip] if strip else [1.0]
@@ -304,27 +296,22 @@ def grid(
     panels: list[Panel] = []
     for place in range(n_panels):
         line, column = divmod(place, across)
-        main = drawn.add_subplot(cells[line * len(heights), column])
-        if share_y and panels:
-            main.sharey(panels[0].main)
-        below = main
-        if strip:
-            below = drawn.add_subplot(cells[line * 2 + 1, column])
-        if strip and share_x:
-            below.sharex(main)
+        first = panels[0].main if share_y and panels else None
+        main = drawn.add_subplot(cells[line * len(heights), column], sharey=first)
+        below = drawn.add_subplot(cells[line * 2 + 1, column]) if strip else main
         panels.append(Panel(main, below))
     return drawn, panels
 
 
 def tidy(drawn: Figure, panels: list[Panel], palette: Palette = LIGHT, *, columns: int = 4) -> Figure:
-    """Write each axis label once per row, and collect the legends of all panels into one below them."""
+    """Write each axis label once per row or column, and collect the legends of all panels into one below them."""
     across = min(columns, len(panels))
     named: dict[str, Any] = {}
     for place, panel in enumerate(panels):
         if place % across and panel.main.get_ylabel() == panels[place - 1].main.get_ylabel():
             for axes in panel:
                 axes.yaxis.label.set_visible(False)
-        if panel.strip is not panel.main and panel.main.get_shared_x_axes().joined(panel.main, panel.strip):
+        if panel.strip is not panel.main and panel.main.get_xlabel() == panel.strip.get_xlabel():
             panel.main.set_xlabel("")
             panel.main.tick_params(labelbottom=False)
         for axes in panel:
@@ -333,11 +320,12 @@ def tidy(drawn: Figure, panels: list[Panel], palette: Palette = LIGHT, *, column
     if named:
         letters = palette.letters(SMALL)
         widest = (0.073 * max(map(len, named)) + 0.5) * letters / SMALL  # inches of the longest label and its sample
-        fit = max(1, min(len(named), int(drawn.get_figwidth() / widest)))
-        fit = math.ceil(len(named) / math.ceil(len(named) / fit))  # no column is left with a single label if avoidable
+        n_columns = max(1, min(len(named), int(drawn.get_figwidth() / widest)))
+        n_lines = math.ceil(len(named) / n_columns)
         look: dict[str, Any] = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2, "fontsize": letters}
         look["labelcolor"] = drawn.axes[0].title.get_color()
-        drawn.legend(named.values(), named.keys(), loc="outside lower center", ncols=fit, **look)
+        look["ncols"] = math.ceil(len(named) / n_lines)
+        drawn.legend(named.values(), named.keys(), loc="outside lower center", **look)
     return drawn
 
 
@@ -379,7 +367,8 @@ def draw(axes: Axes, spec: Spec, *, palette: Palette = LIGHT) -> Axes:
             _MARKS[mark.kind](axes, mark, palette, *values)
     x = spec.view.x
     y = spec.view.y
-    dress(axes, palette, x=x.label, y=y.label, grid=not x.names)
+    axes.set(xlabel=x.label, ylabel=y.label)
+    dress(axes, palette, grid=not x.names)
     _set_scale(axes.xaxis, x, longest=16)
     _set_scale(axes.yaxis, y, longest=16 if x.names else 24)
     if x.names and max(map(len, x.names)) > 3:
@@ -390,8 +379,8 @@ def draw(axes: Axes, spec: Spec, *, palette: Palette = LIGHT) -> Axes:
     return axes
 
 
-def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", grid: bool = True) -> Axes:
-    """Give an Axes its colours and labels."""
+def dress(axes: Axes, palette: Palette, *, grid: bool = True) -> Axes:
+    """Give an Axes its colours."""
     axes.set_facecolor(palette.background)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
@@ -400,9 +389,8 @@ def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", grid: bool 
     ticks: dict[str, Any] = {"color": palette.ink, "labelcolor": palette.ink, "labelfontfamily": _FONT}
     axes.tick_params(which="both", labelsize=palette.letters(SMALL), **ticks)
     axes.tick_params(which="minor", length=0)
-    for axis, label in ((axes.xaxis, x), (axes.yaxis, y)):
-        axis.set_label_text(label or axis.label.get_text(), color=palette.ink)
-    axes.title.set_color(palette.ink)
+    for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
+        text.set_color(palette.ink)
     axes.set_axisbelow(True)
     if grid:
         axes.grid(visible=True, color=palette.quiet, linewidth=0.8)
@@ -451,7 +439,7 @@ def _dots(axes: Axes, mark: Mark, palette: Palette, x: Array, y: Array, radius: 
 def _cells(axes: Axes, _: Mark, palette: Palette, column: Array, row: Array, strength: Array) -> None:
     image = np.full((int(row.max()) + 1, int(column.max()) + 1), np.nan)
     image[row.astype(np.int64), column.astype(np.int64)] = strength
-    ends = [palette.score, to_rgba(palette.quiet, 0.4), palette.truth]
+    ends: Any = [palette.score, to_rgba(palette.quiet, 0.4), palette.truth]
     colours = LinearSegmentedColormap.from_list("gap", ends)
     axes.imshow(image, colours.with_extremes(bad=palette.background), vmin=-1, vmax=1)
     if len(image) == 1:

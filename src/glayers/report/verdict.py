@@ -34,7 +34,7 @@ class Cell(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The verdict in a few words and in a sentence, its tone, and which classes are off and what tests found, by when."""
+    """The verdict in a few words and in a sentence, its tone, the classes that are off, and what the tests found."""
 
     badge: str
     sentence: str
