@@ -61,6 +61,15 @@ def test_the_band_of_equal_scores_is_the_binomial_one(score: float, n: int, low:
     assert (found.band_low.tolist(), found.band_high.tolist()) == ([pytest.approx(low)], [pytest.approx(high)])
 
 
+@pytest.mark.parametrize("weight", [1.0, 1 / 3, 0.1])
+def test_the_band_of_one_row_holds_both_outcomes_that_are_likely(weight: float) -> None:
+    # The band ends where the outcome lies, up to rounding; each row has a bin of its own.
+    for score in (0.1, 1 / 3, 0.7):
+        for correct in (0, 1):
+            found = reliability(Confidences([score, 0.999], [correct, 1], weights=[weight, 0.7]), n_bins=5)
+            assert not found.outside[0]
+
+
 def test_an_overconfident_model_leaves_its_band() -> None:
     event = check_event(*sample(3, n=3000, k=4, sharpness=2.5))
     binned = reliability(event)

@@ -271,7 +271,7 @@ def test_a_p_value_at_the_floor_of_the_draws_is_no_more_than_that(measured: Meas
 def test_only_classes_that_are_predicted_are_counted() -> None:
     parts = [sampled_rows(n, seed, classes=3) for n, seed in ((300, 1), (400, 2))]
     old, new = (Predictions(np.pad(rows.logits, ((0, 0), (0, 1)), constant_values=-99), rows.labels) for rows in parts)
-    said = summarise(of(old, new)).off["Classes off after"]
+    said = summarise(of(old, new)).off["Classes off after temperature"]
     assert said == "none of 3 predicted."  # the fourth is never predicted
 
 

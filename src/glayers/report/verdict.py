@@ -68,7 +68,7 @@ def summarise(found: Measurements) -> Summary:
     off = {}
     tests = {}
     for method, test in found.compared.calibration_tests.items():
-        when = "before" if method == found.before else "after"
+        when = "before" if method == found.before else f"after {method}"
         tests[f"Tests {when}"] = f"{capital(str(test))}."
         if found.names:
             off[f"Classes off {when}"] = f"{_off_words(found, method)}."
