@@ -251,8 +251,6 @@ def style(dark: bool = False, scale: float = 1.0) -> Iterator[Palette]:
         "lines.markersize": 5.0 * scale,
         "text.usetex": False,
         "text.parse_math": False,  # a name is text, never a formula
-        "axes.xmargin": _MARGIN,
-        "axes.ymargin": _MARGIN,
     }
     with mpl.rc_context(settings):
         yield palette
@@ -367,6 +365,7 @@ def draw(axes: Axes, spec: Spec, *, palette: Palette = LIGHT) -> Axes:
             _MARKS[mark.kind](axes, mark, palette, *values)
     x = spec.view.x
     y = spec.view.y
+    axes.margins(_MARGIN)
     axes.set(xlabel=x.label, ylabel=y.label)
     dress(axes, palette, grid=not x.names)
     _set_scale(axes.xaxis, x, longest=16)
