@@ -27,7 +27,7 @@ from glayers.metrics.events import Rows, Scored, check_any
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
-from glayers.text_tables import aligned_table, data_frame, markdown_table
+from glayers.text_tables import aligned_table, data_frame
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -93,11 +93,12 @@ class Comparison:
         for name, fitted in self.calibrators.items():
             if isinstance(fitted, AutoCalibrator):
                 return name
-        return min(self.calibrators, key=self._loss, default=UNCALIBRATED)
+        return min(self.calibrators, key=lambda name: self.scorecards[name][self.loss], default=UNCALIBRATED)
 
-    def _loss(self, method: str) -> float:
-        score = "nll" if isinstance(self.test, Predictions) else "confidence_nll"
-        return self.scorecards[method][score]
+    @property
+    def loss(self) -> str:
+        """The proper score that decides between methods: of all classes or, of confidences, of being correct."""
+        return "nll" if isinstance(self.test, Predictions) else "confidence_nll"
 
     @cached_property
     def calibration_tests(self) -> dict[str, OmnibusTest]:
@@ -140,7 +141,8 @@ class Comparison:
             Where to write it.
         **settings
             Of `glayers.report.page.write_report`: `calibration` (the rows of the fits; with them the report also looks
-            for shift), `n_resamples`, `random_state`, `title`, `force` (replace a file that exists) and `progress`.
+            for rows in both sets), `n_resamples`, `random_state`, `title`, `force` (replace a file that exists) and
+            `progress`.
         """
         from glayers.report.page import write_report  # jinja2 is imported only for a report
 
@@ -155,10 +157,6 @@ class Comparison:
         """Return every number as a pandas data frame with one line per method."""
         return data_frame([{"method": name, **numbers} for name, numbers in self.to_dict().items()]).set_index("method")
 
-    def to_markdown(self) -> str:
-        """Return a Markdown table with one line per method, and the remarks below it."""
-        return "\n".join([markdown_table(self.cells("method")), "", *self.remarks()]).rstrip()
-
     def __str__(self) -> str:
         return "\n".join([aligned_table(self.cells()), "", *self.remarks()]).rstrip()
 
@@ -168,11 +166,11 @@ class Comparison:
         notes += [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
         return notes + [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
 
-    def cells(self, corner: str = "") -> list[list[str]]:
+    def cells(self) -> list[list[str]]:
         """Return the printed table: a line of headings, then one line per method."""
         columns = _COLUMNS if isinstance(self.test, Predictions) else _CONFIDENCE_COLUMNS
         metrics = [METRICS[name] for name in columns]
-        cells = [[corner, *(metric.short_label for metric in metrics), "seconds"]]
+        cells = [["", *(metric.short_label for metric in metrics), "seconds"]]
         for name, card in self.scorecards.items():
             numbers = [metric.format(card[metric.name]) for metric in metrics]
             seconds = f"{self.seconds[name]:.2f}" if name in self.seconds else "-"

@@ -64,11 +64,6 @@ class Measurements:
         """The name of the uncalibrated."""
         return next(iter(self.curves))
 
-    @property
-    def loss(self) -> str:
-        """The proper score that decides: that of all classes where they are known."""
-        return "nll" if self.names else "confidence_nll"
-
     def off(self, method: str) -> list[int]:
         """The classes that are off where they are predicted, the largest gap first."""
         return self.curves[method].predicted.off if self.names else []

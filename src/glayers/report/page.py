@@ -63,7 +63,7 @@ def write_report(
     path
         The file to write.
     calibration
-        The rows the methods were fitted on; with them, the page also tests for shift between the two sets.
+        The rows the methods were fitted on; with them, the page also looks for rows that are in both sets.
     n_resamples
         The number of bootstrap resamples for intervals and differences.
     random_state

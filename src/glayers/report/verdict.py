@@ -103,7 +103,7 @@ def _tone(found: Measurements, name: str) -> Tone:
     test = found.compared.calibration_tests[name]
     if test.verdict == "calibrated" and not found.off(name) and finding(found.checks, BOTH_SETS) is None:
         return "good"
-    if not test.rejected or difference_cell(found, found.loss, name).tone == "good":
+    if not test.rejected or difference_cell(found, found.compared.loss, name).tone == "good":
         return "fair"
     return "bad"
 
@@ -141,7 +141,7 @@ def changes(found: Measurements, method: str) -> dict[str, tuple[str, str, Cell]
     """Return the numbers of the first screen by metric: before, after, and what the difference is worth."""
     cards = found.compared.scorecards
     rows = {}
-    for metric in ("confidence", "accuracy", "ks", found.loss):
+    for metric in ("confidence", "accuracy", "ks", found.compared.loss):
         if metric == "ks":
             rows["gap"] = (_gap_words(found, found.before), _gap_words(found, method), Cell("", word="points"))
         described = METRICS[metric]
@@ -178,7 +178,7 @@ def advise(found: Measurements) -> Advice | None:
     shifted = finding(found.checks, SHIFT)
     adapt = shifted is not None and shifted.advice.startswith(ADAPT)
     # No worse than no calibration: in log loss or, where that does not differ, in KS.
-    tones = [difference_cell(found, metric, name).tone for metric in (found.loss, "ks")]
+    tones = [difference_cell(found, metric, name).tone for metric in (found.compared.loss, "ks")]
     helps = tones[0] == "good" or "bad" not in tones
     why = f"On these test rows {name} is worse than no calibration. Fit again on rows like those the model will see."
     if helps:
@@ -196,7 +196,7 @@ def _reason(found: Measurements) -> str:
         return f"{capital(name)} is recommended: it chose its parts on the calibration rows alone, by cross-validation."
     if len(fitted) == 1:
         return f"{capital(name)} is the only method that was fitted."
-    score = METRICS[found.loss].short_label
+    score = METRICS[found.compared.loss].short_label
     among = f"the lowest {score} of {len(fitted)} methods on these test rows, so its scores are slightly optimistic"
     return f"{capital(name)} is recommended: it has {among}."
 
