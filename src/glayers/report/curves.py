@@ -70,16 +70,16 @@ class KsCurves:
 class PredictedGaps:
     """For each class, the rows that are predicted as it: their number, mean confidence and accuracy.
 
-    `gap` is confidence minus accuracy, with the ends `low` and `high` of its interval. `p_value` tests that it is zero,
+    `gap` is confidence minus accuracy, with the ends of its interval. `p_value` tests that it is zero,
     and is adjusted for the number of classes by Holm's method. Classes that are never predicted have NaN.
     """
 
-    rows: Floats
+    count: Floats
     confidence: Floats
     accuracy: Floats
     gap: Floats
-    low: Floats
-    high: Floats
+    gap_low: Floats
+    gap_high: Floats
     p_value: Floats
 
     @property
@@ -97,7 +97,7 @@ class PredictedGaps:
     @property
     def certain(self) -> Floats:
         """How far each class is off for certain: the near end of its interval, 0 where that may be zero."""
-        return np.nan_to_num(np.maximum(np.maximum(self.low, -self.high), 0.0))
+        return np.nan_to_num(np.maximum(np.maximum(self.gap_low, -self.gap_high), 0.0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -372,18 +372,17 @@ def _class_gaps(methods: Methods, most: int = 15) -> list[Spec]:
     # By the near ends of the intervals, and among classes that may be right by the gap itself.
     worth = sum(found.certain + 1e-6 * np.nan_to_num(np.abs(found.gap)) for found in gaps)
     order = np.argsort(-np.asarray(worth), kind="stable")
-    known = np.any([found.rows > 0 for found in gaps], axis=0)
+    known = np.any([found.count > 0 for found in gaps], axis=0)
     classes = order[known[order]][:most]
     names = _names_of(shown[0], classes.tolist())
     parts = []
     for method, when, beside in zip(shown, _WHEN, (-0.16, 0.16), strict=False):
-        found = method.predicted
-        words = [significance(bool(significant)) for significant in found.significant[classes]]
-        part: dict[str, Any] = {"class": names, "method": [method.name] * len(names), "when": [when] * len(names)}
-        part |= {"place": np.arange(len(names)) + beside, "count": found.rows[classes], "significant": words}
-        part |= {"gap": found.gap[classes], "gap_low": found.low[classes], "gap_high": found.high[classes]}
-        part |= {"confidence": found.confidence[classes], "accuracy": found.accuracy[classes]}
-        parts.append(part | {"look": [f"{when} {word}" for word in words]})
+        n_lines = len(classes)
+        words = [significance(bool(significant)) for significant in method.predicted.significant[classes]]
+        part: dict[str, Any] = {name: values[classes] for name, values in columns_of(method.predicted).items()}
+        part |= {"class": names, "method": [method.name] * n_lines, "place": np.arange(n_lines) + beside}
+        part |= {"when": [when] * n_lines, "significant": words, "look": [f"{when} {word}" for word in words]}
+        parts.append(part)
     columns = _stacked(parts)
     predicted = columns["count"] > 0
     columns = {name: values[predicted] for name, values in columns.items()}

@@ -118,7 +118,7 @@ def _class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGa
         return Check(subject, "no class has a significant gap where it is predicted", "fine")
     worst, *others = gaps.off
     words = (
-        f"where {names[worst]} is predicted ({gaps.rows[worst]:,.0f} rows), mean confidence is "
+        f"where {names[worst]} is predicted ({gaps.count[worst]:,.0f} rows), mean confidence is "
         f"{percent(gaps.confidence[worst])} and accuracy {percent(gaps.accuracy[worst])}"
     )
     if others:

@@ -164,11 +164,15 @@ def _class_data(found: Measurements, calibration: Predictions | Confidences | No
     methods = {}
     for name, curves in found.curves.items():
         gaps = curves.predicted
-        columns = {column: getattr(gaps, column) for column in ("gap", "rows", "confidence", "accuracy")}
-        columns["ks"] = ks_per_class(curves.read())
-        columns["significant"] = gaps.significant.astype(np.float64)
-        columns["order"] = np.argsort(-(before.predicted.certain + gaps.certain), kind="stable")
-        methods[name] = columns
+        methods[name] = {
+            "gap": gaps.gap,
+            "rows": gaps.count,
+            "confidence": gaps.confidence,
+            "accuracy": gaps.accuracy,
+            "ks": ks_per_class(curves.read()),
+            "significant": gaps.significant.astype(np.float64),
+            "order": np.argsort(-(before.predicted.certain + gaps.certain), kind="stable"),
+        }
     return {
         "level": LEVEL,
         "names": [shortened(name) for name in found.names],

@@ -130,7 +130,7 @@ def _off_words(found: Measurements, method: str) -> str:
     """Say how many of the classes that are predicted are off there, and name the worst."""
     gaps = found.curves[method].predicted
     off = gaps.off
-    amount = f"{len(off) or 'none'} of {(gaps.rows > 0).sum():,} predicted"
+    amount = f"{len(off) or 'none'} of {(gaps.count > 0).sum():,} predicted"
     if not off:
         return amount
     named = [f"{shortened(found.names[c])} {100 * gaps.gap[c]:+.1f}" for c in off]
