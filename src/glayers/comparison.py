@@ -246,6 +246,8 @@ def compare(
     calibration = calibration.repeated()
     test = test.repeated()
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
+    if on_result is not None and (isinstance(on_result, type) or not callable(on_result)):
+        raise GlayersError(f"on_result must be a function of name, scorecard and seconds; got {shown(on_result)}")
     left_out: dict[str, str] = {}
     if methods is None:
         left_out = _too_slow(calibration)

@@ -186,7 +186,9 @@ def figure(
         settings["differences"] = paired_differences(checked, metrics=metrics, **draws)
     specs: list[Spec] = []
     for each in events:
-        about = getattr(each, "name", "") if events != [top] else ""
+        about = ""
+        if isinstance(each, Event) and (len(events) > 1 or each != top):
+            about = each.name
         curves = [MethodCurves(name, partial(checked.__getitem__, name), each, about, **settings) for name in checked]
         specs += described.specs(curves)
     across = 4 if len(events) == 1 else len(specs) // len(events)
