@@ -8,14 +8,14 @@ import pytest
 from glayers import (
     AutoCalibrator,
     BadPredictions,
+    Confidences,
     GlayersError,
     Predictions,
     TemperatureScaling,
     VectorScaling,
     calibration_gap,
 )
-from glayers.activations import log_softmax, softmax
-from glayers.calibrators import SharedGLayers
+from glayers.calibrators import PlattScaling, SharedGLayers
 from glayers.metrics import brier_sum, nll
 from tests.calibrators.simulation import by_class, sample
 from tests.strategies import Numbers
@@ -31,7 +31,7 @@ def softened(rows: int, factor: float, seed: int = 0) -> tuple[Numbers, Numbers]
 def test_the_gap_is_that_of_the_truth() -> None:
     made = sample(by_class, 4, 3_000, 0)
     free = SharedGLayers("vector", random_state=0)
-    gap = calibration_gap(made.logits, made.labels, calibrator=free, n_folds=3, of="probabilities")
+    gap = calibration_gap(made.logits, made.labels, calibrator=free, n_folds=3)
     large = sample(by_class, 4, 100_000, 1)
     claimed = np.exp(large.logits) / np.exp(large.logits).sum(axis=1, keepdims=True)
     truth = nll(claimed, large.labels) - nll(large.truth, large.labels)
@@ -42,8 +42,9 @@ def test_the_gap_is_that_of_the_truth() -> None:
 
 
 def test_calibrated_models_are_rarely_called_anything_else() -> None:
-    settings: Any = {"calibrator": TemperatureScaling(), "of": "probabilities"}  # levels have a test of their own below
-    p_values = [calibration_gap(*softened(400, 1.0, seed), **settings).log.p_value for seed in range(40)]
+    p_values = [
+        calibration_gap(*softened(400, 1.0, seed), calibrator=TemperatureScaling()).log.p_value for seed in range(40)
+    ]
     # One parameter learned from 320 rows costs a little, so fewer than 5 in 100; 7 of 40 would be a 1 percent chance.
     assert sum(p < 0.05 for p in p_values) < 7
 
@@ -51,8 +52,7 @@ def test_calibrated_models_are_rarely_called_anything_else() -> None:
 def test_rows_count_alike_however_unequal_the_folds() -> None:
     z, labels = softened(240, 2.0)
     groups = np.where(np.arange(240) < 150, 0, np.arange(240))  # one fold has 150 rows, the other 90
-    settings: Any = {"calibrator": TemperatureScaling(), "of": "probabilities"}
-    gap = calibration_gap(z, labels, groups=groups, n_folds=2, **settings)
+    gap = calibration_gap(z, labels, groups=groups, n_folds=2, calibrator=TemperatureScaling())
     large = np.arange(240) < 150
     after = 0.0
     for held in (large, ~large):
@@ -82,7 +82,7 @@ def test_rows_are_judged_by_a_g_that_had_not_seen_them() -> None:
     for seed in range(10):  # any one of them may be lucky
         z, labels = softened(60, 1.0, seed)  # true already: only memory could do better
         assert free.fit(z, labels).diagnostics_.loss_after < free.diagnostics_.loss_before
-        found.append(calibration_gap(z, labels, calibrator=free, of="probabilities").log)
+        found.append(calibration_gap(z, labels, calibrator=free).log)
     assert np.mean([gap.calibration for gap in found]) < -0.02
     assert np.mean([gap.p_value for gap in found]) > 0.7
 
@@ -99,8 +99,7 @@ def test_the_calibrator_given_stays_unfitted_and_groups_stay_whole() -> None:
 
 def test_the_cost_is_twice_the_jackknifes_estimate_of_what_noise_takes() -> None:
     # One parameter learned from 800 rows costs 1 / 1,600 on average; 40 seeds know the mean of estimates to an eighth.
-    settings: Any = {"calibrator": TemperatureScaling(), "of": "probabilities"}  # a level would be more parameters
-    gaps = [calibration_gap(*softened(1_000, 1.5, seed), **settings).log for seed in range(40)]
+    gaps = [calibration_gap(*softened(1_000, 1.5, seed), calibrator=TemperatureScaling()).log for seed in range(40)]
     assert np.mean([gap.cost for gap in gaps]) / 2 == pytest.approx(1 / 1_600, rel=0.3)
 
 
@@ -171,49 +170,6 @@ def test_wrong_settings_are_refused_by_name() -> None:
         calibration_gap(z[:1], labels[:1])
 
 
-def trusted_by_level(rows: int, seed: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Return logits whose level tells how far they can be trusted, labels, and the true log-probabilities."""
-    rng = np.random.default_rng(seed)
-    z, level = 2 * rng.normal(size=(rows, 3)), rng.normal(size=(rows, 1))
-    z -= z.mean(axis=1, keepdims=True)  # the logits then determine the level, and so the truth
-    truth = log_softmax(z * (1 + 0.9 * np.tanh(2 * level)))
-    return z + 3 * level, (truth + rng.gumbel(size=z.shape)).argmax(axis=1), truth
-
-
-def test_g_may_depend_on_the_level_of_the_logits() -> None:
-    z, labels, truth = trusted_by_level(3_000, 0)
-    gap = nll(softmax(z), labels) - nll(np.exp(truth), labels)
-    assert gap > 0.15
-    logits = calibration_gap(z, labels, calibrator=TemperatureScaling())
-    probabilities = calibration_gap(z, labels, calibrator=TemperatureScaling(), of="probabilities")
-    assert probabilities.log.calibration < 0.5 * gap
-    assert 0.9 * gap < logits.log.calibration < gap + 2 * logits.log.standard_error
-    assert 0.9 < logits.brier.calibration / (brier_sum(softmax(z), labels) - brier_sum(np.exp(truth), labels)) < 1.05
-    assert set(logits.methods) == {"temperature scaling, by level"}
-    assert set(probabilities.methods) == {"temperature scaling"}
-
-
-def test_shifts_of_classes_may_depend_on_the_level_too() -> None:
-    rng = np.random.default_rng(0)
-    z, level = rng.normal(size=(3_000, 3)), rng.normal(size=(3_000, 1))
-    labels = (z + level * [1.5, 0.0, -1.5] + rng.gumbel(size=z.shape)).argmax(axis=1)
-    gaps = [
-        calibration_gap(z + 5 * level, labels, calibrator=TemperatureScaling(), of=of).log.calibration
-        for of in ("logits", "probabilities")
-    ]
-    assert gaps[0] > gaps[1] + 0.2
-
-
-def test_a_level_that_tells_nothing_is_left_out() -> None:
-    used = 0
-    for seed in range(20):
-        z, labels = softened(300, 2.0, seed)
-        shifted = z + np.random.default_rng(seed).normal(size=(300, 1))
-        found = calibration_gap(shifted, labels, calibrator=TemperatureScaling(), n_folds=2)
-        used += sum("by level" in method for method in found.methods)
-    assert used <= 5  # of 40 fits, about 1 of which is expected for each of four corrections
-
-
 def test_masked_classes_and_one_logit_have_a_gap() -> None:
     z, labels = softened(300, 2.0)
     z[np.arange(300), (labels + 1) % 3] = -np.inf
@@ -222,8 +178,11 @@ def test_masked_classes_and_one_logit_have_a_gap() -> None:
     assert np.isfinite([*one.log]).all()
 
 
-def test_what_g_depends_on_is_checked() -> None:
-    z, labels = softened(300, 2.0)
-    wrong: Any = "odds"
-    with pytest.raises(GlayersError, match="of must be one of 'logits', 'probabilities'; got 'odds'"):
-        calibration_gap(z, labels, of=wrong)
+def test_confidences_have_a_gap_too() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 1, 2_000)
+    given = Confidences(confidence, rng.random(2_000) < confidence**2)
+    gap = calibration_gap(given, calibrator=PlattScaling(inputs="confidence"))
+    assert gap.log.p_value < 1e-4
+    with pytest.raises(BadPredictions, match="Confidences do not fit a calibrator with inputs='logits'"):
+        calibration_gap(given, calibrator=TemperatureScaling())

@@ -75,7 +75,7 @@ def one_set(name: str, calibration: Predictions, test: Predictions) -> list[dict
     found = compare(calibration, test, OURS)
     if found.failed:
         raise RuntimeError(f"{name}: {found.failed}")
-    outputs = {method: np.asarray(found.logits(method), np.float64) for method in found.scorecards}
+    outputs = {method: np.asarray(found.predictions(method).logits, np.float64) for method in found.scorecards}
     outputs |= {peer: peer_logits(make(), calibration, test) for peer, make in PEERS.items()}
     losses = {method: -log_softmax(z)[np.arange(len(test)), test.labels] for method, z in outputs.items()}
     return [

@@ -66,7 +66,7 @@ def main() -> None:
         np.savez(given.out, **arrays)
     if given.table:
         rows, test_rows = (Predictions(z, y, groups=groups) for z, y, groups in parts.values())
-        print(compare(rows, test_rows, given.table).to_markdown())
+        print(compare(rows, test_rows, given.table))
 
 
 def read_pages(folder: Path, most: int, seed: int) -> list[list[str]]:

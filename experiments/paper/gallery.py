@@ -17,7 +17,7 @@ from glayers.arrays import Array
 from glayers.metrics import rank
 from glayers.report import plots
 
-KINDS = ("reliability", "ks", "ks-fractile", "map", "classes")
+KINDS = ("reliability", "ks", "before-after", "class-gaps", "classes")
 
 
 TWO = ("uncalibrated", "shared-g-layers")

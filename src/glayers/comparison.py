@@ -13,7 +13,7 @@ from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
 from glayers.calibrators.estimator import clone
 from glayers.checks import whole_number
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.metrics import (
     METRICS,
     OmnibusTest,
@@ -27,7 +27,7 @@ from glayers.metrics.events import Rows, Scored, check_any
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
-from glayers.text_tables import aligned_table, data_frame, markdown_table
+from glayers.text_tables import aligned_table, data_frame
 
 UNCALIBRATED = "uncalibrated"
 DEFAULT_METHODS = ("temperature", "vector", "matrix-odir", "dirichlet", "g-layers", "shared-g-layers", "auto")
@@ -93,11 +93,12 @@ class Comparison:
         for name, fitted in self.calibrators.items():
             if isinstance(fitted, AutoCalibrator):
                 return name
-        return min(self.calibrators, key=self._loss, default=UNCALIBRATED)
+        return min(self.calibrators, key=lambda name: self.scorecards[name][self.loss], default=UNCALIBRATED)
 
-    def _loss(self, method: str) -> float:
-        score = "nll" if isinstance(self.test, Predictions) else "confidence_nll"
-        return self.scorecards[method][score]
+    @property
+    def loss(self) -> str:
+        """The proper score that decides between methods: of all classes or, of confidences, of being correct."""
+        return "nll" if isinstance(self.test, Predictions) else "confidence_nll"
 
     @cached_property
     def calibration_tests(self) -> dict[str, OmnibusTest]:
@@ -119,28 +120,17 @@ class Comparison:
 
     def rows(self, method: str) -> Rows | Scored:
         """Return the rows of `predictions` as metrics read them; up to 1 GB is kept, so that a map is applied once."""
-        if method not in self._kept:
-            self._kept[method] = check_any(self.predictions(method))
-            while len(self._kept) > 1 and sum(map(_n_bytes, self._kept.values())) > _MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
-        return self._kept[method]
+        return self._kept_rows[method]
 
     @cached_property
-    def _kept(self) -> dict[str, Rows | Scored]:
-        return {}
-
-    def logits(self, method: str) -> Array:
-        """Return the test logits as calibrated by a method, or unchanged for "uncalibrated"."""
-        rows = self.predictions(method)
-        if isinstance(rows, Confidences):
-            raise GlayersError("confidences have no logits; use predictions(method)")
-        return rows.logits
+    def _kept_rows(self) -> "_KeptRows":
+        return _KeptRows(self)
 
     def differences(
         self, metrics: Sequence[str] | None = None, *, n_resamples: int = 1000, random_state: int = 0
     ) -> PairedDifferences:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
-        return paired_differences(_TestRows(self), metrics=metrics, n_resamples=n_resamples, random_state=random_state)
+        return paired_differences(self._kept_rows, metrics=metrics, n_resamples=n_resamples, random_state=random_state)
 
     def to_html(self, path: str | os.PathLike[str], **settings: Any) -> None:
         """Write the HTML report, one file that needs no other.
@@ -151,7 +141,8 @@ class Comparison:
             Where to write it.
         **settings
             Of `glayers.report.page.write_report`: `calibration` (the rows of the fits; with them the report also looks
-            for shift), `n_resamples`, `random_state`, `title`, `force` (replace a file that exists) and `progress`.
+            for rows in both sets), `n_resamples`, `random_state`, `title`, `force` (replace a file that exists) and
+            `progress`.
         """
         from glayers.report.page import write_report  # jinja2 is imported only for a report
 
@@ -159,17 +150,12 @@ class Comparison:
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return every number by method and metric, ready for JSON."""
-        return {
-            name: card.to_dict() | {"seconds": self.seconds.get(name, 0.0)} for name, card in self.scorecards.items()
-        }
+        seconds = self.seconds
+        return {name: {**card.to_dict(), "seconds": seconds.get(name, 0.0)} for name, card in self.scorecards.items()}
 
     def to_frame(self) -> Any:
         """Return every number as a pandas data frame with one line per method."""
         return data_frame([{"method": name, **numbers} for name, numbers in self.to_dict().items()]).set_index("method")
-
-    def to_markdown(self) -> str:
-        """Return a Markdown table with one line per method, and the remarks below it."""
-        return "\n".join([markdown_table(self.cells("method")), "", *self.remarks()]).rstrip()
 
     def __str__(self) -> str:
         return "\n".join([aligned_table(self.cells()), "", *self.remarks()]).rstrip()
@@ -180,11 +166,11 @@ class Comparison:
         notes += [f"{name} could not be fitted: {reason}" for name, reason in self.failed.items()]
         return notes + [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
 
-    def cells(self, corner: str = "") -> list[list[str]]:
+    def cells(self) -> list[list[str]]:
         """Return the printed table: a line of headings, then one line per method."""
         columns = _COLUMNS if isinstance(self.test, Predictions) else _CONFIDENCE_COLUMNS
         metrics = [METRICS[name] for name in columns]
-        cells = [[corner, *(metric.short_label for metric in metrics), "seconds"]]
+        cells = [["", *(metric.short_label for metric in metrics), "seconds"]]
         for name, card in self.scorecards.items():
             numbers = [metric.format(card[metric.name]) for metric in metrics]
             seconds = f"{self.seconds[name]:.2f}" if name in self.seconds else "-"
@@ -192,26 +178,27 @@ class Comparison:
         return cells
 
 
-class _TestRows(Mapping[str, Rows | Scored]):
-    """The test rows by method, each looked up when it is read."""
+class _KeptRows(Mapping[str, Rows | Scored]):
+    """The test rows by method, calibrated when they are read; as many methods are kept as `_MOST_KEPT` allows."""
 
     def __init__(self, compared: Comparison) -> None:
         self._compared = compared
+        self._rows: dict[str, Rows | Scored] = {}
 
     def __getitem__(self, method: str) -> Rows | Scored:
-        return self._compared.rows(method)
+        if method not in self._rows:
+            rows = check_any(self._compared.predictions(method))
+            n_bytes = 16 * len(rows) * max(1, rows.n_classes)  # of probabilities and logits
+            while self._rows and (len(self._rows) + 1) * n_bytes > _MOST_KEPT:
+                del self._rows[next(iter(self._rows))]
+            self._rows[method] = rows
+        return self._rows[method]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._compared.scorecards)
 
     def __len__(self) -> int:
         return len(self._compared.scorecards)
-
-
-def _n_bytes(rows: Rows | Scored) -> int:
-    if isinstance(rows, Scored):
-        return rows.scores.nbytes
-    return 2 * rows.probabilities.nbytes  # with the logits
 
 
 def compare(
@@ -260,8 +247,14 @@ def compare(
     test = test.repeated()
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
     if on_result is not None and (isinstance(on_result, type) or not callable(on_result)):
-        raise GlayersError(f"on_result must be a function of name, scorecard and seconds; got {_described(on_result)}")
-    chosen, left_out = calibrators_of(methods, calibration, inputs, seed)
+        raise GlayersError(f"on_result must be a function of name, scorecard and seconds; got {shown(on_result)}")
+    left_out: dict[str, str] = {}
+    if methods is None:
+        left_out = _too_slow(calibration)
+        methods = [name for name in _usual_methods(calibration) if name not in left_out]
+    if isinstance(calibration, Confidences):
+        inputs = "confidence"
+    chosen = _calibrators(methods, inputs=inputs, random_state=seed, progress=False)
     result = Comparison(test, {}, {UNCALIBRATED: scorecard(test)}, {}, seed, left_out)
     with progress_bar(progress, "comparing methods", len(chosen)) as advance:
         for number, (name, calibrator) in enumerate(chosen.items(), start=1):
@@ -279,31 +272,18 @@ def compare(
     return result
 
 
-def calibrators_of(
-    methods: Any, calibration: Predictions | Confidences, inputs: str, seed: int
-) -> tuple[dict[str, Calibrator], dict[str, str]]:
-    """Return new calibrators by name, and those of the default ones that are left out; None stands for these."""
-    usual: tuple[str, ...] = DEFAULT_METHODS
-    if isinstance(calibration, Confidences):
-        usual = CONFIDENCE_METHODS
-        inputs = "confidence"
-    left_out = {}
-    if methods is None:
-        left_out = _too_slow(usual, calibration)
-        methods = [name for name in usual if name not in left_out]
-    return _calibrators(methods, {"inputs": inputs, "random_state": seed, "progress": False}), left_out
+def _usual_methods(calibration: Predictions | Confidences) -> tuple[str, ...]:
+    return CONFIDENCE_METHODS if isinstance(calibration, Confidences) else DEFAULT_METHODS
 
 
-def _too_slow(methods: Iterable[str], calibration: Predictions | Confidences) -> dict[str, str]:
-    """Return the methods to leave out unless they are asked for, with the reason and how to ask for them."""
+def _too_slow(calibration: Predictions | Confidences) -> dict[str, str]:
+    """Return the default methods to leave out unless they are asked for, with the reason and how to ask for them."""
     if isinstance(calibration, Confidences) or len(calibration) * calibration.n_classes**2 <= _MOST_WORK:
         return {}
     size = f"{len(calibration):,} rows x {calibration.n_classes:,} classes"
-    return {
-        name: f"with {size} it takes many minutes; ask for it by name: methods=[{name!r}], or --methods {name}"
-        for name in methods
-        if name in _SQUARE_METHODS
-    }
+    reason = f"with {size} it takes many minutes; ask for it by name:"
+    slow = [name for name in DEFAULT_METHODS if name in _SQUARE_METHODS]
+    return {name: f"{reason} methods=[{name!r}], or --methods {name}" for name in slow}
 
 
 def unfitted(name: str, **settings: Any) -> Calibrator:
@@ -316,32 +296,28 @@ def unfitted(name: str, **settings: Any) -> Calibrator:
     return made.set_params(**{key: value for key, value in settings.items() if key in made.get_params()})
 
 
-def _calibrators(methods: Any, settings: Mapping[str, Any]) -> dict[str, Calibrator]:
+def _calibrators(methods: Any, **settings: Any) -> dict[str, Calibrator]:
     """Return new calibrators by name, or copies of those given by names of the user's own."""
     if isinstance(methods, str) or not isinstance(methods, Iterable):
-        raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {_described(methods)}")
-    if not isinstance(methods, Mapping):
-        names = list(methods)
-        for name in names:
-            if not isinstance(name, str) or name not in CALIBRATORS:
+        raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {shown(methods)}")
+    chosen = {}
+    if isinstance(methods, Mapping):
+        for name, calibrator in methods.items():
+            if not isinstance(name, str) or name == UNCALIBRATED or not isinstance(calibrator, Calibrator):
                 raise GlayersError(
-                    f"unknown method {_described(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
-                    f"own into a dict: {{'mine': TemperatureScaling()}}"
+                    f"methods must map names other than {UNCALIBRATED!r} to calibrators, such as VectorScaling(); "
+                    f"got {name!r}: {shown(calibrator)}"
                 )
-        return {name: unfitted(name, **settings) for name in names}
-    for name, calibrator in methods.items():
-        if not isinstance(name, str) or name == UNCALIBRATED or not isinstance(calibrator, Calibrator):
+            chosen[name] = clone(calibrator)
+        return chosen
+    for name in methods:
+        if not isinstance(name, str) or name not in CALIBRATORS:
             raise GlayersError(
-                f"methods must map names other than {UNCALIBRATED!r} to calibrators, such as VectorScaling(); "
-                f"got {name!r}: {_described(calibrator)}"
+                f"unknown method {shown(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "
+                f"own into a dict: {{'mine': TemperatureScaling()}}"
             )
-    return {name: clone(calibrator) for name, calibrator in methods.items()}
-
-
-def _described(value: object) -> str:
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return f"{type(value).__name__} {' '.join(repr(value).split()):.60}"
+        chosen[name] = unfitted(name, **settings)
+    return chosen
 
 
 def _check_parts(calibration: Any, test: Any) -> None:
@@ -350,26 +326,31 @@ def _check_parts(calibration: Any, test: Any) -> None:
         if not isinstance(part, Predictions | Confidences):
             raise BadPredictions(
                 f"{name} must be Predictions, from Predictions(logits, labels) or read_predictions(path), or "
-                f"Confidences; got {_described(part)}"
+                f"Confidences; got {shown(part)}"
             )
     if type(calibration) is not type(test):
-        raise BadPredictions(
-            f"calibration and test rows must be of one kind; got {_described(calibration)} and {_described(test)}"
-        )
-    arrays = ("confidence", "correct")
-    if isinstance(test, Predictions):
-        arrays = ("logits", "labels")
-        width, other = calibration.logits.shape[1], test.logits.shape[1]
-        if width != other:
-            raise BadPredictions(
-                f"calibration rows have {width} logits, test rows {other}; they must come from the same model"
-            )
-        names = (calibration.class_names, test.class_names)
-        if None not in names and names[0] != names[1]:
-            raise BadPredictions("calibration and test rows have different class names, or the same in another order")
-    first = getattr(calibration, arrays[0])
-    second = getattr(test, arrays[0])
-    same_outcomes = np.array_equal(getattr(calibration, arrays[1]), getattr(test, arrays[1]))
-    if np.shares_memory(first, second) or (same_outcomes and np.array_equal(first, second)):
+        raise BadPredictions(f"calibration and test rows must be of one kind; got {calibration!r} and {test!r}")
+    if isinstance(test, Confidences):
+        same = _same(calibration.confidence, test.confidence) and _same(calibration.correct, test.correct)
+    else:
+        _check_one_model(calibration, test)
+        same = _same(calibration.logits, test.logits) and _same(calibration.labels, test.labels)
+    if same:
         message = "calibration and test rows are the same: scores on the rows of the fit are too optimistic"
         warnings.warn(message, GlayersWarning, stacklevel=3)
+
+
+def _check_one_model(calibration: Predictions, test: Predictions) -> None:
+    width = calibration.logits.shape[1]
+    other = test.logits.shape[1]
+    if width != other:
+        raise BadPredictions(
+            f"calibration rows have {width} logits, test rows {other}; they must come from the same model"
+        )
+    names = (calibration.class_names, test.class_names)
+    if None not in names and names[0] != names[1]:
+        raise BadPredictions("calibration and test rows have different class names, or the same in another order")
+
+
+def _same(one: Array, other: Array) -> bool:
+    return np.shares_memory(one, other) or np.array_equal(one, other)

@@ -3,34 +3,35 @@
 The paper's definition as a measurement: a network is calibrated exactly when no function g of its logits lowers its
 expected proper loss. So fit the best g we have on some folds, measure how much it lowers the loss of the others, and
 repeat until every row was held out once. The loss that remains after g is the refinement loss: no calibration can lower
-it. Most calibrators ignore a constant added to a row of logits; a correction behind g therefore reads the level.
+it.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
 from glayers.activations import log_softmax
-from glayers.arrays import Array, Floats, Ints, row_blocks
+from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators import AutoCalibrator, Calibrator
-from glayers.checks import check_choice, whole_number
-from glayers.errors import GlayersError
+from glayers.checks import whole_number
+from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
-from glayers.fitting.level import LevelCorrection, fit_level
 from glayers.maps import Chain
-from glayers.predictions import Predictions
+from glayers.predictions import Confidences, Predictions
+from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
 from glayers.serving.predictor import apply_map
+from glayers.text_tables import p_text
 
 if TYPE_CHECKING:
     from glayers.calibrators.base import Fitted
 
 _ROUNDING = 1e-12  # relative difference between losses of equal predictions
+_LOWEST = -800.0  # log-probability of an impossible class: 0 times a finite number
 
 
 class Gap(NamedTuple):
@@ -63,7 +64,7 @@ class CalibrationGap:
         return asdict(self) | {"log": self.log._asdict(), "brier": self.brier._asdict(), "methods": list(self.methods)}
 
     def __str__(self) -> str:
-        return "\n".join(f"{name}: {_sentence(gap)}" for name, gap in (("log loss", self.log), ("Brier", self.brier)))
+        return f"log loss: {_sentence(self.log)}\nBrier: {_sentence(self.brier)}"
 
 
 def calibration_gap(
@@ -73,7 +74,6 @@ def calibration_gap(
     groups: object = None,
     *,
     calibrator: Calibrator | None = None,
-    of: Literal["logits", "probabilities"] = "logits",
     n_folds: int = 5,
     random_state: int = 0,
     progress: bool = False,
@@ -82,18 +82,15 @@ def calibration_gap(
 
     Parameters
     ----------
-    logits : array (n, m) or Predictions
-        Logits of held-out rows; or `Predictions`, which have labels, weights and groups of their own.
+    logits : array (n, m), Predictions or Confidences
+        What the calibrator takes, of held-out rows; a record has labels, weights and groups of its own.
     labels : array (n,), optional
         Their labels.
     sample_weight, groups : array (n,), optional
         Row weights, and groups of dependent rows; a group is never split between folds.
     calibrator : Calibrator, optional
-        The g to fit; `AutoCalibrator` by default. A simpler one is faster and may miss part of the gap.
-    of : {"logits", "probabilities"}
-        What g may depend on. "logits" is the paper's definition: behind the calibrator, a temperature and shifts depend
-        on the level of the row, log sum exp(z) or the mean of z, where that lowers the held-out loss significantly.
-        "probabilities" is the usual definition of calibration: g depends on softmax(z) alone.
+        The g to fit; `AutoCalibrator` by default. A simpler one is faster and may miss part of the gap. Most
+        calibrators, this one included, depend on softmax(z) alone, which is the usual definition of calibration.
     n_folds : int
         Number of folds.
     random_state : int
@@ -121,60 +118,93 @@ def calibration_gap(
     (True, True)
     """
     seed = whole_number(random_state, "random_state", least=0, most=2**32 - 1)
-    check_choice(of, ("logits", "probabilities"), "of")
-    g = AutoCalibrator(random_state=seed, progress=False) if calibrator is None else calibrator
-    if not isinstance(g, Calibrator):
-        raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {calibrator!r:.60}")
-    given = logits if isinstance(logits, Predictions) else Predictions(logits, labels, sample_weight, groups)
-    if given is logits and not labels is sample_weight is groups is None:
-        raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
-    given = given.repeated()
+    g = chosen_calibrator(calibrator, seed)
+    given = rows_to_fit(g, logits, labels, sample_weight, groups)
     folds = assign_folds(len(given), given.groups, whole_number(n_folds, "n_folds", least=2), seed)
     fold_weights(folds, given.weights)  # raises if a fold has no weight to train on
-    fits: list[Fitted] = []
-    levels: list[LevelCorrection | None] = []
-    with progress_bar(progress, "measuring the gap", int(folds.max()) + 1) as advance:
-        for fold in range(int(folds.max()) + 1):
+    fits = fits_without_folds(g, given, folds, progress, "measuring the gap")
+    losses = _row_losses([fitted.map for fitted in fits], folds, given)
+    methods = tuple(fitted.method for fitted in fits)
+    return CalibrationGap(_gap(losses["log"], given), _gap(losses["brier"], given), len(given), len(fits), methods)
+
+
+def fits_without_folds(
+    g: Calibrator, given: Predictions, folds: Ints, progress: bool | None, title: str
+) -> "list[Fitted]":
+    """Return one fit per fold, to the rows outside it."""
+    n_fits = int(folds.max()) + 1
+    fits = []
+    with progress_bar(progress, title, n_fits) as advance:
+        for fold in range(n_fits):
             try:
-                rows = given.take(folds != fold)
-                fits.append(g._fit(rows))
-                log_p = log_softmax(apply_map(fits[-1].map, rows.logits))
-                levels.append(fit_level(log_p, rows, seed) if of == "logits" else None)
+                fits.append(g._fit(given.take(folds != fold)))
             except GlayersError as problem:
                 raise GlayersError(f"g cannot be fitted to the rows outside a fold: {problem}") from problem
             advance()
-    maps = [(fitted.map, level) for fitted, level in zip(fits, levels, strict=True)]
-    log, brier = (_gap(rows, given) for rows in _row_losses(maps, folds, given).values())
-    methods = tuple(each.method + (", by level" if level else "") for each, level in zip(fits, levels, strict=True))
-    return CalibrationGap(log, brier, len(given), len(fits), methods)
+    return fits
 
 
-def _outputs(chain: Chain, level: LevelCorrection | None, logits: Array) -> Floats:
-    """Return log-probabilities by one g."""
-    log_p: Floats = log_softmax(apply_map(chain, logits))
-    return log_p if level is None else level(log_p, logits)
+def chosen_calibrator(calibrator: object, seed: int) -> Calibrator:
+    """Return the calibrator that the user passed, or `AutoCalibrator`."""
+    if calibrator is None:
+        return AutoCalibrator(random_state=seed, progress=False)
+    if not isinstance(calibrator, Calibrator):
+        raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {shown(calibrator)}")
+    return calibrator
 
 
-def _row_losses(maps: list[tuple[Chain, LevelCorrection | None]], folds: Ints, given: Predictions) -> dict[str, Floats]:
+def rows_to_fit(calibrator: Calibrator, logits: Any, labels: Any, sample_weight: Any, groups: Any) -> Predictions:
+    """Return the rows that the user passed as arrays or as a record."""
+    if not isinstance(logits, Predictions | Confidences):
+        return calibrator._check_input(logits, labels, sample_weight, groups)
+    if not labels is sample_weight is groups is None:
+        raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
+    return two_classes(calibrator.inputs, logits).repeated()
+
+
+def _row_losses(maps: list[Chain], folds: Ints, given: Predictions) -> dict[str, Floats]:
     """Return by loss, for each row: its loss, its loss by the g that had not seen it, and the cost of learning g."""
-    found = {name: np.empty((3, len(given))) for name in _COSTS}
+    losses = {"log": np.empty((3, len(given))), "brier": np.empty((3, len(given)))}
     for rows in row_blocks(len(given), len(maps) * given.n_classes):
-        raw, labels = apply_map(Chain(()), given.logits[rows]), given.labels[rows]
-        outputs = np.array([_outputs(*each, given.logits[rows]) for each in maps])
-        calibrated = outputs[folds[rows], np.arange(len(labels))]
-        for name, (before, after, costs) in found.items():
+        labels = given.labels[rows]
+        uncalibrated = apply_map(Chain(()), given.logits[rows])
+        by_fold = np.array([log_softmax(apply_map(each, given.logits[rows])) for each in maps])
+        calibrated = by_fold[folds[rows], np.arange(len(labels))]
+        costs = {"log": _log_cost(by_fold), "brier": _brier_cost(by_fold)}
+        for name, found in losses.items():
             loss = smooth_loss(name)
-            before[rows], after[rows] = loss.rows(raw, labels), loss.rows(calibrated, labels)
-            costs[rows] = _COSTS[name](outputs).clip(min=0.0)  # rounding may leave less
-    return found
+            found[0, rows] = loss.rows(uncalibrated, labels)
+            found[1, rows] = loss.rows(calibrated, labels)
+            found[2, rows] = costs[name].clip(min=0.0)  # rounding may leave less
+    return losses
 
 
-def _gap(rows: Floats, given: Predictions) -> Gap:
-    before, after, costs = rows
+# The cost of learning g, from how far the g of different folds differ. Any two of K folds share all training rows
+# except one part in K - 1 each, so on average they differ by 2 / (K - 1) times the cost of noise to either: Tukey's
+# jackknife, 1958. As much again stands for the cost of shrinkage, which no fold shows: shrinking pays off until both
+# are equal.
+def _log_cost(by_fold: Floats) -> Floats:
+    """Sum over folds of p (log p - mean log p), per row."""
+    finite = np.maximum(by_fold, _LOWEST)
+    return (np.exp(by_fold) * (finite - finite.mean(axis=0))).sum(axis=(0, 2))
+
+
+def _brier_cost(by_fold: Floats) -> Floats:
+    """Twice the sum over folds of the squared distance from p to the mean p, per row."""
+    p = np.exp(by_fold)
+    return 2 * np.square(p - p.mean(axis=0)).sum(axis=(0, 2))
+
+
+def _gap(row_losses: Floats, given: Predictions) -> Gap:
+    before, after, costs = row_losses
     gain, paired = paired_gain(before, after, given.weights, given.groups)
-    total, cost = (float(np.average(values, weights=given.weights)) for values in (before, costs))
+    total = float(np.average(before, weights=given.weights))
+    cost = float(np.average(costs, weights=given.weights))
     rounding = _ROUNDING * abs(total)
-    p_value = float(norm.sf(gain / paired)) if paired > rounding else float(gain <= rounding)
+    if paired > rounding:
+        p_value = float(norm.sf(gain / paired))
+    else:
+        p_value = float(gain <= rounding)
     return Gap(total, gain, math.hypot(paired, cost, _resolution(given)), total - gain, p_value, cost)
 
 
@@ -190,28 +220,9 @@ def _resolution(given: Predictions) -> float:
     return 4 * float((weights**2).sum() / weights.sum() ** 2)
 
 
-def _log_cost(outputs: Floats) -> Floats:
-    """Sum over folds of p (log p - mean log p), per row."""
-    finite = np.maximum(outputs, -800.0)  # impossible classes: 0 times a finite number
-    return (np.exp(outputs) * (finite - finite.mean(axis=0))).sum(axis=(0, 2))
-
-
-def _brier_cost(outputs: Floats) -> Floats:
-    """Twice the sum over folds of the squared distance from p to the mean p, per row."""
-    p = np.exp(outputs)
-    return 2 * np.square(p - p.mean(axis=0)).sum(axis=(0, 2))
-
-
-# The cost of learning g, from how far the g of different folds differ. Any two of K folds share all training rows
-# except one part in K - 1 each, so on average they differ by 2 / (K - 1) times the cost of noise to either: Tukey's
-# jackknife, 1958. As much again stands for the cost of shrinkage, which no fold shows: shrinking pays off until both
-# are equal.
-_COSTS: dict[str, Callable[[Floats], Floats]] = {"log": _log_cost, "brier": _brier_cost}
-
-
 def _sentence(gap: Gap) -> str:
     size = f"{gap.calibration:.4f} +- {gap.standard_error:.4f}"
     if math.isinf(gap.standard_error):
         size = format_gain(gap.calibration, gap.standard_error)
-    p_value = f"p = {gap.p_value:.2g}" if gap.p_value >= 1e-4 else "p < 0.0001"
-    return f"{gap.loss:.4f} = {size} that calibration can remove ({p_value}) + {gap.refinement:.4f} that it cannot"
+    removed = f"{size} that calibration can remove ({p_text(gap.p_value)})"
+    return f"{gap.loss:.4f} = {removed} + {gap.refinement:.4f} that it cannot"

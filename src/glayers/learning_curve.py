@@ -15,15 +15,15 @@ import numpy as np
 from scipy.special import ndtri
 
 from glayers.arrays import Floats
-from glayers.calibrators import AutoCalibrator, Calibrator
-from glayers.calibrators.estimator import clone
+from glayers.calibrators import Calibrator
 from glayers.checks import items_of, number_between, whole_number
-from glayers.errors import BadPredictions, GlayersError, shown
+from glayers.errors import BadPredictions, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.folds import LEAST_OBSERVATIONS, assign_folds, paired_gain
-from glayers.predictions import Confidences, Predictions
-from glayers.predictions.predictions import map_inputs, two_classes
-from glayers.progress import progress_bar
+from glayers.gap import chosen_calibrator, fits_without_folds, rows_to_fit
+from glayers.maps import Chain
+from glayers.predictions import Predictions
+from glayers.serving.predictor import apply_map
 from glayers.text_tables import aligned_table
 
 __all__ = ["Forecast", "LearningCurve", "rows_needed"]
@@ -78,16 +78,15 @@ class LearningCurve:
 
     def sentence(self) -> str:
         """Return the first forecast in words."""
-        rows, gain, lower, upper = self.forecasts[0]
-        more = f"with {rows / self.rows:.3g} times the rows"
-        interval = f"{100 * self.level:.3g} % interval {lower:.4f} to {upper:.4f}"
-        if upper < _NOTICEABLE:
+        first = self.forecasts[0]
+        more = f"with {first.rows / self.rows:.3g} times the rows"
+        interval = f"{100 * self.level:.3g} % interval {first.lower:.4f} to {first.upper:.4f}"
+        if first.upper < _NOTICEABLE:
             return f"{more} NLL would hardly change ({interval}): these rows are enough for this method"
-        if lower > 0:
-            return f"{more} NLL would fall by about {gain:.2g} ({interval})"
-        return (
-            f"these rows cannot tell whether more would help: {more} NLL would fall by {upper:.2g} at most ({interval})"
-        )
+        if first.lower > 0:
+            return f"{more} NLL would fall by about {first.gain:.2g} ({interval})"
+        most = f"{more} NLL would fall by {first.upper:.2g} at most ({interval})"
+        return f"these rows cannot tell whether more would help: {most}"
 
     def __str__(self) -> str:
         table = [("rows", "NLL", "fall of the NLL", f"{100 * self.level:.3g} % interval")]
@@ -144,16 +143,18 @@ def rows_needed(
     'with 2 times the rows NLL would hardly cha'
     """
     seed = whole_number(random_state, "random_state", least=0)
-    method = AutoCalibrator(random_state=seed, progress=False) if calibrator is None else calibrator
-    if not isinstance(method, Calibrator):
-        raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {shown(method)}")
+    method = chosen_calibrator(calibrator, seed)
     level = number_between(level, "level", 0, 1)
-    several = items_of(times)
-    if not several:
+    factors = [number_between(each, "times", 1, 1e6) for each in items_of(times) or []]
+    if not factors:
         raise BadPredictions(f"times must be a list of numbers above 1, such as [2, 4]; got {shown(times)}")
-    factors = [number_between(each, "times", 1, 1e6) for each in several]
-    given = _rows(method, logits, labels, sample_weight, groups)
-    held_out, training = _row_losses(method, given, seed, progress)
+    given = _counted(rows_to_fit(method, logits, labels, sample_weight, groups))
+    folds = assign_folds(len(given), given.groups, _FOLDS, seed)
+    held_out = np.empty(len(given))
+    for fold, fitted in enumerate(fits_without_folds(method, given, folds, progress, "fitting without each fold")):
+        own = folds == fold
+        held_out[own] = _losses(fitted.map, given.take(own))
+    training = _losses(method._fit(given).map, given)
     difference, error = paired_gain(held_out, training, given.weights, given.groups)
     # Held-out rows were judged by fits on 1 - 1 / folds of the rows, whose excess is larger.
     excesses = _FOLDS / (_FOLDS - 1) + 1
@@ -165,14 +166,8 @@ def rows_needed(
     return LearningCurve(str(method), len(given), loss, excess, tuple(forecasts), level)
 
 
-def _rows(method: Calibrator, logits: Any, labels: Any, sample_weight: Any, groups: Any) -> Predictions:
-    """Return the rows that count, after checking that there are enough."""
-    if isinstance(logits, Predictions | Confidences):
-        if not labels is sample_weight is groups is None:
-            raise GlayersError("Predictions have labels, weights and groups of their own: pass no others")
-        given = two_classes(method.inputs, logits).repeated()
-    else:
-        given = method._check_input(logits, labels, sample_weight, groups)
+def _counted(given: Predictions) -> Predictions:
+    """Return the rows of positive weight, after checking that there are enough."""
     if given.weights is not None:
         given = given.take(given.weights > 0)
     if len(given) < _LEAST_ROWS:
@@ -185,23 +180,6 @@ def _rows(method: Calibrator, logits: Any, labels: Any, sample_weight: Any, grou
     return given
 
 
-def _row_losses(method: Calibrator, given: Predictions, seed: int, progress: bool | None) -> tuple[Floats, Floats]:
-    """Return the loss of each row by a fit without its fold, and by a fit on all rows."""
-    folds = assign_folds(len(given), given.groups, _FOLDS, seed)
-    held_out = np.empty(len(given))
-    with progress_bar(progress, "fitting without each fold", _FOLDS + 1) as advance:
-        for fold in range(_FOLDS):
-            held_out[folds == fold] = _losses(method, given.take(folds != fold), given.take(folds == fold))
-            advance()
-        training = _losses(method, given, given)
-        advance()
-    return held_out, training
-
-
-def _losses(method: Calibrator, given: Predictions, judged: Predictions) -> Floats:
-    try:
-        fitted = clone(method)._fit_and_keep(given)
-    except GlayersError as problem:
-        raise GlayersError(f"{method} cannot be fitted on {len(given)} of the rows: {problem}") from problem
-    calibrated = fitted.transform(map_inputs(method.inputs, judged))
-    return np.minimum(smooth_loss("log").rows(calibrated, judged.labels), _WORST)
+def _losses(chain: Chain, given: Predictions) -> Floats:
+    """Return the log loss of each row after a map."""
+    return np.minimum(smooth_loss("log").rows(apply_map(chain, given.logits), given.labels), _WORST)

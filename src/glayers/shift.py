@@ -18,6 +18,7 @@ from glayers.calibrators.row_summary import count_rows
 from glayers.calibrators.shift_tests import same_class_frequencies, same_frequencies
 from glayers.checks import number_between
 from glayers.metrics.differences import adjust
+from glayers.text_tables import p_text
 
 __all__ = ["FeatureShift", "ShiftTest", "shift_test"]
 
@@ -80,9 +81,9 @@ class ShiftTest:
         if math.isnan(self.p_value):
             return f"too few rows ({self.rows:.0f}) to tell whether they look like the calibration rows"
         if not self.shifted:
-            return f"no significant shift: these rows look like the calibration rows (p = {self.p_value:.2g})"
+            return f"no significant shift: these rows look like the calibration rows ({p_text(self.p_value)})"
         found = sorted(self.features.items(), key=lambda each: each[1].adjusted)
-        parts = [f"{name} (p = {f.adjusted:.2g}; {f.change})" for name, f in found if f.adjusted <= 1 - self.level]
+        parts = [f"{name} ({p_text(f.adjusted)}; {f.change})" for name, f in found if f.adjusted <= 1 - self.level]
         return f"shift: these rows differ from the calibration rows in {', '.join(parts)}"
 
 

@@ -1,10 +1,25 @@
-"""Rows of cells, the first of them headings -> a table as Markdown, as aligned text, or for the terminal."""
+"""Rows of cells, the first of them headings -> a table as Markdown, as text, or for the terminal; p-values as text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+def p_text(p_value: float, n_draws: int | None = None) -> str:
+    """Return a p-value within a sentence; smaller ones than 0.0001 depend on the tail of an approximation.
+
+    A p-value from draws is at least 1 / (draws + 1): there it is only known that the true one is no larger.
+
+    >>> p_text(0.0312), p_text(1e-9), p_text(0.001, n_draws=999)
+    ('p = 0.031', 'p < 0.0001', 'p <= 0.001')
+    """
+    if n_draws is not None and p_value * (n_draws + 1) < 1.5:  # the next higher one is 2 / (draws + 1)
+        return f"p <= {max(p_value, 1 / (n_draws + 1)):.2g}"
+    if p_value < 1e-4:
+        return "p < 0.0001"
+    return f"p = {p_value:.2g}"
 
 
 def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:

@@ -21,8 +21,7 @@ from glayers import Confidences, compare
 from tests.browser.chromium import console, requests, show, start, violations
 from tests.report.html_comparisons import HOSTILE, overconfident_page
 
-FIGURES = {"before-after": 1, "class-gaps": 1, "classes": 2, "differences": 4}
-FIGURES |= {"reliability": 2, "ks": 2, "ks-fractile": 2, "map": 1}
+FIGURES = {"before-after": 1, "class-gaps": 1, "classes": 2, "differences": 8, "reliability": 2, "ks": 2}
 
 
 @pytest.fixture(scope="module")
@@ -176,17 +175,22 @@ def test_the_menus_choose_method_and_event(shown: Chrome) -> None:
     choose(shown, "method", other)
     assert titles(shown, "reliability") == ["uncalibrated, top class", f"{other}, top class"]
     assert titles(shown, "classes") == ["uncalibrated", other]
+    after = [cell.text for cell in shown.find_elements(By.CSS_SELECTOR, "#changes tr > :nth-child(3)")]
+    numbers = shown.execute_script(
+        "return JSON.parse(document.getElementById('report-data').textContent).changes[arguments[0]]", other
+    )
+    assert after == [f"after {other}", *(value.replace("\u00a0", " ") for value, _, _ in numbers)]
     assert titles(shown, "differences")[0] == "NLL, method minus uncalibrated"
     choose(shown, "event", "rank 2")
-    for figure in ("reliability", "ks", "ks-fractile"):
+    for figure in ("reliability", "ks"):
         assert titles(shown, figure) == ["uncalibrated, rank 2", f"{other}, rank 2"]
 
 
-def test_a_class_has_its_own_curves_and_map(shown: Chrome) -> None:
+def test_a_class_has_its_own_curves(shown: Chrome) -> None:
     for name in HOSTILE[:3]:
         choose(shown, "event", name)
         assert titles(shown, "reliability")[0] == f"uncalibrated, {name}"
-        assert titles(shown, "map")[0].endswith(name)
+        assert titles(shown, "ks")[1].endswith(name)
 
 
 def test_everything_is_reached_and_read_by_keyboard(shown: Chrome) -> None:
@@ -249,11 +253,11 @@ def test_a_phone_shows_cards_and_never_scrolls_sideways(browser: Chrome, page: P
 
 def test_a_turned_screen_draws_anew(browser: Chrome, page: Path) -> None:
     show(browser, page, width=390, height=844)
-    before = panels(browser, "map")[0].find_element(By.TAG_NAME, "svg").get_dom_attribute("viewBox")
+    before = panels(browser, "reliability")[0].find_element(By.TAG_NAME, "svg").get_dom_attribute("viewBox")
     metrics = {"width": 844, "height": 390, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[arguments.length - 1]))")
-    assert panels(browser, "map")[0].find_element(By.TAG_NAME, "svg").get_dom_attribute("viewBox") != before
+    assert panels(browser, "reliability")[0].find_element(By.TAG_NAME, "svg").get_dom_attribute("viewBox") != before
 
 
 def test_light_dark_and_paper(browser: Chrome, page: Path) -> None:
@@ -263,9 +267,9 @@ def test_light_dark_and_paper(browser: Chrome, page: Path) -> None:
     assert background(browser) == "rgb(20, 23, 27)"
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert background(browser) == "rgb(255, 255, 255)"
-    assert not panels(browser, "map")[0].find_element(By.TAG_NAME, "input").is_displayed()
+    assert not panels(browser, "reliability")[0].find_element(By.TAG_NAME, "input").is_displayed()
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
-    # What is folded on the screen is printed: the tables of the methods, and the evidence.
+    # What is folded on the screen is printed: the table of the methods.
     assert (
         browser.execute_script("return document.querySelector('#methods .scroll').getBoundingClientRect().height") > 50
     )
@@ -358,7 +362,7 @@ def test_a_legend_names_what_is_drawn_and_nothing_else(shown: Chrome) -> None:
 
 
 def test_panels_side_by_side_share_a_scale_and_read_the_same_place(shown: Chrome) -> None:
-    left, right = panels(shown, "ks-fractile")
+    left, right = panels(shown, "ks")
     ticks = [[text.text for text in panel.find_elements(By.CSS_SELECTOR, "svg text")] for panel in (left, right)]
     assert ticks[0] == ticks[1]
     svg = left.find_element(By.TAG_NAME, "svg")

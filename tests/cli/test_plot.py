@@ -52,8 +52,8 @@ def test_a_model_stands_beside_the_uncalibrated(folder: Path, unrendered: list[F
 
 def test_several_events_are_rows_of_panels(folder: Path, unrendered: list[Figure]) -> None:
     events = ["--event", "rank:1", "--event", "rank:2"]
-    assert run("plot", "ks-gap", "test.npz", "calibrated.npz", "-o", "x.png", *events).exit_code == 0
-    titles = [axes.get_title().splitlines()[0] for axes in unrendered[0].axes]
+    assert run("plot", "ks", "test.npz", "calibrated.npz", "-o", "x.png", *events).exit_code == 0
+    titles = [axes.get_title().splitlines()[0] for axes in unrendered[0].axes[::2]]  # below each is a strip
     assert titles == ["test, top class", "calibrated, top class", "test, rank 2", "calibrated, rank 2"]
 
 
@@ -67,7 +67,7 @@ def test_files_that_share_a_name_are_all_drawn(folder: Path, unrendered: list[Fi
     (folder / "b").mkdir()
     Path("b/model.safetensors").write_bytes(Path("model.safetensors").read_bytes())
     models = ["--model", "model.safetensors", "--model", "b/model.safetensors"]
-    done = run("plot", "map", "test.npz", *models, "-o", "x.png")
+    done = run("plot", "reliability", "test.npz", *models, "-o", "x.png")
     assert done.stdout.splitlines()[0] == "drew test.npz, model.safetensors, b/model.safetensors; wrote x.png"
     done = run("plot", "ks", "test.npz", "test.npz", "-o", "y.png")
     assert done.stdout.splitlines()[0] == "drew 1: test, 2: test; wrote y.png"
@@ -120,7 +120,7 @@ def test_what_no_figure_takes_is_a_usage_error(folder: Path, words: list[str], s
 
 def test_a_figure_that_the_rows_do_not_allow_is_one_line(folder: Path) -> None:
     assert "rank" in complaint(run("plot", "ks", "test.npz", "-o", "x.png", "--event", "rank:9"))
-    assert "2 or more" in complaint(run("plot", "map", "test.npz", "-o", "x.png"))
+    assert "2 or more" in complaint(run("plot", "differences", "test.npz", "-o", "x.png"))
     assert leftovers(folder) == []
 
 
@@ -139,7 +139,7 @@ def test_names_are_text_and_never_formulas(folder: Path) -> None:
 
 def test_a_figure_for_a_paper_has_its_width_names_and_title(folder: Path) -> None:
     given = ("plot", "ks", "test.npz", "calibrated.npz", "--names", "before, after", "--title", "Both")
-    widths = {"column": ("ks-fractile", 3.3 * 72), "5": ("before-after", 360), "page": ("reliability", 6.9 * 72)}
+    widths = {"column": ("ks", 3.3 * 72), "5": ("before-after", 360), "page": ("reliability", 6.9 * 72)}
     for width, (kind, points) in widths.items():
         done = run("plot", kind, *given[2:], "--width", width, "-o", "x.svg", "--force")
         assert done.exit_code == 0, done.output

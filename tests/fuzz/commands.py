@@ -17,7 +17,7 @@ from tests.fuzz.readers import GOOD_FILES
 
 VERBS = ["fit", "apply", "score", "compare", "plot", "methods", "nothing", "score", "apply", "fit"]
 METHODS = ["temperature", "vector,none", "isotonic", "platt", "histogram", "all ", ",", "temperature,temperature", "x"]
-FIGURES = ["reliability", "ks", "classes", "map", "no figure"]
+FIGURES = ["reliability", "ks", "classes", "differences", "no figure"]
 OPTIONS = [
     *("--json", "--quiet", "--force", "--debug", "--logits", "--intervals", "--dark", "--help", "--none", "-x", "--"),
     *("--part", "--labels", "--event", "--seed", "--method", "--methods", "--format", "--bins", "--resamples", "-o"),

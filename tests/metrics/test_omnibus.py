@@ -62,7 +62,7 @@ def test_alternating_errors_are_seen_where_ks_misses_them() -> None:
     assert not metrics.ks_test(p, y).rejected
     found = metrics.calibration_test(p, y, n_resamples=199)
     assert found.rejecting == ("ece",)
-    assert str(found) == f"not calibrated (p = {found.p_value:.2g}); significant: ECE (confidence)"
+    assert str(found) == f"not calibrated (p <= {found.p_value:.2g}); significant: ECE (confidence)"
 
 
 def test_errors_below_the_top_class_are_seen_where_the_confidence_is_right() -> None:
@@ -74,7 +74,7 @@ def test_errors_below_the_top_class_are_seen_where_the_confidence_is_right() -> 
     assert found.rejecting == ("rank_2_ks", "classwise_ks")
     assert str(found) == (
         "classes below the top are not calibrated; 1,000 rows are too few to tell whether the confidence is "
-        f"(p = {found.p_value:.2g})"
+        f"(p <= {found.p_value:.2g})"
     )
     many = metrics.calibration_test(np.repeat(p, 9, axis=0), np.repeat(y, 9), n_resamples=199)
     assert many.detectable < 0.02

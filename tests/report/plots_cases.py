@@ -35,7 +35,7 @@ def _many_classes() -> Figure:
 CASES: dict[str, Callable[[], Figure]] = {
     **{name: partial(drawn, name, n_resamples=99) for name in FIGURES},
     "reliability-dark": partial(drawn, "reliability", alone=True, dark=True),
-    "ks-gap-ranks": partial(drawn, "ks-gap", event=[rank(1), rank(2)]),
+    "ks-ranks": partial(drawn, "ks", event=[rank(1), rank(2)]),
     "ks-column": partial(drawn, "ks", width=3.3),
     "classes-many-dark": _many_classes,
 }

@@ -50,13 +50,13 @@ def named(network: str) -> str:
 
 
 def ks_curves_of(records: Sequence[Record]) -> KsCurves:
-    """Return the curves of a csv with one line per point; slopes are not drawn, so there are none."""
+    """Return the curves of a csv with one line per point."""
     columns = ("fractile", "cumulative_score", "cumulative_hits")
     fractile, score, hits = (np.array([record[column] for record in records]) for column in columns)
     ks, bound, p_value = (records[0][column] for column in ("ks", "bound", "p_value"))
-    largest, nothing = int(np.abs(score - hits).argmax()), np.zeros_like(fractile)
+    largest = int(np.abs(score - hits).argmax())
     test = CalibrationTest(ks / 100, p_value, bound / 100, expected=np.nan, level=0.95)
-    return KsCurves(fractile, score, hits, nothing, nothing, largest, test)
+    return KsCurves(fractile, score, hits, largest, test)
 
 
 def draw_methods(

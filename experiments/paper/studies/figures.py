@@ -22,7 +22,7 @@ from experiments.paper.studies.plots import DASHES, MARKERS, draw_sizes, seed_cu
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from glayers.report.figures import cumulative_spec, gap_spec
+from glayers.report.figures import cumulative_spec
 from glayers.report.plots import draw, dress, grid, style, tidy, title
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -127,8 +127,10 @@ def cumulative(results: Path) -> Figure:
         figure, panels = grid(len(methods), palette, strip=0.3)
         for panel, method in zip(panels, methods, strict=True):
             found = ks_curves_of(where(records, method=method))
-            draw(panel.main, cumulative_spec(found), palette=palette)
-            draw(panel.strip, gap_spec(found), palette=palette)
+            spec = cumulative_spec(found)
+            draw(panel.main, spec, palette=palette)
+            if spec.strip is not None:
+                draw(panel.strip, spec.strip, palette=palette)
             title(panel.main, method)
         return tidy(figure, panels)
 

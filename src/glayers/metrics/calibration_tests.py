@@ -44,6 +44,7 @@ from glayers.metrics.metric import evaluate_once
 from glayers.metrics.null_distribution import MEAN_LARGEST, KSNullDistribution, brownian_height
 from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redraw
 from glayers.metrics.scorecard import METRICS
+from glayers.text_tables import p_text
 
 __all__ = [
     "CalibrationTest",
@@ -217,7 +218,7 @@ class OmnibusTest:
         labels |= {_RANK_2: "KS (second class)", _CLASSES: "KS (all classes)"}
         found = self.finding
         if self.verdict != "too few groups":
-            found += f" (p = {self.p_value:.2g})"
+            found += f" ({p_text(self.p_value, self.n_resamples)})"
         if self.finding == "not calibrated":
             return f"{found}; significant: {', '.join(labels[name] for name in self.rejecting)}"
         if self.undecided and not math.isnan(self.detectable):
@@ -272,7 +273,7 @@ def calibration_test(
     >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 70 + [1] * 2 + [2] * 28
     >>> found = calibration_test(p, y)
     >>> print(found)
-    classes below the top are not calibrated; 100 rows are too few to tell whether the confidence is (p = 0.001)
+    classes below the top are not calibrated; 100 rows are too few to tell whether the confidence is (p <= 0.001)
     >>> found.rejected, found.rejecting
     (True, ('rank_2_ks', 'classwise_ks'))
     """

@@ -6,28 +6,25 @@ miscalibration; one inside may be chance. Broecker and Smith, "Increasing the Re
 Weather and Forecasting 2007. Bands treat rows as independent, also where there are groups.
 
 KS curves are drawn against the fractile of rows. Rows are sorted by score; fractile t holds the fraction t of them with
-the lowest scores. Up to there, scores and hits add up to the two cumulative curves, and their slopes at t are the score
-and the probability of a hit. Gupta et al., "Calibration of Neural Networks using Splines", ICLR 2021.
+the lowest scores. Up to there, scores and hits add up to the two cumulative curves. Gupta et al., "Calibration of
+Neural Networks using Splines", ICLR 2021.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from glayers.arrays import Bools, Floats, Ints, row_blocks
+from glayers.arrays import Bools, Floats, Ints
 from glayers.checks import whole_number
-from glayers.errors import BadPredictions
 from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
-from glayers.metrics.binned import Binning, bin_edges
+from glayers.metrics.binned import bin_edges
 from glayers.metrics.events import Rows, bin_of, check_event, check_rows, last_of_ties
 
 __all__ = [
-    "CalibrationMap",
     "ClassMatrix",
     "KsCurves",
     "PredictedGaps",
     "Reliability",
-    "calibration_map",
     "class_matrix",
     "ks_curves",
     "predicted_gaps",
@@ -35,6 +32,7 @@ __all__ = [
 ]
 
 LEVEL = 0.95  # of all bands, intervals and tests
+_TAIL = (1 - LEVEL) / 2
 _ROUNDING = 1e-9
 _TINY = 1e-300  # the beta distribution needs positive parameters
 
@@ -64,8 +62,6 @@ class KsCurves:
     fractile: Floats
     cumulative_score: Floats
     cumulative_hits: Floats
-    score: Floats
-    hit_rate: Floats
     where: int
     test: CalibrationTest
 
@@ -74,16 +70,16 @@ class KsCurves:
 class PredictedGaps:
     """For each class, the rows that are predicted as it: their number, mean confidence and accuracy.
 
-    `gap` is confidence minus accuracy, with the ends `low` and `high` of its interval. `p_value` tests that it is zero,
+    `gap` is confidence minus accuracy, with the ends of its interval. `p_value` tests that it is zero,
     and is adjusted for the number of classes by Holm's method. Classes that are never predicted have NaN.
     """
 
-    rows: Floats
+    count: Floats
     confidence: Floats
     accuracy: Floats
     gap: Floats
-    low: Floats
-    high: Floats
+    gap_low: Floats
+    gap_high: Floats
     p_value: Floats
 
     @property
@@ -101,7 +97,7 @@ class PredictedGaps:
     @property
     def certain(self) -> Floats:
         """How far each class is off for certain: the near end of its interval, 0 where that may be zero."""
-        return np.nan_to_num(np.maximum(np.maximum(self.low, -self.high), 0.0))
+        return np.nan_to_num(np.maximum(np.maximum(self.gap_low, -self.gap_high), 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,18 +113,7 @@ class ClassMatrix:
     deviation: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class CalibrationMap:
-    """One entry for every bin of scores that holds a row: the median before; after, median and 10 and 90 %."""
-
-    before: Floats
-    after: Floats
-    low: Floats
-    high: Floats
-    count: Floats
-
-
-def reliability(rows: object, *, event: Event = top, n_bins: int = 15, binning: Binning = "equal_width") -> Reliability:
+def reliability(rows: object, *, event: Event = top, n_bins: int = 15) -> Reliability:
     """Return the binned reliability diagram of an event.
 
     The number of hits of a calibrated model varies at most as much as a binomial number with the mean score of the bin
@@ -140,9 +125,8 @@ def reliability(rows: object, *, event: Event = top, n_bins: int = 15, binning: 
         `Predictions` or `Confidences`.
     event
         `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
-    n_bins, binning
-        The number of bins, of "equal_width" or of "equal_mass". The edges of an equal-mass bin are the lowest and the
-        highest score in it.
+    n_bins
+        The number of bins, which are equally wide.
 
     Returns
     -------
@@ -159,27 +143,24 @@ def reliability(rows: object, *, event: Event = top, n_bins: int = 15, binning: 
     from scipy.special import bdtrik  # slow to import
 
     scored = check_event(rows, event=event)
-    edges = bin_edges(scored, n_bins, binning)
-    kept = scored.weights > 0
-    scores = scored.scores[kept]
-    weights = scored.weights[kept]
-    numbers, place = np.unique(bin_of(scores, edges), return_inverse=True)
+    edges = bin_edges(scored, n_bins, "equal_width")
+    counted = scored.weights > 0
+    weights = scored.weights[counted]
+    scores = scored.scores[counted]
+    numbers, bins = np.unique(bin_of(scores, edges), return_inverse=True)
     n_held = len(numbers)
-    held = sums_by(place, weights, n_held)
-    confidence = sums_by(place, weights * scores, n_held) / held
-    accuracy = np.clip(sums_by(place, weights * scored.hits[kept], n_held) / held, 0.0, 1.0)
-    n_effective = held**2 / sums_by(place, weights**2, n_held)
-    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    held = sums_by(bins, weights, n_held)
+    confidence = sums_by(bins, weights * scores, n_held) / held
+    accuracy = np.clip(sums_by(bins, weights * scored.hits[counted], n_held) / held, 0.0, 1.0)
+    n_effective = held**2 / sums_by(bins, weights**2, n_held)
     uncertain = np.clip(confidence, _ROUNDING, 1 - _ROUNDING)
-    hits = [np.ceil(bdtrik(end, n_effective, uncertain) - _ROUNDING) for end in ends]
-    band_low, band_high = np.clip(hits / n_effective, 0.0, 1.0)
+    ends = []
+    for tail in (_TAIL, 1 - _TAIL):
+        hits = np.ceil(bdtrik(tail, n_effective, uncertain) - _ROUNDING)
+        ends.append(np.clip(hits / n_effective, 0.0, 1.0))
     low = numbers / n_bins
     high = (numbers + 1) / n_bins
-    if binning == "equal_mass":
-        members = [scores[place == number] for number in range(n_held)]
-        low = np.array([member.min() for member in members])
-        high = np.array([member.max() for member in members])
-    return Reliability(low, high, confidence, accuracy, held * scored.total, band_low, band_high)
+    return Reliability(low, high, confidence, accuracy, held * scored.total, *ends)
 
 
 def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_state: int | None = 0) -> KsCurves:
@@ -197,7 +178,7 @@ def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_sta
     Returns
     -------
     KsCurves
-        `hit_rate` is the score plus the slope of a cubic spline through the gap, cumulative hits minus score.
+        The curves and the test.
 
     Examples
     --------
@@ -213,7 +194,7 @@ def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_sta
     order = order[scored.weights[order] > 0]
     scores = scored.scores[order]
     weights = scored.weights[order]
-    ends = np.flatnonzero(last_of_ties(scores))  # rows of equal score enter together
+    ends = last_of_ties(scores)  # rows of equal score enter together
     fractile = np.append(0.0, np.cumsum(weights)[ends])
     score_sum = np.append(0.0, np.cumsum(weights * scores)[ends])
     hit_sum = np.append(0.0, np.cumsum(weights * scored.hits[order])[ends])
@@ -221,27 +202,8 @@ def ks_curves(rows: object, *, event: Event = top, points: int = 201, random_sta
     # The fractiles next above an even grid, both ends, and the largest gap.
     spread = np.searchsorted(fractile, np.linspace(0, fractile[-1], points) - 1e-12)
     shown = np.unique(np.append(spread, [0, largest, len(fractile) - 1]))
-    score = scores[ends][np.maximum(shown - 1, 0)]
-    slope = _smooth_slope(fractile[shown], hit_sum[shown] - score_sum[shown])
-    hit_rate = np.clip(score + slope, 0.0, 1.0)
     where = int(np.searchsorted(shown, largest))
-    return KsCurves(fractile[shown], score_sum[shown], hit_sum[shown], score, hit_rate, where, test)
-
-
-def _smooth_slope(fractile: Floats, gap: Floats, n_knots: int = 6) -> Floats:
-    """Return the slope of the cubic spline from (0, 0) nearest to the gap, its knots spread evenly over the points.
-
-    It has as many knots as the splines of Gupta et al. A natural spline, flat at the ends, would vary less there but be
-    biased: most rows of a good model lie at the upper end.
-    """
-    from scipy.interpolate import CubicSpline  # on first use: importing it takes longer than importing glayers
-
-    knots = fractile[np.unique(np.linspace(0, len(fractile) - 1, n_knots).round().astype(np.int64))]
-    if len(knots) == 2:  # all rows have the same score: a line
-        return np.full_like(fractile, gap[-1] / fractile[-1])
-    cardinal = CubicSpline(knots, np.eye(len(knots)), bc_type="not-a-knot")
-    heights = np.linalg.lstsq(cardinal(fractile)[:, 1:], gap, rcond=None)[0]
-    return cardinal(fractile, 1)[:, 1:] @ heights
+    return KsCurves(fractile[shown], score_sum[shown], hit_sum[shown], where, test)
 
 
 def predicted_gaps(rows: object) -> PredictedGaps:
@@ -272,31 +234,29 @@ def predicted_gaps(rows: object) -> PredictedGaps:
     from scipy.special import betainc, betaincinv  # slow to import
 
     checked = check_rows(rows)
-    best = _predicted(checked)
+    best = checked.probabilities.argmax(axis=1)
     k = checked.n_classes
     total = sums_by(best, checked.weights, k)
     known = total > 0
     of_class = np.where(known, total, np.nan)
     confidence = sums_by(best, checked.weights * checked.top.scores, k) / of_class
-    accuracy = sums_by(best, checked.weights * checked.top.hits, k) / of_class
+    accuracy = np.clip(sums_by(best, checked.weights * checked.top.hits, k) / of_class, 0.0, 1.0)
     n = _effective_counts(checked, best)
-    hits = np.clip(accuracy, 0.0, 1.0) * n
+    hits = accuracy * n
     misses = n - hits
     some_hits = np.maximum(hits, _TINY)
     some_misses = np.maximum(misses, _TINY)
     # Clopper and Pearson's interval of the accuracy, and the binomial tails at the confidence.
-    tail = (1 - LEVEL) / 2
-    low = np.where(hits > 0, betaincinv(some_hits, misses + 1, tail), 0.0)
-    high = np.where(misses > 0, betaincinv(hits + 1, some_misses, 1 - tail), 1.0)
-    said = np.clip(confidence, 0.0, 1.0)
-    above = np.where(hits > 0, betainc(some_hits, misses + 1, said), 1.0)
-    below = np.where(misses > 0, 1 - betainc(hits + 1, some_misses, said), 1.0)
+    low = betaincinv(some_hits, misses + 1, _TAIL)
+    high = betaincinv(hits + 1, some_misses, 1 - _TAIL)
+    said = np.clip(confidence, _TINY, 1.0)
+    above = betainc(some_hits, misses + 1, said)
+    below = 1 - betainc(hits + 1, some_misses, said)
+    below[misses == 0] = 1.0  # at a confidence of 1 too
     p_value = np.full(k, np.nan)
     p_value[known] = adjust(np.minimum(1.0, 2 * np.minimum(above, below))[known])
-    count = total * checked.total
-    return PredictedGaps(
-        count, confidence, accuracy, confidence - accuracy, confidence - high, confidence - low, p_value
-    )
+    gap = confidence - accuracy
+    return PredictedGaps(total * checked.total, confidence, accuracy, gap, confidence - high, confidence - low, p_value)
 
 
 def sums_by(places: Ints, values: Floats, n_places: int) -> Floats:
@@ -304,20 +264,13 @@ def sums_by(places: Ints, values: Floats, n_places: int) -> Floats:
     return np.bincount(places, values, n_places).astype(np.float64)
 
 
-def _predicted(rows: Rows) -> Ints:
-    return np.concatenate([rows.probabilities[block].argmax(axis=1) for block in row_blocks(*rows.probabilities.shape)])
-
-
 def _effective_counts(rows: Rows, best: Ints) -> Floats:
     """Return for each predicted class how many independent rows its rows are worth; NaN where there are none."""
-    weights = rows.weights
-    if rows.groups is not None:
-        group = np.unique(rows.groups, return_inverse=True)[1]
-        units, unit_of = np.unique(np.column_stack([best, group]), axis=0, return_inverse=True)
-        best = units[:, 0]
-        weights = sums_by(unit_of.reshape(-1), weights, len(units))
-    sums = sums_by(best, weights, rows.n_classes)
-    squares = sums_by(best, weights**2, rows.n_classes)
+    n_groups = rows.group_numbers.max() + 1
+    units, unit_of = np.unique(best * n_groups + rows.group_numbers, return_inverse=True)
+    weights = sums_by(unit_of, rows.weights, len(units))
+    sums = sums_by(units // n_groups, weights, rows.n_classes)
+    squares = sums_by(units // n_groups, weights**2, rows.n_classes)
     return sums**2 / np.where(squares > 0, squares, np.nan)
 
 
@@ -350,7 +303,7 @@ def class_matrix(rows: object) -> ClassMatrix:
     held = np.zeros(k)
     gap = np.zeros((k, k))
     variance = np.zeros((k, k))
-    best = _predicted(checked)
+    best = checked.probabilities.argmax(axis=1)
     for predicted in np.unique(best):
         mine = np.flatnonzero(best == predicted)
         weight = checked.weights[mine]
@@ -360,40 +313,3 @@ def class_matrix(rows: object) -> ClassMatrix:
         variance[predicted] = weight**2 @ np.clip(probability * (1 - probability), 0.0, None) + np.mean(weight**2)
     per_row = np.where(held > 0, held, np.nan)[:, None]
     return ClassMatrix(held * checked.total, gap / per_row, np.sqrt(variance) / per_row)
-
-
-def calibration_map(before: object, after: object, *, event: Event = top, n_bins: int = 20) -> CalibrationMap:
-    """Return how calibration changes the scores of an event; one score may become many, so the map has a spread.
-
-    Parameters
-    ----------
-    before, after
-        `Predictions` or `Confidences` of the same rows.
-    event
-        As in `reliability`.
-    n_bins
-        The number of bins of the score before.
-
-    Returns
-    -------
-    CalibrationMap
-        One entry per bin that holds a row.
-
-    Examples
-    --------
-    >>> from glayers import Confidences
-    >>> calibration_map(Confidences([0.9, 0.5], [1, 0]), Confidences([0.7, 0.4], [1, 0])).after.tolist()
-    [0.4, 0.7]
-    """
-    whole_number(n_bins, "n_bins", least=1)
-    x = check_event(before, event=event).scores
-    y = check_event(after, event=event).scores
-    if len(x) != len(y):
-        raise BadPredictions(f"before and after must hold the same rows; got {len(x):,} and {len(y):,}")
-    place = np.minimum((x * n_bins).astype(np.int64), n_bins - 1)
-    entries = []
-    for number in np.unique(place):
-        inside = place == number
-        # The median, and quantiles that cover most rows, without outliers.
-        entries.append((np.median(x[inside]), *np.quantile(y[inside], (0.5, 0.1, 0.9)), inside.sum()))
-    return CalibrationMap(*np.array(entries, dtype=np.float64).T)

@@ -10,26 +10,16 @@ import numpy as np
 from glayers.arrays import Floats
 from glayers.metrics import METRICS, Difference, Event, PairedDifferences, top
 from glayers.metrics.events import Rows, Scored, check_event, check_rows
-from glayers.report.curves import (
-    ClassMatrix,
-    KsCurves,
-    PredictedGaps,
-    Reliability,
-    calibration_map,
-    class_matrix,
-    ks_curves,
-    predicted_gaps,
-    reliability,
-)
+from glayers.report import curves
 from glayers.report.spec import Axis, Mark, Spec, View, columns_of, diagonal, names_on_axis
-from glayers.report.words import ks_sentence, p_text, percent, plural, signed, significance, typeset
+from glayers.report.words import from_to, ks_sentence, percent, plural, signed, significance, typeset
+from glayers.text_tables import p_text
 
-CALIBRATED = "95 % of calibrated models"
 _PROBABILITY = Axis("predicted probability", 0.0, 1.0)
-_FREQUENCY = Axis("observed frequency", 0.0, 1.0)
 _FRACTION = Axis("fraction of rows", 0.0, 1.0)
 _STRONGEST = 0.3  # gaps from here on have the strongest colour
 _SCALE = (-0.3, -0.1, -0.03, 0.0, 0.03, 0.1, 0.3)  # gaps on the scale of colours
+_WIDE = 0.5  # a bin whose band is wider has too few rows to show anything
 _WHEN = ("before", "after")
 
 
@@ -64,9 +54,7 @@ class MethodCurves:
     @property
     def title(self) -> str:
         """The name of the method and of the event."""
-        if not self.about:
-            return self.name
-        return f"{self.name}, {self.about}"
+        return f"{self.name}, {self.about}" if self.about else self.name
 
     @cached_property
     def scored(self) -> Scored:
@@ -74,24 +62,24 @@ class MethodCurves:
         return check_event(self.read(), event=self.event)
 
     @cached_property
-    def ks(self) -> KsCurves:
+    def ks(self) -> curves.KsCurves:
         """The KS curves."""
-        return ks_curves(self.scored, points=self.points, random_state=self.random_state)
+        return curves.ks_curves(self.scored, points=self.points, random_state=self.random_state)
 
     @cached_property
-    def bins(self) -> Reliability:
+    def bins(self) -> curves.Reliability:
         """The reliability in bins of equal width."""
-        return reliability(self.scored, n_bins=self.n_bins)
+        return curves.reliability(self.scored, n_bins=self.n_bins)
 
     @cached_property
-    def predicted(self) -> PredictedGaps:
+    def predicted(self) -> curves.PredictedGaps:
         """Confidence and accuracy by predicted class."""
-        return predicted_gaps(self.read())
+        return curves.predicted_gaps(self.read())
 
     @cached_property
-    def matrix(self) -> ClassMatrix:
+    def matrix(self) -> curves.ClassMatrix:
         """Gaps by predicted class and label."""
-        return class_matrix(self.read())
+        return curves.class_matrix(self.read())
 
 
 Methods: TypeAlias = Sequence[MethodCurves]
@@ -102,55 +90,46 @@ class FigureKind(NamedTuple):
 
     `title` and `caption` say what it shows and how to read it. `specs` describes its panels, given the curves of the
     methods to show together, the first method first. `by_event` says whether it is about one event; `needs_classes`
-    whether it needs the probabilities of all classes; `least` how many methods it needs. Some are drawn on paper only.
+    whether it needs the probabilities of all classes; `least` how many methods it needs.
     """
 
     title: str
     caption: str
     specs: Callable[[Methods], list[Spec]]
-    by_event: bool = True
+    by_event: bool = False
     needs_classes: bool = False
     least: int = 1
-    on_page: bool = True
 
 
-def _each(describe: Callable[[MethodCurves], Spec]) -> Callable[[Methods], list[Spec]]:
-    """Return a figure with one panel per method."""
-
-    def describe_each(methods: Methods) -> list[Spec]:
-        specs = [describe(curves) for curves in methods]
-        return [replace(spec, title=curves.title) for spec, curves in zip(specs, methods, strict=True)]
-
-    return describe_each
+def _reliability(methods: Methods) -> list[Spec]:
+    return [replace(bins_spec(method.bins), title=method.title) for method in methods]
 
 
-def _reliability(curves: MethodCurves) -> Spec:
-    return bins_spec(curves.bins)
-
-
-def _equal_mass(curves: MethodCurves) -> Spec:
-    return bins_spec(reliability(curves.scored, n_bins=curves.n_bins, binning="equal_mass"))
-
-
-def bins_spec(found: Reliability) -> Spec:
+def bins_spec(found: curves.Reliability) -> Spec:
     """Describe a binned reliability diagram: a bar, a band and a point per bin, with the number of rows below."""
     outside = found.outside
     share = found.count / found.count.sum()
     error = METRICS["ece"].format(float(share @ np.abs(found.confidence - found.accuracy)))
-    predicted = percent(float(share @ found.confidence))
-    observed = percent(float(share @ found.accuracy))
+    predicted, observed = _means(found)
     summary = f"Mean prediction {predicted}, observed {observed}; "
     summary += f"outside the band: {outside.sum()} of {len(outside)} bins."
     columns = columns_of(found) | {"where": np.where(outside, "out", "in")}
     return Spec(_BINS, columns, f"ECE {error}", summary, strip=Spec(_COUNTS, columns))
 
 
+def _means(found: curves.Reliability) -> tuple[str, str]:
+    """Return the mean confidence and the accuracy of all rows, in words."""
+    share = found.count / found.count.sum()
+    return percent(float(share @ found.confidence)), percent(float(share @ found.accuracy))
+
+
+_BAND = Mark("boxes", "band", ("low", "band_low", "high", "band_high"), "95 % of calibrated models")
 _BINS = View(
     _PROBABILITY,
-    _FREQUENCY,
+    Axis("observed frequency", 0.0, 1.0),
     (
         Mark("boxes", "bar", ("low", 0.0, "high", "accuracy")),
-        Mark("boxes", "band", ("low", "band_low", "high", "band_high"), CALIBRATED),
+        _BAND,
         diagonal("calibrated"),
         Mark("dots", "observed", ("confidence", "accuracy"), "observed", ("where", "in")),
         Mark("dots", "outside", ("confidence", "accuracy"), "observed, outside the band", ("where", "out")),
@@ -167,13 +146,65 @@ _COUNTS = View(
 )
 
 
-def cumulative_spec(found: KsCurves) -> Spec:
+def _before_after(methods: Methods) -> list[Spec]:
+    """Describe the reliability of the first and the last method on the same axes."""
+    shown = _first_and_last(methods)
+    parts = []
+    said = []
+    for when, method in zip(_WHEN, shown, strict=False):
+        telling = method.bins.band_high - method.bins.band_low <= _WIDE
+        if not telling.any():
+            telling[:] = True
+        part = {name: values[telling] for name, values in columns_of(method.bins).items()}
+        n_bins = len(part["count"])
+        parts.append(part | {"method": [method.name] * n_bins, "when": [when] * n_bins})
+        confidence, accuracy = _means(method.bins)
+        said.append(f"{method.name}: says {confidence}, right {accuracy}")
+    columns = _stacked(parts)
+    columns["radius"] = 3 + 8 * np.sqrt(columns["count"] / columns["count"].max())
+    band = replace(_BAND, only=("when", _WHEN[len(shown) - 1]))
+    view = replace(_BEFORE_AFTER, marks=(band, *_BEFORE_AFTER.marks))
+    title = " and ".join(method.name for method in shown)
+    return [Spec(view, columns, summary=f"{'; '.join(said)}.", title=title)]
+
+
+def _first_and_last(methods: Methods) -> Methods:
+    return methods if len(methods) == 1 else [methods[0], methods[-1]]
+
+
+def _stacked(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the columns of several parts, one part below the other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+_BEFORE_AFTER = replace(
+    _BINS,
+    x=Axis("what the model says", 0.0, 1.0),
+    y=Axis("how often it is right", 0.0, 1.0),
+    marks=(
+        diagonal("calibrated"),
+        Mark("words", "words", (0.03, 0.95, "underconfident", "start")),
+        Mark("words", "words", (0.97, 0.04, "overconfident", "end")),
+        Mark("dots", "before", ("confidence", "accuracy", "radius"), "before calibration", ("when", "before")),
+        Mark("dots", "after", ("confidence", "accuracy", "radius"), "after calibration", ("when", "after")),
+    ),
+    table=("method", *_BINS.table),
+    nearest=(1.0, 1.0),
+)
+
+
+def _ks(methods: Methods) -> list[Spec]:
+    return [replace(cumulative_spec(method.ks), title=method.title) for method in methods]
+
+
+def cumulative_spec(found: curves.KsCurves) -> Spec:
     """Describe cumulative score and hits against the fraction of rows, with a bar at the KS error; the gap is below."""
     gap = gap_spec(found)
-    return replace(gap, view=_CUMULATIVE, strip=replace(gap, view=_GAP_STRIP))
+    strip = replace(gap, view=replace(_GAP, y=Axis("gap"), height=0.3))
+    return replace(gap, view=_CUMULATIVE, strip=strip)
 
 
-def gap_spec(found: KsCurves) -> Spec:
+def gap_spec(found: curves.KsCurves) -> Spec:
     """Describe cumulative score minus cumulative hits; a calibrated model stays within the band."""
     difference = found.cumulative_score - found.cumulative_hits
     largest = slice(found.where, found.where + 1)
@@ -194,20 +225,17 @@ _GAP = View(
     _FRACTION,
     Axis("predicted minus observed"),
     (
-        Mark("boxes", "band", (0.0, "minus_bound", 1.0, "bound"), CALIBRATED),
+        Mark("boxes", "band", (0.0, "minus_bound", 1.0, "bound"), _BAND.label),
         Mark("segments", "ideal", (0.0, 0.0, 1.0, 0.0)),
-        Mark("line", "observed", ("fractile", "difference"), "predicted minus observed"),
+        Mark("line", "observed", ("fractile", "difference")),
         Mark("segments", "largest", ("at", 0.0, "at", "largest"), "KS error"),
     ),
     ("fractile", "difference"),
     ("fractile", "cumulative_score", "cumulative_hits", "difference"),
 )
-_GAP_STRIP = replace(
-    _GAP, y=Axis("gap"), marks=(_GAP.marks[0], *(replace(mark, label="") for mark in _GAP.marks[1:])), height=0.3
-)
 _CUMULATIVE = replace(
     _GAP,
-    y=Axis("cumulative probability", 0.0),
+    y=Axis("cumulative", 0.0),
     marks=(
         Mark("line", "predicted", ("fractile", "cumulative_score"), "predicted"),
         Mark("line", "observed", ("fractile", "cumulative_hits"), "observed"),
@@ -217,93 +245,43 @@ _CUMULATIVE = replace(
 )
 
 
-def _fractile(curves: MethodCurves) -> Spec:
-    found = curves.ks
-    widest = np.abs(found.score - found.hit_rate).argmax()
-    place = f"at {percent(found.fractile[widest])} of the rows"
-    predicted = percent(found.score[widest])
-    observed = percent(found.hit_rate[widest])
-    summary = f"Largest difference {place}: predicted {predicted}, observed about {observed}."
-    gap = gap_spec(found)
-    return replace(gap, view=_FRACTILE, summary=summary, strip=replace(gap, view=_GAP_STRIP))
-
-
-_FRACTILE = View(
-    _FRACTION,
-    Axis("probability", 0.0),
-    (
-        Mark("band", "difference", ("fractile", "score", "hit_rate")),
-        Mark("line", "predicted", ("fractile", "score"), "predicted"),
-        Mark("line", "observed", ("fractile", "hit_rate"), "observed, smoothed"),
-    ),
-    ("fractile", "hit_rate"),
-    ("fractile", "score", "hit_rate"),
-)
-
-
-def _maps(methods: Methods) -> list[Spec]:
-    """Describe how each of the other methods changes the scores of the first."""
-    first, *others = methods
-    specs = []
-    for curves in others:
-        found = calibration_map(first.scored, curves.scored)
-        widest = np.abs(found.after - found.before).argmax()
-        summary = f"Largest change: {percent(found.before[widest])} becomes {percent(found.after[widest])}."
-        specs.append(Spec(_MAP, columns_of(found), summary=summary, title=curves.title))
-    return specs
-
-
-_MAP = View(
-    Axis("probability before", 0.0, 1.0),
-    Axis("probability after", 0.0, 1.0),
-    (
-        Mark("segments", "spread", ("before", "low", "before", "high"), "middle 80 % of rows"),
-        diagonal("unchanged"),
-        Mark("line", "predicted solid", ("before", "after"), "median after calibration"),
-        Mark("dots", "after", ("before", "after")),
-    ),
-    ("before", "after"),
-    ("before", "after", "low", "high", "count"),
-    height=1.0,
-)
-
-
 def _matrices(methods: Methods) -> list[Spec]:
-    return [replace(_matrix(curves), title=curves.name) for curves in methods]
+    return [replace(_matrix(method), title=method.name) for method in methods]
 
 
-def _matrix(curves: MethodCurves, most: int = 30, most_with_numbers: int = 10) -> Spec:
+def _matrix(method: MethodCurves, most: int = 30, most_with_numbers: int = 10) -> Spec:
     """Describe over- and under-prediction by class; gaps within two standard deviations are left blank.
 
     The classes that are predicted most are shown: smaller cells are hard to point at.
     """
-    found = curves.matrix
+    found = method.matrix
     classes = np.sort(np.argsort(-found.predicted, kind="stable")[:most])
     square = np.ix_(classes, classes)
-    deviation = found.deviation[square]
     row, column = np.nonzero(np.isfinite(found.gap[square]))
     gap = found.gap[square][row, column]
-    deviations = np.abs(gap) / deviation[row, column]
+    deviations = np.abs(gap) / found.deviation[square][row, column]
     shown = np.where(deviations <= 2, 0.0, gap)
-    names = _names_of(curves, classes.tolist())
+    count = found.predicted[classes][row]
     columns: dict[str, Any] = {"row": row, "column": column, "gap": gap, "strength": _strength(shown)}
-    columns |= {"deviations": deviations, "count": found.predicted[classes][row]}
+    columns |= {"deviations": deviations, "count": count}
+    names = _names_of(method, classes.tolist())
     view = replace(_MATRIX, x=names_on_axis(names, "label"), y=names_on_axis(names, "predicted class"))
     if len(classes) <= most_with_numbers:
         columns["number"] = [signed(round(100 * value)) if abs(value) >= 0.005 else "" for value in shown]
-        view = replace(view, marks=(*view.marks, Mark("words", "number", ("column", "row", "number", "middle"))))
+        view = replace(view, marks=(*view.marks, Mark("words", "words", ("column", "row", "number", "middle"))))
     worst = int(np.abs(gap).argmax())
-    where = f"{names[row[worst]]} is predicted ({plural(columns['count'][worst], 'row')})"
     direction = "high" if gap[worst] > 0 else "low"
-    amount = f"{100 * abs(gap[worst]):.1f} points too {direction}"
-    summary = f"Largest: where {where}, the probability of {names[column[worst]]} is {amount}."
+    summary = (
+        f"Largest: where {names[row[worst]]} is predicted ({plural(count[worst], 'row')}), the probability of "
+        f"{names[column[worst]]} is {100 * abs(gap[worst]):.1f} points too {direction}."
+    )
     if len(classes) < len(found.predicted):
         summary = f"{len(classes)} of {len(found.predicted):,} classes, those predicted most often. {summary}"
     return Spec(view, columns, summary=summary, strip=_COLOUR_SCALE)
 
 
-def _names_of(curves: MethodCurves, classes: Sequence[int]) -> list[str]:
-    names = curves.class_names or check_rows(curves.read()).class_names
+def _names_of(method: MethodCurves, classes: Sequence[int]) -> list[str]:
+    names = method.class_names or check_rows(method.read()).class_names
     return [names[c] if names else str(c) for c in classes]
 
 
@@ -340,27 +318,31 @@ def _forests(methods: Methods) -> list[Spec]:
     if between is None:
         return []
     metrics = dict.fromkeys(difference.metric for difference in between.differences)
-    return [forest_spec([between.between(metric, one.name, first.name) for one in others]) for metric in metrics]
+    return [_forest([between.between(metric, one.name, first.name) for one in others]) for metric in metrics]
 
 
-def forest_spec(differences: Sequence[Difference]) -> Spec:
+def _forest(differences: Sequence[Difference]) -> Spec:
     """Describe differences in one metric from the same method; the better methods are on the left."""
     metric = METRICS[differences[0].metric]
-    lines = []
-    for place, found in enumerate(differences):
-        change, low, high = (typeset(metric.format_difference(number)) for number in found.interval[:3])
-        line: dict[str, Any] = {"place": place, "value": found.interval.value, "method": found.method}
-        line |= {"end": found.interval.low, "other": found.interval.high, "change": change}
-        line |= {"interval": f"{low} to {high}", "p": p_text(found.p_value)}
-        lines.append(line | {"significant": significance(found.significant)})
+    intervals = [found.interval for found in differences]
+    columns: dict[str, Any] = {
+        "method": [found.method for found in differences],
+        "place": np.arange(len(differences)),
+        "value": np.array([interval.value for interval in intervals]),
+        "end": np.array([interval.low for interval in intervals]),
+        "other": np.array([interval.high for interval in intervals]),
+        "change": [typeset(metric.format_difference(interval.value)) for interval in intervals],
+        "interval": [typeset(from_to(metric.format_difference, interval)) for interval in intervals],
+        "p": [p_text(found.p_value) for found in differences],
+        "significant": [significance(found.significant) for found in differences],
+    }
     x = Axis(metric.short_label, unit="number", turned=metric.better == "higher")
     if metric.unit == "percent":
         x = replace(x, label=f"{metric.short_label}, points", unit="points")
     n_significant = sum(found.significant for found in differences)
     summary = f"Significant differences: {n_significant} of {len(differences)}."
-    names = [found.method for found in differences]
     title = f"{metric.short_label}, method minus {differences[0].against}"
-    return Spec(_listed(_FOREST, names, x), _transposed(lines), summary=summary, title=title)
+    return Spec(_listed(_FOREST, columns["method"], x), columns, summary=summary, title=title)
 
 
 _FOREST = View(
@@ -383,73 +365,31 @@ def _listed(view: View, names: Sequence[str], x: Axis) -> View:
     return replace(view, x=x, y=names_on_axis(names), marks=(zero, *view.marks))
 
 
-def _transposed(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    return {name: np.array([line[name] for line in lines]) for name in lines[0]}
-
-
-def _before_after(methods: Methods) -> list[Spec]:
-    """Describe the reliability of the first and the last method on the same axes."""
-    shown = list(dict.fromkeys([methods[0], methods[-1]]))
-    parts = []
-    for when, curves in zip(_WHEN, shown, strict=False):
-        # A bin of so few rows that a calibrated model could show almost any frequency tells nothing.
-        wide = curves.bins.band_high - curves.bins.band_low > 0.5
-        telling = ~wide if not wide.all() else wide
-        part = {name: values[telling] for name, values in columns_of(curves.bins).items()}
-        n_bins = len(part["count"])
-        parts.append(part | {"method": np.repeat(curves.name, n_bins), "when": np.repeat(when, n_bins)})
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    columns["radius"] = 3 + 8 * np.sqrt(columns["count"] / columns["count"].max())
-    band = replace(_BINS.marks[1], only=("when", _WHEN[len(shown) - 1]))
-    view = replace(_BEFORE_AFTER, marks=(band, *_BEFORE_AFTER.marks))
-    said = []
-    for curves in shown:
-        share = curves.bins.count / curves.bins.count.sum()
-        confidence = percent(float(share @ curves.bins.confidence))
-        accuracy = percent(float(share @ curves.bins.accuracy))
-        said.append(f"{curves.name}: says {confidence}, right {accuracy}")
-    title = " and ".join(curves.name for curves in shown)
-    return [Spec(view, columns, summary=f"{'; '.join(said)}.", title=title)]
-
-
-_BEFORE_AFTER = replace(
-    _BINS,
-    x=Axis("what the model says", 0.0, 1.0),
-    y=Axis("how often it is right", 0.0, 1.0),
-    marks=(
-        diagonal("calibrated"),
-        Mark("words", "side", (0.03, 0.95, "underconfident", "start")),
-        Mark("words", "side", (0.97, 0.04, "overconfident", "end")),
-        Mark("dots", "before", ("confidence", "accuracy", "radius"), "before calibration", ("when", "before")),
-        Mark("dots", "after", ("confidence", "accuracy", "radius"), "after calibration", ("when", "after")),
-    ),
-    table=("method", *_BINS.table),
-    nearest=(1.0, 1.0),
-)
-
-
 def _class_gaps(methods: Methods, most: int = 15) -> list[Spec]:
     """Describe confidence minus accuracy by predicted class, for the first and the last method; the worst first."""
-    shown = list(dict.fromkeys([methods[0], methods[-1]]))
-    worth = sum(curves.predicted.certain + 1e-6 * np.nan_to_num(np.abs(curves.predicted.gap)) for curves in shown)
-    known = np.any([np.isfinite(curves.predicted.gap) for curves in shown], axis=0)
+    shown = _first_and_last(methods)
+    gaps = [method.predicted for method in shown]
+    # By the near ends of the intervals, and among classes that may be right by the gap itself.
+    worth = sum(found.certain + 1e-6 * np.nan_to_num(np.abs(found.gap)) for found in gaps)
     order = np.argsort(-np.asarray(worth), kind="stable")
-    classes = order[known[order]][:most].tolist()
-    names = _names_of(shown[0], classes)
-    lines = []
-    for curves, when, beside in zip(shown, _WHEN, (-0.16, 0.16), strict=False):
-        gaps = curves.predicted
-        for place, c in enumerate(classes):
-            found = significance(bool(gaps.significant[c]))
-            line = {"class": names[place], "method": curves.name, "place": place + beside, "when": when}
-            line |= {"gap": gaps.gap[c], "gap_low": gaps.low[c], "gap_high": gaps.high[c], "count": gaps.rows[c]}
-            line |= {"confidence": gaps.confidence[c], "accuracy": gaps.accuracy[c], "significant": found}
-            if np.isfinite(gaps.gap[c]):
-                lines.append(line | {"look": f"{when} {found}"})
+    known = np.any([found.count > 0 for found in gaps], axis=0)
+    classes = order[known[order]][:most]
+    names = _names_of(shown[0], classes.tolist())
+    parts = []
+    for method, when, beside in zip(shown, _WHEN, (-0.16, 0.16), strict=False):
+        n_lines = len(classes)
+        words = [significance(bool(significant)) for significant in method.predicted.significant[classes]]
+        part: dict[str, Any] = {name: values[classes] for name, values in columns_of(method.predicted).items()}
+        part |= {"class": names, "method": [method.name] * n_lines, "place": np.arange(n_lines) + beside}
+        part |= {"when": [when] * n_lines, "significant": words, "look": [f"{when} {word}" for word in words]}
+        parts.append(part)
+    columns = _stacked(parts)
+    predicted = columns["count"] > 0
+    columns = {name: values[predicted] for name, values in columns.items()}
     view = _listed(_CLASS_GAPS, names, Axis("confidence minus accuracy, points", unit="points"))
-    title = f"{len(classes)} of {plural(len(known), 'class')}"
-    off = [f"{curves.name} {len(curves.predicted.off) or 'none'}" for curves in shown]
-    return [Spec(view, _transposed(lines), summary=f"Classes significantly off: {', '.join(off)}.", title=title)]
+    off = [f"{method.name} {len(method.predicted.off) or 'none'}" for method in shown]
+    summary = f"Classes significantly off: {', '.join(off)}."
+    return [Spec(view, columns, summary=summary, title=f"{len(classes)} of {plural(len(known), 'class')}")]
 
 
 _WHISKER = ("gap_low", "place", "gap_high", "place")
@@ -469,25 +409,18 @@ _CLASS_GAPS = View(
     nearest=(0.05, 1.0),
 )
 
-_RELIABILITY = (
-    "Observed frequency against predicted probability. A calibrated model lies on the diagonal; points below it show "
-    "overconfidence. Points outside the shaded band are significant."
-)
-_SORTED = "Rows are sorted from the lowest to the highest probability."
 FIGURES: dict[str, FigureKind] = {
     "before-after": FigureKind(
         "Before and after",
         "Each dot is a group of predictions: what the model says, and how often it is right. Larger dots are more "
         "rows; groups of too few rows to tell are left out.",
         _before_after,
-        by_event=False,
     ),
     "class-gaps": FigureKind(
         "Classes with the largest gaps",
         "For the rows predicted as each class: mean confidence minus accuracy, with 95 % intervals. The order is by "
         "the near end of the interval: how far a class is off for certain.",
         _class_gaps,
-        by_event=False,
         needs_classes=True,
     ),
     "classes": FigureKind(
@@ -495,43 +428,27 @@ FIGURES: dict[str, FigureKind] = {
         "For rows with the predicted class on the left: how much the mean probability of the class below exceeds its "
         "frequency. Cells within two standard deviations are left blank.",
         _matrices,
-        by_event=False,
         needs_classes=True,
     ),
     "differences": FigureKind(
         "Differences between methods",
-        "Each method compared with the first on the same rows, with 95 % intervals: better on the left, worse on the "
+        "Each method compared with another on the same rows, with 95 % intervals: better on the left, worse on the "
         "right.",
         _forests,
-        by_event=False,
         least=2,
     ),
-    "reliability": FigureKind("Reliability diagram", _RELIABILITY, _each(_reliability)),
-    "reliability-equal-mass": FigureKind(
-        "Reliability diagram, equal-mass bins", _RELIABILITY, _each(_equal_mass), on_page=False
+    "reliability": FigureKind(
+        "Reliability diagram",
+        "Observed frequency against predicted probability. A calibrated model lies on the diagonal; points below it "
+        "show overconfidence. Points outside the shaded band are significant.",
+        _reliability,
+        by_event=True,
     ),
     "ks": FigureKind(
         "KS: cumulative curves",
-        f"{_SORTED} The KS error is the largest gap between the cumulative predicted and observed curves.",
-        _each(lambda curves: cumulative_spec(curves.ks)),
-    ),
-    "ks-gap": FigureKind(
-        "KS: the gap between the cumulative curves",
-        f"{_SORTED} The KS error is the largest gap between cumulative predictions and observations.",
-        _each(lambda curves: gap_spec(curves.ks)),
-        on_page=False,
-    ),
-    "ks-fractile": FigureKind(
-        "KS: predicted and observed probability",
-        "The slopes of the cumulative curves: the predicted probability of a row, and the observed frequency there, "
-        "smoothed by a spline.",
-        _each(_fractile),
-    ),
-    "map": FigureKind(
-        "Calibration map",
-        "How calibration changes a probability: the median in each of 20 bins, and the range of the middle 80 % of its "
-        "rows. On the diagonal nothing changes.",
-        _maps,
-        least=2,
+        "Rows are sorted from the lowest to the highest probability. The KS error is the largest gap between the "
+        "cumulative predicted and observed curves.",
+        _ks,
+        by_event=True,
     ),
 }

@@ -1,7 +1,7 @@
 """A comparison -> what deserves attention before anyone trusts its numbers, with a cause and a remedy.
 
 Checks without findings are listed too, so that readers know what was checked. A calibrator is valid for rows like those
-it was fitted on, so both sets are compared in class frequencies, mean confidence and accuracy.
+it was fitted on, so the test rows are compared with what it remembers of them.
 """
 
 import math
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from glayers import metrics
-from glayers.arrays import Array, Floats, Ints
-from glayers.calibrators.shift_tests import same_class_frequencies
+from glayers.arrays import Floats, Ints
+from glayers.calibrators import Calibrator
 from glayers.errors import GlayersError, GlayersWarning, listed
-from glayers.metrics.differences import normal_p_value
-from glayers.metrics.events import Rows, Scored, check_any
+from glayers.metrics.events import Rows
 from glayers.predictions import Confidences, Predictions
 from glayers.report.curves import LEVEL, PredictedGaps, predicted_gaps, sums_by
-from glayers.report.words import p_text, percent
+from glayers.report.words import percent
+from glayers.shift import shift_test
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 FEW = 20  # rows of a class: its frequency then has a relative standard error of a fifth or more
 _NAMED = 5  # classes in a sentence
 BOTH_SETS = "Rows in both sets"
-SHIFT = "Shift between calibration and test rows"
-CLASS_SHIFT = f"{SHIFT}: class frequencies"
-_CAUSES_FIRST = (BOTH_SETS, CLASS_SHIFT, f"{SHIFT}: accuracy")
+SHIFT = "Calibration and test rows"
+ADAPT = "Adapt the calibrator with glayers adapt"
 _REFIT = "Fit again on rows like those the model will see"
-_ADAPT = "Adapt the calibrator to the new frequencies with glayers adapt, or fit again on such rows"
 # Unicode marks for right-to-left writing: they would also turn the text around a class name.
 _TURNING = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -64,42 +62,31 @@ def data_checks(
     checks: list[Check] = []
     if isinstance(test, Predictions):
         names = class_names(test)
-        counts = {"test": test.label_counts()}
-        of_calibration = calibration_counts(compared, calibration)
-        if of_calibration is not None:
-            counts = {"calibration": of_calibration} | counts
-        checks = [_class_gap_check(compared, names, gaps), *_class_checks(counts, names)]
-    if calibration is None:
-        found = "not tested, because the report was written without the calibration rows"
-        checks.append(Check(SHIFT, found, "not tested", advice="Pass the calibration rows as well"))
-    else:
-        if isinstance(test, Predictions) and isinstance(calibration, Predictions):
-            checks.append(_overlap_check(rows_in_both(calibration, test), len(test)))
-        checks += shifts(calibration, test, compared)
+        checks.append(_class_gap_check(compared, names, gaps))
+        counts = {"calibration": calibration_counts(compared, calibration), "test": test.label_counts()}
+        checks += _class_checks({part: rows for part, rows in counts.items() if rows is not None}, names)
+    if isinstance(test, Predictions) and isinstance(calibration, Predictions):
+        checks.append(_overlap_check(calibration, test))
+    if compared.calibrators:
+        checks.append(_shift_check(compared, compared.calibrators[compared.recommended]))
     if test.groups is not None:
-        checks.append(_group_check(compared, len(np.unique(test.groups))))
+        checks.append(_group_check(len(np.unique(test.groups))))
     if test.weights is not None:
         checks.append(Check("Weights", "rows are weighted, and so are all numbers of this report", "fine"))
-    causes_first = {name: place for place, name in enumerate(_CAUSES_FIRST)}
-    return sorted(checks, key=lambda check: (check.status == "fine", causes_first.get(check.subject, len(checks))))
+
+    return sorted(checks, key=lambda check: (check.status == "fine", check.subject not in (BOTH_SETS, SHIFT)))
 
 
 def banners(checks: list[Check]) -> list[Check]:
-    """Return the findings for the first screen: what needs attention, but shift and rare classes once.
+    """Return the findings for the first screen: what needs attention, but rare classes once.
 
-    Of shifts, the first is the likeliest cause. Rare calibration rows matter more than rare test rows.
+    Rare calibration rows, which come first, matter more than rare test rows.
     """
     shown: dict[str, Check] = {}
     for check in checks:
         if check.status == "attention":
-            topics = [topic for topic in (SHIFT, "Rare classes") if check.subject.startswith(topic)]
-            shown.setdefault("".join(topics) or check.subject, check)
+            shown.setdefault(check.subject.removesuffix(", test rows").removesuffix(", calibration rows"), check)
     return list(shown.values())
-
-
-def advises_adapting(check: Check | None) -> bool:
-    """Return whether a check of the class frequencies advises to adapt the calibrator."""
-    return check is not None and check.advice.startswith("Adapt")
 
 
 def finding(checks: list[Check], subject: str) -> Check | None:
@@ -107,46 +94,37 @@ def finding(checks: list[Check], subject: str) -> Check | None:
     return next((check for check in checks if check.subject == subject and check.status == "attention"), None)
 
 
-def _overlap_check(same: int, rows: int) -> Check:
+def _overlap_check(calibration: Predictions, test: Predictions) -> Check:
+    same = rows_in_both(calibration, test)
     if same == 0:
         return Check(BOTH_SETS, "no test row is a calibration row", "fine")
-    found = f"{same:,} of {rows:,} test rows are also calibration rows: scores on them are too optimistic"
+    found = f"{same:,} of {len(test):,} test rows are also calibration rows: scores on them are too optimistic"
     return Check(BOTH_SETS, found, "attention", advice="Leave these rows out of one of the two sets")
 
 
-def _group_check(compared: "Comparison", groups: int) -> Check:
+def _group_check(n_groups: int) -> Check:
     found = (
-        f"test rows come in {groups:,} groups; intervals and KS tests account for groups, but the bands of the "
-        f"reliability diagrams treat rows as independent and are too narrow"
+        f"test rows come in {n_groups:,} groups; intervals and KS tests account for groups, but the "
+        f"bands of the reliability diagrams treat rows as independent and are too narrow"
     )
-    if compared.calibration_tests[compared.recommended].verdict == "too few groups":
-        return Check("Too few groups to tell", found, "attention", advice="Collect rows from more groups")
     return Check("Groups", found, "attention", advice="Read the tests and intervals rather than the bands")
 
 
 def _class_gap_check(compared: "Comparison", names: list[str], gaps: PredictedGaps | None) -> Check:
     """Look for classes whose confidence is off where they are predicted, after the recommended method."""
-    method = compared.recommended
-    gaps = gaps or predicted_gaps(compared.rows(method))
-    rejecting = compared.calibration_tests[method].rejecting
-    if gaps.off:
-        worst, *others = gaps.off
-        words = (
-            f"where {names[worst]} is predicted ({gaps.rows[worst]:,.0f} rows), mean confidence is "
-            f"{percent(gaps.confidence[worst])} and accuracy {percent(gaps.accuracy[worst])}"
-        )
-        if others:
-            words += f" ({len(others)} more: {listed([names[c] for c in others], _NAMED)})"
-        advice = "Treat single probabilities of such classes with care; where calibration rows are few, collect more"
-        return Check(f"Single classes, {method}", words, "attention", float(gaps.p_value[worst]), advice)
-    if "classwise_ks" in rejecting or "rank_2_ks" in rejecting:
-        words = (
-            "over all classes together, probabilities differ from frequencies by more than chance, but no single class "
-            "stands out where it is predicted"
-        )
-        advice = "Rely on the probability of the top class; look at the matrix of classes before you use the others"
-        return Check(f"Classes together, {method}", words, "attention", advice=advice)
-    return Check(f"Single classes, {method}", "no class has a significant gap where it is predicted", "fine")
+    subject = f"Single classes, {compared.recommended}"
+    gaps = gaps or predicted_gaps(compared.rows(compared.recommended))
+    if not gaps.off:
+        return Check(subject, "no class has a significant gap where it is predicted", "fine")
+    worst, *others = gaps.off
+    words = (
+        f"where {names[worst]} is predicted ({gaps.count[worst]:,.0f} rows), mean confidence is "
+        f"{percent(gaps.confidence[worst])} and accuracy {percent(gaps.accuracy[worst])}"
+    )
+    if others:
+        words += f" ({len(others)} more: {listed([names[c] for c in others], _NAMED)})"
+    advice = "Treat single probabilities of such classes with care; where calibration rows are few, collect more"
+    return Check(subject, words, "attention", float(gaps.p_value[worst]), advice)
 
 
 def calibration_counts(compared: "Comparison", calibration: Predictions | Confidences | None) -> Ints | None:
@@ -158,84 +136,38 @@ def calibration_counts(compared: "Comparison", calibration: Predictions | Confid
     return None
 
 
-def shifts(
-    calibration: Predictions | Confidences, test: Predictions | Confidences, compared: "Comparison | None" = None
-) -> list[Check]:
-    """Compare two sets of rows in mean confidence, accuracy and class frequencies, with Holm's correction.
-
-    Rows of a group count as one unit. Pearson's test of the frequencies needs independent rows, so groups exclude it.
-    With the comparison, the advice says what adapting its recommended calibrator would achieve.
-    """
-    old = check_any(calibration)
-    new = check_any(test)
-    asked = {
-        "mean confidence": _mean_shift(*(mean_and_variance(rows.top, rows.top.scores) for rows in (old, new))),
-        "accuracy": _mean_shift(*(mean_and_variance(rows.top, rows.top.hits) for rows in (old, new))),
-    }
-    checks: list[Check] = []
-    if isinstance(old, Rows) and isinstance(new, Rows) and old.groups is None and new.groups is None:
-        counts = np.array([class_counts(old), class_counts(new)])
-        p_value = same_class_frequencies(*counts)
-        if math.isnan(p_value):
-            few = "not tested, because there are too few rows to compare class frequencies"
-            checks.append(Check(CLASS_SHIFT, few, "not tested"))
-        else:
-            asked["class frequencies"] = (_most_changed(counts, test), p_value)
-    adjusted = metrics.adjust([p for _, p in asked.values()]).tolist()
-    for (subject, (found, _)), p in zip(asked.items(), adjusted, strict=True):
-        words = f"significant difference: {found}, {p_text(p)}"
-        check = Check(f"{SHIFT}: {subject}", words, "attention", p, _REFIT)
-        if p > 1 - LEVEL:
-            check = Check(check.subject, f"no {words}", "fine", p)
-        elif subject == "class frequencies":
-            check = check._replace(advice=_after_class_shift(compared, test))
-        checks.append(check)
-    return checks
+def _shift_check(compared: "Comparison", calibrator: Calibrator) -> Check:
+    """Compare the test rows with the calibration rows that the recommended calibrator remembers."""
+    found = shift_test(calibrator, compared.test, level=LEVEL)
+    if math.isnan(found.p_value):
+        return Check(SHIFT, str(found), "not tested")
+    if not found.shifted:
+        return Check(SHIFT, str(found), "fine", found.p_value)
+    advice = _REFIT
+    if found.features["labels"].adjusted <= 1 - LEVEL:
+        advice = _after_class_shift(compared, calibrator)
+    return Check(SHIFT, str(found), "attention", found.p_value, advice)
 
 
-def _after_class_shift(compared: "Comparison | None", test: Predictions | Confidences) -> str:
-    """Say what adapting the recommended calibrator to the test rows, without their labels, would achieve."""
-    if compared is None or compared.recommended not in compared.calibrators or not isinstance(test, Predictions):
-        return _ADAPT
+def _after_class_shift(compared: "Comparison", calibrator: Calibrator) -> str:
+    """Say what adapting the calibrator to the test rows, without their labels, would achieve."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GlayersWarning)  # what it would warn of, the p-value below shows
-            adapted = compared.calibrators[compared.recommended].adapt(test)
+            warnings.simplefilter("ignore", GlayersWarning)  # of what the numbers below show
+            after = calibrator.adapt(compared.test).apply(compared.test)
     except GlayersError:
-        return _ADAPT
-    after = check_any(adapted.apply(test))
-    losses = [metrics.nll(rows) for rows in (compared.rows(compared.recommended), after)]
-    if not losses[1] < losses[0]:
-        without, adapted_to = map(metrics.METRICS["nll"].format, losses)
-        return f"{_REFIT}: adapting the calibrator does not help here (NLL {without} without, {adapted_to} with it)"
-    words = (
-        f"Adapt the calibrator (glayers adapt). This needs no labels and gives mean confidence "
-        f"{percent(metrics.mean_confidence(after))} and accuracy {percent(metrics.accuracy(after))} here"
-    )
-    if metrics.ks_test(after).rejected:
-        return f"{words}. The shift explains only part of the error, so fit again on such rows if you can"
-    return f"{words}: the shift explains the rest of the error"
-
-
-def _mean_shift(first: tuple[float, float], second: tuple[float, float]) -> tuple[str, float]:
-    """Return two means in words, and the p-value that they are equal, given each with its variance."""
-    p_value = normal_p_value(first[0] - second[0], math.sqrt(first[1] + second[1]))
-    return f"{percent(first[0])} on calibration rows, {percent(second[0])} on test rows", p_value
+        return _REFIT
+    written = metrics.METRICS["nll"].format
+    loss = compared.scorecards[compared.recommended]["nll"]
+    numbers = f"NLL {written(loss)} without, {written(metrics.nll(after))} with it"
+    if metrics.nll(after) < loss:
+        return f"{ADAPT}, which needs no labels: {numbers}"
+    return f"{_REFIT}: adapting the calibrator does not help here ({numbers})"
 
 
 def class_counts(rows: Rows) -> Floats:
     """Return how many rows each class has; weighted rows count as the number they stand for."""
     return sums_by(rows.labels, rows.weights, rows.n_classes) * rows.total
-
-
-def mean_and_variance(event: Scored, values: Floats) -> tuple[float, float]:
-    """Return a weighted mean and its variance; rows of a group count as one unit."""
-    mean = float(event.weights @ values)
-    parts = event.weights * (values - mean)
-    if event.groups is not None:
-        groups, group = np.unique(event.groups, return_inverse=True)
-        parts = sums_by(group, parts, len(groups))
-    return mean, float((parts**2).sum()) * len(parts) / max(1, len(parts) - 1)
 
 
 def rows_in_both(calibration: Predictions, test: Predictions) -> int:
@@ -252,9 +184,9 @@ def _keys(rows: Predictions) -> list[tuple[bytes, int]]:
 
 def _class_checks(parts: dict[str, Ints], names: list[str]) -> list[Check]:
     """Look for missing and rare classes; classes that are missing in all parts are one finding."""
-    missing = {part: tuple(np.flatnonzero(counts == 0).tolist()) for part, counts in parts.items()}
-    if len(parts) > 1 and len(set(missing.values())) == 1:
-        missing = {" or ".join(parts): missing["test"]}
+    missing = {part: np.flatnonzero(counts == 0).tolist() for part, counts in parts.items()}
+    if len(parts) > 1 and missing["calibration"] == missing["test"]:
+        missing = {"calibration or test": missing["test"]}
     checks = []
     for part, classes in missing.items():
         if classes:
@@ -265,20 +197,11 @@ def _class_checks(parts: dict[str, Ints], names: list[str]) -> list[Check]:
         few = [names[c] for c in np.flatnonzero((counts > 0) & (counts < FEW))]
         if few:
             them = "it" if len(few) == 1 else "them"
-            found = (
-                f"fewer than {FEW} {part} rows have the label {listed(few, _NAMED)}: estimates for {them} are imprecise"
-            )
+            found = f"fewer than {FEW} {part} rows have the label {listed(few, _NAMED)}"
+            found += f": estimates for {them} are imprecise"
             advice = "Collect more rows of these classes"
             checks.append(Check(f"Rare classes, {part} rows", found, "attention", advice=advice))
         elif counts.min() > 0:
             smallest = f"the smallest is {names[counts.argmin()]} with {counts.min():,}"
             checks.append(Check(f"Classes, {part} rows", f"every class has at least {FEW} rows; {smallest}", "fine"))
     return checks
-
-
-def _most_changed(counts: Array, test: Predictions | Confidences) -> str:
-    frequencies = counts / counts.sum(axis=1, keepdims=True)
-    most = int(np.abs(frequencies[0] - frequencies[1]).argmax())
-    name = class_names(test)[most] if isinstance(test, Predictions) else str(most)
-    first, second = (percent(frequency) for frequency in frequencies[:, most])
-    return f"the largest change is in {name}, {first} of calibration rows and {second} of test rows"

@@ -3,7 +3,6 @@
 Methods are measured one by one, so that 25,000 rows of 1,000 classes are in memory at most a few times.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,54 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glayers import metrics
-from glayers.arrays import Floats, Ints
 from glayers.metrics import Event, label, rank, top, within_top
-from glayers.metrics.events import Rows
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
 from glayers.report.curves import LEVEL
 from glayers.report.figures import FIGURES, MethodCurves
-from glayers.report.findings import Check, calibration_counts, class_names, data_checks, mean_and_variance
+from glayers.report.findings import Check, class_names, data_checks
 from glayers.report.words import shortened
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
 SHOWN_METRICS = ("accuracy", "confidence", "ks", "nll", "brier", "ece", "smooth_ece")
-DIFFERENCE_METRICS = ("nll", "brier", "ks", "accuracy")
 # Of a confidence alone, the proper scores are those of "the answer is correct".
-_OF_CONFIDENCE = {"nll": "confidence_nll", "brier": "confidence_brier"}
-
-
-def possible_metrics(names: tuple[str, ...], card: metrics.Scorecard) -> list[str]:
-    """Return these metrics, or what takes their place where only a confidence is known."""
-    if "nll" in card:
-        return list(names)
-    return [_OF_CONFIDENCE.get(name, name) for name in names]
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """One method on the test rows: curves of the top class, scores with intervals, mean confidence minus accuracy.
-
-    `gap` has a standard error too. `class_ks` is the KS error of each class; confidences have none.
-    """
-
-    curves: MethodCurves
-    card: metrics.Scorecard
-    intervals: metrics.Intervals
-    gap: tuple[float, float]
-    class_ks: Floats
-
-    @property
-    def name(self) -> str:
-        """The name of the method."""
-        return self.curves.name
-
-    @property
-    def off(self) -> list[int]:
-        """The classes that are off where they are predicted, the largest gap first."""
-        return self.curves.predicted.off if self.class_ks.size else []
+_OF_CONFIDENCE = ("accuracy", "confidence", "ks", "confidence_nll", "confidence_brier", "ece", "smooth_ece")
+_MOST_CURVES = 320  # of events, over all methods: at 6 kB each they make 2 MB
+_MOST_CLASSES = 50  # with curves of their own
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +34,16 @@ class Measurements:
 
     Attributes
     ----------
-    methods
-        What was measured of each method, the uncalibrated first.
+    curves
+        The curves of the top class by method, the uncalibrated first.
+    intervals
+        The scores of each method with intervals.
     differences
         Between every two methods; None if no method could be fitted.
     events
         Events with curves, and their labels in the menu.
-    names, calibration_counts
-        Of all classes: the name, and the number of calibration rows if it is known.
+    names
+        The names of all classes; of confidences there are none.
     panels
         The panels of each figure: by method, and by event if the figure is about events.
     checks
@@ -82,30 +51,27 @@ class Measurements:
     """
 
     compared: "Comparison"
-    methods: dict[str, Measured]
+    curves: dict[str, MethodCurves]
+    intervals: dict[str, metrics.Intervals]
     differences: metrics.PairedDifferences | None
     events: dict[Event, str]
     names: list[str]
-    calibration_counts: Ints | None
     panels: dict[str, Any]
     checks: list[Check]
 
     @property
-    def before(self) -> Measured:
-        """The uncalibrated."""
-        return next(iter(self.methods.values()))
+    def before(self) -> str:
+        """The name of the uncalibrated."""
+        return next(iter(self.curves))
 
-    @property
-    def shown_metrics(self) -> list[str]:
-        """The metrics of the table of methods: those of an event, and of all classes where they are known."""
-        return possible_metrics(SHOWN_METRICS, self.before.card)
+    def off(self, method: str) -> list[int]:
+        """The classes that are off where they are predicted, the largest gap first."""
+        return self.curves[method].predicted.off if self.names else []
 
-    @property
-    def difference_metrics(self) -> list[str]:
-        """The metrics that methods are compared by; calibrating a confidence changes no answer, so no accuracy."""
-        if not self.names:
-            return ["confidence_nll", "confidence_brier", "ks"]
-        return list(DIFFERENCE_METRICS)
+
+def shown_metrics(names: list[str]) -> tuple[str, ...]:
+    """Return the metrics of the table of methods, given the names of the classes, if any."""
+    return SHOWN_METRICS if names else _OF_CONFIDENCE
 
 
 def measure(
@@ -116,44 +82,46 @@ def measure(
     progress: bool | None = False,
 ) -> Measurements:
     """Measure every method of a comparison, and check the data."""
-    test = compared.test
-    names = class_names(test) if isinstance(test, Predictions) else []
-    first = next(iter(compared.scorecards))
-    events = _events(compared.rows(first), names, len(compared.scorecards))
+    names = class_names(compared.test) if isinstance(compared.test, Predictions) else []
+    methods = list(compared.scorecards)
+    events = _events(compared.rows(methods[0]), names, len(methods))
     draws: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
-    methods: dict[str, Measured] = {}
+    curves: dict[str, MethodCurves] = {}
+    intervals: dict[str, metrics.Intervals] = {}
     panels: dict[str, Any] = {}
     before: dict[Event, MethodCurves] = {}
-    with progress_bar(progress, "measuring methods", len(compared.scorecards)) as advance:
-        for name, card in compared.scorecards.items():
+    with progress_bar(progress, "measuring methods", len(methods)) as advance:
+        for name in methods:
             advance(0, f"measuring {name}")
-            curves = MethodCurves(name, partial(compared.rows, name), class_names=names, random_state=random_state)
-            mine = {event: replace(curves, event=event, about=about, points=51) for event, about in events.items()}
-            mine[top] = replace(mine[top], points=201)
-            methods[name] = _measured(mine[top], card, draws)
+            curves[name] = MethodCurves(
+                name, partial(compared.rows, name), about=events[top], class_names=names, random_state=random_state
+            )
+            mine = {event: replace(curves[name], event=event, about=events[event], points=51) for event in events}
+            mine[top] = curves[name]
             before = before or mine
-            if name != first or len(compared.scorecards) == 1:
+            if name != methods[0] or len(methods) == 1:
                 _add_panels(panels, name, before, mine)
+            settings: dict[str, Any] = {"metrics": shown_metrics(names), "level": LEVEL, "progress": False}
+            intervals[name] = metrics.intervals(compared.rows(name), **settings, **draws)
             advance()
-    counts = calibration_counts(compared, calibration)
-    gaps = methods[compared.recommended].curves.predicted if names else None
-    checks = data_checks(compared, calibration, gaps)
-    found = Measurements(compared, methods, None, events, names, counts, panels, checks)
-    if len(methods) == 1:
-        return found
-    between = compared.differences(found.difference_metrics, **draws)
-    compared_curves = [replace(method.curves, differences=between) for method in methods.values()]
-    panels["differences"] = FIGURES["differences"].specs(compared_curves)
-    return replace(found, differences=between)
+    between = None
+    if len(methods) > 1:
+        # Calibrating a confidence changes no answer, so no accuracy.
+        scores = ("nll", "brier", "ks", "accuracy") if names else ("confidence_nll", "confidence_brier", "ks")
+        between = compared.differences(scores, **draws)
+        panels["differences"] = _forests([replace(each, differences=between) for each in curves.values()])
+    checks = data_checks(compared, calibration, curves[compared.recommended].predicted if names else None)
+    return Measurements(compared, curves, intervals, between, events, names, panels, checks)
 
 
-def _measured(curves: MethodCurves, card: metrics.Scorecard, draws: dict[str, Any]) -> Measured:
-    rows = curves.read()
-    shown = possible_metrics(SHOWN_METRICS, card)
-    intervals = metrics.intervals(rows, metrics=shown, level=LEVEL, progress=False, **draws)
-    gap, variance = mean_and_variance(rows.top, rows.top.scores - rows.top.hits)
-    class_ks = metrics.ks_per_class(rows) if isinstance(rows, Rows) else np.zeros(0)
-    return Measured(curves, card, intervals, (gap, math.sqrt(variance)), class_ks)
+def _forests(curves: list[MethodCurves]) -> Any:
+    """Return the panels of the differences from the uncalibrated and, where others were fitted, from temperature."""
+    specs = FIGURES["differences"].specs(curves)
+    simplest = [each for each in curves if each.name == "temperature"]
+    if simplest and len(curves) > 2:
+        others = [each for each in curves[1:] if each.name != "temperature"]
+        specs += FIGURES["differences"].specs([*simplest, *others])
+    return specs
 
 
 def _add_panels(
@@ -162,8 +130,8 @@ def _add_panels(
     """Add the panels of a method, beside the uncalibrated, to every figure that can be drawn."""
     beside = {event: list(dict.fromkeys([before[event], mine[event]])) for event in mine}
     for kind, figure in FIGURES.items():
-        possible = len(beside[top]) >= figure.least and not (figure.needs_classes and not mine[top].class_names)
-        if not figure.on_page or kind == "differences" or not possible:
+        possible = len(beside[top]) >= figure.least and (bool(mine[top].class_names) or not figure.needs_classes)
+        if kind == "differences" or not possible:
             continue
         panels.setdefault(kind, {})
         if figure.by_event:
@@ -179,21 +147,7 @@ def _events(rows: Any, names: list[str], n_methods: int) -> dict[Event, str]:
     events = [rank(r) for r in range(1, min(5, len(names)) + 1)]
     events += [within_top(r) for r in (2, 3, 5) if r < len(names)]
     named = {event: event.name for event in events}
-    # At 6 kB a curve, 320 of them make 2 MB.
-    most = min(50, max(5, 320 // n_methods - len(events)))
-    return named | {label(c): shortened(names[c]) for c in _classes_to_show(rows, most).tolist()}
-
-
-def _classes_to_show(rows: Rows, most: int) -> Ints:
-    """Return the classes to draw: all if few, else half the most frequent and half the most miscalibrated.
-
-    A class's KS is compared with its sampling error: with frequency f and n rows, about the root of f / n.
-    """
+    most = min(_MOST_CLASSES, max(5, _MOST_CURVES // n_methods - len(events)))
     frequency = np.bincount(rows.labels, rows.weights, rows.n_classes)
-    if rows.n_classes <= most:
-        return np.arange(rows.n_classes)
-    by_rows = np.argsort(-frequency, kind="stable")
-    by_error = np.argsort(-metrics.ks_per_class(rows) / np.sqrt(frequency + 1 / rows.total), kind="stable")
-    frequent = by_rows[: most // 2]
-    others = by_error[~np.isin(by_error, frequent)][: most - len(frequent)]
-    return np.sort(np.concatenate([frequent, others]))
+    frequent = np.sort(np.argsort(-frequency, kind="stable")[:most])
+    return named | {label(c): shortened(names[c]) for c in frequent.tolist()}

@@ -22,15 +22,15 @@ from markupsafe import Markup
 from glayers.calibrators import AutoCalibrator
 from glayers.errors import BadFile
 from glayers.files import write_whole
-from glayers.metrics import METRICS
+from glayers.metrics import METRICS, ks_per_class
 from glayers.metrics.events import check_rows
 from glayers.predictions import Confidences, Predictions
 from glayers.report.curves import LEVEL
 from glayers.report.figures import FIGURES
-from glayers.report.findings import banners, class_counts
-from glayers.report.measuring import Measured, Measurements, measure
+from glayers.report.findings import banners, calibration_counts, class_counts
+from glayers.report.measuring import Measurements, measure, shown_metrics
 from glayers.report.spec import HEADINGS, Spec
-from glayers.report.verdict import advise, difference_tables, method_lines, summarise
+from glayers.report.verdict import advise, changes, method_lines, summarise
 from glayers.report.words import shortened, typeset
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def write_report(
     path
         The file to write.
     calibration
-        The rows the methods were fitted on; with them, the page also tests for shift between the two sets.
+        The rows the methods were fitted on; with them, the page also looks for rows that are in both sets.
     n_resamples
         The number of bootstrap resamples for intervals and differences.
     random_state
@@ -90,20 +90,20 @@ def write_report(
     target = Path(path)
     _refuse_early(target, force)
     found = measure(comparison, n_resamples, random_state, calibration, progress)
-    summary = summarise(found)
+    chosen = comparison.recommended
     fitted = comparison.calibrators
     page = _render(
-        page_data(found, summary.method),
+        page_data(found, calibration),
         figures={name: FIGURES[name] for name in found.panels},
         comparison=comparison,
         title="Calibration report" if title is None else title,
         n_classes=len(found.names),
-        summary=summary,
+        summary=summarise(found),
+        chosen=chosen,
+        changes=changes(found, chosen) if fitted else {},
         level=LEVEL,
-        headings=[METRICS[metric].short_label for metric in found.shown_metrics],
+        headings=[METRICS[metric].short_label for metric in shown_metrics(found.names)],
         methods=method_lines(found),
-        difference_headings=[METRICS[metric].short_label for metric in found.difference_metrics],
-        difference_tables=difference_tables(found),
         advice=advise(found),
         n_curves=sum(event.kind == "class" for event in found.events),
         selections={name: c.selection_ for name, c in fitted.items() if isinstance(c, AutoCalibrator)},
@@ -118,7 +118,7 @@ def write_report(
     write_whole(target, page.encode("utf-8", errors="replace"))
 
 
-def page_data(found: Measurements, chosen: str) -> dict[str, Any]:
+def page_data(found: Measurements, calibration: Predictions | Confidences | None = None) -> dict[str, Any]:
     """Return what the script of the page draws. Specs, views, texts and tables that are equal are held once."""
     held: dict[str, dict[str, int]] = {"views": {}, "texts": {}, "tables": {}, "specs": {}}
 
@@ -135,39 +135,51 @@ def page_data(found: Measurements, chosen: str) -> dict[str, Any]:
             return {key: places(value) for key, value in panels.items()}
         return [place_spec(spec) for spec in panels]
 
-    figures = {name: places(panels) for name, panels in found.panels.items()}
+    figures = places(found.panels)
+    fitted = list(found.compared.calibrators)
     return {
-        "chosen": chosen,
-        "uncalibrated": found.before.name,
-        "methods": list(found.methods)[1:] or list(found.methods),
+        "chosen": found.compared.recommended,
+        "uncalibrated": found.before,
+        "methods": fitted or [found.before],
+        "changes": {name: _change_texts(found, name) for name in fitted},
         "events": [
             {"key": event.name, "label": text, "group": _MENU[event.kind]} for event, text in found.events.items()
         ],
         "figures": figures,
         "headings": HEADINGS,
-        "classes": _class_data(found),
+        "classes": _class_data(found, calibration) if found.names else None,
         **{kind: [json.loads(text) for text in texts] for kind, texts in held.items()},
     }
 
 
-def _class_data(found: Measurements) -> dict[str, Any] | None:
-    """Return the columns of the table of all classes, for each method; None for confidences."""
-    if not found.names:
-        return None
+def _change_texts(found: Measurements, method: str) -> list[list[str]]:
+    """Return the lines of the table of changes after a method: its numbers, what they are worth, and the tone."""
+    rows = changes(found, method).values()
+    return [[typeset(after), cell.word, cell.tone] for _, after, cell in rows]
+
+
+def _class_data(found: Measurements, calibration: Predictions | Confidences | None) -> dict[str, Any]:
+    """Return the columns of the table of all classes, for each method."""
+    before = found.curves[found.before]
+    methods = {}
+    for name, curves in found.curves.items():
+        gaps = curves.predicted
+        methods[name] = {
+            "gap": gaps.gap,
+            "rows": gaps.count,
+            "confidence": gaps.confidence,
+            "accuracy": gaps.accuracy,
+            "ks": ks_per_class(curves.read()),
+            "significant": gaps.significant.astype(np.float64),
+            "order": np.argsort(-(before.predicted.certain + gaps.certain), kind="stable"),
+        }
     return {
         "level": LEVEL,
         "names": [shortened(name) for name in found.names],
-        "rows": class_counts(check_rows(found.before.curves.read())),
-        "calibration": found.calibration_counts,
-        "methods": {name: _class_columns(found.before, method) for name, method in found.methods.items()},
+        "rows": class_counts(check_rows(before.read())),
+        "calibration": calibration_counts(found.compared, calibration),
+        "methods": methods,
     }
-
-
-def _class_columns(before: Measured, method: Measured) -> dict[str, Any]:
-    gaps = method.curves.predicted
-    columns = {name: getattr(gaps, name) for name in ("gap", "rows", "confidence", "accuracy")}
-    order = np.argsort(-(before.curves.predicted.certain + gaps.certain), kind="stable")
-    return columns | {"ks": method.class_ks, "significant": gaps.significant.astype(np.float64), "order": order}
 
 
 def script_json(value: Any) -> str:
@@ -196,9 +208,7 @@ def _rounded(number: Any) -> Any:
         return None
     if number != int(number):
         number = round(float(f"{number:.4g}"), 6)
-    if number == int(number):
-        return int(number)
-    return number
+    return int(number) if number == int(number) else number
 
 
 def _refuse_early(target: Path, force: bool) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,14 @@ try:
 except ModuleNotFoundError as problem:  # pragma: no cover
     raise ModuleNotFoundError("figures need matplotlib: pip install 'glayers[plots]'", name=problem.name) from problem
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from glayers.arrays import Array
 from glayers.checks import check_choice, check_switch, number_between
-from glayers.errors import BadPredictions
+from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, paired_differences, top
 from glayers.metrics.events import check_any, check_rows
 from glayers.report.figures import FIGURES, MethodCurves
@@ -59,9 +59,6 @@ class Palette:
     score: str
     truth: str
     series: tuple[str, ...]
-    under: str
-    even: str
-    over: str
     scale: float = 1.0
 
     def letters(self, size: float) -> float:
@@ -77,9 +74,6 @@ LIGHT = Palette(
     score="#0a63b0",
     truth="#cf5a00",
     series=("#0a63b0", "#cf5a00", "#1d2530", "#4e8f5a", "#d06fa8", "#8a1a1a", "#3a22b8"),
-    under="#0a4f94",
-    even="#f6f6f4",
-    over="#b34200",
 )
 DARK = Palette(
     background="#14181f",
@@ -89,9 +83,6 @@ DARK = Palette(
     score="#62aef7",
     truth="#ff9a4d",
     series=("#62aef7", "#ff9a4d", "#e8ecf1", "#76885a", "#6d5ff2", "#f2dfa0", "#2b7b85"),
-    under="#7cc0ff",
-    even="#20262f",
-    over="#ffa35c",
 )
 
 
@@ -109,7 +100,6 @@ class Look(NamedTuple):
 
 LOOKS: dict[str, Look] = {
     "predicted": Look("score", dash="--"),
-    "predicted solid": Look("score", width=2.0),
     "observed": Look("truth", width=2.2),
     "outside": Look("truth", marker="D", edge="ink"),
     "before": Look("truth"),
@@ -121,12 +111,9 @@ LOOKS: dict[str, Look] = {
     "ideal": Look("ink", width=1.2, dash="--"),
     "band": Look("band", alpha=0.6),
     "bar": Look("truth", alpha=0.3),
-    "difference": Look("truth", alpha=0.2),
     "rows": Look("band"),
-    "spread": Look("score", width=4.0, alpha=0.35),
     "largest": Look("ink", width=2.4),
-    "number": Look("ink"),
-    "side": Look("ink"),
+    "words": Look("ink"),
     "cell": Look("ink"),
 }
 
@@ -176,13 +163,17 @@ def figure(
     Examples
     --------
     >>> from glayers import Confidences
-    >>> found = figure("ks-gap", {"model": Confidences([0.9, 0.6, 0.8], [True, False, True])}, dark=True)
+    >>> found = figure("ks", {"model": Confidences([0.9, 0.6, 0.8], [True, False, True])}, dark=True)
     >>> found.axes[0].get_ylabel()
-    'predicted minus observed'
+    'cumulative'
     """
     check_choice(kind, FIGURES, "kind")
     described = FIGURES[kind]
-    _check_methods(methods, described.least)
+    if not isinstance(methods, Mapping) or len(methods) < described.least:
+        raise BadPredictions(
+            f"methods must be {described.least} or more sets of probabilities by name, such as "
+            f"{{'uncalibrated': p, 'calibrated': q}}; got {shown(methods)}"
+        )
     events = event if isinstance(event, list) else [event]
     if not events:
         raise BadPredictions("event must be one event or a list of events; the list is empty")
@@ -195,50 +186,36 @@ def figure(
         settings["differences"] = paired_differences(checked, metrics=metrics, **draws)
     specs: list[Spec] = []
     for each in events:
-        settings["event"] = each
+        about = ""
         if isinstance(each, Event) and (len(events) > 1 or each != top):
-            settings["about"] = each.name
-        curves = [MethodCurves(name, partial(checked.__getitem__, name), **settings) for name in checked]
+            about = each.name
+        curves = [MethodCurves(name, partial(checked.__getitem__, name), each, about, **settings) for name in checked]
         specs += described.specs(curves)
-    across = 4
-    if len(events) > 1:
-        across = len(specs) // len(events)
-    return figure_of(specs, dark=dark, columns=across, width=width)
+    across = 4 if len(events) == 1 else len(specs) // len(events)
+    return _figure_of(specs, dark, across, width)
 
 
-def _check_methods(methods: Mapping[str, Any], least: int) -> None:
-    """Refuse too few methods; the first curve computed from them checks their numbers."""
-    if not isinstance(methods, Mapping) or len(methods) < least:
-        came = list(methods) if isinstance(methods, Mapping) else type(methods).__name__
-        raise BadPredictions(
-            f"methods must be {least} or more sets of probabilities by name, such as "
-            f"{{'uncalibrated': p, 'calibrated': q}}; got {came}"
-        )
-
-
-def figure_of(
-    specs: Sequence[Spec], *, dark: bool = False, columns: int = 4, width: float | None = None, **layout: Any
-) -> Figure:
+def _figure_of(specs: Sequence[Spec], dark: bool, columns: int, width: float | None) -> Figure:
     """Draw specs side by side, each with its strip below, and collect their legends into one."""
     view = specs[0].view
     strip = specs[0].strip
-    if strip is not None:
-        layout |= {"strip": strip.view.height, "share_x": strip.view.x == view.x}
-    if view.y.names and not view.x.names:
-        across = PANEL if len(specs) > 1 else 1.6 * PANEL
-        layout |= {"size": (across, 0.3 * len(view.y.names) + 1.3), "share_y": True}
-    natural = layout.get("size", (PANEL, PANEL))[0] * min(columns, len(specs)) + 0.3
+    listed = bool(view.y.names) and not view.x.names
+    size = (PANEL, PANEL)
+    if listed:
+        size = (PANEL if len(specs) > 1 else 1.6 * PANEL, 0.3 * len(view.y.names) + 1.3)
     scale = 1.0
     if width is not None:
+        natural = size[0] * min(columns, len(specs)) + 0.3
         scale = number_between(width, "width", 0, 100) / natural
+    height = 0.0 if strip is None else strip.view.height
     with style(dark, scale) as palette:
-        drawn, panels = grid(len(specs), palette, columns=columns, **layout)
+        drawn, panels = grid(len(specs), palette, columns=columns, strip=height, size=size)
         for panel, spec in zip(panels, specs, strict=True):
             draw(panel.main, spec, palette=palette)
             if spec.strip is not None:
                 draw(panel.strip, spec.strip, palette=palette)
             title(panel.main, spec.title, spec.note)
-            if layout.get("share_y"):
+            if listed:
                 panel.main.tick_params(labelleft=panel is panels[0])
         return tidy(drawn, panels, palette, columns=columns)
 
@@ -270,8 +247,6 @@ def style(dark: bool = False, scale: float = 1.0) -> Iterator[Palette]:
         "font.family": _FONT,
         "font.size": palette.letters(TEXT),
         "axes.titlesize": palette.letters(TEXT),
-        "ytick.labelsize": palette.letters(SMALL),
-        "legend.fontsize": palette.letters(SMALL),
         "text.color": palette.ink,
         "axes.labelcolor": palette.ink,
         "lines.linewidth": 1.8 * scale,
@@ -306,13 +281,9 @@ def grid(
     columns: int = 4,
     strip: float = 0.0,
     size: tuple[float, float] = (PANEL, PANEL),
-    share_x: bool = True,
     share_y: bool = False,
 ) -> tuple[Figure, list[Panel]]:
-    """Make a figure of panels, filled row by row.
-
-    A strip has a fraction of the height of the panel above it, and with `share_x` the same x axis.
-    """
+    """Make a figure of panels, filled row by row; a strip has a fraction of the height of the panel above it."""
     across = min(columns, n_panels)
     lines = math.ceil(n_panels / across)
     heights = [1.0, strip] if strip else [1.0]
@@ -325,27 +296,22 @@ def grid(
     panels: list[Panel] = []
     for place in range(n_panels):
         line, column = divmod(place, across)
-        main = drawn.add_subplot(cells[line * len(heights), column])
-        if share_y and panels:
-            main.sharey(panels[0].main)
-        below = main
-        if strip:
-            below = drawn.add_subplot(cells[line * 2 + 1, column])
-        if strip and share_x:
-            below.sharex(main)
+        first = panels[0].main if share_y and panels else None
+        main = drawn.add_subplot(cells[line * len(heights), column], sharey=first)
+        below = drawn.add_subplot(cells[line * 2 + 1, column]) if strip else main
         panels.append(Panel(main, below))
     return drawn, panels
 
 
 def tidy(drawn: Figure, panels: list[Panel], palette: Palette = LIGHT, *, columns: int = 4) -> Figure:
-    """Write each axis label once per row, and collect the legends of all panels into one below them."""
+    """Write each axis label once per row or column, and collect the legends of all panels into one below them."""
     across = min(columns, len(panels))
     named: dict[str, Any] = {}
     for place, panel in enumerate(panels):
         if place % across and panel.main.get_ylabel() == panels[place - 1].main.get_ylabel():
             for axes in panel:
                 axes.yaxis.label.set_visible(False)
-        if panel.strip is not panel.main and panel.main.get_shared_x_axes().joined(panel.main, panel.strip):
+        if panel.strip is not panel.main and panel.main.get_xlabel() == panel.strip.get_xlabel():
             panel.main.set_xlabel("")
             panel.main.tick_params(labelbottom=False)
         for axes in panel:
@@ -354,11 +320,12 @@ def tidy(drawn: Figure, panels: list[Panel], palette: Palette = LIGHT, *, column
     if named:
         letters = palette.letters(SMALL)
         widest = (0.073 * max(map(len, named)) + 0.5) * letters / SMALL  # inches of the longest label and its sample
-        fit = max(1, min(len(named), int(drawn.get_figwidth() / widest)))
-        fit = math.ceil(len(named) / math.ceil(len(named) / fit))  # no column is left with a single label if avoidable
+        n_columns = max(1, min(len(named), int(drawn.get_figwidth() / widest)))
+        n_lines = math.ceil(len(named) / n_columns)
         look: dict[str, Any] = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2, "fontsize": letters}
         look["labelcolor"] = drawn.axes[0].title.get_color()
-        drawn.legend(named.values(), named.keys(), loc="outside lower center", ncols=fit, **look)
+        look["ncols"] = math.ceil(len(named) / n_lines)
+        drawn.legend(named.values(), named.keys(), loc="outside lower center", **look)
     return drawn
 
 
@@ -397,10 +364,12 @@ def draw(axes: Axes, spec: Spec, *, palette: Palette = LIGHT) -> Axes:
     for mark in spec.view.marks:
         values = spec.values(mark)
         if values[0].size:
-            _MARKS[mark.kind](axes, values, mark, palette)
+            _MARKS[mark.kind](axes, mark, palette, *values)
     x = spec.view.x
     y = spec.view.y
-    dress(axes, palette, x=x.label, y=y.label, grid=not x.names)
+    axes.margins(_MARGIN)
+    axes.set(xlabel=x.label, ylabel=y.label)
+    dress(axes, palette, grid=not x.names)
     _set_scale(axes.xaxis, x, longest=16)
     _set_scale(axes.yaxis, y, longest=16 if x.names else 24)
     if x.names and max(map(len, x.names)) > 3:
@@ -411,8 +380,8 @@ def draw(axes: Axes, spec: Spec, *, palette: Palette = LIGHT) -> Axes:
     return axes
 
 
-def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", grid: bool = True) -> Axes:
-    """Give an Axes its colours and labels."""
+def dress(axes: Axes, palette: Palette, *, grid: bool = True) -> Axes:
+    """Give an Axes its colours."""
     axes.set_facecolor(palette.background)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
@@ -421,84 +390,29 @@ def dress(axes: Axes, palette: Palette, *, x: str = "", y: str = "", grid: bool 
     ticks: dict[str, Any] = {"color": palette.ink, "labelcolor": palette.ink, "labelfontfamily": _FONT}
     axes.tick_params(which="both", labelsize=palette.letters(SMALL), **ticks)
     axes.tick_params(which="minor", length=0)
-    for axis, label in ((axes.xaxis, x), (axes.yaxis, y)):
-        axis.set_label_text(label or axis.label.get_text(), color=palette.ink)
-    axes.title.set_color(palette.ink)
+    for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
+        text.set_color(palette.ink)
     axes.set_axisbelow(True)
     if grid:
         axes.grid(visible=True, color=palette.quiet, linewidth=0.8)
     return axes
 
 
-Values: TypeAlias = list[Array]
+def _line(axes: Axes, mark: Mark, palette: Palette, x: Array, y: Array) -> None:
+    axes.plot(x, y, label=mark.label, solid_capstyle="round", **_stroke(mark, palette))
 
 
-def _line(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    axes.plot(*values, label=mark.label, solid_capstyle="round", **_stroke(mark, palette))
+def _boxes(axes: Axes, mark: Mark, palette: Palette, left: Array, bottom: Array, right: Array, top: Array) -> None:
+    look = LOOKS[mark.look]
+    fill: dict[str, Any] = {"color": getattr(palette, look.colour), "alpha": look.alpha, "linewidth": 0}
+    axes.bar(left, top - bottom, right - left, bottom, align="edge", label=mark.label, **fill)
 
 
-def _band(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    x, low, high = values
-    axes.fill_between(x, low, high, label=mark.label, **_fill(mark, palette))
-
-
-def _boxes(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    left, bottom, right, top = values
-    width = np.maximum(right - left, 0.004)  # a bin of equal scores has no width
-    axes.bar(left, top - bottom, width, bottom, align="edge", label=mark.label, **_fill(mark, palette))
-
-
-def _segments(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    x, y, x_end, y_end = values
-    nothing = np.full(len(x), np.nan)
+def _segments(axes: Axes, mark: Mark, palette: Palette, x: Array, y: Array, x_end: Array, y_end: Array) -> None:
+    nothing = np.full(len(x), np.nan)  # ends the pen's stroke
     xs = np.column_stack([x, x_end, nothing]).ravel()
     ys = np.column_stack([y, y_end, nothing]).ravel()
     axes.plot(xs, ys, label=mark.label, solid_capstyle="butt", **_stroke(mark, palette))
-
-
-def _dots(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    look = LOOKS[mark.look]
-    diameter = np.full(len(values[0]), 5.6)
-    if len(values) == 3:
-        diameter = 2 * values[2] / 1.5  # pixels of the page per point
-    colours = [getattr(palette, look.colour), getattr(palette, look.edge)]
-    if look.hollow:
-        colours.reverse()
-    # A marker may cross the edge of the Axes, and no room is made for it.
-    place: dict[str, Any] = {"zorder": 4, "clip_on": False, "label": mark.label}
-    sizes = (palette.scale * diameter) ** 2
-    points = axes.scatter(values[0], values[1], sizes, colours[0], marker=look.marker, **place)
-    points.set(edgecolor=colours[1], linewidth=palette.scale)
-    points.set_in_layout(False)
-
-
-def _cells(axes: Axes, values: Values, _: Mark, palette: Palette) -> None:
-    column, row = (place.astype(np.int64) for place in values[:2])
-    image = np.full((row.max() + 1, column.max() + 1), np.nan)
-    image[row, column] = values[2]
-    colours = LinearSegmentedColormap.from_list("gap", [palette.under, palette.even, palette.over])
-    axes.imshow(image, colours.with_extremes(bad=palette.background), vmin=-1, vmax=1)
-    if len(image) == 1:
-        axes.set_aspect("auto")
-
-
-def _words(axes: Axes, values: Values, mark: Mark, palette: Palette) -> None:
-    rim: list[AbstractPathEffect] = [withStroke(linewidth=2.0, foreground=palette.background)]
-    look: dict[str, Any] = {"fontsize": palette.letters(SMALL), "color": getattr(palette, LOOKS[mark.look].colour)}
-    for x, y, text, side in zip(*values, strict=True):
-        drawn = axes.text(x, y, text, parse_math=False, ha=_SIDES[side], va="center", **look)
-        drawn.set_path_effects(rim)
-
-
-_MARKS: dict[Kind, Callable[[Axes, Values, Mark, Palette], None]] = {
-    "line": _line,
-    "band": _band,
-    "boxes": _boxes,
-    "segments": _segments,
-    "dots": _dots,
-    "cells": _cells,
-    "words": _words,
-}
 
 
 def _stroke(mark: Mark, palette: Palette) -> dict[str, Any]:
@@ -507,26 +421,57 @@ def _stroke(mark: Mark, palette: Palette) -> dict[str, Any]:
     return stroke | {"linestyle": look.dash, "alpha": look.alpha}
 
 
-def _fill(mark: Mark, palette: Palette) -> dict[str, Any]:
+def _dots(axes: Axes, mark: Mark, palette: Palette, x: Array, y: Array, radius: Array | None = None) -> None:
     look = LOOKS[mark.look]
-    return {"color": getattr(palette, look.colour), "alpha": look.alpha, "linewidth": 0}
+    diameter = np.full(len(x), 5.6)
+    if radius is not None:
+        diameter = 2 * radius / 1.5  # pixels of the page per point
+    colours = [getattr(palette, look.colour), getattr(palette, look.edge)]
+    if look.hollow:
+        colours.reverse()
+    # A marker may cross the edge of the Axes, and no room is made for it.
+    place: dict[str, Any] = {"zorder": 4, "clip_on": False, "label": mark.label}
+    sizes = (palette.scale * diameter) ** 2
+    points = axes.scatter(x, y, sizes, colours[0], marker=look.marker, **place)
+    points.set(edgecolor=colours[1], linewidth=palette.scale)
+    points.set_in_layout(False)
+
+
+def _cells(axes: Axes, _: Mark, palette: Palette, column: Array, row: Array, strength: Array) -> None:
+    image = np.full((int(row.max()) + 1, int(column.max()) + 1), np.nan)
+    image[row.astype(np.int64), column.astype(np.int64)] = strength
+    ends: Any = [palette.score, to_rgba(palette.quiet, 0.4), palette.truth]
+    colours = LinearSegmentedColormap.from_list("gap", ends)
+    axes.imshow(image, colours.with_extremes(bad=palette.background), vmin=-1, vmax=1)
+    if len(image) == 1:
+        axes.set_aspect("auto")
+
+
+def _words(axes: Axes, _: Mark, palette: Palette, *values: Array) -> None:
+    rim: list[AbstractPathEffect] = [withStroke(linewidth=2.0, foreground=palette.background)]
+    look: dict[str, Any] = {"fontsize": palette.letters(SMALL), "color": palette.ink, "path_effects": rim}
+    for x, y, text, side in zip(*values, strict=True):
+        axes.text(x, y, text, parse_math=False, ha=_SIDES[side], va="center", **look)
+
+
+_MARKS: dict[Kind, Callable[..., None]] = {
+    "line": _line,
+    "boxes": _boxes,
+    "segments": _segments,
+    "dots": _dots,
+    "cells": _cells,
+    "words": _words,
+}
 
 
 def _set_scale(axis: Any, wanted: Axis, longest: int) -> None:
     """Set the ends, the direction and the ticks of a matplotlib axis."""
-    low, high = axis.get_data_interval()
-    margin = _MARGIN * (high - low) or _MARGIN
-    ends = [low - margin, high + margin]
+    limits = {f"{axis.axis_name}lim": (wanted.low, wanted.high)}  # where there is none, the marks and the margin decide
     if wanted.log:
         axis.axes.set_yscale("log")
         axis.set_major_locator(LogLocator(base=10.0, numticks=3))
         axis.set_minor_locator(NullLocator())
-        ends = [low, 3 * high]
-    if wanted.low is not None:
-        ends[0] = wanted.low
-    if wanted.high is not None:
-        ends[1] = wanted.high
-    axis.axes.set(**{f"{axis.axis_name}lim": ends})
+    axis.axes.set(**limits)
     if wanted.names:
         # All names of up to 20, and 8 of more.
         every = 1

@@ -16,9 +16,9 @@ from glayers.report.words import shortened
 Value: TypeAlias = str | float  # the name of a column, or one number or text for all entries
 # "x" and "y": the name at this place of the axis.
 Unit: TypeAlias = Literal["percent", "points", "number", "rows", "text", "x", "y"]
-Kind: TypeAlias = Literal["line", "band", "boxes", "segments", "dots", "cells", "words"]
+Kind: TypeAlias = Literal["line", "boxes", "segments", "dots", "cells", "words"]
 
-# The heading and the unit of a column, wherever it is shown.
+# The heading and the unit of a column, wherever it is shown; other columns are text under their own names.
 HEADINGS: dict[str, tuple[str, Unit]] = {
     "low": ("from", "percent"),
     "high": ("to", "percent"),
@@ -27,27 +27,16 @@ HEADINGS: dict[str, tuple[str, Unit]] = {
     "accuracy": ("observed", "percent"),
     "band_low": ("band from", "percent"),
     "band_high": ("band to", "percent"),
-    "x": ("predicted", "percent"),
     "fractile": ("fraction of rows", "percent"),
     "cumulative_score": ("predicted, cumulative", "percent"),
     "cumulative_hits": ("observed, cumulative", "percent"),
     "difference": ("gap", "percent"),
-    "score": ("predicted", "percent"),
-    "hit_rate": ("observed, smoothed", "percent"),
-    "before": ("before", "percent"),
-    "after": ("after, median", "percent"),
     "row": ("predicted class", "y"),
     "column": ("label", "x"),
     "gap": ("gap in points", "points"),
     "gap_low": ("from", "points"),
     "gap_high": ("to", "points"),
     "deviations": ("standard deviations", "number"),
-    "class": ("class", "text"),
-    "method": ("method", "text"),
-    "change": ("difference", "text"),
-    "interval": ("interval", "text"),
-    "p": ("p", "text"),
-    "significant": ("significant", "text"),
 }
 
 
@@ -75,7 +64,6 @@ class Mark:
     each kind, in this order:
 
     - line: x, y
-    - band: x, low, high
     - boxes: left, bottom, right, top
     - segments: x, y, x of the end, y of the end
     - dots: x, y, and a radius in pixels if it varies

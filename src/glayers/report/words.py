@@ -6,11 +6,12 @@ confidence reject, and no second test decides about it.
 
 import math
 import re
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from glayers.metrics import METRICS, CalibrationTest, OmnibusTest, Scorecard
+from glayers.metrics import METRICS, CalibrationTest, Interval, OmnibusTest, Scorecard
 
-_BEFORE_SIGN = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<] )|(?<=\bp [=<]) (?=\d)")
+_BEFORE_SIGN = re.compile(r"(?<=\d) (?=%)|(?<=\bp) (?=[=<\u2264] )|(?<=\bp [=<\u2264]) (?=\d)")
 _MINUS = re.compile(r"(?:(?<=[\s(])|^)-(?=\d)")
 CONFIDENCE_TESTS = ("ks", "ece")
 
@@ -81,17 +82,6 @@ def plural(number: float, singular: str) -> str:
     return f"{number:,.0f} {singular}{ending}"
 
 
-def p_text(p_value: float) -> str:
-    """Return a p-value within a sentence; smaller ones than 0.0001 depend on the tail of an approximation.
-
-    >>> p_text(0.0312), p_text(1e-9)
-    ('p = 0.031', 'p < 0.0001')
-    """
-    if p_value < 1e-4:
-        return "p < 0.0001"
-    return f"p = {p_value:.2g}"
-
-
 def percent(fraction: float) -> str:
     """Return a fraction in percent, with two decimals or, if it is small, with two significant digits.
 
@@ -102,6 +92,12 @@ def percent(fraction: float) -> str:
     if fraction != 0:
         digits = max(2, 1 - math.floor(math.log10(abs(100 * fraction))))
     return f"{100 * fraction:.{min(digits, 6)}f} %"
+
+
+def from_to(written: Callable[[float], str], interval: Interval) -> str:
+    """Return the ends of an interval, with the unit once."""
+    low = written(interval.low).split(" ")[0]
+    return f"{low} to {written(interval.high)}"
 
 
 def signed(number: float) -> str:
@@ -122,5 +118,5 @@ def significance(significant: bool) -> str:
 
 def typeset(text: str) -> str:
     """Return a text for the page: a number and its sign on one line, and the minus of print."""
-    unbroken = _BEFORE_SIGN.sub("\u00a0", text).replace(" +- ", " \u00b1\u00a0")
+    unbroken = _BEFORE_SIGN.sub("\u00a0", text.replace("p <= ", "p \u2264 ")).replace(" +- ", " \u00b1\u00a0")
     return _MINUS.sub("\N{MINUS SIGN}", unbroken)

@@ -22,7 +22,7 @@ function entriesOf({ columns }, { values, only = [] }) {
 }
 
 // Of the values of each kind of mark, those along x and those along y.
-const ALONG = { line: [[0], [1]], band: [[0], [1, 2]], boxes: [[0, 2], [1, 3]], segments: [[0, 2], [1, 3]], dots: [[0], [1]], cells: [[], []], words: [[], []] };
+const ALONG = { line: [[0], [1]], boxes: [[0, 2], [1, 3]], segments: [[0, 2], [1, 3]], dots: [[0], [1]], cells: [[], []], words: [[], []] };
 
 // The ends of an axis; where a spec leaves one open, it lies a little beyond the marks of all specs.
 function ends(specs, axis) {
@@ -111,11 +111,6 @@ function pathOf(points, at) {
 // Each kind of mark: its entries, its look and the frame -> elements.
 const DRAW = {
   line: (entries, look, at) => [element("path", { class: look, d: pathOf(entries, at) })],
-  band: (entries, look, at) => {
-    const there = pathOf(entries.map(([x, low]) => [x, low]), at);
-    const back = pathOf(entries.map(([x, , high]) => [x, high]).reverse(), at).replace("M", "L");
-    return [element("path", { class: `${look} area`, d: `${there}${back}Z` })];
-  },
   boxes: (entries, look, at) => entries.map(([x1, y1, x2, y2]) => element("rect", {
     class: `${look} area`, x: at.x(x1), y: at.y(y2), width: Math.max(1, at.x(x2) - at.x(x1)), height: Math.max(0.5, at.y(y1) - at.y(y2)),
   })),

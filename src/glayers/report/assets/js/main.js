@@ -67,7 +67,7 @@ function setTheme(theme) {
 
 function start() {
   fillSelect("event", data.events, data.events[0].key);
-  fillSelect("method", data.methods.map((name) => ({ key: name, label: name })), data.chosen || data.uncalibrated);
+  fillSelect("method", data.methods.map((name) => ({ key: name, label: name })), data.chosen);
   byId("method-label").hidden = methodsShown().length === 1;
   const redrawAll = () => Object.keys(data.figures).forEach(redraw);
   redrawAll();
@@ -78,6 +78,7 @@ function start() {
     byId("class-search").addEventListener("input", fillClasses);
     byId("method").addEventListener("change", fillClasses);
   }
+  if (byId("changes")) byId("method").addEventListener("change", fillChanges);
   for (const select of document.querySelectorAll("select")) {
     select.dataset.first = select.value;
     select.addEventListener("change", remember);

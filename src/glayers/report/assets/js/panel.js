@@ -31,7 +31,7 @@ function layoutOf(specs, room) {
   const square = view.height === 1 && !view.y.names.length;
   const width = square ? Math.min(room, TALLEST + left + RIGHT) : room;
   const wanted = view.height * (width - left - RIGHT);
-  const height = listed ? LINE * view.y.names.length : view.x.names.length ? wanted : Math.min(wanted, TALLEST);
+  const height = listed ? LINE * Math.max(2, view.y.names.length) : view.x.names.length ? wanted : Math.min(wanted, TALLEST);
   const longest = Math.max(...view.x.names.map((name) => name.length), 0);
   const slanted = longest > 3 ? Math.min(longest, Math.floor(left / LETTER)) : 0;
   const shared = strip && sameAxis(view.x, strip.view.x);

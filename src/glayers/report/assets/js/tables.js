@@ -20,8 +20,8 @@ function fillTables(figure, specs, drawn) {
 // The columns of a spec that have a heading, as text.
 function numbersOf({ view, columns }) {
   const lines = columns[view.point[0]].map((_, place) =>
-    view.table.map((name) => written(columns[name][place], data.headings[name][1], view)));
-  return { headings: view.table.map((name) => data.headings[name][0]), lines };
+    view.table.map((name) => written(columns[name][place], headingOf(name)[1], view)));
+  return { headings: view.table.map((name) => headingOf(name)[0]), lines };
 }
 
 function download(name, type, make) {
@@ -98,7 +98,7 @@ function fillBody(body, headings, lines) {
 // The number that a cell begins with; a cell without one comes last.
 function sortKey(cell) {
   const text = (cell.querySelector(".value") ?? cell).textContent.replaceAll("\u2212", "-").replaceAll(",", "").trim();
-  const number = Number.parseFloat(text.replace(/^p [=<] /, ""));
+  const number = Number.parseFloat(text.replace(/^p\s[=<\u2264]\s/, ""));
   return Number.isNaN(number) ? text.toLowerCase() || "\uffff" : number;
 }
 
@@ -118,6 +118,19 @@ function makeSortable(table) {
       keyed.sort(([a], [b]) => (rising ? 1 : -1) * compareKeys(a, b));
       body.append(...keyed.map(([, row]) => row));
     });
+  });
+}
+
+// The numbers before and after, for the method of the menu.
+function fillChanges() {
+  const method = byId("method").value;
+  const table = byId("changes");
+  table.tHead.querySelector("bdi").textContent = method;
+  data.changes[method].forEach(([after, word, tone], place) => {
+    const [, , value, meaning] = table.tBodies[0].rows[place].cells;
+    value.textContent = after;
+    meaning.firstElementChild.textContent = word;
+    meaning.firstElementChild.className = `word ${tone}`;
   });
 }
 

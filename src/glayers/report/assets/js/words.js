@@ -28,10 +28,12 @@ function written(value, unit, view) {
   return words[unit] ? words[unit](value) : String(value);
 }
 
+const headingOf = (name) => data.headings[name] ?? [name, "text"];
+
 // What is said of one point: its numbers with their headings.
 function sentence({ view, columns }, place) {
   return view.table.map((name) => {
-    const [heading, unit] = data.headings[name];
+    const [heading, unit] = headingOf(name);
     const text = written(columns[name][place], unit, view);
     if (unit === "rows") return `${text} ${text === "1" ? "row" : "rows"}`;
     return heading === name && unit === "text" ? text : `${heading} ${text}`;
