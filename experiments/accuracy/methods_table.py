@@ -2,7 +2,7 @@
 
 Writes experiments/results/methods.csv and the same as Markdown. DIR holds .npz files with logits_val, y_val,
 logits_test, y_test. Peers: temperature scaling, SVS and SMS of probmetrics, in float64. A set in the file is not fitted
-again: delete its lines, or the file, to repeat it.
+again: delete its lines, or the file, to repeat it. `--methods auto` fits these again on every set, and keeps the rest.
 """
 
 import argparse
@@ -57,13 +57,20 @@ SHIFTED = "cifar10_longtail_resnet110"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logits", type=Path, required=True, metavar="DIR")
-    folder = parser.parse_args().logits
+    parser.add_argument("--methods", default="", help="fit these again, such as auto,vector")
+    options = parser.parse_args()
+    again = [name for name in options.methods.split(",") if name]
     rows = list(csv.DictReader(RESULTS.open(encoding="utf-8"))) if RESULTS.exists() else []
     done = {row["set"] for row in rows}
-    for file in sorted(folder.glob("*.npz")):
-        if file.stem not in done:
+    for file in sorted(options.logits.glob("*.npz")):
+        if again or file.stem not in done:
             calibration, test = read_parts(file).values()
-            rows += one_set(file.stem, calibration, test)
+            if again:
+                found = one_set(file.stem, calibration, test, [*again, BASELINE], [RIVAL])
+                new = {row["method"]: row for row in found if row["method"] in again}
+                rows = [new.get(row["method"], row) if row["set"] == file.stem else row for row in rows]
+            else:
+                rows += one_set(file.stem, calibration, test, OURS, list(PEERS))
             write_csv(sorted(rows, key=lambda row: row["set"]))
             print(f"{file.stem}: {len(rows)} lines", flush=True)
     text = as_markdown(sorted(rows, key=lambda row: row["set"]))
@@ -71,12 +78,14 @@ def main() -> None:
     print(text)
 
 
-def one_set(name: str, calibration: Predictions, test: Predictions) -> list[dict[str, str]]:
-    found = compare(calibration, test, OURS)
+def one_set(
+    name: str, calibration: Predictions, test: Predictions, ours: list[str], peers: list[str]
+) -> list[dict[str, str]]:
+    found = compare(calibration, test, ours)
     if found.failed:
         raise RuntimeError(f"{name}: {found.failed}")
     outputs = {method: np.asarray(found.predictions(method).logits, np.float64) for method in found.scorecards}
-    outputs |= {peer: peer_logits(make(), calibration, test) for peer, make in PEERS.items()}
+    outputs |= {peer: peer_logits(PEERS[peer](), calibration, test) for peer in peers}
     losses = {method: -log_softmax(z)[np.arange(len(test)), test.labels] for method, z in outputs.items()}
     return [
         score(name, method, z, test, losses, "; ".join(found.notes.get(method, []))) for method, z in outputs.items()
