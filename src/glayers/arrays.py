@@ -202,3 +202,18 @@ def available_threads() -> int:
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return min(cores, int(limit)) if limit.isdecimal() and int(limit) > 0 else cores
+
+
+def effective_rows(weights: Array) -> float:
+    """Return the effective number of rows with these weights, (sum w)^2 / sum w^2; 0 if all are 0.
+
+    Kish, "Survey Sampling", 1965. Shares rather than weights are squared: huge weights do not overflow.
+
+    >>> effective_rows(np.array([2.0, 2.0, 0.0])), round(effective_rows(np.array([1.0, 10.0])), 3)
+    (2.0, 1.198)
+    """
+    total = weights.sum()
+    if total == 0:
+        return 0.0
+    shares = weights / total
+    return 1 / float(shares @ shares)

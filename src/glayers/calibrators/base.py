@@ -262,7 +262,7 @@ class Calibrator(Estimator, Predictor, ABC):
                 labelled = False
                 labels = rows.argmax(axis=1)
             if self.inputs == "logits":
-                given = Predictions._trusted(rows, labels, weights, groups, None, None)
+                given = Predictions._of_logits(rows, labels, weights, groups)
             else:
                 given = Predictions._of_probabilities(rows, labels, weights, groups)
         self._check_width(given.logits)

@@ -124,7 +124,7 @@ class StreamingScorecard:
                 self.n_rows += len(given)
                 return self
             if self.inputs == "logits":  # rows of a chunk may look like probabilities by chance
-                given = Predictions._trusted(given, labels, sample_weight, groups, None, None)
+                given = Predictions._of_logits(given, labels, sample_weight, groups)
                 labels = sample_weight = groups = None
         if len(given) == 0:
             return self
