@@ -52,7 +52,7 @@ def refuse(bad: Array, values: Array, expected: str, way_out: str = "") -> None:
 def check_logits(values: object) -> Array:
     """Return the logits (n, m) that a user passed; refuse them if all rows together look like probabilities."""
     logits = possible_logits(values)
-    if logits.shape[1] > 1 and _look_like_probabilities(logits):
+    if logits.shape[1] > 1 and logits.min() >= 0 and _rows_sum_to_one(logits).all():
         raise BadPredictions(
             f"these logits look like probabilities: none is negative, and every row sums to 1. If they are, "
             f"{_IF_PROBABILITIES}. If not, subtract 1 from all logits, which changes no probability"
@@ -70,7 +70,7 @@ def possible_logits(values: object) -> Array:
     """Return logits (n, m) of which every row can be predicted: finite, or -inf for a class that is impossible."""
     logits = to_floats(values, "logits")
     logits = two_dimensional(logits[:, None] if logits.ndim == 1 else logits, "logits")  # one logit of a binary model
-    if all(np.isfinite(logits[rows]).all() for rows in row_blocks(*logits.shape)):  # quick, and in little memory
+    if np.isfinite([logits.min(), logits.max()]).all():  # quick, and in little memory
         return logits
     way_out = ". Remove those rows; only -inf is allowed, for a class that is impossible in that row"
     refuse(~(logits < np.inf), logits, "logits must be finite", way_out)
@@ -151,31 +151,26 @@ def check_correct(values: object, n_rows: int) -> Bools:
 
 def check_probability_rows(probabilities: Array) -> None:
     """Refuse rows (n, k) outside [0, 1] and, for more than one column, rows that do not sum to 1."""
-    for rows in row_blocks(*probabilities.shape):
-        block = probabilities[rows].astype(np.float64)
-        refuse_outside_unit_interval(block, "probabilities", first_row=rows.start)
-        bad = np.flatnonzero(~_rows_sum_to_one(block))
-        if bad.size and block.shape[1] > 1:
-            where = f"row {rows.start + bad[0]} sums to {block[bad[0]].sum():g}"
-            raise BadPredictions(f"each row of probabilities must sum to 1; {where}. Divide by it? {_IF_LOGITS}")
+    refuse_outside_unit_interval(probabilities, "probabilities")
+    bad = np.flatnonzero(~_rows_sum_to_one(probabilities))
+    if bad.size and probabilities.shape[1] > 1:
+        where = f"row {bad[0]} sums to {probabilities[bad[0]].sum():g}"
+        raise BadPredictions(f"each row of probabilities must sum to 1; {where}. Divide by it? {_IF_LOGITS}")
 
 
 def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
     """Refuse values that are not numbers between 0 and 1, up to rounding."""
+    if values.size and values.min() >= LOWEST and values.max() <= HIGHEST:  # quick, and in little memory
+        return
     bad = np.argwhere(~((values >= LOWEST) & (values <= HIGHEST)))
     if len(bad):
         where = f"row {first_row + bad[0][0]} has {values[tuple(bad[0])]:g}"
         raise BadPredictions(f"{name} must be finite and lie between 0 and 1; {where}. {way_out}")
 
 
-def _rows_sum_to_one(block: Array) -> Bools:
+def _rows_sum_to_one(array: Array) -> Bools:
     with np.errstate(over="ignore"):  # huge logits are checked too
-        return np.abs(block.sum(axis=1, dtype=np.float64) - 1) <= _SUM_ROUNDING
-
-
-def _look_like_probabilities(logits: Array) -> bool:
-    blocks = (logits[rows] for rows in row_blocks(*logits.shape))
-    return all(block.min() >= 0 and _rows_sum_to_one(block).all() for block in blocks)
+        return np.abs(array.sum(axis=1, dtype=np.float64) - 1) <= _SUM_ROUNDING
 
 
 def two_dimensional(array: Array, name: str) -> Array:

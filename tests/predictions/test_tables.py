@@ -142,7 +142,7 @@ def test_logit_columns_take_precedence_over_probability_columns(tmp_path: Path, 
         ({"logit_a": [1.5], "logit_b": [2.5], "y": [0], "label": [0]}, "both 'y' and 'label' are labels"),
         ({"p_a": [0.5], "prob_b": [0.5], "y": [0]}, "both 'p_<class>' and 'prob_<class>' are probabilities"),
         ({"logit_1": [1.5], "logit_2": [2.5], "y": [1]}, "number the classes 0..1, or name all of them"),
-        ({"logit_a": [1.5], "logit_1": [2.5], "y": [1]}, "class number 1 in column logit_1"),
+        ({"logit_a": [1.5], "logit_1": [2.5], "y": [1]}, "class number 1 of logit"),
         ({"logit": [1.5], "logit_b": [2.5], "y": [1]}, "names no class"),
         (
             {"logit_a": [1.5], "logit_b": [2.5], "y": ["c"]},

@@ -20,7 +20,7 @@ from glayers.arrays import is_dask
 from glayers.calibrators import Calibrator
 from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.many_rows import Pass, sample_rows
-from glayers.metrics import Event, StreamingScorecard, top
+from glayers.metrics import StreamingScorecard
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Contents, Reading
 from glayers.predictions.source import Chunk, Make, Merge, Source, UseTask, checked_chunk
@@ -171,13 +171,7 @@ def read_files(*paths: str | Path, entries: int | None = None, **reading: Any) -
 
 
 def score(
-    dask_rows: DaskRows,
-    calibrator: Calibrator | None = None,
-    *,
-    event: Event = top,
-    n_resamples: int = 0,
-    random_state: int = 0,
-    client: Any = None,
+    dask_rows: DaskRows, calibrator: Calibrator | None = None, *, client: Any = None, **settings: Any
 ) -> StreamingScorecard:
     """Score all rows, before calibration or after it.
 
@@ -187,10 +181,10 @@ def score(
         From `rows` or `read_files`.
     calibrator
         Apply this one first; None scores rows as they are.
-    event, n_resamples, random_state
-        As in `glayers.metrics.StreamingScorecard`.
     client
         A `distributed.Client`; by default the current one, or threads.
+    settings
+        `event`, `n_resamples` and `random_state`, as in `glayers.metrics.StreamingScorecard`.
 
     Returns
     -------
@@ -205,7 +199,6 @@ def score(
     >>> 0 < score(dask_rows).result()["ks"] < 1
     True
     """
-    settings = {"event": event, "n_resamples": n_resamples, "random_state": random_state}
     return Pass({"": calibrator}, settings).over(dask_rows.tasks, Cluster(client)).sums[""]
 
 

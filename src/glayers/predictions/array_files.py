@@ -10,7 +10,7 @@ import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -47,57 +47,53 @@ def read_npz(portion: Portion) -> Chunks:
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    """Return one array of an archive; a header that claims another size than the archive says is refused."""
     with archive.open(member) as stream:
-        shape, order, dtype = _read_header(stream, member.file_size)
-        return _cleaned(np.ndarray(shape, dtype, stream.read(), order=order))
+        version = npy_format.read_magic(stream)
+        if version not in _HEADER_READERS:
+            raise BadFile(f"holds an array in .npy version {version}; save plain numbers with np.save")
+        shape, is_fortran, dtype = _HEADER_READERS[version](stream)
+        if dtype.hasobject:
+            raise BadFile(
+                "holds Python objects, which only pickle could read, and pickle can run any code; save numbers"
+            )
+        if dtype.kind not in "biufUS" or dtype.itemsize == 0:
+            raise BadFile(f"holds an array of {str(dtype)[:80]}; save plain numbers, or text for names and groups")
+        n_bytes = member.file_size - stream.tell()
+        expected = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or expected != n_bytes:
+            raise BadFile(f"an array of shape {shape} and {dtype} takes {expected} bytes, not {n_bytes}; {DAMAGED}")
+        return _cleaned(np.ndarray(shape, dtype, stream.read(), order="F" if is_fortran else "C"))
 
 
 def read_npy(portion: Portion) -> Chunks:
     """Read the one array of a `.npy` file as logits, and the labels of another file."""
-    files = {"logits": portion.path}
+    arrays = {"logits": _rows_of(portion.path, portion)}
     if portion.reading.labels is not None:
-        files["labels"] = file_path(portion.reading.labels)
-        if files["labels"].suffix.lower() != ".npy":
-            raise BadFile(f"{files['labels']}: labels= must be a .npy file; save the labels with np.save")
-    arrays = {}
-    for name, file in files.items():
-        with errors_as_bad_file(file):
-            array = mapped_array(file)
-            if portion.entries is None:
-                check_size(array.nbytes, portion.limit)
-                array = _cleaned(np.array(array))
-        rows = portion.rows or range(array.shape[0] if array.ndim else 0)
-        arrays[name] = array[rows.start : rows.stop] if array.ndim else array
+        labels = file_path(portion.reading.labels)
+        with errors_as_bad_file(labels):
+            if labels.suffix.lower() != ".npy":
+                raise BadFile("labels= must be a .npy file; save the labels with np.save")
+            arrays["labels"] = _rows_of(labels, portion)
     yield {WHOLE_FILE: contents_of(arrays)}
+
+
+def _rows_of(path: Path, portion: Portion) -> Array:
+    array = mapped_array(path)
+    if portion.entries is None:
+        check_size(array.nbytes, portion.limit)
+        return _cleaned(np.array(array))
+    rows = portion.rows or range(len(array))
+    return array[rows.start : rows.stop]
 
 
 def mapped_array(path: Path) -> Array:
     """Return the array of a `.npy` file, read from the disk only where it is used."""
-    with open_regular(path) as stream:
-        shape, order, dtype = _read_header(stream, path.stat().st_size)
-        if math.prod(shape) == 0:
-            raise BadFile("has no rows; write one row per prediction")
-        return np.memmap(path, dtype, "r", stream.tell(), shape, order)
-
-
-def _read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], Any, np.dtype[Any]]:
-    """Read the shape, order and type of an array; refuse what is neither numbers nor text, or not of this size."""
-    version = npy_format.read_magic(stream)
-    if version not in _HEADER_READERS:
-        raise BadFile(f"holds an array in .npy version {version}; save plain numbers with np.save")
-    shape, is_fortran, dtype = _HEADER_READERS[version](stream)
-    if dtype.hasobject:
-        raise BadFile(
-            "holds an array of Python objects, which only pickle could read, and pickle can run any code; "
-            "save plain numbers instead, for example np.array(values, dtype=float)"
-        )
-    if dtype.kind not in "biufUS" or dtype.itemsize == 0:
-        raise BadFile(f"holds an array of {str(dtype)[:80]}; save plain numbers, or text for names and groups")
-    n_bytes = size - stream.tell()
-    expected = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or expected != n_bytes:
-        raise BadFile(f"an array of shape {shape} and {dtype} takes {expected} bytes, not {n_bytes}; {DAMAGED}")
-    return shape, "F" if is_fortran else "C", dtype
+    open_regular(path).close()
+    array: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    if array.offset + array.nbytes != path.stat().st_size:
+        raise BadFile(f"has more bytes than its array of shape {array.shape} and {array.dtype}; {DAMAGED}")
+    return array
 
 
 def _cleaned(array: Array) -> Array:

@@ -177,10 +177,9 @@ class Contents:
         scores = self.scores
         if self.inputs == "confidence":
             return replace(self, correct=np.zeros(scores.shape, bool))
-        labels = np.zeros(len(scores), np.int64)
         if scores.ndim == 2 and scores.shape[1] > 1:
-            labels = scores.argmax(axis=1)
-        return replace(self, labels=labels)
+            return replace(self, labels=scores.argmax(axis=1))
+        return replace(self, labels=np.zeros(len(scores), np.int64))
 
     def checked(self, warn: bool = True) -> Rows:
         """Return checked rows of either kind; with `warn`, a warning counts probabilities of 0."""
@@ -191,12 +190,12 @@ class Contents:
             return Confidences(self.confidence, self.correct, **extras)
         if self.labels is None:
             raise BadFile(self.no_labels)
-        extras |= {"labels": self.labels, "class_names": self.class_names}
         if self.inputs == "logits":
-            return Predictions(self.scores, **extras)
+            return Predictions(self.scores, self.labels, class_names=self.class_names, **extras)
         if warn:
-            return Predictions.from_probabilities(self.scores, **extras)
-        return Predictions._of_probabilities(check_probabilities(self.scores), **extras)
+            return Predictions.from_probabilities(self.scores, self.labels, class_names=self.class_names, **extras)
+        fields = (self.labels, self.weights, self.groups, self.class_names, self.counts)
+        return Predictions._of_probabilities(check_probabilities(self.scores), *fields)
 
 
 Parts: TypeAlias = dict[str, Contents]

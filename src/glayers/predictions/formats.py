@@ -39,24 +39,17 @@ PathLike: TypeAlias = str | os.PathLike[str]
 PathOrStream: TypeAlias = PathLike | IO[bytes]
 _Record = TypeVar("_Record")
 
-READERS: Mapping[str, Callable[[Portion], Chunks]] = {
-    ".npz": read_npz,
-    ".npy": read_npy,
-    ".json": read_json,
-    ".jsonl": read_json_lines,
-    ".parquet": read_parquet,
-    ".csv": read_table,
-    ".tsv": read_table,
+_FORMATS: Mapping[str, tuple[Callable[[Portion], Chunks], Callable[[Parts], bytes]]] = {
+    ".npz": (read_npz, npz_bytes),
+    ".npy": (read_npy, npy_bytes),
+    ".json": (read_json, json_bytes),
+    ".jsonl": (read_json_lines, json_lines_bytes),
+    ".parquet": (read_parquet, parquet_bytes),
+    ".csv": (read_table, text_bytes),
+    ".tsv": (read_table, partial(text_bytes, delimiter="\t")),
 }
-WRITERS: Mapping[str, Callable[[Parts], bytes]] = {
-    ".npz": npz_bytes,
-    ".npy": npy_bytes,
-    ".json": json_bytes,
-    ".jsonl": json_lines_bytes,
-    ".parquet": parquet_bytes,
-    ".csv": text_bytes,
-    ".tsv": partial(text_bytes, delimiter="\t"),
-}
+READERS = {ending: read for ending, (read, _) in _FORMATS.items()}
+WRITERS = {ending: write for ending, (_, write) in _FORMATS.items()}
 _TABLES = (".parquet", ".csv", ".tsv")
 
 # The first bytes of binary files in a pipe. Text may begin with anything but these.
@@ -310,6 +303,5 @@ def _begins_lines(first_line: bytes, rest: bytes) -> bool:
         return False
     if not isinstance(record, dict):
         return False
-    if rest.lstrip().startswith(b"{"):
-        return True
-    return any(key in ARCHIVE_KEYS and not isinstance(value, list) for key, value in record.items())
+    has_numbers = any(key in ARCHIVE_KEYS and not isinstance(value, list) for key, value in record.items())
+    return has_numbers or rest.lstrip().startswith(b"{")

@@ -126,29 +126,31 @@ class Predictions(_Rows):
         class_names: Iterable[str] | None = None,
         counts: object = None,
     ) -> None:
-        self._check(checks.check_logits(logits), labels, weights, groups, class_names, counts)
+        checked = checks.check_logits(logits)
+        self._check(checked, labels, class_names, weights=weights, groups=groups, counts=counts)
 
     @classmethod
-    def _of_logits(cls, logits: object, labels: object, *extras: Any, **named: Any) -> Self:
+    def _of_logits(
+        cls,
+        logits: object,
+        labels: object,
+        weights: Any = None,
+        groups: Any = None,
+        names: Any = None,
+        counts: Any = None,
+    ) -> Self:
         """Return checked predictions of logits that may look like probabilities: some rows of many, or made here."""
         record = cls.__new__(cls)
-        record._check(checks.possible_logits(logits), labels, *extras, **named)
+        checked = checks.possible_logits(logits)
+        record._check(checked, labels, names, weights=weights, groups=groups, counts=counts)
         return record
 
-    def _check(
-        self,
-        logits: Array,
-        labels: object,
-        weights: object = None,
-        groups: object = None,
-        class_names: Any = None,
-        counts: object = None,
-    ) -> None:
-        n_rows, n_columns = logits.shape
-        names = checks.check_class_names(class_names, max(2, n_columns))
-        numbers = checks.check_labels(labels, n_rows, max(2, n_columns), names)
+    def _check(self, logits: Array, labels: object, class_names: Any, **extras: Any) -> None:
+        n_classes = max(2, logits.shape[1])
+        names = checks.check_class_names(class_names, n_classes)
+        numbers = checks.check_labels(labels, len(logits), n_classes, names)
         checks.refuse_impossible_labels(logits, numbers)
-        self._set(n_rows, weights, groups, counts, logits=logits, labels=numbers, class_names=names)
+        self._set(len(logits), **extras, logits=logits, labels=numbers, class_names=names)
 
     @classmethod
     def from_probabilities(
@@ -193,9 +195,7 @@ class Predictions(_Rows):
         return cls._of_probabilities(checked, labels, weights, groups, class_names, counts, floor=floor)
 
     @classmethod
-    def _of_probabilities(
-        cls, probabilities: Array, labels: object, *extras: Any, floor: float = 1e-12, **named: Any
-    ) -> Self:
+    def _of_probabilities(cls, probabilities: Array, *fields: Any, floor: float = 1e-12) -> Self:
         """Return predictions from checked probabilities, without a warning."""
         wide = np.clip(probabilities.astype(np.float64), 0.0, 1.0)
         with np.errstate(divide="ignore"):  # log 0 = -inf
@@ -204,7 +204,7 @@ class Predictions(_Rows):
                 logits -= np.log(np.maximum(1.0 - wide, floor))
         if probabilities.dtype != np.float64:
             logits = logits.astype(np.float32)
-        return cls._of_logits(logits, labels, *extras, **named)
+        return cls._of_logits(logits, *fields)
 
     def __repr__(self) -> str:
         extras = [name for name in ("weights", "counts", "groups", "class_names") if getattr(self, name) is not None]

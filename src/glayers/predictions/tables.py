@@ -118,10 +118,8 @@ def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str
         return columns, tuple(classes)
     in_order = [str(number) for number in range(len(classes))]
     if set(classes) != set(in_order):
-        full = f"number the classes 0..{len(classes) - 1}, or name all of them with words"
-        raise BadFile(
-            f"the class number {numbered[0]} in column {prefix}_{numbered[0]} is not one of a full set: {full}"
-        )
+        advice = f"number the classes 0..{len(classes) - 1}, or name all of them with words"
+        raise BadFile(f"the class number {numbered[0]} of {prefix} is not one of a full set: {advice}")
     return [f"{prefix}_{number}" for number in in_order], ()  # label 2 must mean column logit_2
 
 
