@@ -155,7 +155,7 @@ def check_probability_rows(probabilities: Array) -> None:
     bad = np.flatnonzero(~_rows_sum_to_one(probabilities))
     if bad.size and probabilities.shape[1] > 1:
         where = f"row {bad[0]} sums to {probabilities[bad[0]].sum():g}"
-        raise BadPredictions(f"each row of probabilities must sum to 1; {where}. Divide by it? {_IF_LOGITS}")
+        raise BadPredictions(f"each row of probabilities must sum to 1; {where}. Divide each row? {_IF_LOGITS}")
 
 
 def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
@@ -216,10 +216,9 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
     if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
         _refuse_label_matrix(labels)
     one_per_row(labels, n_rows, "labels")
-    expected = f"labels must be whole numbers in 0..{n_classes - 1}"
     if labels.dtype.kind not in "iubf":
         way_out = "Fill gaps; for names, pass Predictions(..., class_names=...) in the order of the columns"
-        raise BadPredictions(f"{expected}; got an array of {labels.dtype}. {way_out}")
+        raise BadPredictions(f"labels must be class numbers; got an array of {labels.dtype}. {way_out}")
     if n_classes == _BINARY and (labels == -1).any() and np.isin(labels, (-1, 1)).all():
         labels = (labels + 1) // 2
     # Compare before the cast, which would wrap a huge number and truncate a fraction into the valid range.
@@ -229,7 +228,7 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
         hint = " (are they numbered from 1?)"
     elif labels[bad.argmax()] in _NO_LABEL:
         hint = ". If this marks rows without a label, leave them out; with a torch network, pass it as ignore_label"
-    refuse(bad, labels, expected, hint)
+    refuse(bad, labels, f"labels must be whole numbers in 0..{n_classes - 1}", hint)
     return labels.astype(np.int64)
 
 

@@ -304,15 +304,14 @@ def two_classes(inputs: str, record: Predictions | Confidences) -> Predictions:
     checks.check_choice(inputs, ("logits", "probabilities", "confidence"), "inputs")
     if not isinstance(record, Predictions | Confidences):
         raise BadPredictions(f"needs Predictions or Confidences; got {shown(record)}. Pass arrays to fit and transform")
-    kind = type(record).__name__
-    if isinstance(record, Confidences):
-        if inputs != "confidence":
-            raise BadPredictions(f'{kind} do not fit inputs={inputs!r}; fit a calibrator with inputs="confidence"')
-        extras = record.weights, record.groups, ("wrong", "correct"), record.counts
-        return Predictions._of_probabilities(record.confidence[:, None], record.correct, *extras)
-    if inputs == "confidence":
-        raise BadPredictions(f'{kind} do not fit inputs={inputs!r}; fit a calibrator with inputs="logits"')
-    return record
+    wanted = "confidence" if isinstance(record, Confidences) else "logits"
+    if (inputs == "confidence") != (wanted == "confidence"):
+        mismatch = f"{type(record).__name__} do not fit a calibrator with inputs={inputs!r}"
+        raise BadPredictions(f"{mismatch}; fit one with inputs={wanted!r}")
+    if isinstance(record, Predictions):
+        return record
+    extras = record.weights, record.groups, ("wrong", "correct"), record.counts
+    return Predictions._of_probabilities(record.confidence[:, None], record.correct, *extras)
 
 
 def map_inputs(inputs: str, predictions: Predictions) -> Array:
