@@ -236,7 +236,7 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
     (tmp_path / "taken" / "mine.txt").write_text("mine")
     for words, said in {
         ("score", tmp_path / "empty"): "is a directory with no files of predictions",
-        ("score", tmp_path / "*.arrow"): "no file matches",
+        ("score", tmp_path / "*.arrow"): "a pattern that no file matches",
         ("score", files[0], files[0]): "is given twice",
         ("score", files[0], tmp_path / "named.parquet"): "its classes or class names are not those of the first rows",
         ("score", files[0], tmp_path / "bare.parquet"): "no labels",

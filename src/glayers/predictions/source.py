@@ -60,23 +60,21 @@ def checked_chunk(contents: Contents, needs_labels: bool, warn: bool) -> Chunk:
 class FileTask:
     """Some rows of one file; `number` is its place among the tasks of that file."""
 
-    path: Path
-    file: int
-    reading: Reading
-    chunk_entries: int
+    portion: Portion
+    file: int = 0
+    number: int = 0
     needs_labels: bool = True
     first: Chunk | None = None  # of all files: others must have the same classes
-    rows: range | None = None
-    number: int = 0
 
     def chunks(self) -> Iterator[Chunk]:
         """Read the rows, a chunk at a time."""
-        first_row = self.rows.start if self.rows else 0
-        portion = Portion(self.path, self.reading, memory_limit(), self.chunk_entries, self.rows)
-        with errors_as_bad_file(self.path):
+        portion = self.portion
+        reading = portion.reading
+        first_row = portion.rows.start if portion.rows else 0
+        with errors_as_bad_file(portion.path):
             for parts in open_file(portion):
-                contents = one_part(parts, self.reading.part if len(parts) > 1 else None)
-                for some in contents.with_declared_inputs(self.reading.inputs).in_chunks(portion):
+                contents = one_part(parts, reading.part if len(parts) > 1 else None)
+                for some in contents.with_declared_inputs(reading.inputs).in_chunks(portion):
                     with errors_as_bad_file(f"counted from row {first_row:,}"):
                         chunk = self._checked(some, first_row)
                     yield chunk
@@ -89,7 +87,7 @@ class FileTask:
             names, expected = (getattr(each.rows, "class_names", None) for each in (chunk, self.first))
             if names != expected or chunk.n_classes != self.first.n_classes:
                 raise BadFile("its classes or class names are not those of the first rows; handle these files apart")
-        return replace(chunk, path=self.path, file=self.file, first_row=first_row)
+        return replace(chunk, path=self.portion.path, file=self.file, first_row=first_row)
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,8 @@ class Source:
 
     def first(self) -> Chunk:
         """Read the first row, which tells what all rows hold, whether or not there are labels."""
-        return next(FileTask(self.files[0], 0, self.reading, chunk_entries=1, needs_labels=False).chunks())
+        portion = Portion(self.files[0], self.reading, memory_limit(), entries=1)
+        return next(FileTask(portion, needs_labels=False).chunks())
 
     def tasks(self, needs_labels: bool = True) -> list[FileTask]:
         """Return the work to do: one task per file, several for a large one that can be cut."""
@@ -124,7 +123,8 @@ class Source:
         tasks = []
         for file, path in enumerate(self.files):
             for number, rows in enumerate(_row_ranges(path)):
-                tasks.append(FileTask(path, file, self.reading, entries, needs_labels, first, rows, number))
+                portion = Portion(path, self.reading, memory_limit(), entries, rows)
+                tasks.append(FileTask(portion, file, number, needs_labels, first))
         return tasks
 
 
@@ -153,16 +153,15 @@ def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
     """
     files: list[Path] = []
     for path in paths:
+        found = [path]
         if path.is_dir():
-            files += _files_in(path)
+            found = [file for file in sorted(path.rglob("*")) if _is_meant(file, path)]
         elif is_glob(path):
             names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207  # a pattern may be an absolute path
-            matching = [Path(name) for name in names if Path(name).is_file()]
-            if not matching:
-                raise BadFile(f"{path}: no file matches; check the pattern")
-            files += matching
-        else:
-            files.append(path)
+            found = [Path(name) for name in names if Path(name).is_file()]
+        if not found:
+            raise BadFile(f"{path}: is a directory with no files of predictions, or a pattern that no file matches")
+        files += found
     for file, times in Counter(files).items():
         if times > 1:
             raise BadFile(f"{file}: is given twice; give each file once")
@@ -174,15 +173,10 @@ def is_glob(path: Path) -> bool:
     return glob.has_magic(str(path)) and not path.exists()
 
 
-def _files_in(folder: Path) -> list[Path]:
-    files = []
-    for file in sorted(folder.rglob("*")):
-        is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-        if not is_hidden and file.is_file() and file.suffix.lower() in READERS:
-            files.append(file)
-    if not files:
-        raise BadFile(f"{folder}: is a directory with no files of predictions, such as .parquet, .npz or .csv")
-    return files
+def _is_meant(file: Path, folder: Path) -> bool:
+    """Return whether a file in a folder holds predictions, by its name."""
+    is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+    return not is_hidden and file.is_file() and file.suffix.lower() in READERS
 
 
 Make: TypeAlias = Callable[[Iterable[Chunk]], Any]
