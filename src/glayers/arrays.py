@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from numbers import Real
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, TypeAlias, TypeVar
 
 import array_api_compat
 import numpy as np
@@ -24,15 +24,6 @@ _Result = TypeVar("_Result")
 
 # A block of this many entries is 1 MB in float64 and stays in a core's second-level cache.
 BLOCK_ENTRIES = 131_072
-
-
-@runtime_checkable
-class _Tensor(Protocol):
-    """What we need of a torch tensor to convert it to NumPy from any device, with or without a gradient."""
-
-    def detach(self) -> "_Tensor": ...
-    def cpu(self) -> "_Tensor": ...
-    def float(self) -> "_Tensor": ...
 
 
 class _NumPy:
@@ -92,21 +83,22 @@ def is_dask(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] in ("dask", "dask_expr")
 
 
-def to_numpy(values: object, name: str) -> Array:
+def to_numpy(values: Any, name: str) -> Array:
     """Return `values` as a NumPy array, without a copy where the protocol allows it."""
     if type(values) is np.ndarray:
         return values
     _refuse_masked(values, name)
     try:
-        return _tensor_to_numpy(values.detach().cpu()) if isinstance(values, _Tensor) else np.asarray(values)
+        return _tensor_to_numpy(values.detach().cpu()) if is_torch(values) else np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
+        advice = "pass something that np.asarray accepts"
         raise BadPredictions(
-            f"{name}: a {type(values).__name__} cannot be converted to a NumPy array ({error}); "
-            f"pass something that np.asarray accepts"
+            f"{name}: a {type(values).__name__} cannot be converted to NumPy ({error}); {advice}"
         ) from error
 
 
-def _tensor_to_numpy(tensor: _Tensor) -> Array:
+def _tensor_to_numpy(tensor: Any) -> Array:
+    """Return a torch tensor in the memory of the processor, without its gradient."""
     try:
         return np.asarray(tensor)
     except TypeError:  # bfloat16, which NumPy lacks; float32 holds it exactly
@@ -117,10 +109,7 @@ def _refuse_masked(values: object, name: str) -> None:
     """Refuse masked entries, in an array or a list of rows: np.asarray would return the values under the mask."""
     rows = values if isinstance(values, list | tuple) else (values,)
     if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
-        raise BadPredictions(
-            f"{name} has masked entries, which NumPy would unmask; drop those rows, "
-            f"or choose their values with .filled(value)"
-        )
+        raise BadPredictions(f"{name} has masked entries; drop those rows, or choose their values with .filled(value)")
 
 
 def to_numbers(values: object, name: str) -> Array:

@@ -26,24 +26,36 @@ _ROW_ENTRIES = 8  # what a metric keeps of a row, however few scores it has
 _BINARY = 2
 _NO_LABEL = (255, -1, -100)  # what data sets and libraries write where there is no label
 _LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
-_IF_LOGITS = (
-    "If these are logits, pass Predictions(logits=..., labels=...) or apply softmax first; "
-    "in a file, name the array `logits`"
-)
+_IF_LOGITS = "If these are logits, pass Predictions(logits=..., labels=...); in a file, name the array `logits`"
 _IF_PROBABILITIES = (
     "pass them to Predictions.from_probabilities, or to a metric as probabilities; in a file, name the array "
     "`probabilities`, and the columns of a table probability_<class>"
 )
 
 
+def refuse(bad: Array, values: Array, expected: str, way_out: str = "") -> None:
+    """Raise an error that names the first bad entry of an array, if there is one.
+
+    >>> refuse(np.array([False, True]), np.array([0.5, -1.0]), "must be positive")
+    Traceback (most recent call last):
+    glayers.errors.BadPredictions: must be positive; row 1 has -1
+    """
+    if not bad.any():
+        return
+    place = np.argwhere(bad)[0]
+    where = ", column ".join(map(str, place))
+    value = values[tuple(place)]
+    text = f"{value:g}" if isinstance(value, np.floating) else str(value)[:40]
+    raise BadPredictions(f"{expected}; row {where} has {text}{way_out}")
+
+
 def check_logits(values: object) -> Array:
     """Return the logits (n, m) that a user passed; refuse them if all rows together look like probabilities."""
     logits = possible_logits(values)
-    if logits.shape[1] > 1 and _look_like_probabilities(logits):
+    if logits.shape[1] > 1 and logits.min() >= 0 and _rows_sum_to_one(logits).all():
         raise BadPredictions(
-            "these logits are non-negative and every row sums to 1: they look like probabilities. "
-            f"If they are, {_IF_PROBABILITIES}. "
-            "If they really are logits, subtract 1 from all of them, which changes no probability"
+            f"these logits look like probabilities: none is negative, and every row sums to 1. If they are, "
+            f"{_IF_PROBABILITIES}. If not, subtract 1 from all logits, which changes no probability"
         )
     if logits.shape[1] == 1 and len(logits) > 1 and logits.min() >= 0 and logits.max() <= 1:
         warnings.warn(
@@ -58,21 +70,13 @@ def possible_logits(values: object) -> Array:
     """Return logits (n, m) of which every row can be predicted: finite, or -inf for a class that is impossible."""
     logits = to_floats(values, "logits")
     logits = two_dimensional(logits[:, None] if logits.ndim == 1 else logits, "logits")  # one logit of a binary model
-    for rows in row_blocks(*logits.shape):
-        if np.isfinite(logits[rows]).all():
-            continue
-        bad = np.argwhere(~(logits[rows] < np.inf))
-        if len(bad):
-            row, column = bad[0]
-            raise BadPredictions(
-                f"logits must be finite; row {rows.start + row}, column {column} has {logits[rows][row, column]}. "
-                f"Remove those rows; only -inf is allowed, for a class that is impossible in that row"
-            )
-        impossible = np.flatnonzero(np.isneginf(logits[rows]).all(axis=1))
-        if impossible.size and logits.shape[1] > 1:
-            raise BadPredictions(
-                f"row {rows.start + impossible[0]} of the logits is -inf for every class; leave one class possible"
-            )
+    if np.isfinite([logits.min(), logits.max()]).all():  # quick, and in little memory
+        return logits
+    way_out = ". Remove those rows; only -inf is allowed, for a class that is impossible in that row"
+    refuse(~(logits < np.inf), logits, "logits must be finite", way_out)
+    impossible = np.isneginf(logits).all(axis=1)
+    if logits.shape[1] > 1 and impossible.any():
+        raise BadPredictions(f"row {impossible.argmax()} of the logits is -inf for every class; leave one possible")
     return logits
 
 
@@ -87,40 +91,35 @@ def isolated_lowest(logits: Array) -> float | None:
     if logits.size < 22:  # two that share it and twenty others: a single row is often smaller, and must be quick
         return None
     blocks = [logits[rows] for rows in row_blocks(*logits.shape)]  # views: masks of all rows could fill the memory
-    lows = [block.min() for block in blocks]
-    if np.isneginf(min(lows)):
-        lows = [block.min(where=block > -np.inf, initial=np.inf) for block in blocks]
-    lowest = min(lows)
-    if sum(np.count_nonzero(block == lowest) for block, low in zip(blocks, lows, strict=True) if low == lowest) < 2:
+    lowest = min(block.min(where=block > -np.inf, initial=np.inf) for block in blocks)
+    highest = logits.max()
+    if sum(np.count_nonzero(block == lowest) for block in blocks) < 2:
         return None
-    highest, some = logits.max(), logits[: max(1, 10_000 // logits.shape[1])]
+    some = logits[: max(1, 10_000 // logits.shape[1])]
     if len(np.unique(some[some > lowest])) < 20 or sum(np.count_nonzero(block == highest) for block in blocks) > 1:
         return None
     next_lowest = min(block.min(where=block > lowest, initial=np.inf) for block in blocks)
-    top, span = float(highest), float(highest) - float(next_lowest)
+    span = float(highest) - float(next_lowest)
     # Three times as far as the others, a class is recognised by the fits themselves (`fitting/floor.py`).
-    return float(lowest) if 1.1 * span < top - float(lowest) <= 3 * span else None
+    return float(lowest) if 1.1 * span < float(highest) - float(lowest) <= 3 * span else None
 
 
 def finite_features(features: Array) -> Array:
     """Return features that are no logits, after checking that none is -inf, which would mean an impossible class."""
-    bad = np.argwhere(~np.isfinite(features))
-    if len(bad):
-        raise BadPredictions(
-            f"features must be finite; row {bad[0][0]}, column {bad[0][1]} has {features[tuple(bad[0])]}"
-        )
+    refuse(~np.isfinite(features), features, "features must be finite")
     return features
 
 
 def refuse_impossible_labels(logits: Array, labels: Ints) -> None:
     """Refuse a label whose class has a logit of -inf. One logit of -inf makes class 1 of two impossible."""
-    own = logits[np.arange(len(labels)), labels] if logits.shape[1] > 1 else np.where(labels == 1, logits[:, 0], 0.0)
+    if logits.shape[1] > 1:
+        own = logits[np.arange(len(labels)), labels]
+    else:
+        own = np.where(labels == 1, logits[:, 0], 0.0)
     bad = np.flatnonzero(np.isneginf(own))
     if bad.size:
-        raise BadPredictions(
-            f"the label of row {bad[0]} is class {labels[bad[0]]}, whose logit is -inf: that class was impossible. "
-            f"Correct the label or the mask, or remove the row"
-        )
+        label = f"the label of row {bad[0]} is class {labels[bad[0]]}, whose logit is -inf"
+        raise BadPredictions(f"{label}: that class was impossible. Correct the label or the mask, or remove the row")
 
 
 def check_probabilities(values: object) -> Array:
@@ -134,27 +133,29 @@ def check_confidence(values: object) -> Floats:
     """Return the confidence (n,) of each row, between 0 and 1."""
     confidence = to_floats(values, "confidence").astype(np.float64)
     if confidence.ndim != 1:
-        raise BadPredictions(
-            f"confidence must have shape (rows,), one number per row; got {confidence.shape}. "
-            f"For probabilities of every class, use Predictions.from_probabilities"
-        )
+        way_out = "For probabilities of every class, use Predictions.from_probabilities"
+        raise BadPredictions(f"confidence must be one number per row; got {confidence.shape}. {way_out}")
     if confidence.size == 0:
         raise BadPredictions("confidence is empty; give at least one row")
     refuse_outside_unit_interval(confidence, "confidence", way_out="Divide percentages by 100; apply sigmoid to logits")
     return confidence
 
 
+def check_correct(values: object, n_rows: int) -> Bools:
+    """Return whether each answer was correct, given as True and False or as 1 and 0."""
+    correct = one_per_row(to_numbers(values, "correct"), n_rows, "correct")
+    way_out = ". Compare the answers with the truth first, such as predicted == labels"
+    refuse((correct != 0) & (correct != 1), correct, "correct must be True or False (1 or 0) for each row", way_out)
+    return correct.astype(np.bool_)
+
+
 def check_probability_rows(probabilities: Array) -> None:
     """Refuse rows (n, k) outside [0, 1] and, for more than one column, rows that do not sum to 1."""
-    for rows in row_blocks(*probabilities.shape):
-        block = probabilities[rows].astype(np.float64)
-        refuse_outside_unit_interval(block, "probabilities", first_row=rows.start)
-        bad = np.flatnonzero(~_rows_sum_to_one(block))
-        if bad.size and block.shape[1] > 1:
-            raise BadPredictions(
-                f"each row of probabilities must sum to 1; row {rows.start + bad[0]} sums to "
-                f"{block[bad[0]].sum():g}. Divide each row by its sum if that is what you mean. {_IF_LOGITS}"
-            )
+    refuse_outside_unit_interval(probabilities, "probabilities")
+    bad = np.flatnonzero(~_rows_sum_to_one(probabilities))
+    if bad.size and probabilities.shape[1] > 1:
+        where = f"row {bad[0]} sums to {probabilities[bad[0]].sum():g}"
+        raise BadPredictions(f"each row of probabilities must sum to 1; {where}. Divide each row? {_IF_LOGITS}")
 
 
 def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
@@ -163,29 +164,22 @@ def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, w
         return
     bad = np.argwhere(~((values >= LOWEST) & (values <= HIGHEST)))
     if len(bad):
-        value = values[tuple(bad[0])]
-        raise BadPredictions(
-            f"{name} must be finite and lie between 0 and 1; row {first_row + bad[0][0]} has {value:g}. {way_out}"
-        )
+        where = f"row {first_row + bad[0][0]} has {values[tuple(bad[0])]:g}"
+        raise BadPredictions(f"{name} must be finite and lie between 0 and 1; {where}. {way_out}")
 
 
-def _rows_sum_to_one(block: Array) -> Bools:
+def _rows_sum_to_one(array: Array) -> Bools:
     with np.errstate(over="ignore"):  # huge logits are checked too
-        return np.abs(block.sum(axis=1, dtype=np.float64) - 1) <= _SUM_ROUNDING
-
-
-def _look_like_probabilities(logits: Array) -> bool:
-    blocks = (logits[rows] for rows in row_blocks(*logits.shape))
-    return all(block.min() >= 0 and _rows_sum_to_one(block).all() for block in blocks)
+        return np.abs(array.sum(axis=1, dtype=np.float64) - 1) <= _SUM_ROUNDING
 
 
 def two_dimensional(array: Array, name: str) -> Array:
     """Return the array if it has shape (rows, classes) and is not empty; otherwise raise an error."""
     if array.ndim != 2:
-        way_out = "; for one column, reshape(-1, 1)" if array.ndim == 1 else ""
+        way_out = "for one column, reshape(-1, 1)"
         if array.ndim > 2:
-            way_out = "; make every pixel or token a row: np.moveaxis(array, class_axis, -1).reshape(-1, n_classes)"
-        raise BadPredictions(f"{name} must have shape (rows, classes); got {array.shape}{way_out}")
+            way_out = "make every pixel or token a row: np.moveaxis(array, class_axis, -1).reshape(-1, n_classes)"
+        raise BadPredictions(f"{name} must have shape (rows, classes); got {array.shape}; {way_out}")
     if array.size == 0:
         raise BadPredictions(f"{name} are empty, with shape {array.shape}; give at least one row and one column")
     return array
@@ -196,6 +190,17 @@ def one_per_row(array: Array, n_rows: int, name: str) -> Array:
     if array.shape != (n_rows,):
         raise BadPredictions(f"{name} must have shape ({n_rows},), one per row; got {array.shape}")
     return array
+
+
+def check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str, ...] | None:
+    """Return one name per class, if there are any."""
+    if names is None:
+        return None
+    given = list(names) if isinstance(names, str) else items_of(names) or []
+    result = tuple(map(str, given))
+    if len(result) != n_classes or len(set(result)) != n_classes:
+        raise BadPredictions(f"class_names must be {n_classes} different names; got {shown(result)}")
+    return result
 
 
 def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, ...] | None = None) -> Ints:
@@ -209,57 +214,63 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
-        many = np.flatnonzero((labels != 0).sum(axis=1) != 1)
-        if many.size:
-            raise BadPredictions(
-                f"labels must be one class number per row; row {many[0]} has {(labels[many[0]] != 0).sum()} labels. "
-                f"Calibrate each label by itself with MultiLabelCalibrator().fit(logits, labels), and score them with "
-                f"metrics.label_scorecards(probabilities, labels); on the command line, use --several-labels"
-            )
-        raise BadPredictions(
-            f"labels must be one class number per row; got shape {labels.shape}, which looks one-hot. "
-            f"Pass labels.argmax(axis=1)"
-        )
+        _refuse_label_matrix(labels)
     one_per_row(labels, n_rows, "labels")
     if labels.dtype.kind not in "iubf":
-        raise BadPredictions(
-            f"labels must be class numbers 0..{n_classes - 1}; got an array of {labels.dtype}. "
-            f"Fill gaps; for names, pass Predictions(..., class_names=...) in the order of the columns"
-        )
+        way_out = "Fill gaps; for names, pass Predictions(..., class_names=...) in the order of the columns"
+        raise BadPredictions(f"labels must be class numbers; got an array of {labels.dtype}. {way_out}")
     if n_classes == _BINARY and (labels == -1).any() and np.isin(labels, (-1, 1)).all():
         labels = (labels + 1) // 2
     # Compare before the cast, which would wrap a huge number and truncate a fraction into the valid range.
-    bad = np.flatnonzero(~((labels >= 0) & (labels < n_classes)) | (labels != np.floor(labels)))
-    if bad.size:
-        hint = " (are they numbered from 1?)" if labels.min() == 1 and labels.max() == n_classes else ""
-        if labels[bad[0]] in _NO_LABEL:
-            hint = ". If this marks rows without a label, leave them out; with a torch network, pass it as ignore_label"
-        raise BadPredictions(
-            f"labels must be whole numbers in 0..{n_classes - 1}; row {bad[0]} has {labels[bad[0]]}{hint}"
-        )
+    bad = ~((labels >= 0) & (labels < n_classes)) | (labels != np.floor(labels))
+    hint = ""
+    if labels.min() == 1 and labels.max() == n_classes:
+        hint = " (are they numbered from 1?)"
+    elif labels[bad.argmax()] in _NO_LABEL:
+        hint = ". If this marks rows without a label, leave them out; with a torch network, pass it as ignore_label"
+    refuse(bad, labels, f"labels must be whole numbers in 0..{n_classes - 1}", hint)
     return labels.astype(np.int64)
+
+
+def _refuse_label_matrix(labels: Array) -> None:
+    """Say what to do with labels that have a column per class."""
+    n_labels = (labels != 0).sum(axis=1)
+    many = np.flatnonzero(n_labels != 1)
+    if many.size:
+        raise BadPredictions(
+            f"labels must be one class number per row; row {many[0]} has {n_labels[many[0]]} labels. Calibrate each "
+            f"label by itself with MultiLabelCalibrator, and score with metrics.label_scorecards; on the command line, "
+            f"use --several-labels"
+        )
+    raise BadPredictions("labels must be one class number per row; this looks one-hot. Pass labels.argmax(axis=1)")
 
 
 def _numbers_of(labels: Array, names: tuple[str, ...]) -> Array:
     """Return class numbers of labels that are names of classes."""
     number_of = {name: number for number, name in enumerate(names)}
-    unknown = next(
-        (row for row, label in enumerate(labels) if not isinstance(label, str) or label not in number_of), None
-    )
-    if unknown is not None:
-        raise BadPredictions(
-            f"the label of row {unknown} is {shown(labels.tolist()[unknown])}, which is not one of the class names, "
-            f"such as {shown(names[0])}"
-        )
-    return np.array([number_of[label] for label in labels])
+    numbers = [number_of.get(label, -1) if isinstance(label, str) else -1 for label in labels]
+    if -1 in numbers:
+        row = numbers.index(-1)
+        label = shown(labels.tolist()[row])
+        raise BadPredictions(f"the label of row {row} is {label}, which is not one of the class names {shown(names)}")
+    return np.array(numbers)
+
+
+def check_extras(n_rows: int, n_columns: int, weights: object, groups: object, counts: object) -> dict[str, Any]:
+    """Return what rows may have besides scores and answers: weights or counts, and groups."""
+    if weights is not None and counts is not None:
+        raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
+    return {
+        "weights": None if weights is None else check_weights(weights, n_rows),
+        "groups": None if groups is None else check_groups(groups, n_rows),
+        "counts": None if counts is None else check_counts(counts, n_rows, n_columns),
+    }
 
 
 def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:
     """Return row weights as float64: finite, not negative, with a positive finite sum."""
     weights = one_per_row(to_floats(values, name).astype(np.float64), n_rows, name)
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if bad.size:
-        raise BadPredictions(f"{name} must be finite and not negative; row {bad[0]} has {weights[bad[0]]}")
+    refuse(~np.isfinite(weights) | (weights < 0), weights, f"{name} must be finite and not negative")
     with np.errstate(over="ignore"):
         total = weights.sum()
     if not total > 0:
@@ -272,11 +283,8 @@ def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:
 def check_counts(values: object, n_rows: int, n_columns: int) -> Ints:
     """Return how often each row of `n_columns` scores occurred: whole numbers from 0, but not too many rows in all."""
     counts = check_weights(values, n_rows, "counts")
-    bad = np.flatnonzero(counts != np.floor(counts))
-    if bad.size:
-        raise BadPredictions(
-            f"counts must be whole numbers; row {bad[0]} has {counts[bad[0]]}. Pass importance weights as weights"
-        )
+    way_out = ". Pass importance weights as weights"
+    refuse(counts != np.floor(counts), counts, "counts must be whole numbers", way_out)
     most = max(_REPEATED_ENTRIES // max(n_columns, _ROW_ENTRIES), _REPEATED_TIMES * n_rows)
     if counts.sum() > most:
         raise BadPredictions(
@@ -296,6 +304,18 @@ def check_groups(values: object, n_rows: int) -> Array:
     return groups
 
 
+def check_label_matrix(values: object, shape: tuple[int, ...]) -> Ints:
+    """Return labels (n_rows, n_labels) of 0 and 1, or raise an error that names the first bad entry."""
+    labels: Array = to_numbers(values, "labels")
+    if labels.shape != shape:
+        way_out = f"got {labels.shape}. For one label per row, use another calibrator"
+        raise BadPredictions(
+            f"labels must have the shape of the logits, {shape}, 1 where a row has the label; {way_out}"
+        )
+    refuse((labels != 0) & (labels != 1), labels, "labels must be 0 or 1")
+    return labels.astype(np.int64)
+
+
 def whole_number(value: SupportsIndex, name: str, least: int, most: int | None = None) -> int:
     """Return a setting as an int within its limits; without a limit of its own, up to a billion.
 
@@ -309,8 +329,10 @@ def whole_number(value: SupportsIndex, name: str, least: int, most: int | None =
     except TypeError:
         raise BadPredictions(f"{expected}; got {shown(value)}") from None
     highest = _LARGEST if most is None else most
-    if not least <= number <= highest:
-        way_out = "" if number < least else f": pass {name}={highest}" if most else f", more than {highest:,}"
+    if number < least:
+        raise BadPredictions(f"{expected}; got {shown(number)}")
+    if number > highest:
+        way_out = f": pass {name}={highest}" if most else f", more than {highest:,}"
         raise BadPredictions(f"{expected}; got {shown(number)}{way_out}")
     return number
 
@@ -326,8 +348,9 @@ def class_numbers(values: Iterable[SupportsIndex], name: str, n_classes: int) ->
     except TypeError:
         numbers = []
     if not numbers or numbers[0] < 0 or numbers[-1] >= n_classes:
-        expected = f"{name} must hold class numbers in 0..{n_classes - 1}, such as [0, 1]"
-        raise BadPredictions(f"{expected}; got {shown(values)}")
+        raise BadPredictions(
+            f"{name} must hold class numbers in 0..{n_classes - 1}, such as [0, 1]; got {shown(values)}"
+        )
     return numbers
 
 
@@ -388,20 +411,3 @@ def items_of(values: object) -> list[Any] | None:
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Iterator):
         return None
     return None if isinstance(values, np.ndarray) and values.ndim == 0 else list(values)
-
-
-def check_label_matrix(values: object, shape: tuple[int, ...]) -> Ints:
-    """Return labels (n_rows, n_labels) of 0 and 1, or raise an error that names the first bad entry."""
-    labels: Array = to_numbers(values, "labels")
-    if labels.shape != shape:
-        raise BadPredictions(
-            f"labels must have the shape of the logits, {shape}, with 1 where the row has the label; got "
-            f"{labels.shape}. For one label per row, use another calibrator"
-        )
-    bad = np.argwhere((labels != 0) & (labels != 1))
-    if len(bad):
-        row, column = bad[0]
-        raise BadPredictions(
-            f"labels must be 0 or 1; row {row}, label {column} has {shown(labels[row, column].item())}"
-        )
-    return labels.astype(np.int64)

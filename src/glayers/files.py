@@ -14,27 +14,23 @@ MAX_BYTES = 2**33  # 8 GiB, about a million rows of a thousand classes
 LIMIT = "GLAYERS_MAX_BYTES"  # the environment variable that changes it
 
 
-class MemoryBudget:
-    """The bytes of memory that the contents of a file may still take; a reader asks before it unpacks them."""
+def memory_limit(max_bytes: int | None = None) -> int:
+    """Return how many bytes of memory the contents of a file may take."""
+    if max_bytes is not None:
+        return whole_number(max_bytes, "max_bytes", 1, 2**62)
+    variable = os.environ.get(LIMIT, "")
+    if variable and not variable.isdecimal():
+        raise GlayersError(f"the variable {LIMIT} must be a number of bytes; got {variable[:40]!r}")
+    return int(variable[:30] or MAX_BYTES)
 
-    def __init__(self, max_bytes: int | None = None) -> None:
-        variable = os.environ.get(LIMIT, "")
-        if max_bytes is not None:
-            self.most = whole_number(max_bytes, "max_bytes", 1, 2**62)
-        elif variable and not variable.isdecimal():
-            raise GlayersError(f"the variable {LIMIT} must be a number of bytes; got {variable[:40]!r}")
-        else:
-            self.most = int(variable[:30] or MAX_BYTES)
-        self.left = self.most
 
-    def spend(self, n_bytes: int) -> None:
-        """Count bytes that are about to be unpacked, or raise an error if they are too many."""
-        self.left -= n_bytes
-        if self.left < 0:
-            raise BadFile(
-                f"is too large: its contents would take more than {self.most:,} bytes of memory. "
-                f"If you trust the file, raise the limit by max_bytes= or by the environment variable {LIMIT}"
-            )
+def check_size(n_bytes: int, limit: int) -> None:
+    """Refuse contents that would take more memory than the limit; a reader asks before it unpacks them."""
+    if n_bytes > limit:
+        raise BadFile(
+            f"is too large: its contents would take more than {limit:,} bytes of memory. "
+            f"If you trust the file, raise the limit by max_bytes= or by the environment variable {LIMIT}"
+        )
 
 
 def file_path(name: object) -> Path:
@@ -111,6 +107,8 @@ def errors_as_bad_file(name: object) -> Iterator[None]:
         raise BadFile(f"{name}: {_one_line(error)}") from error
     except MemoryError as error:
         raise BadFile(f"{name}: is too large for the memory of this machine; read fewer rows at a time") from error
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{name}: is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from error
     except Exception as error:  # damaged bytes make NumPy, zipfile, csv, pyarrow and JSON raise almost anything
         raise BadFile(f"{name}: cannot be read ({type(error).__name__}: {_one_line(error)}); {DAMAGED}") from error
 

@@ -12,9 +12,7 @@ from typing import Any
 
 import dask
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
@@ -68,12 +66,8 @@ def test_scores_do_not_depend_on_chunks(chunk: int) -> None:
     assert_same(bridge.score(on_dask(given, chunk)), metrics.scorecard(given))
 
 
-def test_a_data_frame_and_files_score_as_arrays(tmp_path: Path) -> None:
+def test_files_and_probabilities_score_as_arrays(tmp_path: Path) -> None:
     given = simulated(300)
-    columns: dict[str, Any] = {f"logit_{c}": given.logits[:, c] for c in range(4)}
-    frame = dd.from_pandas(pd.DataFrame({**columns, "label": given.labels, "weight": given.weights}), npartitions=3)
-    wanted = metrics.scorecard(given)
-    assert_same(bridge.score(bridge.rows(frame)), wanted)
     plain = Predictions(given.logits, given.labels)
     write(tmp_path / "in", plain, [100, 250])
     assert_same(bridge.score(bridge.read_files(tmp_path / "in", entries=90)), metrics.scorecard(plain))
@@ -168,8 +162,6 @@ def test_an_address_without_a_cluster_is_one_line(tmp_path: Path, monkeypatch: p
 def test_what_is_missing_is_named() -> None:
     given = simulated(50)
     logits = da.from_array(given.logits, chunks=20)
-    with pytest.raises(BadPredictions, match="labels are missing"):
-        bridge.rows(logits)
     with pytest.raises(BadPredictions, match="must be a dask array"):
         bridge.rows(given.logits, given.labels)
     with pytest.raises(BadPredictions, match="labels must have shape"):

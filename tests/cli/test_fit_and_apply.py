@@ -120,7 +120,7 @@ def test_both_parts_of_a_file_are_calibrated_where_there_is_room(folder: Path) -
     )
 
 
-@pytest.mark.parametrize("ending", ["npz", "csv", "csv.gz", "tsv", "parquet", "json", "jsonl"])
+@pytest.mark.parametrize("ending", ["npz", "csv", "tsv", "parquet", "json", "jsonl"])
 def test_a_pipe_in_and_a_pipe_out(folder: Path, ending: str) -> None:
     run("apply", "model.safetensors", "test.npz", "-o", f"in.{ending}", "--logits")
     done = run(

@@ -1,6 +1,5 @@
 """Files of every format, damaged: each reads or is a `BadFile`, and what was read can be written again."""
 
-import gzip
 import io
 import json
 from pathlib import Path
@@ -75,7 +74,6 @@ GOOD_FILES: dict[str, bytes] = {
     "a.csv": text(COLUMNS).encode(),
     "pair.csv": text({"confidence": PAIR["confidence"], "correct": PAIR["correct"]}).encode(),
     "a.tsv": text(COLUMNS, "\t").encode(),
-    "a.csv.gz": gzip.compress(text(COLUMNS).encode(), mtime=0),
     "a.parquet": parquet(COLUMNS),
     "plain.parquet": parquet(COLUMNS, use_dictionary=False, compression="zstd"),
     "a.json": json.dumps(listed(ARRAYS)).encode(),

@@ -107,9 +107,7 @@ def test_two_parts_come_out_in_order_under_their_own_names(tmp_path: Path, mark:
 
 def test_a_file_of_two_parts_asks_which_one(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", z_val=LOGITS, y_val=LABELS, z_test=LOGITS, y_test=LABELS)
-    assert "parts calibration, test; say which with part= (on the command line --part), such as 'calibration'" in bad(
-        path
-    )
+    assert "parts calibration, test; say which with part= (on the command line --part)" in bad(path)
     assert "no part 'train'; its parts are calibration, test" in bad(path, part="train")
 
 
@@ -170,7 +168,7 @@ def test_odd_booleans_in_a_file_are_true(tmp_path: Path) -> None:
 
 def test_characters_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", z=LOGITS, y=LABELS, groups=np.full(7, 0x7FFFFFFF, dtype="<u4").view("<U1"))
-    assert "characters that do not exist" in bad(path)
+    assert "the file is cut short or damaged" in bad(path)
 
 
 def npy_claiming(shape: str, data: bytes, descr: str = "'<f8'") -> bytes:
@@ -209,21 +207,18 @@ def test_what_a_header_does_not_claim_is_not_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_member_cannot_claim_more_bytes_than_it_can_unpack_to(tmp_path: Path, compression: int) -> None:
+def test_a_member_that_claims_more_bytes_than_it_has_costs_no_memory(tmp_path: Path, compression: int) -> None:
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.writestr("logits.npy", npy_claiming("(125000000, 8)", bytes(64)))
         archive.writestr("labels.npy", npy_claiming("(1,)", bytes(8), "'<i8'"))
         archive.filelist[0].file_size = 8_000_000_128
-    assert "logits.npy claims 8000000128 bytes, more than it can unpack to" in bad(path)
-
-
-def test_a_member_compressed_in_another_way_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
-        archive.writestr("logits.npy", npy_claiming("(2, 4)", bytes(64)))
-        archive.writestr("labels.npy", npy_claiming("(2,)", bytes(16), "'<i8'"))
-    assert "save with np.savez_compressed" in bad(path)
+    tracemalloc.start()
+    try:
+        assert "the file is cut short or damaged" in bad(path)
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_header_that_python_2_wrote_is_read(tmp_path: Path) -> None:
@@ -275,4 +270,4 @@ def test_bytes_after_the_array_are_not_overlooked(tmp_path: Path) -> None:
     with (tmp_path / "z.npy").open("wb") as stream:
         np.save(stream, LOGITS)
         np.save(stream, LOGITS)
-    assert "takes 224 bytes, not 576" in bad(tmp_path / "z.npy", labels=tmp_path / "y.npy")
+    assert "has more bytes than its array of shape (7, 4)" in bad(tmp_path / "z.npy", labels=tmp_path / "y.npy")

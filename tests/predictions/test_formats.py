@@ -1,7 +1,6 @@
 """Every format gives back any logits, and what is no file of predictions is refused in one clear line."""
 
 import errno
-import gzip
 import os
 import struct
 import zipfile
@@ -34,8 +33,6 @@ def save(path: Path, logits: Array, labels: Array) -> Path:
             np.savez_compressed(path, logits=logits, labels=labels)
         case ".parquet":
             pyarrow.parquet.write_table(pyarrow.table(columns), path)
-        case ".gz":
-            path.write_bytes(gzip.compress(text))
         case _:
             path.write_bytes(text)
     return path
@@ -56,7 +53,7 @@ def assert_same(found: Predictions, logits: Array, labels: Array) -> None:
     np.testing.assert_array_equal(found.labels, labels)
 
 
-ENDINGS = [".npz", ".npy", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet"]
+ENDINGS = [".npz", ".npy", ".csv", ".tsv", ".parquet"]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -75,34 +72,20 @@ def test_each_kind_of_unusable_path_has_its_own_message(tmp_path: Path, ending: 
     assert "is not a regular file" in bad(path)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize(
-    ("beginning", "kind"),
-    [(b"PK\x03\x04", ".npz"), (b"\x93NUMPY\x01\x00", ".npy"), (b"PAR1", ".parquet"), (b"\x1f\x8b\x08", ".gz")],
-)
-def test_the_error_for_a_file_of_another_kind_suggests_a_new_name(
-    tmp_path: Path, ending: str, beginning: bytes, kind: str
-) -> None:
-    path = tmp_path / f"a{ending}"
-    path.write_bytes(beginning + bytes(40))
-    message = bad(path)
-    assert (f"but as a {kind} file; rename it" in message) == (not ending.endswith(kind))
-
-
-@pytest.mark.parametrize("ending", [".npz", ".npy", ".parquet", ".csv.gz"])
-def test_a_file_that_begins_like_nothing_we_know_is_damaged(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize("ending", [".npz", ".npy", ".parquet"])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, ending: str) -> None:
     path = write(tmp_path / f"a{ending}", "<html>404</html>")
-    assert f"does not begin as a {ending} file does" in bad(path)
+    assert "cannot be read" in bad(path)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.h5", "a.gz", "npz", "a.npz.zip"])
 def test_an_unknown_ending_lists_the_known_ones(tmp_path: Path, name: str) -> None:
     message = bad(write(tmp_path / name, "x"))
     assert "unknown ending" in message
-    assert ".csv, .csv.gz, .json, .jsonl, .npy, .npz, .parquet" in message
+    assert ".csv, .json, .jsonl, .npy, .npz, .parquet, .tsv" in message
 
 
-@pytest.mark.parametrize("name", ["a.npz", "a.parquet", "a.csv.gz"])
+@pytest.mark.parametrize("name", ["a.npz", "a.parquet"])
 def test_a_truncated_file_is_never_read(tmp_path: Path, name: str) -> None:
     path = save(tmp_path / name, LOGITS, LABELS)
     data = path.read_bytes()
@@ -193,7 +176,7 @@ def test_every_format_gives_back_any_logits(
     folder = tmp_path_factory.mktemp("any")
     n_rows, n_classes = logits.shape
     labels = np.array(data.draw(st.lists(st.integers(0, n_classes - 1), min_size=n_rows, max_size=n_rows)))
-    for name in ("a.npz", "a.csv", "a.csv.gz", "a.tsv", "a.parquet"):
+    for name in ("a.npz", "a.csv", "a.tsv", "a.parquet"):
         assert_same(read_predictions(save(folder / name, logits, labels)), logits, labels)
 
 
@@ -224,9 +207,9 @@ def test_a_table_may_spell_correct_in_several_ways(tmp_path: Path, cells: list[s
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("confidence,correct\n0.5,yes\n", "line 2, column 'correct' has 'yes'; expected true or false, or 1 or 0"),
-        ("confidence,correct\n0.5,\n", "line 2, column 'correct' has ''; expected true or false"),
-        ("confidence,correct\nnan,1\n", "column 'confidence' has 'nan'; expected a finite number"),
+        ("confidence,correct\n0.5,yes\n", "line 2, column 'correct' has 'yes'; expected a number or one of true, True"),
+        ("confidence,correct\n0.5,\n", "line 2, column 'correct' has ''; expected a number or one of true"),
+        ("confidence,correct\nnan,1\n", "line 2, column 'confidence' has 'nan'; expected a number"),
         ("confidence,correct\n90,1\n", "part all: confidence must be finite and lie between 0 and 1; row 0 has 90"),
         ("confidence,logit_a\n0.5,1\n", "no labels"),
         ("confidence,answer\n0.5,1\n", "holds `confidence` without `correct`"),
@@ -246,11 +229,11 @@ def test_a_table_that_holds_no_confidences_is_refused(tmp_path: Path, text: str,
 
 def test_predictions_and_confidences_point_to_each_others_reader(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", confidence=CONFIDENCE, correct=CORRECT)
-    assert "read_confidences reads such a file" in bad(path)
+    assert "not scores of every class; read it with read_confidences" in bad(path)
     with pytest.raises(BadFile, match=r"not `confidence` and `correct`; read it with read_predictions"):
         read_confidences(npz(path, z=LOGITS, y=LABELS))
     mixed = npz(path, z=LOGITS, y=LABELS, confidence=CONFIDENCE, correct=CORRECT)
-    assert "has logits as well as confidence and correct; keep logits and labels" in bad(mixed)
+    assert "has logits as well as confidence and correct; keep logits" in bad(mixed)
     alone = npz(path, confidence=CONFIDENCE)
     with pytest.raises(BadFile, match="holds `confidence` without `correct`; add whether"):
         read_confidences(alone)

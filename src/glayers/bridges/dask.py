@@ -1,4 +1,4 @@
-"""Dask arrays, data frames or files -> scores, fitted calibrators and comparisons, on any cluster.
+"""Dask arrays or files -> scores, fitted calibrators and comparisons, on any cluster.
 
 Rows stay where they are: each partition is a task that an executor runs. Scoring adds up accumulators in a tree, and
 methods learn from a random subset. Tasks do not change their inputs, so a task that a worker lost can be run again.
@@ -7,7 +7,7 @@ Numbers are those of one machine, whatever the partition.
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -20,11 +20,11 @@ from glayers.arrays import is_dask
 from glayers.calibrators import Calibrator
 from glayers.errors import BadPredictions, GlayersError, shown
 from glayers.many_rows import Pass, sample_rows
-from glayers.metrics import Event, StreamingScorecard, top
+from glayers.metrics import StreamingScorecard
+from glayers.metrics.events import Event, top
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.contents import Contents, Reading
 from glayers.predictions.source import Chunk, Make, Merge, Source, UseTask, checked_chunk
-from glayers.predictions.tables import Columns, contents_of_table, text_array
 
 try:
     from dask.delayed import Delayed, delayed
@@ -75,10 +75,8 @@ def connect(address: str) -> Any:
     try:
         return Client(address, timeout=10, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise GlayersError(
-            f"cannot reach a Dask scheduler at {address} ({reason:.200}); give an address such as tcp://host:8786"
-        ) from error
+        advice = "give an address such as tcp://host:8786"
+        raise GlayersError(f"cannot reach a Dask scheduler at {address} ({error!s:.200}); {advice}") from error
 
 
 @dataclass(frozen=True)
@@ -88,34 +86,22 @@ class DaskRows:
     tasks: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Partition:
-    """The rows of one partition, a task that has been read."""
-
-    rows: tuple[Chunk, ...] = ()
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Return the rows."""
-        return iter(self.rows)
-
-
 def rows(
     scores: Any,
-    labels: Any = None,
+    labels: Any,
     *,
     inputs: Literal["logits", "probabilities"] = "logits",
     sample_weight: Any = None,
     groups: Any = None,
 ) -> DaskRows:
-    """Return the rows of dask arrays, or of a dask data frame.
+    """Return the rows of dask arrays.
 
     Parameters
     ----------
     scores
-        Dask array (n, k) of what `inputs` says, or a dask data frame with the columns of a table: logit_0, logit_1, ...
-        or probability_0, ..., and label; weight and group if there are any.
+        Dask array (n, k) of what `inputs` says; of a data frame, `frame.to_dask_array(lengths=True)`.
     labels, sample_weight, groups
-        Arrays (n,) of dask or NumPy; left out with a data frame.
+        Arrays (n,) of dask or NumPy.
     inputs
         "logits" or "probabilities".
 
@@ -129,27 +115,20 @@ def rows(
     >>> rows(da.random.normal(size=(100, 3), chunks=(40, 3)), np.arange(100) % 3)  # doctest: +ELLIPSIS
     DaskRows(tasks=(...))
     """
-    extras = {"labels": labels, "weights": sample_weight, "groups": groups}
-    given = {name: values for name, values in extras.items() if values is not None}
-    if hasattr(scores, "to_delayed") and hasattr(scores, "columns"):
-        if given:
-            raise BadPredictions("labels, weights and groups are columns of the data frame; leave the arguments out")
-        return DaskRows(tuple(delayed(_of_frame)(part, number) for number, part in enumerate(scores.to_delayed())))
     if not is_dask(scores) or getattr(scores, "ndim", 0) != 2:
-        raise BadPredictions(f"scores must be a dask array (rows, classes) or data frame; got {shown(scores)}")
-    if labels is None:
-        raise BadPredictions("labels are missing; pass the class number of each row after the scores")
+        raise BadPredictions(f"scores must be a dask array (rows, classes); got {shown(scores)}")
     scores = scores.rechunk({1: -1})
     sizes = scores.chunks[0]
     if any(math.isnan(size) for size in sizes):
         raise BadPredictions("the sizes of the chunks are not known; call .compute_chunk_sizes() first")
-    blocks = {name: _blocks(name, values, sizes) for name, values in given.items()}
+    extras = {"labels": labels, "weights": sample_weight, "groups": groups}
+    blocks = {name: _blocks(name, values, sizes) for name, values in extras.items() if values is not None}
     blocks[inputs] = scores.to_delayed()[:, 0].tolist()
-    first_rows = np.cumsum([0, *sizes])[:-1].tolist()
     tasks = []
-    for number, first_row in enumerate(first_rows):
-        fields = {name: column[number] for name, column in blocks.items()}
-        tasks.append(delayed(_of_arrays)(fields, first_row))
+    for number, first_row in enumerate(np.cumsum([0, *sizes])[:-1].tolist()):
+        if sizes[number] > 0:
+            fields = {name: column[number] for name, column in blocks.items()}
+            tasks.append(delayed(_partition)(fields, first_row))
     return DaskRows(tuple(tasks))
 
 
@@ -164,24 +143,8 @@ def _blocks(name: str, values: Any, sizes: tuple[int, ...]) -> list[Any]:
     return blocks
 
 
-def _of_arrays(fields: dict[str, Any], first_row: int) -> Partition:
-    return _partition(Contents(**fields), 0, first_row)
-
-
-def _of_frame(frame: Any, number: int) -> Partition:
-    columns = {}
-    for name in frame.columns:
-        cells = frame[name].to_numpy()
-        columns[str(name)] = cells if cells.dtype.kind in "biuf" else text_array([str(cell) for cell in cells])
-    table = Columns(columns, lambda row: f"partition {number}, row {row}")
-    return _partition(contents_of_table(table), number, 0)
-
-
-def _partition(contents: Contents, number: int, first_row: int) -> Partition:
-    if len(contents) == 0:
-        return Partition()
-    chunk = checked_chunk(contents, needs_labels=True, warn=False)
-    return Partition((replace(chunk, file=number, first_row=first_row),))
+def _partition(fields: dict[str, Any], first_row: int) -> Chunk:
+    return replace(checked_chunk(Contents(**fields), needs_labels=True, warn=False), first_row=first_row)
 
 
 def read_files(*paths: str | Path, entries: int | None = None, **reading: Any) -> DaskRows:

@@ -255,8 +255,8 @@ class Calibrator(Estimator, Predictor, ABC):
             if labels is None:
                 labelled = False
                 labels = rows.argmax(axis=1)
-            make = Predictions._trusted if self.inputs == "logits" else Predictions._of_probabilities
-            given = make(rows, labels, weights, groups, class_names_of(values), None)
+            make = Predictions._of_logits if self.inputs == "logits" else Predictions._of_probabilities
+            given = make(rows, labels, weights, groups, class_names_of(values))
         self._check_names(given.class_names)
         self._check_width(given.logits)
         if self.inputs != "logits":

@@ -89,7 +89,7 @@ class StreamingScorecard:
                 self.n_rows += len(given)
                 return self
             if self.inputs == "logits" and len(given) > 0:  # rows of a chunk may look like probabilities by chance
-                given = Predictions._trusted(given, labels, sample_weight, None, None, None)
+                given = Predictions._of_logits(given, labels, sample_weight)
                 labels = sample_weight = None
         if len(given) == 0:
             return self

@@ -1,9 +1,10 @@
-"""Contents of a file: what its keys and columns mean, the record they fill, and the checked rows it becomes."""
+"""Fields: what the keys and columns of a file mean, and the checked rows that they become."""
 
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,7 +13,6 @@ from glayers.arrays import Array
 from glayers.checks import check_choice, check_probabilities
 from glayers.errors import BadFile, shown
 from glayers.errors import listed as listed  # which messages about files use
-from glayers.files import MemoryBudget
 from glayers.predictions.predictions import Confidences, Predictions
 
 Inputs: TypeAlias = Literal["logits", "probabilities"] | None
@@ -33,28 +33,28 @@ FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
     "class_names": ("class_names",),
 }
 SCORES = ("logits", "probabilities")  # of every class; logits are read if both are there
-PART_WORDS: Mapping[str, tuple[str, ...]] = {
+PART_WORDS = {
     "calibration": ("calibration", "calib", "cal", "validation", "valid", "val"),
     "test": ("test",),
 }
 WHOLE_FILE = "all"
 KnownKeys: TypeAlias = Mapping[str, tuple[str, str]]  # the part and the field of a key
 
+KEYS: KnownKeys = {word: (WHOLE_FILE, name) for name, words in FIELD_WORDS.items() for word in words}
 
-def _archive_keys() -> dict[str, tuple[str, str]]:
-    """Return the part and the field of each key: plain, or with the word of a part before or after it."""
+
+def _keys_of_parts() -> dict[str, tuple[str, str]]:
+    """Return the part and the field of each key that has the word of a part before or after it."""
     keys = {}
-    for field_name, words in FIELD_WORDS.items():
-        for word in words:
-            keys[word] = (WHOLE_FILE, field_name)
-            for part, marks in PART_WORDS.items():
-                for mark in marks:
-                    keys[f"{mark}_{word}"] = (part, field_name)
-                    keys[f"{word}_{mark}"] = (part, field_name)
+    for part, marks in PART_WORDS.items():
+        for mark in marks:
+            for word, (_, name) in KEYS.items():
+                keys[f"{mark}_{word}"] = (part, name)
+                keys[f"{word}_{mark}"] = (part, name)
     return keys
 
 
-ARCHIVE_KEYS = _archive_keys()
+ARCHIVE_KEYS: KnownKeys = {**KEYS, **_keys_of_parts()}
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,19 @@ class Reading:
 
 @dataclass(frozen=True)
 class Portion:
-    """How much of a file to read: all at once, or chunks of so many scores, of all rows or of some of them."""
+    """What to read of a file: all at once within a limit of memory, or some rows, so many scores at a time."""
 
-    budget: MemoryBudget
-    chunk_entries: int | None = None
+    path: Path
+    reading: Reading
+    limit: int
+    entries: int | None = None
     rows: range | None = None
 
     def rows_at_once(self, n_columns: int) -> int:
         """Return the number of rows of a chunk of a file with so many columns."""
-        if self.chunk_entries is None:
+        if self.entries is None:
             return sys.maxsize
-        return max(1, self.chunk_entries // max(1, n_columns))
+        return max(1, self.entries // max(1, n_columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +121,8 @@ class Contents:
     others: Mapping[str, Any] = field(default_factory=dict)
 
     no_labels: ClassVar[str] = (
-        f"no labels: name their key or column one of {', '.join(FIELD_WORDS['labels'])}; a .npy file holds logits "
-        f"alone: give labels too, labels= or on the command line --labels labels.npy"
+        f"no labels: name their key or column one of {', '.join(FIELD_WORDS['labels'])}; for a .npy file, give "
+        f"labels= or on the command line --labels labels.npy"
     )
 
     @property
@@ -147,6 +149,19 @@ class Contents:
         """Return the fields that hold one value or one row of scores per row."""
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
+    def in_chunks(self, portion: Portion) -> Iterator["Contents"]:
+        """Yield some rows at a time."""
+        arrays: dict[str, Any] = self.arrays()
+        sizes = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+        if len(set(sizes.values())) > 1:
+            raise BadFile(f"its arrays have different numbers of rows: {sizes}; save rows of one kind")
+        step = portion.rows_at_once(self.scores[:1].size)
+        for first in range(0, max(1, len(self)), step):
+            rows = slice(first, first + step)
+            some = {name: array[rows] for name, array in arrays.items()}
+            others = {name: values[rows] for name, values in self.others.items()}
+            yield replace(self, **some, others=others)
+
     def with_declared_inputs(self, inputs: Inputs) -> "Contents":
         """Return the contents with their scores under the name that the caller gave them."""
         if inputs is None or self.inputs == "confidence":
@@ -162,38 +177,25 @@ class Contents:
         scores = self.scores
         if self.inputs == "confidence":
             return replace(self, correct=np.zeros(scores.shape, bool))
-        if scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype.kind == "f":
+        if scores.ndim == 2 and scores.shape[1] > 1:
             return replace(self, labels=scores.argmax(axis=1))
-        return replace(self, labels=np.zeros(scores.shape[:1], np.int64))
+        return replace(self, labels=np.zeros(len(scores), np.int64))
 
     def checked(self, warn: bool = True) -> Rows:
         """Return checked rows of either kind; with `warn`, a warning counts probabilities of 0."""
-        return self.confidences() if self.inputs == "confidence" else self.predictions(warn)
-
-    def confidences(self) -> Confidences:
-        """Return checked confidences."""
-        if self.inputs != "confidence":
-            raise BadFile("holds scores of every class, not `confidence` and `correct`; read it with read_predictions")
-        if self.correct is None:
-            raise BadFile("holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0")
-        return Confidences(self.confidence, self.correct, self.weights, self.groups, self.counts)
-
-    def predictions(self, warn: bool = True) -> Predictions:
-        """Return checked predictions."""
+        extras: dict[str, Any] = {"weights": self.weights, "groups": self.groups, "counts": self.counts}
         if self.inputs == "confidence":
-            raise BadFile(
-                "holds `confidence` and `correct`, but logits or probabilities of every class are needed here; "
-                "read_confidences reads such a file for metrics, tests, figures and calibrators of a confidence"
-            )
+            if self.correct is None:
+                raise BadFile("holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0")
+            return Confidences(self.confidence, self.correct, **extras)
         if self.labels is None:
             raise BadFile(self.no_labels)
-        names = ("labels", "weights", "groups", "class_names", "counts")
-        extras: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.inputs == "logits":
-            return Predictions(self.scores, **extras)
+            return Predictions(self.scores, self.labels, class_names=self.class_names, **extras)
         if warn:
-            return Predictions.from_probabilities(self.scores, **extras)
-        return Predictions._of_probabilities(check_probabilities(self.scores), **extras)
+            return Predictions.from_probabilities(self.scores, self.labels, class_names=self.class_names, **extras)
+        fields = (self.labels, self.weights, self.groups, self.class_names, self.counts)
+        return Predictions._of_probabilities(check_probabilities(self.scores), *fields)
 
 
 Parts: TypeAlias = dict[str, Contents]
@@ -203,10 +205,7 @@ Chunks: TypeAlias = Iterator[Parts]  # what a reader yields: the parts of a file
 def one_part(parts: Mapping[str, _Part], part: str | None) -> _Part:
     """Return the part that is asked for, or the only one."""
     if part is None and len(parts) > 1:
-        raise BadFile(
-            f"has the parts {listed(parts)}; say which with part= (on the command line --part), "
-            f"such as {next(iter(parts))!r}"
-        )
+        raise BadFile(f"has the parts {listed(parts)}; say which with part= (on the command line --part)")
     if part is not None and (not isinstance(part, str) or part not in parts):
         raise BadFile(f"has no part {shown(part)}; its parts are {listed(parts)}")
     return parts[part or next(iter(parts))]
@@ -228,48 +227,45 @@ def keys_by_part(keys: Iterable[str], known: KnownKeys = ARCHIVE_KEYS) -> dict[s
     {'test': {'logits': 'z_test', 'labels': 'y_test'}}
     """
     all_keys = list(keys)
-    parts: dict[str, dict[str, list[str]]] = {}
+    parts: dict[str, dict[str, str]] = {}
     for key in all_keys:
-        if key in known:
-            part, field_name = known[key]
-            parts.setdefault(part, {}).setdefault(field_name, []).append(key)
+        if key not in known:
+            continue
+        part, name = known[key]
+        fields = parts.setdefault(part, {})
+        if name in fields:
+            raise BadFile(f"both {fields[name]!r} and {key!r} are {name}; keep one of them")
+        fields[name] = key
     shared = {}
     if len(parts) > 1:
         shared = parts.pop(WHOLE_FILE, {})
     if shared.keys() - {"class_names"}:
-        raise BadFile(
-            f"some keys belong to {listed(parts)} and others to no part; give every key its part, such as "
-            f"logits_test, or none. The keys are {listed(all_keys)}"
-        )
+        raise BadFile(f"some keys belong to {listed(parts)} and others to no part; add the part, as in logits_test")
     if not parts:
         parts = {WHOLE_FILE: {}}
-    return {part: _chosen_keys(shared | parts[part], all_keys, known) for part in sorted(parts)}
+    return {part: _fields_to_read(shared | parts[part], all_keys, known) for part in sorted(parts)}
 
 
-def _chosen_keys(fields: dict[str, list[str]], all_keys: list[str], known: KnownKeys) -> dict[str, str]:
+def _fields_to_read(fields: dict[str, str], all_keys: list[str], known: KnownKeys) -> dict[str, str]:
     """Return the key of each field to read: logits rather than probabilities, or else confidence and correct."""
-    scores = next((name for name in SCORES if name in fields), None)
-    if scores is None and "confidence" not in fields:
-        words = [key for key, place in known.items() if place in [(WHOLE_FILE, name) for name in SCORES]]
-        raise BadFile(
-            f"no logits or probabilities: found {listed(all_keys)}; expected one of these keys or column headers: "
-            f"{listed(words)}, and labels; or both confidence and correct"
-        )
-    if scores is None:
-        unread = {"labels", "class_names", "predicted"}
-    elif "confidence" in fields and "correct" in fields:  # they could describe different predictions
-        raise BadFile(
-            f"has {scores} as well as confidence and correct; keep {scores} and labels to use all classes, "
-            f"or keep confidence and correct"
-        )
+    scores = [name for name in SCORES if name in fields]
+    unread = {"predicted"}
+    if scores:
+        unread |= {"confidence", "correct", *scores[1:]}
+        if "confidence" in fields and "correct" in fields:  # they could describe different predictions
+            raise BadFile(f"has {scores[0]} as well as confidence and correct; keep {scores[0]} to use all classes")
+    elif "confidence" in fields:
+        unread |= {"labels", "class_names"}
     else:
-        unread = {*SCORES, "confidence", "correct", "predicted"} - {scores}
-    chosen = {}
-    for name in fields.keys() - unread:
-        if len(fields[name]) > 1:
-            raise BadFile(f"both {fields[name][0]!r} and {fields[name][1]!r} are {name}; keep one of them")
-        chosen[name] = fields[name][0]
-    return dict(sorted(chosen.items(), key=lambda item: list(FIELD_WORDS).index(item[0])))
+        words = [key for key, (part, name) in known.items() if part == WHOLE_FILE and name in SCORES]
+        expected = f"one of these keys or column headers: {listed(words)}, and labels; or confidence and correct"
+        raise BadFile(f"no logits or probabilities: found {listed(all_keys)}; expected {expected}")
+    return {name: fields[name] for name in FIELD_WORDS if name in fields and name not in unread}
+
+
+def parts_of(keys: dict[str, dict[str, str]], values: Mapping[str, object]) -> Parts:
+    """Return the contents of each part from the values of all keys."""
+    return {part: contents_of({name: values[key] for name, key in fields.items()}) for part, fields in keys.items()}
 
 
 def contents_of(values: Mapping[str, object], others: Mapping[str, Any] | None = None) -> Contents:
@@ -288,56 +284,46 @@ def contents_of(values: Mapping[str, object], others: Mapping[str, Any] | None =
 def _numbers(name: str, values: object) -> Array:
     if isinstance(values, np.ndarray):
         return values
-    items = _items(name, values)
-    _refuse_text(name, items)
     try:
-        return np.array(items)
-    except ValueError as error:
-        raise BadFile(f"{name} must have rows of equal length, all of them numbers ({error})") from error
+        return np.array(_items(name, values), np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadFile(f"{name} must be real numbers, in rows of equal length ({str(error)[:200]})") from error
 
 
 def _items(name: str, values: object) -> list[Any]:
     items = values.tolist() if isinstance(values, np.ndarray) else values
     if not isinstance(items, list):
         raise BadFile(f"{name} must be a list; got {shown(values)}")
-    return items
-
-
-def _refuse_text(name: str, values: list[Any]) -> None:
-    """Refuse text in lists of numbers: NumPy would store every number at the length of the longest text."""
-    for value in values:
-        if isinstance(value, list):
-            _refuse_text(name, value)
-        elif isinstance(value, str):
-            raise BadFile(f"{name} must be real numbers; got the text {shown(value)}")
+    return as_text(items)
 
 
 def _class_names(values: object) -> tuple[str, ...]:
-    names = as_text(_items("class_names", values))
+    names = _items("class_names", values)
     if not all(isinstance(name, str) for name in names):
         raise BadFile(f"class_names must be a list of text, one name per class; got {shown(names)}")
     return tuple(names)
 
 
 def _groups(values: object) -> Array:
-    """Return numbers as an array of numbers, and anything else as text, which takes only the memory of its names."""
+    """Return numbers as they are; anything else as objects, each of which takes only the memory of its own name."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "biufU":
         return values
-    names = as_text(_items("groups", values))
-    if any(isinstance(name, list | dict | None) for name in names):
+    names = _items("groups", values)
+    if not all(isinstance(name, str | int | float) for name in names):
         raise BadFile(f"groups must be a list of numbers or text; got {shown(values)}")
-    if names and all(type(name) in (int, float, bool) for name in names):
-        numbers = np.array(names)
-        if numbers.dtype.kind in "biu" or float in map(type, names):
-            return numbers  # whole numbers too long for 64 bits are not: they stay apart as text
-    groups = np.empty(len(names), object)
-    groups[:] = list(map(str, names))
-    return groups
+    return object_array(names)
 
 
 def as_text(values: list[Any]) -> list[Any]:
     """Return a list with text instead of bytes."""
     return [value.decode(errors="backslashreplace") if isinstance(value, bytes) else value for value in values]
+
+
+def object_array(values: list[Any]) -> Array:
+    """Return text as an array of objects: an array of text would have every row as long as the longest."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def cells_of(values: Any) -> list[Any]:

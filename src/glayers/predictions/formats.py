@@ -6,19 +6,18 @@ formats, keys and columns. Written numbers keep every digit: the reader returns 
 
 import json
 import os
-import re
 import tempfile
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, TypeAlias, TypeVar
+from typing import IO, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from glayers.errors import BadFile
-from glayers.files import DAMAGED, MemoryBudget, errors_as_bad_file, file_path, open_regular
+from glayers.files import check_size, errors_as_bad_file, file_path, memory_limit, open_regular
 from glayers.predictions.array_files import json_bytes, npy_bytes, npz_bytes, read_json, read_npy, read_npz
 from glayers.predictions.contents import (
     ARCHIVE_KEYS,
@@ -34,37 +33,30 @@ from glayers.predictions.contents import (
 from glayers.predictions.language_models import json_lines_bytes, read_json_lines
 from glayers.predictions.parquet import parquet_bytes, read_parquet
 from glayers.predictions.predictions import Confidences, Predictions
-from glayers.predictions.tables import TEXT_WRITERS, read_text
+from glayers.predictions.tables import read_table, text_bytes
 
 PathLike: TypeAlias = str | os.PathLike[str]
 PathOrStream: TypeAlias = PathLike | IO[bytes]
 _Record = TypeVar("_Record")
 
-_TABLES = (".parquet", *TEXT_WRITERS)
-READERS: Mapping[str, Callable[[Path, Reading, Portion], Chunks]] = {
-    ".npz": read_npz,
-    ".npy": read_npy,
-    ".json": read_json,
-    ".jsonl": read_json_lines,
-    ".parquet": read_parquet,
-    **dict.fromkeys(TEXT_WRITERS, read_text),
+_FORMATS: Mapping[str, tuple[Callable[[Portion], Chunks], Callable[[Parts], bytes]]] = {
+    ".npz": (read_npz, npz_bytes),
+    ".npy": (read_npy, npy_bytes),
+    ".json": (read_json, json_bytes),
+    ".jsonl": (read_json_lines, json_lines_bytes),
+    ".parquet": (read_parquet, parquet_bytes),
+    ".csv": (read_table, text_bytes),
+    ".tsv": (read_table, partial(text_bytes, delimiter="\t")),
 }
-WRITERS: Mapping[str, Callable[[Parts], bytes]] = {
-    ".npz": npz_bytes,
-    ".npy": npy_bytes,
-    ".json": json_bytes,
-    ".jsonl": json_lines_bytes,
-    ".parquet": parquet_bytes,
-    **TEXT_WRITERS,
-}
+READERS = {ending: read for ending, (read, _) in _FORMATS.items()}
+WRITERS = {ending: write for ending, (_, write) in _FORMATS.items()}
+_TABLES = (".parquet", ".csv", ".tsv")
 
-# The first bytes of binary files. Text may begin with anything but these.
-_BEGINNINGS = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x1f\x8b": ".gz"}
-# In a pipe these mark the other formats.
-_PIPE_BEGINNINGS = _BEGINNINGS | {b"{": ".json", b"[": ".json"}
-_LOOKED_AT = 65_536  # enough for a header of a thousand long class names
-_STREAM = "standard input"
+# The first bytes of binary files in a pipe. Text may begin with anything but these.
+_BEGINNINGS = {b"PK\x03\x04": ".npz", b"\x93NUMPY": ".npy", b"PAR1": ".parquet"}
 _LFS_POINTER = b"version https://git-lfs"
+_BLOCK = 65_536  # bytes of a stream that are read at a time; enough for a header of a thousand long class names
+_STREAM = "standard input"
 
 
 def read_predictions(
@@ -112,7 +104,7 @@ def read_predictions(
     ([0, 1], ('cat', 'dog'))
     """
     reading = Reading(labels, part, inputs, columns or {})
-    return read_part(Contents.predictions, path, reading, max_bytes)
+    return _read_part(Predictions, path, reading, max_bytes)
 
 
 def read_parts(
@@ -151,7 +143,7 @@ def read_parts(
     ['calibration', 'test']
     """
     reading = Reading(labels, inputs=inputs, columns=columns or {})
-    return read_as(Contents.predictions, path, reading, max_bytes)
+    return read_as(partial(_checked_as, Predictions), path, reading, max_bytes)
 
 
 def read_confidences(path: PathOrStream, part: str | None = None, max_bytes: int | None = None) -> Confidences:
@@ -181,17 +173,17 @@ def read_confidences(path: PathOrStream, part: str | None = None, max_bytes: int
     >>> read_confidences(io.BytesIO(b'{"confidence": [0.9, 0.6], "correct": [true, false]}')).correct.tolist()
     [True, False]
     """
-    return read_part(Contents.confidences, path, Reading(part=part), max_bytes)
+    return _read_part(Confidences, path, Reading(part=part), max_bytes)
 
 
 def read_as(
     check: Callable[[Contents], _Record], path: PathOrStream, reading: Reading, max_bytes: int | None = None
 ) -> dict[str, _Record]:
     """Return what `check` makes of the contents of every part of a file."""
-    budget = MemoryBudget(max_bytes)
-    with local_file(path, budget.most) as (file, name):
+    limit = memory_limit(max_bytes)
+    with _local_file(path, limit) as (file, name):
         with errors_as_bad_file(name), np.errstate(all="ignore"):
-            parts = next(open_file(file, reading, Portion(budget)))
+            parts = next(open_file(Portion(file, reading, limit)))
         records = {}
         for part, contents in parts.items():
             with errors_as_bad_file(f"{name}, part {part}"), np.errstate(all="ignore"):
@@ -199,23 +191,30 @@ def read_as(
     return records
 
 
-def read_part(
-    check: Callable[[Contents], _Record], path: PathOrStream, reading: Reading, max_bytes: int | None = None
-) -> _Record:
-    """Return what `check` makes of the part that is asked for, or of the only one; all of them are checked."""
-    parts = read_as(check, path, reading, max_bytes)
+def _read_part(kind: type[_Record], path: PathOrStream, reading: Reading, max_bytes: int | None) -> _Record:
+    """Return the part that is asked for, or the only one; all of them are checked."""
+    parts = read_as(partial(_checked_as, kind), path, reading, max_bytes)
     with errors_as_bad_file(_STREAM if hasattr(path, "read") else path):
         return one_part(parts, reading.part)
 
 
-def open_file(path: Path, reading: Reading, portion: Portion) -> Chunks:
+def _checked_as(kind: type[_Record], contents: Contents) -> _Record:
+    """Return checked rows, or name the function that reads rows of the other kind."""
+    if contents.inputs == "confidence" and kind is Predictions:
+        raise BadFile("holds `confidence` and `correct`, not scores of every class; read it with read_confidences")
+    if contents.inputs != "confidence" and kind is Confidences:
+        raise BadFile("holds scores of every class, not `confidence` and `correct`; read it with read_predictions")
+    return cast("_Record", contents.checked())
+
+
+def open_file(portion: Portion) -> Chunks:
     """Return a file's parts, at once or in chunks, read by its ending; refuse a file that cannot be of that kind."""
-    ending = checked_ending(path)
-    if ending != ".npy" and reading.labels is not None:
+    ending = _checked_ending(portion.path)
+    if ending != ".npy" and portion.reading.labels is not None:
         raise BadFile(f"labels= is for a pair of .npy files; a {ending} file holds its own labels, so leave it out")
-    if reading.columns and ending not in _TABLES:
+    if portion.reading.columns and ending not in _TABLES:
         raise BadFile(f"columns= is for tables; a {ending} file has keys, so rename these instead")
-    return READERS[ending](path, reading, portion)
+    return READERS[ending](portion)
 
 
 def to_bytes(parts: Parts, ending: str) -> bytes:
@@ -231,64 +230,52 @@ def to_bytes(parts: Parts, ending: str) -> bytes:
 
 
 def ending_in(name: str, endings: Mapping[str, object]) -> str | None:
-    """Return the longest of the endings that a file name has, in upper or lower case.
+    """Return which of the endings a file name has, in upper or lower case.
 
-    >>> ending_in("A.CSV.GZ", READERS)
-    '.csv.gz'
+    >>> ending_in("A.CSV", READERS)
+    '.csv'
     """
-    matching = [ending for ending in endings if name.lower().endswith(ending)]
-    return max(matching, key=len, default=None)
+    ending = Path(name).suffix.lower()
+    return ending if ending in endings else None
 
 
-def checked_ending(path: Path) -> str:
-    """Return the ending of a file's name, or raise an error if the file cannot be of that kind."""
-    ending = ending_in(path.name, READERS)
+def _checked_ending(path: Path) -> str:
+    """Return the ending of a file's name, or raise an error if it cannot be read."""
+    ending = path.suffix.lower()
     with open_regular(path) as stream:
         beginning = stream.read(len(_LFS_POINTER))
-    if ending is None:
+    if ending not in READERS:
         raise BadFile(f"unknown ending {path.suffix!r}; it must be one of {listed(sorted(READERS))}")
     if not beginning:
         raise BadFile("is empty; fetch it or write it again")
     if beginning == _LFS_POINTER:
         raise BadFile("is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`")
-    looks_like = next((kind for magic, kind in _BEGINNINGS.items() if beginning.startswith(magic)), None)
-    if looks_like is not None and not ending.endswith(looks_like):
-        raise BadFile(f"does not begin as a {ending} file does, but as a {looks_like} file; rename it if it is one")
-    if looks_like is None and ending.endswith(tuple(_BEGINNINGS.values())):
-        raise BadFile(f"does not begin as a {ending} file does; {DAMAGED}")
     return ending
 
 
 @contextmanager
-def local_file(path: PathOrStream, max_bytes: int) -> Iterator[tuple[Path, str]]:
+def _local_file(path: PathOrStream, limit: int) -> Iterator[tuple[Path, str]]:
     """Yield a file and its name in messages; a stream is copied to a temporary file."""
     if isinstance(path, str | os.PathLike) or not hasattr(path, "read"):
         yield file_path(path), str(file_path(path))
         return
     with tempfile.TemporaryDirectory(prefix="glayers-") as folder:
-        try:
-            file = _copied(path, Path(folder), MemoryBudget(max_bytes))
-        except OSError as error:
-            raise BadFile(
-                f"{_STREAM}: cannot be kept for reading ({error.strerror or error}); "
-                f"check that {tempfile.gettempdir()} has room, or set TMPDIR to a folder that has"
-            ) from error
-        except BadFile as error:
-            raise BadFile(f"{_STREAM}: {error}") from error
+        with errors_as_bad_file(_STREAM):
+            file = _copied(path, Path(folder), limit)
         yield file, _STREAM
 
 
-def _copied(stream: IO[bytes], folder: Path, budget: MemoryBudget) -> Path:
-    """Copy a stream to a file with the ending that its first bytes ask for; a stream may have no end."""
-    block = stream.read(_LOOKED_AT)
+def _copied(stream: IO[bytes], folder: Path, limit: int) -> Path:
+    """Copy a stream, which may have no end, to a file with the ending that its first bytes ask for."""
+    block = stream.read(_BLOCK)
     if not isinstance(block, bytes):
         raise BadFile("must be read as bytes, such as sys.stdin.buffer or a file opened with mode 'rb'")
     path = folder / f"stream{ending_of(block)}"
     with path.open("wb") as copy:
         while block:
-            budget.spend(len(block))
             copy.write(block)
-            block = stream.read(_LOOKED_AT)
+            check_size(copy.tell(), limit)
+            block = stream.read(_BLOCK)
     return path
 
 
@@ -298,34 +285,23 @@ def ending_of(beginning: bytes) -> str:
     >>> ending_of(b"\x93NUMPY\x01"), ending_of(b"logit_a\tlogit_b\tlabel\n"), ending_of(b' {"logits": [[')
     ('.npy', '.tsv', '.json')
     """
+    for magic, ending in _BEGINNINGS.items():
+        if beginning.startswith(magic):
+            return ending
     text = beginning.removeprefix(BOM_UTF8).lstrip()
-    ending = ".tsv" if b"\t" in beginning.split(b"\n", 1)[0] else ".csv"
-    for magic, kind in _PIPE_BEGINNINGS.items():
-        if text.startswith(magic):
-            ending = kind
-    if ending == ".gz":
-        return f"{ending_of(_unzipped(beginning))}.gz"
-    if ending == ".json" and _begins_lines(text):
-        return ".jsonl"
-    return ending
+    first_line, _, rest = text.partition(b"\n")
+    if text.startswith((b"{", b"[")):
+        return ".jsonl" if _begins_lines(first_line, rest) else ".json"
+    return ".tsv" if b"\t" in first_line else ".csv"
 
 
-def _begins_lines(text: bytes) -> bool:
+def _begins_lines(first_line: bytes, rest: bytes) -> bool:
     """Return whether JSON has one object per line; a lone line is one if it has a number where `.json` has a list."""
-    line, _, rest = text.partition(b"\n")
     try:
-        record = json.loads(line)
+        record = json.loads(first_line)
     except (ValueError, RecursionError):
         return False
     if not isinstance(record, dict):
         return False
-    if re.match(rb"\s*\{", rest):
-        return True
-    return any(key in ARCHIVE_KEYS and not isinstance(value, list) for key, value in record.items())
-
-
-def _unzipped(beginning: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(beginning, _LOOKED_AT)
-    except zlib.error:
-        return b""
+    has_numbers = any(key in ARCHIVE_KEYS and not isinstance(value, list) for key, value in record.items())
+    return has_numbers or rest.lstrip().startswith(b"{")

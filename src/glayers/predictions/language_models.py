@@ -5,25 +5,22 @@ of an `.npz` in the singular. Questions may have different numbers of choices: m
 """
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Array
 from glayers.errors import BadFile, shown
-from glayers.files import MemoryBudget
-from glayers.predictions.array_files import JSON_VALUE, parsed_json
+from glayers.files import check_size, errors_as_bad_file
+from glayers.predictions.array_files import parsed_json, read_text
 from glayers.predictions.contents import (
     ARCHIVE_KEYS,
-    FIELD_WORDS,
+    KEYS,
     SCORES,
     WHOLE_FILE,
     Chunks,
     Parts,
     Portion,
-    Reading,
     cells_of,
     contents_of,
     keys_by_part,
@@ -31,74 +28,58 @@ from glayers.predictions.contents import (
     only_part,
 )
 
-_KEYS = {word: (WHOLE_FILE, field) for field, words in FIELD_WORDS.items() for word in words if field != "class_names"}
-_KEYS["answer"] = (WHOLE_FILE, "labels")
+_KEYS = {key: place for key, place in KEYS.items() if key != "class_names"} | {"answer": (WHOLE_FILE, "labels")}
+_HARNESS = "filtered_resps"  # the key that only logs of the harness have
 
 
-def read_json_lines(path: Path, reading: Reading, portion: Portion) -> Chunks:
+def read_json_lines(portion: Portion) -> Chunks:
     """Read a log of one JSON object per line."""
-    budget = portion.budget
-    fields: dict[str, list[Any]] = {}
-    kept: list[dict[str, Any]] = []
-    first_filter = None
-    for number, record in _records(path, budget):
-        is_harness = "filtered_resps" in record
-        try:
-            row = _harness_row(record) if is_harness else _plain_row(record)
-            if not fields:
-                fields = {field: [] for field in row}
-                first_filter = record.get("filter")
-            if is_harness and record.get("filter") != first_filter:
-                continue  # a harness writes every question once for each filter; the first filter is read
-            if fields.keys() != row.keys():
-                raise BadFile(f"has {listed(sorted(row))}, but earlier lines have {listed(sorted(fields))}")
-        except BadFile as error:
-            raise BadFile(f"line {number}: {error}") from error
-        budget.spend(JSON_VALUE * sum(len(value) if isinstance(value, list) else 1 for value in row.values()))
-        for field, value in row.items():
-            fields[field].append(value)
-        kept.append(record if reading.others else {})
-    if not fields:
+    records: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(read_text(portion).splitlines(), 1):
+        if not line.strip():
+            continue
+        with errors_as_bad_file(f"line {number}"):
+            record = parsed_json(line)
+            row = _row(record)
+            if rows and rows[0].keys() != row.keys():
+                raise BadFile(f"has {listed(sorted(row))}, but earlier lines have {listed(sorted(rows[0]))}")
+        if records and _HARNESS in record and record.get("filter") != records[0].get("filter"):
+            continue  # a harness writes every question once for each filter; the first filter is read
+        records.append(record)
+        rows.append(row)
+    if not rows:
         raise BadFile("holds no line with logprobs and label, or with confidence and correct")
-    arrays: dict[str, Any] = dict(fields)
-    for field in fields.keys() & set(SCORES):
-        arrays[field] = _padded(fields[field], -np.inf if field == "logits" else 0.0, budget)
-    yield {WHOLE_FILE: contents_of(arrays, _others(kept))}
-
-
-def _records(path: Path, budget: MemoryBudget) -> Iterator[tuple[int, dict[str, Any]]]:
-    budget.spend(path.stat().st_size)
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                record = parsed_json(line, MemoryBudget(max(1, budget.left)))
-            except BadFile as error:
-                raise BadFile(f"line {number}: {error}") from error
-            if not isinstance(record, dict):
-                raise BadFile(f"line {number} must be a JSON object; got {shown(record)}")
-            yield number, record
+    fields: dict[str, Any] = {field: [row[field] for row in rows] for field in rows[0]}
+    for field, padding in (("logits", -np.inf), ("probabilities", 0.0)):
+        if field in fields:
+            fields[field] = _padded(fields[field], padding, portion.limit)
+    yield {WHOLE_FILE: contents_of(fields, _others(records) if portion.reading.others else None)}
 
 
 def _others(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Return the values of all other keys, None where a line has none."""
     keys = dict.fromkeys(key for record in records for key in record)
-    unknown = [key for key in keys if key not in _KEYS and key not in ARCHIVE_KEYS and key != "filtered_resps"]
+    unknown = [key for key in keys if key not in _KEYS and key not in ARCHIVE_KEYS and key != _HARNESS]
     return {key: [record.get(key) for record in records] for key in unknown}
 
 
-def _padded(rows: list[list[float]], value: float, budget: MemoryBudget) -> Array:
+def _padded(rows: list[list[float]], padding: float, limit: int) -> Array:
     """Return rows of different lengths as an array, the longest one's width."""
     widest = max(map(len, rows))
-    budget.spend(8 * widest * len(rows))
-    scores = np.full((len(rows), widest), value)
+    check_size(8 * widest * len(rows), limit)
+    scores = np.full((len(rows), widest), padding)
     for row, choices in zip(scores, rows, strict=True):
         row[: len(choices)] = choices
     return scores
 
 
-def _plain_row(record: dict[str, Any]) -> dict[str, Any]:
+def _row(record: Any) -> dict[str, Any]:
+    """Return the fields of one line."""
+    if not isinstance(record, dict):
+        raise BadFile(f"must be a JSON object; got {shown(record)}")
+    if _HARNESS in record:
+        return _harness_row(record)
     key_of = keys_by_part(record, _KEYS)[WHOLE_FILE]
     row = {field: record[key] for field, key in key_of.items()}
     for field in row.keys() & set(SCORES):
@@ -110,22 +91,17 @@ def _plain_row(record: dict[str, Any]) -> dict[str, Any]:
 
 def _harness_row(record: dict[str, Any]) -> dict[str, Any]:
     """Return log-likelihoods of the choices, the correct one, and the document as group."""
-    answers = record["filtered_resps"]
+    answers = record[_HARNESS]
     are_pairs = isinstance(answers, list) and all(isinstance(answer, list) and len(answer) == 2 for answer in answers)
     if not are_pairs or len(answers) < 2:
-        raise BadFile(
-            "holds generated text, not log-likelihoods of choices; write a file with confidence and correct instead"
-        )
-    scores = _numbers([answer[0] for answer in answers], "filtered_resps")
-    texts = [_continuations(record.get("arguments")), _choices(record.get("doc"))]
-    label = _place(record.get("target"), len(scores), texts)
+        raise BadFile("holds generated text, not log-likelihoods of choices; write confidence and correct instead")
+    scores = _numbers([answer[0] for answer in answers], _HARNESS)
+    label = _place(record.get("target"), len(scores), _choices(record))
     best = np.flatnonzero(np.array(scores) == max(scores))
     accuracy = record.get("acc")
     if len(best) == 1 and isinstance(accuracy, int | float) and (best[0] == label) != (accuracy == 1):
-        raise BadFile(
-            f"acc is {accuracy:g}, but choice {best[0]} has the highest log-likelihood and the target is {label}: "
-            f"this task scores in another way; write lines with logprobs and label instead"
-        )
+        found = f"acc is {accuracy:g}, but choice {best[0]} has the highest log-likelihood and the target is {label}"
+        raise BadFile(f"{found}: this task scores in another way; write lines with logprobs and label instead")
     row = {"logits": scores, "labels": label}
     for key in ("doc_id", "doc_hash"):
         if record.get(key) is not None:
@@ -133,15 +109,14 @@ def _harness_row(record: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _choices(document: object) -> object:
-    """Return the choices of a question, which some tasks write as {"text": [...]}."""
-    choices = document.get("choices") if isinstance(document, dict) else None
-    return choices.get("text") if isinstance(choices, dict) else choices
-
-
-def _continuations(arguments: object) -> list[object]:
-    """Return the text of each choice: the second argument of each request."""
-    return [[*_values(request), None, None][1] for request in _values(arguments)]
+def _choices(record: dict[str, Any]) -> list[Any]:
+    """Return two lists of the texts of the choices: the second argument of each request, and those of the document."""
+    requested = [[*_values(request), None, None][1] for request in _values(record.get("arguments"))]
+    document = record.get("doc")
+    written = document.get("choices") if isinstance(document, dict) else None
+    if isinstance(written, dict):
+        written = written.get("text")
+    return [requested, written]
 
 
 def _values(arguments: object) -> list[Any]:
@@ -151,7 +126,7 @@ def _values(arguments: object) -> list[Any]:
     return arguments if isinstance(arguments, list) else []
 
 
-def _place(target: object, n_choices: int, choices: list[object]) -> int:
+def _place(target: object, n_choices: int, choices: list[Any]) -> int:
     """Return the number of the correct choice, given by its number, its text or its letter."""
     place = -1
     if isinstance(target, int) and not isinstance(target, bool):
@@ -163,13 +138,12 @@ def _place(target: object, n_choices: int, choices: list[object]) -> int:
     return place
 
 
-def _place_of_text(word: str, choices: list[object]) -> int:
+def _place_of_text(word: str, choices: list[Any]) -> int:
     """Return the number of the choice with this text, number or letter; -1 if there is none."""
     for texts in choices:
-        if isinstance(texts, list):
-            same = [number for number, text in enumerate(texts) if isinstance(text, str) and text.strip() == word]
-            if len(same) == 1:
-                return same[0]
+        same = [number for number, text in enumerate(_values(texts)) if str(text).strip() == word]
+        if len(same) == 1:
+            return same[0]
     if word.isdecimal():
         return int(word)
     letter = word.strip("().:").upper()

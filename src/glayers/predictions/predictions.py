@@ -13,7 +13,7 @@ import numpy as np
 
 from glayers import checks
 from glayers.activations import probabilities_of
-from glayers.arrays import Array, Bools, Floats, Ints, to_numbers
+from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.errors import BadPredictions, GlayersWarning, shown
 
 
@@ -25,36 +25,29 @@ class _Rows:
     groups: Array | None
     counts: Ints | None
 
+    def __len__(self) -> int:
+        return len(next(value for value in vars(self).values() if isinstance(value, np.ndarray)))
+
     def _set(self, n_rows: int, weights: object, groups: object, counts: object = None, **others: Any) -> None:
-        """Set all fields, after checking the optional ones; the caller's own arrays stay writable."""
-        if weights is not None and counts is not None:
-            raise BadPredictions("rows have weights (importance) or counts (how often they occurred); pass one of them")
-        others |= {"weights": None, "groups": None, "counts": None}
-        if weights is not None:
-            others["weights"] = checks.check_weights(weights, n_rows)
-        if groups is not None:
-            others["groups"] = checks.check_groups(groups, n_rows)
-        if counts is not None:
-            n_columns = others["logits"].shape[1] if "logits" in others else 1
-            others["counts"] = checks.check_counts(counts, n_rows, n_columns)
-        for name, value in others.items():
+        """Set all fields, after checking the optional ones."""
+        n_columns = others["logits"].shape[1] if "logits" in others else 1
+        self._store(others | checks.check_extras(n_rows, n_columns, weights, groups, counts))
+
+    def _store(self, fields: dict[str, Any]) -> None:
+        """Set all fields; arrays become read-only here, and stay writable for the caller."""
+        for name, value in fields.items():
+            field = value
             if isinstance(value, np.ndarray):
-                view = value.view()
-                view.flags.writeable = False
-                object.__setattr__(self, name, view)
-            else:
-                object.__setattr__(self, name, value)
+                field = value.view()
+                field.flags.writeable = False
+            object.__setattr__(self, name, field)
 
     @classmethod
-    def _trusted(cls, *fields: Any, **more: Any) -> Self:
-        return cls(*fields, **more)
-
-    def _taken(self, rows: Array | slice) -> dict[str, Any]:
-        fields = dict(vars(self))
-        for name, value in fields.items():
-            if isinstance(value, np.ndarray):
-                fields[name] = value[rows]
-        return fields
+    def _trusted(cls, **fields: Any) -> Self:
+        """Return a record of all its fields, which have been checked before."""
+        record = cls.__new__(cls)
+        record._store(fields)
+        return record
 
     def take(self, rows: Array | slice) -> Self:
         """Return the given rows, by index, mask or slice.
@@ -64,7 +57,11 @@ class _Rows:
         >>> Confidences([0.9, 0.6, 0.8], [1, 0, 1]).take(np.array([2, 0])).confidence.tolist()
         [0.8, 0.9]
         """
-        return self._trusted(**self._taken(rows))
+        fields = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        taken = self._trusted(**fields)
+        if len(taken) == 0:
+            raise BadPredictions("the rows to take are empty; take at least one")
+        return taken
 
     def repeated(self) -> Self:
         """Return each row as often as `counts` says, or the same record if it has no counts.
@@ -76,8 +73,8 @@ class _Rows:
         """
         if self.counts is None:
             return self
-        rows = np.repeat(np.arange(len(self.counts)), self.counts)
-        return self._trusted(**(self._taken(rows) | {"counts": None}))
+        repeated = self.take(np.repeat(np.arange(len(self.counts)), self.counts))
+        return self._trusted(**(vars(repeated) | {"counts": None}))
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -129,23 +126,31 @@ class Predictions(_Rows):
         class_names: Iterable[str] | None = None,
         counts: object = None,
     ) -> None:
-        self._check(checks.check_logits(logits), labels, weights, groups, class_names, counts)
+        checked = checks.check_logits(logits)
+        self._check(checked, labels, class_names, weights=weights, groups=groups, counts=counts)
 
     @classmethod
-    def _trusted(cls, logits: Array, *others: Any, **more: Any) -> Self:
-        """Return a record of logits that were made or checked here: a few of their rows may look like probabilities."""
-        new = cls.__new__(cls)
-        new._check(checks.possible_logits(logits), *others, **more)
-        return new
+    def _of_logits(
+        cls,
+        logits: object,
+        labels: object,
+        weights: Any = None,
+        groups: Any = None,
+        names: Any = None,
+        counts: Any = None,
+    ) -> Self:
+        """Return checked predictions of logits that may look like probabilities: some rows of many, or made here."""
+        record = cls.__new__(cls)
+        checked = checks.possible_logits(logits)
+        record._check(checked, labels, names, weights=weights, groups=groups, counts=counts)
+        return record
 
-    def _check(
-        self, logits: Array, labels: object, weights: object, groups: object, class_names: Any, counts: object
-    ) -> None:
-        n_rows, n_classes = len(logits), max(2, logits.shape[1])
-        names = _check_class_names(class_names, n_classes)
-        labels = checks.check_labels(labels, n_rows, n_classes, names)
-        checks.refuse_impossible_labels(logits, labels)
-        self._set(n_rows, weights, groups, counts, logits=logits, labels=labels, class_names=names)
+    def _check(self, logits: Array, labels: object, class_names: Any, **extras: Any) -> None:
+        n_classes = max(2, logits.shape[1])
+        names = checks.check_class_names(class_names, n_classes)
+        numbers = checks.check_labels(labels, len(logits), n_classes, names)
+        checks.refuse_impossible_labels(logits, numbers)
+        self._set(len(logits), **extras, logits=logits, labels=numbers, class_names=names)
 
     @classmethod
     def from_probabilities(
@@ -187,30 +192,19 @@ class Predictions(_Rows):
             _warn_of_certainty(checked, floor)
         elif checked.shape[1] == 1 and (checked >= 1).any():
             raise BadPredictions("class 0 cannot be impossible in one column; pass the probabilities of both classes")
-        return cls._of_probabilities(checked, labels, weights, groups, class_names, counts, floor)
+        return cls._of_probabilities(checked, labels, weights, groups, class_names, counts, floor=floor)
 
     @classmethod
-    def _of_probabilities(
-        cls,
-        probabilities: Array,
-        labels: object,
-        weights: object = None,
-        groups: object = None,
-        class_names: Any = None,
-        counts: object = None,
-        floor: float = 1e-12,
-    ) -> Self:
+    def _of_probabilities(cls, probabilities: Array, *fields: Any, floor: float = 1e-12) -> Self:
         """Return predictions from checked probabilities, without a warning."""
         wide = np.clip(probabilities.astype(np.float64), 0.0, 1.0)
         with np.errstate(divide="ignore"):  # log 0 = -inf
             logits = np.log(np.maximum(wide, floor))
             if probabilities.shape[1] == 1:
                 logits -= np.log(np.maximum(1.0 - wide, floor))
-        logits = logits if probabilities.dtype == np.float64 else logits.astype(np.float32)
-        return cls._trusted(logits, labels, weights, groups, class_names, counts)
-
-    def __len__(self) -> int:
-        return len(self.logits)
+        if probabilities.dtype != np.float64:
+            logits = logits.astype(np.float32)
+        return cls._of_logits(logits, *fields)
 
     def __repr__(self) -> str:
         extras = [name for name in ("weights", "counts", "groups", "class_names") if getattr(self, name) is not None]
@@ -244,7 +238,9 @@ class Predictions(_Rows):
 
     def with_logits(self, logits: Array) -> Self:
         """Return the same rows with other logits, such as the output of a map."""
-        return self._trusted(**(vars(self) | {"logits": logits}))
+        checked = checks.possible_logits(logits)
+        checks.one_per_row(checked[:, 0], len(self), "logits")
+        return self._trusted(**(vars(self) | {"logits": checked}))
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -291,15 +287,12 @@ class Confidences(_Rows):
         counts: object = None,
     ) -> None:
         checked = checks.check_confidence(confidence)
-        correct = _check_correct(correct, len(checked))
-        self._set(len(checked), weights, groups, counts, confidence=checked, correct=correct)
+        answers = checks.check_correct(correct, len(checked))
+        self._set(len(checked), weights, groups, counts, confidence=checked, correct=answers)
 
     def with_confidence(self, confidence: Array) -> Self:
         """Return the same rows with another confidence, such as a calibrated one."""
         return type(self)(**(vars(self) | {"confidence": confidence}))
-
-    def __len__(self) -> int:
-        return len(self.confidence)
 
     def __repr__(self) -> str:
         extras = [name for name in ("weights", "counts", "groups") if getattr(self, name) is not None]
@@ -311,11 +304,10 @@ def two_classes(inputs: str, record: Predictions | Confidences) -> Predictions:
     checks.check_choice(inputs, ("logits", "probabilities", "confidence"), "inputs")
     if not isinstance(record, Predictions | Confidences):
         raise BadPredictions(f"needs Predictions or Confidences; got {shown(record)}. Pass arrays to fit and transform")
-    if isinstance(record, Confidences) != (inputs == "confidence"):
-        wanted = "confidence" if isinstance(record, Confidences) else "logits"
-        raise BadPredictions(
-            f"{type(record).__name__} do not fit a calibrator with inputs={inputs!r}; fit one with inputs={wanted!r}"
-        )
+    wanted = "confidence" if isinstance(record, Confidences) else "logits"
+    if (inputs == "confidence") != (wanted == "confidence"):
+        mismatch = f"{type(record).__name__} do not fit a calibrator with inputs={inputs!r}"
+        raise BadPredictions(f"{mismatch}; fit one with inputs={wanted!r}")
     if isinstance(record, Predictions):
         return record
     extras = record.weights, record.groups, ("wrong", "correct"), record.counts
@@ -334,38 +326,17 @@ def map_inputs(inputs: str, predictions: Predictions) -> Array:
     return probabilities[:, 1:] if predictions.logits.shape[1] == 1 else probabilities
 
 
-def _check_correct(values: object, n_rows: int) -> Bools:
-    correct = checks.one_per_row(to_numbers(values, "correct"), n_rows, "correct")
-    bad = np.flatnonzero((correct != 0) & (correct != 1))
-    if bad.size:
-        raise BadPredictions(
-            f"correct must be True or False (1 or 0) for each row; row {bad[0]} has {correct[bad[0]]!r:.40}. "
-            f"Compare the answers with the truth first, such as predicted == labels"
-        )
-    return correct.astype(np.bool_)
-
-
 def _warn_of_certainty(probabilities: Array, floor: float) -> None:
     """Count the probabilities that have no logit: 0 and, if one column stands for two classes, also 1."""
-    one_column = probabilities.shape[1] == 1
-    certain = int(((probabilities <= 0) | (one_column & (probabilities >= 1))).sum())
-    if certain:
-        how = "0 or 1 and were moved inside by" if one_column else "0 and were raised to"
+    certain = probabilities <= 0
+    how = "0 and were raised to"
+    if probabilities.shape[1] == 1:
+        certain |= probabilities >= 1
+        how = "0 or 1 and were moved inside by"
+    if certain.any():
         warnings.warn(
-            f"{certain} of {probabilities.size} probabilities are exactly {how} {floor:g}; "
+            f"{certain.sum()} of {certain.size} probabilities are exactly {how} {floor:g}; "
             f"pass the logits instead if you have them, or floor=0 if these classes are impossible",
             GlayersWarning,
             stacklevel=3,  # the caller of from_probabilities
         )
-
-
-def _check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    result = tuple(str(name) for name in (names if isinstance(names, str) else checks.items_of(names) or ()))
-    n_different = len(set(result))
-    if not len(result) == n_different == n_classes:
-        raise BadPredictions(
-            f"class_names must be {n_classes} different names; got {len(result)}, {n_different} different"
-        )
-    return result

@@ -6,31 +6,26 @@ A `Source` is what to read. It is cut into tasks, each some rows of one file, wh
 
 import glob
 import itertools
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from glayers.arrays import available_threads
 from glayers.errors import BadFile
-from glayers.files import MemoryBudget, errors_as_bad_file
+from glayers.files import errors_as_bad_file, memory_limit
 from glayers.predictions.array_files import mapped_array
 from glayers.predictions.contents import Contents, Portion, Reading, Rows, one_part
 from glayers.predictions.formats import READERS, open_file
 from glayers.predictions.parquet import group_starts, read_metadata
-from glayers.predictions.predictions import Predictions
 from glayers.progress import progress_bar
 
 LARGE_FILE = 2**30  # bytes: a larger one is read in chunks
 CHUNK_ENTRIES = 2**22  # scores: 16 MB in float32
 _TASK_BYTES = 2**28  # of a file that can be cut; a task of some seconds leaves work for all threads
-_BATCHES_PER_THREAD = 4  # so that a thread with small files takes over work from others
 
 
 @dataclass(frozen=True)
@@ -48,58 +43,51 @@ class Chunk:
     @property
     def n_classes(self) -> int:
         """The number of classes, 1 for a confidence."""
-        return self.rows.n_classes if isinstance(self.rows, Predictions) else 1
+        return getattr(self.rows, "n_classes", 1)
 
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """The names of the classes, if there are any."""
-        return self.rows.class_names if isinstance(self.rows, Predictions) else None
-
-
-@dataclass(frozen=True)
-class FileTask:
-    """Some rows of one file; `number` is its place among the tasks of that file."""
-
-    path: Path
-    file: int
-    reading: Reading
-    chunk_entries: int
-    needs_labels: bool = True
-    first: Chunk | None = None  # of all files: others must have the same classes
-    rows: range | None = None
-    number: int = 0
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Read the rows, a chunk at a time."""
-        first_row = self.rows.start if self.rows else 0
-        portion = Portion(MemoryBudget(), self.chunk_entries, self.rows)
-        with errors_as_bad_file(self.path):
-            chunks = open_file(self.path, self.reading, portion)
-        while True:
-            with errors_as_bad_file(self.path), np.errstate(all="ignore"):
-                parts = next(chunks, None)
-                if parts is None:
-                    return
-                contents = one_part(parts, self.reading.part if len(parts) > 1 else None)
-            with errors_as_bad_file(f"{self.path}, counted from row {first_row:,}"), np.errstate(all="ignore"):
-                is_first = self.file == 0 and first_row == 0  # warnings about one chunk are enough
-                declared = contents.with_declared_inputs(self.reading.inputs)
-                chunk = checked_chunk(declared, self.needs_labels, is_first and self.first is not None)
-                self._check_classes(chunk)
-            yield replace(chunk, path=self.path, file=self.file, first_row=first_row)
-            first_row += len(chunk.rows)
-
-    def _check_classes(self, chunk: Chunk) -> None:
-        if self.first is None:
-            return
-        if chunk.class_names != self.first.class_names or chunk.n_classes != self.first.n_classes:
-            raise BadFile("its classes or class names are not those of the first rows; handle these files apart")
+    def chunks(self) -> Iterator["Chunk"]:
+        """Return these rows as a task that has been read."""
+        return iter((self,))
 
 
 def checked_chunk(contents: Contents, needs_labels: bool, warn: bool) -> Chunk:
     """Check rows; where labels are not needed and not there, each label is a possible class."""
     labelled = contents if needs_labels else contents.with_possible_labels()
     return Chunk(labelled.checked(warn), contents.inputs, contents.labelled, contents.others)
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """Some rows of one file; `number` is its place among the tasks of that file."""
+
+    portion: Portion
+    file: int = 0
+    number: int = 0
+    needs_labels: bool = True
+    first: Chunk | None = None  # of all files: others must have the same classes
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Read the rows, a chunk at a time."""
+        portion = self.portion
+        reading = portion.reading
+        first_row = portion.rows.start if portion.rows else 0
+        with errors_as_bad_file(portion.path):
+            for parts in open_file(portion):
+                contents = one_part(parts, reading.part if len(parts) > 1 else None)
+                for some in contents.with_declared_inputs(reading.inputs).in_chunks(portion):
+                    with errors_as_bad_file(f"counted from row {first_row:,}"):
+                        chunk = self._checked(some, first_row)
+                    yield chunk
+                    first_row += len(chunk.rows)
+
+    def _checked(self, contents: Contents, first_row: int) -> Chunk:
+        is_first = self.file == 0 and first_row == 0  # warnings about one chunk are enough
+        chunk = checked_chunk(contents, self.needs_labels, is_first and self.first is not None)
+        if self.first is not None:
+            names, expected = (getattr(each.rows, "class_names", None) for each in (chunk, self.first))
+            if names != expected or chunk.n_classes != self.first.n_classes:
+                raise BadFile("its classes or class names are not those of the first rows; handle these files apart")
+        return replace(chunk, path=self.portion.path, file=self.file, first_row=first_row)
 
 
 @dataclass(frozen=True)
@@ -125,7 +113,8 @@ class Source:
 
     def first(self) -> Chunk:
         """Read the first row, which tells what all rows hold, whether or not there are labels."""
-        return next(FileTask(self.files[0], 0, self.reading, chunk_entries=1, needs_labels=False).chunks())
+        portion = Portion(self.files[0], self.reading, memory_limit(), entries=1)
+        return next(FileTask(portion, needs_labels=False).chunks())
 
     def tasks(self, needs_labels: bool = True) -> list[FileTask]:
         """Return the work to do: one task per file, several for a large one that can be cut."""
@@ -134,7 +123,8 @@ class Source:
         tasks = []
         for file, path in enumerate(self.files):
             for number, rows in enumerate(_row_ranges(path)):
-                tasks.append(FileTask(path, file, self.reading, entries, needs_labels, first, rows, number))
+                portion = Portion(path, self.reading, memory_limit(), entries, rows)
+                tasks.append(FileTask(portion, file, number, needs_labels, first))
         return tasks
 
 
@@ -147,12 +137,12 @@ def _row_ranges(path: Path) -> Sequence[range | None]:
     with errors_as_bad_file(path):
         if ending == ".npy":
             n_rows = len(mapped_array(path))
-            starts = list(range(0, n_rows, max(1, n_rows // n_tasks)))
+            starts = list(range(n_rows))
         else:
             metadata = read_metadata(path)
             n_rows = metadata.num_rows
-            groups = group_starts(metadata)
-            starts = groups[:: max(1, len(groups) // n_tasks)]
+            starts = group_starts(metadata)
+    starts = starts[:: max(1, len(starts) // n_tasks)]
     return [range(*pair) for pair in itertools.pairwise([*starts, n_rows])]
 
 
@@ -163,16 +153,15 @@ def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
     """
     files: list[Path] = []
     for path in paths:
+        found = [path]
         if path.is_dir():
-            files += _files_in(path)
+            found = [file for file in sorted(path.rglob("*")) if _is_meant(file, path)]
         elif is_glob(path):
             names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207  # a pattern may be an absolute path
-            matching = [Path(name) for name in names if Path(name).is_file()]
-            if not matching:
-                raise BadFile(f"{path}: no file matches; check the pattern")
-            files += matching
-        else:
-            files.append(path)
+            found = [Path(name) for name in names if Path(name).is_file()]
+        if not found:
+            raise BadFile(f"{path}: is a directory with no files of predictions, or a pattern that no file matches")
+        files += found
     for file, times in Counter(files).items():
         if times > 1:
             raise BadFile(f"{file}: is given twice; give each file once")
@@ -184,15 +173,10 @@ def is_glob(path: Path) -> bool:
     return glob.has_magic(str(path)) and not path.exists()
 
 
-def _files_in(folder: Path) -> list[Path]:
-    files = []
-    for file in sorted(folder.rglob("*")):
-        is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-        if not is_hidden and file.is_file() and file.name.lower().endswith(tuple(READERS)):
-            files.append(file)
-    if not files:
-        raise BadFile(f"{folder}: is a directory with no files of predictions, such as .parquet, .npz or .csv")
-    return files
+def _is_meant(file: Path, folder: Path) -> bool:
+    """Return whether a file in a folder holds predictions, by its name."""
+    is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+    return not is_hidden and file.is_file() and file.suffix.lower() in READERS
 
 
 Make: TypeAlias = Callable[[Iterable[Chunk]], Any]
@@ -200,19 +184,12 @@ Merge: TypeAlias = Callable[[Any, Any], Any]
 UseTask: TypeAlias = Callable[[Any, Iterable[Chunk]], Any]  # a task and its chunks
 
 
-class Executor(Protocol):
-    """Where tasks run."""
-
-    def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
-        """Return what `make` makes of the chunks of tasks, merged."""
-
-    def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
-        """Return function(task, its chunks) of each task."""
+Executor: TypeAlias = Any  # where tasks run: `Threads`, or `Cluster` of `glayers.bridges.dask`
 
 
 @dataclass(frozen=True)
 class Threads:
-    """One thread per core. Which tasks a thread gets does not depend on its speed, so results are always the same.
+    """One thread per core. Results are merged in the order of the tasks, so they do not depend on the threads.
 
     `progress` and `what` are those of `progress_bar`.
     """
@@ -221,33 +198,31 @@ class Threads:
     what: str = "reading"
 
     def fold(self, tasks: Sequence[Any], make: Make, merge: Merge) -> Any:
-        """Return what `make` makes of the chunks of batches of tasks, merged in order."""
-        size = math.ceil(len(tasks) / (_BATCHES_PER_THREAD * available_threads()))
-        batches = [tasks[first : first + size] for first in range(0, len(tasks), size)]
-        return reduce(merge, self._run(lambda _, chunks: make(chunks), batches))
+        """Return what `make` makes of the chunks of each task, merged in order, as soon as it is there."""
+        return reduce(merge, self._run(lambda _, chunks: make(chunks), tasks))
 
     def map(self, function: UseTask, tasks: Sequence[Any]) -> list[Any]:
         """Return function(task, its chunks) of each task."""
-        return self._run(lambda batch, chunks: function(batch[0], chunks), [[task] for task in tasks])
+        return list(self._run(function, tasks))
 
-    def _run(self, function: UseTask, batches: Sequence[Sequence[Any]]) -> list[Any]:
+    def _run(self, function: UseTask, tasks: Sequence[Any]) -> Iterator[Any]:
         from concurrent.futures import ThreadPoolExecutor
 
         stopped = threading.Event()
-        with progress_bar(self.progress, self.what, sum(map(len, batches))) as advance:
 
-            def chunks_of(batch: Sequence[Any]) -> Iterator[Chunk]:
-                for task in batch:
-                    for chunk in task.chunks():
-                        if stopped.is_set():
-                            raise RuntimeError("another task failed, or the user interrupted the program")
-                        yield chunk
+        def chunks_of(task: Any) -> Iterator[Chunk]:
+            for chunk in task.chunks():
+                if stopped.is_set():
+                    raise RuntimeError("another task failed, or the user interrupted the program")
+                yield chunk
+
+        with (
+            progress_bar(self.progress, self.what, len(tasks)) as advance,
+            ThreadPoolExecutor(available_threads()) as pool,
+        ):
+            try:
+                for result in pool.map(lambda task: function(task, chunks_of(task)), tasks):
                     advance()
-
-            if len(batches) == 1:
-                return [function(batches[0], chunks_of(batches[0]))]
-            with ThreadPoolExecutor(available_threads()) as pool:
-                try:
-                    return list(pool.map(lambda batch: function(batch, chunks_of(batch)), batches))
-                finally:
-                    stopped.set()
+                    yield result
+            finally:
+                stopped.set()
