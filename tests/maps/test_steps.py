@@ -51,9 +51,7 @@ def random_step(name: str, members: tuple[int, ...]) -> Step:
 
 
 WITH_PARAMETERS = ["scale", "diagonal", "dense", "centre"]
-every_step = pytest.mark.parametrize(
-    "name", [*WITH_PARAMETERS, "relu", "reference", "log_softmax", "activate"]
-)
+every_step = pytest.mark.parametrize("name", [*WITH_PARAMETERS, "relu", "reference", "log_softmax", "activate"])
 
 
 def some_logits(seed: int = 0, columns: int = CLASSES) -> Numbers:

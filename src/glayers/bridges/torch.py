@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.jit._trace import TracerWarning, is_tracing
 
 from glayers.activations import with_reference_class
-from glayers.bridges.torch_loaders import IGNORED, MAX_ROWS, axis_of, collect_logits, logits_of
+from glayers.bridges.torch_loaders import axis_of, collect_logits, logits_of
 from glayers.bridges.torch_onnx import export_network
 from glayers.bridges.torch_steps import chain_module
 from glayers.calibrators import AutoCalibrator, Calibrator, load
@@ -220,17 +220,7 @@ def to_module(
 
 
 def calibrate(
-    network: nn.Module,
-    loader: Iterable[Any],
-    calibrator: Calibrator | None = None,
-    *,
-    class_axis: int | None = None,
-    ignore_label: int | None = IGNORED,
-    label_key: str | None = None,
-    max_rows: int | None = MAX_ROWS,
-    random_state: int = 0,
-    class_names: Iterable[str] | None = None,
-    progress: bool | None = None,
+    network: nn.Module, loader: Iterable[Any], calibrator: Calibrator | None = None, **settings: Any
 ) -> CalibratedNetwork:
     """Calibrate a network on held-out data.
 
@@ -243,8 +233,8 @@ def calibrate(
         Batches (inputs, labels) that the network was not trained on, or dictionaries with `labels`.
     calibrator
         The calibrator to fit; by default `AutoCalibrator()`.
-    class_axis, ignore_label, label_key, max_rows, random_state, class_names, progress
-        As for `collect_logits`.
+    **settings
+        Those of `collect_logits`: class_axis, ignore_label, label_key, max_rows, random_state, class_names, progress.
 
     Returns
     -------
@@ -262,19 +252,10 @@ def calibrate(
     if not (calibrator is None or isinstance(calibrator, Calibrator)):
         raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {shown(calibrator)}")
     stripped = strip_softmax(network)
-    given = collect_logits(
-        stripped,
-        loader,
-        class_axis=class_axis,
-        ignore_label=ignore_label,
-        label_key=label_key,
-        max_rows=max_rows,
-        random_state=random_state,
-        class_names=class_names,
-        progress=progress,
-    )
-    fitted = (AutoCalibrator(progress=progress) if calibrator is None else calibrator).fit_predictions(given)
-    return CalibratedNetwork(stripped, fitted, class_axis)
+    given = collect_logits(stripped, loader, **settings)
+    if calibrator is None:
+        calibrator = AutoCalibrator(progress=settings.get("progress"))
+    return CalibratedNetwork(stripped, calibrator.fit_predictions(given), settings.get("class_axis"))
 
 
 class CalibrateAfterTraining:
@@ -293,10 +274,10 @@ class CalibrateAfterTraining:
         loader: Iterable[Any] | None = None,
         **settings: Any,
     ) -> None:
-        known = inspect.signature(calibrate).parameters
-        odd = [name for name in settings if name not in known]
-        if odd:
-            raise GlayersError(f"unknown setting {odd[0]!r}; `calibrate` knows {', '.join(list(known)[3:])}")
+        known = list(inspect.signature(collect_logits).parameters)[2:]
+        for name in settings:
+            if name not in known:
+                raise GlayersError(f"unknown setting {name!r}; `calibrate` knows {', '.join(known)}")
         self.calibrator = calibrator
         self.path = path
         self.loader = loader

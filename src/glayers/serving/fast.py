@@ -16,7 +16,7 @@ from glayers.arrays import Array, Floats
 from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, TopProbabilities
 from glayers.maps.mixtures import Blend, Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
-from glayers.maps.steps import Centre, Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
+from glayers.maps.steps import Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
 
 _BLOCK = 32_768  # entries computed at once: with all that is kept of them, they stay in the second-level cache
 _FAR_BELOW = -600.0  # a logit this much below the highest has a probability close to underflow
@@ -235,11 +235,6 @@ def _product(x: Floats, weight: Floats) -> Floats:
     return x @ weight
 
 
-def _centred_dense(centre: Centre, dense: Dense) -> Kernel:
-    mean = dense.weight.mean(axis=-2, keepdims=True)
-    return _dense(Dense(dense.weight - centre.share[..., None, None] * mean, dense.bias))
-
-
 def _mixed(shares: Sequence[Array], parts: Sequence[Floats]) -> Rows:
     result = shares[0] * parts[0]
     for share, part in zip(shares[1:], parts[1:], strict=True):
@@ -418,7 +413,6 @@ _KERNELS: dict[type[Step], Callable[..., Kernel]] = {
 }
 # Of steps that come one after the other.
 _PAIRS: dict[tuple[type[Any], type[Step]], Callable[[Any, Any], Kernel]] = {
-    (Centre, Dense): _centred_dense,
     (Scale, LogSoftmax): _tempered,
     (TopProbabilities, Dense): _confusion,
 }
