@@ -60,10 +60,6 @@ class Diagnostics:
         counts = self.labels_per_class
         if len(counts) != n_classes or min(counts) < 0:
             raise BadFile(f"labels_per_class must be {n_classes} counts; got {shown(counts)}")
-        if min(self.iterations, self.n_parameters, self.rows - sum(counts)) < 0:
-            raise BadFile("the numbers of rows, iterations and parameters do not fit")
-        if math.isnan(self.loss_before) or math.isnan(self.loss_after):
-            raise BadFile("loss_before and loss_after must be numbers")
         if self.classes_never_seen != tuple(np.flatnonzero(np.array(counts) == 0).tolist()):
             raise BadFile("classes_never_seen must be those without a label")
 

@@ -148,22 +148,15 @@ class Recorded:
         return result
 
 
-def _shape_without(x: Recorded, axis: int, keepdims: bool) -> Shape:
-    """Return the shape of a sum over an axis from 0."""
-    return (*x.shape[:axis], *([1] if keepdims else []), *x.shape[axis + 1 :])
-
-
 def _reduced(kind: str) -> Callable[..., Any]:
     def record(x: Recorded, axis: int, keepdims: bool = False) -> Any:
-        shape = _shape_without(x, axis % x.ndim, keepdims)
-        return x.graph.add(kind, [x, np.array([axis])], shape, x.dtype, keepdims=int(keepdims))
+        place = axis % x.ndim  # with a negative axis, onnxruntime returns another shape for no rows
+        shape = (*x.shape[:place], *([1] if keepdims else []), *x.shape[place + 1 :])
+        if kind == "ArgMax":
+            return x.graph.add(kind, [x], shape, np.int64, axis=place, keepdims=int(keepdims))
+        return x.graph.add(kind, [x, np.array([place])], shape, x.dtype, keepdims=int(keepdims))
 
     return record
-
-
-def _argmax(x: Recorded, axis: int, keepdims: bool = False) -> Any:
-    shape = _shape_without(x, axis % x.ndim, keepdims)
-    return x.graph.add("ArgMax", [x], shape, np.int64, axis=axis, keepdims=int(keepdims))
 
 
 def _where(condition: Any, first: Any, second: Any) -> Any:
@@ -243,7 +236,7 @@ def _matmul(first: Any, second: Any) -> Any:
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _elementwise(name.capitalize()) for name in ("abs", "exp", "log", "tanh")},
     **{name: _reduced(f"Reduce{name.capitalize()}") for name in ("max", "mean", "sum")},
-    "argmax": _argmax,
+    "argmax": _reduced("ArgMax"),
     "argsort": lambda x, **settings: _sorted(x, **settings)[1],
     "astype": _astype,
     "clip": _clip,
