@@ -1,7 +1,7 @@
 """A map -> the same numbers by NumPy, several times as fast: fewer calls for one row, fewer passes over many rows.
 
 The steps in `maps/` define what is computed, and tests compare. A kernel stands for one step, or for a pair, and turns
-`Rows` into `Rows`. Steps without a kernel are computed by their definition, and so are all steps of a block where a
+`StepRows` into `StepRows`. Steps without a kernel are computed by their definition, and so are all steps of a block where a
 class is impossible or a probability is close to underflow.
 """
 
@@ -30,16 +30,16 @@ _FLAT = np.array(math.exp(-5.0))
 class _lazy:  # noqa: N801  # a decorator
     """A property that is computed once. The lock of functools' own would take a fifth of the time of one row."""
 
-    def __init__(self, function: Callable[["Rows"], Any]) -> None:
+    def __init__(self, function: Callable[["StepRows"], Any]) -> None:
         self.function = function
         self.name = function.__name__
 
-    def __get__(self, rows: "Rows", _: type) -> Any:
+    def __get__(self, rows: "StepRows", _: type) -> Any:
         value = rows.__dict__[self.name] = self.function(rows)
         return value
 
 
-class Rows:
+class StepRows:
     """Rows between two steps, given by their `logits`, by `scores` or by probabilities `p`; the rest follows."""
 
     def __init__(self, **given: Floats) -> None:
@@ -112,7 +112,7 @@ class Rows:
         return self.clipped - np.add.reduce(self.clipped, axis=-1, keepdims=True) / self.clipped.shape[-1]
 
 
-Kernel: TypeAlias = Callable[[Rows], Rows]
+Kernel: TypeAlias = Callable[[StepRows], StepRows]
 
 
 class Fast:
@@ -145,8 +145,8 @@ class Fast:
         except FloatingPointError:
             return softmax(with_reference_class(self.chain(rows)))
 
-    def _run(self, logits: Floats) -> Rows:
-        rows = Rows(logits=with_reference_class(logits) if self.completes else logits)
+    def _run(self, logits: Floats) -> StepRows:
+        rows = StepRows(logits=with_reference_class(logits) if self.completes else logits)
         if rows.logits.shape[-1] == 1 or np.minimum.reduce(rows.scores, axis=None) < _FAR_BELOW:
             raise FloatingPointError
         return self.kernel(rows)
@@ -173,7 +173,7 @@ def _compiled(steps: tuple[Step, ...]) -> Kernel:
             kernels.append(_kernel(step))
         before = step
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         for kernel in kernels:
             rows = kernel(rows)
         return rows
@@ -184,7 +184,7 @@ def _compiled(steps: tuple[Step, ...]) -> Kernel:
 def _kernel(step: Step) -> Kernel:
     make = _KERNELS.get(type(step))
     if make is None or (_has_members(step) and not isinstance(step, Dense)):
-        return lambda rows: Rows(logits=step(rows.logits))
+        return lambda rows: StepRows(logits=step(rows.logits))
     return make(step, *(_compiled(branch.steps) for branch in step.chains().values()))
 
 
@@ -197,29 +197,29 @@ def _tempered(scale: Scale, step: LogSoftmax) -> Kernel:
     if np.all(scale.factor == 1.0):
         return _log_softmax(step)
     if np.any(scale.factor <= 0.0):  # the highest score would not stay the highest
-        return lambda rows: Rows(logits=step(scale(rows.logits)))
+        return lambda rows: StepRows(logits=step(scale(rows.logits)))
     factor = scale.factor[..., None, None]
     name = f"tempered by {factor!r}"
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         if name not in rows.__dict__:  # several branches of a mixture begin with the same temperature
-            rows.__dict__[name] = Rows(scores=rows.scores * factor)
+            rows.__dict__[name] = StepRows(scores=rows.scores * factor)
         return rows.__dict__[name]
 
     return run
 
 
 def _log_softmax(_: LogSoftmax) -> Kernel:
-    return lambda rows: Rows(scores=rows.scores) if "logits" in rows.__dict__ else rows
+    return lambda rows: StepRows(scores=rows.scores) if "logits" in rows.__dict__ else rows
 
 
 def _dense(step: Dense) -> Kernel:
     bias = step.bias[..., None, :]
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         result = _product(rows.logits, step.weight)
         result += bias
-        return Rows(logits=result)
+        return StepRows(logits=result)
 
     return run
 
@@ -236,11 +236,11 @@ def _centred_dense(centre: Centre, dense: Dense) -> Kernel:
     return _dense(Dense(dense.weight - centre.share[..., None, None] * mean, dense.bias))
 
 
-def _mixed(shares: Sequence[Array], parts: Sequence[Floats]) -> Rows:
+def _mixed(shares: Sequence[Array], parts: Sequence[Floats]) -> StepRows:
     result = shares[0] * parts[0]
     for share, part in zip(shares[1:], parts[1:], strict=True):
         result += share * part
-    return Rows(p=result)
+    return StepRows(p=result)
 
 
 def _shares(*shares: Any) -> list[Array]:
@@ -251,7 +251,7 @@ def _shares(*shares: Any) -> list[Array]:
 def _blend(step: Blend, branch: Kernel) -> Kernel:
     shares = _shares(step.share, 1.0 - step.share)
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         members = branch(rows).p
         if members.ndim > rows.p.ndim:
             members = np.add.reduce(members, axis=0) / len(members)
@@ -267,23 +267,23 @@ def _stack(step: Stack, *branches: Kernel) -> Kernel:
 
 def _uniform_share(step: UniformShare) -> Kernel:
     uniform, rest = _shares(step.share, 1.0 - step.share)
-    return lambda rows: Rows(p=rest * rows.p + uniform / rows.p.shape[-1])
+    return lambda rows: StepRows(p=rest * rows.p + uniform / rows.p.shape[-1])
 
 
 def _floor(step: Floor, branch: Kernel) -> Kernel:
     depth = float(step.depth)
     reach = float(step.reach)
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         if _none_far(rows, depth, reach):
             return branch(rows)
         raised, lowered = step.split(rows.logits)
-        return Rows(logits=branch(Rows(logits=raised)).logits + lowered)
+        return StepRows(logits=branch(StepRows(logits=raised)).logits + lowered)
 
     return run
 
 
-def _none_far(rows: Rows, depth: float, reach: float) -> bool:
+def _none_far(rows: StepRows, depth: float, reach: float) -> bool:
     if np.minimum.reduce(rows.log_p, axis=None) >= -min(depth, reach):  # the highest log-probability is at most 0
         return True
     highest = rows.ordered[:, 0]
@@ -293,32 +293,32 @@ def _none_far(rows: Rows, depth: float, reach: float) -> bool:
 
 
 def _keep_order(step: KeepOrder, branch: Kernel) -> Kernel:
-    return lambda rows: Rows(logits=in_order_of(rows.logits, branch(rows).logits, step.slope))
+    return lambda rows: StepRows(logits=in_order_of(rows.logits, branch(rows).logits, step.slope))
 
 
 def _corrected(_: Corrected, *branches: Kernel) -> Kernel:
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         if "logits" in rows.__dict__:
-            rows = Rows(scores=rows.scores)
+            rows = StepRows(scores=rows.scores)
         total = rows.log_p.copy(order="K")
         for branch in branches:
             total += branch(rows).logits
         total -= np.maximum.reduce(total, axis=-1, keepdims=True)
-        return Rows(scores=total)
+        return StepRows(scores=total)
 
     return run
 
 
 def _centred(_: Centred) -> Kernel:
-    return lambda rows: Rows(logits=rows.centred)
+    return lambda rows: StepRows(logits=rows.centred)
 
 
 def _hinges(step: HingeLayer) -> Kernel:
     knots = step.knots[:, None, :]
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         bent = np.maximum(rows.logits - knots, 0.0)
-        return Rows(logits=np.add.reduce(_product(bent, step.weight), axis=0))
+        return StepRows(logits=np.add.reduce(_product(bent, step.weight), axis=0))
 
     return run
 
@@ -326,9 +326,9 @@ def _hinges(step: HingeLayer) -> Kernel:
 def _confusion(_: TopProbabilities, dense: Dense) -> Kernel:
     """Multiply the probabilities of the ten highest classes by their rows of the matrix."""
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         if rows.places is None:
-            return Rows(logits=_product(rows.p, dense.weight) + dense.bias)
+            return StepRows(logits=_product(rows.p, dense.weight) + dense.bias)
         high = rows.log_p >= rows.top[:, :1]
         if np.count_nonzero(high) > rows.places.size:  # more than ten, because the tenth is a tie
             raise FloatingPointError
@@ -336,7 +336,7 @@ def _confusion(_: TopProbabilities, dense: Dense) -> Kernel:
         result = np.tile(dense.bias, (len(columns), 1))
         for place in range(DEPTH):
             result += rows.top_p[:, place : place + 1] * dense.weight[columns[:, place]]
-        return Rows(logits=result)
+        return StepRows(logits=result)
 
     return run
 
@@ -346,7 +346,7 @@ def _shared(step: Shared) -> Kernel:
     constant = step.weight[5:].sum(axis=0, keepdims=True)  # 1 - 2 / (...) of the last two functions
     weight = np.concatenate([step.weight * _FACTORS[:, None], constant]).T.copy()
 
-    def run(rows: Rows) -> Rows:
+    def run(rows: StepRows) -> StepRows:
         seen = (_context(rows) - step.centre) / step.spread
         np.maximum(seen, -4.0, out=seen)
         np.minimum(seen, 4.0, out=seen)
@@ -360,12 +360,12 @@ def _shared(step: Shared) -> Kernel:
             tenth = bent[:, :1]
             result += tenth
             result.reshape(-1)[rows.places] += bent - tenth
-        return Rows(logits=result)
+        return StepRows(logits=result)
 
     return run
 
 
-def _context(rows: Rows) -> Floats:
+def _context(rows: StepRows) -> Floats:
     """Return what the shared correction reads: the three highest log-probabilities and the entropy."""
     result = np.empty((4, len(rows.log_p))).T  # each column in one piece of memory
     highest = rows.ordered[:, :3]
