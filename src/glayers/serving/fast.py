@@ -1,8 +1,8 @@
 """A map -> the same numbers by NumPy, several times as fast: fewer calls for one row, fewer passes over many rows.
 
 The steps in `maps/` define what is computed, and tests compare. A kernel stands for one step, or for a pair, and turns
-`StepRows` into `StepRows`. Steps without a kernel are computed by their definition, and so are all steps of a block where a
-class is impossible or a probability is close to underflow.
+`StepRows` into `StepRows`. Steps without a kernel are computed by their definition, and so are all steps of a block
+where a class is impossible or a probability is close to underflow.
 """
 
 import math
