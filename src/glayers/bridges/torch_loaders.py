@@ -161,9 +161,10 @@ def _split(batch: Any, name: str, label_key: str | None) -> tuple[Any, Any]:
 
 def _called(network: nn.Module, inputs: Any, name: str) -> Any:
     """Call the network with inputs by name or by position, after moving them to its device."""
-    inputs = _moved(inputs, next(network.parameters(), None))
-    if isinstance(inputs, tuple | list):
-        return network(*inputs)
+    like = next(network.parameters(), None)
+    if isinstance(inputs, tuple | list) and all(isinstance(each, Tensor) for each in inputs):
+        return network(*(_moved(each, like) for each in inputs))
+    inputs = _moved(inputs, like)
     if not isinstance(inputs, Mapping):
         return network(inputs)
     takes = inspect.signature(network.forward).parameters
@@ -182,8 +183,6 @@ def _moved(value: Any, like: Tensor | None) -> Any:
     """Return tensors and arrays on the device of the network, floats also in its type; anything else unchanged."""
     if isinstance(value, Mapping):
         return {key: _moved(each, like) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [_moved(each, like) for each in value]
     if not isinstance(value, Tensor | np.ndarray):
         return value
     tensor = torch.as_tensor(value)

@@ -199,7 +199,7 @@ def _tempered(scale: Scale, step: LogSoftmax) -> Kernel:
     if np.any(scale.factor <= 0.0):  # the highest score would not stay the highest
         return lambda rows: StepRows(logits=step(scale(rows.logits)))
     factor = scale.factor[..., None, None]
-    name = f"tempered by {factor!r}"
+    name = f"tempered by {factor.tobytes().hex()}"
 
     def run(rows: StepRows) -> StepRows:
         if name not in rows.__dict__:  # several branches of a mixture begin with the same temperature
