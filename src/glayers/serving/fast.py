@@ -5,7 +5,6 @@ The steps in `maps/` define what is computed, and tests compare. A kernel stands
 where a class is impossible or a probability is close to underflow.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from glayers.activations import softmax, with_reference_class
 from glayers.arrays import Array, Floats, row_blocks
-from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, TopProbabilities
+from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, TopProbabilities, bends
 from glayers.maps.mixtures import Blend, Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
 from glayers.maps.steps import Centre, Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
@@ -21,10 +20,6 @@ from glayers.maps.steps import Centre, Chain, Dense, Floor, LogSoftmax, Referenc
 _KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
 _FAR_BELOW = -600.0  # a logit this much below the highest has a probability close to underflow
 _SMALL = 1e-290  # the logarithm of a smaller probability loses digits
-# Of the seven functions in `maps.corrections.bends`: four as they are, a fifth of one, and twice two fractions.
-_FACTORS = np.array([1.0, 1.0, 1.0, 1.0, 0.2, -2.0, -2.0])
-_STEEP = np.array(math.exp(-4.6))
-_FLAT = np.array(math.exp(-5.0))
 
 
 class _lazy:  # noqa: N801  # a decorator
@@ -90,11 +85,6 @@ class StepRows:
     def top(self) -> Floats:
         """The ten highest log-probabilities of each row, or all of few."""
         return self.log_p if self.places is None else self.log_p.take(self.places)
-
-    @_lazy
-    def top_p(self) -> Floats:
-        """The probabilities of the same classes."""
-        return self.p if self.places is None else self.p.take(self.places)
 
     @_lazy
     def ordered(self) -> Floats:
@@ -333,9 +323,10 @@ def _confusion(_: TopProbabilities, dense: Dense) -> Kernel:
         if np.count_nonzero(high) > rows.places.size:  # more than ten, because the tenth is a tie
             raise FloatingPointError
         columns = rows.places % rows.p.shape[-1]
+        p = rows.p.take(rows.places)
         result = np.tile(dense.bias, (len(columns), 1))
         for place in range(DEPTH):
-            result += rows.top_p[:, place : place + 1] * dense.weight[columns[:, place]]
+            result += p[:, place : place + 1] * dense.weight[columns[:, place]]
         return StepRows(logits=result)
 
     return run
@@ -343,8 +334,7 @@ def _confusion(_: TopProbabilities, dense: Dense) -> Kernel:
 
 def _shared(step: Shared) -> Kernel:
     """Compute the functions of a log-probability for the ten highest classes only: all others have the tenth's."""
-    constant = step.weight[5:].sum(axis=0, keepdims=True)  # 1 - 2 / (...) of the last two functions
-    weight = np.concatenate([step.weight * _FACTORS[:, None], constant]).T.copy()
+    weight = step.weight.T.copy()
 
     def run(rows: StepRows) -> StepRows:
         seen = (_context(rows) - step.centre) / step.spread
@@ -352,8 +342,9 @@ def _shared(step: Shared) -> Kernel:
         np.minimum(seen, 4.0, out=seen)
         sizes = _product(seen, weight[1:])
         sizes += weight[0]
+        functions = np.array([function.T for function in bends(rows.top)])
+        bent = np.einsum("nj,jdn->dn", sizes[:, 1:], functions).T
         result = sizes[:, :1] * rows.clipped
-        bent = _bent(rows.top, rows.top_p, sizes)
         if rows.places is None:
             result += bent
         else:
@@ -373,29 +364,6 @@ def _context(rows: StepRows) -> Floats:
     result[:, 2] = highest[:, -1]
     np.maximum(result, LOWEST, out=result)
     result[:, 3] = -np.add.reduce(rows.p * rows.log_p, axis=-1)
-    return result
-
-
-def _bent(log_p: Floats, p: Floats, sizes: Floats) -> Floats:
-    """Return the sum of the six functions of `maps.corrections.bends` times their sizes, computed in place."""
-    order: Any = "F" if log_p.flags.f_contiguous else "C"
-    functions = np.empty((6, *log_p.shape[::-1])).mT if order == "F" else np.empty((6, *log_p.shape))
-    line, linear, root, miss, steep, flat = functions
-    np.maximum(log_p, LOWEST, out=line)
-    linear[...] = p
-    np.sqrt(p, out=root)
-    np.minimum(log_p, -1e-9, out=miss)
-    np.expm1(miss, out=miss)
-    np.negative(miss, out=miss)
-    np.log(miss, out=miss)
-    np.maximum(miss, LOWEST, out=miss)
-    np.multiply(p, p, out=steep)
-    steep += _STEEP
-    np.divide(_STEEP, steep, out=steep)
-    np.add(p, _FLAT, out=flat)
-    np.divide(_FLAT, flat, out=flat)
-    result = np.einsum("nj,jnd->nd", sizes[:, 1:7], functions, order=order)
-    result += sizes[:, 7:]
     return result
 
 
