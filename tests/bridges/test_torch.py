@@ -25,6 +25,7 @@ from glayers import (
 from glayers.bridges.torch import CalibratedNetwork, calibrate, strip_softmax, to_module
 from glayers.calibrators import Calibrator
 from glayers.errors import GlayersError
+from tests.bridges.one_logit import same_width
 from tests.contracts.calibrators import fitted, tilted
 
 ROWS, FEATURES, CLASSES = 300, 6, 4
@@ -98,7 +99,9 @@ def test_g_after_f_equals_the_prediction_in_numpy(calibrator: Calibrator, output
         p = calibrated.predict_proba(inputs_of(loader))
     assert p.shape == (ROWS, max(2, outputs))
     assert p.numpy() == pytest.approx(calibrator.predict_proba(z.numpy()), abs=1e-5)
-    assert torch.softmax(logits, dim=1).numpy() == pytest.approx(p.numpy(), abs=1e-6)
+    assert logits.shape == z.shape, "one logit stays one"
+    found = torch.sigmoid(logits[:, 0]) if outputs == 1 else torch.softmax(logits, dim=1)[:, 1]
+    assert found.numpy() == pytest.approx(p[:, 1].numpy(), abs=1e-6)
     assert torch.equal(calibrated.logits(inputs_of(loader)), logits)
     assert not np.allclose(p.numpy(), _plain(z.numpy()), atol=1e-3), "g does something"
 
@@ -293,6 +296,15 @@ def test_a_module_may_compute_in_float32() -> None:
         to_module(temperature(), compute_dtype=torch.float16)
 
 
+def test_one_logit_stays_one_so_that_its_sigmoid_is_the_probability() -> None:
+    z = torch.linspace(-4, 4, 9)[:, None]
+    calibrator = fitted("platt", 1)
+    network = CalibratedNetwork(nn.Identity(), calibrator)
+    assert network(z).shape == (9, 1)
+    assert torch.sigmoid(network(z))[:, 0].numpy() == pytest.approx(calibrator.predict_proba(z.numpy())[:, 1], abs=1e-6)
+    assert network.predict_proba(z).shape == (9, 2)
+
+
 @pytest.mark.parametrize("name", ["auto", "isotonic", "matrix", "order-invariant"])
 @pytest.mark.parametrize(("shape", "axis"), [((5, 7, 4), -1), ((1, 7, 4), 2), ((3, 4, 5, 2), 1), ((4, 4, 4), 1)])
 @pytest.mark.parametrize("columns", [4, 1])
@@ -302,7 +314,7 @@ def test_the_classes_may_lie_on_any_axis(name: str, shape: tuple[int, ...], axis
     z = z if columns == 4 else z.take([0], axis=axis)
     out = to_module(calibrator, class_axis=axis)(torch.tensor(z)).numpy()
     by_row = np.moveaxis(z, axis, -1)
-    expected = calibrator.transform(by_row.reshape(-1, columns)).reshape(*by_row.shape[:-1], -1)
+    expected = same_width(calibrator.transform(by_row.reshape(-1, columns)), columns).reshape(by_row.shape)
     np.testing.assert_allclose(np.moveaxis(out, axis, -1), expected, rtol=1e-12, atol=1e-12)
 
 

@@ -15,6 +15,7 @@ from glayers.bridges.torch_steps import chain_module
 from glayers.calibrators import Calibrator
 from glayers.maps import Chain
 from glayers.maps.corrections import Corrected, Shared
+from tests.bridges.one_logit import same_width
 from tests.contracts.calibrators import CLASSES, every_calibrator, fitted, tilted
 from tests.strategies import Numbers
 
@@ -35,7 +36,7 @@ EVERY_SIZE = (slice(None), slice(1), slice(0))
 def check(calibrator: Calibrator, module: Traced, dtype: torch.dtype, sizes: Sequence[slice] = EVERY_SIZE) -> None:
     """Compare with NumPy, and on one row and none."""
     z = torch.tensor(hard_rows(calibrator.n_features_in_), dtype=dtype)
-    expected = calibrator.transform(z.double().numpy())
+    expected = same_width(calibrator.transform(z.double().numpy()), calibrator.n_features_in_)
     tolerance = 1e-12 if dtype == torch.float64 else 1e-6
     for rows in sizes:
         found = module(z[rows])

@@ -9,11 +9,10 @@ import pytest
 from glayers.activations import Softmax
 from glayers.errors import BadFile, GlayersError
 from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
-from glayers.maps.columns import EachColumn
 from glayers.maps.layouts import STEPS, chain_of, n_learned, structure_of
 from glayers.maps.mixtures import Stack
 from glayers.maps.order import KeepOrder
-from glayers.maps.steps import arrays_of, branch_field
+from glayers.maps.steps import EachColumn, arrays_of, branch_field
 
 WIDTH = 4
 SIZES = {"branches": 2, "in": WIDTH, "in-1": WIDTH - 1, "out": WIDTH, "hidden": 7, "knots": 5, "knots+1": 6}

@@ -14,7 +14,6 @@ from glayers.maps import (
     Chain,
     Dense,
     Diagonal,
-    Dropout,
     LogSoftmax,
     Reference,
     Relu,
@@ -47,15 +46,12 @@ def random_step(name: str, members: tuple[int, ...]) -> Step:
         "log_softmax": LogSoftmax,
         "centre": lambda: Centre(rng.uniform(size=members)),
         "activate": lambda: Activate(Sharpened()),
-        "dropout": Dropout,
     }
     return made[name]()
 
 
 WITH_PARAMETERS = ["scale", "diagonal", "dense", "centre"]
-every_step = pytest.mark.parametrize(
-    "name", [*WITH_PARAMETERS, "relu", "reference", "log_softmax", "activate", "dropout"]
-)
+every_step = pytest.mark.parametrize("name", [*WITH_PARAMETERS, "relu", "reference", "log_softmax", "activate"])
 
 
 def some_logits(seed: int = 0, columns: int = CLASSES) -> Numbers:
@@ -146,13 +142,6 @@ def test_softmax_returns_a_users_own_activation_unchanged() -> None:
     z = some_logits()
     assert softmax(Activate(Sharpened())(z)) == pytest.approx(softmax(2 * z), abs=1e-12)
     assert Activate(Sharpened()).parameters() == {}
-
-
-def test_dropout_does_nothing_without_a_mask() -> None:
-    z = some_logits()
-    assert Dropout()(z) is z
-    assert np.array_equal(Dropout(np.full(CLASSES, 2.0))(z), 2 * z)
-    assert Dropout(np.full(CLASSES, 2.0)).parameters() == {}
 
 
 def test_a_blend_is_a_mixture_of_probabilities() -> None:

@@ -134,6 +134,13 @@ def test_blocks_are_put_together_in_order() -> None:
     np.testing.assert_allclose(applied(Fast.of(chain).probabilities, many, 10), expected, atol=1e-12)
 
 
+def test_temperatures_that_almost_agree_are_kept_apart() -> None:
+    branches = tuple(Chain((Scale(np.asarray(factor)), LogSoftmax())) for factor in (0.5, 0.5 + 1e-10))
+    chain = Chain((Stack(np.array([0.0, 1.0]), branches),))
+    z = 1e2 * some_logits(4, "usual")
+    np.testing.assert_allclose(Fast(chain).logits(z[:1] / 50), chain(z[:1] / 50), rtol=1e-12, atol=0)
+
+
 def test_copies_and_pickles_of_a_used_map_hold_no_kernels() -> None:
     chain = some_map(3)
     assert Fast.of(chain) is Fast.of(chain)

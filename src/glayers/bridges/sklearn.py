@@ -11,18 +11,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from glayers.activations import log_softmax, softmax, with_reference_class
 from glayers.arrays import Array, Floats, Ints
-from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers, TemperatureScaling
-from glayers.calibrators.auto import LEAST_ROWS
-from glayers.calibrators.base import Fitted
+from glayers.calibrators import CALIBRATORS, Calibrator, SharedGLayers
 from glayers.checks import check_weights
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
-from glayers.fitting.newton import newton
-from glayers.maps import Chain, Diagonal, Reference
-from glayers.maps.mixtures import UniformShare
-from glayers.maps.steps import SMALLEST
-from glayers.predictions import Predictions
 
 with needs_extra("sklearn"):
     from sklearn import get_config
@@ -35,9 +27,8 @@ with needs_extra("sklearn"):
     from sklearn.utils.parallel import Parallel, delayed
     from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d
 
-# Of the normal priors of `FewRowsScaling`: standard deviations of 3.2 and 1.
-_PRECISION_OF_LOG_TEMPERATURE, _PRECISION_OF_SHIFTS = 0.1, 1.0
-_MOST_REPEATED = 100_000  # rows: larger weights of fewer than 100 rows are no counts
+_FEW_ROWS = 100
+_MOST_REPEATED = 100_000  # rows: larger weights of few rows are no counts
 
 
 class CalibratedPair(NamedTuple):
@@ -63,16 +54,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         rows calibrate it.
     calibrator : Calibrator or str, optional
         The method or its name; copies of it are fitted. By default `SharedGLayers("vector")`: one scale and one shift
-        per class, then a correction that all classes share. Each falls back to less where it does not help. With
-        fewer than 100 rows, `FewRowsScaling`: one temperature and one shift per class, with priors.
+        per class, then a correction that all classes share. Priors hold both near 1 and 0 where rows say little.
     cv : int, splitter or iterable, default 5
         How rows are split into those that fit the classifier and those that calibrate it. A number means stratified
         folds, which keep groups together if there are any.
     ensemble : "auto", True or False
         "auto" averages the classifiers of all folds; they share one calibrator, fitted on the out-of-fold predictions
-        of all rows. True gives each of them a calibrator of its own, fitted on one fold; so does "auto" with fewer than
-        100 rows, where the mean of several is safer. False uses one classifier, fitted on all rows, with the shared
-        calibrator.
+        of all rows. True gives each of them a calibrator of its own, fitted on one fold. False uses one classifier,
+        fitted on all rows, with the shared calibrator.
     n_jobs : int, optional
         How many folds to fit at once.
 
@@ -119,13 +108,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         -------
         CalibratedClassifier
         """
+        if self.ensemble not in (True, False, "auto"):
+            raise GlayersError(f'ensemble must be True, False or "auto"; got {shown(self.ensemble)}')
         X, y, sample_weight, groups = indexable(X, y, sample_weight, groups)  # noqa: N806  # scikit-learn's name
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         frozen = isinstance(self.estimator, FrozenEstimator)
         self.classes_, labels = _numbered(y, self.estimator.classes_ if frozen else None)
         weights = None if sample_weight is None else check_weights(sample_weight, len(y), "sample_weight")
-        shared = self._one_for_all(few=len(y) < LEAST_ROWS and not frozen)
         for_estimator, for_splitter = self._routed(weights, groups, fit_params)
         if frozen:
             estimators = [self.estimator]
@@ -138,21 +128,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 for rows, _ in splits
             )
         outputs = [_outputs(each, _safe_indexing(X, fold)) for each, fold in zip(estimators, folds, strict=True)]
-        if shared:
+        if self.ensemble is not True:
             folds = [np.concatenate(folds)]
             outputs = [np.concatenate(outputs)]
         calibrators = []
-        for fold, output in zip(folds, outputs, strict=True):
-            calibrator = self._calibrator(len(fold), weights, len(y))
-            calibrator.inputs = "logits" if hasattr(estimators[0], "decision_function") else "probabilities"
-            repeated, own_weights = _repeated(fold, weights, len(y))
-            own = fold[repeated]
-            own_groups = None if groups is None else np.asarray(groups)[own]
-            given = calibrator._check_input(output[repeated], labels[own], own_weights, own_groups)
-            calibrators.append(calibrator._fit_and_keep(given))
+        for rows, output in zip(folds, outputs, strict=True):
+            calibrators.append(self._fit_calibrator(output, rows, labels, weights, groups))
         if self.ensemble is False and not frozen:
             estimators = [clone(self.estimator).fit(X, y, **for_estimator)]
-        if shared:
+        if self.ensemble is not True:
             calibrators *= len(estimators)
         self.calibrated_classifiers_ = [CalibratedPair(*pair) for pair in zip(estimators, calibrators, strict=True)]
         for name in ("n_features_in_", "feature_names_in_"):
@@ -160,11 +144,24 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 setattr(self, name, getattr(estimators[0], name))
         return self
 
-    def _one_for_all(self, few: bool) -> bool:
-        """Return whether all rows together fit one calibrator."""
-        if self.ensemble not in (True, False, "auto"):
-            raise GlayersError(f'ensemble must be True, False or "auto"; got {shown(self.ensemble)}')
-        return not (self.ensemble is True or (self.ensemble == "auto" and few))
+    def _fit_calibrator(
+        self, outputs: Array, rows: Ints, labels: Ints, weights: Floats | None, groups: Any
+    ) -> Calibrator:
+        """Return a calibrator of the kind that the setting names, fitted on the outputs of some rows."""
+        calibrator = self._calibrator()
+        calibrator.inputs = "logits" if hasattr(self.estimator, "decision_function") else "probabilities"
+        own_weights = None
+        if weights is not None:
+            own_weights = weights[rows]
+            whole = (weights == np.round(weights)).all()
+            if whole and len(weights) < _FEW_ROWS and weights.sum() <= _MOST_REPEATED:
+                # Counts, as in scikit-learn: priors then weigh as much as beside rows that were written several times.
+                repeated = np.repeat(np.arange(len(rows)), own_weights.astype(np.int64))
+                outputs = outputs[repeated]
+                rows = rows[repeated]
+                own_weights = None
+        own_groups = None if groups is None else np.asarray(groups)[rows]
+        return calibrator._fit_and_keep(calibrator._check_input(outputs, labels[rows], own_weights, own_groups))
 
     def predict_proba(self, X: Any) -> Array:
         """Return calibrated probabilities (n_rows, n_classes): the mean over the calibrated classifiers."""
@@ -187,13 +184,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
-    def _calibrator(self, n_own: int, weights: Floats | None, n_rows: int) -> Calibrator:
-        """Return a new calibrator for `n_own` of all rows, of the kind that the setting names."""
-        if self.calibrator is None and n_own >= LEAST_ROWS:
-            return SharedGLayers("vector")
+    def _calibrator(self) -> Calibrator:
+        """Return a new calibrator of the kind that the setting names."""
         if self.calibrator is None:
-            n_counted = float(_as_counts(weights, n_rows).sum())
-            return FewRowsScaling(n_counted, log_odds=hasattr(self.estimator, "predict_proba"))
+            return SharedGLayers("vector")
         if isinstance(self.calibrator, str) and self.calibrator in CALIBRATORS:
             return CALIBRATORS[self.calibrator]()
         if not isinstance(self.calibrator, Calibrator):
@@ -230,98 +224,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 stacklevel=3,
             )
         return fit_params, {"groups": groups}
-
-
-@dataclass(eq=False, repr=False)
-class FewRowsScaling(Calibrator):
-    """One temperature and one shift per class, with priors: for so few rows that all of them may be classified right.
-
-    Log temperature and shifts have normal priors, so that both are finite. The result is mixed with a little of the
-    uniform distribution, 1 / (4 n + 4): n rows without an error cannot rule out a rare one.
-
-    Parameters
-    ----------
-    n_rows : float
-        The number of rows, with weights the effective number, behind all calibrators whose predictions are averaged.
-    log_odds : bool, default True
-        Whether the outputs are log-odds, if perhaps too large or too small. Those of a support vector machine are not.
-
-    Examples
-    --------
-    >>> fitted = FewRowsScaling(3).fit([[2.0, 0.0], [0.0, 2.0], [3.0, 0.0]], [0, 1, 0])
-    >>> fitted.predict_proba([[99.0, 0.0]]).round(3).tolist()  # half of 1 / (4 * 3 + 4)
-    [[0.969, 0.031]]
-    """
-
-    n_rows: float
-    log_odds: bool = True
-
-    def _fit(self, given: Predictions) -> Fitted:
-        z = with_reference_class(given.logits.astype(np.float64))
-        if not np.isfinite(z).all():
-            return TemperatureScaling()._fit(given)
-        weights = _as_counts(given.weights, len(z))
-        # The prior expects a temperature near 1 for log-odds, but no typical odds above exp(20). Other decision values
-        # have any unit: typical odds of exp(4) are expected.
-        ranges = np.ptp(z, axis=1)
-        order = np.argsort(ranges)
-        typical = ranges[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)]
-        unit = (20.0 if self.log_odds else 4.0) / max(float(typical), SMALLEST)
-        unit = min(1.0, unit) if self.log_odds else unit
-        z, truth = z * unit, np.eye(z.shape[1])[given.labels]
-        precisions = np.append(_PRECISION_OF_LOG_TEMPERATURE, np.full(z.shape[1], _PRECISION_OF_SHIFTS))
-
-        def value(point: Floats) -> float:
-            log_p = log_softmax(np.exp(point[0]) * z + point[1:])
-            return float(precisions @ point**2 / 2 - weights @ (truth * log_p).sum(axis=1))
-
-        def derivatives(point: Floats) -> tuple[Floats, Floats]:
-            """Return the gradient, and the positive definite part of the Hessian."""
-            scaled = np.exp(point[0]) * z
-            p = softmax(scaled + point[1:])
-            excess = weights[:, None] * (p - truth)
-            features = np.concatenate([scaled[:, None, :], np.tile(np.eye(z.shape[1]), (len(z), 1, 1))], axis=1)
-            centred = features - (features @ p[:, :, None])  # the covariance of the features under p
-            hessian = np.einsum("n,nik,nk,njk->ij", weights, centred, p, centred, optimize=True)
-            gradient = np.append((excess * scaled).sum(), excess.sum(axis=0))
-            return gradient + precisions * point, hessian + np.diag(precisions)
-
-        found = newton(value, derivatives, np.zeros(len(precisions)), tolerance=1e-18)
-        share = 0.25 / (self.n_rows + 1)
-        scale = np.full(z.shape[1], unit * np.exp(found.point[0]))
-        mixture = UniformShare(np.asarray(share))
-        chain = Chain((Reference(), Diagonal(scale, found.point[1:]), mixture))
-        reason = "converged" if found.converged else f"no convergence in {found.iterations} Newton steps"
-        return Fitted(
-            chain, "scaling with priors", found.converged, reason, found.iterations, n_parameters=len(precisions)
-        )
-
-
-def _repeated(rows: Ints, weights: Floats | None, n_rows: int) -> tuple[Ints, Floats | None]:
-    """Return which of some rows calibrate, and their weights.
-
-    Of few rows, whole weights are counts, as in scikit-learn: each row comes as often, without a weight. Priors then
-    weigh as much as beside rows that were written several times.
-    """
-    places = np.arange(len(rows))
-    if weights is None:
-        return places, None
-    own = weights[rows]
-    whole = (weights == np.round(weights)).all()
-    if whole and n_rows < LEAST_ROWS and weights.sum() <= _MOST_REPEATED:
-        return np.repeat(places, own.astype(np.int64)), None
-    return places, own
-
-
-def _as_counts(weights: Floats | None, n_rows: int) -> Floats:
-    """Return how many rows each row counts for, which matters beside a prior.
-
-    Whole weights are counts, as in scikit-learn. Others are importance weights, whose common factor changes nothing:
-    they sum to Kish's effective number of rows.
-    """
-    if weights is None or (weights == np.round(weights)).all():
-        return np.ones(n_rows) if weights is None else weights
-    return weights * (weights.sum() / (weights @ weights))
 
 
 def _numbered(y: Array, classes: Array | None) -> tuple[Array, Ints]:

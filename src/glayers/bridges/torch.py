@@ -6,8 +6,8 @@
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.jit._trace import TracerWarning, is_tracing
 
 from glayers.activations import with_reference_class
-from glayers.bridges.torch_loaders import IGNORED, MAX_ROWS, axis_of, collect_logits, logits_of
+from glayers.bridges.torch_loaders import axis_of, collect_logits, logits_of
 from glayers.bridges.torch_onnx import export_network
 from glayers.bridges.torch_steps import chain_module
 from glayers.calibrators import AutoCalibrator, Calibrator, load
@@ -48,16 +48,22 @@ class CalibratedMap(nn.Module):
         calibrator._check_fitted()
         if compute_dtype not in (torch.float32, torch.float64):
             raise GlayersError(f"compute_dtype must be torch.float64 or torch.float32; got {shown(compute_dtype)}")
-        self.n_logits, self.class_axis, self.compute_dtype = int(calibrator.n_features_in_), class_axis, compute_dtype
+        self.n_logits = int(calibrator.n_features_in_)
+        self.class_axis = class_axis
+        self.compute_dtype = compute_dtype
         self.link = calibrator.link
         self.steps = chain_module(calibrator.map_, compute_dtype)
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits, of the same shape except for a single logit, which becomes two classes."""
-        return self._computed(logits).to(logits.dtype)
+        """Return calibrated logits of the same shape. A single logit stays one: its sigmoid is the probability."""
+        calibrated = self._computed(logits)
+        if self.n_logits == 1 and self.link == "softmax":
+            axis = axis_of(logits, self.class_axis)
+            calibrated = calibrated.narrow(axis, 1, 1) - calibrated.narrow(axis, 0, 1)  # the log-odds of class 1
+        return calibrated.to(logits.dtype)
 
     def predict_proba(self, logits: Tensor) -> Tensor:
-        """Return calibrated probabilities, which sum to 1 along the axis of the classes.
+        """Return calibrated probabilities, which sum to 1 along the axis of the classes: of both for a single logit.
 
         They are as precise as their type. The softmax of `forward` is less so where float32 cannot hold the logits: one
         of 1e4 is rounded by 5e-4.
@@ -69,18 +75,18 @@ class CalibratedMap(nn.Module):
 
     def _computed(self, logits: Tensor) -> Tensor:
         """Return calibrated logits of the type of the computation."""
-        with _without_trace_warnings():
+        with _without_trace_warnings(), _without_autocast(logits.device.type):
             axis = axis_of(logits, self.class_axis)
             if logits.shape[axis] != self.n_logits or not logits.is_floating_point():
-                kind, shape = str(logits.dtype).removeprefix("torch."), tuple(logits.shape)
+                kind = str(logits.dtype).removeprefix("torch.")
                 raise BadPredictions(
-                    f"fitted on {self.n_logits} logits per row; got {kind} of shape {shape} with classes on axis {axis}"
+                    f"fitted on {self.n_logits} logits per row; got {kind} of shape {tuple(logits.shape)} with "
+                    f"classes on axis {axis}"
                 )
             by_row = logits.movedim(axis, -1)
-            with _without_autocast(logits.device.type):
-                result = self.steps(by_row.reshape(-1, self.n_logits).to(self.compute_dtype))
-                if self.link == "softmax":
-                    result = with_reference_class(result)
+            result = self.steps(by_row.reshape(-1, self.n_logits).to(self.compute_dtype))
+            if self.link == "softmax":
+                result = with_reference_class(result)
             return result.reshape(*by_row.shape[:-1], result.shape[-1]).movedim(-1, axis)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -214,17 +220,7 @@ def to_module(
 
 
 def calibrate(
-    network: nn.Module,
-    loader: Iterable[Any],
-    calibrator: Calibrator | None = None,
-    *,
-    class_axis: int | None = None,
-    ignore_label: int | None = IGNORED,
-    label_key: str | None = None,
-    max_rows: int | None = MAX_ROWS,
-    random_state: int = 0,
-    class_names: Iterable[str] | None = None,
-    progress: bool | None = None,
+    network: nn.Module, loader: Iterable[Any], calibrator: Calibrator | None = None, **settings: Any
 ) -> CalibratedNetwork:
     """Calibrate a network on held-out data.
 
@@ -237,8 +233,8 @@ def calibrate(
         Batches (inputs, labels) that the network was not trained on, or dictionaries with `labels`.
     calibrator
         The calibrator to fit; by default `AutoCalibrator()`.
-    class_axis, ignore_label, label_key, max_rows, random_state, class_names, progress
-        As for `collect_logits`.
+    **settings
+        Those of `collect_logits`: class_axis, ignore_label, label_key, max_rows, random_state, class_names, progress.
 
     Returns
     -------
@@ -256,19 +252,10 @@ def calibrate(
     if not (calibrator is None or isinstance(calibrator, Calibrator)):
         raise GlayersError(f"calibrator must be a calibrator, such as TemperatureScaling(); got {shown(calibrator)}")
     stripped = strip_softmax(network)
-    given = collect_logits(
-        stripped,
-        loader,
-        class_axis=class_axis,
-        ignore_label=ignore_label,
-        label_key=label_key,
-        max_rows=max_rows,
-        random_state=random_state,
-        class_names=class_names,
-        progress=progress,
-    )
-    fitted = (AutoCalibrator(progress=progress) if calibrator is None else calibrator).fit_predictions(given)
-    return CalibratedNetwork(stripped, fitted, class_axis)
+    given = collect_logits(stripped, loader, **settings)
+    if calibrator is None:
+        calibrator = AutoCalibrator(progress=settings.get("progress"))
+    return CalibratedNetwork(stripped, calibrator.fit_predictions(given), settings.get("class_axis"))
 
 
 class CalibrateAfterTraining:
@@ -287,11 +274,14 @@ class CalibrateAfterTraining:
         loader: Iterable[Any] | None = None,
         **settings: Any,
     ) -> None:
-        known = inspect.signature(calibrate).parameters
-        odd = [name for name in settings if name not in known]
-        if odd:
-            raise GlayersError(f"unknown setting {odd[0]!r}; `calibrate` knows {', '.join(list(known)[3:])}")
-        self.calibrator, self.path, self.loader, self.settings = calibrator, path, loader, settings
+        known = list(inspect.signature(collect_logits).parameters)[2:]
+        for name in settings:
+            if name not in known:
+                raise GlayersError(f"unknown setting {name!r}; `calibrate` knows {', '.join(known)}")
+        self.calibrator = calibrator
+        self.path = path
+        self.loader = loader
+        self.settings = settings
         self.calibrated: CalibratedNetwork | None = None
 
     def _check_start(self, n_processes: int, without_rows: str) -> None:
@@ -354,22 +344,15 @@ def strip_softmax(network: nn.Module) -> nn.Module:
     return network if inner is last else nn.Sequential(*list(network)[:-1], inner)
 
 
-@contextmanager
-def _without_autocast(device: str) -> Iterator[None]:
+def _without_autocast(device: str) -> AbstractContextManager[Any]:
     """Leave autocast, if it is on: matrix products in half precision would be too coarse."""
-    if not torch.is_autocast_enabled(device):
-        yield
-        return
-    with torch.autocast(device, enabled=False):
-        yield
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
-@contextmanager
-def _without_trace_warnings() -> Iterator[None]:
+def _without_trace_warnings() -> AbstractContextManager[Any]:
     """Silence the warning of torch.jit.trace about shapes: the number of classes is the same in every call."""
-    if not is_tracing():  # type: ignore[no-untyped-call]
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TracerWarning)
-        yield
+    if is_tracing():  # type: ignore[no-untyped-call]
+        return warnings.catch_warnings(action="ignore", category=TracerWarning)
+    return nullcontext()

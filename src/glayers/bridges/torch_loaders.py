@@ -7,12 +7,13 @@ text form a group.
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from glayers.arrays import Array, to_numpy
 from glayers.checks import whole_number
 from glayers.errors import BadPredictions, shown
 from glayers.predictions import Predictions
@@ -20,8 +21,6 @@ from glayers.progress import progress_bar
 
 MAX_ROWS = 100_000
 IGNORED = -100  # the default of torch's cross-entropy and of Hugging Face
-_LABEL_KEYS = ("labels", "label")  # of batches that are dictionaries
-_LOGITS_KEYS = ("logits", "out")  # of outputs: Hugging Face's, and torchvision's for segmentation
 
 
 def collect_logits(
@@ -75,60 +74,78 @@ def collect_logits(
     >>> collect_logits(nn.Identity(), batches).labels.tolist()
     [0]
     """
-    sample = _Sample(None if max_rows is None else whole_number(max_rows, "max_rows", least=1), random_state)
-    n_items = n_labels = 0
+    most = None if max_rows is None else whole_number(max_rows, "max_rows", least=1)
+    random = np.random.default_rng(random_state)
+    parts: list[list[Array]] = []  # of the sample: logits, labels, groups, random numbers
+    highest = 1.0  # of all rows, those with the smallest random numbers are kept
+    n_items = n_labels = n_kept = 0
     n_batches = len(loader) if isinstance(loader, Sized) else None
     with in_evaluation(network), progress_bar(progress, "collecting logits", n_batches) as advance:
         for number, batch in enumerate(loader):
-            rows = _run(network, batch, f"batch {number}", class_axis, label_key)
-            labels = rows.labels.flatten()
-            per_item = len(labels) // max(1, len(rows.labels))
-            groups = n_items + np.arange(len(rows.labels)).repeat(per_item)
-            counted = torch.ones_like(labels, dtype=torch.bool) if ignore_label is None else labels != ignore_label
-            sample.add(rows.logits, labels.cpu(), groups, counted)
-            n_items, n_labels = n_items + len(rows.labels), n_labels + len(labels)
+            logits, shaped = _run(network, batch, f"batch {number}", class_axis, label_key)
+            labels = shaped.flatten().cpu().numpy()
+            groups = n_items + np.repeat(np.arange(len(shaped)), len(labels) // max(1, len(shaped)))
+            numbers = random.random(len(labels))  # also of ignored rows, so that labels do not change the draws
+            kept = numbers < highest
+            if ignore_label is not None:
+                kept &= labels != ignore_label
+            chosen = np.flatnonzero(kept)
+            own = to_numpy(logits[torch.as_tensor(chosen, device=logits.device)], "logits")
+            wide = own if own.dtype == np.float64 else own.astype(np.float32, copy=False)
+            parts.append([wide, labels[chosen], groups[chosen], numbers[chosen]])
+            n_items += len(shaped)
+            n_labels += len(labels)
+            n_kept += len(chosen)
+            if most is not None and n_kept > 2 * most:
+                parts = [_smallest(parts, most)]
+                highest = parts[0][-1].max()
+                n_kept = most
             advance()
     if not n_labels:
         raise BadPredictions("the loader gave no rows; it must yield (inputs, labels). Is its data empty, or used up?")
-    if not sample.n_rows:
+    if not n_kept:
         raise BadPredictions(f"all {n_labels:,} labels are ignore_label={ignore_label}; no row is left")
-    logits, labels, groups = sample.rows()
-    return Predictions(logits, labels, groups=groups if n_labels > n_items else None, class_names=class_names)
+    found = _smallest(parts, most)
+    return Predictions(found[0], found[1], groups=found[2] if n_labels > n_items else None, class_names=class_names)
 
 
-class _Batch(NamedTuple):
-    logits: Tensor  # (rows, logits), on the device of the network
-    labels: Tensor  # (items, ...)
+def _smallest(parts: list[list[Array]], most: int | None) -> list[Array]:
+    """Return the rows with the smallest random numbers, in their order."""
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    rows = np.sort(np.argsort(columns[-1])[:most])
+    return [column[rows] for column in columns]
 
 
-def _run(network: nn.Module, batch: Any, name: str, class_axis: int | None, label_key: str | None) -> _Batch:
-    """Run one batch, and check that every label has its logits."""
+def _run(
+    network: nn.Module, batch: Any, name: str, class_axis: int | None, label_key: str | None
+) -> tuple[Tensor, Tensor]:
+    """Return logits (rows, logits) and labels (items, ...) of one batch, and check that every label has its logits."""
     inputs, given = _split(batch, name, label_key)
     labels = torch.as_tensor(given)
-    labels = labels if labels.ndim else labels[None]
+    if labels.ndim == 0:
+        labels = labels[None]
     with torch.inference_mode():
         outputs = logits_of(_called(network, inputs, name))
     axis = axis_of(outputs, class_axis)
     if axis == 0:
         raise BadPredictions(f"class_axis must not be the first axis of {tuple(outputs.shape)}, which counts examples")
     by_row = outputs.movedim(axis, -1)
-    expected = tuple(by_row.shape[:-1])
     if labels.shape == outputs.shape and outputs.shape[axis] == 1:
         labels = labels.movedim(axis, -1)[..., 0]  # (rows, 1), as losses for one logit want them
-    if tuple(labels.shape) != expected:
+    if labels.shape != by_row.shape[:-1]:
         raise BadPredictions(
-            f"{name}: for logits of shape {tuple(outputs.shape)}, labels must be class numbers of shape {expected}; "
-            f"got shape {tuple(labels.shape)}. Turn one-hot labels into numbers with argmax, remove axes of length 1 "
-            f"with squeeze, and resize the logits if the network shrinks images"
+            f"{name}: for logits of shape {tuple(outputs.shape)}, labels must be class numbers of shape "
+            f"{tuple(by_row.shape[:-1])}; got shape {tuple(labels.shape)}. Turn one-hot labels into numbers with "
+            f"argmax, remove axes of length 1 with squeeze, and resize the logits if the network shrinks images"
         )
     _refuse_unshifted(inputs, labels, name)
-    return _Batch(by_row.reshape(-1, by_row.shape[-1]), labels)
+    return by_row.reshape(-1, by_row.shape[-1]), labels
 
 
 def _split(batch: Any, name: str, label_key: str | None) -> tuple[Any, Any]:
     """Return the inputs of a batch, a dictionary or something else, and its labels."""
     if isinstance(batch, Mapping):
-        key = label_key or next((key for key in _LABEL_KEYS if key in batch), "labels")
+        key = label_key or ("label" if "label" in batch and "labels" not in batch else "labels")
         if key not in batch:
             raise BadPredictions(
                 f"{name} has no labels under {key!r}; it has {shown(list(batch))}. Name the entry with label_key=..."
@@ -145,19 +162,21 @@ def _split(batch: Any, name: str, label_key: str | None) -> tuple[Any, Any]:
 def _called(network: nn.Module, inputs: Any, name: str) -> Any:
     """Call the network with inputs by name or by position, after moving them to its device."""
     like = next(network.parameters(), None)
+    if isinstance(inputs, tuple | list) and all(isinstance(each, Tensor) for each in inputs):
+        return network(*(_moved(each, like) for each in inputs))
+    inputs = _moved(inputs, like)
     if not isinstance(inputs, Mapping):
-        several = isinstance(inputs, tuple | list) and all(isinstance(each, Tensor) for each in inputs)
-        return network(*(_moved(each, like) for each in (inputs if several else (inputs,))))
+        return network(inputs)
     takes = inspect.signature(network.forward).parameters
     unknown = [key for key in inputs if key not in takes]
     if len(inputs) == 1 and unknown:  # such as {"image": ...} for forward(self, x)
-        return network(_moved(inputs[unknown[0]], like))
+        return network(inputs[unknown[0]])
     if unknown and not any(each.kind is each.VAR_KEYWORD for each in takes.values()):
         raise BadPredictions(
             f"{name} has entries that the network does not take: {shown(unknown)}; its forward takes "
             f"{shown(list(takes))}. Leave them out in the collate function, or name the labels with label_key=..."
         )
-    return network(**{key: _moved(value, like) for key, value in inputs.items()})
+    return network(**inputs)
 
 
 def _moved(value: Any, like: Tensor | None) -> Any:
@@ -175,17 +194,17 @@ def _moved(value: Any, like: Tensor | None) -> Any:
 
 def logits_of(output: Any) -> Tensor:
     """Return the logits that a network returned: a tensor, or the field of a larger output."""
-    for key in _LOGITS_KEYS:
-        if isinstance(output, Mapping):
-            output = output.get(key, output)
-        elif not isinstance(output, Tensor):
-            output = getattr(output, key, output)
-    if not isinstance(output, Tensor) or not output.is_floating_point():
+    found = output
+    if isinstance(output, Mapping):
+        found = output.get("logits", output.get("out", output))  # torchvision's name for segmentation
+    elif not isinstance(output, Tensor):
+        found = getattr(output, "logits", output)
+    if not isinstance(found, Tensor) or not found.is_floating_point():
         raise BadPredictions(
             f"the network must return logits, as a tensor of floats or under the name logits; it returned "
-            f"{_kind(output)}. Wrap it in a module whose forward returns the logits"
+            f"{_kind(found)}. Wrap it in a module whose forward returns the logits"
         )
-    return output
+    return found
 
 
 def axis_of(logits: Tensor, class_axis: int | None) -> int:
@@ -223,41 +242,6 @@ def in_evaluation(network: nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes:
             part.training = training
-
-
-class _Sample:
-    """A simple random sample without replacement: of all rows, those with the smallest random numbers, in order."""
-
-    def __init__(self, size: int | None, seed: int) -> None:
-        self.size, self.highest = size, 1.0
-        self.random = np.random.default_rng(seed)
-        self.parts: list[tuple[Any, ...]] = []
-        self.n_rows = 0
-
-    def add(self, logits: Tensor, labels: Tensor, groups: Any, counted: Tensor) -> None:
-        """Add the counted rows. Each row draws a number, counted or not, so that labels do not change the draws."""
-        numbers = self.random.random(len(labels))
-        chosen = np.flatnonzero((numbers < self.highest) & counted.cpu().numpy())
-        rows = logits[torch.as_tensor(chosen, device=logits.device)]
-        wide = rows if rows.dtype == torch.float64 else rows.float()
-        self.parts.append((wide.cpu().numpy(), labels.numpy()[chosen], groups[chosen], numbers[chosen]))
-        self.n_rows += len(chosen)
-        if self.size is not None and self.n_rows > 2 * self.size:
-            self._cut(self.size)
-
-    def rows(self) -> tuple[Any, Any, Any]:
-        """Return logits, labels and groups of the sample."""
-        self._cut(self.n_rows if self.size is None else min(self.size, self.n_rows))
-        return self.parts[0][:3]
-
-    def _cut(self, size: int) -> None:
-        """Keep the rows with the smallest numbers."""
-        columns = [np.concatenate(column) for column in zip(*self.parts, strict=True)]
-        numbers = columns[-1]
-        if size < len(numbers):
-            self.highest = float(np.partition(numbers, size)[size])
-        self.parts = [tuple(column[numbers < self.highest] for column in columns)]
-        self.n_rows = len(self.parts[0][0])
 
 
 def _kind(value: object) -> str:

@@ -19,7 +19,7 @@ from glayers.calibrators.estimator import Estimator, clone
 from glayers.checks import check_label_matrix, two_dimensional
 from glayers.errors import BadFile, GlayersError, GlayersWarning, shown
 from glayers.maps import Chain
-from glayers.maps.columns import EachColumn
+from glayers.maps.steps import EachColumn
 from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, class_names_of
 
 

@@ -88,8 +88,7 @@ class Shared(Step):
         ordered = descending(logits)
         seen = context(raw_context(logits, ordered), self.centre, self.spread)
         sizes = xp.matmul(seen, xp.matrix_transpose(self.weight))
-        linear = sizes[..., :1] * xp.clip(logits, min=LOWEST)
-        moves = linear
+        moves = sizes[..., :1] * xp.clip(logits, min=LOWEST)
         for place, bend in enumerate(bends(xp.maximum(logits, tenth(ordered)))):
             moves = moves + sizes[..., place + 1 : place + 2] * bend
         return moves
@@ -147,8 +146,10 @@ def bends(log_p: Any) -> list[Any]:
 def raw_context(log_p: Any, ordered: Any) -> Any:
     """Return the three highest log-probabilities of each row and its entropy, (n, 4); two classes repeat the second."""
     xp = array_namespace(log_p)
-    last = ordered.shape[-1] - 1
-    highest = [xp.clip(ordered[..., min(i, last) : min(i, last) + 1], min=LOWEST) for i in range(N_HIGHEST)]
+    highest = []
+    for rank in range(N_HIGHEST):
+        place = min(rank, ordered.shape[-1] - 1)
+        highest.append(xp.clip(ordered[..., place : place + 1], min=LOWEST))
     entropy = -xp.sum(xp.exp(log_p) * xp.clip(log_p, min=4 * LOWEST), axis=-1, keepdims=True)
     return xp.concat([*highest, entropy], axis=-1)
 

@@ -6,7 +6,6 @@ Each step declares the layout of its arrays in its fields; STEPS lists the steps
 import math
 from collections.abc import Mapping
 from inspect import isabstract
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,10 @@ from glayers.activations import with_reference_class
 from glayers.arrays import Array
 from glayers.errors import BadFile, GlayersError, shown
 from glayers.maps import corrections, mixtures, order, steps, tables
-from glayers.maps.steps import Activate, Chain, Numbers, Step, arrays_of, branch_field, with_branches
+from glayers.maps.steps import Activate, Chain, EachColumn, Numbers, Step, arrays_of, branch_field, with_branches
 
 # A user's activation is code, and a file holds none; a fitted map is one chain, with others only in branches.
-_NOT_IN_FILES = (Activate, Chain)
+_NOT_IN_FILES = (Activate, Chain, EachColumn)
 STEPS: dict[str, type[Step]] = {
     name: kind
     for module in (corrections, mixtures, order, steps, tables)
@@ -37,7 +36,23 @@ def structure_of(chain: Chain) -> list[Any]:
     >>> structure_of(Chain((Reference(), Scale(np.ones(())))))
     ['Reference', 'Scale']
     """
-    return [_entry(step) for step in chain.steps]
+    structure: list[Any] = []
+    for step in chain.steps:
+        name = type(step).__name__
+        if STEPS.get(name) is not type(step):
+            raise GlayersError(
+                f"{name} cannot be saved: a file holds numbers and never code, so your own activation stays in memory. "
+                f"Fit with activation=None, which is softmax"
+            )
+        branches = [structure_of(branch) for branch in step.chains().values()]
+        field = branch_field(type(step))
+        if field == "branches":
+            structure.append({name: branches})
+        elif field == "branch":
+            structure.append({name: branches[0]})
+        else:
+            structure.append(name)
+    return structure
 
 
 def chain_of(structure: object, arrays: Mapping[str, Array], n_logits: int) -> Chain:
@@ -59,18 +74,6 @@ def chain_of(structure: object, arrays: Mapping[str, Array], n_logits: int) -> C
     return chain
 
 
-def _entry(step: Step) -> Any:
-    name = type(step).__name__
-    if STEPS.get(name) is not type(step):
-        raise GlayersError(
-            f"{name} cannot be saved: a file holds numbers and never code, so your own activation stays in memory. "
-            f"Fit with activation=None, which is softmax"
-        )
-    structures = [structure_of(chain) for chain in step.chains().values()]
-    inner = branch_field(type(step))
-    return {name: structures if inner == "branches" else structures[0]} if inner else name
-
-
 def n_learned(chain: Chain) -> int:
     """Return how many numbers a fit learns, for one member, without constants, scales and reference points.
 
@@ -82,10 +85,11 @@ def n_learned(chain: Chain) -> int:
     """
     total = 0
     for step in chain.steps:
-        total += sum(map(n_learned, step.chains().values()))
+        total += sum(n_learned(branch) for branch in step.chains().values())
         for name, layout in arrays_of(type(step)).items():
-            array = getattr(step, name)
-            size = math.prod(np.shape(array)[np.ndim(array) - len(layout.axes.split()) :])  # leading axes count members
+            shape = np.shape(getattr(step, name))
+            n_members_axes = len(shape) - len(layout.axes.split())
+            size = math.prod(shape[n_members_axes:])
             total += {"all": size, "all but one": size - 1, "none": 0}[layout.learned]
     return total
 
@@ -99,10 +103,13 @@ def _build(
     if depth > _DEEPEST:
         raise BadFile(f"branches are nested more than {_DEEPEST} deep")
     built: list[Step] = []
-    width, members = n_logits, set[tuple[int, ...]]()
+    width = n_logits
+    members: set[tuple[int, ...]] = set()
     for place, entry in enumerate(structure):
         kind, branches = _step_and_branches(entry)
-        sizes = {"in": width} | ({"branches": len(branches)} if branches else {})
+        sizes = {"in": width}
+        if branches:
+            sizes["branches"] = len(branches)
         chains = []
         for name, inner in branches.items():
             path = f"{prefix}{place}.{name}."
@@ -110,37 +117,51 @@ def _build(
             if returned != width and not (kind.completes and max(2, returned) == max(2, width)):
                 raise BadFile(f"the chain {path!r} must turn {width} logits into as many; it returns {returned}")
             chains.append(chain)
-        parts: dict[str, Any] = {}
+        own: dict[str, Array] = {}
         for name, layout in arrays_of(kind).items():
             full = f"{prefix}{place}.{name}"
             if full not in arrays:
                 raise BadFile(f"the array {full!r} is missing")
-            parts[name] = arrays[full]
-            members.add(_members_axes(full, arrays[full], layout, sizes, most_axes=1 if depth else 0))
-        built.append(kind(**parts, **with_branches(kind, chains)))
-        width = max(2, sizes[kind.n_out]) if kind.completes else sizes[kind.n_out]
+            own[name] = arrays[full]
+            members.add(_members_axes(full, own[name], layout, sizes, most_axes=1 if depth else 0))
+        built.append(kind(**own, **with_branches(kind, chains)))
+        width = sizes[kind.n_out]
+        if kind.completes:
+            width = max(2, width)
     if len(members) > 1 or any(math.prod(axes) * n_logits > _MOST_ENTRIES for axes in members):
         raise BadFile(f"the arrays under {prefix!r} have members axes that do not fit: {sorted(members)[:3]}")
     return Chain(tuple(built)), width
 
 
 def _step_and_branches(entry: object) -> tuple[type[Step], dict[str, object]]:
-    """Return the class of a step and the structures of its branches, if it has any."""
-    name, held = next(iter(entry.items())) if type(entry) is dict and len(entry) == 1 else (entry, None)
+    """Return the class of a step and the structures of its branches by name, if it has any."""
+    name, held = entry, None
+    if type(entry) is dict and len(entry) == 1:
+        name, held = next(iter(entry.items()))
     if type(name) is not str or name not in STEPS:
         raise BadFile(f"unknown step {shown(name)}; known are {', '.join(sorted(STEPS))}")
-    inner = branch_field(STEPS[name])
-    if bool(inner) != isinstance(held, list):
-        raise BadFile(f"{name} must come {'with' if inner else 'without'} a list of its branches' steps")
-    several = {f"branches.{number}": each for number, each in enumerate(held or ())} if inner == "branches" else {}
-    return STEPS[name], {"branch": held} if inner == "branch" else several
+    field = branch_field(STEPS[name])
+    if bool(field) != isinstance(held, list):
+        raise BadFile(f"{name} must come {'with' if field else 'without'} a list of its branches' steps")
+    if field == "branch":
+        return STEPS[name], {"branch": held}
+    return STEPS[name], {f"branches.{number}": each for number, each in enumerate(held or [])}
 
 
 def _members_axes(name: str, array: Array, layout: Numbers, sizes: dict[str, int], most_axes: int) -> tuple[int, ...]:
-    """Return the axes before an array's own, after checking its shape and range; record the sizes of new words."""
+    """Return the axes before an array's own, after checking its shape and range.
+
+    Words that `sizes` lacks are sizes of the step's own: their first use defines them.
+    """
     axes = layout.axes.split()
     before = array.ndim - len(axes)
-    if not 0 <= before <= most_axes or not all(map(_fits, axes, array.shape[before:], repeat(sizes))):
+    fits = 0 <= before <= most_axes
+    for axis, size in zip(axes, array.shape[max(0, before) :], strict=False):
+        more = {"-1": -1, "+1": 1}.get(axis[-2:], 0)
+        word = axis[:-2] if more else axis
+        expected = int(word) if word.isdigit() else sizes.setdefault(word, size - more)
+        fits = fits and size >= 1 and size == expected + more
+    if not fits:
         known = ", ".join(f"{word} = {size}" for word, size in sizes.items())
         raise BadFile(f"{name} has shape {array.shape}, not ({', '.join(axes)}) with {known}")
     if not (np.isfinite(array) & (array >= layout.low) & (array <= layout.high)).all():
@@ -148,11 +169,3 @@ def _members_axes(name: str, array: Array, layout: Numbers, sizes: dict[str, int
     if layout.learned == "all but one" and not np.allclose(array.sum(axis=-1), 1.0, rtol=0.0, atol=1e-6):
         raise BadFile(f"{name} must hold shares that sum to 1")
     return array.shape[:before]
-
-
-def _fits(axis: str, size: int, sizes: dict[str, int]) -> bool:
-    """Return whether an axis has the size that its word stands for; the first use of a word defines it."""
-    more = {"-1": -1, "+1": 1}.get(axis[-2:], 0)
-    word = axis[:-2] if more else axis
-    expected = int(word) if word.isdigit() else sizes.setdefault(word, size - more)
-    return size >= 1 and size == expected + more

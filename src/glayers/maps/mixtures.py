@@ -1,8 +1,7 @@
 """Logits -> the logarithm of mixtures of probabilities, on the log scale, where no probability underflows."""
 
 from collections.abc import Sequence
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from glayers.activations import keep_impossible, log_softmax, with_reference_class
@@ -60,9 +59,11 @@ class TemperedMixture(Step):
     def __call__(self, logits: Any) -> Any:
         """Add the three parts."""
         xp = array_namespace(logits)
-        tempered, plain, uniform = (_log(self.shares)[..., part, None, None] for part in range(3))
-        mixed = xp.logaddexp(tempered + log_softmax(logits * self.factor[..., None, None]), plain + log_softmax(logits))
-        return keep_impossible(xp.logaddexp(mixed, uniform - _log_possible(logits)), logits)
+        log_shares = _log(self.shares)[..., None, None, :]
+        tempered = log_shares[..., 0] + log_softmax(logits * self.factor[..., None, None])
+        plain = log_shares[..., 1] + log_softmax(logits)
+        uniform = log_shares[..., 2] - _log_possible(logits)
+        return keep_impossible(xp.logaddexp(xp.logaddexp(tempered, plain), uniform), logits)
 
 
 class Stack(Step):
@@ -75,8 +76,10 @@ class Stack(Step):
     def __call__(self, logits: Any) -> Any:
         """Add the branches."""
         log_shares = _log(self.shares)
-        parts = [log_softmax(with_reference_class(branch(logits))) for branch in self.branches]
-        return _log_sum([log_shares[place] + part for place, part in enumerate(parts)])
+        parts = []
+        for place, branch in enumerate(self.branches):
+            parts.append(log_shares[place] + log_softmax(with_reference_class(branch(logits))))
+        return _log_sum(parts)
 
 
 def _log_possible(logits: Any) -> Any:
@@ -89,9 +92,13 @@ def _log_sum(parts: Sequence[Any]) -> Any:
     """Return log(exp(part) + exp(other part) + ...), -inf where all are; several times as fast as NumPy's logaddexp."""
     xp = array_namespace(parts[0])
     limits = xp.finfo(parts[0].dtype)
-    highest = reduce(xp.maximum, parts)
+    highest = parts[0]
+    for part in parts[1:]:
+        highest = xp.maximum(highest, part)
     lowered = xp.clip(highest, min=float(limits.min))  # -inf - -inf would be no number
-    total = reduce(add, [xp.exp(part - lowered) for part in parts])
+    total = xp.exp(parts[0] - lowered)
+    for part in parts[1:]:
+        total = total + xp.exp(part - lowered)
     return xp.log(xp.clip(total, min=float(limits.smallest_normal))) + highest
 
 

@@ -34,24 +34,20 @@ class OrderPreservingStep(Step):
     def __call__(self, logits: Any) -> Any:
         """Return logits in exactly the same order: equal logits stay equal, different ones stay different."""
         xp = array_namespace(logits)
+        limits = xp.finfo(logits.dtype)
         order = xp.argsort(logits, axis=-1, descending=True, stable=True)
         ordered = _gathered(logits, order)
         # No gap leads down to an impossible class: it would be infinite.
         differ = (ordered[..., :-1] > ordered[..., 1:]) & (ordered[..., 1:] > -xp.inf)
-        differ, given = xp.astype(differ, logits.dtype), logits
-        # Differences of larger numbers would overflow.
-        widest = float(xp.finfo(logits.dtype).max) / 4
-        ordered, logits = (
-            at_mean_of_others(xp.clip(each, min=-widest, max=widest), each == -xp.inf) for each in (ordered, logits)
-        )
+        differ = xp.astype(differ, logits.dtype)
         # From the highest class down: a sum from a class of -1e30 up would lose all other gaps.
-        depths = _added_up(self._gaps(ordered, logits) * differ)
+        gaps = self._gaps(_possible(ordered), _possible(logits))
+        depths = _added_up(gaps * differ)
         # Sums round, so each level is lowered by a few rounding errors more than the one above: no two can coincide.
-        limits = xp.finfo(logits.dtype)
         step = 8 * float(limits.eps) * depths + float(limits.smallest_normal) / float(limits.eps)
         depths = depths + step * _added_up(differ)
         back = xp.argsort(order, axis=-1, stable=True) + xp.zeros_like(depths, dtype=order.dtype)  # also for members
-        return keep_impossible(-_gathered(depths, back), given)
+        return keep_impossible(-_gathered(depths, back), logits)
 
     @abstractmethod
     def _gaps(self, ordered: Any, logits: Any) -> Any:
@@ -75,10 +71,11 @@ class GapNetwork(OrderPreservingStep):
     def _stretched(self, ordered: Any, log_p: Any) -> Any:
         """Return the gaps times what the network makes of these log-probabilities."""
         xp = array_namespace(ordered)
-        gaps = xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered)) * self.factor[..., None, None]
+        gaps = xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered))
         read = xp.clip(log_p, min=_DEEPEST) / 10 + 1  # from -2 to 1: tanh is not saturated
         hidden = xp.tanh(xp.matmul(read, self.weight_in) + self.bias_in[..., None, :])
-        return gaps * (_softplus(xp.matmul(hidden, self.weight_out) + self.bias_out[..., None, :]) + _LEAST_GAP_FACTOR)
+        output = xp.matmul(hidden, self.weight_out) + self.bias_out[..., None, :]
+        return gaps * self.factor[..., None, None] * (_softplus(output) + _LEAST_GAP_FACTOR)
 
     @classmethod
     def start(cls, factor: float, n_logits: int, n_hidden: int, seed: int) -> Self:
@@ -128,8 +125,10 @@ class SharedCurve(OrderPreservingStep):
         slopes = xp.exp(self.log_slopes)[..., None, None, :]
         result = slopes[..., 0] * log_p
         for place in range(self.knots.shape[-1]):
-            knot, width = (each[..., place][..., None, None] for each in (self.knots, self.widths))
-            result = result + (slopes[..., place + 1] - slopes[..., place]) * width * _softplus((log_p - knot) / width)
+            knot = self.knots[..., place][..., None, None]
+            width = self.widths[..., place][..., None, None]
+            change = slopes[..., place + 1] - slopes[..., place]
+            result = result + change * width * _softplus((log_p - knot) / width)
         return result
 
     @classmethod
@@ -174,6 +173,13 @@ def in_order_of(reference: Any, outputs: Any, slope: Any) -> Any:
         lowest = xp.concat([lowest[..., :shift], xp.minimum(lowest[..., shift:], lowest[..., :-shift])], axis=-1)
         shift *= 2
     return _gathered(lowest + least, xp.argsort(order, axis=-1, stable=True))
+
+
+def _possible(logits: Any) -> Any:
+    """Put impossible classes at the mean of the others, and clip logits whose differences would overflow."""
+    xp = array_namespace(logits)
+    widest = float(xp.finfo(logits.dtype).max) / 4
+    return at_mean_of_others(xp.clip(logits, min=-widest, max=widest), logits == -xp.inf)
 
 
 def _gathered(values: Any, places: Any) -> Any:

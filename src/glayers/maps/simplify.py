@@ -21,30 +21,24 @@ def simplified(chain: Chain) -> Chain:
     steps: list[Step] = []
     for step in chain.steps:
         for part in _parts(step):
-            _append(steps, part)
+            last = steps[-1] if steps else None
+            if isinstance(part, Reference) and any(each.completes for each in steps):
+                continue
+            if isinstance(part, LogSoftmax) and isinstance(last, _NORMALISED):
+                continue
+            if isinstance(part, Scale) and isinstance(last, Scale):
+                steps[-1] = Scale(np.asarray(last.factor * part.factor))
+            else:
+                steps.append(part)
     return Chain(tuple(steps))
-
-
-def _append(steps: list[Step], step: Step) -> None:
-    """Add a step to others, unless it changes nothing after them."""
-    last = steps[-1] if steps else None
-    if isinstance(step, Reference) and any(each.completes for each in steps):
-        return
-    if isinstance(step, LogSoftmax) and isinstance(last, _NORMALISED):
-        return
-    if isinstance(step, Scale) and isinstance(last, Scale):
-        steps[-1] = Scale(np.asarray(last.factor * step.factor))
-        return
-    steps.append(step)
 
 
 def _parts(step: Step) -> list[Step]:
     """Return a step with simpler branches, after the steps with which all branches of a mixture begin."""
     branches = [simplified(branch) for branch in step.chains().values()]
-    if not branches:
-        return [step]
-    if isinstance(step, Blend):
-        return [_joined(step, branches[0])]
+    if isinstance(step, Blend) and len(branches[0].steps) == 1 and isinstance(branches[0].steps[0], Blend):
+        inner = branches[0].steps[0]  # it blends the same logits again: a share of this share
+        return [Blend(np.asarray(step.share * inner.share), inner.branch)]
     common: list[Step] = []
     if isinstance(step, Stack):
         for heads in zip(*(branch.steps for branch in branches), strict=False):
@@ -55,16 +49,9 @@ def _parts(step: Step) -> list[Step]:
     return [*common, replace(step, **with_branches(type(step), rest))]
 
 
-def _joined(step: Blend, branch: Chain) -> Blend:
-    """Return one blend: a branch that only blends the same logits again has a share of this share."""
-    if len(branch.steps) == 1 and isinstance(inner := branch.steps[0], Blend):
-        return Blend(np.asarray(step.share * inner.share), inner.branch)
-    return Blend(step.share, branch)
-
-
 def _same(one: Step, other: Step) -> bool:
     """Return whether two steps without branches have equal parameters."""
     if type(one) is not type(other) or one.chains():
         return False
-    both = other.parameters()
-    return all(np.array_equal(value, both[name]) for name, value in one.parameters().items())
+    parameters = other.parameters()
+    return all(np.array_equal(value, parameters[name]) for name, value in one.parameters().items())

@@ -19,7 +19,7 @@ from glayers.activations import Activation, is_top, log_softmax, with_reference_
 from glayers.arrays import array_namespace
 from glayers.errors import GlayersError
 
-__all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "Dropout", "Floor", "LogProbabilities", "LogSoftmax"]
+__all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "EachColumn", "Floor", "LogProbabilities", "LogSoftmax"]
 __all__ += ["Reference", "Relu", "Scale", "Step", "dense_layers"]
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
@@ -90,13 +90,15 @@ class Step(ABC):
         if not name:
             return {}
         held = getattr(self, name)
-        return {name: held} if isinstance(held, Chain) else {f"{name}.{i}": chain for i, chain in enumerate(held)}
+        if isinstance(held, Chain):
+            return {name: held}
+        return {f"{name}.{number}": chain for number, chain in enumerate(held)}
 
     def _mapped(self, change: Callable[[str, Any], Any], prefix: str = "") -> Self:
         """Return the same step with change(name, value) in place of each parameter."""
         arrays = {name: change(prefix + name, getattr(self, name)) for name in arrays_of(type(self))}
         chains = [chain._mapped(change, f"{prefix}{name}.") for name, chain in self.chains().items()]
-        return replace(self, **arrays, **with_branches(type(self), chains)) if arrays or chains else self
+        return replace(self, **arrays, **with_branches(type(self), chains))
 
 
 class Chain(Step):
@@ -143,7 +145,9 @@ def branch_field(kind: type[Step]) -> str:
 def with_branches(kind: type[Step], chains: Sequence[Chain]) -> dict[str, Any]:
     """Return the field of a step with these chains in it; no field for a step that holds none."""
     name = branch_field(kind)
-    return {name: tuple(chains) if name == "branches" else chains[0]} if name else {}
+    if name == "branches":
+        return {name: tuple(chains)}
+    return {name: chains[0]} if name else {}
 
 
 class Scale(Step):
@@ -218,8 +222,10 @@ class LogProbabilities(Step):
         """Return the logits of probabilities (..., n, m)."""
         xp = array_namespace(logits)
         logs = xp.log(xp.where(logits > self.floor, logits, self.floor))
+        if logits.shape[-1] > 1:
+            return logs
         rest = 1.0 - logits
-        return logs - xp.log(xp.where(rest > self.floor, rest, self.floor)) if logits.shape[-1] == 1 else logs
+        return logs - xp.log(xp.where(rest > self.floor, rest, self.floor))
 
 
 class Centre(Step):
@@ -294,14 +300,23 @@ class Activate(Step):
         return self.activation.log_probabilities(logits)
 
 
-class Dropout(Step):
-    """The place where Adam drops hidden units during fitting; in prediction it does nothing."""
+class EachColumn(Step):
+    """Apply one branch per column: each takes one logit, whose sigmoid is the probability of a label, and gives one.
 
-    keep: Any = None
+    >>> halves = EachColumn((Chain((Scale(np.array(0.5)),)), Chain(())))
+    >>> halves(np.array([[2.0, 2.0]])).tolist()
+    [[1.0, 2.0]]
+    """
+
+    branches: tuple[Chain, ...]
 
     def __call__(self, logits: Any) -> Any:
-        """Multiply by the current mask, if there is one."""
-        return logits if self.keep is None else logits * self.keep
+        """Apply every branch to its column (n, 1). The logit of a label is that of class 1 less that of class 0."""
+        columns = []
+        for place, branch in enumerate(self.branches):
+            pair = with_reference_class(branch(logits[..., place : place + 1]))
+            columns.append(pair[..., 1:] - pair[..., :1])
+        return array_namespace(logits).concat(columns, axis=-1)
 
 
 def dense_layers(
@@ -337,14 +352,14 @@ def dense_layers(
         reach = np.sqrt(6.0 / (n_in + n_out))
         weight = rng.uniform(-reach, reach, size=(n_in, n_out))
         if start == "transparent":
-            first, last = place == 0, place == n_layers - 1
-            if not last and n_out < 2 * n_logits:
+            carried = both_signs if place == 0 else np.eye(2 * n_logits)
+            if place == n_layers - 1:
+                carried = eye if place == 0 else both_signs.T
+            if n_out < carried.shape[1]:
                 raise GlayersError(
                     f"a transparent layer on {n_logits} logits needs at least {2 * n_logits} units to carry both "
                     f"signs; got {n_out}. Use units_per_class >= 2 or a larger width"
                 )
-            split, joined = (both_signs, eye) if first else (np.eye(2 * n_logits), both_signs.T)
-            carried = joined if last else split
             weight[:, : carried.shape[1]] = 0.0
             weight[: carried.shape[0], : carried.shape[1]] = carried
         steps += [Dense(weight, np.zeros(n_out)), Relu()]

@@ -50,8 +50,8 @@ class OneVersusRest(Step):
         xp = array_namespace(logits)
         # Infinite log-odds times a power of 0 would be no number.
         lowest = -(float(xp.finfo(logits.dtype).max) ** 0.5)
-        log_p, log_rest = (xp.clip(each, min=lowest) for each in one_versus_rest(logits))
-        score = self.power * log_p - self.rest_power * log_rest + self.shift
+        log_p, log_rest = one_versus_rest(logits)
+        score = self.power * xp.clip(log_p, min=lowest) - self.rest_power * xp.clip(log_rest, min=lowest) + self.shift
         return keep_impossible(xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score))), logits)
 
 
@@ -64,17 +64,20 @@ class EachClass(Step):
     def __call__(self, logits: Any) -> Any:
         """Return the logarithm of each table's value."""
         xp = array_namespace(logits)
-        return keep_impossible(xp.log(look_up(self.knots, self.values, xp.exp(one_versus_rest(logits)[0]))), logits)
+        log_p, _ = one_versus_rest(logits)
+        return keep_impossible(xp.log(look_up(self.knots, self.values, xp.exp(log_p))), logits)
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> Self:
         """Return the step for tables of any lengths, clipped to the floor; shorter ones repeat their last knot."""
         length = max(len(table.knots) for table in tables)
-        knots, values = (
-            np.stack([np.pad(line, (0, length - len(line)), mode="edge") for line in lines])
-            for lines in zip(*tables, strict=True)
-        )
-        return cls(knots, np.clip(values, FLOOR, 1.0))
+        knots = []
+        values = []
+        for table in tables:
+            more = (0, length - len(table.knots))
+            knots.append(np.pad(table.knots, more, mode="edge"))
+            values.append(np.pad(table.values, more, mode="edge"))
+        return cls(np.array(knots), np.clip(values, FLOOR, 1.0))
 
 
 class TopClass(Step):
@@ -157,8 +160,9 @@ def look_up(knots: Any, values: Any, at: Any) -> Any:
         searching = low < high
         low = xp.where(searching & below, middle + 1, low)
         high = xp.where(searching & ~below, middle, high)
-    left, right, before, after = (entries(table, place) for table in (knots, values) for place in (low - 1, low))
-    width = right - left
+    left = entries(knots, low - 1)
+    width = entries(knots, low) - left
     inside = width > 0
     share = xp.where(inside, (at - left) / xp.where(inside, width, 1.0), 0.0)
-    return before + xp.clip(share, min=0.0, max=1.0) * (after - before)
+    before = entries(values, low - 1)
+    return before + xp.clip(share, min=0.0, max=1.0) * (entries(values, low) - before)

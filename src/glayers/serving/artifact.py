@@ -33,8 +33,6 @@ _CLOCK = "seconds"  # never saved: it differs between runs of the same fit
 _FACTS = {"calibrator", "settings", "structure", "n_logits", "n_classes", "class_names", "diagnostics", "kept"}
 _FACTS |= {"versions"}
 _FACTS_OF_PARTS = {"calibrator", "class_names", "parts"}
-# Checks names, types and sizes against each other; safetensors ships without types.
-_tensors_in: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
 _ADAPTATION = "adaptation_"  # only a calibrator that was adapted has one
 _Record = TypeVar("_Record")
 FindClass: TypeAlias = Callable[[str], Any]  # a class by its name, or None
@@ -48,13 +46,14 @@ def save(fitted: Any, path: str | os.PathLike[str]) -> None:
     parts = fitted._fitted_parts()
     if parts:
         facts["class_names"] = _plain(fitted.class_names_, "class_names_")
-        facts["parts"] = {name: _facts_of(part) for name, part in parts.items()}
-        classes |= {type(part).__name__: type(part) for part in parts.values()}
+        facts["parts"] = {}
         for name, part in parts.items():
-            arrays |= {f"{name}/{array}": value for array, value in arrays_of(part).items()}
+            classes[type(part).__name__] = type(part)
+            facts["parts"][name] = _facts_of(part)
+            arrays |= _arrays_of(part, f"{name}/")
     else:
         facts |= _facts_of(fitted)
-        arrays = arrays_of(fitted)
+        arrays = _arrays_of(fitted)
     data = to_safetensors(arrays, {METADATA: _to_json(facts | {"sha256": checksum(facts, arrays)})})
     try:
         _built(json.loads(_to_json(facts)), arrays, classes.get)
@@ -84,9 +83,10 @@ def load(path: str | os.PathLike[str], find: FindClass) -> Any:
         return _built(facts, arrays, find)
 
 
-def arrays_of(fitted: Any) -> dict[str, Array]:
+def _arrays_of(fitted: Any, prefix: str = "") -> dict[str, Array]:
     """Return the arrays of a map as a file holds them."""
-    return {name: np.asarray(value, np.float64, order="C") for name, value in fitted.map_.parameters().items()}
+    parameters = fitted.map_.parameters()
+    return {prefix + name: np.asarray(value, np.float64, order="C") for name, value in parameters.items()}
 
 
 def checksum(facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
@@ -169,20 +169,21 @@ def _facts_of(fitted: Any) -> dict[str, Any]:
 
 def _built(facts: dict[str, Any], arrays: Mapping[str, Array], find: FindClass) -> Any:
     """Build the calibrator of a file again, and refuse whatever does not fit together."""
-    facts = {name: value for name, value in facts.items() if name != "format"}
+    facts.pop("format")
     if "parts" not in facts:
         return _calibrator(facts, arrays, find)
     _check_names(facts, _FACTS_OF_PARTS, _FACTS_OF_PARTS, "fact")
     kind = _class_of(facts, find, of_parts=True)
-    own: dict[str, dict[str, Array]] = {name: {} for name in _typed(facts["parts"], dict, "parts")}
+    facts_of_parts = _typed(facts["parts"], dict, "parts")
+    arrays_of_parts: dict[str, dict[str, Array]] = {name: {} for name in facts_of_parts}
     for full, array in arrays.items():
         part, _, name = full.rpartition("/")
-        if part not in own:
+        if part not in arrays_of_parts:
             raise BadFile(f"the array {shown(full)} belongs to no part")
-        own[part][name] = array
+        arrays_of_parts[part][name] = array
     parts = {}
-    for name, each in own.items():
-        parts[name] = _calibrator(_typed(facts["parts"][name], dict, f"part {shown(name)}"), each, find)
+    for name, own in arrays_of_parts.items():
+        parts[name] = _calibrator(_typed(facts_of_parts[name], dict, f"part {shown(name)}"), own, find)
     new = kind._from_parts(parts)
     new.class_names_ = _class_names(facts["class_names"], len(new.classes_))
     return new
@@ -262,7 +263,7 @@ def _to_json(facts: Mapping[str, Any]) -> str:
 
 def _arrays_in(data: bytes) -> dict[str, Array]:
     arrays = {}
-    for name, tensor in _tensors_in(data):
+    for name, tensor in deserialize(data):  # type: ignore[no-untyped-call]  # checks names, types and sizes
         if tensor["dtype"] != "F64":
             raise BadFile(f"the array {shown(name)} must be of type F64; it is {tensor['dtype']}")
         arrays[name] = np.frombuffer(tensor["data"], "<f8").reshape(tensor["shape"]).astype(np.float64)

@@ -1,29 +1,29 @@
 """A map -> the same numbers by NumPy, several times as fast: fewer calls for one row, fewer passes over many rows.
 
-The steps in `maps/` define what is computed, and tests compare. A kernel stands for one step and turns `StepRows` into
-`StepRows`, which compute what several steps read, such as the highest classes, once. Where a probability underflows or
-a class is impossible, the definition computes the block.
+The steps in `maps/` define what is computed, and tests compare. A kernel stands for one step, or for a pair, and turns
+`StepRows` into `StepRows`. Steps without a kernel are computed by their definition, and so are all steps of a block
+where a class is impossible or a probability is close to underflow.
 """
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from glayers.activations import softmax, with_reference_class
-from glayers.arrays import Array, Floats
-from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, Shared, TopProbabilities
-from glayers.maps.mixtures import Blend, Stack, TemperedMixture, UniformShare
+from glayers.arrays import Array, Floats, row_blocks
+from glayers.maps.corrections import DEPTH, LOWEST, Centred, Corrected, HingeLayer, Shared, TopProbabilities, bends
+from glayers.maps.mixtures import Blend, Stack, UniformShare
 from glayers.maps.order import KeepOrder, in_order_of
 from glayers.maps.steps import Centre, Chain, Dense, Floor, LogSoftmax, Reference, Scale, Step, arrays_of
 
-_BLOCK = 32_768  # entries computed at once: with all that is kept of them, they stay in the second-level cache
-_SMALL = 1e-290  # smaller probabilities are close to underflow, and their logarithms lose digits
+_KEPT = 4  # arrays that are kept of a block of rows, which together stay in the second-level cache
+_FAR_BELOW = -600.0  # a logit this much below the highest has a probability close to underflow
+_SMALL = 1e-290  # the logarithm of a smaller probability loses digits
 
 
 class _lazy:  # noqa: N801  # a decorator
-    """A property that is computed once; that of functools takes a lock, and longer than a step of one row."""
+    """A property that is computed once. The lock of functools' own would take a fifth of the time of one row."""
 
     def __init__(self, function: Callable[["StepRows"], Any]) -> None:
         self.function = function
@@ -35,13 +35,10 @@ class _lazy:  # noqa: N801  # a decorator
 
 
 class StepRows:
-    """Rows between two steps: logits, log-probabilities `log_p`, or probabilities `p`, and what follows from them.
+    """Rows between two steps, given by their `logits`, by `scores` or by probabilities `p`; the rest follows."""
 
-    `scores` are log-probabilities up to a constant per row that does not matter, and `logits` are what a step returns.
-    """
-
-    def __init__(self, **known: Floats) -> None:
-        vars(self).update(known)
+    def __init__(self, **given: Floats) -> None:
+        self.__dict__.update(given)
 
     @_lazy
     def logits(self) -> Floats:
@@ -50,40 +47,34 @@ class StepRows:
 
     @_lazy
     def scores(self) -> Floats:
-        """Log-probabilities up to a constant per row."""
-        return self.logits
+        """Log-probabilities up to a constant per row, the highest close to 0: their powers of e cannot overflow."""
+        if "logits" not in self.__dict__:
+            return self.log_p
+        return self.logits - np.maximum.reduce(self.logits, axis=-1, keepdims=True)
 
     @_lazy
     def log_p(self) -> Floats:
         """Log-probabilities."""
-        if "p" in vars(self):
+        if "p" in self.__dict__:
             if np.minimum.reduce(self.p, axis=None) < _SMALL:
                 raise FloatingPointError
             return np.log(self.p)
-        shifted = self.scores - np.maximum.reduce(self.scores, axis=-1, keepdims=True)
-        self.powers = np.exp(shifted)
-        self.total = np.add.reduce(self.powers, axis=-1, keepdims=True)
-        return np.subtract(shifted, np.log(self.total), out=shifted)
+        powers = np.exp(self.scores)
+        total = np.add.reduce(powers, axis=-1, keepdims=True)
+        self.p = np.divide(powers, total, out=powers)
+        return self.scores - np.log(total)
 
     @_lazy
     def p(self) -> Floats:
         """Probabilities."""
-        if "total" in vars(self):
-            return self.powers / self.total
-        if "log_p" in vars(self):
-            return np.exp(self.log_p)
-        shifted = self.scores - np.maximum.reduce(self.scores, axis=-1, keepdims=True)
-        powers = np.exp(shifted, out=shifted)
+        powers = np.exp(self.scores)
         return np.divide(powers, np.add.reduce(powers, axis=-1, keepdims=True), out=powers)
-
-    @_lazy
-    def lowest(self) -> float:
-        """The lowest of all log-probabilities."""
-        return float(np.minimum.reduce(self.log_p, axis=None))
 
     @_lazy
     def places(self) -> Array | None:
         """Where the ten highest classes of each row are in the flat array, first the tenth; None for all of few."""
+        if self.log_p.ndim > 2:
+            raise FloatingPointError
         n, k = self.log_p.shape
         if k <= DEPTH:
             return None
@@ -96,35 +87,19 @@ class StepRows:
         return self.log_p if self.places is None else self.log_p.take(self.places)
 
     @_lazy
-    def top_p(self) -> Floats:
-        """The probabilities of the same classes."""
-        return self.p if self.places is None else self.p.take(self.places)
-
-    @_lazy
     def ordered(self) -> Floats:
-        """The same, from the highest down."""
+        """The ten highest log-probabilities from the highest down."""
         return np.sort(self.top, axis=-1)[:, ::-1]
 
     @_lazy
     def clipped(self) -> Floats:
         """Log-probabilities, at least -15."""
-        return self.log_p if self.lowest >= LOWEST else np.maximum(self.log_p, LOWEST)
+        return np.maximum(self.log_p, LOWEST)
 
     @_lazy
     def centred(self) -> Floats:
         """The same, less the mean of their row."""
         return self.clipped - np.add.reduce(self.clipped, axis=-1, keepdims=True) / self.clipped.shape[-1]
-
-    @_lazy
-    def context(self) -> Floats:
-        """What the shared correction reads: the three highest log-probabilities and the entropy."""
-        result = np.empty((4, len(self.log_p))).T  # each column in one piece of memory
-        highest = self.ordered[:, :3]
-        result[:, :2] = highest[:, :2]
-        result[:, 2] = highest[:, -1]
-        np.maximum(result, LOWEST, out=result)
-        result[:, 3] = -np.einsum("nk,nk->n", self.p, self.log_p)
-        return result
 
 
 Kernel: TypeAlias = Callable[[StepRows], StepRows]
@@ -135,54 +110,58 @@ class Fast:
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
-        self.kernel = _compiled(chain)
+        self.completes = bool(chain.steps) and isinstance(chain.steps[0], Reference)
+        self.kernel = _compiled(chain.steps[1:] if self.completes else chain.steps)
 
     @classmethod
     def of(cls, chain: Chain) -> "Fast":
         """Return what was compiled before; it is kept with the chain."""
-        held: Fast | None = vars(chain).get("_fast")
+        held: Fast | None = chain.__dict__.get("_fast")
         if held is None:
-            held = vars(chain)["_fast"] = cls(chain)
+            held = chain.__dict__["_fast"] = cls(chain)
         return held
 
     def logits(self, rows: Floats) -> Floats:
         """Return what the chain returns."""
         try:
-            return with_reference_class(self.kernel(StepRows(logits=rows)).logits)
+            return self._run(rows).logits
         except FloatingPointError:
             return with_reference_class(self.chain(rows))
 
     def probabilities(self, rows: Floats) -> Floats:
         """Return softmax of what the chain returns."""
         try:
-            return _of_classes(self.kernel(StepRows(logits=rows)))
+            return self._run(rows).p
         except FloatingPointError:
             return softmax(with_reference_class(self.chain(rows)))
 
-
-def _of_classes(rows: StepRows) -> Floats:
-    """Return probabilities, those of two classes for a single logit."""
-    if rows.p.shape[-1] == 1:
-        return StepRows(logits=with_reference_class(rows.logits)).p
-    return rows.p
+    def _run(self, logits: Floats) -> StepRows:
+        rows = StepRows(logits=with_reference_class(logits) if self.completes else logits)
+        if rows.logits.shape[-1] == 1 or np.minimum.reduce(rows.scores, axis=None) < _FAR_BELOW:
+            raise FloatingPointError
+        return self.kernel(rows)
 
 
 def applied(function: Callable[[Floats], Floats], logits: Array, n_classes: int) -> Floats:
     """Return what a function gives for rows of any type, block by block."""
-    n = len(logits)
     # With few classes, one class after another: sums over short rows are slow.
     order: Any = "F" if n_classes <= DEPTH else "C"
-    size = max(1, _BLOCK // n_classes)
-    if n <= size:
-        return function(np.array(logits, np.float64, order=order))
-    result = np.empty((n, n_classes))
-    for start in range(0, n, size):
-        result[start : start + size] = function(np.array(logits[start : start + size], np.float64, order=order))
+    result = np.empty((len(logits), n_classes))
+    for rows in row_blocks(len(logits), _KEPT * n_classes):
+        result[rows] = function(np.array(logits[rows], np.float64, order=order))
     return result
 
 
-def _compiled(chain: Chain) -> Kernel:
-    kernels = [_kernel(step) for step in _joined(chain)]
+def _compiled(steps: tuple[Step, ...]) -> Kernel:
+    kernels: list[Kernel] = []
+    before: Step | None = None
+    for step in steps:
+        pair = _PAIRS.get((type(before), type(step)))
+        if pair is not None:
+            kernels[-1] = pair(before, step)
+        else:
+            kernels.append(_kernel(step))
+        before = step
 
     def run(rows: StepRows) -> StepRows:
         for kernel in kernels:
@@ -193,51 +172,35 @@ def _compiled(chain: Chain) -> Kernel:
 
 
 def _kernel(step: Step) -> Kernel:
-    if isinstance(step, Dense | Scale) or _is_single(step):
-        return _KERNELS.get(type(step), _by_definition)(step)
-    return _by_definition(step)
+    make = _KERNELS.get(type(step))
+    if make is None or (_has_members(step) and not isinstance(step, Dense)):
+        return lambda rows: StepRows(logits=step(rows.logits))
+    return make(step, *(_compiled(branch.steps) for branch in step.chains().values()))
 
 
-def _is_single(step: Step) -> bool:
-    """Return whether the step's own arrays have no members axis."""
+def _has_members(step: Step) -> bool:
     layouts = arrays_of(type(step)).items()
-    return all(np.ndim(getattr(step, name)) == len(layout.axes.split()) for name, layout in layouts)
+    return any(np.ndim(getattr(step, name)) > len(layout.axes.split()) for name, layout in layouts)
 
 
-def _joined(chain: Chain) -> list[Step]:
-    """Return the steps with `Centre` as a part of the dense layer behind it."""
-    steps: list[Step] = []
-    for step in chain.steps:
-        last = steps[-1] if steps else None
-        if isinstance(step, Dense) and isinstance(last, Centre):
-            steps.pop()
-            share = last.share[..., None, None]
-            step = Dense(step.weight - share * step.weight.mean(axis=-2, keepdims=True), step.bias)
-        steps.append(step)
-    return steps
+def _tempered(scale: Scale, step: LogSoftmax) -> Kernel:
+    if np.all(scale.factor == 1.0):
+        return _log_softmax(step)
+    if np.any(scale.factor <= 0.0):  # the highest score would not stay the highest
+        return lambda rows: StepRows(logits=step(scale(rows.logits)))
+    factor = scale.factor[..., None, None]
+    name = f"tempered by {factor.tobytes().hex()}"
 
-
-def _by_definition(step: Step) -> Kernel:
-    return lambda rows: StepRows(logits=step(rows.logits))
-
-
-def _reference(step: Step) -> Kernel:
     def run(rows: StepRows) -> StepRows:
-        if "logits" in vars(rows) and rows.logits.shape[-1] == 1:
-            return StepRows(logits=step(rows.logits))
-        return rows
+        if name not in rows.__dict__:  # several branches of a mixture begin with the same temperature
+            rows.__dict__[name] = StepRows(scores=rows.scores * factor)
+        return rows.__dict__[name]
 
     return run
 
 
-def _log_softmax(_: Step) -> Kernel:
-    def run(rows: StepRows) -> StepRows:
-        known = vars(rows)
-        if "p" not in known:
-            rows.log_p  # noqa: B018  # computes it, with more that later steps read
-        return StepRows(**{name: value for name, value in known.items() if name not in ("logits", "scores")})
-
-    return run
+def _log_softmax(_: LogSoftmax) -> Kernel:
+    return lambda rows: StepRows(scores=rows.scores) if "logits" in rows.__dict__ else rows
 
 
 def _dense(step: Dense) -> Kernel:
@@ -258,89 +221,60 @@ def _product(x: Floats, weight: Floats) -> Floats:
     return x @ weight
 
 
-def _blend(step: Blend) -> Kernel:
-    share = _clipped(step.share)
-    branch = _compiled(step.branch)
+def _centred_dense(centre: Centre, dense: Dense) -> Kernel:
+    mean = dense.weight.mean(axis=-2, keepdims=True)
+    return _dense(Dense(dense.weight - centre.share[..., None, None] * mean, dense.bias))
+
+
+def _mixed(shares: Sequence[Array], parts: Sequence[Floats]) -> StepRows:
+    result = shares[0] * parts[0]
+    for share, part in zip(shares[1:], parts[1:], strict=True):
+        result += share * part
+    return StepRows(p=result)
+
+
+def _shares(*shares: Any) -> list[Array]:
+    """Return shares as arrays (1, 1), the quickest factors of rows, without what rounding adds beyond 0 and 1."""
+    return [np.clip(share, 0.0, 1.0).reshape(1, 1) for share in shares]
+
+
+def _blend(step: Blend, branch: Kernel) -> Kernel:
+    shares = _shares(step.share, 1.0 - step.share)
 
     def run(rows: StepRows) -> StepRows:
         members = branch(rows).p
-        weight = share
         if members.ndim > rows.p.ndim:
-            weight /= len(members)
-            members = np.add.reduce(members, axis=0)
-        result = members * weight
-        result += (1.0 - share) * rows.p
-        return StepRows(p=result)
+            members = np.add.reduce(members, axis=0) / len(members)
+        return _mixed(shares, (members, rows.p))
 
     return run
 
 
-def _stack(step: Stack) -> Kernel:
-    shares = [_clipped(share) for share in step.shares]
-    branches = [_compiled(branch) for branch in step.branches]
-
-    def run(rows: StepRows) -> StepRows:
-        result = shares[0] * _of_classes(branches[0](rows))
-        for share, branch in zip(shares[1:], branches[1:], strict=True):
-            result += share * _of_classes(branch(rows))
-        return StepRows(p=result)
-
-    return run
+def _stack(step: Stack, *branches: Kernel) -> Kernel:
+    shares = _shares(*step.shares)
+    return lambda rows: _mixed(shares, [branch(rows).p for branch in branches])
 
 
 def _uniform_share(step: UniformShare) -> Kernel:
-    share = _clipped(step.share)
-
-    def run(rows: StepRows) -> StepRows:
-        _refuse_impossible(rows)
-        result = (1.0 - share) * rows.p
-        result += share / result.shape[-1]
-        return StepRows(p=result)
-
-    return run
+    uniform, rest = _shares(step.share, 1.0 - step.share)
+    return lambda rows: StepRows(p=rest * rows.p + uniform / rows.p.shape[-1])
 
 
-def _tempered_mixture(step: TemperedMixture) -> Kernel:
-    tempered, plain, uniform = (_clipped(share) for share in step.shares)
-    factor = float(step.factor)
-
-    def run(rows: StepRows) -> StepRows:
-        _refuse_impossible(rows)
-        result = tempered * StepRows(logits=rows.logits * factor).p
-        result += plain * rows.p
-        result += uniform / result.shape[-1]
-        return StepRows(p=result)
-
-    return run
-
-
-def _refuse_impossible(rows: StepRows) -> None:
-    """Leave rows with a class of probability 0 to the definition: the class may be impossible."""
-    if np.minimum.reduce(rows.p, axis=None) == 0.0:
-        raise FloatingPointError
-
-
-def _clipped(share: Floats) -> float:
-    """Return a share without what rounding adds beyond 0 and 1."""
-    return min(max(float(share), 0.0), 1.0)
-
-
-def _floor(step: Floor) -> Kernel:
+def _floor(step: Floor, branch: Kernel) -> Kernel:
     depth = float(step.depth)
     reach = float(step.reach)
-    branch = _compiled(step.branch)
 
     def run(rows: StepRows) -> StepRows:
-        if rows.logits.ndim == 2 and rows.logits.shape[-1] > 1 and _none_far(rows, depth, reach):
+        if _none_far(rows, depth, reach):
             return branch(rows)
         raised, lowered = step.split(rows.logits)
-        return StepRows(logits=with_reference_class(branch(StepRows(logits=raised)).logits) + lowered)
+        return StepRows(logits=branch(StepRows(logits=raised)).logits + lowered)
 
     return run
 
 
 def _none_far(rows: StepRows, depth: float, reach: float) -> bool:
-    if rows.lowest >= -min(depth, reach):  # the highest log-probability is at most 0
+    if np.minimum.reduce(rows.log_p, axis=None) >= -min(depth, reach):  # the highest log-probability is at most 0
         return True
     highest = rows.ordered[:, 0]
     lead = highest - rows.ordered[:, 1]
@@ -348,131 +282,107 @@ def _none_far(rows: StepRows, depth: float, reach: float) -> bool:
     return bool((highest - lowest <= np.minimum(depth, reach + 2 * lead)).all())
 
 
-def _keep_order(step: KeepOrder) -> Kernel:
-    branch = _compiled(step.branch)
+def _keep_order(step: KeepOrder, branch: Kernel) -> Kernel:
+    return lambda rows: StepRows(logits=in_order_of(rows.logits, branch(rows).logits, step.slope))
 
+
+def _corrected(_: Corrected, *branches: Kernel) -> Kernel:
     def run(rows: StepRows) -> StepRows:
-        outputs = with_reference_class(branch(rows).logits)
-        return StepRows(logits=in_order_of(rows.logits, outputs, step.slope))
-
-    return run
-
-
-def _corrected(step: Corrected) -> Kernel:
-    if not all(_is_single(inner) for branch in step.branches for inner in branch.steps):
-        return _by_definition(step)
-    corrections = [_correction(branch) for branch in step.branches]
-
-    def run(rows: StepRows) -> StepRows:
-        if rows.log_p.ndim > 2 or rows.lowest == -np.inf:
-            raise FloatingPointError
+        if "logits" in rows.__dict__:
+            rows = StepRows(scores=rows.scores)
         total = rows.log_p.copy(order="K")
-        for correction in corrections:
-            correction(rows, total)
+        for branch in branches:
+            total += branch(rows).logits
+        total -= np.maximum.reduce(total, axis=-1, keepdims=True)
         return StepRows(scores=total)
 
     return run
 
 
-Correction: TypeAlias = Callable[[StepRows, Floats], None]
+def _centred(_: Centred) -> Kernel:
+    return lambda rows: StepRows(logits=rows.centred)
 
 
-def _correction(branch: Chain) -> Correction:
-    """Return the function that adds the result of a branch to log-probabilities."""
-    kinds = [type(step) for step in branch.steps]
-    if kinds == [Shared]:
-        return _shared(branch.steps[0])
-    if kinds == [TopProbabilities, Dense]:
-        return _confusion(branch.steps[1])
-    if kinds[:1] == [Centred]:
-        rest = _compiled(Chain(branch.steps[1:]))
+def _hinges(step: HingeLayer) -> Kernel:
+    knots = step.knots[:, None, :]
 
-        def add_centred(rows: StepRows, total: Floats) -> None:
-            total += rest(StepRows(logits=rows.centred)).logits
+    def run(rows: StepRows) -> StepRows:
+        bent = np.maximum(rows.logits - knots, 0.0)
+        return StepRows(logits=np.add.reduce(_product(bent, step.weight), axis=0))
 
-        return add_centred
-
-    def add(rows: StepRows, total: Floats) -> None:
-        total += branch(rows.log_p)
-
-    return add
+    return run
 
 
-def _shared(step: Any) -> Correction:
+def _confusion(_: TopProbabilities, dense: Dense) -> Kernel:
+    """Multiply the probabilities of the ten highest classes by their rows of the matrix."""
+
+    def run(rows: StepRows) -> StepRows:
+        if rows.places is None:
+            return StepRows(logits=_product(rows.p, dense.weight) + dense.bias)
+        high = rows.log_p >= rows.top[:, :1]
+        if np.count_nonzero(high) > rows.places.size:  # more than ten, because the tenth is a tie
+            raise FloatingPointError
+        columns = rows.places % rows.p.shape[-1]
+        p = rows.p.take(rows.places)
+        result = np.tile(dense.bias, (len(columns), 1))
+        for place in range(DEPTH):
+            result += p[:, place : place + 1] * dense.weight[columns[:, place]]
+        return StepRows(logits=result)
+
+    return run
+
+
+def _shared(step: Shared) -> Kernel:
     """Compute the functions of a log-probability for the ten highest classes only: all others have the tenth's."""
-    scaled = step.weight * np.array([1.0, 1.0, 1.0, 1.0, 0.2, -2.0, -2.0])[:, None]
-    constant = step.weight[5:].sum(axis=0, keepdims=True)  # 1 - 2 / (...) of the last two functions
-    weight = np.concatenate([scaled, constant]).T.copy()
+    weight = step.weight.T.copy()
 
-    def add(rows: StepRows, total: Floats) -> None:
-        seen = (rows.context - step.centre) / step.spread
+    def run(rows: StepRows) -> StepRows:
+        seen = (_context(rows) - step.centre) / step.spread
         np.maximum(seen, -4.0, out=seen)
         np.minimum(seen, 4.0, out=seen)
         sizes = _product(seen, weight[1:])
         sizes += weight[0]
-        total += sizes[:, :1] * rows.clipped
-        bent = _bent(rows.top, rows.top_p, sizes)
+        functions = np.array([function.T for function in bends(rows.top)])
+        bent = np.einsum("nj,jdn->dn", sizes[:, 1:], functions).T
+        result = sizes[:, :1] * rows.clipped
         if rows.places is None:
-            total += bent
+            result += bent
         else:
             tenth = bent[:, :1]
-            total += tenth
-            total.reshape(-1)[rows.places] += bent - tenth
+            result += tenth
+            result.reshape(-1)[rows.places] += bent - tenth
+        return StepRows(logits=result)
 
-    return add
+    return run
 
 
-def _bent(log_p: Floats, p: Floats, sizes: Floats) -> Floats:
-    """Return the sum of the six functions `bends` times their sizes."""
-    order: Any = "F" if log_p.flags.f_contiguous else "C"
-    functions = np.empty((6, *log_p.shape[::-1])).mT if order == "F" else np.empty((6, *log_p.shape))
-    line, linear, root, miss, steep, flat = functions
-    np.maximum(log_p, LOWEST, out=line)
-    linear[...] = p
-    np.sqrt(p, out=root)
-    np.minimum(log_p, -1e-9, out=miss)
-    np.expm1(miss, out=miss)
-    np.negative(miss, out=miss)
-    np.log(miss, out=miss)
-    np.maximum(miss, LOWEST, out=miss)
-    np.multiply(p, p, out=steep)
-    steep += math.exp(-4.6)
-    np.divide(math.exp(-4.6), steep, out=steep)
-    np.add(p, math.exp(-5.0), out=flat)
-    np.divide(math.exp(-5.0), flat, out=flat)
-    result = np.einsum("nj,jnd->nd", sizes[:, 1:7], functions, order=order)
-    result += sizes[:, 7:]
+def _context(rows: StepRows) -> Floats:
+    """Return what the shared correction reads: the three highest log-probabilities and the entropy."""
+    result = np.empty((4, len(rows.log_p))).T  # each column in one piece of memory
+    highest = rows.ordered[:, :3]
+    result[:, :2] = highest[:, :2]
+    result[:, 2] = highest[:, -1]
+    np.maximum(result, LOWEST, out=result)
+    result[:, 3] = -np.add.reduce(rows.p * rows.log_p, axis=-1)
     return result
 
 
-def _confusion(step: Any) -> Correction:
-    """Multiply the probabilities of the ten highest classes by their rows of the matrix."""
-
-    def add(rows: StepRows, total: Floats) -> None:
-        total += step.bias
-        if rows.places is None:
-            total += _product(rows.p, step.weight)
-            return
-        high = rows.log_p >= rows.top[:, :1]
-        if np.count_nonzero(high) > rows.places.size:  # more than ten, because the tenth is a tie
-            total += np.where(high, rows.p, 0.0) @ step.weight
-            return
-        columns = rows.places % total.shape[-1]
-        for place in range(DEPTH):
-            total += rows.top_p[:, place : place + 1] * step.weight[columns[:, place]]
-
-    return add
-
-
-_KERNELS: dict[type[Step], Callable[[Any], Kernel]] = {
+_KERNELS: dict[type[Step], Callable[..., Kernel]] = {
     Blend: _blend,
+    Centred: _centred,
     Corrected: _corrected,
     Dense: _dense,
     Floor: _floor,
+    HingeLayer: _hinges,
     KeepOrder: _keep_order,
     LogSoftmax: _log_softmax,
-    Reference: _reference,
+    Shared: _shared,
     Stack: _stack,
-    TemperedMixture: _tempered_mixture,
     UniformShare: _uniform_share,
+}
+# Of steps that come one after the other.
+_PAIRS: dict[tuple[type[Any], type[Step]], Callable[[Any, Any], Kernel]] = {
+    (Centre, Dense): _centred_dense,
+    (Scale, LogSoftmax): _tempered,
+    (TopProbabilities, Dense): _confusion,
 }

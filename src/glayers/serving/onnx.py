@@ -6,14 +6,14 @@ those of NumPy is never written.
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import ModelProto, ValueInfoProto, compose, helper, version_converter
+from onnx import GraphProto, ModelProto, ValueInfoProto, compose, helper, version_converter
 
 from glayers.activations import LINKS, sigmoid, softmax
 from glayers.arrays import Array, to_numpy
@@ -37,15 +37,18 @@ def export(
 ) -> None:
     """Write a calibrator to an ONNX file; `Calibrator.to_onnx` describes it."""
     check_choice(dtype, TOLERANCE, "dtype")
-    graph, name = Graph(), _input_name(calibrator)
+    graph = Graph()
+    name = _input_name(calibrator)
     given = graph.input(name, (None, calibrator.n_features_in_), dtype)
-    found = _outputs(calibrator, given, np.dtype(dtype), compute_dtype)
-    made = graph.finish([given], found)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    outputs = _outputs(calibrator, given, np.dtype(dtype), compute_dtype)
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph.finish([given], outputs), opset_imports=opsets, ir_version=IR_VERSION)
     data = _with_facts(model, calibrator)
-    run, rows = _runner(data), _sampled_rows(calibrator).astype(dtype)
+    run = _runner(data)
+    rows = _sampled_rows(calibrator).astype(dtype)
     for block in (rows, rows[:1], rows[:0]):
-        _compare(calibrator, block, run([LOGITS, PROBABILITIES], {name: block}), compute_dtype)
+        logits, p = run([LOGITS, PROBABILITIES], {name: block})
+        _compare(calibrator, block, logits, p, compute_dtype)
     write_whole(file_path(path), data)
 
 
@@ -92,10 +95,7 @@ def append(
     """
     model = _network_of(network)
     end = _logits_output(model, output)
-    joined = compose.add_prefix(model, _NETWORK, rename_inputs=False)
-    sizes: list[int | str | None] = [
-        each.dim_value or each.dim_param or None for each in end.type.tensor_type.shape.dim
-    ]
+    sizes = [size.dim_value or size.dim_param or None for size in end.type.tensor_type.shape.dim]
     axis = class_axis % max(1, len(sizes))
     if len(sizes) < 2 or (isinstance(sizes[axis], int) and sizes[axis] != calibrator.n_features_in_):
         raise BadPredictions(
@@ -107,51 +107,58 @@ def append(
     graph = Graph()
     raw = graph.input(_NETWORK + end.name, (None,) * len(sizes), given)
     rows, restore = _as_rows(raw, axis, calibrator.n_features_in_)
-    found = {name: restore(array) for name, array in _outputs(calibrator, rows, dtype, compute_dtype).items()}
-    before = _input_name(calibrator)
-    made = graph.finish([raw], {**found, before: raw})
-    taken = {value.name for value in model.graph.input} & {value.name for value in made.output}
-    if taken:
-        raise BadPredictions(f"{taken.pop()!r} is an input of the network, but an output of the new file; rename it")
-    joined.graph.node.extend(made.node)
-    joined.graph.initializer.extend(made.initializer)
-    del joined.graph.output[:]
-    for name, kind in ((LOGITS, dtype), (PROBABILITIES, dtype), (before, given)):
-        width = sizes[axis] if name == before else len(calibrator.classes_)
-        shape = [*sizes[:axis], width, *sizes[axis + 1 :]]
-        joined.graph.output.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(kind), shape))
+    outputs = {}
+    for name, array in _outputs(calibrator, rows, dtype, compute_dtype).items():
+        outputs[name] = restore(array)
+    outputs[_input_name(calibrator)] = raw
+    joined = _joined(model, graph.finish([raw], outputs))
+    for name, array in outputs.items():
+        sizes[axis] = calibrator.n_features_in_ if array is raw else len(calibrator.classes_)
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        joined.graph.output.append(helper.make_tensor_value_info(name, kind, sizes))
     data = _with_facts(joined, calibrator)
-    results = _runner(data)([before, LOGITS, PROBABILITIES], _named(inputs, model))
-    flat = [np.moveaxis(each, axis, -1).reshape(-1, each.shape[axis]) for each in results]
-    _compare(calibrator, flat[0], flat[1:], compute_dtype)
+    results = _runner(data)(list(outputs), _named(inputs, model))
+    logits, p, before = (np.moveaxis(result, axis, -1).reshape(-1, result.shape[axis]) for result in results)
+    _compare(calibrator, before, logits, p, compute_dtype)
     write_whole(file_path(path), data)
+
+
+def _joined(network: ModelProto, calibration: GraphProto) -> ModelProto:
+    """Return a network followed by its calibration, still without outputs."""
+    inputs = {value.name for value in network.graph.input}
+    for value in calibration.output:
+        if value.name in inputs:
+            raise BadPredictions(f"{value.name!r} is an input of the network, but an output of the new file; rename it")
+    joined = compose.add_prefix(network, _NETWORK, rename_inputs=False)
+    joined.graph.node.extend(calibration.node)
+    joined.graph.initializer.extend(calibration.initializer)
+    del joined.graph.output[:]
+    return joined
 
 
 def _outputs(calibrator: Predictor, given: Recorded, dtype: Any, compute_dtype: str) -> dict[str, Recorded]:
     """Record the calibration of rows (n, m); the outputs have the type `dtype`."""
     check_choice(compute_dtype, TOLERANCE, "compute_dtype")
     try:
-        found = _calibrated(calibrator, NAMESPACE.astype(given, np.dtype(compute_dtype)))
+        wide = NAMESPACE.astype(given, np.dtype(compute_dtype))
+        logits = calibrated_logits(calibrator.map_, wide, calibrator.link)
+        probabilities = LINKS[calibrator.link](logits)
     except (AttributeError, NotImplementedError, TypeError) as error:
         raise GlayersError(
             f"this map cannot be written as ONNX: {error}. Only an activation of your own can cause this; write it "
             f"with functions of the array API that `glayers.serving.recorder` has"
         ) from error
-    return {name: NAMESPACE.astype(array, dtype) for name, array in found.items()}
-
-
-def _calibrated(calibrator: Predictor, given: Recorded) -> dict[str, Recorded]:
-    """Record logits and probabilities."""
-    logits = calibrated_logits(calibrator.map_, given, calibrator.link)
-    return {LOGITS: logits, PROBABILITIES: LINKS[calibrator.link](logits)}
+    return {LOGITS: NAMESPACE.astype(logits, dtype), PROBABILITIES: NAMESPACE.astype(probabilities, dtype)}
 
 
 def _as_rows(array: Recorded, axis: int, size: int) -> tuple[Recorded, Callable[[Recorded], Recorded]]:
     """Return an array as rows (n, size), and the function that gives rows the shape of the array again."""
     if array.ndim == 2 and axis == 1:
         return Recorded(array.graph, array.name, (None, size), array.dtype), lambda rows: rows
-    graph, unknown = array.graph, (None,) * array.ndim
-    last = [*(each for each in range(array.ndim) if each != axis), axis]
+    graph = array.graph
+    unknown = (None,) * array.ndim
+    last = [each for each in range(array.ndim) if each != axis]
+    last.append(axis)
     moved = graph.add("Transpose", [array], unknown, array.dtype, perm=last)
     before = graph.add("Shape", [moved], (array.ndim - 1,), np.int64, start=0, end=-1)
 
@@ -165,10 +172,10 @@ def _as_rows(array: Recorded, axis: int, size: int) -> tuple[Recorded, Callable[
 
 def _with_facts(model: ModelProto, calibrator: Predictor) -> bytes:
     """Return the file: the model with the class names and the version of glayers, after a check of its form."""
-    model.producer_name, model.producer_version = "glayers", version("glayers")
-    facts = {"calibrator": calibrator.diagnostics_.method, "class_names": json.dumps(calibrator.class_names_)}
-    for name, value in facts.items():
-        model.metadata_props.add(key=name, value=value)
+    model.producer_name = "glayers"
+    model.producer_version = version("glayers")
+    model.metadata_props.add(key="calibrator", value=calibrator.diagnostics_.method)
+    model.metadata_props.add(key="class_names", value=json.dumps(calibrator.class_names_))
     onnx.checker.check_model(model)
     return model.SerializeToString()
 
@@ -182,33 +189,39 @@ def _runner(data: bytes) -> Callable[[list[str], dict[str, Array]], list[Array]]
     return run
 
 
-def _compare(calibrator: Predictor, rows: Array, found: Sequence[Array], compute_dtype: str) -> None:
+def _compare(calibrator: Predictor, rows: Array, logits: Array, probabilities: Array, compute_dtype: str) -> None:
     """Raise an error unless the logits and probabilities of onnxruntime are those of NumPy."""
-    logits, probabilities = found
     wide = rows.astype(np.float64)
     given = wide[:, 0] if calibrator.inputs == "confidence" else wide
-    nothing = np.empty((0, len(calibrator.classes_)))
-    expected, p = (calibrator.transform(given), calibrator.predict_proba(given)) if len(rows) else (nothing, nothing)
-    tolerance = max(TOLERANCE[compute_dtype], TOLERANCE[logits.dtype.name])
+    expected = p = np.empty((0, len(calibrator.classes_)))
+    if len(rows):
+        expected = calibrator.transform(given)
+        p = calibrator.predict_proba(given)
+    if logits.shape != expected.shape or probabilities.shape != p.shape:
+        raise GlayersError(f"not written: onnxruntime returns shape {logits.shape}, and NumPy {expected.shape}")
     largest = np.abs(np.where(np.isfinite(wide), wide, 1.0)).max(axis=1, keepdims=True, initial=1.0)
-    same = logits == expected  # -inf too
     with np.errstate(invalid="ignore"):
-        gaps = np.abs(probabilities - p), np.where(same, 0.0, np.abs(logits - expected)) / largest / 100
-    if not all(each.shape == expected.shape and (each <= tolerance).all() for each in gaps):
+        off_logits = np.where(logits == expected, 0.0, np.abs(logits - expected)) / largest  # -inf may be equal, too
+    off_p = np.abs(probabilities - p)
+    tolerance = max(TOLERANCE[compute_dtype], TOLERANCE[logits.dtype.name])
+    if not ((off_p <= tolerance).all() and (off_logits <= 100 * tolerance).all()):
         way_out = '; use compute_dtype="float64"' if compute_dtype == "float32" else ""
         raise GlayersError(
-            f"not written: onnxruntime differs from NumPy by {np.max(gaps[0]):.2g} in probability and "
-            f"{100 * np.max(gaps[1]):.2g} in logits, relative to the largest; allowed are {tolerance:g} and "
+            f"not written: onnxruntime differs from NumPy by {np.max(off_p):.2g} in probability and "
+            f"{np.max(off_logits):.2g} in logits, relative to the largest; allowed are {tolerance:g} and "
             f"{100 * tolerance:g}{way_out}"
         )
 
 
 def _sampled_rows(calibrator: Predictor) -> Array:
     """Return inputs to compare: small and extreme logits, ties, and masked classes where they may occur."""
-    size, rng = calibrator.n_features_in_, np.random.default_rng(0)
+    size = calibrator.n_features_in_
+    rng = np.random.default_rng(0)
     parts = [rng.normal(size=(16, size)) * scale for scale in (0.1, 3.0, 30.0, 1e3, 1e4)]
-    ties = [rng.choice([-1e4, 0.0, 1.0, 1e4], size=(16, size)), np.zeros((1, size)), np.full((1, size), 1e4)]
-    rows = np.concatenate([*parts, *ties])
+    parts.append(rng.choice([-1e4, 0.0, 1.0, 1e4], size=(16, size)))
+    parts.append(np.full((1, size), 0.0))
+    parts.append(np.full((1, size), 1e4))
+    rows = np.concatenate(parts)
     if calibrator.inputs != "logits":
         return sigmoid(rows) if size == 1 or calibrator.link == "sigmoid" else softmax(rows)
     if size > 1 and calibrator.link == "softmax" and len(calibrator.classes_) == size:
@@ -234,11 +247,14 @@ def _network_of(network: str | os.PathLike[str] | ModelProto) -> ModelProto:
 
 
 def _logits_output(model: ModelProto, output: str | None) -> ValueInfoProto:
-    known = {value.name: value for value in model.graph.output}
-    name = next(iter(known)) if output is None and len(known) == 1 else output
-    if name not in known:
-        raise BadPredictions(f"output must be one of {', '.join(map(repr, known))}; got {shown(output)}")
-    return known[name]
+    outputs = list(model.graph.output)
+    if output is None and len(outputs) == 1:
+        return outputs[0]
+    for value in outputs:
+        if value.name == output:
+            return value
+    names = ", ".join(repr(value.name) for value in outputs)
+    raise BadPredictions(f"output must be one of {names}; got {shown(output)}")
 
 
 def _named(inputs: Any, model: ModelProto) -> dict[str, Array]:

@@ -60,10 +60,6 @@ class Diagnostics:
         counts = self.labels_per_class
         if len(counts) != n_classes or min(counts) < 0:
             raise BadFile(f"labels_per_class must be {n_classes} counts; got {shown(counts)}")
-        if min(self.iterations, self.n_parameters, self.rows - sum(counts)) < 0:
-            raise BadFile("the numbers of rows, iterations and parameters do not fit")
-        if math.isnan(self.loss_before) or math.isnan(self.loss_after):
-            raise BadFile("loss_before and loss_after must be numbers")
         if self.classes_never_seen != tuple(np.flatnonzero(np.array(counts) == 0).tolist()):
             raise BadFile("classes_never_seen must be those without a label")
 
@@ -98,11 +94,11 @@ class Predictor:
         -------
         array of shape (n_rows, n_classes)
         """
+        self._check_fitted()
         if is_dask(logits):
             return self._lazily(self.predict_proba, logits)
-        if is_array_api_obj(logits) and not is_numpy_array(logits):
+        if _is_foreign(logits):
             return LINKS[self.link](self.transform(logits))
-        self._check_fitted()
         return self._computed(self._probabilities, logits)
 
     def transform(self, logits: Any) -> Any:
@@ -110,7 +106,7 @@ class Predictor:
         self._check_fitted()
         if is_dask(logits):
             return self._lazily(self.transform, logits)
-        if is_array_api_obj(logits) and not is_numpy_array(logits):
+        if _is_foreign(logits):
             return calibrated_logits(self.map_, self._as_rows(logits), self.link)
         if self.link == "sigmoid":  # a single label has no reference class
             return self._computed(self.map_, logits)
@@ -149,15 +145,20 @@ class Predictor:
         given = self._checked(logits)
         with np.errstate(over="ignore", invalid="ignore"):  # the check below names the row
             result = applied(function, given, len(self.classes_))
-        bad = ~np.isfinite(result.max(axis=1))  # NaN or infinity; -inf below a finite maximum is a masked class
+        if not math.isfinite(np.add.reduce(result, axis=None)):
+            self._refuse_rows_without_result(result)
+        return result
+
+    def _refuse_rows_without_result(self, result: Floats) -> None:
         if self.link == "sigmoid":
             bad = np.isnan(result).any(axis=1)
+        else:
+            bad = ~np.isfinite(result.max(axis=1))  # -inf below a finite maximum is a masked class
         if bad.any():
             raise BadPredictions(
                 f"the map has no result for row {bad.argmax()}: its logits are too large, or the calibrator was loaded "
                 f"from a forged file"
             )
-        return result
 
     def _lazily(self, function: Callable[[Any], Any], array: Any) -> Any:
         """Return a dask array whose blocks are those of another, put through a function."""
@@ -234,6 +235,11 @@ class Predictor:
 
     def _check_fitted(self) -> None:
         """Raise an error if there is no map yet; one that was loaded always has one."""
+
+
+def _is_foreign(array: Any) -> bool:
+    """Return whether an array belongs to another library than NumPy."""
+    return type(array) is not np.ndarray and is_array_api_obj(array) and not is_numpy_array(array)
 
 
 def class_names_of(scores: object) -> tuple[str, ...] | None:
