@@ -84,7 +84,12 @@ def one_set(
     found = compare(calibration, test, ours)
     if found.failed:
         raise RuntimeError(f"{name}: {found.failed}")
-    outputs = {method: np.asarray(found.predictions(method).logits, np.float64) for method in found.scorecards}
+    outputs = {}
+    for method in found.scorecards:
+        calibrated = found.predictions(method)
+        if not isinstance(calibrated, Predictions):
+            raise TypeError(f"{name}: confidences have no classes")
+        outputs[method] = np.asarray(calibrated.logits, np.float64)
     outputs |= {peer: peer_logits(PEERS[peer](), calibration, test) for peer in peers}
     losses = {method: -log_softmax(z)[np.arange(len(test)), test.labels] for method, z in outputs.items()}
     return [

@@ -18,9 +18,14 @@ def lower_the_curve(figure: Figure) -> None:
     line.set_ydata(np.asarray(line.get_ydata()) * 0.9)
 
 
+def remove_patches(figure: Figure) -> None:
+    for patch in figure.axes[0].patches[-10:]:
+        patch.remove()
+
+
 CHANGES: dict[str, Callable[[Figure], None]] = {
     "ks": lower_the_curve,
-    "reliability": lambda figure: [patch.remove() for patch in figure.axes[0].patches[-10:]],
+    "reliability": remove_patches,
 }
 
 

@@ -198,7 +198,9 @@ def test_the_lines_of_the_advice_run(given: Compared, measured: Measurements) ->
     space = {"calibration_logits": given.calibration.logits, "calibration_labels": given.calibration.labels}
     space["new_logits"] = given.test.logits
     exec(advice.python.replace('calibrator.save("model.safetensors")', ""), space)  # the lines that readers copy
-    np.testing.assert_allclose(space["probabilities"], softmax(given.found.predictions(advice.method).logits, axis=1))
+    expected = given.found.predictions(advice.method)
+    assert isinstance(expected, Predictions)
+    np.testing.assert_allclose(space["probabilities"], softmax(expected.logits, axis=1))
 
 
 def test_auto_is_the_method_described_and_its_selection_is_on_the_page() -> None:
