@@ -17,6 +17,9 @@ def simplified(chain: Chain) -> Chain:
     >>> tempered = Chain((Reference(), Scale(np.asarray(2.0)), LogSoftmax()))
     >>> len(simplified(tempered + tempered).steps)
     5
+    >>> unchanged = Chain((Reference(), Scale(np.asarray(1.0)), LogSoftmax()))
+    >>> len(simplified(tempered + unchanged).steps)
+    3
     """
     steps: list[Step] = []
     for step in chain.steps:
@@ -24,7 +27,8 @@ def simplified(chain: Chain) -> Chain:
             last = steps[-1] if steps else None
             if isinstance(part, Reference) and any(each.completes for each in steps):
                 continue
-            if isinstance(part, LogSoftmax) and isinstance(last, _NORMALISED):
+            changes_nothing = isinstance(part, LogSoftmax) or (isinstance(part, Scale) and np.all(part.factor == 1.0))
+            if changes_nothing and isinstance(last, _NORMALISED):
                 continue
             if isinstance(part, Scale) and isinstance(last, Scale):
                 steps[-1] = Scale(np.asarray(last.factor * part.factor))
