@@ -100,7 +100,7 @@ def test_errors_name_the_way_out() -> None:
         BetaCalibration().fit(z, np.eye(3)[labels[:, 0]])
     with pytest.raises(BadPredictions, match=r"labels must have the shape of the logits, \(1500, 3\)"):
         MultiLabelCalibrator().fit(z, labels[:, 0])
-    with pytest.raises(BadPredictions, match="labels must be 0 or 1; row 0, label 0 has 2"):
+    with pytest.raises(BadPredictions, match="labels must be 0 or 1; row 0, column 0 has 2"):
         MultiLabelCalibrator().fit(z, labels + 2)
     with pytest.raises(GlayersError, match="calibrator must be a calibrator of logits or probabilities"):
         MultiLabelCalibrator("beta").fit(z, labels)

@@ -47,7 +47,7 @@ def test_rows_are_calibrated(client: TestClient) -> None:
     ("rows", "reason"),
     [
         ([[1.0, 2.0]], "fitted on 3 logits per row"),
-        ([[1.0, 2.0, 3.0], [1.0]], "NumPy array"),
+        ([[1.0, 2.0, 3.0], [1.0]], "cannot be converted to NumPy"),
         ([], "at least 1"),
         ("x", ""),
     ],

@@ -196,18 +196,8 @@ class AutoCalibrator(Calibrator):
         return expit(log_odds - reach), expit(log_odds + reach)
 
     def _fit(self, given: Predictions) -> Fitted:
-        smooth_loss(self.loss)  # checks the name
-        seed = drawn_seed(self.random_state)
-        keep_order = check_switch(self.keep_accuracy, "keep_accuracy")
-        sample = given
-        if len(given) > enough_rows(given.n_classes):
-            drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
-            sample = given.take(drawn)
-        temperature = fit_with_prior(given.logits, given.labels, given.weights)
-        folds = self._folds(sample, seed)
-        factors = held_out_factors(sample.logits, sample.labels, sample.weights, folds, temperature.factor)
-        ratios = factors / temperature.factor
-        task = _Task(sample, self.loss, keep_order, folds, seed, temperature, ratios)
+        task = self._task(given)
+        sample = task.given
         left_out = self._left_out(sample)
         with progress_bar(self.progress, "fitting", 4) as advance:
             parts = task.anchors()
@@ -239,6 +229,20 @@ class AutoCalibrator(Calibrator):
             notes=tuple(notes),
             attributes={"selection_": selection, "_posterior": model.posterior()},
         )
+
+    def _task(self, given: Predictions) -> "_Task":
+        """Return the checked settings, a sample of the rows if there are very many, and the temperature of all."""
+        smooth_loss(self.loss)  # checks the name
+        seed = drawn_seed(self.random_state)
+        keep_order = check_switch(self.keep_accuracy, "keep_accuracy")
+        sample = given
+        if len(given) > enough_rows(given.n_classes):
+            drawn = draw_rows(len(given), given.groups, given.weights, enough_rows(given.n_classes), seed)
+            sample = given.take(drawn)
+        temperature = fit_with_prior(given.logits, given.labels, given.weights)
+        folds = self._folds(sample, seed)
+        factors = held_out_factors(sample.logits, sample.labels, sample.weights, folds, temperature.factor)
+        return _Task(sample, self.loss, keep_order, folds, seed, temperature, factors / temperature.factor)
 
     def _selection(
         self,
