@@ -116,7 +116,7 @@ def test_the_standard_error_counts_rows_learning_and_what_cannot_be_seen() -> No
 
 
 def test_a_g_that_changes_nothing_finds_nothing_and_says_how_little_that_means() -> None:
-    z, labels = softened(500, 1.0, 1)
+    z, labels = softened(500, 1.0, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # five folds that find nothing are no five warnings
         gap = calibration_gap(z, labels, calibrator=AutoCalibrator(time_budget=0))

@@ -192,6 +192,20 @@ def one_per_row(array: Array, n_rows: int, name: str) -> Array:
     return array
 
 
+def check_places(values: object, n_rows: int) -> Array:
+    """Return which rows to take: numbers of rows (m,), negative from the end, or a mask (n,) of True and False."""
+    places = to_numbers(values, "rows")
+    if places.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    is_mask = places.dtype == np.bool_ and places.shape == (n_rows,)
+    is_numbers = places.dtype.kind in "iu" and places.ndim == 1
+    if not is_mask and not is_numbers:
+        raise BadPredictions(f"rows must be numbers of rows, a mask ({n_rows},) or a slice; got {shown(values)}")
+    if is_numbers:
+        refuse((places < -n_rows) | (places >= n_rows), places, f"rows must lie in 0..{n_rows - 1}")
+    return places
+
+
 def check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str, ...] | None:
     """Return one name per class, if there are any."""
     if names is None:

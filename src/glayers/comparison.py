@@ -12,7 +12,7 @@ import numpy as np
 from glayers.arrays import Array
 from glayers.calibrators import CALIBRATORS, AutoCalibrator, Calibrator
 from glayers.calibrators.estimator import clone
-from glayers.checks import whole_number
+from glayers.checks import items_of, whole_number
 from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.metrics import (
     METRICS,
@@ -110,6 +110,8 @@ class Comparison:
 
     def predictions(self, method: str) -> Predictions | Confidences:
         """Return the test rows as calibrated by a method, or unchanged for "uncalibrated"."""
+        if not isinstance(method, str):
+            raise GlayersError(f"a method is given by its name, such as 'temperature'; got {shown(method)}")
         if method == UNCALIBRATED:
             return self.test
         if method in self.failed:
@@ -186,7 +188,7 @@ class _KeptRows(Mapping[str, Rows | Scored]):
         self._rows: dict[str, Rows | Scored] = {}
 
     def __getitem__(self, method: str) -> Rows | Scored:
-        if method not in self._rows:
+        if not isinstance(method, str) or method not in self._rows:
             rows = check_any(self._compared.predictions(method))
             n_bytes = 16 * len(rows) * max(1, rows.n_classes)  # of probabilities and logits
             while self._rows and (len(self._rows) + 1) * n_bytes > _MOST_KEPT:
@@ -298,7 +300,8 @@ def unfitted(name: str, **settings: Any) -> Calibrator:
 
 def _calibrators(methods: Any, **settings: Any) -> dict[str, Calibrator]:
     """Return new calibrators by name, or copies of those given by names of the user's own."""
-    if isinstance(methods, str) or not isinstance(methods, Iterable):
+    given = methods if isinstance(methods, Mapping | Iterator) else items_of(methods)
+    if given is None:
         raise GlayersError(f"methods must be a list of names or a dict of calibrators; got {shown(methods)}")
     chosen = {}
     if isinstance(methods, Mapping):
@@ -310,7 +313,7 @@ def _calibrators(methods: Any, **settings: Any) -> dict[str, Calibrator]:
                 )
             chosen[name] = clone(calibrator)
         return chosen
-    for name in methods:
+    for name in given:
         if not isinstance(name, str) or name not in CALIBRATORS:
             raise GlayersError(
                 f"unknown method {shown(name)}; known are {', '.join(CALIBRATORS)}. Put calibrators of your "

@@ -25,7 +25,7 @@ from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import two_classes
 from glayers.progress import progress_bar
 from glayers.serving.predictor import apply_map
-from glayers.text_tables import p_text
+from glayers.text_tables import json_ready, p_text
 
 if TYPE_CHECKING:
     from glayers.calibrators.base import Fitted
@@ -61,7 +61,8 @@ class CalibrationGap:
 
     def to_dict(self) -> dict[str, object]:
         """Return the numbers by name, as JSON has them."""
-        return asdict(self) | {"log": self.log._asdict(), "brier": self.brier._asdict(), "methods": list(self.methods)}
+        found: dict[str, object] = json_ready(asdict(self) | {"log": self.log._asdict(), "brier": self.brier._asdict()})
+        return found
 
     def __str__(self) -> str:
         return f"log loss: {_sentence(self.log)}\nBrier: {_sentence(self.brier)}"

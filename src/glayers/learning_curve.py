@@ -24,7 +24,7 @@ from glayers.gap import chosen_calibrator, fits_without_folds, rows_to_fit
 from glayers.maps import Chain
 from glayers.predictions import Predictions
 from glayers.serving.predictor import apply_map
-from glayers.text_tables import aligned_table
+from glayers.text_tables import aligned_table, json_ready
 
 __all__ = ["Forecast", "LearningCurve", "rows_needed"]
 
@@ -74,7 +74,8 @@ class LearningCurve:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, ready for JSON."""
-        return {**asdict(self), "forecasts": [each._asdict() for each in self.forecasts]}
+        found: dict[str, Any] = json_ready({**asdict(self), "forecasts": [each._asdict() for each in self.forecasts]})
+        return found
 
     def sentence(self) -> str:
         """Return the first forecast in words."""

@@ -17,8 +17,9 @@ from glayers.calibrators import Calibrator
 from glayers.calibrators.row_summary import count_rows
 from glayers.calibrators.shift_tests import same_class_frequencies, same_frequencies
 from glayers.checks import number_between
+from glayers.errors import GlayersError, shown
 from glayers.metrics.differences import adjust
-from glayers.text_tables import p_text
+from glayers.text_tables import json_ready, p_text
 
 __all__ = ["FeatureShift", "ShiftTest", "shift_test"]
 
@@ -75,7 +76,8 @@ class ShiftTest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, ready for JSON."""
-        return {**asdict(self), "p_value": self.p_value, "shifted": self.shifted}
+        found: dict[str, Any] = json_ready({**asdict(self), "p_value": self.p_value, "shifted": self.shifted})
+        return found
 
     def __str__(self) -> str:
         if math.isnan(self.p_value):
@@ -121,6 +123,8 @@ def shift_test(
     (False, True)
     """
     number_between(level, "level", 0, 1)
+    if not isinstance(calibrator, Calibrator):
+        raise GlayersError(f"pass a fitted calibrator, or glayers.load(path); got {shown(calibrator)}")
     calibrator._check_fitted()
     given, labelled = calibrator._as_fitted_on(logits, labels, groups)
     now = count_rows(given, calibrator._map_of_logits)

@@ -1,5 +1,9 @@
-"""Rows of cells, the first of them headings -> a table as Markdown, as text, or for the terminal; p-values as text."""
+"""Rows of cells, the first of them headings -> a table as Markdown, as text, or for the terminal.
 
+Also p-values as text, and numbers as JSON has them.
+"""
+
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,16 @@ def p_text(p_value: float, n_draws: int | None = None) -> str:
     if p_value < 1e-4:
         return "p < 0.0001"
     return f"p = {p_value:.2g}"
+
+
+def json_ready(value: Any) -> Any:
+    """Return records, arrays and numbers as JSON has them, which lacks NaN and infinity: None stands for them.
+
+    >>> json_ready({"p_value": float("nan"), "counts": (1, 2)})
+    {'p_value': None, 'counts': [1, 2]}
+    """
+    text = json.dumps(value, default=lambda array: array.tolist())
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def markdown_table(rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:

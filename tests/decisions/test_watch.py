@@ -1,16 +1,18 @@
 """Alarms that may be asked for every day."""
 
+import contextlib
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from glayers import BadFile, BadPredictions, Confidences, Predictions
+from glayers import BadFile, BadPredictions, Confidences, GlayersError, Predictions
 from glayers.activations import softmax
 from glayers.decisions.watch import Watch, watch
 
@@ -187,3 +189,17 @@ def test_certain_probabilities_bet_without_infinities() -> None:
     found.update([[1.0, 0.0], [0.0, 1.0]] * 50 + [[0.5, 0.5]], [1, 0] * 50 + [0])
     assert found.alarm
     assert math.isfinite(found.log_evidence)
+
+
+@pytest.mark.parametrize("odd", [None, "x", {}, -1, float("inf")])
+@pytest.mark.parametrize("name", ["alpha", "accuracy", "log_wealths", "sums", "batches"])
+def test_a_state_with_a_forged_checksum_is_counted_or_refused(name: str, odd: Any, tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    p = np.random.default_rng(0).dirichlet([1, 1, 1], 50)
+    watch(p, path, p.argmax(axis=1))
+    saved = json.loads(path.read_text())
+    saved["state"][name] = odd
+    saved["checksum"] = sha256(json.dumps(saved["state"]).encode()).hexdigest()[:32]
+    path.write_text(json.dumps(saved))
+    with contextlib.suppress(GlayersError):
+        str(watch(p, path, p.argmax(axis=1)))

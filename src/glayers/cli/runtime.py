@@ -25,6 +25,7 @@ from rich.text import Text
 
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.predictions import Confidences, Predictions
+from glayers.text_tables import json_ready
 
 _NO_EDGE = 10_000  # characters: wider than any table
 _MANY_LOGITS = 1_000_000  # with fewer, threads cost more than they gain, and most on a busy machine
@@ -153,8 +154,7 @@ def show_note(text: str) -> None:
 
 def show_json(numbers: Mapping[str, Any]) -> None:
     """Print JSON, which has no infinity: null stands for it."""
-    finite = json.loads(json.dumps(numbers), parse_constant=lambda _: None)
-    sys.stdout.write(json.dumps(finite, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(json_ready(numbers), indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from glayers.arrays import Floats, Ints, to_floats
 from glayers.checks import check_probability_rows, to_float, two_dimensional
-from glayers.errors import BadPredictions
+from glayers.errors import BadPredictions, shown
 from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import Rows, check_rows
 from glayers.metrics.metric import Metric
 from glayers.predictions.predictions import Predictions
+from glayers.text_tables import json_ready
 
 __all__ = ["Costs", "Decision", "decide", "realised_costs"]
 
@@ -70,13 +71,15 @@ class Costs:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
-        return {
+        found: dict[str, Any] = {
             "costs": {name: cost._asdict() for name, cost in self.by_policy.items()},
             "savings": {name: saved._asdict() for name, saved in self.savings.items()},
             "constant_action": self.constant_action,
             "expected": self.expected,
             "level": self.level,
         }
+        ready: dict[str, Any] = json_ready(found)
+        return ready
 
     def __str__(self) -> str:
         width = max(map(len, self.by_policy))
@@ -189,7 +192,7 @@ def cost_matrix(costs: object, n_classes: int, abstain: float | None) -> Floats:
         return matrix
     price = to_float(abstain)
     if not np.isfinite(price):
-        raise BadPredictions(f"abstain must be a finite cost; got {abstain!r}")
+        raise BadPredictions(f"abstain must be a finite cost; got {shown(abstain)}")
     return np.column_stack([matrix, np.full(n_classes, price)])
 
 

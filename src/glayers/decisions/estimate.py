@@ -25,6 +25,7 @@ from glayers.metrics.events import Scored, check_seed
 from glayers.metrics.metric import score
 from glayers.metrics.selective import METRICS as SELECTIVE
 from glayers.shift import shift_test
+from glayers.text_tables import json_ready
 
 __all__ = ["Estimate", "Range", "estimate"]
 
@@ -80,7 +81,8 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
-        return {**asdict(self), "confusion": self.confusion.tolist()}
+        found: dict[str, Any] = json_ready(asdict(self))
+        return found
 
     def __str__(self) -> str:
         after = ", after adapting to their class frequencies" if self.adapted else ""

@@ -182,7 +182,21 @@ class Watch:
             state = saved["state"]
             if saved["checksum"] != _checksum(json.dumps(state).encode()):
                 raise BadFile("holds numbers that no watch wrote; start a new state file")
-            return cls(**state)
+            found = cls(**state)
+            found._check()
+            return found
+
+    def _check(self) -> None:
+        """Refuse contents that no watch wrote, whoever made their checksum: any error here is one of the file."""
+        number_between(self.alpha, "alpha", 0, 1)
+        if self.accuracy is not None:
+            number_between(self.accuracy, "accuracy", 0, 1)
+        numbers = [self.log_evidence, float(self.alarm), float(self.rows)]
+        for sums in self.sums.values():
+            numbers += sums
+        self.batches.extend([])  # a dict or a text has no such method
+        if np.isnan(np.array(numbers, dtype=np.float64)).any():
+            raise BadFile("holds numbers that no watch wrote; start a new state file")
 
 
 def watch(

@@ -6,6 +6,7 @@ at the sample's quantiles.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -66,7 +67,7 @@ def ece(
     >>> round(ece([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 2, 2]), 12)  # (2 * 0.4 + 0.4) / 3
     0.4
     """
-    return score(_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
+    return _binned(_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def mce(
@@ -95,7 +96,7 @@ def mce(
     >>> round(mce([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6]], [0, 1, 1]), 12)
     0.6
     """
-    return score(_mce, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
+    return _binned(_mce, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def rms_calibration_error(
@@ -124,7 +125,7 @@ def rms_calibration_error(
     >>> round(rms_calibration_error([[0.9, 0.1], [0.4, 0.6]], [0, 0]), 6)  # the root of (0.1^2 + 0.6^2) / 2
     0.430116
     """
-    return score(_rms, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
+    return _binned(_rms, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def debiased_ece(
@@ -157,7 +158,7 @@ def debiased_ece(
     >>> round(debiased_ece([[0.75, 0.25]] * 8, [0] * 4 + [1] * 4), 6)  # a gap of 0.25, and noise of 0.177
     0.237436
     """
-    return score(_debiased_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
+    return _binned(_debiased_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def debiased_rms_calibration_error(
@@ -189,7 +190,7 @@ def debiased_rms_calibration_error(
     >>> round(debiased_rms_calibration_error([[0.9, 0.1]] * 8, [0] * 4 + [1] * 4), 6)  # root of 0.4^2 - 0.25 / 7
     0.352542
     """
-    return score(_debiased_rms, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
+    return _binned(_debiased_rms, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
 def classwise_ece(
@@ -237,6 +238,12 @@ def ece_per_class(
     """
     rows = check_rows(probabilities, labels, sample_weight)
     return _ece_per_class(rows, rows.weights, n_bins)
+
+
+def _binned(evaluate: Callable[..., Floats], event: Scored, n_bins: int, binning: Binning) -> float:
+    """Return a metric for these bins, after checking them."""
+    check_choice(binning, get_args(Binning), "binning")
+    return score(evaluate, event, whole_number(n_bins, "n_bins", least=1), binning)
 
 
 def bin_sums(block: Block, event: Scored, n_bins: int, binning: Binning) -> Floats:

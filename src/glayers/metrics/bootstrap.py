@@ -86,10 +86,11 @@ class Bootstrap:
     progress: bool | None = None
 
     def __post_init__(self) -> None:
-        whole_number(self.n_resamples, "n_resamples", least=2)
-        number_between(self.level, "level", 0, 1)
         check_choice(self.method, get_args(Method), "method")
-        check_seed(self.random_state)
+        # Sums of a small NumPy integer would overflow.
+        object.__setattr__(self, "n_resamples", whole_number(self.n_resamples, "n_resamples", least=2))
+        object.__setattr__(self, "level", number_between(self.level, "level", 0, 1))
+        object.__setattr__(self, "random_state", check_seed(self.random_state))
 
     def columns(self, rows: Rows | Scored, metrics: Sequence[Metric], what: str) -> dict[str, "Bootstrapped"]:
         """Evaluate metrics at the sample, with each block left out, and at each resample."""

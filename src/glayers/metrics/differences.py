@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from glayers.arrays import Floats, to_floats
-from glayers.errors import BadPredictions
+from glayers.errors import BadPredictions, shown
 from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval, Method
 from glayers.metrics.events import Event, Rows, Scored, top
 from glayers.metrics.scorecard import METRICS, chosen_metrics, rows_to_score
@@ -240,7 +240,7 @@ def adjust(p_values: object) -> Floats:
     """
     given = to_floats(p_values, "p_values").astype(np.float64)
     if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():
-        raise BadPredictions(f"p_values must be one number between 0 and 1 for each test; got {p_values!r}")
+        raise BadPredictions(f"p_values must be one number between 0 and 1 for each test; got {shown(p_values)}")
     order = np.argsort(given, kind="stable")
     times = np.arange(len(given), 0, -1)
     adjusted = np.empty(len(given))

@@ -15,7 +15,7 @@ counts instead (`Predictions`), and are repeated here.
 from collections.abc import Callable, Generator, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from glayers.predictions.predictions import Confidences, Predictions
 __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 
 _Made = TypeVar("_Made")
+EventKind: TypeAlias = Literal["rank", "within top", "class", "one of"]
 N_BINS = 15  # of binned metrics, by default
 SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
 
@@ -41,8 +42,14 @@ class Event:
     or figure. Events are hashable, and `name` says what they are.
     """
 
-    kind: Literal["rank", "within top", "class", "one of"]
+    kind: EventKind
     which: int | str | tuple[int | str, ...]
+
+    def __post_init__(self) -> None:
+        checks.check_choice(self.kind, get_args(EventKind), "kind")
+        which: object = self.which
+        if isinstance(which, np.ndarray) or (self.kind == "one of") != isinstance(which, tuple):
+            raise BadPredictions(f"an event of kind {self.kind!r} cannot be about {shown(which)}")
 
     @property
     def name(self) -> str:
@@ -385,15 +392,20 @@ def check_event(
 ) -> Scored:
     """Check what was passed and return one event of it."""
     rows = check_any(given, labels, sample_weight, groups)
-    if not isinstance(event, Event):
-        raise BadPredictions(
-            f"event must be top, rank(r), within_top(r), label(c) or one_of(classes); got {shown(event)}"
-        )
+    refuse_no_event(event)
     if isinstance(rows, Rows):
         return event.of(rows)
     if event != top:
         raise BadPredictions(f"Confidences hold one event: there is no {event}; leave event out, or pass Predictions")
     return rows
+
+
+def refuse_no_event(event: object) -> None:
+    """Refuse what is no event."""
+    if not isinstance(event, Event):
+        raise BadPredictions(
+            f"event must be top, rank(r), within_top(r), label(c) or one_of(classes); got {shown(event)}"
+        )
 
 
 def check_any(

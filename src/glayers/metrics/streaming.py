@@ -19,7 +19,18 @@ import numpy as np
 from glayers.arrays import Array, Bools, Floats, Ints, kish, row_blocks, to_floats
 from glayers.checks import LOWEST, check_choice, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import N_BINS, SAME_SCORE, Event, Rows, Scored, bin_of, check_any, rank_events, top
+from glayers.metrics.events import (
+    N_BINS,
+    SAME_SCORE,
+    Event,
+    Rows,
+    Scored,
+    bin_of,
+    check_any,
+    rank_events,
+    refuse_no_event,
+    top,
+)
 from glayers.metrics.metric import Block, Metric, column_sums, evaluate_once
 from glayers.metrics.scorecard import METRICS, Scorecard, chosen_metrics
 from glayers.predictions.predictions import Confidences, Predictions
@@ -59,6 +70,7 @@ class StreamingScorecard:
         exact_entries: int = _EXACT_ENTRIES,
     ) -> None:
         check_choice(inputs, ("probabilities", "logits"), "inputs")
+        refuse_no_event(event)
         self.inputs = inputs
         self.event = event
         self.exact_entries = whole_number(exact_entries, "exact_entries", least=0)
@@ -85,6 +97,8 @@ class StreamingScorecard:
         given: Any = scores
         if not isinstance(scores, Predictions | Confidences):
             given = to_floats(scores, self.inputs)
+            if given.ndim == 0:
+                raise BadPredictions(f"{self.inputs} must be an array of rows; got {given}")
             if sample_weight is not None and not to_floats(sample_weight, "sample_weight").any():
                 self.n_rows += len(given)
                 return self

@@ -11,7 +11,7 @@ import numpy as np
 
 from glayers.arrays import Array
 from glayers.checks import check_choice, check_probabilities
-from glayers.errors import BadFile, shown
+from glayers.errors import BadFile, BadPredictions, shown
 from glayers.errors import listed as listed  # which messages about files use
 from glayers.predictions.predictions import Confidences, Predictions
 
@@ -80,6 +80,13 @@ class Reading:
     inputs: Inputs = None
     columns: Mapping[str, str] = field(default_factory=dict)
     others: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.columns, Mapping) or not all(isinstance(name, str) for name in self.columns.values()):
+            raise BadPredictions(
+                f'columns must map fields to headers, such as {{"logits": "c*", "labels": "y"}}; '
+                f"got {shown(self.columns)}"
+            )
 
 
 @dataclass(frozen=True)

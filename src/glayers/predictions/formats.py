@@ -103,7 +103,7 @@ def read_predictions(
     >>> rows.labels.tolist(), rows.class_names
     ([0, 1], ('cat', 'dog'))
     """
-    reading = Reading(labels, part, inputs, columns or {})
+    reading = Reading(labels, part, inputs, {} if columns is None else columns)
     return _read_part(Predictions, path, reading, max_bytes)
 
 
@@ -142,7 +142,7 @@ def read_parts(
     >>> list(read_parts(io.BytesIO(contents)))
     ['calibration', 'test']
     """
-    reading = Reading(labels, inputs=inputs, columns=columns or {})
+    reading = Reading(labels, inputs=inputs, columns={} if columns is None else columns)
     return read_as(partial(_checked_as, Predictions), path, reading, max_bytes)
 
 

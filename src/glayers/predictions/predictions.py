@@ -57,6 +57,8 @@ class _Rows:
         >>> Confidences([0.9, 0.6, 0.8], [1, 0, 1]).take(np.array([2, 0])).confidence.tolist()
         [0.8, 0.9]
         """
+        if not isinstance(rows, slice):
+            rows = checks.check_places(rows, len(self))
         fields = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
         taken = self._trusted(**fields)
         if len(taken) == 0:

@@ -48,7 +48,7 @@ class MethodCurves:
     class_names: Sequence[str] = ()
     n_bins: int = 15
     points: int = 201
-    random_state: int = 0
+    random_state: int | None = 0
     differences: PairedDifferences | None = None
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 
 from glayers import metrics
 from glayers.metrics import Event, label, rank, top, within_top
+from glayers.metrics.events import check_seed
 from glayers.predictions import Confidences, Predictions
 from glayers.progress import progress_bar
 from glayers.report.curves import LEVEL
@@ -85,7 +86,8 @@ def measure(
     names = class_names(compared.test) if isinstance(compared.test, Predictions) else []
     methods = list(compared.scorecards)
     events = _events(compared.rows(methods[0]), names, len(methods))
-    draws: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
+    seed = check_seed(random_state)
+    draws: dict[str, Any] = {"n_resamples": n_resamples, "random_state": seed}
     curves: dict[str, MethodCurves] = {}
     intervals: dict[str, metrics.Intervals] = {}
     panels: dict[str, Any] = {}
@@ -94,7 +96,7 @@ def measure(
         for name in methods:
             advance(0, f"measuring {name}")
             curves[name] = MethodCurves(
-                name, partial(compared.rows, name), about=events[top], class_names=names, random_state=random_state
+                name, partial(compared.rows, name), about=events[top], class_names=names, random_state=seed
             )
             mine = {event: replace(curves[name], event=event, about=events[event], points=51) for event in events}
             mine[top] = curves[name]

@@ -20,8 +20,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from glayers.calibrators import AutoCalibrator
+from glayers.checks import check_switch
 from glayers.errors import BadFile
-from glayers.files import write_whole
+from glayers.files import file_path, write_whole
 from glayers.metrics import METRICS, ks_per_class
 from glayers.metrics.events import check_rows
 from glayers.predictions import Confidences, Predictions
@@ -87,8 +88,8 @@ def write_report(
     >>> found = glayers.compare(calibration, test, ["temperature"])
     >>> write_report(found, "report.html", calibration=calibration)  # doctest: +SKIP
     """
-    target = Path(path)
-    _refuse_early(target, force)
+    target = file_path(path)
+    _refuse_early(target, check_switch(force, "force"))
     found = measure(comparison, n_resamples, random_state, calibration, progress)
     chosen = comparison.recommended
     fitted = comparison.calibrators
@@ -188,7 +189,8 @@ def script_json(value: Any) -> str:
     >>> print(script_json(["</script>", np.array([1 / 3, 6157.0, np.nan])]))
     ["\u003c/script\u003e",[0.3333,6157,null]]
     """
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain)
+    finite = json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
+    text = json.dumps(finite, separators=(",", ":"), allow_nan=False)
     # Inside <script> an HTML parser looks for these alone; JSON reads them back from their codes.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
