@@ -1,8 +1,8 @@
 """Calibrated models with weights that are a function of the label -> how often tests reject them at 5 percent.
 
-Writes results/level_with_label_weights.csv and .md. Of 1,000 rows, 1, 2 or 5 percent are positive on average, and have 5
-or 30 times the weight of the others, as in a case-control study or with class-balanced weights. The model is calibrated
-for the weighted rows. Ten minutes on one thread.
+Writes results/level_with_label_weights.csv and .md. Of 1,000 rows, 1, 2 or 5 percent are positive on average, and
+have 5 or 30 times the weight of the others, as in a case-control study or with class-balanced weights. The model is
+calibrated for the weighted rows. Ten minutes on one thread.
 """
 
 import csv

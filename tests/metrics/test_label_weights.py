@@ -32,9 +32,11 @@ def case_control(rng: np.random.Generator, n: int, rate: float, weight: float) -
 def test_residuals_have_mean_zero_where_weights_are_a_function_of_the_label() -> None:
     p, y, weights = case_control(np.random.default_rng(0), 400, 0.1, 10.0)
     event = check_event(p, y, weights, event=label(1))
-    _, drawn = redraw(
-        event, lambda hits, w: (w * (hits - event.scores)).sum(axis=1, keepdims=True), Draws(4000, 0.9, 0)
-    )
+
+    def total(hits: Numbers, drawn_weights: Numbers) -> Numbers:
+        return (drawn_weights * (hits - event.scores)).sum(axis=1, keepdims=True)
+
+    _, drawn = redraw(event, total, Draws(4000, 0.9, 0))
     error = drawn.std() / np.sqrt(len(drawn))
     assert abs(drawn.mean()) < 4 * error + 0.002  # a ratio of sums has a bias of about 1 / rows
 
@@ -102,5 +104,5 @@ def test_rows_without_weight_stay_without() -> None:
 
 def test_the_asymptotic_test_refuses_them() -> None:
     p, y, weights = case_control(np.random.default_rng(6), 200, 0.2, 4.0)
-    with pytest.raises(BadPredictions, match="function of the label.*method='resampling'"):
+    with pytest.raises(BadPredictions, match=r"function of the label.*method='resampling'"):
         ks_test(p, y, sample_weight=weights, method="asymptotic")

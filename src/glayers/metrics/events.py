@@ -12,6 +12,7 @@ as Kish's effective size (sum w)^2 / sum w^2. Kish, "Survey Sampling", 1965. Row
 counts instead (`Predictions`), and are repeated here.
 """
 
+import warnings
 from collections.abc import Callable, Generator, Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,9 +22,9 @@ import numpy as np
 
 from glayers import checks
 from glayers.activations import probabilities_and_losses
-from glayers.arrays import Array, Bools, Floats, Ints, effective_rows, row_blocks, to_floats
+from glayers.arrays import Array, Bools, Floats, Ints, effective_rows, few_rows_note, row_blocks, to_floats
 from glayers.checks import items_of, refuse_outside_unit_interval, whole_number
-from glayers.errors import BadPredictions, shown
+from glayers.errors import BadPredictions, GlayersWarning, shown
 from glayers.predictions.predictions import Confidences, Predictions
 
 __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
@@ -491,6 +492,13 @@ def check_any(
     if strict:
         checks.check_probability_rows(probabilities)
     return Rows(probabilities, truth, given_weights=weights, groups=groups)
+
+
+def warn_of_few_rows(rows: Rows | Scored) -> None:
+    """Warn if few rows have most of the weight."""
+    note = few_rows_note(rows.given_weights)
+    if note:
+        warnings.warn(note, GlayersWarning, stacklevel=4)
 
 
 def _of_record(given: Predictions | Confidences) -> Rows | Scored:

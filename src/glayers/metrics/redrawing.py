@@ -29,7 +29,7 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, effective_rows, kish, row_blocks
 from glayers.checks import number_between, whole_number
-from glayers.metrics.events import LabelLaw, Rows, Scored, among, bin_of, check_seed, last_of_ties
+from glayers.metrics.events import LabelLaw, Rows, Scored, among, bin_of, check_seed, last_of_ties, warn_of_few_rows
 from glayers.progress import progress_bar
 
 _ENTRIES = 131_072  # of a batch of hits or residuals: 1 MB in float64, so that what is made of it stays in the cache
@@ -66,11 +66,13 @@ def redraw(
     progress: bool | None = False,
     by_class: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Compute statistics, a function from outcomes and weights (b, n) to numbers (b, s), observed and under calibration.
+    """Compute statistics, a function from outcomes and weights (b, n) to numbers (b, s), as observed and if calibrated.
 
-    Outcomes are labels or hits; weights are (1, n) where they are the same in all draws. Returns statistics (s,) and (resamples, s): nan if groups are too few to tell. With
-    `by_class`, the statistics are those of the classes, and dependence in groups may differ between up to 16 of them.
+    Outcomes are labels or hits; weights are (1, n) where they are the same in all draws. Returns statistics (s,) and
+    (resamples, s): nan if groups are too few to tell. With `by_class`, the statistics are those of the classes, and
+    dependence in groups may differ between up to 16 of them.
     """
+    warn_of_few_rows(rows)
     rng = draws.generator()
     values = statistics(_observed(rows)[None], rows.weights[None])[0]
     drawn = np.full((draws.n_resamples, len(values)), np.nan)
