@@ -106,3 +106,10 @@ def test_the_asymptotic_test_refuses_them() -> None:
     p, y, weights = case_control(np.random.default_rng(6), 200, 0.2, 4.0)
     with pytest.raises(BadPredictions, match=r"function of the label.*method='resampling'"):
         ks_test(p, y, sample_weight=weights, method="asymptotic")
+
+
+def test_groups_with_such_weights_are_refused_with_a_way_out() -> None:
+    p, y, weights = case_control(np.random.default_rng(7), 200, 0.2, 4.0)
+    for test in (calibration_test, ks_test):
+        with pytest.raises(BadPredictions, match=r"groups and weights that are a function of the label.*leave out"):
+            test(p, y, sample_weight=weights, groups=np.arange(200) // 4)

@@ -29,6 +29,7 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, effective_rows, kish, row_blocks
 from glayers.checks import number_between, whole_number
+from glayers.errors import BadPredictions
 from glayers.metrics.events import LabelLaw, Rows, Scored, among, bin_of, check_seed, last_of_ties, warn_of_few_rows
 from glayers.progress import progress_bar
 
@@ -72,6 +73,11 @@ def redraw(
     (resamples, s): nan if groups are too few to tell. With `by_class`, the statistics are those of the classes, and
     dependence in groups may differ between up to 16 of them.
     """
+    if rows.groups is not None and rows.law is not None:
+        raise BadPredictions(
+            "tests and bands cannot have both groups and weights that are a function of the label, such as "
+            "class-balanced weights: leave out the groups, with one row of each, or leave out the weights"
+        )
     warn_of_few_rows(rows)
     rng = draws.generator()
     values = statistics(_observed(rows)[None], rows.weights[None])[0]
