@@ -206,7 +206,7 @@ def effective_rows(weights: Array) -> float:
 
 
 def few_rows_note(weights: Array | None, fewest: int = 10) -> str:
-    """Say that many rows count as fewer than ten, because few of them have most of the weight; else nothing.
+    """Say that rows count as fewer than ten, and as less than half, because few have most of the weight; else nothing.
 
     >>> few_rows_note(np.append(np.ones(99), 1e6))
     'the weights make 100 rows count as 1.0: few rows decide everything'
@@ -215,7 +215,7 @@ def few_rows_note(weights: Array | None, fewest: int = 10) -> str:
         return ""
     n_rows = np.count_nonzero(weights)
     effective = effective_rows(weights)
-    if n_rows < fewest or effective >= fewest * (1 - 1e-9):
+    if effective >= fewest or effective > n_rows / 2:  # few rows of similar weight are no surprise
         return ""
     return f"the weights make {n_rows:,} rows count as {effective:.1f}: few rows decide everything"
 
