@@ -215,7 +215,7 @@ def few_rows_note(weights: Array | None, fewest: int = 10) -> str:
         return ""
     n_rows = np.count_nonzero(weights)
     effective = effective_rows(weights)
-    if effective >= fewest or effective > n_rows / 2:  # few rows of similar weight are no surprise
+    if n_rows < fewest or effective >= min(fewest, n_rows / 2):  # few rows, or of similar weight, are no surprise
         return ""
     return f"the weights make {n_rows:,} rows count as {effective:.1f}: few rows decide everything"
 
