@@ -205,6 +205,21 @@ def effective_rows(weights: Array) -> float:
     return float(kish(scaled.sum(), scaled @ scaled))
 
 
+def few_rows_note(weights: Array | None, fewest: int = 10) -> str:
+    """Say that rows count as fewer than ten, and as less than half, because few have most of the weight; else nothing.
+
+    >>> few_rows_note(np.append(np.ones(99), 1e6))
+    'the weights make 100 rows count as 1.0: few rows decide everything'
+    """
+    if weights is None:
+        return ""
+    n_rows = np.count_nonzero(weights)
+    effective = effective_rows(weights)
+    if n_rows < fewest or effective >= min(fewest, n_rows / 2):  # few rows, or of similar weight, are no surprise
+        return ""
+    return f"the weights make {n_rows:,} rows count as {effective:.1f}: few rows decide everything"
+
+
 def available_threads() -> int:
     """Return the number of cores this process may use, limited by OMP_NUM_THREADS as in numerical libraries."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -79,6 +79,7 @@ def test_with_two_to_six_expected_hits_the_asymptotic_p_value_is_right_far_out(n
         assert 0.6 * chance < exact_chance(scores, null.quantile_above(chance)) < 2 * chance
 
 
+@pytest.mark.filterwarnings("ignore:the weights make")
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 12),

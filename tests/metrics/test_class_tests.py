@@ -16,7 +16,8 @@ def test_the_places_of_the_hits_give_the_class_errors(seed: int, n: int, k: int,
     p = rng.dirichlet(np.ones(k), n).round(digits)  # one digit: many equal scores
     y, weights = rng.integers(0, k, n), rng.random(n) + 0.01
     for given_weights in (None, weights):
-        found = class_errors(check_rows(p, y, given_weights))(y[None])[0]
+        rows = check_rows(p, y, given_weights)
+        found = class_errors(rows)(y[None], rows.weights[None])[0]
         assert found == pytest.approx(metrics.ks_per_class(p, y, sample_weight=given_weights), abs=1e-12)
 
 

@@ -75,6 +75,7 @@ def test_many_rows_stay_within_narrow_bounds(kind: Any) -> None:
     assert bounds["ece_equal_mass"] < 5e-3
 
 
+@pytest.mark.filterwarnings("ignore:the weights make")
 @settings(deadline=None, max_examples=60)
 @given(case=cases(max_rows=40), heavy=st.sampled_from([1e3, 1e6, 1e9]), seed=st.integers(0, 10**6))
 def test_bounds_hold_where_few_rows_have_most_of_the_weight(case: Case, heavy: float, seed: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from glayers.arrays import Floats, row_blocks
+from glayers.arrays import Floats, few_rows_note, row_blocks
 from glayers.calibrators.class_shift import ClassShift, estimate_class_shift, given_frequencies
 from glayers.calibrators.estimator import Estimator
 from glayers.calibrators.row_summary import RowSummary, summarise
@@ -294,6 +294,9 @@ class Calibrator(Estimator, Predictor, ABC):
         vars(self).pop("calibration_rows_", None)
         self._rows_to_count = given, found
         facts = self._measured(fitted, found, given)
+        few_rows = few_rows_note(given.weights)
+        if few_rows:
+            input_notes.append(few_rows)
         notes = (*fitted.notes, *self._general_notes(facts, noted=bool(fitted.notes)), *input_notes)
         self.diagnostics_ = replace(facts, notes=notes, seconds=time.perf_counter() - began)
         self.n_features_in_ = given.logits.shape[1]

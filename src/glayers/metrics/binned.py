@@ -370,10 +370,12 @@ _NAEINI = "Naeini et al., AAAI 2015"
 _KUMAR = "Kumar et al., NeurIPS 2019"
 _KULL = "Kull et al., NeurIPS 2019"
 _LARGEST = "the largest of many bins"  # even where nothing else speaks against them, two intervals in ten cover
-_exact = partial(Metric, cell_error=exact_in_cells)
+_FAR = 10.0  # standard errors: chance raises the sum in every bin; nearer to 0, 43 to 86 % of unflagged intervals cover
+_exact = partial(Metric, cell_error=exact_in_cells, trusted_from=_FAR)
+_equal_mass = partial(Metric, cell_error=_equal_mass_error, trusted_from=_FAR)
 METRICS = (
     _exact("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
-    Metric("ece_equal_mass", "ECE, 15 equal-mass bins", _ece_equal_mass, _NAEINI, cell_error=_equal_mass_error),
+    _equal_mass("ece_equal_mass", "ECE, 15 equal-mass bins", _ece_equal_mass, _NAEINI),
     Metric("debiased_ece", "ECE, debiased, equal-mass", _debiased_ece, _KUMAR, lowest=-1.0),
     _exact("classwise_ece", "ECE, class-wise", _ece_of_segments, _KULL, about="classes", over_classes=_ece_per_class),
     _exact("mce", "MCE", _mce, _NAEINI, unreliable=_LARGEST),

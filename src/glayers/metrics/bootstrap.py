@@ -24,7 +24,7 @@ import numpy as np
 from glayers.arrays import Array, Floats, effective_rows, kish
 from glayers.checks import check_choice, number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.events import Rows, Scored, check_seed
+from glayers.metrics.events import Rows, Scored, check_seed, distinct_scores
 from glayers.metrics.metric import Block, Metric, class_ranges, evaluate
 from glayers.progress import progress_bar
 
@@ -34,6 +34,7 @@ Method: TypeAlias = Literal["bca", "percentile"]
 _ENTRIES = 400_000  # of the weights of one block: 3 MB, so that a block and what is made of it stay in the cache
 _MOST_BLOCKS = 100  # left out: the noise of an acceleration, 0.4 / blocks, moves an end by 1/60 of a standard error
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
+_FEW_SCORES = 10  # with so few or fewer, 82 to 91 % of unflagged intervals of KS cover
 _NEAR_POLE = 1e-3  # the smallest denominator of BCa's formula
 
 
@@ -63,6 +64,9 @@ class Evidence(NamedTuple):
     rarer: str = "errors"
     grouped: bool = False
     even: bool = True  # independent rows of equal weight
+    n_scores: int | None = None  # different scores, if few
+    copied: bool = False  # whether most rows of a group are copies of each other
+    binary: bool = False  # whether there are two classes
 
     @classmethod
     def of(cls, rows: Rows | Scored) -> "Evidence":
@@ -72,7 +76,13 @@ class Evidence(NamedTuple):
         n_hits = effective_rows(np.bincount(rows.group_numbers, rows.weights * hits))
         rarer = "errors" if n_errors <= n_hits else "hits"
         even = math.isclose(rows.n_units, np.count_nonzero(rows.weights))
-        return cls(rows.total, rows.n_units, min(n_errors, n_hits), rarer, rows.groups is not None, even)
+        scores, which = distinct_scores(rows.top.scores)
+        n_scores = len(scores) if len(scores) <= _FEW_SCORES else None
+        in_groups = np.unique(rows.group_numbers * len(scores) + which)
+        copied = 2 * len(in_groups) <= len(rows)
+        grouped = rows.groups is not None
+        binary = rows.n_classes == 2
+        return cls(rows.total, rows.n_units, min(n_errors, n_hits), rarer, grouped, even, n_scores, copied, binary)
 
 
 @dataclass(frozen=True)
@@ -270,6 +280,12 @@ class Bootstrapped(NamedTuple):
             return ""
         if kind == "error" and self.value < self.metric.trusted_from * error:
             return f"less than {self.metric.trusted_from:g} standard errors from 0"
+        if kind == "error" and evidence.n_scores is not None:
+            return f"few different scores: {evidence.n_scores}"
+        if kind == "error" and evidence.copied:
+            return "rows of a group are copies"
+        if self.metric.about == "classes" and evidence.binary:  # the larger of two gaps that are often nearly equal
+            return "class-wise with two classes"
         return self.metric.unreliable
 
 

@@ -40,6 +40,7 @@ from glayers.metrics.events import (
     rank,
     top,
 )
+from glayers.metrics.ks import error_of_each_class
 from glayers.metrics.metric import evaluate_once
 from glayers.metrics.null_distribution import MEAN_LARGEST, KSNullDistribution, brownian_height
 from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redraw
@@ -122,6 +123,7 @@ class CalibrationTest:
 
 
 _Tests: TypeAlias = dict[str, CalibrationTest]
+_Error: TypeAlias = Callable[[Array, Floats], float]
 
 
 @dataclass(frozen=True)
@@ -295,7 +297,7 @@ def calibration_test(
         tests, adjusted = _in_groups(given, draws, progress)
         n_groups = int(given.group_numbers.max()) + 1
     about = "confidence" if event is None or event == top else event.name
-    detectable = detectable_error(given.top, tests["ks"], len(tests))
+    detectable = detectable_error(check_event(given), tests["ks"], len(tests))
     return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable)
 
 
@@ -321,8 +323,9 @@ def ks_test(
         Group of each row (n,), where rows of a group depend on each other.
     method
         "asymptotic" takes the p-value from Brownian motion with finite-sample corrections and draws nothing; rows must
-        be independent. "resampling" draws outcomes from the scores, with the dependence that groups seem to have.
-        "auto" is asymptotic, unless there are groups or fewer than about 20 expected hits or misses.
+        be independent, and weights no function of the label. "resampling" draws outcomes from the scores, with the
+        dependence that groups seem to have. "auto" is asymptotic, unless there are groups, weights that are a function
+        of the label, or fewer than about 20 expected hits or misses.
     n_resamples, random_state
         The number of draws and their seed, for resampling.
     level
@@ -345,11 +348,14 @@ def ks_test(
     grouped = running.event.groups is not None
     if method == "asymptotic" and grouped:
         raise BadPredictions("the asymptotic test needs independent rows; with groups pass method='resampling'")
-    if method == "resampling" or grouped:
+    by_label = running.event.law is not None
+    if method == "asymptotic" and by_label:
+        raise BadPredictions("these weights are a function of the label, which needs draws: pass method='resampling'")
+    if method == "resampling" or grouped or by_label:
         return _resampling_test(running, draws)
     null = _null_distribution(running)
     if method == "asymptotic" or not null.too_few_uncertain_rows:
-        value = float(running.errors(running.event.hits[None])[0, 0])
+        value = float(running.errors(running.event.hits[None], running.event.weights[None])[0, 0])
         return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - level), null.mean(), level)
     found = _resampling_test(running, draws)
     if found.p_value * (1 + n_resamples) <= 1:  # draws cannot tell how far out an error is that none of them reaches
@@ -496,13 +502,17 @@ def consistency_test(
             "consistency_test redraws row by row and needs independent rows; with groups use ece_test or ks_test"
         )
 
-    def statistics(batch: Array) -> Floats:
+    def statistics(batch: Array, weights: Floats) -> Floats:
         values = []
-        for outcomes in batch:
+        own_weights = given.given_weights
+        for outcomes, drawn_weights in zip(batch, np.broadcast_to(weights, batch.shape), strict=True):
+            if given.law is not None:
+                own_weights = drawn_weights
             if isinstance(given, Rows):
-                values.append(value_of(replace(given, labels=outcomes.astype(np.int64), losses=None)))
+                labels = outcomes.astype(np.int64)
+                values.append(value_of(replace(given, labels=labels, losses=None, given_weights=own_weights)))
             else:
-                values.append(value_of(replace(given, hits=outcomes.astype(np.float64))))
+                values.append(value_of(replace(given, hits=outcomes.astype(np.float64), given_weights=own_weights)))
         return np.array(values)[:, None]
 
     values, drawn = redraw(given, statistics, draws, progress)
@@ -591,15 +601,28 @@ def _allow_for_unseen_failures(event: Scored, signs: Floats, found: CalibrationT
     return replace(found, p_value=max(found.p_value, none_failed), bound=max(found.bound, rest + explained))
 
 
-def class_errors(rows: Rows) -> Callable[[Array], Floats]:
-    """Return the function from labels (b, n) to the KS errors of the classes, (b, k).
+def class_errors(rows: Rows) -> Callable[[Array, Floats], Floats]:
+    """Return the function from labels and weights (b, n) to the KS errors of the classes, (b, k)."""
+    if rows.law is None:
+        from_labels = _class_errors_of_labels(rows)
+        return lambda batch, _weights: np.stack([from_labels(labels) for labels in batch])
+
+    def errors(batch: Array, weights: Floats) -> Floats:
+        drawn = zip(batch, np.broadcast_to(weights, batch.shape), strict=True)
+        return np.stack([error_of_each_class(replace(rows, labels=labels), own) for labels, own in drawn])
+
+    return errors
+
+
+def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
+    """Return the function from labels (n,) to the KS errors of the classes, (k,), if weights stay with their rows.
 
     A class that is never the label only lowers its running sum, so the sum's extremes lie at its hits. A row hits one
     class, so n places decide a resample, not n * k: what the scores add up to at each of them is computed once.
 
     >>> p, y = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]], [0, 2]
-    >>> class_errors(check_rows(p, y))(np.array([y])).round(12).tolist()
-    [[0.1, 0.4, 0.3]]
+    >>> _class_errors_of_labels(check_rows(p, y))(np.array(y)).round(12).tolist()
+    [0.1, 0.4, 0.3]
     """
     shape = rows.probabilities.shape
     place = np.empty(shape, dtype=np.int32, order="F")  # of a row's score among those of the class
@@ -634,7 +657,7 @@ def class_errors(rows: Rows) -> Callable[[Array], Floats]:
         largest[seen] = np.maximum(largest[seen], gaps)
         return largest
 
-    return lambda batch: np.stack([errors(labels) for labels in batch])
+    return errors
 
 
 def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Rows | Scored], float]:
@@ -678,16 +701,18 @@ def _in_groups(given: Rows | Scored, draws: Draws, progress: bool | None) -> tup
 
 def _jointly(given: Rows | Scored, draws: Draws, progress: bool | None) -> tuple[_Tests, dict[str, float]]:
     """Draw labels once for all tests, and adjust by the smallest p-values of the same draws, step by step."""
+    rows = given
     if isinstance(given, Rows):
-        rows = given
         errors = _errors_of_labels(given)
     else:
-        p = np.column_stack([1 - given.scores, given.scores])
-        rows = Rows(p, given.hits.astype(np.int64), given_weights=given.given_weights)
-        errors = _event_errors(given, rows.labels * 0 + 1)
+        errors = _event_errors(given, np.ones(len(given)))
+        if given.law is None:
+            p = np.column_stack([1 - given.scores, given.scores])
+            rows = Rows(p, given.hits.astype(np.int64), given_weights=given.given_weights)
 
-    def statistics(batch: Array) -> Floats:
-        return np.array([[error(labels) for error in errors.values()] for labels in batch])
+    def statistics(batch: Array, weights: Floats) -> Floats:
+        drawn = zip(batch, np.broadcast_to(weights, batch.shape), strict=True)
+        return np.array([[error(labels, own) for error in errors.values()] for labels, own in drawn])
 
     values, drawn = redraw(rows, statistics, draws, progress)
     p_values = np.column_stack([_p_values(column) for column in np.vstack([values, drawn]).T])
@@ -698,22 +723,23 @@ def _jointly(given: Rows | Scored, draws: Draws, progress: bool | None) -> tuple
     return tests, dict(zip(errors, adjusted, strict=True))
 
 
-def _errors_of_labels(rows: Rows) -> dict[str, Callable[[Ints], float]]:
-    """Return each error as a function of labels (n,)."""
+def _errors_of_labels(rows: Rows) -> dict[str, _Error]:
+    """Return each error as a function of labels and weights (n,)."""
     errors = _event_errors(rows.top, rows.top_classes(1)[:, 0])
     if rows.n_classes > 2:
         errors[_RANK_2] = _event_errors(rank(2).of(rows), rows.top_classes(2)[:, 1])["ks"]
     of_classes = class_errors(rows)
-    errors[_CLASSES] = lambda labels: float(of_classes(labels[None]).mean())
+    errors[_CLASSES] = lambda labels, weights: float(of_classes(labels[None], weights[None]).mean())
     return errors
 
 
-def _event_errors(event: Scored, named: Ints) -> dict[str, Callable[[Ints], float]]:
-    """Return KS and ECE as functions of labels: the event happens where the label is the class that the row names."""
+def _event_errors(event: Scored, named: Array) -> dict[str, _Error]:
+    """Return KS and ECE as functions of labels and weights: the event happens where the label is what the row names."""
 
-    def error(running: RunningSum) -> Callable[[Ints], float]:
-        wanted = named[running.order]
-        return lambda labels: float(running.errors(labels[None, running.order] == wanted)[0, 0])
+    def error(running: RunningSum) -> _Error:
+        order = running.order
+        wanted = named[order]
+        return lambda labels, weights: float(running.errors(labels[None, order] == wanted, weights[None, order])[0, 0])
 
     binned = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width"))
     return {"ks": error(RunningSum.of(event)), "ece": error(binned)}
@@ -751,8 +777,8 @@ def detectable_error(event: Scored, test: CalibrationTest, n_tests: int) -> floa
     allowed = 1 - test.level
     critical = test.bound * brownian_height(allowed / n_tests) / brownian_height(allowed)
     independent = _deviation(event, 0.0)
-    wider = 1.0  # because rows of a group depend on each other
-    if event.groups is not None and independent > 0:
+    wider = 1.0  # because rows of a group depend on each other, or heavy rows are rare
+    if (event.groups is not None or event.law is not None) and independent > 0:
         wider = max(1.0, test.expected / (MEAN_LARGEST * independent))
     error = critical
     for _ in range(20):  # the larger the error, the more uncertain are the outcomes of a sure model; halves each time

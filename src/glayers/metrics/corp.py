@@ -156,12 +156,13 @@ def corp_band(
     draws = Draws(n_resamples, level, random_state)
     running = RunningSum.of(check_event(probabilities, labels, sample_weight, groups, event))
     distinct = running.event.scores[running.ends]
-    held = np.diff(np.cumsum(running.event.weights)[running.ends], prepend=0.0)
     points = np.unique(np.linspace(0, len(distinct) - 1, 512).round().astype(np.int64))
 
-    def recalibrated(hits: Array) -> Floats:
-        hits_drawn = np.diff(running.sums(hits), axis=1, prepend=0.0) + held * distinct
-        return np.array([_isotonic(hits, held).x[points] for hits in hits_drawn])
+    def recalibrated(hits: Array, weights: Floats) -> Floats:
+        held = np.diff(np.cumsum(weights, axis=1)[:, running.ends], axis=1, prepend=0.0)
+        hits_drawn = np.diff(running.sums(hits, weights), axis=1, prepend=0.0) + held * distinct
+        held = np.broadcast_to(held, hits_drawn.shape)
+        return np.array([_isotonic(*drawn).x[points] for drawn in zip(hits_drawn, held, strict=True)])
 
     _, drawn = redraw(running.event, recalibrated, draws)
     lower, upper = np.quantile(np.clip(drawn, 0.0, 1.0), [(1 - level) / 2, (1 + level) / 2], axis=0)

@@ -138,7 +138,7 @@ def ks_per_class(probabilities: object, labels: object = None, *, sample_weight:
     [0.1, 0.4, 0.3]
     """
     rows = check_rows(probabilities, labels, sample_weight)
-    return _class_errors(rows, rows.weights)
+    return error_of_each_class(rows, rows.weights)
 
 
 def running_gap(event: Scored) -> tuple[Any, Ints]:
@@ -176,7 +176,7 @@ def _segment_starts(scores: Floats, falls: Bools, place: Ints) -> Ints:
     return first[np.append(True, turns | new_bin)]
 
 
-def _class_errors(rows: Rows, weights: Floats) -> Floats:
+def error_of_each_class(rows: Rows, weights: Floats) -> Floats:
     """Return the KS error of "the label is this class", for each of the rows' classes."""
     chosen = rows.classes or range(rows.n_classes)
     by_class = np.lexsort([rows.of_label, rows.labels])
@@ -254,5 +254,5 @@ _bounded = partial(Metric, cell_error=_cell_error)
 METRICS = (
     _bounded("ks", "KS", _ks, _GUPTA),
     _bounded("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI, about="ranks", at_most=N_RANKS),
-    _bounded("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=_class_errors),
+    _bounded("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=error_of_each_class),
 )

@@ -2,6 +2,7 @@
 
 Every test draws outcomes from the model's own probabilities, computes statistics of each draw (`redraw`), and compares
 the observed ones with them. Outcomes are the hits of an event, or labels. Weights go along with their rows.
+Weights that are a function of the label are drawn with it (`LabelLaw`).
 
 Rows of one group, such as the pixels of an image, may depend on each other in a way no model states. Drawing them
 independently would make the sampling error too small, and drawing them as copies of each other too large. So the
@@ -28,7 +29,8 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, effective_rows, kish, row_blocks
 from glayers.checks import number_between, whole_number
-from glayers.metrics.events import Rows, Scored, bin_of, check_seed, last_of_ties
+from glayers.errors import BadPredictions
+from glayers.metrics.events import LabelLaw, Rows, Scored, among, bin_of, check_seed, last_of_ties, warn_of_few_rows
 from glayers.progress import progress_bar
 
 _ENTRIES = 131_072  # of a batch of hits or residuals: 1 MB in float64, so that what is made of it stays in the cache
@@ -60,25 +62,32 @@ class Draws:
 
 def redraw(
     rows: Rows | Scored,
-    statistics: Callable[[Array], Floats],
+    statistics: Callable[[Array, Floats], Floats],
     draws: Draws,
     progress: bool | None = False,
     by_class: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Compute statistics, a function from outcomes (b, n) to numbers (b, s), as observed and under calibration.
+    """Compute statistics, a function from outcomes and weights (b, n) to numbers (b, s), as observed and if calibrated.
 
-    Outcomes are labels or hits. Returns statistics (s,) and (resamples, s): nan if groups are too few to tell. With
-    `by_class`, the statistics are those of the classes, and dependence in groups may differ between up to 16 of them.
+    Outcomes are labels or hits; weights are (1, n) where they are the same in all draws. Returns statistics (s,) and
+    (resamples, s): nan if groups are too few to tell. With `by_class`, the statistics are those of the classes, and
+    dependence in groups may differ between up to 16 of them.
     """
+    if rows.groups is not None and rows.law is not None:
+        raise BadPredictions(
+            "tests and bands cannot have both groups and weights that are a function of the label, such as "
+            "class-balanced weights: leave out the groups, with one row of each, or leave out the weights"
+        )
+    warn_of_few_rows(rows)
     rng = draws.generator()
-    values = statistics(_observed(rows)[None])[0]
+    values = statistics(_observed(rows)[None], rows.weights[None])[0]
     drawn = np.full((draws.n_resamples, len(values)), np.nan)
     if rows.groups is not None and rows.n_units < 7.5:  # 8 of nearly equal size
         return values, drawn
     done = 0
     with progress_bar(progress, "redrawing labels", draws.n_resamples) as advance:
-        for batch, factors in _batches(rows, draws.n_resamples, rng, by_class):
-            drawn[done : done + len(batch)] = factors * statistics(batch)
+        for batch, weights, factors in _batches(rows, draws.n_resamples, rng, by_class):
+            drawn[done : done + len(batch)] = factors * statistics(batch, weights)
             done += len(batch)
             advance(len(batch))
     return values, drawn
@@ -90,29 +99,44 @@ def _observed(rows: Rows | Scored) -> Array:
 
 def _batches(
     rows: Rows | Scored, n_resamples: int, rng: np.random.Generator, by_class: bool
-) -> Iterator[tuple[Array, Floats]]:
-    """Yield outcomes (b, n), each batch with factors (b or 1, 1 or s) for its statistics."""
+) -> Iterator[tuple[Array, Floats, Floats]]:
+    """Yield outcomes (b, n), each batch with weights (b or 1, n) and factors (b or 1, 1 or s) for its statistics."""
+    weights = rows.weights[None]
     if rows.groups is not None:
-        if isinstance(rows, Rows):
-            yield from _label_dependence(rows, rng, by_class).draw(n_resamples)
-        else:
-            yield from _hit_dependence(rows, rng).draw(n_resamples)
+        dependence = _label_dependence(rows, rng, by_class) if isinstance(rows, Rows) else _hit_dependence(rows, rng)
+        for outcomes, factors in dependence.draw(n_resamples):
+            yield outcomes, weights, factors
         return
     one = np.ones((1, 1))
+    if rows.law is not None:
+        for labels in redrawn_labels(rows.law.probabilities, n_resamples, rng, _LABELS // 8):
+            yield *_weighed(rows, rows.law, labels), one
+        return
     if isinstance(rows, Rows):
         for labels in redrawn_labels(rows.probabilities, n_resamples, rng):
-            yield labels, one
+            yield labels, weights, one
         return
     step = max(1, _ENTRIES // len(rows))
     for first in range(0, n_resamples, step):
         size = min(step, n_resamples - first)
-        yield rng.random((size, len(rows))) < rows.scores, one
+        yield rng.random((size, len(rows))) < rows.scores, weights, one
 
 
-def redrawn_labels(probabilities: Array, n_resamples: int, rng: np.random.Generator) -> Iterator[Array]:
+def _weighed(rows: Rows | Scored, law: LabelLaw, labels: Ints) -> tuple[Array, Floats]:
+    """Return the outcomes of labels (b, n), and their weights, which sum to 1; rows without weight stay without."""
+    weights = law.weights[labels] * (rows.own_weights > 0)
+    weights /= weights.sum(axis=1, keepdims=True)
+    if isinstance(rows, Rows):
+        return labels, weights
+    return among(law.named, labels), weights
+
+
+def redrawn_labels(
+    probabilities: Array, n_resamples: int, rng: np.random.Generator, entries: int | None = None
+) -> Iterator[Array]:
     """Yield labels (b, n) drawn from probabilities (n, k), some resamples at a time."""
     n_rows = len(probabilities)
-    step = max(1, _LABELS // n_rows)
+    step = max(1, (entries or _LABELS) // n_rows)
     for first in range(0, n_resamples, step):
         labels = np.empty((min(step, n_resamples - first), n_rows), dtype=np.int32)
         for rows in row_blocks(n_rows, max(probabilities.shape[1], len(labels))):
@@ -154,26 +178,27 @@ class RunningSum(NamedTuple):
         if event.groups is not None:
             groups = event.group_numbers[order]
         scores = event.scores[order]
-        ordered = Scored(scores, event.hits[order], given_weights=event.own_weights[order], groups=groups)
+        law = None if event.law is None else event.law.take(order)
+        ordered = Scored(scores, event.hits[order], law, given_weights=event.own_weights[order], groups=groups)
         if edges is not None:
             scores = bin_of(scores, edges).astype(np.float64)
         return cls(ordered, np.flatnonzero(last_of_ties(scores)), order, edges is not None)
 
-    def sums(self, hits: Array) -> Floats:
-        """Return the sum at its ends for hits (b, n) in order of score, (b, ends)."""
-        residuals = self.event.weights * (hits - self.event.scores)
+    def sums(self, hits: Array, weights: Floats) -> Floats:
+        """Return the sum at its ends for hits and weights (b, n) in order of score, (b, ends)."""
+        residuals = weights * (hits - self.event.scores)
         return np.cumsum(residuals, axis=1)[:, self.ends]
 
-    def errors(self, hits: Array) -> Floats:
-        """Return the ECE for hits (b, n) if there are bins, else the KS error, (b, 1)."""
-        sums = self.sums(hits)
+    def errors(self, hits: Array, weights: Floats) -> Floats:
+        """Return the ECE for hits and weights (b, n) if there are bins, else the KS error, (b, 1)."""
+        sums = self.sums(hits, weights)
         if self.binned:
             return np.abs(np.diff(sums, axis=1, prepend=0.0)).sum(axis=1, keepdims=True)
         return np.abs(sums).max(axis=1, keepdims=True)
 
     def signs(self) -> Floats:
         """Return the sign with which each row enters the observed error; 0 if it does not."""
-        (sums,) = self.sums(self.event.hits[None])
+        (sums,) = self.sums(self.event.hits[None], self.event.weights[None])
         if self.binned:
             signs = np.sign(np.diff(sums, prepend=0.0))
         else:

@@ -20,7 +20,7 @@ from glayers.checks import items_of
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import binned, ks, scores, selective, smooth
 from glayers.metrics.bootstrap import Bootstrap, Interval, Method
-from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top
+from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top, warn_of_few_rows
 from glayers.metrics.metric import Metric, evaluate_once
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, markdown_table
@@ -276,6 +276,7 @@ def intervals(
 def rows_to_score(given: object, labels: object, sample_weight: object, groups: object, event: Event) -> Rows | Scored:
     """Check predictions that all metrics will read, and keep only one event of them if that is not the top class."""
     rows = check_any(given, labels, sample_weight, groups, strict=True)
+    warn_of_few_rows(rows)
     if event is top:
         return rows
     return check_event(rows, event=event)
