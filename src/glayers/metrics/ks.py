@@ -272,26 +272,16 @@ def _kuiper(event: Scored, block: Block) -> Floats:
 
 
 def _cell_error(cells: Any, _value: float) -> float:
-    """Return how far the largest gap inside a cell may exceed the largest at the ends of cells."""
-    ends = np.cumsum(cells.changes)
-    highest, lowest = _extremes(cells)
-    at_ends = float(np.abs(ends).max())
-    return max(highest - at_ends, -lowest - at_ends, 0.0)
-
-
-def _kuiper_cell_error(cells: Any, _value: float) -> float:
-    ends = np.append(0.0, np.cumsum(cells.changes))
-    highest, lowest = _extremes(cells)
-    return max(highest - lowest - float(np.ptp(ends)), 0.0)
-
-
-def _extremes(cells: Any) -> tuple[float, float]:
-    """Return how high and how low the running gap of streamed rows may go.
+    """Return how far the largest gap inside a cell may exceed the largest at the ends of cells.
 
     Inside a cell the gap lies between its start less all falls, and its start plus all rises.
     """
-    starts = np.cumsum(cells.changes) - cells.changes
-    return float((starts + cells.rises).max()), float((starts - cells.falls).min())
+    ends = np.cumsum(cells.changes)
+    starts = ends - cells.changes
+    at_ends = float(np.abs(ends).max())
+    highest = float((starts + cells.rises).max())
+    lowest = float((starts - cells.falls).min())
+    return max(highest - at_ends, -lowest - at_ends, 0.0)
 
 
 _GUPTA = "Gupta et al., ICLR 2021"
@@ -302,5 +292,5 @@ METRICS = (
     _bounded("ks", "KS", _ks, _GUPTA),
     _bounded("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI, about="ranks", at_most=N_RANKS),
     _bounded("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=_class_errors),
-    Metric("kuiper", "Kuiper", _kuiper, _ARRIETA, cell_error=_kuiper_cell_error),
+    Metric("kuiper", "Kuiper", _kuiper, _ARRIETA),
 )

@@ -19,7 +19,6 @@ from glayers.metrics.selective import level_sums
 __all__ = ["calibration_intercept", "calibration_slope", "integrated_calibration_index", "observed_over_expected"]
 
 _RIDGE = 1e-8  # keeps coefficients finite where scores separate the outcomes; changes others by less than 1e-6
-_MOST_STEPS = 200
 _CONVERGED = 1e-5  # of the log-odds: the error after the next step is the square of this
 
 
@@ -103,7 +102,7 @@ def observed_over_expected(
     >>> observed_over_expected(Confidences([0.5, 0.75, 0.75], [1, 0, 0]))
     0.5
     """
-    return score(_observed_over_expected, check_event(probabilities, labels, sample_weight, event=event))
+    return score(_ratio, check_event(probabilities, labels, sample_weight, event=event))
 
 
 def integrated_calibration_index(
@@ -161,7 +160,7 @@ def _added(event: Scored, block: Block, m: int) -> Floats:
     coefficients = np.zeros((m, block.weights.shape[1]))
     if not block.single:
         coefficients += event.cached(_of_own_weights, m)  # resamples are near: half of the steps
-    for _ in range(_MOST_STEPS):
+    for _ in range(200):
         predicted = expit(features.T @ coefficients + log_odds[:, None])
         expected = block.weights * predicted
         slopes = observed - features @ expected - _RIDGE * coefficients
@@ -180,7 +179,7 @@ def _of_own_weights(event: Scored, m: int) -> Floats:
     return _added(event, Block.of(event), m)
 
 
-def _observed_over_expected(event: Scored, block: Block) -> Floats:
+def _ratio(event: Scored, block: Block) -> Floats:
     observed = event.hits @ block.weights
     expected = np.maximum(event.scores @ block.weights, 0.0)
     unexpected = np.where(observed > 0, np.inf, 1.0)
@@ -189,35 +188,22 @@ def _observed_over_expected(event: Scored, block: Block) -> Floats:
 
 def _integrated_index(event: Scored, block: Block) -> Floats:
     weights, errors = block.cached(level_sums, event)
-    scores = event.cached(_distinct)
+    ascending, _ = distinct_scores(event.scores)
     found = []
     for weight, hits in zip(weights.T, (weights - errors).T, strict=True):
         (held,) = np.nonzero(weight)
         held = held[::-1]  # the lowest score first
         fitted = isotonic(hits[held], weight[held]).x
-        found.append(weight[held] @ np.abs(scores[held] - fitted))
+        found.append(weight[held] @ np.abs(ascending[::-1][held] - fitted))
     return np.minimum(found, 1.0)
 
 
-def _distinct(event: Scored) -> Floats:
-    """Return the different scores, the highest first, as `level_sums` has them."""
-    ascending, _ = distinct_scores(event.scores)
-    return ascending[::-1]
-
-
-_COX = "Cox, Biometrika 1958"
 _VAN_CALSTER = "Van Calster et al., BMC Medicine 2019"
 _AUSTIN = "Austin and Steyerberg, Statistics in Medicine 2019"
 _neither = partial(Metric, unit="plain", digits=3, better=None, kind="loss", highest=math.inf)
 METRICS = (
-    _neither("calibration_slope", "calibration slope", _slope, _COX, lowest=-math.inf),
+    _neither("calibration_slope", "calibration slope", _slope, _VAN_CALSTER, lowest=-math.inf),
     _neither("calibration_intercept", "calibration intercept", _intercept, _VAN_CALSTER, lowest=-math.inf),
-    _neither(
-        "observed_over_expected",
-        "observed / expected",
-        _observed_over_expected,
-        _VAN_CALSTER,
-        cell_error=exact_in_cells,
-    ),
+    _neither("observed_over_expected", "observed / expected", _ratio, _VAN_CALSTER, cell_error=exact_in_cells),
     Metric("integrated_calibration_index", "integrated calibration index", _integrated_index, _AUSTIN),
 )
