@@ -17,11 +17,11 @@ def sampled(seed: int, n: int, factor: float = 2.0) -> Predictions:
 
 def test_the_card_states_what_other_functions_find() -> None:
     fitted = TemperatureScaling().fit_predictions(sampled(0, 3000))
-    test = sampled(1, 4000)
+    test = sampled(4, 5000)
     card = model_card(fitted, test, accuracy=0.9)
     calibrated = fitted.apply(test)
     assert "Calibrated by temperature scaling on 3,000 rows of 3 classes." in card
-    assert "from 4,000 other rows" in card
+    assert "from 5,000 other rows" in card
     assert f"| accuracy | {METRICS['accuracy'].format(accuracy(test))}" in card
     gaps = [100 * (mean_confidence(rows) - accuracy(rows)) for rows in (test, calibrated)]
     line = next(line for line in card.splitlines() if line.startswith("| mean confidence minus accuracy"))
@@ -55,3 +55,11 @@ def test_confidences_have_a_card_too() -> None:
     card = model_card(fitted, Confidences(confidence[1000:], correct[1000:]), accuracy=0.99)
     assert "2,000 other rows" in card
     assert "**Threshold.**" in card
+
+
+def test_too_few_groups_are_named_without_a_number() -> None:
+    rows = sampled(5, 600)
+    few = Predictions(rows.logits, rows.labels, groups=np.arange(600) % 4)
+    card = model_card(TemperatureScaling().fit_predictions(sampled(0, 1000)), few)
+    assert "**Verdict.** Too few groups to tell" in card
+    assert "nan" not in card

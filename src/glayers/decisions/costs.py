@@ -128,9 +128,9 @@ class DecisionCurve:
         return numbers
 
     def __str__(self) -> str:
-        lines = [("treat from", "model", "treat all", "gain over all and none")]
+        lines = [["treat from", "model", "treat all", "gain over all and none"]]
         for threshold, *found in zip(self.thresholds, self.model, self.treat_all, self.gain, strict=True):
-            lines.append((f"{100 * threshold:g} %", *map(_range, found)))
+            lines.append([f"{100 * threshold:g} %", *map(_range, found)])
         heading = f"Net benefit per row ({self.event}), {100 * self.level:g} % intervals; of treating none it is 0"
         return f"{heading}\n{aligned_table(lines)}"
 
@@ -275,8 +275,8 @@ def net_benefit(
     settings = Bootstrap(n_resamples=n_resamples, level=level, random_state=random_state, progress=False)
     columns = settings.columns(check_event(predictions, event=event), metrics, "resampling")
     found = [columns[metric.name].interval(level) for metric in metrics]
-    curves = [tuple(found[first : first + len(cuts)]) for first in range(0, len(found), len(cuts))]
-    return DecisionCurve(cuts, *curves, event=event.name, level=level)
+    model, treat_all, gain = (tuple(found[first : first + len(cuts)]) for first in range(0, len(found), len(cuts)))
+    return DecisionCurve(cuts, model, treat_all, gain, event.name, level)
 
 
 def _benefit(event: Scored, block: Block, cuts: tuple[float, ...], policy: int, place: int) -> Floats:
@@ -313,7 +313,7 @@ def cost_matrix(costs: object, n_classes: int, abstain: float | None) -> Floats:
     return np.column_stack([matrix, np.full(n_classes, price)])
 
 
-def mean_intervals(rows: Rows, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:
+def mean_intervals(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:
     """Return the mean of each value per row with its interval; the same seed draws the same resamples."""
     metrics = []
     for name, column in values.items():
@@ -323,7 +323,7 @@ def mean_intervals(rows: Rows, values: dict[str, Floats], settings: Bootstrap) -
     return {name: bootstrapped.interval(settings.level) for name, bootstrapped in found.items()}
 
 
-def _known(column: Floats, _: Rows) -> Floats:
+def _known(column: Floats, _: Rows | Scored) -> Floats:
     """Return the value of each row, which is known already."""
     return column
 

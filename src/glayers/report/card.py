@@ -58,21 +58,20 @@ def model_card(
     facts = calibrator.diagnostics_
     fitted_on = f"{plural(facts.rows, 'row')} of {plural(len(calibrator.classes_), 'class')}"
     verdict = calibration_test(calibrated, level=level, random_state=random_state, progress=False)
+    power = ""
+    if verdict.detectable > 0:  # not a number if there are too few groups
+        power = f" These rows would have shown an error of {100 * verdict.detectable:.2g} points in 80 % of samples."
     columns = [_numbers(rows, level, random_state) for rows in (test, calibrated)]
     cells = [(f"{100 * level:g} % intervals", "uncalibrated", "calibrated")]
     cells += [(name, columns[0][name], columns[1][name]) for name in columns[0]]
-    limits = [
-        "The numbers hold for rows like the calibration and test rows. Test new rows for shift.",
-        f"Test rows: {shift_test(calibrator, test, level=level)}.",
-        *facts.notes,
-    ]
+    shift = shift_test(calibrator, test, level=level)
+    limits = ["The numbers hold for rows like the calibration and test rows.", f"Test rows: {shift}.", *facts.notes]
     versions = ", ".join(f"{name} {number}" for name, number in calibrator.versions_.items())
     paragraphs = [
         "## Calibration",
         f"Calibrated by {facts.method} on {fitted_on}. The numbers below are from {plural(len(test), 'other row')}.",
         markdown_table(cells),
-        f"**Verdict.** {capital(verdict.finding)}. These rows would have shown an error of "
-        f"{100 * verdict.detectable:.2g} points with a probability of 80 %.",
+        f"**Verdict.** {capital(verdict.finding)}.{power}",
         f"**Threshold.** {threshold(calibrated, accuracy=accuracy, level=level)}",
         "**Limits.**",
         "\n".join(f"- {limit}" for limit in limits),
