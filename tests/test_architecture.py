@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"predictions"},
     "datasets": {"predictions"},
     "decisions": {"calibrators", "metrics", "predictions", "shift"},
-    "report": {"calibrators", "metrics", "predictions", "shift"},
+    "report": {"calibrators", "decisions", "metrics", "predictions", "shift"},
     "maps": set(),
     "fitting": {"maps", "predictions"},
     "serving": {"maps", "predictions"},

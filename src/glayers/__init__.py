@@ -10,20 +10,21 @@ if TYPE_CHECKING:
     from glayers.bridges.sklearn import CalibratedClassifier
     from glayers.calibrators import *
     from glayers.comparison import compare
-    from glayers.decisions.costs import decide, realised_costs
+    from glayers.decisions.costs import decide, net_benefit, realised_costs
     from glayers.decisions.estimate import estimate
     from glayers.decisions.threshold import threshold
     from glayers.decisions.watch import watch
     from glayers.gap import calibration_gap
     from glayers.learning_curve import rows_needed
     from glayers.predictions import Confidences, Predictions, read_confidences, read_parts, read_predictions
+    from glayers.report.card import model_card
     from glayers.shift import shift_test
 
     __version__: str
 
 __all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics", "rows_needed"]
 __all__ += ["shift_test"]
-__all__ += ["decide", "estimate", "realised_costs", "threshold", "watch"]
+__all__ += ["decide", "estimate", "model_card", "net_benefit", "realised_costs", "threshold", "watch"]
 __all__ += ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"]
 __all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
 # The calibrators, which are those of `glayers.calibrators`.
@@ -36,10 +37,10 @@ __all__ += ["CalibratedClassifier"]
 
 # Where the other names are defined.
 _LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
-_LAZY |= {"decide": "glayers.decisions.costs", "realised_costs": "glayers.decisions.costs"}
+_LAZY |= dict.fromkeys(["decide", "net_benefit", "realised_costs"], "glayers.decisions.costs")
 _LAZY["estimate"] = "glayers.decisions.estimate"
 _LAZY |= {"threshold": "glayers.decisions.threshold", "watch": "glayers.decisions.watch"}
-_LAZY["rows_needed"] = "glayers.learning_curve"
+_LAZY |= {"rows_needed": "glayers.learning_curve", "model_card": "glayers.report.card"}
 _LAZY["CalibratedClassifier"] = "glayers.bridges.sklearn"
 _LAZY |= dict.fromkeys(
     ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"], "glayers.predictions"

@@ -87,3 +87,22 @@ def test_watch_raises_an_alarm_and_tells_prometheus(tmp_path: Path, model: str) 
     text = numbers.read_text()
     assert "glayers_watch_alarm 1.0\n" in text
     assert 'glayers_watch_log_wealth{name="class 2"}' in text
+
+
+def test_card_prints_markdown(tmp_path: Path, model: str) -> None:
+    test = saved(tmp_path / "test.npz", rows(1, 3000))
+    card = run("card", model, test, "--accuracy", "80%")
+    assert card.startswith("## Calibration\n\nCalibrated by temperature scaling on 2,000 rows")
+    assert "at least 80 %" in card
+    assert "--accuracy" in run("card", model, test, "--accuracy", "80", status=2)
+
+
+def test_conditions_may_name_the_metrics_of_medicine(tmp_path: Path) -> None:
+    test = saved(tmp_path / "test.npz", rows(1, 3000))
+    failed = run("score", test, "--fail-if", "calibration_slope < 0.8", status=3)
+    assert "calibration_slope = 0.6" in failed
+    assert "observed / expected" not in failed
+    every = run("score", test, "--all", "--fail-if", "kuiper > 50 %", "--fail-if", "observed_over_expected > 1.5")
+    assert all(
+        name in every for name in ("Kuiper", "calibration slope", "calibration intercept", "observed / expected")
+    )

@@ -1,10 +1,13 @@
 """Actions of least expected cost, and what they cost."""
 
+import json
+
 import numpy as np
 import pytest
 
-from glayers import BadPredictions, Predictions
-from glayers.decisions.costs import decide, realised_costs
+from glayers import BadPredictions, Confidences, Predictions
+from glayers.decisions.costs import decide, net_benefit, realised_costs
+from glayers.metrics import label, top
 
 ALARM = [[0.0, 1.0], [10.0, 0.0]]  # to miss class 1 costs ten false alarms
 
@@ -63,3 +66,57 @@ def test_other_rows_cannot_be_compared() -> None:
     p, labels = screening(100)
     with pytest.raises(BadPredictions, match="same labels"):
         realised_costs({"a": of_class_1(p, labels), "b": of_class_1(p, 1 - labels)}, ALARM)
+
+
+def test_net_benefit_by_hand() -> None:
+    p = np.array([0.8, 0.6, 0.3, 0.1])
+    found = net_benefit(of_class_1(np.tile(p, 5), np.array([1, 0, 1, 0] * 5)), [0.5, 0.2], n_resamples=50)
+    assert found.thresholds == (0.2, 0.5)
+    # From 20 % on three of four are treated, two of them ill: 2/4 - 1/4 * 0.2 / 0.8; from 50 % on 1/4 - 1/4 * 1.
+    assert [benefit.value for benefit in found.model] == pytest.approx([0.4375, 0.0])
+    assert [benefit.value for benefit in found.treat_all] == pytest.approx([2 / 4 - 2 / 4 * 0.25, 0.0])
+    assert [benefit.value for benefit in found.gain] == pytest.approx([0.0625, 0.0])
+    assert "20 %" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["model"][0]["value"] == pytest.approx(0.4375)
+
+
+def test_net_benefit_is_that_of_counting_row_by_row() -> None:
+    p, labels = screening(3000)
+    rng = np.random.default_rng(3)
+    weights = rng.integers(1, 4, 3000)
+    rounded = p.round(2).clip(0.01, 0.99)  # many rows lie on a threshold, and are treated
+    rows = Predictions.from_probabilities(np.column_stack([1 - rounded, rounded]), labels, weights)
+    repeated = np.repeat(np.arange(3000), weights)
+    again = of_class_1(rounded[repeated], labels[repeated])
+    cuts = [0.05, 0.1, 0.3, 0.6]
+    found, counted = (net_benefit(each, cuts, n_resamples=20) for each in (rows, again))
+    for place, cut in enumerate(cuts):
+        treated = rounded[repeated] >= cut - 1e-9
+        true, false = (treated & (labels[repeated] == c) for c in (1, 0))
+        expected = (true.sum() - false.sum() * cut / (1 - cut)) / len(repeated)
+        assert found.model[place].value == pytest.approx(expected)
+        assert counted.model[place].value == pytest.approx(expected)
+
+
+def test_calibrated_probabilities_pay_at_every_threshold() -> None:
+    p, labels = screening(20_000)
+    found = net_benefit(of_class_1(p, labels), [0.05, 0.1, 0.3, 0.5], n_resamples=200)
+    assert all(gain.low > 0 for gain in found.gain)
+    assert all(benefit.low < benefit.value < benefit.high for benefit in found.model)
+    overconfident = 1 / (1 + ((1 - p) / p) ** 3)
+    other = net_benefit(of_class_1(overconfident, labels), [0.05], n_resamples=200)
+    assert other.model[0].high < found.model[0].low
+
+
+def test_net_benefit_takes_other_events() -> None:
+    p, labels = screening(500)
+    rows = of_class_1(p, labels)
+    of_healthy = net_benefit(rows, [0.5], event=label(0), n_resamples=20)
+    alone = net_benefit(Confidences(1 - p, labels == 0), [0.5], event=top, n_resamples=20)
+    assert of_healthy.model[0].value == pytest.approx(alone.model[0].value)
+
+
+@pytest.mark.parametrize("thresholds", [[], [0.0], [0.5, 1.0], [np.nan], "half"])
+def test_thresholds_without_sense_are_refused(thresholds: object) -> None:
+    with pytest.raises(BadPredictions, match="thresholds"):
+        net_benefit(of_class_1(*screening(50)), thresholds)

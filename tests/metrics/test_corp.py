@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression, isotonic_regression
 
 from glayers import BadPredictions, Confidences, metrics
-from glayers.metrics.corp import _isotonic
+from glayers.metrics.corp import isotonic
 from tests.metrics.simulation import sample
 from tests.strategies import Case, cases, make_case
 
@@ -49,14 +49,14 @@ def test_recalibration_agrees_with_scikit_learn(case: Case) -> None:
 @settings(max_examples=100, deadline=None)
 def test_pooling_gives_the_nearest_values_that_never_fall(values: list[int], seed: int) -> None:
     weights = np.random.default_rng(seed).uniform(0.1, 2, len(values))
-    found = _isotonic(np.array(values) * weights, weights)
+    found = isotonic(np.array(values) * weights, weights)
     expected = isotonic_regression(np.array(values, dtype=float), sample_weight=weights)
     assert found.x == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_long_climb_before_a_fall_is_pooled_step_by_step() -> None:
     # 0, 1, ..., 99 and then -10000: everything ends up in one block.
-    found = _isotonic(np.append(np.arange(100.0), -10_000.0), np.ones(101))
+    found = isotonic(np.append(np.arange(100.0), -10_000.0), np.ones(101))
     assert found.x == pytest.approx(np.full(101, (4950 - 10_000) / 101))
 
 

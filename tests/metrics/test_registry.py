@@ -14,7 +14,13 @@ from glayers.metrics.metric import Block, class_ranges, evaluate, evaluate_once
 from glayers.metrics.scorecard import chosen_metrics
 from tests.strategies import Case, Numbers, cases, make_case
 
+# Found by iteration; where scores separate the outcomes, the loss is nearly flat and rounding counts.
+ITERATED = {"calibration_slope", "calibration_intercept"}
 FIXED_EDGES = {"ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}
+
+
+def slack(name: str, exact: float = 1e-12) -> float:
+    return 1e-5 if name in ITERATED else exact
 
 
 def plan(rows: Rows, n_resamples: int = 3) -> Resampling:
@@ -34,7 +40,7 @@ def test_many_columns_give_what_the_scorecard_of_each_gives(case: Case, kind: st
     card, found = metrics.scorecard(p, y, sample_weight=weights), columns_of(rows)
     assert set(found) == set(METRICS)
     for name, values in found.items():
-        assert values[0] == pytest.approx(card[name], abs=1e-12), name
+        assert values[0] == pytest.approx(card[name], abs=slack(name)), name
     if kind == "whole":
         return
     (block,) = plan(rows).blocks()
@@ -43,7 +49,7 @@ def test_many_columns_give_what_the_scorecard_of_each_gives(case: Case, kind: st
         drawn = np.repeat(np.arange(len(y)), (counts * len(y) / counts.sum()).round().astype(int))
         card = metrics.scorecard(p[drawn], y[drawn], sample_weight=None if weights is None else weights[drawn])
         for name in set(METRICS) - FIXED_EDGES:
-            assert found[name][column] == pytest.approx(card[name], abs=1e-10), name
+            assert found[name][column] == pytest.approx(card[name], abs=slack(name, 1e-10)), name
 
 
 @pytest.mark.parametrize(("n", "classes"), [(700, 3), (1500, 40)])
@@ -52,7 +58,7 @@ def test_wide_and_narrow_samples_agree_too(n: int, classes: int, dtype: type[np.
     p, y, w = make_case(n, n, classes)
     card = metrics.scorecard(p.astype(dtype), y, sample_weight=w)
     for name, values in columns_of(check_rows(p.astype(dtype), y, w)).items():
-        assert values[0] == pytest.approx(card[name], abs=1e-12), name
+        assert values[0] == pytest.approx(card[name], abs=slack(name)), name
 
 
 def test_equal_mass_bins_keep_the_edges_of_the_sample() -> None:
@@ -89,7 +95,7 @@ def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(pieces[name], values, atol=1e-14)
     alone = evaluate(rows, list(METRICS.values()), lambda: [Block.of(rows)], lambda: None)
     for name, value in evaluate_once(rows, METRICS.values()).items():
-        assert alone[name] == pytest.approx([value], abs=1e-14), name
+        assert alone[name] == pytest.approx([value], abs=slack(name, 1e-14)), name
 
 
 @given(case=cases())
@@ -133,7 +139,7 @@ def test_zeros_that_came_out_just_below_are_zeros() -> None:
     y[:20] = 0
     card = metrics.scorecard(p, y, sample_weight=w)
     for name, values in columns_of(check_rows(p, y, w)).items():
-        assert values[0] == pytest.approx(card[name], abs=1e-12), name
+        assert values[0] == pytest.approx(card[name], abs=slack(name)), name
 
 
 def test_a_smooth_error_narrower_than_a_grid_cell_is_the_same_for_many_columns() -> None:
@@ -153,7 +159,9 @@ def test_confidences_allow_the_metrics_of_one_event() -> None:
 def test_every_record_says_how_it_prints_and_where_it_comes_from() -> None:
     plain = {"nll": "0.1235", "brier": "0.12345", "brier_sum": "0.1235"}
     plain |= {"confidence_nll": "0.1235", "confidence_brier": "0.12345"}
+    plain |= dict.fromkeys(["calibration_slope", "calibration_intercept", "observed_over_expected"], "0.123")
     not_lower: dict[str, str | None] = {"accuracy": "higher", "top_5_accuracy": "higher", "confidence": None}
+    not_lower |= dict.fromkeys(["calibration_slope", "calibration_intercept", "observed_over_expected"])
     not_lower |= dict.fromkeys(["auroc", "accuracy_at_coverage", "coverage_at_accuracy"], "higher")
     for name, found in METRICS.items():
         assert found.name == name

@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from glayers import __version__
-from glayers.cli.acting import decide, estimate, threshold, watch
+from glayers.cli.acting import card, decide, estimate, threshold, watch
 from glayers.cli.comparing import compare, demo, report
 from glayers.cli.exporting import adapt, export, info
 from glayers.cli.fit_apply import apply, fit, methods
@@ -35,7 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 _FILES: list[Callable[..., None]] = [fit, apply, adapt, export, score, rows, compare, report, plot]
-_OTHERS: list[Callable[..., None]] = [threshold, decide, estimate, watch, info, methods, demo]
+_OTHERS: list[Callable[..., None]] = [threshold, decide, estimate, watch, card, info, methods, demo]
 for _verb in _FILES + _OTHERS:
     add_verb(app, _verb, KINDS if _verb is plot else "")
 

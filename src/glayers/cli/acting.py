@@ -1,4 +1,4 @@
-"""`threshold`, `decide`, `estimate` and `watch`: what somebody does with the probabilities of a file."""
+"""`threshold`, `decide`, `estimate`, `watch` and `card`: what somebody does with the probabilities of a file."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import show_record
+from glayers.cli.runtime import show, show_record
 from glayers.cli.scoring import Condition
 from glayers.errors import BadFile, BadPredictions
 from glayers.files import errors_as_bad_file, open_regular, write_whole
@@ -143,6 +143,29 @@ def watch(
     found = count(_read(batch, reading, model), state, alpha=alpha, accuracy=promise, name=batch.name)
     _finish(found, as_json, prometheus, "watch")
     arg.end_with(["alarm"] if found.alarm else [])
+
+
+def card(
+    model: arg.Model,
+    test: Annotated[Path, arg.file_argument("TEST", f"Rows that were not fitted on. {arg.PREDICTIONS}")],
+    accuracy: Annotated[str, typer.Option(metavar="P", help="The accuracy of the threshold: 0.95 or 95%.")] = "95%",
+    reading: Reading = arg.READING,
+) -> None:
+    """Write the calibration section of a model card, as Markdown.
+
+    It says how the model was calibrated, how large the gap is, whether a test finds an error, from which confidence on
+    answers are accurate enough, and where the numbers do not hold.
+
+    Examples
+    --------
+    $ glayers card model.safetensors test.npz
+    $ glayers card model.safetensors test.npz --accuracy 80%
+    """
+    from glayers.report.card import model_card
+
+    calibrator = arg.calibrator_of_classes(model)
+    rows: Any = arg.read_test(test, reading, calibrator).rows
+    show(*model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
 
 
 def _read(file: Path, reading: Reading, model: Path | None) -> Any:

@@ -1,5 +1,7 @@
 """Probabilities and a cost matrix -> the action of least expected cost for each row, and what such actions cost.
 
+Where costs are not known, `net_benefit` shows for every ratio of costs whether acting on the model pays.
+
 costs[c, a] is the cost of action a where the label is c. The expected cost of an action is linear in the probabilities,
 so probabilities that are off by a factor lead to wrong actions however well they rank. Elkan, "The Foundations of
 Cost-Sensitive Learning", IJCAI 2001.
@@ -16,13 +18,15 @@ from glayers.arrays import Floats, Ints, to_floats
 from glayers.checks import check_probability_rows, to_float, two_dimensional
 from glayers.errors import BadPredictions, shown
 from glayers.metrics.bootstrap import Bootstrap, Interval
-from glayers.metrics.events import Rows, check_rows
-from glayers.metrics.metric import Metric
+from glayers.metrics.events import SAME_SCORE, Event, Rows, Scored, check_event, check_rows, label
+from glayers.metrics.metric import Block, Metric, PlaceSums
 from glayers.predictions.predictions import Predictions
-from glayers.text_tables import json_ready
+from glayers.text_tables import aligned_table, json_ready
 
-__all__ = ["Costs", "Decision", "decide", "realised_costs"]
+__all__ = ["Costs", "Decision", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
 
+_THRESHOLDS = tuple(percent / 100 for percent in range(5, 100, 5))
+_CLASS_1 = label(1)
 _CONSTANT = "best constant action"
 _NO_POLICIES = "policies must be Predictions by name, such as {'calibrated': rows}"
 
@@ -91,6 +95,46 @@ class Costs:
                 lines[-1] += f"; {first} saves {_range(self.savings[name])}"
         lines.append(f"The best constant action is {self.constant_action}. {first} expected {self.expected:.4g}.")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionCurve:
+    """Net benefit per row at each threshold, with intervals; treating nobody has a net benefit of 0.
+
+    Attributes
+    ----------
+    thresholds
+        The probabilities from which on a row is treated, ascending.
+    model, treat_all
+        The net benefit of treating rows by the model, and of treating every row, one `Interval` per threshold.
+    gain
+        The net benefit of the model minus that of the better of treating all and treating none, from the same rows.
+    event
+        What the probability is about, in words.
+    level
+        The probability with which an interval should cover.
+    """
+
+    thresholds: tuple[float, ...]
+    model: tuple[Interval, ...]
+    treat_all: tuple[Interval, ...]
+    gain: tuple[Interval, ...]
+    event: str
+    level: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every number, ready for JSON."""
+        numbers: dict[str, Any] = dict(vars(self))
+        for name in ("model", "treat_all", "gain"):
+            numbers[name] = [found._asdict() for found in numbers[name]]
+        return numbers
+
+    def __str__(self) -> str:
+        lines = [["treat from", "model", "treat all", "gain over all and none"]]
+        for threshold, *found in zip(self.thresholds, self.model, self.treat_all, self.gain, strict=True):
+            lines.append([f"{100 * threshold:g} %", *map(_range, found)])
+        heading = f"Net benefit per row ({self.event}), {100 * self.level:g} % intervals; of treating none it is 0"
+        return f"{heading}\n{aligned_table(lines)}"
 
 
 def decide(probabilities: object, costs: object, *, abstain: float | None = None) -> Decision:
@@ -178,7 +222,82 @@ def realised_costs(
     saved = {name: column - taken[first] for name, column in taken.items() if name != first}
     expected = float(rows.weights @ (rows.probabilities @ matrix).min(axis=1))
     settings = Bootstrap(n_resamples=n_resamples, level=level, random_state=random_state, progress=False)
-    return Costs(_means(rows, taken, settings), _means(rows, saved, settings), constant, expected, level)
+    return Costs(
+        mean_intervals(rows, taken, settings), mean_intervals(rows, saved, settings), constant, expected, level
+    )
+
+
+def net_benefit(
+    predictions: object,
+    thresholds: object = _THRESHOLDS,
+    *,
+    event: Event = _CLASS_1,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    random_state: int | None = 0,
+) -> DecisionCurve:
+    """Return the decision curve: what treating by the model gains at each threshold, beside treating all or none.
+
+    Somebody who treats from a probability t on takes one case that is treated to be worth (1 - t) / t treatments that
+    were not needed. The net benefit counts cases that are treated, minus t / (1 - t) for each row treated needlessly.
+
+    Parameters
+    ----------
+    predictions
+        `Predictions`, or `Confidences` with `event=top`. Use rows that the calibrator was not fitted on.
+    thresholds
+        Probabilities above 0 and below 1; 5 %, 10 %, ..., 95 % by default.
+    event
+        What is treated: by default class 1, of two classes. Another class is `label("flu")`.
+    level, n_resamples, random_state
+        As in `metrics.intervals`.
+
+    Returns
+    -------
+    DecisionCurve
+        Vickers and Elkin, Medical Decision Making 2006.
+
+    Examples
+    --------
+    Of four rows, 50 % treats two, of which one is ill: 1/4 - 1/4 * 1. Treating all: 2/4 - 2/4 * 1.
+
+    >>> rows = Predictions.from_probabilities([[0.2, 0.8], [0.4, 0.6], [0.7, 0.3], [0.9, 0.1]] * 9, [1, 0, 1, 0] * 9)
+    >>> found = net_benefit(rows, [0.2, 0.5])
+    >>> [round(benefit.value, 4) for benefit in found.model], [round(b.value, 4) for b in found.treat_all]
+    ([0.4375, 0.0], [0.375, 0.0])
+    """
+    cuts = tuple(np.unique(to_floats(thresholds, "thresholds")).tolist())
+    if not cuts or not all(0 < cut < 1 for cut in cuts):
+        raise BadPredictions(f"thresholds must be probabilities above 0 and below 1; got {thresholds!r:.60}")
+    metrics = []
+    for policy, place in np.ndindex(3, len(cuts)):
+        at_cut = partial(_benefit, cuts=cuts, policy=policy, place=place)
+        name = f"policy {policy} at {cuts[place]}"
+        metrics.append(Metric(name, name, at_cut, "", kind="loss", lowest=-math.inf, highest=math.inf))
+    settings = Bootstrap(n_resamples=n_resamples, level=level, random_state=random_state, progress=False)
+    columns = settings.columns(check_event(predictions, event=event), metrics, "resampling")
+    found = [columns[metric.name].interval(level) for metric in metrics]
+    model, treat_all, gain = (tuple(found[first : first + len(cuts)]) for first in range(0, len(found), len(cuts)))
+    return DecisionCurve(cuts, model, treat_all, gain, event.name, level)
+
+
+def _benefit(event: Scored, block: Block, cuts: tuple[float, ...], policy: int, place: int) -> Floats:
+    return block.cached(_benefits, event, cuts)[policy, place]
+
+
+def _benefits(block: Block, event: Scored, cuts: tuple[float, ...]) -> Floats:
+    """Return the net benefit of the model, of treating all, and what the model gains, (3, thresholds, b)."""
+    thresholds = np.array(cuts)
+    place = np.searchsorted(thresholds - SAME_SCORE, event.scores, side="right")[:, None]
+    treated = []
+    for counted in (event.hits, 1 - event.hits):
+        by_place = PlaceSums(place, counted[:, None], len(cuts) + 1).of(block)
+        treated.append(np.cumsum(by_place[::-1], axis=0)[::-1])  # from each threshold on; the first are all rows
+    hits, misses = treated
+    odds = (thresholds / (1 - thresholds))[:, None]
+    model = hits[1:] - odds * misses[1:]
+    everyone = hits[0] - odds * misses[0]
+    return np.stack([model, everyone, model - np.maximum(everyone, 0.0)])
 
 
 def cost_matrix(costs: object, n_classes: int, abstain: float | None) -> Floats:
@@ -196,7 +315,7 @@ def cost_matrix(costs: object, n_classes: int, abstain: float | None) -> Floats:
     return np.column_stack([matrix, np.full(n_classes, price)])
 
 
-def _means(rows: Rows, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:
+def mean_intervals(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:
     """Return the mean of each value per row with its interval; the same seed draws the same resamples."""
     metrics = []
     for name, column in values.items():
@@ -206,7 +325,7 @@ def _means(rows: Rows, values: dict[str, Floats], settings: Bootstrap) -> dict[s
     return {name: bootstrapped.interval(settings.level) for name, bootstrapped in found.items()}
 
 
-def _known(column: Floats, _: Rows) -> Floats:
+def _known(column: Floats, _: Rows | Scored) -> Floats:
     """Return the value of each row, which is known already."""
     return column
 

@@ -14,6 +14,7 @@ from glayers.metrics.differences import *
 from glayers.metrics.events import *
 from glayers.metrics.ks import *
 from glayers.metrics.metric import *
+from glayers.metrics.regression import *
 from glayers.metrics.scorecard import *
 from glayers.metrics.scores import *
 from glayers.metrics.selective import *

@@ -99,7 +99,7 @@ def corp(
     distinct, which = distinct_scores(np.clip(scored.scores[counted], 0.0, 1.0))
     held = np.bincount(which, weights=scored.weights[counted]).astype(np.float64)
     hits = np.bincount(which, weights=(scored.weights * scored.hits)[counted]).astype(np.float64)
-    pooled = _isotonic(hits, held)
+    pooled = isotonic(hits, held)
     overall = np.array([np.clip(hits.sum() / held.sum(), 0.0, 1.0)])
     values = np.clip(pooled.x[pooled.blocks[:-1]], 0.0, 1.0)  # sums of thirds may exceed 1 in the last digit
     given = float(held @ mean_score(distinct, hits / held))
@@ -162,14 +162,14 @@ def corp_band(
         held = np.diff(np.cumsum(weights, axis=1)[:, running.ends], axis=1, prepend=0.0)
         hits_drawn = np.diff(running.sums(hits, weights), axis=1, prepend=0.0) + held * distinct
         held = np.broadcast_to(held, hits_drawn.shape)
-        return np.array([_isotonic(*drawn).x[points] for drawn in zip(hits_drawn, held, strict=True)])
+        return np.array([isotonic(*drawn).x[points] for drawn in zip(hits_drawn, held, strict=True)])
 
     _, drawn = redraw(running.event, recalibrated, draws)
     lower, upper = np.quantile(np.clip(drawn, 0.0, 1.0), [(1 - level) / 2, (1 + level) / 2], axis=0)
     return ConsistencyBand(distinct[points], lower, upper)
 
 
-def _isotonic(sums: Floats, weights: Floats) -> Any:
+def isotonic(sums: Floats, weights: Floats) -> Any:
     """Isotonic regression of sums / weights, all weights positive, as SciPy returns it: x, weights and blocks."""
     from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than importing glayers
 

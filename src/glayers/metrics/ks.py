@@ -32,7 +32,7 @@ from glayers.metrics.events import (
 )
 from glayers.metrics.metric import Block, Metric, score
 
-__all__ = ["classwise_ks", "ks", "ks_per_class", "mean_top_ks"]
+__all__ = ["classwise_ks", "ks", "ks_per_class", "kuiper", "mean_top_ks"]
 
 N_RANKS = 10
 
@@ -67,6 +67,32 @@ def ks(probabilities: object, labels: object = None, *, sample_weight: object = 
     0.4
     """
     return score(_ks, check_event(probabilities, labels, sample_weight, event=event))
+
+
+def kuiper(probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top) -> float:
+    """Kuiper calibration error of an event: the largest gap between score and outcome over any interval of scores.
+
+    Parameters
+    ----------
+    probabilities, labels, sample_weight, event
+        As in `ks`.
+
+    Returns
+    -------
+    float
+        A number from 0 to 1, at least `ks` and at most twice that. Kuiper, Indagationes Mathematicae 1960;
+        Arrieta-Ibarra et al., JMLR 2022.
+
+    Examples
+    --------
+    The running gap rises to 0.5, and two hits at 0.6 take it down to -0.3: 0.8 over 3 rows.
+
+    >>> from glayers import Confidences
+    >>> rows = Confidences([0.5, 0.6, 0.6], [0, 1, 1])
+    >>> round(3 * kuiper(rows), 12), round(3 * ks(rows), 12)
+    (0.8, 0.5)
+    """
+    return score(_kuiper, check_event(probabilities, labels, sample_weight, event=event))
 
 
 def mean_top_ks(
@@ -226,13 +252,23 @@ def _class_error(scores: Array, weights: Floats, hits: Ints, equal: bool) -> flo
     return float(np.abs(gaps).max())
 
 
-def _ks(event: Scored, block: Block) -> Floats:
+def _gaps(event: Scored, block: Block) -> Floats:
+    """Return the running gap wherever it may turn, (points, b)."""
     if not block.single:
-        return np.abs(np.cumsum(block.cached(gap_changes, event), axis=0)).max(axis=0)
+        return np.cumsum(block.cached(gap_changes, event), axis=0)
     order = np.argsort(event.scores)  # one sort is faster than finding the segments
     scores = event.scores[order]
     gap = np.cumsum(block.weights[order, 0] * (scores - event.hits[order]))
-    return np.abs(gap[last_of_ties(scores)]).max(keepdims=True)
+    return gap[last_of_ties(scores), None]
+
+
+def _ks(event: Scored, block: Block) -> Floats:
+    return np.abs(_gaps(event, block)).max(axis=0)
+
+
+def _kuiper(event: Scored, block: Block) -> Floats:
+    gaps = _gaps(event, block)
+    return np.maximum(gaps.max(axis=0), 0.0) - np.minimum(gaps.min(axis=0), 0.0)  # the gap starts at 0
 
 
 def _cell_error(cells: Any, _value: float) -> float:
@@ -250,9 +286,11 @@ def _cell_error(cells: Any, _value: float) -> float:
 
 _GUPTA = "Gupta et al., ICLR 2021"
 _RAHIMI = "Rahimi et al., 2020"
+_ARRIETA = "Arrieta-Ibarra et al., JMLR 2022"
 _bounded = partial(Metric, cell_error=_cell_error)
 METRICS = (
     _bounded("ks", "KS", _ks, _GUPTA),
     _bounded("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI, about="ranks", at_most=N_RANKS),
     _bounded("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=error_of_each_class),
+    Metric("kuiper", "Kuiper", _kuiper, _ARRIETA),
 )

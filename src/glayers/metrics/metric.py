@@ -18,7 +18,7 @@ from glayers.metrics.events import Memoized, Rows, Scored, class_events, rank_ev
 
 __all__ = ["Metric"]
 
-_SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier"}
+_SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", "brier": "Brier", "kuiper": "Kuiper"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ import numpy as np
 from glayers.arrays import column_names, to_floats, to_numbers
 from glayers.checks import items_of
 from glayers.errors import BadPredictions, shown
-from glayers.metrics import binned, ks, scores, selective, smooth
+from glayers.metrics import binned, ks, regression, scores, selective, smooth
 from glayers.metrics.bootstrap import Bootstrap, Interval, Method
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top, warn_of_few_rows
 from glayers.metrics.metric import Metric, evaluate_once
@@ -28,7 +28,7 @@ from glayers.text_tables import aligned_table, markdown_table
 __all__ = ["METRICS", "Intervals", "LabelScorecards", "Scorecard", "intervals", "label_scorecards", "scorecard"]
 
 _Value = TypeVar("_Value")
-_ALL = (*scores.METRICS, *ks.METRICS, *binned.METRICS, *smooth.METRICS, *selective.METRICS)
+_ALL = (*scores.METRICS, *ks.METRICS, *binned.METRICS, *smooth.METRICS, *regression.METRICS, *selective.METRICS)
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 

@@ -159,7 +159,7 @@ def coverage_at_accuracy(
     return score(_coverage_at_accuracy, check_event(probabilities, labels, sample_weight, event=event), least)
 
 
-def _level_sums(block: Block, event: Scored) -> tuple[Floats, Floats]:
+def level_sums(block: Block, event: Scored) -> tuple[Floats, Floats]:
     """Return the weight and the weight of errors at each distinct confidence, the highest first, (levels, b)."""
     all_rows, errors = event.cached(_levels)
     return all_rows.of(block), errors.of(block)
@@ -174,7 +174,7 @@ def _levels(event: Scored) -> tuple[PlaceSums, PlaceSums]:
 
 def _risk_coverage(block: Block, event: Scored) -> tuple[Floats, Floats]:
     """Return coverage and error rate after each distinct confidence, the surest first, (levels, b)."""
-    weight, errors = block.cached(_level_sums, event)
+    weight, errors = block.cached(level_sums, event)
     coverage = np.cumsum(weight, axis=0)
     wrong = np.cumsum(errors, axis=0)
     risk = np.divide(wrong, coverage, out=np.zeros_like(wrong), where=coverage > 0)
@@ -182,7 +182,7 @@ def _risk_coverage(block: Block, event: Scored) -> tuple[Floats, Floats]:
 
 
 def _aurc(event: Scored, block: Block) -> Floats:
-    weight, _ = block.cached(_level_sums, event)
+    weight, _ = block.cached(level_sums, event)
     _, risk = block.cached(_risk_coverage, event)
     return np.einsum("ij,ij->j", weight, risk)
 
@@ -196,7 +196,7 @@ def _excess_aurc(event: Scored, block: Block) -> Floats:
 
 
 def _auroc(event: Scored, block: Block) -> Floats:
-    weight, errors = block.cached(_level_sums, event)
+    weight, errors = block.cached(level_sums, event)
     hits = weight - errors
     hits_above = np.cumsum(hits, axis=0) - hits / 2
     pairs = hits.sum(axis=0) * errors.sum(axis=0)

@@ -273,6 +273,8 @@ def difference_cell(found: Measurements, metric: str, method: str) -> Cell:
     value = described.format_difference(difference.interval.value)
     if not difference.significant:
         return Cell(value, word="no significant difference")
+    if described.better is None:
+        return Cell(value, word="significant difference")
     rises = difference.interval.value > 0
     if rises == (described.better == "higher"):
         return Cell(value, word="better", tone="good")
