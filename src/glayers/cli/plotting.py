@@ -26,7 +26,7 @@ _WIDEST = 40.0
 # Metadata to leave out of each format, so that two runs give the same bytes.
 _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 _FILES = f"{arg.PREDICTIONS} Each file is one panel; all files must hold the same rows."
-_EVENT = "The event, as in score: top, rank:2, within-top:3, class:NAME; repeat it for one row of panels each."
+_EVENT = "The event, as in score: top, rank:2, within-top:3, label:NAME; repeat it for one row of panels each."
 _MODEL = "Also show the first file after calibration by this model; can be repeated."
 _WIDTH = "Scale the figure to this width, letters too."
 _NAMES = "The name of each panel, instead of the names of the files."
