@@ -34,7 +34,7 @@ Method: TypeAlias = Literal["bca", "percentile"]
 _ENTRIES = 400_000  # of the weights of one block: 3 MB, so that a block and what is made of it stay in the cache
 _MOST_BLOCKS = 100  # left out: the noise of an acceleration, 0.4 / blocks, moves an end by 1/60 of a standard error
 _SAME = 1e-12  # a resample's accuracy may equal the sample's on paper and differ by rounding
-_FEW_SCORES = 10  # with so few or fewer, 82 to 91 % of unflagged intervals of KS cover
+_FEW_SCORES = 10  # with ties in tenths, 23 of 28 unflagged intervals of KS covered: docs/how-to/intervals.md
 _NEAR_POLE = 1e-3  # the smallest denominator of BCa's formula
 
 
