@@ -21,6 +21,7 @@ Fewer than 8 groups of equal size tell too little about any of this.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,7 +30,7 @@ import numpy as np
 
 from glayers.arrays import Array, Floats, Ints, effective_rows, kish, row_blocks
 from glayers.checks import number_between, whole_number
-from glayers.errors import BadPredictions
+from glayers.errors import GlayersWarning
 from glayers.metrics.events import LabelLaw, Rows, Scored, among, bin_of, check_seed, last_of_ties, warn_of_few_rows
 from glayers.progress import progress_bar
 
@@ -74,9 +75,11 @@ def redraw(
     dependence in groups may differ between up to 16 of them.
     """
     if rows.groups is not None and rows.law is not None:
-        raise BadPredictions(
-            "tests and bands cannot have both groups and weights that are a function of the label, such as "
-            "class-balanced weights: leave out the groups, with one row of each, or leave out the weights"
+        warnings.warn(
+            "weights are a function of the label, and rows are in groups: tests and bands hold the weights fixed, and "
+            "reject too often. Take one row of each group and leave out the groups, or leave out the weights",
+            GlayersWarning,
+            stacklevel=3,
         )
     warn_of_few_rows(rows)
     rng = draws.generator()
