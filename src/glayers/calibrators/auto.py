@@ -1,7 +1,7 @@
-"""Held-out logits and labels -> the calibrator we recommend: one model in two sizes, g-layers, and their mixture.
+"""Held-out logits and labels -> the calibrator we recommend: one model, g-layers, and their mixture.
 
-The models add corrections to temperature scaling whose strengths the rows determine (`fitting/evidence.py`). G-layers
-bend what the models cannot. Temperature scaling and no calibration are the anchors. All of them predict rows that they
+The model adds corrections to temperature scaling whose strengths the rows determine (`fitting/evidence.py`). G-layers
+bend what the model cannot. Temperature scaling and no calibration are the anchors. All of them predict rows that they
 have not seen, each with a small uniform share, and the mixture has the weights of least held-out loss: the one guard.
 The mixture's own held-out predictions then show what is left to correct in its confidence.
 """
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from glayers.activations import log_softmax, with_reference_class
-from glayers.arrays import Floats, Ints, row_blocks
+from glayers.arrays import Floats, Ints
 from glayers.calibrators.auto_selection import AutoSelection, PartResult
 from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss, weighted_mean
 from glayers.calibrators.estimator import drawn_seed
@@ -25,18 +25,9 @@ from glayers.calibrators.temperature import tempered
 from glayers.checks import check_switch, number_between, to_float, whole_number
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.evidence import USUAL
-from glayers.fitting.fitted_parts import (
-    LOOSER,
-    SMALL_MODEL,
-    FittedParts,
-    Posterior,
-    PreparedRows,
-    fit_parts,
-    large_model,
-)
-from glayers.fitting.folds import assign_folds, draw_rows, paired_gain
-from glayers.fitting.simplex import fit_mixture_weights, uniform_share
+from glayers.fitting.evidence import SMALL_MODEL, FittedParts, Posterior, fit_parts, full_model
+from glayers.fitting.folds import assign_folds, draw_rows, paired_gain, row_weights
+from glayers.fitting.simplex import held_out_weights, uniform_share
 from glayers.fitting.temperature import InverseTemperature, fit_with_prior, held_out_factors
 from glayers.maps import Chain, KeepOrder, Reference, Stack, UniformShare
 from glayers.maps.layouts import n_learned
@@ -46,7 +37,7 @@ from glayers.progress import progress_bar
 from glayers.serving.predictor import CHECKS, apply_map
 
 MOST_KEPT = 5_000_000  # entries of out-of-fold predictions that a fitted calibrator keeps
-LEAST_ROWS = 100  # of g-layers; the models have priors that hold them near temperature scaling
+LEAST_ROWS = 100  # of g-layers; the model has priors that hold it near temperature scaling
 # With this many rows the loss on new ones is within 0.0005 of the best (`experiments/accuracy/enough_rows.py`).
 _ENOUGH_ROWS, _MOST_LOGITS = 100_000, 25_000_000
 _FEW_FOLDS_FROM = 5_000_000  # logits from which three folds are used: with fewer rows, five show more
@@ -55,8 +46,6 @@ _LEAST_WEIGHT = 0.01  # parts with less weight in the mixture are dropped
 # costs 0.004 of the mean loss of 13 sets; no prior at all leads two sets above temperature scaling by 0.01.
 _EXTRA_ROWS, _EXTRA_ROWS_OF_OTHERS = 2.0, 0.5
 _SMALL_LAYERS = 5_000_000  # rows x classes^2: above, g-layers take longer than all other parts
-# Of the last correction: it has seven coefficients, and an error would affect every row.
-_CAUTIOUS = {**USUAL, "shared": 3 * USUAL["shared"]}
 
 
 def enough_rows(classes: int) -> int:
@@ -202,7 +191,7 @@ class AutoCalibrator(Calibrator):
         with progress_bar(self.progress, "fitting", 4) as advance:
             parts = task.anchors()
             advance()
-            model = task.add_models(parts)
+            model = task.add_model(parts)
             for place, prior in enumerate(self._earlier(given), start=1):
                 first = 0 if self.inputs == "logits" else 1  # rows are logits already
                 parts[f"prior {place}"] = task.around(Chain(prior.map_.steps[first:]))
@@ -220,14 +209,14 @@ class AutoCalibrator(Calibrator):
         return Fitted(
             mixture.map,
             f"auto: {' + '.join(weights)}",
-            converged=model.fit.converged,
+            converged=model.converged,
             reason=selection.reason,
-            iterations=model.fit.iterations,
+            iterations=model.iterations,
             n_parameters=n_learned(mixture.map),
             out_of_fold=mixture.out_of_fold if sample.logits.size <= MOST_KEPT else None,
             losses=losses,
             notes=tuple(notes),
-            attributes={"selection_": selection, "_posterior": model.posterior()},
+            attributes={"selection_": selection, "_posterior": model.posterior},
         )
 
     def _task(self, given: Predictions) -> "_Task":
@@ -273,7 +262,7 @@ class AutoCalibrator(Calibrator):
             loss=self.loss,
             keep_accuracy=task.keep_order,
             parts=tuple(results),
-            effective=model.fit.effective,
+            effective=model.effective,
             left_out=left_out,
             kept_loss=weighted_mean(mixed, task.given),
             gain=gain,
@@ -350,21 +339,14 @@ class _Task(NamedTuple):
             "temperature": self.part(tempered(self.temperature.factor), held_out, 1, began),
         }
 
-    def add_models(self, parts: dict[str, MixturePart]) -> FittedParts:
-        """Add the small and the large model, and return the large one."""
+    def add_model(self, parts: dict[str, MixturePart]) -> FittedParts:
+        """Add the model, and return its fit. Held out, it stands behind the temperature without the fold."""
         began = time.perf_counter()
-        names = large_model(len(self.given), self.given.n_classes)
-        rows = PreparedRows.of(self.given, self.temperature.factor, names)
-        small = rows.fit(SMALL_MODEL, self.folds, loss=self.loss)
-        parts["small model"] = self.model_part(small, began)
-        began = time.perf_counter()
-        large = rows.fit(names, self.folds, loss=self.loss, looser=LOOSER, smaller=small)
-        parts["large model"] = self.model_part(large, began)
-        return large
-
-    def model_part(self, model: FittedParts, began: float) -> MixturePart:
-        """Return a model behind the temperature of all rows; held out, it stands behind that without the fold."""
-        return self.part(model.map, log_softmax(model.out_of_fold * self.ratios), model.n_parameters, began)
+        names = full_model(len(self.given), self.given.n_classes)
+        model = fit_parts(self.given, self.temperature.factor, names, self.folds, loss=self.loss)
+        held_out = log_softmax(model.out_of_fold * self.ratios)
+        parts["model"] = self.part(model.map, held_out, model.n_parameters, began)
+        return model
 
     def around(self, earlier: Chain) -> MixturePart:
         """Fit the small model to the output of an earlier calibrator, so that its priors hold it there."""
@@ -376,9 +358,6 @@ class _Task(NamedTuple):
     def add_layers(self, parts: dict[str, MixturePart], left_out: dict[str, str]) -> None:
         """Add g-layers unless there is a reason to leave them out, or they learn nothing."""
         small = len(self.given) * self.given.n_classes**2 <= _SMALL_LAYERS
-        small_loss, large_loss = (self.losses(parts[f"{size} model"].out_of_fold).sum() for size in ("small", "large"))
-        if not small and large_loss > small_loss:
-            left_out.setdefault("g-layers", "The large model has a higher held-out loss than the small one")
         if left_out:
             return
         began = time.perf_counter()
@@ -404,35 +383,20 @@ class _Task(NamedTuple):
         seconds = time.perf_counter() - began
         possible = np.isfinite(with_reference_class(given.logits)).sum(axis=1)
         own = out_of_fold[np.arange(len(given)), given.labels]
-        share = uniform_share(-np.log(possible) - own, self.row_weights)
+        share = uniform_share(-np.log(possible) - own, row_weights(given))
         step = Chain((UniformShare(np.asarray(share)),))
         return MixturePart(chain, step(out_of_fold), share, size, seconds)
 
-    @property
-    def row_weights(self) -> Floats:
-        """The weights of the rows."""
-        return np.ones(len(self.given)) if self.given.weights is None else np.asarray(self.given.weights)
-
     def weights(self, parts: Mapping[str, MixturePart]) -> dict[str, float]:
-        """Return the weights of least held-out loss, without parts below 1 %; or an anchor alone if it is as good."""
-        of_rows = self.row_weights / self.row_weights.sum()
-        logs = np.array([part.out_of_fold[np.arange(len(self.given)), self.given.labels] for part in parts.values()])
-        products = np.zeros((0, 0))
-        if self.loss == "brier":
-            held_out = np.exp(logs)
-            products = _products([part.out_of_fold for part in parts.values()], of_rows)
-        else:
-            # A common factor per row changes no weight under log loss, and keeps tiny probabilities above 0.
-            held_out = np.exp(logs - logs.max(axis=0))
-            extra = dict.fromkeys(parts, _EXTRA_ROWS_OF_OTHERS) | {"temperature": _EXTRA_ROWS, "uncalibrated": 0.0}
-            held_out = np.concatenate([held_out, np.eye(len(parts))], axis=1)
-            of_rows = np.append(of_rows, np.array(list(extra.values())) * float(of_rows @ of_rows))
-            of_rows /= of_rows.sum()
-        start = np.full(len(parts), 1 / len(parts))
-        weights = fit_mixture_weights(self.loss, held_out, products, of_rows, start).point
-        weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
-        weights /= weights.sum()
-        return {name: float(weight) for name, weight in zip(parts, weights, strict=True) if weight}
+        """Return the weights of least held-out loss, without parts below 1 %."""
+        extra = dict.fromkeys(parts, _EXTRA_ROWS_OF_OTHERS) | {"temperature": _EXTRA_ROWS, "uncalibrated": 0.0}
+        held_out = [part.out_of_fold for part in parts.values()]
+        found = held_out_weights(
+            self.loss, held_out, self.given.labels, row_weights(self.given), [extra[name] for name in parts]
+        )
+        found = np.where(found < _LEAST_WEIGHT, 0.0, found)
+        found /= found.sum()
+        return {name: float(weight) for name, weight in zip(parts, found, strict=True) if weight}
 
     def chosen(self, parts: Mapping[str, MixturePart]) -> tuple[dict[str, float], MixturePart]:
         """Return the weights and the corrected mixture, or an anchor alone if that has no higher held-out loss."""
@@ -467,7 +431,7 @@ class _Task(NamedTuple):
     def corrected(self, mixture: MixturePart) -> MixturePart:
         """Correct the confidence of the mixture, as its held-out predictions show it: they are less sure than fits."""
         held_out = self.given.with_logits(mixture.out_of_fold)
-        found = fit_parts(held_out, 1.0, ("shared",), self.folds, loss=self.loss, usual=_CAUTIOUS)
+        found = fit_parts(held_out, 1.0, ("shared",), self.folds, loss=self.loss)
         chain = found.map
         out_of_fold = found.out_of_fold
         if self.keep_order:
@@ -490,11 +454,3 @@ class _Task(NamedTuple):
         """Return the mean gain and its standard error."""
         return paired_gain(before, after, self.given.weights, self.given.groups)
 
-
-def _products(parts: list[Floats], row_weights: Floats) -> Floats:
-    """Return the mean over rows of sum_k p_ik p_jk, for every pair of parts i, j."""
-    products = np.zeros((len(parts), len(parts)))
-    for rows in row_blocks(*parts[0].shape):
-        p = np.exp([part[rows] for part in parts])
-        products += np.einsum("ink,jnk,n->ij", p, p, row_weights[rows], optimize=True)
-    return products

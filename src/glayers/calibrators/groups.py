@@ -19,7 +19,7 @@ from glayers.calibrators.base import Calibrator, Fitted
 from glayers.calibrators.estimator import Estimator, clone
 from glayers.checks import check_groups
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, shown
-from glayers.fitting.fitted_parts import SMALL_MODEL, fit_parts
+from glayers.fitting.evidence import SMALL_MODEL, fit_parts
 from glayers.fitting.folds import assign_folds, effective_rows
 from glayers.fitting.simplex import fit_mixture_weights
 from glayers.maps import Chain, Reference
@@ -63,9 +63,9 @@ class GroupCorrection(Calibrator):
         return Fitted(
             found.map,
             "correction of a group",
-            converged=found.fit.converged,
+            converged=found.converged,
             reason="precisions by evidence",
-            iterations=found.fit.iterations,
+            iterations=found.iterations,
             n_parameters=found.n_parameters,
             attributes={"share_": float(mixture.point[1])},
         )

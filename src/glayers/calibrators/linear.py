@@ -16,8 +16,7 @@ from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, one_or_several
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
-from glayers.fitting.evidence import USUAL
-from glayers.fitting.fitted_parts import FittedParts, fit_parts
+from glayers.fitting.evidence import USUAL, FittedParts, fit_parts
 from glayers.fitting.folds import assign_folds, effective_rows
 from glayers.fitting.parts import plain_basis
 from glayers.fitting.temperature import fit_with_prior
@@ -97,19 +96,19 @@ class LinearScaling(Calibrator):
                 size = 1
                 reason = f"falls back to temperature scaling: held-out loss {after:.6g} against {before:.6g}"
                 notes.append(f"{name}: {reason}")
-        if not found.fit.converged:
-            reason = f"no convergence in {found.fit.iterations} Newton steps, increase the strength; {reason}"
+        if not found.converged:
+            reason = f"no convergence in {found.iterations} Newton steps, increase the strength; {reason}"
             notes.append(f"{name}: {reason}")
         return Fitted(
             chain,
             f"{name} scaling",
-            converged=found.fit.converged,
+            converged=found.converged,
             reason=reason,
-            iterations=found.fit.iterations,
+            iterations=found.iterations,
             n_parameters=size,
             out_of_fold=held_out,
             notes=tuple(notes),
-            attributes={"precisions_": dict(found.fit.precisions), "effective_": dict(found.fit.effective)},
+            attributes={"precisions_": dict(found.precisions), "effective_": dict(found.effective)},
         )
 
 

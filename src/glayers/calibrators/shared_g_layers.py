@@ -16,7 +16,7 @@ from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.g_layers import GLayers
 from glayers.calibrators.temperature import tempered
 from glayers.checks import check_choice, whole_number
-from glayers.fitting.fitted_parts import SMALL_MODEL, fit_parts
+from glayers.fitting.evidence import SMALL_MODEL, fit_parts
 from glayers.fitting.folds import assign_folds, format_gain, paired_gain
 from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain
@@ -100,9 +100,9 @@ class SharedGLayers(Calibrator):
         return Fitted(
             chain,
             f"shared g-layers after {self.class_part}",
-            converged=part.converged and found.fit.converged,
+            converged=part.converged and found.converged,
             reason=f"the shared correction {change}; {self.class_part}: {part.reason}",
-            iterations=found.fit.iterations,
+            iterations=found.iterations,
             n_parameters=n_learned(chain),
             out_of_fold=found.out_of_fold,
             notes=part.notes,

@@ -12,10 +12,18 @@ from glayers.arrays import Array, Floats, Ints
 from glayers.arrays import effective_rows as effective_rows  # for the fits that count rows with it
 from glayers.checks import whole_number
 from glayers.errors import GlayersError
+from glayers.predictions import Predictions
 
 # A true gain of zero exceeds two standard errors once in 44 times with many observations and once in 23 times with 8
 # (Student's t with 7 degrees of freedom). With 3 it is once in 11, and one extreme row suffices.
 LEAST_OBSERVATIONS = 8
+
+
+def row_weights(given: Predictions) -> Floats:
+    """Return the weights of the rows, which are 1 if none were given."""
+    if given.weights is None:
+        return np.ones(len(given))
+    return np.asarray(given.weights)
 
 
 def assign_folds(n_rows: int, groups: Array | None, n_folds: int, random_state: int) -> Ints:

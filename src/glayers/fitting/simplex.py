@@ -1,14 +1,42 @@
 """Several predictions of the same rows -> the weights of their mixture; either loss is convex in them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from glayers.activations import softmax
-from glayers.arrays import Array, Floats
-from glayers.fitting.folds import effective_rows
+from glayers.arrays import Array, Floats, Ints, effective_rows, row_blocks
 from glayers.fitting.newton import Optimum
 
 # Exponent of the prior of `uniform_share`: spread over orders of magnitude below 1 / n, with a mean of 0.1 / n.
 _EXPONENT = 0.1
+
+
+def held_out_weights(
+    loss: str, parts: Sequence[Floats], labels: Ints, row_weights: Floats, extra_rows: Sequence[float]
+) -> Floats:
+    """Return the weights of least held-out loss, given log-probabilities (n, classes) of each part.
+
+    The prior of the weights counts as `extra_rows` for each part, which no other part explains. It holds for log loss.
+    """
+    own = np.array([part[np.arange(len(labels)), labels] for part in parts])
+    of_rows = row_weights / row_weights.sum()
+    start = np.full(len(parts), 1 / len(parts))
+    if loss == "brier":
+        return fit_mixture_weights(loss, np.exp(own), _products(parts, of_rows), of_rows, start).point
+    # A common factor per row changes no weight under log loss, and keeps tiny probabilities above 0.
+    own = np.concatenate([np.exp(own - own.max(axis=0)), np.eye(len(parts))], axis=1)
+    of_rows = np.append(of_rows, np.array(extra_rows) / effective_rows(row_weights))
+    return fit_mixture_weights(loss, own, np.zeros((0, 0)), of_rows / of_rows.sum(), start).point
+
+
+def _products(parts: Sequence[Floats], of_rows: Floats) -> Floats:
+    """Return the mean over rows of sum_k p_ik p_jk, for every pair of parts i, j."""
+    products = np.zeros((len(parts), len(parts)))
+    for rows in row_blocks(*parts[0].shape):
+        p = np.exp([part[rows] for part in parts])
+        products += np.einsum("ink,jnk,n->ij", p, p, of_rows[rows], optimize=True)
+    return products
 
 
 def fit_mixture_weights(loss: str, own: Floats, products: Floats, row_weights: Floats, start: Floats) -> Optimum:
@@ -64,9 +92,11 @@ def uniform_share(log_ratios: Floats, weights: Floats) -> float:
     >>> [round(uniform_share(ratios, np.ones(100)), 4) for ratios in (right, wrong)]
     [0.0005, 0.0058]
     """
-    n_rows, fractions = effective_rows(weights), weights / weights.sum()
+    n_rows = effective_rows(weights)
+    fractions = weights / weights.sum()
     # s = t^10 has this prior if t is uniform, apart from the last factor. Beyond 50 / n, nothing is left.
     t = min(1.0, 50 / n_rows) ** _EXPONENT * (np.arange(50) + 0.5) / 50
-    log_s, log_rest = np.log(t) / _EXPONENT, np.log1p(-(t ** (1 / _EXPONENT)))
+    log_s = np.log(t) / _EXPONENT
+    log_rest = np.log1p(-(t ** (1 / _EXPONENT)))
     logs = np.array([fractions @ np.logaddexp(rest, s + log_ratios) for s, rest in zip(log_s, log_rest, strict=True)])
     return float(softmax(n_rows * logs + (n_rows - 1) * log_rest) @ np.exp(log_s))
