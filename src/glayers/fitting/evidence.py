@@ -29,6 +29,7 @@ from glayers.fitting.curvature import SmoothLoss, smooth_loss
 from glayers.fitting.floor import fit_floor
 from glayers.fitting.folds import row_weights
 from glayers.fitting.parts import (
+    PAIRS,
     Basis,
     Curvature,
     Design,
@@ -61,7 +62,6 @@ _CONFUSION_CLASSES = 50  # from here on a matrix and probabilities say the same,
 _MATRIX_WORK = 1.5e9  # rows x classes^2 of one product: above, a matrix takes longer than all other parts
 _SAMPLE_ENTRIES = 250_000  # logits that show spreads and precisions; of more rows, every so many are read
 _SAMPLE_ROWS = 2_500  # of which there are at least this many
-PAIRS = ("matrix", "confusion", "hinges")  # parts with one coefficient per pair of classes
 # The prior of the factor on these parts that held-out rows choose: this precision around 1. With 0 to 64, the mean
 # held-out loss of 13 sets changes by 0.0005.
 _PRECISION_OF_FACTOR = 4.0
@@ -198,32 +198,31 @@ def of_each(design: Design, precisions: Mapping[str, float]) -> Floats:
 def find_precisions(design: Design) -> tuple[dict[str, float], Floats]:
     """Return precisions by MacKay's fixed point, one Newton step on the log loss per round, and the coefficients.
 
-    Pairs of classes keep the usual precision.
+    Pairs of classes keep the usual precision, and are left out here.
     """
+    design = design.without_pairs()
     owners = design.owners
-    relevance = design.relevance
     usual = np.array([USUAL[name] for name in design.names])
     precisions = usual
     step = np.zeros(len(usual))
-    learned = np.array([name not in PAIRS for name in design.names])
     loss = smooth_loss("log")
     state = PenalisedLoss(design, loss, precisions[owners]).at(np.zeros(len(owners)))
     for _ in range(_MOST_ROUNDS):
-        of_coefficients = precisions[owners] / relevance
+        of_coefficients = precisions[owners]
         curvature = curvature_of(design, state.probabilities, of_coefficients)
         problem = PenalisedLoss(design, loss, of_coefficients)
         state, _, _ = problem.minimise(state, curvature, most_steps=1, enough=0.1)
         determined = np.bincount(owners, 1 - of_coefficients * curvature.variances())
-        squares = np.bincount(owners, state.point**2 / relevance)
+        squares = np.bincount(owners, state.point**2)
         before = step
-        step = np.where(learned, np.log((determined + 1) / (squares + 1 / usual) / precisions), 0.0)
+        step = np.log((determined + 1) / (squares + 1 / usual) / precisions)
         # Steps to a fixed point shrink by a constant ratio: go where they would end.
         ratio = np.divide(step, before, out=np.zeros_like(step), where=before != 0).clip(0.0, _MOST_RATIO)
         change = step / (1 - ratio)
         precisions = precisions * np.exp(change)
         if np.abs(change).max() < _SETTLED:
             break
-    return dict(zip(design.names, precisions.tolist(), strict=True)), state.point
+    return dict(USUAL) | dict(zip(design.names, precisions.tolist(), strict=True)), state.point
 
 
 def held_out_scores(
@@ -310,6 +309,7 @@ class FittedParts(NamedTuple):
     out_of_fold: Floats
     precisions: Mapping[str, float]  # of the prior of each part
     effective: Mapping[str, float]  # how many coefficients of each part the rows determine
+    factor_of_pairs: float  # by which held-out rows multiply the parts of pairs; 0 without such parts
     n_parameters: int
     iterations: int
     converged: bool
@@ -339,24 +339,30 @@ def fit_parts(
     order = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0))
     weights = weights[order]
     raised, lowered = floor.split(log_p[order])
-    raised = log_softmax(raised)
+    masks = None
+    if lowered.any():
+        masks = lowered
+        raised = log_softmax(raised)
     sample = _sample(*raised.shape)
     if basis is None:
         basis = basis_of(raised[sample], weights[sample], names, inputs)
-    design = design_of(basis, raised, given.labels[order], weights, lowered if lowered.any() else None)
+    design = design_of(basis, raised, given.labels[order], weights, masks)
     start = np.zeros(design.owners.size)
     if precisions is None:
-        precisions, start = find_precisions(design.take(sample))
+        precisions, found = find_precisions(design.take(sample))
+        start[: len(found)] = found
     problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, precisions))
     state = problem.at(start)
     curvature = curvature_of(design, state.probabilities, problem.precisions)
     state, steps, converged = problem.minimise(state, curvature)
     point = state.point
     scores = None
+    factor_of_pairs = 0.0
     if folds is not None:
         pairs = np.isin(design.names, PAIRS)[design.owners]
         added, rest = held_out_scores(problem, state, curvature, folds[order], pairs)
-        factor_of_pairs = fit_factor(problem, added, rest) if pairs.any() else 1.0
+        if pairs.any():
+            factor_of_pairs = fit_factor(problem, added, rest)
         point = np.where(pairs, factor_of_pairs * point, point)
         scores = rest + factor_of_pairs * added
     chain = prefix + Chain((replace(floor, branch=Chain((corrected_map(design, point),))),))
@@ -369,7 +375,9 @@ def fit_parts(
     counted = np.bincount(design.owners, 1 - problem.precisions * curvature.variances())
     effective = dict(zip(design.names, counted.tolist(), strict=True))
     posterior = Posterior(prefix, floor, basis, point, curvature)
-    return FittedParts(chain, out_of_fold, precisions, effective, len(start), steps, converged, posterior)
+    return FittedParts(
+        chain, out_of_fold, precisions, effective, factor_of_pairs, len(start), steps, converged, posterior
+    )
 
 
 def _sample(n_rows: int, n_classes: int) -> slice:

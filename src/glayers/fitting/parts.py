@@ -33,7 +33,7 @@ from glayers.maps.corrections import (
     top_probabilities,
 )
 
-_BY_FEATURE = ("shift", "matrix", "confusion", "hinges")  # one coefficient per feature and class
+PAIRS = ("matrix", "confusion", "hinges")  # parts with one coefficient per pair of classes
 _ALMOST_NONE = 1e-12  # keeps a share of nothing finite
 _LEAST_SPREAD = 1e-3  # of a feature that hardly varies
 _LEAST_HINGE = 0.05  # added to the spread of a hinge: one that few rows reach stays small
@@ -44,7 +44,7 @@ _DOUBLE_ENTRIES = 20_000  # logits up to which float64 costs nothing; above, flo
 
 
 class Basis(NamedTuple):
-    """How features are standardised, and how far a prior lets the coefficient of each feature and class go."""
+    """How features are standardised, and how far a prior lets the coefficient of each pair of classes go."""
 
     names: tuple[str, ...]
     inputs: str  # of scale and matrix: "centred" log-probabilities, or "log" for log-probabilities as they are
@@ -56,16 +56,16 @@ class Basis(NamedTuple):
     relevance: Floats  # (features, classes) the factor on the variance of the prior
 
     @property
-    def by_feature(self) -> tuple[str, ...]:
-        """The parts with one coefficient per feature and class."""
-        return tuple(name for name in _BY_FEATURE if name in self.names)
+    def pairs(self) -> tuple[str, ...]:
+        """The parts with one coefficient per pair of classes."""
+        return tuple(name for name in PAIRS if name in self.names)
 
     @property
     def owners(self) -> Ints:
-        """The part of each feature, as a place in `by_feature`."""
+        """The part of each feature, as a place in `pairs`."""
         n_classes = self.own.shape[1]
-        sizes = {"shift": 1, "hinges": len(_QUANTILES) * n_classes}
-        return np.repeat(np.arange(len(self.by_feature)), [sizes.get(name, n_classes) for name in self.by_feature])
+        sizes = {"matrix": n_classes, "confusion": n_classes, "hinges": len(_QUANTILES) * n_classes}
+        return np.repeat(np.arange(len(self.pairs)), [sizes[name] for name in self.pairs])
 
     def values(self, log_p: Floats) -> Floats:
         """Return what scales and matrices multiply."""
@@ -74,11 +74,9 @@ class Basis(NamedTuple):
         return log_p
 
     def features(self, log_p: Floats) -> Floats:
-        """Return the features (n, features) as they are; the first is 1, for the shifts."""
+        """Return the features (n, features) of pairs as they are."""
         values = self.values(log_p)
         found = []
-        if "shift" in self.names:
-            found.append(np.ones((len(log_p), 1)))
         if "matrix" in self.names:
             found.append(values)
         if "confusion" in self.names:
@@ -112,25 +110,19 @@ def basis_of(log_p: Floats, weights: Floats, names: Sequence[str], inputs: str =
         basis = basis._replace(context=np.stack(_mean_and_spread(raw_context(log_p, descending(log_p)), weights)))
     if "hinges" in names:
         basis = basis._replace(knots=np.quantile(values[weights > 0], _QUANTILES, axis=0))
-    if not basis.by_feature:
+    if not basis.pairs:
         return basis
     features = basis.features(log_p)
     unsure = weights * np.maximum(1 - np.vecdot(p, p), 0.0) + _ALMOST_NONE
     _, spread = _mean_and_spread(features, unsure)
-    relevance = basis.relevance
-    for place, name in enumerate(basis.by_feature):
+    for place, name in enumerate(basis.pairs):
         own = basis.owners == place
-        if name == "shift":
-            spread[own] = 1.0
-            continue
-        relevance[own] = np.tile(_relevance(p, weights), (own.sum() // n_classes, 1))
         if name == "confusion":
             spread[own] = 1 / np.sqrt(n_classes)
         elif name == "hinges":
             spread[own] += _LEAST_HINGE
     means = (features / spread).T @ in_question
-    if "shift" in names:
-        means[0] = 0.0
+    relevance = np.tile(_relevance(p, weights), (len(spread) // n_classes, 1))
     return basis._replace(spread=spread, means=means, relevance=relevance)
 
 
@@ -353,7 +345,7 @@ class Design:
     def relevance(self) -> Floats:
         """The factor on the variance of the prior of each coefficient."""
         result = np.ones(self.owners.size)
-        if self.basis.by_feature:
+        if self.names[-1] in PAIRS:
             result[-self.basis.relevance.size :] = self.basis.relevance.ravel()
         return result
 
@@ -361,6 +353,10 @@ class Design:
         """Return some of the rows, with their own weights."""
         parts = tuple(part.take(rows) for part in self.parts)
         return Design(self.basis, self.base[rows], self.labels[rows], self.weights[rows], parts)
+
+    def without_pairs(self) -> "Design":
+        """Return the same rows without the parts of pairs, which come last."""
+        return replace(self, parts=tuple(part for part in self.parts if part.names[0] not in PAIRS))
 
     def split(self, flat: Array) -> list[Array]:
         """Return views of the coefficients of each part, in its shape."""
@@ -394,10 +390,15 @@ def design_of(
     if "scale" in basis.names:
         centre, spread = basis.own
         parts.append(ScalePart(((basis.values(log_p) - centre) / spread).astype(dtype)))
-    if basis.by_feature:
+    n_rows, n_classes = log_p.shape
+    if "shift" in basis.names:
+        constant = np.ones((n_rows, 1), dtype)
+        shape = 1, n_classes
+        parts.append(LinearPart(constant, np.zeros(shape, dtype), ("shift",), np.zeros(shape, np.int64)))
+    if basis.pairs:
         features = (basis.features(log_p) / basis.spread).astype(dtype)
-        owners = np.repeat(basis.owners[:, None], log_p.shape[1], axis=1)
-        parts.append(LinearPart(features, basis.means.astype(dtype), basis.by_feature, owners))
+        owners = np.repeat(basis.owners[:, None], n_classes, axis=1)
+        parts.append(LinearPart(features, basis.means.astype(dtype), basis.pairs, owners))
     if weights is None:
         weights = np.ones(len(log_p))
     base = log_p
@@ -409,9 +410,10 @@ def design_of(
 
 def _shared_part(basis: Basis, log_p: Floats, dtype: type) -> SharedPart:
     ordered = descending(log_p)
-    places = None
-    bent = bends(log_p)
-    if log_p.shape[1] > DEPTH:
+    if log_p.shape[1] <= DEPTH:
+        places = None
+        bent = bends(log_p)
+    else:
         places = np.argpartition(log_p, -DEPTH, axis=1)[:, -DEPTH:]
         # Every other class moves as the tenth does, so only differences from it matter.
         pairs = zip(bends(np.take_along_axis(log_p, places, axis=1)), bends(tenth(ordered)), strict=True)
@@ -477,11 +479,12 @@ def corrected_map(design: Design, flat: Floats) -> Corrected:
             centre, spread = basis.own
             slopes = coefficients / spread
             bias -= centre * slopes
+        elif part.names == ("shift",):
+            bias += coefficients[0]
         else:
             bias -= (basis.means * coefficients).sum(axis=0)
             scaled = coefficients / basis.spread[:, None]
             weights = {name: scaled[basis.owners == place] for place, name in enumerate(part.names)}
-            bias += weights.get("shift", np.zeros((1, n_classes)))[0]
     first = Chain((Centred(),)) if basis.inputs == "centred" else Chain(())
     if "matrix" in weights:
         branches.append(first + Chain((Dense(weights["matrix"] + np.diag(slopes), bias),)))
