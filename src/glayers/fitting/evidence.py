@@ -222,7 +222,7 @@ def find_precisions(design: Design) -> tuple[dict[str, float], Floats]:
         precisions = precisions * np.exp(change)
         if np.abs(change).max() < _SETTLED:
             break
-    return dict(USUAL) | dict(zip(design.names, precisions.tolist(), strict=True)), state.point
+    return dict(zip(design.names, precisions.tolist(), strict=True)), state.point
 
 
 def held_out_scores(
@@ -349,7 +349,8 @@ def fit_parts(
     design = design_of(basis, raised, given.labels[order], weights, masks)
     start = np.zeros(design.owners.size)
     if precisions is None:
-        precisions, found = find_precisions(design.take(sample))
+        learned, found = find_precisions(design.take(sample))
+        precisions = {name: learned.get(name, USUAL[name]) for name in design.names}
         start[: len(found)] = found
     problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, precisions))
     state = problem.at(start)
