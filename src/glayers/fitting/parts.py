@@ -345,7 +345,7 @@ class Design:
     def relevance(self) -> Floats:
         """The factor on the variance of the prior of each coefficient."""
         result = np.ones(self.owners.size)
-        if self.names[-1] in PAIRS:
+        if self.basis.pairs:
             result[-self.basis.relevance.size :] = self.basis.relevance.ravel()
         return result
 
@@ -353,10 +353,6 @@ class Design:
         """Return some of the rows, with their own weights."""
         parts = tuple(part.take(rows) for part in self.parts)
         return Design(self.basis, self.base[rows], self.labels[rows], self.weights[rows], parts)
-
-    def without_pairs(self) -> "Design":
-        """Return the same rows without the parts of pairs, which come last."""
-        return replace(self, parts=tuple(part for part in self.parts if part.names[0] not in PAIRS))
 
     def split(self, flat: Array) -> list[Array]:
         """Return views of the coefficients of each part, in its shape."""
