@@ -56,7 +56,7 @@ class AutoSelection:
     parts : tuple of PartResult
         The parts of the mixture, with their held-out losses and weights.
     effective : dict
-        The effective number of coefficients of each correction of the large model: how many the rows determine.
+        The effective number of coefficients of each correction of the model: how many the rows determine.
     left_out : dict
         Parts that were not fitted, with the reason.
     kept_loss, gain, gain_error : float
@@ -124,7 +124,7 @@ class AutoSelection:
             if round(count) and name in _CORRECTS
         ]
         said = []
-        if supported and any(name.endswith("model") for name in self.weights):
+        if supported and "model" in self.weights:
             said.append(f"The rows support these corrections (effective coefficients): {', '.join(supported)}.")
         kept = " + ".join(f"{weight:.2f} {name}" for name, weight in self.weights.items())
         said.append(f"Kept: {kept}; {self.reason}.")

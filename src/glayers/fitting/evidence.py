@@ -54,8 +54,8 @@ USUAL: Mapping[str, float] = {
     "hinges": 1000.0,
 }
 SMALL_MODEL = ("shared", "context", "scale", "shift")
-# Rows per class from which pairs of classes are corrected: with 2.5 rows per class the loss of 100 and 200 classes rises
-# by 0.002 to 0.014, with 5 and 10 it falls by 0.001 to 0.010.
+# Rows per class from which pairs of classes are corrected: with 2.5 rows per class the loss of 100 and 200 classes
+# rises by 0.002 to 0.014, with 5 and 10 it falls by 0.001 to 0.010.
 _ROWS_PER_CLASS = 5
 _HINGE_CLASSES = 12  # with more classes, hinges have more coefficients than they gain
 _CONFUSION_CLASSES = 50  # from here on a matrix and probabilities say the same, and the matrix says it better
