@@ -21,8 +21,8 @@ from tests.cli.running import complaint, run, usage_error
 def test_the_numbers_are_those_of_compare(folder: Path) -> None:
     words = ("compare", "calibration.npz", "test.npz", "--methods", "temperature", "--seed", 5, "--json")
     found = json.loads(run(*words).stdout)
-    rows = [read_predictions(name) for name in ("calibration.npz", "test.npz")]
-    compared = glayers.compare(*rows, ["temperature"], random_state=5)
+    calibration, test = read_predictions("calibration.npz"), read_predictions("test.npz")
+    compared = glayers.compare(calibration, test, ["temperature"], random_state=5)
     assert list(found["methods"]) == ["uncalibrated", "temperature"]
     assert found["calibration_tests"]["uncalibrated"]["rejected"]
     assert found["methods"]["temperature"]["nll"] == compared.scorecards["temperature"]["nll"]
