@@ -187,6 +187,7 @@ def test_the_command_line_fits_applies_scores_and_exports_several_labels(
     assert "leave the other options out" in usage_error(run("score", "out.npz", "--intervals"))
     refused: list[tuple[dict[str, Any], str]] = [
         ({"groups": np.arange(7)}, "different numbers of rows"),
+        ({"counts": np.ones(600, int)}, "have no counts"),
         ({"class_names": np.array(["cat", "cat", "owl"])}, "class_names must be 3 different names"),
     ]
     for odd, reason in refused:

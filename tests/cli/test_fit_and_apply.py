@@ -216,11 +216,6 @@ def test_settings_of_the_method_are_given_by_name(folder: Path) -> None:
     assert "strength" in complaint(run(*words, "--set", "strength=much"))
 
 
-def test_swapped_arguments_of_apply_are_named(folder: Path) -> None:
-    message = usage_error(run("apply", "test.npz", "model.safetensors", "-o", "out.npz"))
-    assert "the model comes first: glayers apply model.safetensors test.npz" in message
-
-
 def test_float32_stays_float32(folder: Path) -> None:
     z = np.load("test.npz")["logits"]
     for kind in (np.float32, np.float64):

@@ -208,6 +208,7 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
             model,
             tmp_path / "bare.parquet",
         ): "in labels; handle them apart",
+        ("score", *files, "--labels", tmp_path / "y.npy"): "labels can be given for one .npy file",
         ("apply", model, *files, "-o", tmp_path / "x.npz"): "give -o a name without ending",
         ("apply", model, *files, "-o", tmp_path / "in"): "is a directory or another special file",
         ("apply", model, *files, "-o", tmp_path / "taken"): "is a directory or another special file",

@@ -456,4 +456,3 @@ class _Task(NamedTuple):
     def gain(self, before: Floats, after: Floats) -> tuple[float, float]:
         """Return the mean gain and its standard error."""
         return paired_gain(before, after, self.given.weights, self.given.groups)
-

@@ -166,7 +166,7 @@ def calibrator_of_classes(path: Path) -> "Calibrator":
 
 def read_rows(file: Path, reading: Reading, needs_labels: bool = True) -> Chunk:
     """Return all rows of one file."""
-    source = Source.of([file], reading, needs_labels)
+    source = Source.of([file], reading, needs_labels=needs_labels, warn=needs_labels)
     return source.checked(source.contents())
 
 

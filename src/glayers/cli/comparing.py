@@ -20,8 +20,6 @@ from glayers.report.words import confidence_sentence
 from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from glayers.comparison import Comparison
 
 KINDS = "Figures:\n" + "".join(f"  {kind:<24}{figure.title}\n" for kind, figure in FIGURES.items()) + "\n"
@@ -228,7 +226,7 @@ def _rows(files: list[Path], models: list[Path], reading: Reading) -> list[Rows]
     return rows + [load(model).apply(first) for model in models]
 
 
-def _image(figure: "Figure", ending: str) -> bytes:
+def _image(figure: Any, ending: str) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format=ending[1:], metadata={_DATED[ending]: None})
     return stream.getvalue()

@@ -132,10 +132,8 @@ def apply(
     $ glayers apply model.safetensors new.csv -o calibrated.parquet
     $ glayers apply model.safetensors logits/ -o calibrated
     """
-    from glayers.calibrators import load
+    from glayers.calibrators import MultiLabelCalibrator, load
 
-    if files[0].suffix == ".safetensors" != model.suffix:
-        raise typer.BadParameter(f"the model comes first: glayers apply {files[0]} {model}")
     source = Source.of(files, replace(reading, others=True), needs_labels=False)
     ending = output.suffix.lower()
     if source.is_small and ending not in WRITERS:
@@ -148,24 +146,18 @@ def apply(
     if contents is None:
         n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, logits, quiet)
     else:
-        calibrated = _calibrated_contents(load(model), source, contents, logits)
-        n_rows = len(calibrated)
-        data = to_bytes(calibrated, ending)
+        calibrator = load(model)
+        if isinstance(calibrator, MultiLabelCalibrator):
+            found = calibrated_labels(calibrator, contents, logits)
+        else:
+            found = calibrated(calibrator, source.checked(contents), logits)
+        n_rows = len(found)
+        data = to_bytes(found, ending)
         check()
         write_whole(output, data)
     if not quiet:
         name = files[0].name if source.is_small else plural(len(source.files), "file")
         show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
-
-
-def _calibrated_contents(calibrator: Any, source: Source, contents: Contents, logits: bool) -> Contents:
-    """Calibrate the rows of a small file."""
-    from glayers.calibrators import MultiLabelCalibrator
-
-    if isinstance(calibrator, MultiLabelCalibrator):
-        with errors_as_bad_file(source.files[0]):
-            return calibrated_labels(calibrator, contents, logits)
-    return calibrated(calibrator, source.checked(contents), logits)
 
 
 def calibrated_labels(calibrator: Any, contents: Contents, logits: bool) -> Contents:
@@ -220,11 +212,10 @@ def _apply_to_files(calibrator: Any, source: Source, output: Path, logits: bool,
                 contents = calibrated(calibrator, chunk, logits)
             yield contents
 
+    def write_file(file: int, chunks: Iterable[Chunk]) -> int:
+        return write_parquet(folder / f"part-{file:05d}.parquet", calibrated_chunks(chunks))
+
     with _unfinished_folder(output) as folder:
-
-        def write_file(file: int, chunks: Iterable[Chunk]) -> int:
-            return write_parquet(folder / f"part-{file:05d}.parquet", calibrated_chunks(chunks))
-
         return sum(source.map(write_file, arg.progress_of(quiet), "calibrating"))
 
 

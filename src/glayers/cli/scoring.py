@@ -209,7 +209,7 @@ def score(
     if fail_if_shifted and model is None:
         raise typer.BadParameter("--fail-if-shifted needs --model, which remembers its calibration rows")
     needs_labels = model is None or bool(conditions) or fail_if_miscalibrated or intervals
-    source = Source.of(files, reading, needs_labels)
+    source = Source.of(files, reading, needs_labels=needs_labels, warn=model is None)
     contents = source.contents()
     if contents is not None and contents.has_several_labels:
         if conditions or fail_if_miscalibrated or fail_if_shifted or intervals or event != "top":

@@ -119,7 +119,10 @@ class Contents:
         labels = self.labels
         if labels is None or labels.ndim != 2 or labels.shape[1] == 1 or labels.dtype.kind not in "biuf":
             return False
-        return bool((np.count_nonzero(labels, axis=1) != 1).any())  # otherwise they look one-hot
+        several = bool((np.count_nonzero(labels, axis=1) != 1).any())  # otherwise they look one-hot
+        if several and self.counts is not None:
+            raise BadFile("rows with several labels have no counts; repeat the rows, or give weights")
+        return several
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -48,14 +48,18 @@ class Source:
     files: tuple[Path, ...]
     reading: Reading = field(default_factory=Reading)
     needs_labels: bool = True
+    warn: bool = False  # of probabilities of 0; a calibrator counts them itself
     is_small: bool = False  # one file of at most 1 GB, which is read at once
 
     @classmethod
-    def of(cls, paths: Sequence[Path], reading: Reading | None = None, needs_labels: bool = True) -> "Source":
-        """Return the source of files, directories and globs."""
+    def of(cls, paths: Sequence[Path], reading: Reading | None = None, **rules: bool) -> "Source":
+        """Return the source of files, directories and globs; `rules` are needs_labels and warn."""
         files = files_of(paths)
+        reading = reading or Reading()
+        if reading.labels is not None and len(files) > 1:
+            raise BadFile("labels can be given for one .npy file; put logits and labels of several into .npz files")
         is_small = files == (paths[0],) and not (files[0].is_file() and files[0].stat().st_size > LARGE_FILE)
-        return cls(files, reading or Reading(), needs_labels, is_small)
+        return cls(files, reading, is_small=is_small, **rules)
 
     def contents(self) -> Contents | None:
         """Return all that a small file holds, not yet checked; None for many files, or a large one."""
@@ -85,8 +89,8 @@ class Source:
                     first_row += len(chunk.rows)
 
     def _checked(self, contents: Contents, file: int, first_row: int) -> Chunk:
-        is_first = file == 0 and first_row == 0  # warnings about one chunk are enough
-        rows = contents.checked(needs_labels=self.needs_labels, warn=is_first)
+        warn = self.warn and file == 0 and first_row == 0  # about one chunk is enough
+        rows = contents.checked(needs_labels=self.needs_labels, warn=warn)
         return Chunk(rows, contents.inputs, contents.labelled, contents.others, file, first_row)
 
     def map(

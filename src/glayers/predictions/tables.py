@@ -299,7 +299,8 @@ def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
     with ExitStack() as opened:
         writer: Any = None
         for contents in parts:
-            table = _arrow_table(contents)
+            columns = _columns_to_write(contents)
+            table = pyarrow.table({name: _arrow_column(values) for name, values in columns.items()})
             if writer is None:
                 text = [field.name for field in table.schema if not pyarrow.types.is_primitive(field.type)]
                 make = partial(pyarrow.parquet.ParquetWriter, where, table.schema, use_dictionary=text or False)
@@ -307,11 +308,6 @@ def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
             writer.write_table(table.cast(writer.schema))
             n_rows += len(table)
     return n_rows
-
-
-def _arrow_table(contents: Contents) -> Any:
-    columns = {name: _arrow_column(values) for name, values in _columns_to_write(contents).items()}
-    return needs_pyarrow().table(columns)
 
 
 def _arrow_column(values: Any) -> Any:
