@@ -11,9 +11,9 @@ SOURCES := $(shell find src -name __pycache__ -prune -o -print)
 	table-g-layers table-methods table-few-rows table-sklearn base-networks reproduce clean
 
 demo: .venv/package
-	$(BIN)/glayers demo
+	$(BIN)/glayers demo --force
 
-# Everything that needs neither torch, JAX, transformers, Dask, a browser nor the site
+# Everything that needs neither torch, JAX, transformers, a browser nor the site
 check: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -p no:cacheprovider -q -r fE -m "not slow and not thorough" --light \
 		--ignore tests/browser --ignore tests/experiments tests tests/experiments/test_stamp.py

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 # `make check` leaves these out: importing one takes seconds, and so does most of what tests do with it.
-HEAVY = {"torch", "jax", "transformers", "lightning", "dask", "distributed", "selenium"}
+HEAVY = {"torch", "jax", "transformers", "lightning", "selenium"}
 
 # A busy machine must not fail a test, so no example has a deadline.
 settings.register_profile("glayers", deadline=None)

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 
 PAGES = (Path(__file__).parent.parent / "docs" / "reference").glob("*.md")
 LISTED = {name for page in PAGES for name in re.findall(r"^\.\. [\w:]+:: (\S+)", page.read_text("utf-8"), re.MULTILINE)}
-ROOMS = ["glayers", "glayers.metrics", "glayers.datasets", "glayers.bridges.torch", "glayers.bridges.dask"]
+ROOMS = ["glayers", "glayers.metrics", "glayers.datasets", "glayers.bridges.torch"]
 ROOMS += ["glayers.report.plots", "glayers.report.curves"]
 
 

@@ -12,9 +12,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.logit_files import read_both
 from experiments.stamp import write_page
 
-from glayers import AutoCalibrator, Predictions, metrics, read_parts
+from glayers import AutoCalibrator, Predictions, metrics
 
 RESULTS = Path(__file__).parents[1] / "results" / "earlier_calibrators.csv"
 SIZES, DRAWS = (100, 250, 500), 5
@@ -39,8 +40,8 @@ def main() -> None:
     folder = parser.parse_args().logits
     lines = []
     for kind, name, other in PAIRS:
-        earlier = quiet(read_parts(folder / f"{other}.npz")["calibration"])
-        calibration, test = read_parts(folder / f"{name}.npz").values()
+        earlier = quiet(read_both(folder / f"{other}.npz")[0])
+        calibration, test = read_both(folder / f"{name}.npz")
         for size in SIZES:
             found = [one(calibration, test, size, draw, earlier) for draw in range(DRAWS)]
             lines.append([kind, name, other, size, *(f"{number:.4f}" for number in np.mean(found, axis=0))])

@@ -12,11 +12,12 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.logit_files import read_both
 from experiments.stamp import write_page
 from probmetrics.calibrators import SMSCalibrator, SVSCalibrator
 from scipy import stats
 
-from glayers import CALIBRATORS, Predictions, metrics, read_parts
+from glayers import CALIBRATORS, Predictions, metrics
 from glayers.activations import softmax
 
 RESULTS = Path(__file__).parents[1] / "results" / "few_rows.csv"
@@ -35,7 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = list(csv.DictReader(RESULTS.open(encoding="utf-8"))) if RESULTS.exists() else []
     done = {tuple(row[key] for key in COLUMNS[:4]) for row in rows}
-    sets = {file.stem: tuple(read_parts(file).values()) for file in sorted(options.logits.glob("*.npz"))}
+    sets = {file.stem: read_both(file) for file in sorted(options.logits.glob("*.npz"))}
     for draw in range(DRAWS):
         for size in SIZES:
             for name, (calibration, test) in sets.items():

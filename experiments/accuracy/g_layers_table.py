@@ -11,9 +11,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.logit_files import read_both
 from experiments.stamp import write_page
 
-from glayers import GLayers, GlayersWarning, Predictions, TemperatureScaling, metrics, read_parts
+from glayers import GLayers, GlayersWarning, Predictions, TemperatureScaling, metrics
 
 RESULTS = Path(__file__).parents[1] / "results" / "g_layers_default.csv"
 SHIFTED = "cifar10_longtail_resnet110"  # class frequencies differ between its calibration and test rows
@@ -28,7 +29,7 @@ def main() -> None:
     rows = []
     for file in sorted(settings.logits.glob("*.npz")):
         started = time.perf_counter()
-        calibration, test = read_parts(file).values()
+        calibration, test = read_both(file)
         rows += one_set(file.stem, calibration, test, settings.seed)
         print(f"{file.stem}: {time.perf_counter() - started:.1f} s", flush=True)
     write(rows)

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from experiments.logit_files import read_both
 from experiments.stamp import write_page
 from probmetrics.calibrators import SMSCalibrator, SVSCalibrator, TemperatureScalingCalibrator
 
-from glayers import Predictions, compare, metrics, read_parts
+from glayers import Predictions, compare, metrics
 from glayers.activations import log_softmax, softmax
 
 RESULTS = Path(__file__).parents[1] / "results" / "methods.csv"
@@ -64,7 +65,7 @@ def main() -> None:
     done = {row["set"] for row in rows}
     for file in sorted(options.logits.glob("*.npz")):
         if again or file.stem not in done:
-            calibration, test = read_parts(file).values()
+            calibration, test = read_both(file)
             if again:
                 found = one_set(file.stem, calibration, test, [*again, BASELINE], [RIVAL])
                 new = {row["method"]: row for row in found if row["method"] in again}

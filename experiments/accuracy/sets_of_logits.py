@@ -10,9 +10,9 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+from experiments.logit_files import read_both
 from experiments.stamp import write_page
 
-from glayers import read_parts
 from glayers.text_tables import markdown_table
 
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ def main() -> None:
     rows = [HEADING]
     with (HERE / "sets_of_logits.csv").open(encoding="utf-8", newline="") as file:
         for about in csv.DictReader(file):
-            calibration, test = parts = list(read_parts(folder / f"{about['set']}.npz").values())
+            calibration, test = parts = read_both(folder / f"{about['set']}.npz")
             digest = hashlib.sha256()
             for part in parts:
                 digest.update(np.ascontiguousarray(part.logits, np.float32).tobytes())

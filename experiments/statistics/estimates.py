@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments.logit_files import read_both
 from experiments.stamp import write_page
 
-from glayers import AutoCalibrator, GlayersError, Predictions, TemperatureScaling, estimate, read_parts
+from glayers import AutoCalibrator, GlayersError, Predictions, TemperatureScaling, estimate
 from glayers.text_tables import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results" / "estimates.csv"
@@ -30,7 +31,7 @@ def main() -> None:
     parser.add_argument("--logits", type=Path, required=True, metavar="DIR")
     lines: list[list[Any]] = []
     for file in sorted(parser.parse_args().logits.glob("*.npz")):
-        parts = list(read_parts(file).values())
+        parts = read_both(file)
         if parts[0].n_classes > MOST_CLASSES or "longtail" in file.stem:  # whose two parts are not of one kind
             continue
         logits = np.concatenate([part.logits for part in parts])

@@ -12,9 +12,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.logit_files import read_both
 from experiments.stamp import write_page
 
-from glayers import GlayersWarning, TemperatureScaling, metrics, read_parts
+from glayers import GlayersWarning, TemperatureScaling, metrics
 from glayers.activations import softmax
 
 RESULTS = Path(__file__).parents[1] / "results" / "ks_to_expect.csv"
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def one_set(file: Path, rng: np.random.Generator) -> list[list[str]]:
-    calibration, test = read_parts(file).values()
+    calibration, test = read_both(file)
     scaled = TemperatureScaling().fit_predictions(calibration)
     logits = [scaled.transform(part.logits).astype(np.float64) for part in (calibration, test)]
     truths = [softmax(each) for each in logits]

@@ -10,9 +10,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from experiments.logit_files import read_both
 from experiments.stamp import write_page
 
-from glayers import AutoCalibrator, GlayersWarning, Predictions, metrics, read_parts
+from glayers import AutoCalibrator, GlayersWarning, Predictions, metrics
 
 RESULTS = Path(__file__).parents[1] / "results" / "scores_with_intervals.csv"
 COLUMNS = ["set", "what", "metric", "value", "low", "high", "standard_error", "doubtful", "p_value", "bound"]
@@ -46,7 +47,7 @@ def main() -> None:
     done = {row["set"] for row in rows}
     for file in sorted(settings.logits.glob("*.npz")):
         if file.stem not in done and (settings.sets is None or file.stem in settings.sets):
-            calibration, test = read_parts(file).values()
+            calibration, test = read_both(file)
             new = [dict.fromkeys(COLUMNS, "") | row for row in one_set(file.stem, calibration, test)]
             rows = sorted([*rows, *new], key=lambda row: row["set"])
             write_csv(rows)

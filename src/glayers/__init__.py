@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from glayers.decisions.watch import watch
     from glayers.gap import calibration_gap
     from glayers.learning_curve import rows_needed
-    from glayers.predictions import Confidences, Predictions, read_confidences, read_parts, read_predictions
+    from glayers.predictions import Confidences, Predictions, read_confidences, read_predictions
     from glayers.report.card import model_card
     from glayers.shift import shift_test
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "metrics", "rows_needed"]
 __all__ += ["shift_test"]
 __all__ += ["decide", "estimate", "model_card", "net_benefit", "realised_costs", "threshold", "watch"]
-__all__ += ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"]
+__all__ += ["Confidences", "Predictions", "read_confidences", "read_predictions"]
 __all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
 # The calibrators, which are those of `glayers.calibrators`.
 __all__ += ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration", "Calibrator", "DirichletCalibration"]
@@ -42,9 +42,7 @@ _LAZY["estimate"] = "glayers.decisions.estimate"
 _LAZY |= {"threshold": "glayers.decisions.threshold", "watch": "glayers.decisions.watch"}
 _LAZY |= {"rows_needed": "glayers.learning_curve", "model_card": "glayers.report.card"}
 _LAZY["CalibratedClassifier"] = "glayers.bridges.sklearn"
-_LAZY |= dict.fromkeys(
-    ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"], "glayers.predictions"
-)
+_LAZY |= dict.fromkeys(["Confidences", "Predictions", "read_confidences", "read_predictions"], "glayers.predictions")
 
 
 def __getattr__(name: str) -> Any:

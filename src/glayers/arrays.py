@@ -78,11 +78,6 @@ def is_torch(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "torch"
 
 
-def is_dask(array: Any) -> bool:
-    """Return whether an array or data frame belongs to dask, without importing it."""
-    return type(array).__module__.partition(".")[0] in ("dask", "dask_expr")
-
-
 def to_numpy(values: Any, name: str) -> Array:
     """Return `values` as a NumPy array, without a copy where the protocol allows it."""
     if type(values) is np.ndarray:

@@ -253,8 +253,7 @@ def _refuse_label_matrix(labels: Array) -> None:
     if many.size:
         raise BadPredictions(
             f"labels must be one class number per row; row {many[0]} has {n_labels[many[0]]} labels. Calibrate each "
-            f"label by itself with MultiLabelCalibrator, and score with metrics.label_scorecards; on the command line, "
-            f"use --several-labels"
+            f"label by itself with MultiLabelCalibrator, and score with metrics.label_scorecards"
         )
     raise BadPredictions("labels must be one class number per row; this looks one-hot. Pass labels.argmax(axis=1)")
 

@@ -6,30 +6,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from glayers.checks import whole_number
-from glayers.errors import BadFile, BadPredictions, GlayersError, shown
+from glayers.errors import BadFile, GlayersError, shown
 
 DAMAGED = "the file is cut short or damaged: fetch it or write it again"
 MAX_BYTES = 2**33  # 8 GiB, about a million rows of a thousand classes
 LIMIT = "GLAYERS_MAX_BYTES"  # the environment variable that changes it
 
 
-def memory_limit(max_bytes: int | None = None) -> int:
-    """Return how many bytes of memory the contents of a file may take."""
-    if max_bytes is not None:
-        return whole_number(max_bytes, "max_bytes", 1, 2**62)
+def check_size(n_bytes: int) -> None:
+    """Refuse contents that would take more memory than the limit; a reader asks before it unpacks them."""
     variable = os.environ.get(LIMIT, "")
     if variable and not variable.isdecimal():
         raise GlayersError(f"the variable {LIMIT} must be a number of bytes; got {variable[:40]!r}")
-    return int(variable[:30] or MAX_BYTES)
-
-
-def check_size(n_bytes: int, limit: int) -> None:
-    """Refuse contents that would take more memory than the limit; a reader asks before it unpacks them."""
+    limit = int(variable[:30] or MAX_BYTES)
     if n_bytes > limit:
         raise BadFile(
             f"is too large: its contents would take more than {limit:,} bytes of memory. "
-            f"If you trust the file, raise the limit by max_bytes= or by the environment variable {LIMIT}"
+            f"If you trust the file, raise the limit by the environment variable {LIMIT}"
         )
 
 
@@ -103,7 +96,7 @@ def errors_as_bad_file(name: object) -> Iterator[None]:
     """Turn any error into a `BadFile` whose one line names the file; KeyboardInterrupt passes."""
     try:
         yield
-    except (BadFile, BadPredictions) as error:
+    except GlayersError as error:
         raise BadFile(f"{name}: {_one_line(error)}") from error
     except MemoryError as error:
         raise BadFile(f"{name}: is too large for the memory of this machine; read fewer rows at a time") from error

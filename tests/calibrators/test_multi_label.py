@@ -161,18 +161,18 @@ def test_the_command_line_fits_applies_scores_and_exports_several_labels(
     np.savez("p.npz", probabilities=1 / (1 + np.exp(-z)))
     frame = pd.DataFrame(z, columns=[f"logit_{name}" for name in names])
     frame.to_csv("new.csv", index=False)
-    done = run("fit", "old.npz", "--several-labels", "-m", "platt", "-o", "m.safetensors")
-    assert "platt, fitted on 600 rows of 3 labels from old.npz" in done.stdout
+    done = run("fit", "old.npz", "-m", "platt", "-o", "m.safetensors")
+    assert "Platt scaling of each label, fitted on 600 rows of 3 labels from old.npz" in done.stdout
     assert run("apply", "m.safetensors", "new.csv", "-o", "out.csv").exit_code == 0
     expected = MultiLabelCalibrator(PlattScaling()).fit(z, labels).predict_proba(z)
     out = pd.read_csv("out.csv")
     assert list(out) == [f"probability_{name}" for name in names]
     np.testing.assert_allclose(out, expected, rtol=1e-13)
     assert run("apply", "m.safetensors", "old.npz", "-o", "out.npz").exit_code == 0
-    scores = json.loads(run("score", "out.npz", "--several-labels", "--json").stdout)
+    scores = json.loads(run("score", "out.npz", "--json").stdout)
     cards = metrics.label_scorecards(expected, labels)
     assert scores["dog"]["nll"] == pytest.approx(cards["1"]["nll"])
-    both = json.loads(run("score", "old.npz", "--several-labels", "--model", "m.safetensors", "--json").stdout)
+    both = json.loads(run("score", "old.npz", "--model", "m.safetensors", "--json").stdout)
     assert both["calibrated"]["dog"]["nll"] == pytest.approx(cards["1"]["nll"])
     assert both["uncalibrated"]["dog"]["nll"] > both["calibrated"]["dog"]["nll"]
     assert "equal to NumPy" in run("export", "m.safetensors", "-o", "m.onnx").stdout
@@ -181,17 +181,20 @@ def test_the_command_line_fits_applies_scores_and_exports_several_labels(
     )
     frame[frame.columns[::-1]].to_csv("odd.csv", index=False)
     assert "fitted on the classes cat, dog, owl" in complaint(run("apply", "m.safetensors", "odd.csv", "-o", "q.npz"))
-    assert "no labels" in complaint(run("fit", "new.csv", "--several-labels", "-o", "q.safetensors"))
-    assert "leave the other options out" in usage_error(run("score", "out.npz", "--several-labels", "--intervals"))
+    one_hot = np.eye(3, dtype=int)[labels.argmax(axis=1)]
+    np.savez("one_hot.npz", logits=z, labels=one_hot)
+    assert "this looks one-hot" in complaint(run("fit", "one_hot.npz", "-o", "q.safetensors"))
+    assert "leave the other options out" in usage_error(run("score", "out.npz", "--intervals"))
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"groups": np.arange(7)}, "groups must have shape"),
+        ({"groups": np.arange(7)}, "different numbers of rows"),
+        ({"counts": np.ones(600, int)}, "have no counts"),
         ({"class_names": np.array(["cat", "cat", "owl"])}, "class_names must be 3 different names"),
     ]
     for odd, reason in refused:
         np.savez("odd.npz", logits=z, labels=labels, **odd)
-        assert reason in complaint(run("fit", "odd.npz", "--several-labels", "-m", "platt", "-o", "q.safetensors"))
+        assert reason in complaint(run("fit", "odd.npz", "-m", "platt", "-o", "q.safetensors"))
     np.savez("huge.npz", logits=1e4 * z, labels=labels)
-    huge = json.loads(run("score", "huge.npz", "--several-labels", "--json").stdout)
+    huge = json.loads(run("score", "huge.npz", "--json").stdout)
     assert huge["1"]["nll"] == pytest.approx(metrics.nll(Predictions(1e4 * z[:, [1]], labels[:, 1])))
 
 

@@ -48,10 +48,9 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     calibration, test = overconfident(90, 0), overconfident(150, 1)
     for name, (logits, labels) in {"calibration": calibration, "test": test}.items():
         np.savez(folder / f"{name}.npz", logits=logits, labels=labels, class_names=np.array(NAMES))
-        (folder / f"{name}.csv").write_bytes(to_bytes({"all": Contents(logits=logits, labels=labels)}, ".csv"))
-    (folder / "new.csv").write_bytes(to_bytes({"all": Contents(logits=test[0])}, ".csv"))
-    for name in ("both.npz", "model.npz"):
-        np.savez(folder / name, z_val=calibration[0], y_val=calibration[1], z_test=test[0], y_test=test[1])
+        (folder / f"{name}.csv").write_bytes(to_bytes(Contents(logits=logits, labels=labels), ".csv"))
+    (folder / "new.csv").write_bytes(to_bytes(Contents(logits=test[0]), ".csv"))
+    np.savez(folder / "both.npz", z_val=calibration[0], y_val=calibration[1], z_test=test[0], y_test=test[1])
     n = len(NAMES)
     (folder / "costs.csv").write_text("\n".join(",".join(str(int(a != c)) for a in range(n)) for c in range(n)))
     np.save(folder / "logits.npy", calibration[0])
@@ -59,13 +58,13 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fitted = TemperatureScaling().fit_predictions(Predictions(*calibration, class_names=NAMES))
     fitted.save(folder / "model.safetensors")
     scores = Contents(probabilities=fitted.predict_proba(test[0]), labels=test[1], class_names=NAMES)
-    (folder / "calibrated.npz").write_bytes(to_bytes({"all": scores}, ".npz"))
+    (folder / "calibrated.npz").write_bytes(to_bytes(scores, ".npz"))
     for name, (logits, labels) in {"logits": test, "calibration": calibration, "test": test}.items():
         (folder / name).mkdir()
         for half, rows in enumerate((slice(0, 40), slice(40, None))):
             contents = Contents(logits=logits[rows], labels=labels[rows], class_names=NAMES)
             file = folder / name / f"2026-{half + 1:02d}.parquet"
-            file.write_bytes(to_bytes({"all": contents}, ".parquet"))
+            file.write_bytes(to_bytes(contents, ".parquet"))
     return folder
 
 

@@ -14,9 +14,9 @@ VERBS = [command.callback.__name__ for command in app.registered_commands if com
 PROGRAM = [sys.executable, "-c", "from glayers.cli import main; main()"]  # what the installed script does
 
 
-def run(*words: object, piped: bytes | None = None) -> Result:
+def run(*words: object) -> Result:
     """Run a command inside this process."""
-    return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(word) for word in words], input=piped)
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(word) for word in words])
 
 
 def run_program(*words: object, stdout: int | IO[Any] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:

@@ -46,7 +46,7 @@ def test_threshold_promises_an_accuracy(tmp_path: Path, model: str) -> None:
 @pytest.mark.parametrize("accuracy", ["95", "much", "0", "-5%"])
 def test_shares_that_are_none_are_refused(tmp_path: Path, accuracy: str) -> None:
     test = saved(tmp_path / "test.npz", rows(1, 50))
-    assert "--accuracy" in run("threshold", test, f"--accuracy={accuracy}", status=2)
+    assert "95%" in run("threshold", test, f"--accuracy={accuracy}", status=2)
 
 
 def test_decide_compares_costs(tmp_path: Path, model: str) -> None:

@@ -18,40 +18,26 @@ from glayers.datasets import CalibrationAndTest, load_fashion_mnist
 from tests.cli.running import complaint, run, usage_error
 
 
-def test_two_files_or_one_with_both_parts_are_the_same(folder: Path) -> None:
-    found = []
-    for files in (["calibration.npz", "test.npz"], ["both.npz"], ["both.npz", "model.npz"]):
-        found.append(json.loads(run("compare", *files, "--methods", "temperature,vector", "--json").stdout))
-        found[-1].pop("findings")  # they name classes, and one of the files has no names
-        for numbers in found[-1]["methods"].values():
-            numbers.pop("seconds")
-    assert found[0] == found[1] == found[2]
-    assert list(found[0]["methods"]) == ["uncalibrated", "temperature", "vector"]
-    assert found[0]["calibration_tests"]["uncalibrated"]["rejected"]
-
-
 def test_the_numbers_are_those_of_compare(folder: Path) -> None:
-    found = json.loads(run("compare", "both.npz", "--methods", "temperature", "--seed", 5, "--json").stdout)
-    parts = glayers.read_parts("both.npz")
-    compared = glayers.compare(parts["calibration"], parts["test"], ["temperature"], random_state=5)
+    words = ("compare", "calibration.npz", "test.npz", "--methods", "temperature", "--seed", 5, "--json")
+    found = json.loads(run(*words).stdout)
+    calibration, test = read_predictions("calibration.npz"), read_predictions("test.npz")
+    compared = glayers.compare(calibration, test, ["temperature"], random_state=5)
+    assert list(found["methods"]) == ["uncalibrated", "temperature"]
+    assert found["calibration_tests"]["uncalibrated"]["rejected"]
     assert found["methods"]["temperature"]["nll"] == compared.scorecards["temperature"]["nll"]
     tests = {name: test.to_dict() for name, test in compared.calibration_tests.items()}
     assert found["calibration_tests"] == json.loads(json.dumps(tests))
 
 
 def test_the_table_has_one_line_per_method_and_a_verdict_before_and_after(folder: Path) -> None:
-    lines = run("compare", "both.npz", "--methods", "temperature, vector").stdout.splitlines()
-    assert lines[0] == "both.npz: fitted on 90 rows, scored on 150"
+    lines = run("compare", "calibration.npz", "test.npz", "--methods", "temperature, vector").stdout.splitlines()
+    assert lines[0] == "test.npz: fitted on 90 rows, scored on 150"
     assert [line.split()[0] for line in lines[2:5]] == ["uncalibrated", "temperature", "vector"]
     answers = [line for line in lines if line.startswith(("uncalibrated: ", "temperature: ", "vector: "))]
     assert answers[0].startswith("uncalibrated: not calibrated (p <= 0.005); significant: KS (confidence), ")
     assert answers[1].startswith("uncalibrated: overconfident (mean confidence")
     assert len(answers) == 4
-
-
-def test_a_file_without_two_parts_asks_for_the_other(folder: Path) -> None:
-    assert "give the test rows as a second file" in complaint(run("compare", "test.npz"))
-    assert "only one of two files can come from a pipe" in usage_error(run("compare", "-", "-"))
 
 
 def test_judging_by_the_rows_of_the_fit_is_noted(folder: Path) -> None:
@@ -66,11 +52,11 @@ def test_a_method_that_cannot_be_fitted_is_a_note_unless_it_is_the_only_one(
         raise glayers.BadPredictions("not these rows")
 
     monkeypatch.setattr(glayers.VectorScaling, "_fit", refuse)
-    done = run("compare", "both.npz", "--methods", "temperature,vector")
+    done = run("compare", "calibration.npz", "test.npz", "--methods", "temperature,vector")
     assert done.exit_code == 0
     assert "note: vector could not be fitted: not these rows" in done.stderr
     assert "no method could be fitted; vector: not these rows" in complaint(
-        run("compare", "both.npz", "--methods", "vector")
+        run("compare", "calibration.npz", "test.npz", "--methods", "vector")
     )
 
 
@@ -83,20 +69,22 @@ def test_a_quiet_comparison_has_no_notes(folder: Path) -> None:
 
 def test_a_list_without_a_method_is_a_usage_error(folder: Path) -> None:
     for nothing in ("", " , "):
-        assert "no method is named" in usage_error(run("compare", "both.npz", "--methods", nothing))
+        assert "no method is named" in usage_error(run("compare", "calibration.npz", "test.npz", "--methods", nothing))
 
 
 def test_a_method_that_is_misspelt_is_found_before_anything_is_fitted(folder: Path) -> None:
-    assert "did you mean 'vector'?" in usage_error(run("compare", "both.npz", "--methods", "temperature,vektor"))
+    assert "did you mean 'vector'?" in usage_error(
+        run("compare", "calibration.npz", "test.npz", "--methods", "temperature,vektor")
+    )
 
 
 @pytest.mark.usefixtures("quick_pages")
 def test_report_writes_one_page_that_names_the_file(folder: Path) -> None:
-    done = run("report", "both.npz", "--methods", "temperature")
+    done = run("report", "calibration.npz", "test.npz", "--methods", "temperature")
     assert done.exit_code == 0, done.output
     assert "wrote report.html: open it in a browser" in done.stdout
     page = Path("report.html").read_text(encoding="utf-8")
-    assert "both.npz" in page
+    assert "test.npz" in page
     assert "temperature" in page
 
 
@@ -143,7 +131,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_spec(name: str, *rest: Any) -> Any:
         return None if name == "torch" else real(name, *rest)
 
-    for module in ("cli.fit_apply", "calibrators.auto"):
+    for module in ("cli.models", "calibrators.auto"):
         monkeypatch.setattr(f"glayers.{module}.find_spec", find_spec)
     for loaded in [name for name in sys.modules if name.startswith("glayers.")]:  # or the fits would not import torch
         if "torch" in vars(sys.modules[loaded]):
@@ -166,10 +154,8 @@ def test_the_demo_without_torch_notes_the_methods_that_need_it(folder: Path, mon
 
 
 @pytest.mark.usefixtures("small_sample", "quick_pages")
-def test_the_demo_replaces_its_own_page_and_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_replaces_a_page_by_force_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glayers.comparison.DEFAULT_METHODS", ("temperature",))
-    for _ in range(2):
-        assert run("demo", "--quiet").exit_code == 0
     (folder / "mine.html").write_text("<title>my own</title>")
     assert "already exists" in complaint(run("demo", "-o", "mine.html"))
     assert run("demo", "-o", "mine.html", "--force").exit_code == 0
@@ -180,15 +166,17 @@ def test_all_stands_for_every_method() -> None:
 
 
 def test_apply_gives_what_compare_judged(folder: Path) -> None:
-    run("fit", "both.npz", "-o", "v.safetensors", "-m", "vector", "-q")
+    run("fit", "calibration.npz", "-o", "v.safetensors", "-m", "vector", "-q")
     run("apply", "v.safetensors", "test.npz", "-o", "v.npz", "--logits")
-    judged = json.loads(run("compare", "both.npz", "--methods", "vector", "--json").stdout)["methods"]["vector"]
+    judged = json.loads(run("compare", "calibration.npz", "test.npz", "--methods", "vector", "--json").stdout)[
+        "methods"
+    ]["vector"]
     applied = glayers.metrics.scorecard(read_predictions("v.npz"))
     assert applied["nll"] == pytest.approx(judged["nll"], rel=1e-12)
 
 
 def test_differences_have_intervals(folder: Path) -> None:
-    words = ("compare", "both.npz", "--methods", "temperature", "--differences")
+    words = ("compare", "calibration.npz", "test.npz", "--methods", "temperature", "--differences")
     assert "NLL by" in run(*words).stdout
     found = json.loads(run(*words, "--json").stdout)["differences"]
     assert {each["method"] for each in found} == {"temperature"}

@@ -63,23 +63,17 @@ def workplace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def follow(line: str) -> str:
-    """Run one line, glayers fed by `cat FILE |` or by itself, and return what it prints."""
-    piped = None
-    for stage in line.split(" | "):
-        program, *words = shlex.split(stage, comments=True)
-        if program == "cat":
-            piped = Path(words[0]).read_bytes()
-            continue
-        assert program == "glayers", line
-        for place, word in enumerate(words):  # remove the output of an earlier example
-            if word in ("-o", "--output", "--report") and words[place + 1] != "-":
-                _remove(Path(words[place + 1]))
-        done = run(*words, piped=piped)
-        # A limit or a promise for the sample data, which these few rows exceed or cannot keep.
-        passing = (0, 3) if "--fail-if" in words or words[0] == "threshold" else (0,)
-        assert done.exit_code in passing, f"{line}\n{done.output}"
-        piped = done.stdout_bytes
-    return (piped or b"").decode()
+    """Run one line, and return what it prints."""
+    program, *words = shlex.split(line, comments=True)
+    assert program == "glayers", line
+    for place, word in enumerate(words):  # remove the output of an earlier example
+        if word in ("-o", "--output", "--report"):
+            _remove(Path(words[place + 1]))
+    done = run(*words)
+    # A limit or a promise for the sample data, which these few rows exceed or cannot keep.
+    passing = (0, 3) if "--fail-if" in words or words[0] == "threshold" else (0,)
+    assert done.exit_code in passing, f"{line}\n{done.output}"
+    return done.stdout
 
 
 def _remove(path: Path) -> None:

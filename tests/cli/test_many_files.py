@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from glayers.errors import BadFile
 from glayers.predictions import source
 from glayers.predictions.contents import Contents, Reading
 from glayers.predictions.formats import to_bytes
-from glayers.predictions.source import Chunk, Source, Threads, files_of
+from glayers.predictions.source import Chunk, Source, files_of
 from tests.cli.running import PROGRAM, run
 
 ENDINGS = [".parquet", ".csv", ".npz", ".json"]
@@ -39,14 +40,14 @@ def write(folder: Path, rows: Predictions, cuts: list[int], ending: str = ".parq
         some = rows.take(part)
         path = folder / f"{number}{ending}"
         contents = Contents(logits=some.logits, labels=some.labels, groups=some.groups)
-        path.write_bytes(to_bytes({"all": contents}, ending))
+        path.write_bytes(to_bytes(contents, ending))
         files.append(path)
     return files
 
 
 def chunks_of(*paths: Path, reading: Reading | None = None, entries: int = 40, labelled: bool = True) -> list[Chunk]:
-    tasks = Source(paths, reading or Reading(), entries).tasks(labelled)
-    return [chunk for task in tasks for chunk in task.chunks()]
+    files = Source(paths, replace(reading or Reading(), entries=entries), labelled)
+    return [chunk for file in range(len(paths)) for chunk in files.chunks(file)]
 
 
 def scored(*words: object) -> dict[str, Any]:
@@ -90,36 +91,12 @@ def test_chunks_of_any_size_hold_the_rows_of_the_file(ending: str, tmp_path: Pat
         assert (np.concatenate([part.labels for part in parts]) == rows.labels).all()
 
 
-@pytest.mark.parametrize("ending", [".parquet", ".npy"])
-def test_a_file_cut_into_tasks_has_the_same_rows(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = simulated(100)
-    path = tmp_path / f"z{ending}"
-    reading = Reading()
-    if ending == ".npy":
-        np.save(path, rows.logits)
-        np.save(tmp_path / "y.npy", rows.labels)
-        reading = Reading(labels=tmp_path / "y.npy")
-    else:
-        columns = {f"logit_{c}": rows.logits[:, c] for c in range(3)} | {"label": rows.labels}
-        parquet.write_table(pyarrow.table(columns), path, row_group_size=15)
-    monkeypatch.setattr(source, "_TASK_BYTES", path.stat().st_size // 3)
-    tasks = Source((path,), reading, 40).tasks()
-    assert len(tasks) >= 3
-    assert [task.number for task in tasks] == list(range(len(tasks)))
-    chunks = [chunk for task in tasks for chunk in task.chunks()]
-    assert [chunk.first_row for chunk in chunks] == np.cumsum([0, *(len(c.rows) for c in chunks)])[:-1].tolist()
-    parts = [chunk.rows for chunk in chunks if isinstance(chunk.rows, Predictions)]
-    assert (np.concatenate([part.logits for part in parts]) == rows.logits).all()
-    assert (np.concatenate([part.labels for part in parts]) == rows.labels).all()
-
-
 def test_a_failure_stops_the_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "in", simulated(4_000), list(range(100, 4_000, 100)))
-    tasks = Source.of([tmp_path / "in"]).tasks()
     monkeypatch.setattr(source, "available_threads", lambda: 2)
     used = []
 
-    def use(chunks: Any) -> int:
+    def use(_: int, chunks: Any) -> int:
         for chunk in chunks:
             used.append(chunk.file)
             if chunk.file == 2:
@@ -128,7 +105,7 @@ def test_a_failure_stops_the_other_threads(tmp_path: Path, monkeypatch: pytest.M
         return 0
 
     with pytest.raises(BadFile, match="broken"):
-        Threads().fold(tasks, use, max)
+        list(Source.of([tmp_path / "in"]).map(use))
     assert len(used) < 30
 
 
@@ -138,7 +115,7 @@ def test_a_large_file_is_read_in_chunks_and_tests_see_a_subset(tmp_path: Path, m
     TemperatureScaling().fit_predictions(rows).save(tmp_path / "m.safetensors")
     whole = scored(path, "--model", tmp_path / "m.safetensors")
     monkeypatch.setattr(source, "LARGE_FILE", 1_000)
-    monkeypatch.setattr(many_rows, "TESTED_ROWS", 500)
+    monkeypatch.setattr(many_rows, "_TESTED_ROWS", 500)
     found = scored(path, "--model", tmp_path / "m.safetensors", "--intervals", "--resamples", 20)
     for name in ("uncalibrated", "calibrated"):
         for metric in metrics.METRICS:
@@ -150,63 +127,43 @@ def test_a_large_file_is_read_in_chunks_and_tests_see_a_subset(tmp_path: Path, m
     assert f"Tests and intervals of {found['tested_rows']} rows, drawn at random from 2,000:" in shown
 
 
-def test_apply_writes_a_directory_and_leaves_out_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apply_writes_a_new_directory(tmp_path: Path) -> None:
     rows = simulated()
     write(tmp_path / "in", rows, [120])
     fitted = TemperatureScaling().fit_predictions(rows)
     fitted.save(model := tmp_path / "m.safetensors")
     words = ("apply", model, tmp_path / "in", "-o", out := tmp_path / "out")
-    assert run(*words).exit_code == 0
-    parts = sorted(out.glob("*.parquet"))
-    made = np.concatenate([read_predictions(part).probabilities() for part in parts])
-    np.testing.assert_allclose(made, fitted.predict_proba(rows.logits), atol=1e-9)
-    assert (np.concatenate([read_predictions(part).labels for part in parts]) == rows.labels).all()
-    before = parts[0].stat().st_mtime_ns
-    parts[1].unlink()  # as if the program had been killed before
     done = run(*words)
-    assert "calibrated 180 rows of 2 files with m.safetensors; 1 of 2 parts were there already" in " ".join(
-        done.stdout.split()
-    )
-    again = run(*words)  # both files are finished, and not read again
-    assert "calibrated 0 rows of 2 files with m.safetensors; 2 of 2 parts were there already" in " ".join(
-        again.stdout.split()
-    )
-    assert parts[0].stat().st_mtime_ns == before
+    assert "calibrated 300 rows of 2 files with m.safetensors; wrote" in " ".join(done.stdout.split())
+    assert [part.name for part in sorted(out.iterdir())] == ["part-00000.parquet", "part-00001.parquet"]
+    parts = [read_predictions(part) for part in sorted(out.iterdir())]
+    made = np.concatenate([part.probabilities() for part in parts])
+    np.testing.assert_allclose(made, fitted.predict_proba(rows.logits), atol=1e-9)
+    assert (np.concatenate([part.labels for part in parts]) == rows.labels).all()
     assert scored(out)["all"]["nll"] == pytest.approx(
         scored(tmp_path / "in", "--model", model)["calibrated"]["nll"], abs=1e-9
     )
+    assert "is a directory" in run(*words, "--force").stderr  # which may hold anything
     alone = tmp_path / "alone"
     write(alone, rows, [])
-    assert run("apply", model, alone, "-o", tmp_path / "of one file").exit_code == 0  # also a directory
-    assert [part.name for part in (tmp_path / "of one file").glob("part-*")] == ["part-00000-00000.parquet"]
-    refused = run(*words, "--logits")
-    assert refused.exit_code == 1
-    assert "not from this model, input and options; use --force" in " ".join(refused.stderr.split())
-    assert run(*words, "--logits", "--force").exit_code == 0
-    assert read_predictions(parts[0]).logits[0] == pytest.approx(fitted.transform(rows.logits[:1])[0])
+    assert run("apply", model, alone, "-o", tmp_path / "logits", "--logits").exit_code == 0  # also a directory
+    (part,) = (tmp_path / "logits").iterdir()
+    assert read_predictions(part).logits[0] == pytest.approx(fitted.transform(rows.logits[:1])[0])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process")
-@pytest.mark.parametrize(("sent", "status"), [("SIGKILL", -9), ("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_killed_apply_goes_on_and_leaves_the_same_bytes(tmp_path: Path, sent: str, status: int) -> None:
+@pytest.mark.parametrize(("sent", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_killed_apply_leaves_nothing(tmp_path: Path, sent: str, status: int) -> None:
     rows = simulated(40_000)
     write(tmp_path / "in", rows, list(range(1_000, 40_000, 1_000)))
     TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
-    for name in ("whole", "killed"):
-        words = [*PROGRAM, "apply", str(model), str(tmp_path / "in"), "-o", str(tmp_path / name), "-q"]
-        child = subprocess.Popen(words, env=os.environ)
-        if name == "killed":
-            while len(list((tmp_path / name).glob("part-*"))) < 3 and child.poll() is None:
-                time.sleep(0.001)
-            child.send_signal(signal.Signals[sent])
-            assert child.wait() == status
-            assert sent == "SIGKILL" or not list((tmp_path / name).glob(".*"))  # nothing is left unfinished
-            assert len(list((tmp_path / name).glob("part-*"))) < 40
-            child = subprocess.Popen(words)
-        assert child.wait() == 0
-    whole, killed = ({p.name: p.read_bytes() for p in (tmp_path / name).glob("part-*")} for name in ("whole", "killed"))
-    assert whole == killed
-    assert len(whole) == 40
+    words = [*PROGRAM, "apply", str(model), str(tmp_path / "in"), "-o", str(tmp_path / "out"), "-q"]
+    child = subprocess.Popen(words, env=os.environ)
+    while len(list(tmp_path.glob(".*.unfinished/part-*"))) < 3 and child.poll() is None:
+        time.sleep(0.001)
+    child.send_signal(signal.Signals[sent])
+    assert child.wait() == status
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "m.safetensors"]
 
 
 def test_fit_and_report_take_a_random_subset_of_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,9 +185,9 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
     files = write(tmp_path / "in", rows, [120])
     TemperatureScaling().fit_predictions(rows).save(model := tmp_path / "m.safetensors")
     named = Contents(logits=rows.logits, labels=rows.labels, class_names=("a", "b", "c"))
-    (tmp_path / "named.parquet").write_bytes(to_bytes({"all": named}, ".parquet"))
+    (tmp_path / "named.parquet").write_bytes(to_bytes(named, ".parquet"))
     bare = Contents(logits=rows.logits)
-    (tmp_path / "bare.parquet").write_bytes(to_bytes({"all": bare}, ".parquet"))
+    (tmp_path / "bare.parquet").write_bytes(to_bytes(bare, ".parquet"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "mine.txt").write_text("mine")
@@ -238,17 +195,25 @@ def test_what_cannot_be_done_with_many_files_says_why(tmp_path: Path) -> None:
         ("score", tmp_path / "empty"): "is a directory with no files of predictions",
         ("score", tmp_path / "*.arrow"): "a pattern that no file matches",
         ("score", files[0], files[0]): "is given twice",
-        ("score", files[0], tmp_path / "named.parquet"): "its classes or class names are not those of the first rows",
+        (
+            "score",
+            files[0],
+            tmp_path / "named.parquet",
+        ): "named.parquet: differs from",
         ("score", files[0], tmp_path / "bare.parquet"): "no labels",
-        ("score", *files, "--model", model, tmp_path / "bare.parquet"): "some files have labels and others have none",
+        (
+            "score",
+            *files,
+            "--model",
+            model,
+            tmp_path / "bare.parquet",
+        ): "in labels; handle them apart",
+        ("score", *files, "--labels", tmp_path / "y.npy"): "labels can be given for one .npy file",
         ("apply", model, *files, "-o", tmp_path / "x.npz"): "give -o a name without ending",
-        ("apply", model, *files, "-o", tmp_path / "in"): "holds the input file",
-        ("apply", model, *files, "-o", tmp_path / "taken"): "has files already",
-        ("apply", model, *files, "-o", tmp_path / "x", "--format", "csv"): "Parquet files in a directory",
-        ("compare", tmp_path / "in"): "give the test rows as a second file",
-        ("plot", "ks", tmp_path / "in", "-o", tmp_path / "x.png"): "give one file in it",
-        ("adapt", model, tmp_path / "in", "-o", tmp_path / "x.safetensors"): "give one file in it",
-        ("score", tmp_path / "in", "--several-labels"): "give one file in it",
+        ("apply", model, *files, "-o", tmp_path / "in"): "is a directory or another special file",
+        ("apply", model, *files, "-o", tmp_path / "taken"): "is a directory or another special file",
+        ("plot", "ks", tmp_path / "in", "-o", tmp_path / "x.png"): "give one smaller file",
+        ("adapt", model, tmp_path / "in", "-o", tmp_path / "x.safetensors"): "give one smaller file",
     }.items():
         done = run(*words)
         assert done.exit_code in (1, 2), (words, done.stdout)
@@ -261,7 +226,7 @@ def test_bad_rows_are_found_in_their_file(tmp_path: Path) -> None:
     (path,) = write(tmp_path, rows, [])
     z = rows.logits.copy()
     z[30, 1] = np.nan
-    (tmp_path / "bad.parquet").write_bytes(to_bytes({"all": Contents(logits=z, labels=rows.labels)}, ".parquet"))
+    (tmp_path / "bad.parquet").write_bytes(to_bytes(Contents(logits=z, labels=rows.labels), ".parquet"))
     with pytest.raises(Exception, match="counted from row 30: logits must be finite; row 0, column 1 has nan"):
         chunks_of(path, tmp_path / "bad.parquet")
     gap = pyarrow.table({f"logit_{c}": [None if (n, c) == (31, 2) else 3.0 * c for n in range(50)] for c in range(3)})

@@ -68,7 +68,7 @@ def test_shift_is_named_with_and_without_labels(model: TemperatureScaling) -> No
     words = ("score", "new.npz", "--model", "model.safetensors")
     assert "shift: these rows differ from the calibration rows in " in run(*words).stdout
     assert "failed: shift: " in failure(*words, "--fail-if-shifted")
-    assert "leave out --fail-if" in complaint(run(*words, "--fail-if", "KS > 0.1"))
+    assert "no labels" in complaint(run(*words, "--fail-if", "KS > 0.1"))
     write("few.npz", 3, 8)
     assert "too few rows" in failure("score", "few.npz", "--model", "model.safetensors", "--fail-if-shifted")
 
@@ -109,7 +109,7 @@ def test_a_score_that_is_no_number_fails() -> None:
 def test_info_describes_the_model(model: TemperatureScaling) -> None:
     printed = run("info", "model.safetensors").stdout
     assert "temperature" in printed
-    assert "fitted on    900 rows" in printed
+    assert "fitted on 900 rows of 4 classes in model.safetensors" in printed
     found = json.loads(run("info", "model.safetensors", "--json").stdout)
     assert found["calibrator"] == "TemperatureScaling"
     assert found["diagnostics"]["rows"] == 900

@@ -23,7 +23,7 @@ def unrendered(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         figures.append(figure)
         return STARTS[ending]
 
-    monkeypatch.setattr("glayers.cli.plotting._image", image)
+    monkeypatch.setattr("glayers.cli.comparing._image", image)
     return figures
 
 
@@ -40,7 +40,7 @@ def test_every_figure_is_made_from_two_files_as_one_whose_pdf_has_truetype_fonts
 
 @pytest.mark.parametrize("ending", STARTS)
 def test_the_ending_is_the_format(folder: Path, ending: str) -> None:
-    assert run("plot", "reliability", "test.npz", "-o", f"x{ending}", "--dark", "--bins", 5).exit_code == 0
+    assert run("plot", "reliability", "test.npz", "-o", f"x{ending}", "--dark").exit_code == 0
     assert Path(f"x{ending}").read_bytes().startswith(STARTS[ending])
     assert b"/Type3" not in Path(f"x{ending}").read_bytes()
 
@@ -57,20 +57,11 @@ def test_several_events_are_rows_of_panels(folder: Path, unrendered: list[Figure
     assert titles == ["test, top class", "calibrated, top class", "test, rank 2", "calibrated, rank 2"]
 
 
-def test_files_of_one_name_go_by_their_paths(folder: Path, unrendered: list[Figure]) -> None:
+def test_files_that_share_a_name_are_refused(folder: Path) -> None:
     (folder / "b").mkdir()
     Path("b/test.npz").write_bytes(Path("test.npz").read_bytes())
-    assert run("plot", "ks", "test.npz", "b/test.npz", "-o", "x.png").stdout.startswith("drew test.npz, b/test.npz")
-
-
-def test_files_that_share_a_name_are_all_drawn(folder: Path, unrendered: list[Figure]) -> None:
-    (folder / "b").mkdir()
-    Path("b/model.safetensors").write_bytes(Path("model.safetensors").read_bytes())
-    models = ["--model", "model.safetensors", "--model", "b/model.safetensors"]
-    done = run("plot", "reliability", "test.npz", *models, "-o", "x.png")
-    assert done.stdout.splitlines()[0] == "drew test.npz, model.safetensors, b/model.safetensors; wrote x.png"
-    done = run("plot", "ks", "test.npz", "test.npz", "-o", "y.png")
-    assert done.stdout.splitlines()[0] == "drew 1: test, 2: test; wrote y.png"
+    done = run("plot", "ks", "test.npz", "b/test.npz", "-o", "x.png")
+    assert "files must have different names" in usage_error(done)
 
 
 def test_a_model_that_is_sure_and_right_and_names_that_are_long_are_drawn(folder: Path) -> None:
@@ -109,7 +100,6 @@ def test_files_with_different_rows_are_refused(folder: Path) -> None:
             ["plot", "classes", "test.npz", "-o", "x.png", "--event", "rank:2"],
             "--event is not for classes; leave it out",
         ),
-        (["plot", "ks", "test.npz", "-o", "x.png", "--bins", "9"], "--bins is not for ks"),
         (["plot", "ks", "test.npz", "-o", "x.png", "--event", "rank"], "unknown event 'rank'; use top, rank:2"),
     ],
 )
@@ -137,18 +127,10 @@ def test_names_are_text_and_never_formulas(folder: Path) -> None:
         assert f"<!-- {name} -->" in drawn
 
 
-def test_a_figure_for_a_paper_has_its_width_names_and_title(folder: Path) -> None:
-    given = ("plot", "ks", "test.npz", "calibrated.npz", "--names", "before, after", "--title", "Both")
-    widths = {"column": ("ks", 3.3 * 72), "5": ("before-after", 360), "page": ("reliability", 6.9 * 72)}
-    for width, (kind, points) in widths.items():
-        done = run("plot", kind, *given[2:], "--width", width, "-o", "x.svg", "--force")
+def test_a_figure_for_a_paper_has_its_width_and_a_caption(folder: Path) -> None:
+    for width, kind in ((3.3, "ks"), (5, "before-after"), (6.9, "reliability")):
+        done = run("plot", kind, "test.npz", "calibrated.npz", "--width", width, "-o", "x.svg", "--force")
         assert done.exit_code == 0, done.output
-        picture = Path("x.svg").read_text(encoding="utf-8")
-        assert f'width="{points:g}pt"' in picture
-        assert "<!-- Both -->" in picture
-    drew, caption = done.stdout.splitlines()
-    assert drew == "drew before, after; wrote x.svg"
-    assert caption.startswith("caption: Reliability diagram of before, after on ")
-    assert all(f"<!-- {name} -->" in picture for name in ("before", "after"))
-    assert "must be column, page or a number of inches" in usage_error(run(*given, "--width", "wide", "-o", "y.svg"))
-    assert "must be 2 different names" in usage_error(run(*given[:-4], "--names", "one", "-o", "y.svg"))
+        assert f'width="{72 * width:g}pt"' in Path("x.svg").read_text(encoding="utf-8")
+    assert done.stdout.splitlines()[1].startswith("caption: Reliability diagram. ")
+    assert "--width" in usage_error(run("plot", "ks", "test.npz", "--width", "0.5", "-o", "y.svg"))

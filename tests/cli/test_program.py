@@ -1,10 +1,8 @@
 """The program in the shell: exit status, signals, closed pipes, full disks, help and start."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ from typer.testing import CliRunner
 import glayers
 from glayers.cli import app, main
 from tests.cli.conftest import overconfident
-from tests.cli.running import PROGRAM, VERBS, complaint, leftovers, run, run_program, run_programs, usage_error
+from tests.cli.running import VERBS, complaint, leftovers, run, run_program, run_programs, usage_error
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -59,14 +57,11 @@ def test_shell_completion_knows_verbs() -> None:
 
 def test_an_output_that_is_full_closed_early_or_closed_from_the_start_is_no_bug(folder: Path) -> None:
     full = [["methods"], ["score", "--help"], ["--version"], ["info", "model.safetensors", "--json"]]
-    closed = [["methods"], ["methods", "--json"], ["apply", "model.safetensors", "test.npz", "-o", "-"]]  # as by head
-    outputs = {"full disk": full, "closed pipe": closed, "closed": [closed[0], closed[2]]}
+    closed = [["methods"], ["methods", "--json"]]  # as by head
+    outputs = {"full disk": full, "closed pipe": closed, "closed": closed[:1]}
     done = run_programs(folder, *([output, *words] for output, commands in outputs.items() for words in commands))
     assert done[:4] == 4 * [(1, "glayers: cannot write the output: [Errno 28] No space left on device\n")]
-    assert done[4:7] == 3 * [(141, "")]
-    assert done[7] == (0, "")
-    assert done[8][0] == 1
-    assert done[8][1].startswith("glayers: standard output is closed; give the name of a file")
+    assert done[4:] == [(141, ""), (141, ""), (0, "")]
 
 
 def test_an_interrupt_is_one_line_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,35 +76,11 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(folder: Path, monkeypatch: 
     assert leftovers(folder) == []
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_while_a_pipe_is_awaited_ends_the_program(folder: Path, sent: signal.Signals, status: int) -> None:
-    held = folder / "kept"
-    held.mkdir()
-    running = subprocess.Popen(
-        [*PROGRAM, "score", "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(held)},
-    )
-    assert running.stdin is not None
-    running.stdin.write(200_000 * b"0")  # more than a pipe holds, so that part of it is copied
-    running.stdin.flush()
-    while running.poll() is None and not any(file.stat().st_size for file in held.glob("*/*")):
-        time.sleep(0.02)
-    running.send_signal(sent)
-    said = running.communicate(timeout=60)[1].decode()
-    assert running.returncode == status
-    assert said.count("\n") == (1 if sent == signal.SIGINT else 0)
-    assert "Traceback" not in said
-    assert list(held.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     "name", ["two\nlines", "\x1b[31mred", "right\u202eleft", os.fsdecode(b"no text \xff"), "[bold]x"]
 )
 def test_file_names_cannot_control_the_terminal(folder: Path, name: str) -> None:
-    path = Path("both.npz").rename(f"{name}.npz")
+    path = Path("test.npz").rename(f"{name}.npz")
     good, said = run("score", path), complaint(run("score", f"{name}.txt"))
     plain = f"{name}.npz".encode("unicode_escape").decode()
     assert good.exit_code == 0

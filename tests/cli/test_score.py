@@ -11,28 +11,26 @@ from tests.cli.conftest import NAMES, overconfident
 from tests.cli.running import complaint, run, usage_error
 
 
-def test_a_column_for_each_part_and_a_verdict(folder: Path) -> None:
-    lines = run("score", "both.npz").stdout.splitlines()
-    assert lines[0] == "both.npz"
-    assert lines[1].startswith("calibration: not calibrated")
+def test_a_table_and_a_verdict(folder: Path) -> None:
+    lines = run("score", "test.npz").stdout.splitlines()
+    assert lines[0] == "test.npz"
+    assert lines[1].startswith("not calibrated (p <= 0.005); significant: KS (confidence), ECE (confidence)")
+    assert lines[2].startswith("overconfident (mean confidence")
+    assert lines[3].startswith("KS ")
+    assert "; that of a calibrated model exceeds " in lines[3]
     table = lines[lines.index("") + 1 :]
-    assert table[0].split() == ["calibration", "test"]
     assert [line[:4].strip() for line in table[1:]] == ["rows", "clas", "accu", "mean", "NLL", "Brie", "KS", "ECE,"]
-    assert len(run("score", "both.npz", "--all").stdout.splitlines()) > len(lines) + 10
-    first = next(line for line in lines if line.startswith("test: "))
-    assert first.startswith("test: not calibrated (p <= 0.005); significant: KS (confidence), ECE (confidence)")
-    assert any(line.startswith("test: overconfident (mean confidence") for line in lines)
-    assert any(line.startswith("test: KS ") and "; that of a calibrated model exceeds " in line for line in lines)
+    assert len(run("score", "test.npz", "--all").stdout.splitlines()) > len(lines) + 10
 
 
 def test_json_is_the_scorecard_and_the_test(folder: Path) -> None:
     found = json.loads(run("score", "both.npz", "--part", "test", "--json").stdout)
-    assert list(found) == ["test"]
-    together, tested = found["test"].pop("calibration_test"), found["test"].pop("ks_test")
+    assert list(found) == ["all"]
+    together, tested = found["all"].pop("calibration_test"), found["all"].pop("ks_test")
     logits, labels = overconfident(150, 1)
     assert together["rejected"]
     assert together["tests"].keys() == {"ks", "ece", "rank_2_ks", "classwise_ks"}
-    assert found["test"] == pytest.approx(metrics.scorecard(Predictions(logits, labels)).to_dict())
+    assert found["all"] == pytest.approx(metrics.scorecard(Predictions(logits, labels)).to_dict())
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     assert tested["p_value"] == pytest.approx(
         metrics.ks_test(powers / powers.sum(axis=1, keepdims=True), labels).p_value
@@ -81,14 +79,6 @@ def test_json_has_null_for_infinity(folder: Path) -> None:
     assert done.stderr == ""
     assert "Infinity" not in done.stdout
     assert json.loads(done.stdout)["all"]["nll"] is None
-
-
-@pytest.mark.parametrize("name", ["both.npz", "test.csv", "logits.npy"])
-def test_a_pipe_is_read_like_the_file(folder: Path, name: str) -> None:
-    labels = ["--labels", "labels.npy"] if name == "logits.npy" else []
-    piped = run("score", "-", *labels, "--json", piped=Path(name).read_bytes())
-    assert piped.exit_code == 0
-    assert piped.stdout == run("score", name, *labels, "--json").stdout
 
 
 @pytest.fixture

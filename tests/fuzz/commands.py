@@ -20,11 +20,11 @@ METHODS = ["temperature", "vector,none", "isotonic", "platt", "histogram", "all 
 FIGURES = ["reliability", "ks", "classes", "differences", "no figure"]
 OPTIONS = [
     *("--json", "--quiet", "--force", "--debug", "--logits", "--intervals", "--dark", "--help", "--none", "-x", "--"),
-    *("--part", "--labels", "--event", "--seed", "--method", "--methods", "--format", "--bins", "--resamples", "-o"),
+    *("--part", "--labels", "--event", "--seed", "--method", "--methods", "--width", "--resamples", "-o"),
 ]
 VALUES = [
     *(
-        "calibration",
+        "val",
         "test",
         "labels.npy",
         "top",
@@ -60,11 +60,10 @@ def check_command(random: Random, folder: Path) -> str:
             good = random.random() < 0.5
             Path(name).write_bytes(GOOD_FILES[name] if good else damaged(GOOD_FILES[name], model(), random))
         words = command(names, random)
-        piped = GOOD_FILES[names[0]] if "-" in words else None
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OMP_NUM_THREADS", "1")
             with contextlib.redirect_stderr(io.StringIO()):
-                done = run(*words, piped=piped)
+                done = run(*words)
         if done.exit_code not in (0, 1, 2) or isinstance(done.exception, Exception):
             raise AssertionError(f"{words}: {done.exit_code}, {done.stderr}") from done.exception
         if done.exit_code == 1 and "--debug" not in words:
@@ -83,8 +82,8 @@ def check_command(random: Random, folder: Path) -> str:
 def command(names: list[str], random: Random) -> list[str]:
     """Return the words of one command: a sensible beginning, then options and values at random."""
     verb, (first, second) = pick(VERBS, random), names
-    files = [first, "both.npz", second, "-", "model.safetensors", "missing.npz", "."]
-    output = pick(["out.csv", "out.npz", "out.json", "out.parquet", "out.png", "out.svg", "out", "-", first], random)
+    files = [first, "both.npz", second, "model.safetensors", "missing.npz", "."]
+    output = pick(["out.csv", "out.npz", "out.json", "out.parquet", "out.png", "out.svg", "out", first], random)
     words = {
         "fit": [pick(files, random), "-o", output, "-m", pick(METHODS, random)],
         "apply": [pick(["model.safetensors", first], random), pick(files, random), "-o", output],

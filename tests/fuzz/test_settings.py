@@ -56,7 +56,7 @@ def calls(folder: Path) -> dict[str, Call]:
         "estimate": (glayers.estimate, {"calibrator": fitted, "logits": LOGITS, "level": 0.9, "n_draws": 20}),
         "threshold": (glayers.threshold, rows | {"accuracy": 0.6, "level": 0.9}),
         "shift_test": (glayers.shift_test, {"calibrator": fitted, "logits": LOGITS, "groups": None, "level": 0.9}),
-        "read": (glayers.read_predictions, {"path": file, "columns": None, "part": None, "labels": None}),
+        "read": (glayers.read_predictions, {"path": file, "part": None, "labels": None}),
         "predictions": (compared.predictions, {"method": "temperature"}),
         "rows": (compared.rows, {"method": "temperature"}),
         "to_html": (compared.to_html, {"path": folder / "a.html", "force": True, "n_resamples": "none yet"}),

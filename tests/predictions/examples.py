@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from glayers.errors import BadFile
-from glayers.predictions.contents import Contents, Reading, Rows
-from glayers.predictions.formats import PathLike, PathOrStream, read_as, read_parts, read_predictions
+from glayers.predictions.contents import Reading, Rows
+from glayers.predictions.formats import PathLike, _read, read_predictions
+from glayers.predictions.source import Source
 
 LOGITS = np.random.default_rng(11).normal(size=(7, 4))
 LABELS = np.array([3, 0, 2, 2, 1, 3, 0])
@@ -28,21 +29,23 @@ def bad(path: Path, part: str | None = None, labels: Path | None = None) -> str:
 
 
 def refusal(path: Path, data: bytes) -> str:
-    """Write a file, and return the one line with which its parts are refused."""
+    """Write a file, and return the one line with which it is refused."""
     path.write_bytes(data)
     with pytest.raises(BadFile) as caught:
-        read_parts(path)
+        read_predictions(path)
     message = str(caught.value)
     assert message.startswith(str(path))
     assert "\n" not in message
     return message
 
 
-def read_any(path: PathOrStream, labels: PathLike | None = None) -> dict[str, Rows]:
-    """Read every part of a file as `Confidences` if it holds those, otherwise as `Predictions`."""
-    return read_as(Contents.checked, path, Reading(labels))
+def read_any(path: PathLike, labels: PathLike | None = None) -> Rows:
+    """Read a file as `Confidences` if it holds those, otherwise as `Predictions`."""
+    return _read(path, Reading(labels))
 
 
-def read_rows(path: PathOrStream, labels: PathLike | None = None) -> dict[str, tuple[Rows, bool]]:
-    """Read every part of a file, and whether it has labels: new rows to calibrate may have none."""
-    return read_as(lambda found: (found.with_possible_labels().checked(), found.labelled), path, Reading(labels))
+def read_rows(path: PathLike, labels: PathLike | None = None) -> tuple[Rows, bool]:
+    """Read a file, and whether it has labels: new rows to calibrate may have none."""
+    source = Source.of([Path(path)], Reading(labels), needs_labels=False)
+    chunk = source.checked(source.contents())
+    return chunk.rows, chunk.labelled

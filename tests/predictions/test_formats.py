@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 from glayers.arrays import Array
 from glayers.errors import BadFile
 from glayers.predictions import Confidences, Predictions
-from glayers.predictions.formats import read_confidences, read_parts, read_predictions
+from glayers.predictions.formats import read_confidences, read_predictions
 from tests.predictions.examples import LABELS, LOGITS, bad, read_any, read_rows
 
 
@@ -95,10 +95,10 @@ def test_a_truncated_file_is_never_read(tmp_path: Path, name: str) -> None:
         bad(path)
 
 
-def test_an_error_in_predictions_names_the_file_and_the_part(tmp_path: Path) -> None:
-    path = npz(tmp_path / "a.npz", z_val=LOGITS, y_val=LABELS, z_test=LOGITS, y_test=LABELS[:3])
-    message = bad(path, part="calibration")
-    assert message.startswith(f"{path}, part test: labels must have shape (7,)")
+def test_an_error_in_predictions_names_the_file(tmp_path: Path) -> None:
+    path = npz(tmp_path / "a.npz", z_val=LOGITS, y_val=LABELS, z_test=LOGITS, y_test=LABELS + 1)
+    assert len(read_predictions(path, part="val")) == 7
+    assert bad(path, part="test").startswith(f"{path}: labels must be whole numbers in 0..3")
 
 
 @pytest.mark.parametrize("error", [RecursionError("deep"), OverflowError("wide"), SystemError("c"), struct.error("s")])
@@ -120,14 +120,6 @@ def test_a_file_that_memory_cannot_hold_is_not_called_damaged(tmp_path: Path, mo
     path = npz(tmp_path / "a.npz", logits=LOGITS, labels=LABELS)
     monkeypatch.setattr(zipfile, "ZipFile", fail)
     assert "is too large for the memory of this machine" in bad(path)
-
-
-def test_a_part_may_have_its_own_class_names_beside_shared_ones(tmp_path: Path) -> None:
-    entries: dict[str, Any] = {"z_val": LOGITS, "y_val": LABELS, "z_test": LOGITS, "y_test": LABELS}
-    shared, own = ("owl", "cat", "dog", "ant"), ("w", "x", "y", "z")
-    parts = read_parts(npz(tmp_path / "a.npz", **entries, class_names=np.array(shared), class_names_test=np.array(own)))
-    assert parts["calibration"].class_names == shared
-    assert parts["test"].class_names == own
 
 
 def test_logits_and_probabilities_under_each_others_names_say_how_to_name_them(tmp_path: Path) -> None:
@@ -188,9 +180,7 @@ def test_confidence_and_correct_may_come_in_two_parts(tmp_path: Path) -> None:
         tmp_path / "a.npz", confidence_val=CONFIDENCE, correct_val=CORRECT, test_confidence=[0.5], correct_test=[True]
     )
     assert read_confidences(path, part="test").correct.tolist() == [True]
-    assert {name: len(each) for name, each in read_any(path).items()} == {"calibration": 3, "test": 1}
-    with pytest.raises(BadFile, match="has the parts calibration, test; say which with part="):
-        read_confidences(path)
+    assert len(read_confidences(path, part="val")) == 3
 
 
 @pytest.mark.parametrize("cells", [["1", "0", "1"], [" True", "FALSE ", "true"], ["1.0", "0.0", "1.0"]])
@@ -210,14 +200,9 @@ def test_a_table_may_spell_correct_in_several_ways(tmp_path: Path, cells: list[s
         ("confidence,correct\n0.5,yes\n", "line 2, column 'correct' has 'yes'; expected a number or one of true, True"),
         ("confidence,correct\n0.5,\n", "line 2, column 'correct' has ''; expected a number or one of true"),
         ("confidence,correct\nnan,1\n", "line 2, column 'confidence' has 'nan'; expected a number"),
-        ("confidence,correct\n90,1\n", "part all: confidence must be finite and lie between 0 and 1; row 0 has 90"),
+        ("confidence,correct\n90,1\n", "confidence must be finite and lie between 0 and 1; row 0 has 90"),
         ("confidence,logit_a\n0.5,1\n", "no labels"),
         ("confidence,answer\n0.5,1\n", "holds `confidence` without `correct`"),
-        (
-            "logit_a,logit_b,confidence,correct\n1,2,0.5,1\n",
-            "has logits as well as confidence and correct; keep logits",
-        ),
-        ("p_a,p_b,label,confidence,correct\n0.5,0.5,1,0.5,1\n", "has probabilities as well as confidence and correct"),
     ],
 )
 def test_a_table_that_holds_no_confidences_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -229,20 +214,18 @@ def test_a_table_that_holds_no_confidences_is_refused(tmp_path: Path, text: str,
 
 def test_predictions_and_confidences_point_to_each_others_reader(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", confidence=CONFIDENCE, correct=CORRECT)
-    assert "not scores of every class; read it with read_confidences" in bad(path)
-    with pytest.raises(BadFile, match=r"not `confidence` and `correct`; read it with read_predictions"):
+    assert "not scores of every class; use read_confidences" in bad(path)
+    with pytest.raises(BadFile, match=r"not `confidence` and `correct`; use read_predictions"):
         read_confidences(npz(path, z=LOGITS, y=LABELS))
-    mixed = npz(path, z=LOGITS, y=LABELS, confidence=CONFIDENCE, correct=CORRECT)
-    assert "has logits as well as confidence and correct; keep logits" in bad(mixed)
     alone = npz(path, confidence=CONFIDENCE)
     with pytest.raises(BadFile, match="holds `confidence` without `correct`; add whether"):
         read_confidences(alone)
-    [(rows, labelled)] = read_rows(alone).values()  # new rows need no answers
+    rows, labelled = read_rows(alone)  # new rows need no answers
     assert isinstance(rows, Confidences)
     assert (rows.confidence.tolist(), labelled) == (np.asarray(CONFIDENCE).tolist(), False)
 
 
-def test_confidence_without_correct_next_to_logits_is_ignored(tmp_path: Path) -> None:
+def test_confidence_and_correct_next_to_logits_are_ignored(tmp_path: Path) -> None:
     assert_same(read_predictions(npz(tmp_path / "a.npz", z=LOGITS, y=LABELS, correct=LABELS)), LOGITS, LABELS)
-    path = write(tmp_path / "a.csv", "logit_a,logit_b,label,confidence\n1,2,0,0.9\n")
+    path = write(tmp_path / "a.csv", "logit_a,logit_b,label,confidence,correct\n1,2,0,0.9,1\n")
     assert_same(read_predictions(path), np.array([[1.0, 2.0]]), np.array([0]))

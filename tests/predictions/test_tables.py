@@ -15,7 +15,7 @@ import pytest
 from glayers.arrays import Array
 from glayers.predictions import Predictions
 from glayers.predictions.contents import Contents
-from glayers.predictions.formats import read_parts, read_predictions, to_bytes
+from glayers.predictions.formats import read_predictions, to_bytes
 from tests.predictions.examples import GROUPS, LABELS, LOGITS, NAMES, PROBABILITIES, WEIGHTS, bad
 
 
@@ -63,7 +63,7 @@ def test_a_table_gives_back_everything_that_was_written(tmp_path: Path, name: st
         "weight": WEIGHTS.tolist(),
         "group": GROUPS.tolist(),
     }
-    found = read_parts(any_table(tmp_path / name, columns))["all"]
+    found = read_predictions(any_table(tmp_path / name, columns))
     assert_same(found, LOGITS)
     np.testing.assert_array_equal(found.weights, WEIGHTS)
     np.testing.assert_array_equal(found.groups, GROUPS)
@@ -152,7 +152,7 @@ def test_logit_columns_take_precedence_over_probability_columns(tmp_path: Path, 
             {"logit_0": [1.5], "logit_1": [2.5], "y": ["1.5"]},
             "whole numbers in 0..1; row 0 has 1.5",
         ),
-        ({"logit_a": [1.5], "logit_b": [2.5], "y": [7]}, "part all: labels must be whole numbers in 0..1"),
+        ({"logit_a": [1.5], "logit_b": [2.5], "y": [7]}, "labels must be whole numbers in 0..1"),
         ({"logit_a": [1.5], "logit_b": ["two"], "y": [0]}, "column 'logit_b' has 'two'; expected a number"),
         (
             {"logit_a": [1.5], "logit_b": [2.0], "y": [0], "weight": [np.inf]},
@@ -185,7 +185,7 @@ HEADER = "logit_a,logit_b,label\n"
         (HEADER + "1_0,2,0\n", "line 2, column 'logit_a' has '1_0'; expected a number"),
         ("logit_0,logit_1,label\n1,2,1\n1,2,0_1\n", "line 3, column 'label' has '0_1'; expected a number"),
         (HEADER, "no rows under its header"),
-        ("\n\n", "no rows under its header"),
+        ("\n\n", "no logits or probabilities: found none"),
         ("logit_a;logit_b;label\n1;2;0\n", "one column, 'logit_a;logit_b;label'; put commas"),
         ("1,2,0\n3,4,1\n", "found 1, 2, 0; expected one of these keys or column headers"),
         ("logit_a,logit_b,logit_a,label\n1,2,3,0\n", "the column 'logit_a' is there twice"),
@@ -249,7 +249,7 @@ def test_without_pyarrow_a_parquet_file_says_what_to_install(tmp_path: Path, mon
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet"])
 def test_a_single_score_is_written_as_the_reader_expects_it(tmp_path: Path, ending: str) -> None:
     given = Contents(logits=np.array([[0.5], [-2.0]]), labels=np.array([1, 0]), class_names=("no", "yes"))
-    (tmp_path / f"one{ending}").write_bytes(to_bytes({"all": given}, ending))
+    (tmp_path / f"one{ending}").write_bytes(to_bytes(given, ending))
     read = read_predictions(tmp_path / f"one{ending}")
     assert read.logits.tolist() == [[0.5], [-2.0]]
     assert read.labels.tolist() == [1, 0]

@@ -1,7 +1,6 @@
 """What is written is read back as it was: every digit, every label and every name that the format has room for."""
 
 import builtins
-import io
 import string
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from glayers.errors import BadFile
 from glayers.predictions.contents import Contents
-from glayers.predictions.formats import WRITERS, read_confidences, read_parts, read_predictions, to_bytes
+from glayers.predictions.formats import WRITERS, read_confidences, read_predictions, to_bytes
 from tests.predictions.examples import read_any, read_rows
 
 TABLES = [".csv", ".tsv", ".parquet"]
@@ -40,7 +39,7 @@ def written(draw: st.DrawFn) -> Contents:
     )
 
 
-def read_back(data: bytes, ending: str, folder: Path) -> dict[str, Any]:
+def read_back(data: bytes, ending: str, folder: Path) -> tuple[Any, bool]:
     path = folder / f"a{ending}"
     path.write_bytes(data)
     return read_rows(path)
@@ -54,8 +53,8 @@ def test_rows_come_back_as_they_were(made: Contents, tmp_path_factory: pytest.Te
 
 
 def assert_comes_back(made: Contents, ending: str, folder: Path) -> None:
-    data = to_bytes({"all": made}, ending)
-    found, labelled = read_back(data, ending, folder)["all"]
+    data = to_bytes(made, ending)
+    found, labelled = read_back(data, ending, folder)
     assert found.logits.tolist() == np.asarray(made.logits).tolist()
     assert labelled == (made.labels is not None)
     assert not labelled or found.labels.tolist() == list(made.labels if made.labels is not None else [])
@@ -65,8 +64,6 @@ def assert_comes_back(made: Contents, ending: str, folder: Path) -> None:
         assert mine is None or mine.tolist() == np.asarray(given).tolist()
     may_be_lost = ending in TABLES or ending == ".jsonl"
     assert found.class_names == made.class_names or (may_be_lost and found.class_names is None)
-    [(_, piped)] = read_rows(io.BytesIO(data)).values()  # a pipe is told by its first bytes
-    assert piped == labelled
 
 
 @pytest.mark.parametrize("ending", TABLES)
@@ -87,49 +84,28 @@ def test_names_that_no_column_can_carry_become_numbers(
     tmp_path: Path, ending: str, names: tuple[str, ...], kept: bool
 ) -> None:
     made = Contents(probabilities=np.array([[0.5, 0.25, 0.25]]), labels=np.array([2]), class_names=names)
-    found, _ = read_back(to_bytes({"all": made}, ending), ending, tmp_path)["all"]
+    found, _ = read_back(to_bytes(made, ending), ending, tmp_path)
     assert found.class_names == (names if kept else None)
     assert found.labels.tolist() == [2]
     assert found.probabilities()[0, 0] == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("ending", [".npz", ".json"])
-def test_two_parts_keep_their_names(tmp_path: Path, ending: str) -> None:
-    parts = {
-        "calibration": Contents(logits=np.array([[1.0, 2, 5], [4, 0, 1]]), labels=np.array([2, 0])),
-        "test": Contents(logits=np.array([[7.0, 2, 0]]), labels=np.array([1]), class_names=("a", "b", "c")),
-    }
-    (tmp_path / f"a{ending}").write_bytes(to_bytes(parts, ending))
-    found = read_parts(tmp_path / f"a{ending}")
-    assert {name: each.logits.tolist() for name, each in found.items()} == {
-        name: np.asarray(each.logits).tolist() for name, each in parts.items()
-    }
-    assert [each.class_names for each in found.values()] == [None, ("a", "b", "c")]
-
-
-@pytest.mark.parametrize("ending", TABLES)
-def test_a_table_has_room_for_one_part(ending: str) -> None:
-    made = Contents(logits=np.array([[1.0, 2, 5]]))
-    with pytest.raises(BadFile, match="a table holds one part, not calibration, test; choose one"):
-        to_bytes({"calibration": made, "test": made}, ending)
 
 
 @every_format
 @pytest.mark.parametrize("name", ["a\rb", "a\nb", "a\r\nb", ' "', "\x1b[31m"])
 def test_groups_may_hold_line_breaks(tmp_path: Path, ending: str, name: str) -> None:
     made = Contents(logits=np.array([[1.0, 2, 5]]), groups=np.array([name]))
-    assert read_back(to_bytes({"all": made}, ending), ending, tmp_path)["all"][0].groups[0].split() == name.split()
+    assert read_back(to_bytes(made, ending), ending, tmp_path)[0].groups[0].split() == name.split()
 
 
 @every_format
 def test_same_rows_same_bytes(ending: str) -> None:
     made = Contents(logits=np.array([[1.0, 2, 5]]), labels=np.array([1]), class_names=("a", "b", "c"))
-    assert to_bytes({"all": made}, ending) == to_bytes({"all": made}, ending)
+    assert to_bytes(made, ending) == to_bytes(made, ending)
 
 
 def test_an_unknown_ending_lists_the_known_ones() -> None:
     with pytest.raises(BadFile, match=r"cannot write '\.h5'; the ending must be one of \.npz, \.npy, \.json, \.jsonl"):
-        to_bytes({}, ".h5")
+        to_bytes(Contents(), ".h5")
 
 
 def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,40 +118,31 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(BadFile, match=r"glayers\[parquet\]"):
-        to_bytes({"all": Contents(logits=np.array([[1.0, 2, 5]]))}, ".parquet")
+        to_bytes(Contents(logits=np.array([[1.0, 2, 5]])), ".parquet")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[[1, 2]]", "holds a list; expected an object of lists, such as logits"),
-        ("{", "is not JSON"),
-        ("\udcff", "is not JSON"),
+        ("{", "cannot be read (JSONDecodeError"),
+        ("\udcff", "is not UTF-8 text"),
         ('{"logits": 3, "labels": [0]}', "logits must be a list; got 3"),
         ('{"logits": [[1, 2], [3]], "labels": [0, 1]}', "logits must be real numbers, in rows of equal length"),
         ('{"logits": [["a", "b"]], "labels": [0]}', "logits must be real numbers"),
         ('{"logits": [[NaN, 1]], "labels": [0]}', "must be finite"),
         ('{"logits": [[1, null]], "labels": [0]}', "must be finite"),
         ('{"logits": [[3, 1]]}', "no labels: name their key"),
-        ('{"logits": [[3, 1]], "labels": [0], "class_names": [1, 2]}', "class_names must be a list of text"),
+        ('{"logits": [[3, 1]], "labels": [0], "class_names": [1, 1]}', "class_names must be 2 different names"),
         ("[" * 100_000, "cannot be read"),
     ],
 )
 def test_the_error_for_json_without_predictions_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "a.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(BadFile) as caught:
-        read_parts(tmp_path / "a.json")
+        read_predictions(tmp_path / "a.json")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_an_error_while_copying_a_pipe_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(io.BytesIO):
-        def read(self, *_: object) -> bytes:
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(BadFile, match=r"standard input: cannot be read .*No space left on device"):
-        read_parts(Broken())
 
 
 @every_format
@@ -187,19 +154,18 @@ def test_confidences_come_back_as_they_were(tmp_path: Path, ending: str) -> None
         groups=np.array(["a", "b", "a"]),
     )
     path = tmp_path / f"a{ending}"
-    path.write_bytes(to_bytes({"all": made}, ending))
+    path.write_bytes(to_bytes(made, ending))
     found = read_confidences(path)
     for name in ("confidence", "correct", "weights", "groups"):
         assert getattr(found, name).tolist() == getattr(made, name).tolist()
-    assert repr(read_any(path)) == "{'all': Confidences(3 rows, weights, groups)}"
-    assert repr(read_any(io.BytesIO(path.read_bytes()))["all"]) == repr(found)
+    assert repr(read_any(path)) == "Confidences(3 rows, weights, groups)"
 
 
 @every_format
 def test_impossible_classes_come_back(ending: str, tmp_path: Path) -> None:
     logits = np.array([[1.0, -np.inf, 0.5], [0.25, -2.0, -np.inf]])
     path = tmp_path / f"rows{ending}"
-    path.write_bytes(to_bytes({"all": Contents(logits=logits, labels=np.array([0, 1]))}, ending))
+    path.write_bytes(to_bytes(Contents(logits=logits, labels=np.array([0, 1])), ending))
     assert np.array_equal(read_predictions(path).logits, logits)
 
 

@@ -114,7 +114,7 @@ assert "sklearn" not in sys.modules and "torch" not in sys.modules
 NO_EXTRAS = """
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("sklearn", "torch", "pandas", "pyarrow", "matplotlib", "onnx", "dask"):
+        if name.split(".")[0] in ("sklearn", "torch", "pandas", "pyarrow", "matplotlib", "onnx"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
 """

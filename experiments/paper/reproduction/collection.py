@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.logit_files import read_both
 from experiments.paper.convert_pickles import read_pickle
 
-from glayers import BadFile, Predictions, read_parts
+from glayers import BadFile, Predictions
 
 
 class Source(NamedTuple):
@@ -55,10 +56,7 @@ def find(folder: Path, source: Source) -> Path | None:
 
 def read_checked(file: Path, dataset: str, any_rows: bool) -> tuple[Predictions, Predictions]:
     """Read both parts; refuse a file that is not as large as the paper says."""
-    parts = read_pickle(file) if file.suffix == ".p" else read_parts(file)
-    if set(parts) != {"calibration", "test"}:
-        raise BadFile(f"{file}: must hold the parts calibration and test; holds {', '.join(parts)}")
-    calibration, test = parts["calibration"], parts["test"]
+    calibration, test = read_pickle(file).values() if file.suffix == ".p" else read_both(file)
     expected = SHAPES[dataset]
     came = Shape(len(calibration), len(test), test.n_classes)
     if calibration.n_classes != came.classes or came.classes != expected.classes:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from experiments.logit_files import read_both
 from experiments.paper.studies.lines import NONE, Line, different, markdown, page, read_lines, where, write_lines
 from experiments.paper.studies.scoring import METRICS, Outcome, noted, scored
 from experiments.paper.studies.sizes import chosen
 from experiments.stamp import write_page
 
-from glayers import PaperGLayers, Predictions, TemperatureScaling, read_parts
+from glayers import PaperGLayers, Predictions, TemperatureScaling
 from glayers.arrays import Array
 
 EXPERIMENTS = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sets = asked.sets or [row["set"] for row in csv.DictReader(file)]
     for depth in [None, 0, *asked.depths]:
         for name in sets:
-            calibration, test = read_parts(asked.logits / f"{name}.npz").values()
+            calibration, test = read_both(asked.logits / f"{name}.npz")
             method = {None: "uncalibrated", 0: "temperature"}.get(depth, f"g, {depth} layer{'s' * (depth != 1)}")
             if test.n_classes >= LEAST and not where(lines, set=name, method=method):
                 line = {"set": name, "method": method} | fitted(depth, calibration, test)

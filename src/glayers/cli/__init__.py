@@ -19,10 +19,8 @@ import typer
 
 from glayers import __version__
 from glayers.cli.acting import card, decide, estimate, threshold, watch
-from glayers.cli.comparing import compare, demo, report
-from glayers.cli.exporting import adapt, export, info
-from glayers.cli.fit_apply import apply, fit, methods
-from glayers.cli.plotting import KINDS, plot
+from glayers.cli.comparing import KINDS, compare, demo, plot, report
+from glayers.cli.models import adapt, apply, export, fit, info, methods
 from glayers.cli.runtime import add_verb, flag, one_line_per_error, show
 from glayers.cli.scoring import rows, score
 

@@ -1,6 +1,5 @@
 """`threshold`, `decide`, `estimate`, `watch` and `card`: what somebody does with the probabilities of a file."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -105,7 +104,7 @@ def estimate(
 
     conditions = [Condition.of(text) for text in fail_if or ()]
     calibrator = arg.calibrator_of_classes(model)
-    rows = arg.read_test(file, reading, calibrator, needs_labels=False).rows
+    rows = arg.read_rows(file, reading, needs_labels=False).rows
     if rows.weights is not None or rows.counts is not None:
         raise BadPredictions("estimate takes rows of equal weight; remove weights and counts from the file")
     options: dict[str, Any] = {"abstain": abstain, "level": level, "random_state": seed}
@@ -164,7 +163,7 @@ def card(
     from glayers.report.card import model_card
 
     calibrator = arg.calibrator_of_classes(model)
-    rows: Any = arg.read_test(test, reading, calibrator).rows
+    rows: Any = arg.read_rows(test, reading).rows
     show(*model_card(calibrator, rows, accuracy=_share(accuracy)).splitlines())
 
 
@@ -172,9 +171,8 @@ def _read(file: Path, reading: Reading, model: Path | None) -> Any:
     """Read labelled rows, and calibrate them if there is a model."""
     from glayers.calibrators import load
 
-    calibrator = None if model is None else load(model)
-    rows = arg.read_test(file, reading, calibrator).rows
-    return rows if calibrator is None else calibrator.apply(rows)
+    rows = arg.read_rows(file, reading).rows
+    return rows if model is None else load(model).apply(rows)
 
 
 def _read_costs(path: Path) -> Any:
@@ -192,11 +190,9 @@ def _share(text: str) -> float:
     >>> _share("95%"), _share("0.9")
     (0.95, 0.9)
     """
-    share = 0.0
-    with suppress(ValueError):
-        share = arg.number_of(text)
+    share = arg.number_of(text)
     if not 0 < share < 1:
-        raise typer.BadParameter(f"--accuracy must be a number between 0 and 1, or such as 95%; got {text!r}")
+        raise typer.BadParameter(f"--accuracy must lie between 0 and 1, or be such as 95%; got {text!r}")
     return share
 
 

@@ -2,32 +2,24 @@
 
 import json
 import os
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from glayers.arrays import Array
-from glayers.cli.runtime import flag, one_line, show_note
+from glayers.cli.runtime import flag, show_note
 from glayers.errors import BadFile, listed
-from glayers.files import errors_as_bad_file
 from glayers.metrics import Event, label, one_of, rank, top, within_top
-from glayers.predictions.contents import Reading, Rows, one_part
-from glayers.predictions.formats import read_as
+from glayers.predictions.contents import Contents, Reading, Rows
 from glayers.predictions.predictions import map_inputs, two_classes
-from glayers.predictions.source import Chunk, Executor, Source, Threads, checked_chunk
+from glayers.predictions.source import Chunk, Source
 
 if TYPE_CHECKING:
     from glayers.calibrators import Calibrator
-
-_Part = TypeVar("_Part")
-PIPE = Path("-")
 
 
 def file_argument(name: str, text: str) -> Any:
@@ -50,23 +42,19 @@ def probability(text: str) -> Any:
     return typer.Option(metavar="P", min=0.5, max=0.9999, help=text)
 
 
-PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or .jsonl; - is standard input."
+PREDICTIONS = "Predictions and labels: .npz, .npy, .csv, .tsv, .parquet, .json or .jsonl."
 MANY = "Also directories, patterns such as 'logits/*.parquet', and several files."
 _METHODS = "Names from `glayers methods`, separated by commas, or all; default: those of the guide."
 _EVENTS = "top, rank:2, within-top:5, label:cat or one-of:cat,dog"
-_PROBABILITIES = "FILE holds probabilities, whatever their name says; a .npy file has no name for them."
-_COLUMNS = "For tables with other headers: the column of each field; the star stands for the class."
-_DASK = "Run on a Dask cluster, such as tcp://host:8786. All workers must see the files."
+_PART = "The rows of keys such as logits_NAME, of an .npz or .json file."
 _SETTING = "A setting of the method, such as time_budget=60 or keep_accuracy=true; may be repeated."
 _FAIL_IF = 'Exit with 3 if it holds, such as "ks > 0.02" or "ks > 2 %".'
 Model = Annotated[Path, file_argument("MODEL", "A file from `glayers fit`.")]
 Calibration = Annotated[Path, file_argument("CAL", f"Rows to fit on. {PREDICTIONS}")]
-Test = Annotated[Path | None, file_argument("TEST", "Rows to score; not needed if CAL has both parts.")]
+Test = Annotated[Path, file_argument("TEST", "Rows to score, which were not fitted on.")]
 Labels = Annotated[Path | None, file_option("FILE", "Labels (.npy) of .npy predictions.")]
-Probabilities = Annotated[bool, flag("--probabilities", text=_PROBABILITIES)]
-Part = Annotated[str | None, typer.Option(metavar="NAME", help="Only this part of a file: calibration or test.")]
-Columns = Annotated[str | None, typer.Option(metavar="logits=c*,labels=y", help=_COLUMNS)]
-Dask = Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help=_DASK)]
+Probabilities = Annotated[bool, flag("--probabilities", text="The .npy file holds probabilities, not logits.")]
+Part = Annotated[str | None, typer.Option(metavar="NAME", help=_PART)]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)]
 EventName = Annotated[str, typer.Option("--event", metavar="EVENT", help=f"The event: {_EVENTS}.")]
 Level = Annotated[float, probability("Level of the tests: 0.95 fails 1 of 20 good batches.")]
@@ -75,30 +63,18 @@ Force = Annotated[bool, flag("--force", "-f", text="Replace a file that already 
 Quiet = Annotated[bool, flag("--quiet", "-q", text="Hide notes and progress, but not errors.")]
 AsJson = Annotated[bool, flag("--json", text="Print JSON; infinite numbers are written as null.")]
 Page = Annotated[Path, output_option("PAGE", "Where to write the HTML report.")]
-Method = Annotated[
-    str, typer.Option("--method", "-m", metavar="NAME", help="One of those that `glayers methods` lists.")
-]
+Method = Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="A name from `glayers methods`.")]
 Methods = Annotated[str | None, typer.Option(metavar="A,B,C", help=_METHODS)]
 # NumPy's older generators, which scikit-learn uses, take no larger seed.
 Seed = Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Random seed; same seed, same result.")]
-SeveralLabels = Annotated[bool, flag("--several-labels", text="Rows may have several labels: a matrix of 0 and 1.")]
 
 
-def reading_of(
-    labels: Labels = None, part: Part = None, probabilities: Probabilities = False, columns: Columns = None
-) -> Reading:
+def reading_of(labels: Labels = None, part: Part = None, probabilities: Probabilities = False) -> Reading:
     """Return how to read files, as these options say."""
-    fields = pairs_of(columns.split(",") if columns else (), "columns", "logits=c*,labels=y")
-    return Reading(labels, part, "probabilities" if probabilities else None, fields)
-
-
-def reading_of_tables(probabilities: Probabilities = False, columns: Columns = None) -> Reading:
-    """Return how to read two files; labels and parts would be those of one of them."""
-    return reading_of(probabilities=probabilities, columns=columns)
+    return Reading(labels, part, "probabilities" if probabilities else None)
 
 
 READING: Any = reading_of
-READING_OF_TWO: Any = reading_of_tables
 
 
 def known_name(name: str, known: Collection[str], what: str) -> str:
@@ -146,30 +122,17 @@ def event_of(text: str) -> Event:
     raise typer.BadParameter(f"unknown event {text!r}; use {_EVENTS}")
 
 
-def pairs_of(texts: Iterable[str], what: str, example: str) -> dict[str, str]:
-    """Return the values that options give to names.
-
-    >>> pairs_of(["logits=c*", " labels=y"], "columns", "logits=c*,labels=y")
-    {'logits': 'c*', 'labels': 'y'}
-    """
-    pairs = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign:
-            raise typer.BadParameter(f"cannot read the {what} {text!r}; write such as {example!r}")
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
 def number_of(text: str) -> float:
     """Return a number or a percentage.
 
     >>> number_of("95 %"), number_of("0.9")
     (0.95, 0.9)
     """
-    if text.endswith("%"):
-        return float(text.removesuffix("%")) / 100
-    return float(text)
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a number or a percentage; write 0.95 or 95%") from error
+    return number / 100 if text.endswith("%") else number
 
 
 def method_with_settings(name: str, settings: list[str] | None, seed: int, progress: bool | None) -> "Calibrator":
@@ -179,12 +142,15 @@ def method_with_settings(name: str, settings: list[str] | None, seed: int, progr
 
     known_name(name, METHODS, "method")
     calibrator = unfitted(name, random_state=seed, progress=progress)
-    for setting, text in pairs_of(settings or (), "setting", "time_budget=60").items():
-        known_name(setting, calibrator.get_params(False), f"setting of {name}")
+    for setting in settings or ():
+        key, sign, text = (word.strip() for word in setting.partition("="))
+        if not sign:
+            raise typer.BadParameter(f"cannot read the setting {setting!r}; write such as 'time_budget=60'")
+        known_name(key, calibrator.get_params(False), f"setting of {name}")
         value: Any = {"True": True, "False": False, "None": None}.get(text, text)
         with suppress(ValueError):
             value = json.loads(text)
-        calibrator.set_params(**{setting: value})
+        calibrator.set_params(**{key: value})
     return calibrator
 
 
@@ -198,89 +164,35 @@ def calibrator_of_classes(path: Path) -> "Calibrator":
     return calibrator
 
 
-def name_of(path: Path) -> str:
-    """Return the name of a file for messages."""
-    return "standard input" if path == PIPE else path.name
+def read_rows(file: Path, reading: Reading, needs_labels: bool = True) -> Chunk:
+    """Return all rows of one file."""
+    source = Source.of([file], reading, needs_labels=needs_labels, warn=needs_labels)
+    return source.checked(source.contents())
 
 
-def source_of(paths: Sequence[Path], reading: Reading, calibrator: Any = None) -> Source:
-    """Return the files to read. A .npy file does not say what it holds, but the inputs of a calibrator do."""
-    source = Source.of(paths, reading)
-    if reading.labels is not None and len(source.files) > 1:
-        raise typer.BadParameter("--labels is for one .npy file; put logits and labels of several into .npz files")
-    if getattr(calibrator, "inputs", "") == "probabilities" and source.files[0].suffix.lower() == ".npy":
-        return replace(source, reading=replace(reading, inputs="probabilities"))
-    return source
+def read_sample(file: Path, reading: Reading, seed: int, quiet: bool) -> Chunk:
+    """Return rows to fit on: all rows of one file, or of many files a random sample."""
+    source = Source.of([file], reading)
+    return sample_of(source, source.contents(), seed, quiet)
 
 
-def read_contents(source: Source, check: Callable[..., _Part]) -> dict[str, _Part]:
-    """Return what `check` makes of the parts of a small file, or of the part asked for; - is standard input."""
-    file = source.files[0]
-    if not source.is_one_file:
-        raise BadFile(f"{file.parent}: is a directory or a pattern; give one file in it")
-    if file == PIPE and (sys.stdin is None or sys.stdin.closed):
-        raise BadFile("standard input is closed; give a file, or pipe predictions in")
-    parts = read_as(check, sys.stdin.buffer if file == PIPE else file, source.reading)
-    if source.reading.part is None:
-        return parts
-    with errors_as_bad_file(name_of(file)):
-        return {source.reading.part: one_part(parts, source.reading.part)}
+def sample_of(source: Source, contents: Contents | None, seed: int, quiet: bool) -> Chunk:
+    """Return the rows of one file, which has been read, or a random sample of many files, enough for every method."""
+    if contents is not None:
+        return source.checked(contents)
+    from glayers.calibrators.auto import enough_rows
+    from glayers.many_rows import collect
 
-
-def read_parts(source: Source, needs_labels: bool = True, warn: bool = True) -> dict[str, Chunk]:
-    """Return the rows of each part of a small file, all at once."""
-    return read_contents(source, partial(checked_chunk, needs_labels=needs_labels, warn=warn))
-
-
-def read_test(file: Path, reading: Reading, calibrator: "Calibrator | None" = None, needs_labels: bool = True) -> Chunk:
-    """Return the test part of a file, or its only part; a calibrator itself counts zeros, and needs no warning."""
-    source = source_of([file], reading, calibrator)
-    return only_or("test", read_parts(source, needs_labels, warn=calibrator is None))
-
-
-def read_sample(
-    path: Path,
-    reading: Reading,
-    preferred: str,
-    seed: int,
-    quiet: bool,
-    warn: bool = False,  # a calibrator itself counts zeros
-    dask: str | None = None,
-) -> Chunk:
-    """Read rows to fit on; of many, a random sample large enough for every method."""
-    source = source_of([path], reading)
-    if source.is_small and dask is None:
-        return only_or(preferred, read_parts(source, warn=warn))
-    from glayers.many_rows import sample_rows
-
-    with executor_of(dask, quiet, "reading") as executor:
-        sample = sample_rows(source.tasks(), executor, seed)
+    kind, sample, _ = collect(source, {}, enough_rows, random_state=seed, progress=progress_of(quiet))
     rows = sample.result()
     if len(rows) < sample.n_seen and not quiet:
-        show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows of {path}, drawn at random, are used")
-    return replace(source.first(), rows=rows, labelled=True)
-
-
-def only_or(preferred: str, parts: dict[str, _Part]) -> _Part:
-    """Return the only part, or the preferred one of two."""
-    return parts[preferred] if len(parts) > 1 else next(iter(parts.values()))
+        show_note(f"note: {len(rows):,} of {sample.n_seen:,} rows, drawn at random, are used")
+    return Chunk(rows, kind["inputs"], labelled=True)
 
 
 def inputs_of(calibrator: "Calibrator", rows: Rows) -> Array:
     """Return what a calibrator takes of rows whose labels are not known."""
     return map_inputs(calibrator.inputs, two_classes(calibrator.inputs, rows))
-
-
-@contextmanager
-def executor_of(cluster: str | None, quiet: bool, what: str) -> Iterator[Executor]:
-    """Yield where tasks run: threads, or the Dask cluster at an address."""
-    if cluster is None:
-        yield Threads(progress_of(quiet), what)
-        return
-    from glayers.bridges import dask
-
-    with dask.connect(cluster) as client:
-        yield dask.Cluster(client)
 
 
 def progress_of(quiet: bool) -> bool | None:
@@ -293,8 +205,6 @@ def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None
 
     A file is replaced only with `force`, and an input never.
     """
-    if path == PIPE:
-        raise typer.BadParameter("-o - is for the predictions of `glayers apply`; give the name of a file")
     folder = Path(os.path.realpath(path)).parent
     read = [file for file in inputs if file is not None and Path(file).exists()]
     if path.exists() and any(map(path.samefile, read)):
@@ -310,19 +220,6 @@ def check_output(path: Path, force: bool, *inputs: str | os.PathLike[str] | None
     else:
         return
     raise BadFile(f"{path}: {problem}")
-
-
-def write_to_pipe(data: bytes, *, text: bool) -> None:
-    """Write to standard output: unchanged bytes to a program, text without escape sequences to a terminal."""
-    if getattr(sys.stdout, "name", "") == os.devnull:  # put there by the program
-        raise BadFile("standard output is closed; give the name of a file, or pipe the output to a program")
-    if not sys.stdout.isatty():
-        sys.stdout.buffer.write(data)
-    elif text:
-        sys.stdout.writelines(one_line(line.replace("\t", "    ")) + "\n" for line in data.decode().splitlines())
-    else:
-        raise typer.BadParameter("a terminal cannot show this format; redirect the output, or choose --format csv")
-    sys.stdout.flush()
 
 
 def end_with(failures: Iterable[str]) -> None:

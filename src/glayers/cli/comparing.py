@@ -1,30 +1,41 @@
-"""`compare`, `report` and `demo`: methods side by side, in a table and in an HTML report."""
+"""`compare`, `report`, `demo` and `plot`: methods side by side, in a table, an HTML report or a figure."""
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, show, show_json, show_note, suitable_threads, title
+from glayers.cli.runtime import flag, one_line, show, show_json, show_note, title
 from glayers.datasets import load_fashion_mnist
-from glayers.errors import BadFile, GlayersError, listed
+from glayers.errors import BadPredictions, GlayersError
+from glayers.files import write_whole
+from glayers.predictions import Predictions
 from glayers.predictions.contents import Reading, Rows
-from glayers.predictions.source import Chunk
+from glayers.progress import progress_bar
+from glayers.report.figures import FIGURES
 from glayers.report.words import confidence_sentence
 from glayers.text_tables import terminal_table
 
 if TYPE_CHECKING:
     from glayers.comparison import Comparison
 
+KINDS = "Figures:\n" + "".join(f"  {kind:<24}{figure.title}\n" for kind, figure in FIGURES.items()) + "\n"
 _DEMO = "Fashion-MNIST sample (glayers demo)"
+# Metadata to leave out of each format, so that two runs give the same bytes.
+_DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
+_FILES = f"{arg.PREDICTIONS} Each file is one panel; all files must hold the same rows."
+_EVENT = "The event, as in score: top, rank:2, within-top:3, label:NAME; repeat it for one row of panels each."
+_MODEL = "Also show the first file after calibration by this model; can be repeated."
+_WIDTH = "Scale the figure to this width, letters too; a column of most journals has 3.3, a page 6.9."
 
 
 def compare(
     calibration: arg.Calibration,
-    test: arg.Test = None,
+    test: arg.Test,
     methods: arg.Methods = None,
-    reading: Reading = arg.READING_OF_TWO,
     differences: Annotated[bool, flag("--differences", text="Add differences of methods with intervals.")] = False,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
@@ -35,11 +46,9 @@ def compare(
     Examples
     --------
     $ glayers compare calibration.npz test.npz
-    $ glayers compare both.npz --methods temperature,vector,isotonic --json
+    $ glayers compare calibration.csv test.csv --methods temperature,vector
     """
-    names = arg.method_names(methods)
-    learned, tested = _read(calibration, test, reading, seed, quiet)
-    comparison = _compared(learned.rows, tested.rows, names, learned.inputs, seed, quiet)
+    comparison, learned = _compared(calibration, test, methods, seed, quiet)
     between = comparison.differences(random_state=seed) if differences else None
     if as_json:
         numbers: dict[str, Any] = {
@@ -48,23 +57,22 @@ def compare(
             "notes": comparison.notes,
             "failed": comparison.failed,
             "left_out": comparison.left_out,
-            "findings": [finding._asdict() for finding in _findings(comparison, learned.rows)],
+            "findings": [finding._asdict() for finding in _findings(comparison, learned)],
         }
         if between is not None:
             numbers["differences"] = between.to_dicts()
         show_json(numbers)
         return
-    _show(comparison, learned.rows, arg.name_of(test or calibration), quiet)
+    _show(comparison, learned, test.name, quiet)
     if between is not None:
         show("", *str(between).splitlines())
 
 
 def report(
     calibration: arg.Calibration,
-    test: arg.Test = None,
+    test: arg.Test,
     output: arg.Page = Path("report.html"),
     methods: arg.Methods = None,
-    reading: Reading = arg.READING_OF_TWO,
     seed: arg.Seed = 0,
     force: arg.Force = False,
     quiet: arg.Quiet = False,
@@ -74,13 +82,11 @@ def report(
     Examples
     --------
     $ glayers report calibration.npz test.npz
-    $ glayers report both.npz -o both.html --methods temperature,vector
+    $ glayers report calibration.npz test.npz -o both.html --methods vector
     """
     arg.check_output(output, force, calibration, test)
-    names = arg.method_names(methods)
-    learned, tested = _read(calibration, test, reading, seed, quiet)
-    comparison = _compared(learned.rows, tested.rows, names, learned.inputs, seed, quiet)
-    _write_page(comparison, learned.rows, arg.name_of(test or calibration), output, force, quiet)
+    comparison, learned = _compared(calibration, test, methods, seed, quiet)
+    _write_page(comparison, learned, test.name, output, force, quiet)
 
 
 def demo(
@@ -88,46 +94,32 @@ def demo(
 ) -> None:
     """Compare seven methods on the sample data of the package, and write a report.
 
-    It replaces the report of an earlier demo. Use --force to replace any other file.
-
     Examples
     --------
     $ glayers demo
     $ glayers demo --output first-look.html --quiet
     """
-    is_own = output.is_file() and f"<title>{_DEMO}".encode() in output.read_bytes()[:4_096]
-    arg.check_output(output, force or is_own)
+    arg.check_output(output, force)
     calibration, test = load_fashion_mnist()
-    comparison = _compared(calibration, test, None, "logits", seed, quiet)
-    _write_page(comparison, calibration, _DEMO, output.resolve(), force or is_own, quiet)
+    comparison = _fitted(calibration, test, None, "logits", seed, quiet)
+    _write_page(comparison, calibration, _DEMO, output.resolve(), force, quiet)
 
 
-def _read(calibration: Path, test: Path | None, reading: Reading, seed: int, quiet: bool) -> tuple[Chunk, Chunk]:
-    """Read the rows to fit on and those to score, from two files or one with both parts."""
-    if test is not None:
-        if calibration == test == arg.PIPE:
-            raise typer.BadParameter("only one of two files can come from a pipe; pipe one file with both parts")
-        learned = arg.read_sample(calibration, reading, "calibration", seed, quiet)
-        return learned, arg.read_sample(test, reading, "test", seed, quiet, warn=True)
-    source = arg.source_of([calibration], reading)
-    parts = arg.read_parts(source, warn=False) if source.is_one_file else {}
-    if set(parts) != {"calibration", "test"}:
-        raise BadFile(
-            f"{arg.name_of(calibration)}: has no parts calibration and test, but {listed(parts)}; "
-            f"give the test rows as a second file"
-        )
-    return parts["calibration"], parts["test"]
+def _compared(calibration: Path, test: Path, methods: str | None, seed: int, quiet: bool) -> tuple["Comparison", Rows]:
+    """Read two files, and compare methods; return also the rows that they were fitted on."""
+    names = arg.method_names(methods)
+    learned = arg.read_sample(calibration, Reading(), seed, quiet)
+    tested = arg.read_sample(test, Reading(), seed, quiet)
+    return _fitted(learned.rows, tested.rows, names, learned.inputs, seed, quiet), learned.rows
 
 
-def _compared(
+def _fitted(
     calibration: Rows, test: Rows, methods: list[str] | None, inputs: str, seed: int, quiet: bool
 ) -> "Comparison":
-    from glayers.comparison import DEFAULT_METHODS
     from glayers.comparison import compare as compare_methods
 
     progress = arg.progress_of(quiet)
-    with suitable_threads(methods or DEFAULT_METHODS, calibration, test):
-        found = compare_methods(calibration, test, methods, inputs=inputs, random_state=seed, progress=progress)
+    found = compare_methods(calibration, test, methods, inputs=inputs, random_state=seed, progress=progress)
     if not found.calibrators:
         reasons = "; ".join(f"{method}: {why}" for method, why in found.failed.items())
         raise GlayersError(f"no method could be fitted; {reasons}")
@@ -159,6 +151,82 @@ def _write_page(comparison: "Comparison", learned: Rows, name: str, output: Path
     _show(comparison, learned, name, quiet)
     arg.check_output(output, force)
     options: dict[str, Any] = {"progress": arg.progress_of(quiet), "random_state": comparison.random_state}
-    with suitable_threads((), learned, comparison.test):
-        comparison.to_html(output, calibration=learned, title=name, force=force, **options)
+    comparison.to_html(output, calibration=learned, title=name, force=force, **options)
     show("", f"wrote {output}: open it in a browser")
+
+
+def plot(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Which figure, see below.")],
+    files: Annotated[list[Path], arg.file_argument("FILE", _FILES)],
+    output: Annotated[Path, arg.output_option("FIGURE", "Where to draw: .png, .svg or .pdf.")],
+    model: Annotated[list[Path] | None, arg.file_option("MODEL", _MODEL)] = None,
+    event: Annotated[list[str] | None, typer.Option(metavar="EVENT", help=_EVENT)] = None,
+    width: Annotated[float | None, typer.Option(metavar="INCHES", min=1, max=40, help=_WIDTH)] = None,
+    dark: Annotated[bool, flag("--dark", text="Light lines on a dark background.")] = False,
+    reading: Reading = arg.READING,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Draw a figure of predictions, uncalibrated and calibrated side by side.
+
+    Instead of predictions and labels, a file may have the columns confidence and correct. From Python, figures have
+    more options: see `glayers.report.plots`.
+
+    Examples
+    --------
+    $ glayers plot reliability test.npz calibrated.npz -o reliability.png
+    $ glayers plot ks test.npz --model model.safetensors -o ks.svg --dark
+    $ glayers plot ks test.npz -o ranks.pdf --event rank:1 --event rank:2
+    $ glayers plot reliability test.npz -o figure1.pdf --width 3.3
+    """
+    figure_kind = FIGURES[arg.known_name(kind, FIGURES, "figure")]
+    if event and not figure_kind.by_event:
+        raise typer.BadParameter(f"--event is not for {kind}; leave it out")
+    ending = output.suffix.lower()
+    if ending not in _DATED:
+        raise typer.BadParameter(f"{output}: the ending must be one of {', '.join(_DATED)}")
+    events = [arg.event_of(each) for each in event or ["top"]]
+    models = model or []
+    arg.check_output(output, force, *files, *models, reading.labels)
+    methods = dict(zip(_names(files, models), _rows(files, models, reading), strict=True))
+    with progress_bar(arg.progress_of(quiet), f"drawing {kind}", None):
+        from glayers.report import plots  # slow to import
+
+        figure = plots.figure(kind, methods, event=events, width=width, dark=dark, random_state=seed)
+        image = _image(figure, ending)
+    arg.check_output(output, force, *files, *models, reading.labels)
+    write_whole(output, image)
+    if not quiet:
+        show(f"drew {', '.join(methods)}; wrote {output}", f"caption: {figure_kind.title}. {figure_kind.caption}")
+
+
+def _names(files: list[Path], models: list[Path]) -> list[str]:
+    """Name each file by its stem."""
+    names = [one_line(file.stem) for file in [*files, *models]]
+    if models and len(files) == 1:
+        names[0] = "uncalibrated"
+    if len(set(names)) < len(names):
+        raise typer.BadParameter(f"files must have different names, which become those of the panels; got {names}")
+    return names
+
+
+def _rows(files: list[Path], models: list[Path], reading: Reading) -> list[Rows]:
+    """Read the same rows from every file, and calibrate the first by every model."""
+    from glayers.calibrators import load
+
+    rows = [arg.read_rows(file, reading).rows for file in files]
+    first = rows[0]
+    for file, other in zip(files, rows, strict=True):
+        same = len(first) == len(other)  # whether an answer was correct may differ between methods
+        if isinstance(first, Predictions) and isinstance(other, Predictions):
+            same = np.array_equal(first.labels, other.labels)
+        if not same:
+            raise BadPredictions(f"{file.name} and {files[0].name} hold different rows or labels")
+    return rows + [load(model).apply(first) for model in models]
+
+
+def _image(figure: Any, ending: str) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format=ending[1:], metadata={_DATED[ending]: None})
+    return stream.getvalue()

@@ -1,4 +1,4 @@
-"""What surrounds every verb: printing, progress, one line and an exit status for each error, the number of threads.
+"""What surrounds every verb: printing, progress, one line and an exit status for each error.
 
 File names and class names come from strangers, so nothing is printed before `one_line` has escaped it: a terminal must
 not obey them.
@@ -15,8 +15,7 @@ import sys
 import textwrap
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, final
 
 import typer
@@ -24,11 +23,9 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from glayers.errors import GlayersError, GlayersWarning
-from glayers.predictions import Confidences, Predictions
 from glayers.text_tables import json_ready
 
 _NO_EDGE = 10_000  # characters: wider than any table
-_MANY_LOGITS = 1_000_000  # with fewer, threads cost more than they gain, and most on a busy machine
 
 
 def flag(*names: str, text: str, **more: Any) -> Any:
@@ -114,22 +111,6 @@ def _notes(quiet: bool) -> Iterator[None]:
                 usual(message, category, *place, **more)
 
         warnings.showwarning = show_warning
-        yield
-
-
-@contextlib.contextmanager
-def suitable_threads(methods: Iterable[str], *parts: Predictions | Confidences) -> Iterator[None]:
-    """Use one thread for few logits, and otherwise as many as the libraries choose."""
-    from threadpoolctl import threadpool_limits
-
-    from glayers.calibrators import METHODS
-
-    sizes = [part.logits.size if isinstance(part, Predictions) else len(part) for part in parts]
-    few = max(sizes) < _MANY_LOGITS
-    if few and any(METHODS[name].torch != "no" for name in methods):
-        with contextlib.suppress(ModuleNotFoundError):
-            import_module("torch")  # only the thread pools of loaded libraries can be limited
-    with threadpool_limits(limits=1 if few else None):
         yield
 
 

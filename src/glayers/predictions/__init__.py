@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 from glayers.predictions.predictions import Confidences, Predictions
 
 if TYPE_CHECKING:
-    from glayers.predictions.formats import read_confidences, read_parts, read_predictions
+    from glayers.predictions.formats import read_confidences, read_predictions
 
-__all__ = ["Confidences", "Predictions", "read_confidences", "read_parts", "read_predictions"]
+__all__ = ["Confidences", "Predictions", "read_confidences", "read_predictions"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,23 +1,20 @@
-"""Fields: what the keys and columns of a file mean, and the checked rows that they become."""
+"""Keys and columns of a file -> `Contents`: the fields that they mean, and the checked rows that these become."""
 
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from glayers.arrays import Array
 from glayers.checks import check_choice, check_probabilities
-from glayers.errors import BadFile, BadPredictions, shown
-from glayers.errors import listed as listed  # which messages about files use
+from glayers.errors import BadFile, BadPredictions, listed, shown
 from glayers.predictions.predictions import Confidences, Predictions
 
 Inputs: TypeAlias = Literal["logits", "probabilities"] | None
 Rows: TypeAlias = Predictions | Confidences
-_Part = TypeVar("_Part")
 
 # The first word is the field's own name; the reader accepts the others too.
 FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
@@ -32,29 +29,12 @@ FIELD_WORDS: Mapping[str, tuple[str, ...]] = {
     "predicted": ("predicted",),
     "class_names": ("class_names",),
 }
+KEYS: Mapping[str, str] = {word: name for name, words in FIELD_WORDS.items() for word in words}
 SCORES = ("logits", "probabilities")  # of every class; logits are read if both are there
-PART_WORDS = {
-    "calibration": ("calibration", "calib", "cal", "validation", "valid", "val"),
-    "test": ("test",),
-}
-WHOLE_FILE = "all"
-KnownKeys: TypeAlias = Mapping[str, tuple[str, str]]  # the part and the field of a key
-
-KEYS: KnownKeys = {word: (WHOLE_FILE, name) for name, words in FIELD_WORDS.items() for word in words}
-
-
-def _keys_of_parts() -> dict[str, tuple[str, str]]:
-    """Return the part and the field of each key that has the word of a part before or after it."""
-    keys = {}
-    for part, marks in PART_WORDS.items():
-        for mark in marks:
-            for word, (_, name) in KEYS.items():
-                keys[f"{mark}_{word}"] = (part, name)
-                keys[f"{word}_{mark}"] = (part, name)
-    return keys
-
-
-ARCHIVE_KEYS: KnownKeys = {**KEYS, **_keys_of_parts()}
+_NO_LABELS = (
+    f"no labels: name their key or column one of {', '.join(FIELD_WORDS['labels'])}; for a .npy file, give labels= or "
+    f"on the command line --labels labels.npy"
+)
 
 
 @dataclass(frozen=True)
@@ -66,38 +46,26 @@ class Reading:
     labels
         The labels of a `.npy` file: another `.npy` file.
     part
-        "calibration" or "test" for a file with two parts.
+        The word that stands before or after the keys to read, as in logits_test; only for `.npz` and `.json`.
     inputs
-        What the scores are, whatever their name says; None leaves it to the name.
-    columns
-        For tables with other headers: the column of each field, with a star for the class.
+        What a `.npy` file holds; None means logits.
     others
-        Whether to read the other columns of a table too, such as an id.
+        Whether to read other columns too, such as an id.
+    entries
+        How many scores to read at a time; None reads a file at once.
     """
 
     labels: str | os.PathLike[str] | None = None
     part: str | None = None
     inputs: Inputs = None
-    columns: Mapping[str, str] = field(default_factory=dict)
     others: bool = False
+    entries: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.columns, Mapping) or not all(isinstance(name, str) for name in self.columns.values()):
-            raise BadPredictions(
-                f'columns must map fields to headers, such as {{"logits": "c*", "labels": "y"}}; '
-                f"got {shown(self.columns)}"
-            )
-
-
-@dataclass(frozen=True)
-class Portion:
-    """What to read of a file: all at once within a limit of memory, or some rows, so many scores at a time."""
-
-    path: Path
-    reading: Reading
-    limit: int
-    entries: int | None = None
-    rows: range | None = None
+        if self.inputs is not None:
+            check_choice(self.inputs, SCORES, "inputs")
+        if not isinstance(self.part, str | None):
+            raise BadPredictions(f"part must be text, such as 'test' for logits_test; got {shown(self.part)}")
 
     def rows_at_once(self, n_columns: int) -> int:
         """Return the number of rows of a chunk of a file with so many columns."""
@@ -108,7 +76,7 @@ class Portion:
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """The fields of one part of a file: read but not yet checked, or about to be written.
+    """The fields of a file, or of some of its rows: read but not yet checked, or about to be written.
 
     Input has logits, or probabilities, or confidence and correct. New rows, which a calibrator is applied to, need
     neither labels nor correct. Output also has the predicted class and its confidence. `others` are columns that mean
@@ -127,11 +95,6 @@ class Contents:
     class_names: tuple[str, ...] | None = None
     others: Mapping[str, Any] = field(default_factory=dict)
 
-    no_labels: ClassVar[str] = (
-        f"no labels: name their key or column one of {', '.join(FIELD_WORDS['labels'])}; for a .npy file, give "
-        f"labels= or on the command line --labels labels.npy"
-    )
-
     @property
     def inputs(self) -> str:
         """What a calibrator of these rows takes: logits, probabilities or confidence."""
@@ -147,7 +110,19 @@ class Contents:
     @property
     def labelled(self) -> bool:
         """Whether the answers are known."""
-        return self.labels is not None or (self.inputs == "confidence" and self.correct is not None)
+        answers = self.correct if self.inputs == "confidence" else self.labels
+        return answers is not None
+
+    @property
+    def has_several_labels(self) -> bool:
+        """Whether the labels are a matrix with several labels, or none, in some row."""
+        labels = self.labels
+        if labels is None or labels.ndim != 2 or labels.shape[1] == 1 or labels.dtype.kind not in "biuf":
+            return False
+        several = bool((np.count_nonzero(labels, axis=1) != 1).any())  # otherwise they look one-hot
+        if several and self.counts is not None:
+            raise BadFile("rows with several labels have no counts; repeat the rows, or give weights")
+        return several
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -156,123 +131,91 @@ class Contents:
         """Return the fields that hold one value or one row of scores per row."""
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
-    def in_chunks(self, portion: Portion) -> Iterator["Contents"]:
+    def in_chunks(self, reading: Reading) -> Iterator["Contents"]:
         """Yield some rows at a time."""
-        arrays: dict[str, Any] = self.arrays()
-        sizes = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-        if len(set(sizes.values())) > 1:
-            raise BadFile(f"its arrays have different numbers of rows: {sizes}; save rows of one kind")
-        step = portion.rows_at_once(self.scores[:1].size)
+        step = reading.rows_at_once(self.scores[:1].size)
         for first in range(0, max(1, len(self)), step):
             rows = slice(first, first + step)
-            some = {name: array[rows] for name, array in arrays.items()}
+            some: dict[str, Any] = {name: array[rows] for name, array in self.arrays().items()}
             others = {name: values[rows] for name, values in self.others.items()}
             yield replace(self, **some, others=others)
 
-    def with_declared_inputs(self, inputs: Inputs) -> "Contents":
-        """Return the contents with their scores under the name that the caller gave them."""
-        if inputs is None or self.inputs == "confidence":
-            return self
-        check_choice(inputs, SCORES, "inputs")
-        names: dict[str, Any] = {"logits": None, "probabilities": None, inputs: self.scores}
-        return replace(self, **names)
+    def checked(self, *, needs_labels: bool = True, warn: bool = True) -> Rows:
+        """Return checked rows; without `needs_labels`, rows without any get labels that are possible classes.
 
-    def with_possible_labels(self) -> "Contents":
-        """Return the contents with labels; where there are none, each label is a possible class."""
-        if self.labelled:
-            return self
+        With `warn`, a warning counts probabilities of exactly 0.
+        """
+        extras: dict[str, Any] = {"weights": self.weights, "groups": self.groups, "counts": self.counts}
         scores = self.scores
         if self.inputs == "confidence":
-            return replace(self, correct=np.zeros(scores.shape, bool))
-        if scores.ndim == 2 and scores.shape[1] > 1:
-            return replace(self, labels=scores.argmax(axis=1))
-        return replace(self, labels=np.zeros(len(scores), np.int64))
-
-    def checked(self, warn: bool = True) -> Rows:
-        """Return checked rows of either kind; with `warn`, a warning counts probabilities of 0."""
-        extras: dict[str, Any] = {"weights": self.weights, "groups": self.groups, "counts": self.counts}
-        if self.inputs == "confidence":
-            if self.correct is None:
+            correct = self.correct
+            if correct is None and needs_labels:
                 raise BadFile("holds `confidence` without `correct`; add whether each answer was correct, as 1 or 0")
-            return Confidences(self.confidence, self.correct, **extras)
-        if self.labels is None:
-            raise BadFile(self.no_labels)
+            if correct is None:
+                correct = np.zeros(scores.shape, bool)
+            return Confidences(scores, correct, **extras)
+        labels = self.labels
+        if labels is None and needs_labels:
+            raise BadFile(_NO_LABELS)
+        if labels is None:
+            labels = np.zeros(len(scores), np.int64)
+            if scores.ndim == 2 and scores.shape[1] > 1:  # class 0 may be impossible, the highest score is not
+                labels = scores.argmax(axis=1)
         if self.inputs == "logits":
-            return Predictions(self.scores, self.labels, class_names=self.class_names, **extras)
+            return Predictions(scores, labels, class_names=self.class_names, **extras)
         if warn:
-            return Predictions.from_probabilities(self.scores, self.labels, class_names=self.class_names, **extras)
-        fields = (self.labels, self.weights, self.groups, self.class_names, self.counts)
-        return Predictions._of_probabilities(check_probabilities(self.scores), *fields)
+            return Predictions.from_probabilities(scores, labels, class_names=self.class_names, **extras)
+        fields = (labels, self.weights, self.groups, self.class_names, self.counts)
+        return Predictions._of_probabilities(check_probabilities(scores), *fields)
 
 
-Parts: TypeAlias = dict[str, Contents]
-Chunks: TypeAlias = Iterator[Parts]  # what a reader yields: the parts of a file, at once or some rows at a time
+Chunks: TypeAlias = Iterator[Contents]  # what a reader yields: the whole file, or some rows at a time
 
 
-def one_part(parts: Mapping[str, _Part], part: str | None) -> _Part:
-    """Return the part that is asked for, or the only one."""
-    if part is None and len(parts) > 1:
-        raise BadFile(f"has the parts {listed(parts)}; say which with part= (on the command line --part)")
-    if part is not None and (not isinstance(part, str) or part not in parts):
-        raise BadFile(f"has no part {shown(part)}; its parts are {listed(parts)}")
-    return parts[part or next(iter(parts))]
+def keys_of_fields(names: Iterable[str], known: Mapping[str, str] = KEYS) -> dict[str, str]:
+    """Return the key of each field to read: logits rather than probabilities, or else confidence and correct.
 
-
-def only_part(parts: Parts) -> Contents:
-    """Return the only part, for formats that cannot hold two."""
-    if len(parts) != 1:
-        raise BadFile(f"a table holds one part, not {listed(parts)}; choose one of them, or write .npz or .json")
-    return next(iter(parts.values()))
-
-
-def keys_by_part(keys: Iterable[str], known: KnownKeys = ARCHIVE_KEYS) -> dict[str, dict[str, str]]:
-    """Return the key of each field of each part, calibration before test. Unknown keys are left out.
-
-    Class names without a part apply to every part without names of its own.
-
-    >>> keys_by_part(["z_test", "y_test", "date"])
-    {'test': {'logits': 'z_test', 'labels': 'y_test'}}
+    >>> keys_of_fields(["z", "y", "date"])
+    {'logits': 'z', 'labels': 'y'}
     """
-    all_keys = list(keys)
-    parts: dict[str, dict[str, str]] = {}
-    for key in all_keys:
-        if key not in known:
-            continue
-        part, name = known[key]
-        fields = parts.setdefault(part, {})
-        if name in fields:
-            raise BadFile(f"both {fields[name]!r} and {key!r} are {name}; keep one of them")
-        fields[name] = key
-    shared = {}
-    if len(parts) > 1:
-        shared = parts.pop(WHOLE_FILE, {})
-    if shared.keys() - {"class_names"}:
-        raise BadFile(f"some keys belong to {listed(parts)} and others to no part; add the part, as in logits_test")
-    if not parts:
-        parts = {WHOLE_FILE: {}}
-    return {part: _fields_to_read(shared | parts[part], all_keys, known) for part in sorted(parts)}
-
-
-def _fields_to_read(fields: dict[str, str], all_keys: list[str], known: KnownKeys) -> dict[str, str]:
-    """Return the key of each field to read: logits rather than probabilities, or else confidence and correct."""
-    scores = [name for name in SCORES if name in fields]
+    keys: dict[str, str] = {}
+    found = list(names)
+    for key in found:
+        name = known.get(key)
+        if name in keys:
+            raise BadFile(f"both {keys[name]!r} and {key!r} are {name}; keep one of them")
+        if name is not None:
+            keys[name] = key
     unread = {"predicted"}
-    if scores:
-        unread |= {"confidence", "correct", *scores[1:]}
-        if "confidence" in fields and "correct" in fields:  # they could describe different predictions
-            raise BadFile(f"has {scores[0]} as well as confidence and correct; keep {scores[0]} to use all classes")
-    elif "confidence" in fields:
+    if "logits" in keys:
+        unread |= {"confidence", "correct", "probabilities"}
+    elif "probabilities" in keys:
+        unread |= {"confidence", "correct"}
+    elif "confidence" in keys:
         unread |= {"labels", "class_names"}
     else:
-        words = [key for key, (part, name) in known.items() if part == WHOLE_FILE and name in SCORES]
-        expected = f"one of these keys or column headers: {listed(words)}, and labels; or confidence and correct"
-        raise BadFile(f"no logits or probabilities: found {listed(all_keys)}; expected {expected}")
-    return {name: fields[name] for name in FIELD_WORDS if name in fields and name not in unread}
+        words = [key for key, name in known.items() if name in SCORES]
+        raise BadFile(
+            f"no logits or probabilities: found {listed(found)}; expected one of these keys or column headers: "
+            f"{listed(words)}, and labels; or confidence and correct. For keys such as logits_test, say part= (on the "
+            f"command line --part)"
+        )
+    return {name: keys[name] for name in FIELD_WORDS if name in keys and name not in unread}
 
 
-def parts_of(keys: dict[str, dict[str, str]], values: Mapping[str, object]) -> Parts:
-    """Return the contents of each part from the values of all keys."""
-    return {part: contents_of({name: values[key] for name, key in fields.items()}) for part, fields in keys.items()}
+def keys_of_part(names: Iterable[str], part: str | None) -> dict[str, str]:
+    """Return the key of each field of one part of an archive, which stands before or after its keys.
+
+    >>> keys_of_part(["z_test", "y_test", "z_val", "class_names"], "test")
+    {'logits': 'z_test', 'labels': 'y_test', 'class_names': 'class_names'}
+    """
+    if part is None:
+        return keys_of_fields(names)
+    known = {"class_names": "class_names"}
+    for word, name in KEYS.items():
+        known[f"{word}_{part}"] = name
+        known[f"{part}_{word}"] = name
+    return keys_of_fields(names, known)
 
 
 def contents_of(values: Mapping[str, object], others: Mapping[str, Any] | None = None) -> Contents:
@@ -280,11 +223,14 @@ def contents_of(values: Mapping[str, object], others: Mapping[str, Any] | None =
     fields: dict[str, Any] = {}
     for name, value in values.items():
         if name == "class_names":
-            fields[name] = _class_names(value)
+            fields[name] = tuple(map(str, _items(name, value)))
         elif name == "groups":
             fields[name] = _groups(value)
         else:
             fields[name] = _numbers(name, value)
+    sizes = {name: len(value) if value.ndim else 0 for name, value in fields.items() if isinstance(value, np.ndarray)}
+    if len(set(sizes.values())) > 1:
+        raise BadFile(f"its arrays have different numbers of rows: {sizes}; save rows of one kind")
     return Contents(**fields, others=others or {})
 
 
@@ -302,13 +248,6 @@ def _items(name: str, values: object) -> list[Any]:
     if not isinstance(items, list):
         raise BadFile(f"{name} must be a list; got {shown(values)}")
     return as_text(items)
-
-
-def _class_names(values: object) -> tuple[str, ...]:
-    names = _items("class_names", values)
-    if not all(isinstance(name, str) for name in names):
-        raise BadFile(f"class_names must be a list of text, one name per class; got {shown(names)}")
-    return tuple(names)
 
 
 def _groups(values: object) -> Array:

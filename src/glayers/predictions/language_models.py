@@ -5,42 +5,30 @@ of an `.npz` in the singular. Questions may have different numbers of choices: m
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Array
-from glayers.errors import BadFile, shown
+from glayers.errors import BadFile, listed, shown
 from glayers.files import check_size, errors_as_bad_file
-from glayers.predictions.array_files import parsed_json, read_text
-from glayers.predictions.contents import (
-    ARCHIVE_KEYS,
-    KEYS,
-    SCORES,
-    WHOLE_FILE,
-    Chunks,
-    Parts,
-    Portion,
-    cells_of,
-    contents_of,
-    keys_by_part,
-    listed,
-    only_part,
-)
+from glayers.predictions.array_files import read_text
+from glayers.predictions.contents import KEYS, SCORES, Chunks, Contents, Reading, cells_of, contents_of, keys_of_fields
 
-_KEYS = {key: place for key, place in KEYS.items() if key != "class_names"} | {"answer": (WHOLE_FILE, "labels")}
+_KEYS = {key: name for key, name in KEYS.items() if name != "class_names"} | {"answer": "labels"}
 _HARNESS = "filtered_resps"  # the key that only logs of the harness have
 
 
-def read_json_lines(portion: Portion) -> Chunks:
+def read_json_lines(path: Path, reading: Reading) -> Chunks:
     """Read a log of one JSON object per line."""
     records: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(read_text(portion).splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         with errors_as_bad_file(f"line {number}"):
-            record = parsed_json(line)
+            record = json.loads(line)
             row = _row(record)
             if rows and rows[0].keys() != row.keys():
                 raise BadFile(f"has {listed(sorted(row))}, but earlier lines have {listed(sorted(rows[0]))}")
@@ -50,24 +38,25 @@ def read_json_lines(portion: Portion) -> Chunks:
         rows.append(row)
     if not rows:
         raise BadFile("holds no line with logprobs and label, or with confidence and correct")
-    fields: dict[str, Any] = {field: [row[field] for row in rows] for field in rows[0]}
-    for field, padding in (("logits", -np.inf), ("probabilities", 0.0)):
-        if field in fields:
-            fields[field] = _padded(fields[field], padding, portion.limit)
-    yield {WHOLE_FILE: contents_of(fields, _others(records) if portion.reading.others else None)}
+    fields: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+    for name, padding in (("logits", -np.inf), ("probabilities", 0.0)):
+        if name in fields:
+            fields[name] = _padded(fields[name], padding)
+    others = _others(records) if reading.others else {}
+    yield contents_of(fields, others)
 
 
 def _others(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Return the values of all other keys, None where a line has none."""
     keys = dict.fromkeys(key for record in records for key in record)
-    unknown = [key for key in keys if key not in _KEYS and key not in ARCHIVE_KEYS and key != _HARNESS]
+    unknown = [key for key in keys if key not in {*_KEYS, "class_names", _HARNESS}]
     return {key: [record.get(key) for record in records] for key in unknown}
 
 
-def _padded(rows: list[list[float]], padding: float, limit: int) -> Array:
+def _padded(rows: list[list[float]], padding: float) -> Array:
     """Return rows of different lengths as an array, the longest one's width."""
     widest = max(map(len, rows))
-    check_size(8 * widest * len(rows), limit)
+    check_size(8 * widest * len(rows))
     scores = np.full((len(rows), widest), padding)
     for row, choices in zip(scores, rows, strict=True):
         row[: len(choices)] = choices
@@ -80,12 +69,11 @@ def _row(record: Any) -> dict[str, Any]:
         raise BadFile(f"must be a JSON object; got {shown(record)}")
     if _HARNESS in record:
         return _harness_row(record)
-    key_of = keys_by_part(record, _KEYS)[WHOLE_FILE]
-    row = {field: record[key] for field, key in key_of.items()}
+    row = {name: record[key] for name, key in keys_of_fields(record, _KEYS).items()}
     for field in row.keys() & set(SCORES):
         row[field] = _numbers(row[field], field)
         if "labels" in row:
-            row["labels"] = _place(row["labels"], len(row[field]), [record.get("choices")])
+            row["labels"] = _place(row["labels"], len(row[field]), record.get("choices"))
     return row
 
 
@@ -96,7 +84,8 @@ def _harness_row(record: dict[str, Any]) -> dict[str, Any]:
     if not are_pairs or len(answers) < 2:
         raise BadFile("holds generated text, not log-likelihoods of choices; write confidence and correct instead")
     scores = _numbers([answer[0] for answer in answers], _HARNESS)
-    label = _place(record.get("target"), len(scores), _choices(record))
+    requested = [[*_values(request), None, None][1] for request in _values(record.get("arguments"))]
+    label = _place(record.get("target"), len(scores), requested)
     best = np.flatnonzero(np.array(scores) == max(scores))
     accuracy = record.get("acc")
     if len(best) == 1 and isinstance(accuracy, int | float) and (best[0] == label) != (accuracy == 1):
@@ -109,16 +98,6 @@ def _harness_row(record: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _choices(record: dict[str, Any]) -> list[Any]:
-    """Return two lists of the texts of the choices: the second argument of each request, and those of the document."""
-    requested = [[*_values(request), None, None][1] for request in _values(record.get("arguments"))]
-    document = record.get("doc")
-    written = document.get("choices") if isinstance(document, dict) else None
-    if isinstance(written, dict):
-        written = written.get("text")
-    return [requested, written]
-
-
 def _values(arguments: object) -> list[Any]:
     """Return a list of arguments, which newer logs write as an object."""
     if isinstance(arguments, dict):
@@ -126,24 +105,23 @@ def _values(arguments: object) -> list[Any]:
     return arguments if isinstance(arguments, list) else []
 
 
-def _place(target: object, n_choices: int, choices: list[Any]) -> int:
+def _place(target: object, n_choices: int, texts: object) -> int:
     """Return the number of the correct choice, given by its number, its text or its letter."""
     place = -1
     if isinstance(target, int) and not isinstance(target, bool):
         place = target
     elif isinstance(target, str):
-        place = _place_of_text(target.strip(), choices)
+        place = _place_of_text(target.strip(), _values(texts))
     if not 0 <= place < n_choices:
         raise BadFile(f"the answer {shown(target)} is not one of the {n_choices} choices, by number, letter or text")
     return place
 
 
-def _place_of_text(word: str, choices: list[Any]) -> int:
+def _place_of_text(word: str, texts: list[Any]) -> int:
     """Return the number of the choice with this text, number or letter; -1 if there is none."""
-    for texts in choices:
-        same = [number for number, text in enumerate(_values(texts)) if str(text).strip() == word]
-        if len(same) == 1:
-            return same[0]
+    same = [number for number, text in enumerate(texts) if str(text).strip() == word]
+    if len(same) == 1:
+        return same[0]
     if word.isdecimal():
         return int(word)
     letter = word.strip("().:").upper()
@@ -160,9 +138,8 @@ def _numbers(values: object, name: str) -> list[float]:
         raise BadFile(f"{name} must be a list of numbers, one for each choice; got {shown(values)}") from error
 
 
-def json_lines_bytes(parts: Parts) -> bytes:
+def json_lines_bytes(contents: Contents) -> bytes:
     """Return one JSON object per row, with the scores of all classes as a list."""
-    contents = only_part(parts)
     columns = dict(contents.others)
     for field, values in contents.arrays().items():
         columns[field if values.ndim == 2 else field.removesuffix("s")] = values

@@ -17,7 +17,6 @@ from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.errors import BadPredictions, GlayersWarning, shown
 
 
-@dataclass(frozen=True, eq=False, init=False, repr=False)
 class _Rows:
     """What both records share: optional weights, groups and counts, and read-only views of all arrays."""
 
@@ -27,6 +26,11 @@ class _Rows:
 
     def __len__(self) -> int:
         return len(next(value for value in vars(self).values() if isinstance(value, np.ndarray)))
+
+    def _described(self, *facts: str) -> str:
+        optional = ("weights", "counts", "groups", "class_names")
+        extras = [name for name in optional if getattr(self, name, None) is not None]
+        return f"{type(self).__name__}({', '.join([f'{len(self):,} rows', *facts, *extras])})"
 
     def _set(self, n_rows: int, weights: object, groups: object, counts: object = None, **others: Any) -> None:
         """Set all fields, after checking the optional ones."""
@@ -128,31 +132,27 @@ class Predictions(_Rows):
         class_names: Iterable[str] | None = None,
         counts: object = None,
     ) -> None:
-        checked = checks.check_logits(logits)
-        self._check(checked, labels, class_names, weights=weights, groups=groups, counts=counts)
+        self._check(checks.check_logits(logits), labels, weights, groups, class_names, counts)
 
     @classmethod
-    def _of_logits(
-        cls,
-        logits: object,
-        labels: object,
-        weights: Any = None,
-        groups: Any = None,
-        names: Any = None,
-        counts: Any = None,
-    ) -> Self:
-        """Return checked predictions of logits that may look like probabilities: some rows of many, or made here."""
+    def _of_logits(cls, logits: object, labels: object, *extras: Any) -> Self:
+        """Return checked predictions of logits that may look like probabilities: some rows of many, or made here.
+
+        `extras` are those of `Predictions`, in its order.
+        """
         record = cls.__new__(cls)
-        checked = checks.possible_logits(logits)
-        record._check(checked, labels, names, weights=weights, groups=groups, counts=counts)
+        record._check(checks.possible_logits(logits), labels, *extras)
         return record
 
-    def _check(self, logits: Array, labels: object, class_names: Any, **extras: Any) -> None:
+    def _check(
+        self, logits: Array, labels: Any, weights: Any = None, groups: Any = None, names: Any = None, counts: Any = None
+    ) -> None:
         n_classes = max(2, logits.shape[1])
-        names = checks.check_class_names(class_names, n_classes)
-        numbers = checks.check_labels(labels, len(logits), n_classes, names)
+        checked_names = checks.check_class_names(names, n_classes)
+        numbers = checks.check_labels(labels, len(logits), n_classes, checked_names)
         checks.refuse_impossible_labels(logits, numbers)
-        self._set(len(logits), **extras, logits=logits, labels=numbers, class_names=names)
+        fields = {"logits": logits, "labels": numbers, "class_names": checked_names}
+        self._set(len(logits), weights, groups, counts, **fields)
 
     @classmethod
     def from_probabilities(
@@ -209,9 +209,7 @@ class Predictions(_Rows):
         return cls._of_logits(logits, *fields)
 
     def __repr__(self) -> str:
-        extras = [name for name in ("weights", "counts", "groups", "class_names") if getattr(self, name) is not None]
-        facts = [f"{len(self):,} rows", f"{self.n_classes:,} classes", str(self.logits.dtype), *extras]
-        return f"Predictions({', '.join(facts)})"
+        return self._described(f"{self.n_classes:,} classes", str(self.logits.dtype))
 
     @property
     def n_classes(self) -> int:
@@ -297,8 +295,7 @@ class Confidences(_Rows):
         return type(self)(**(vars(self) | {"confidence": confidence}))
 
     def __repr__(self) -> str:
-        extras = [name for name in ("weights", "counts", "groups") if getattr(self, name) is not None]
-        return f"Confidences({', '.join([f'{len(self):,} rows', *extras])})"
+        return self._described()
 
 
 def two_classes(inputs: str, record: Predictions | Confidences) -> Predictions:
@@ -331,13 +328,13 @@ def map_inputs(inputs: str, predictions: Predictions) -> Array:
 def _warn_of_certainty(probabilities: Array, floor: float) -> None:
     """Count the probabilities that have no logit: 0 and, if one column stands for two classes, also 1."""
     certain = probabilities <= 0
-    how = "0 and were raised to"
+    what = "0"
     if probabilities.shape[1] == 1:
         certain |= probabilities >= 1
-        how = "0 or 1 and were moved inside by"
+        what = "0 or 1"
     if certain.any():
         warnings.warn(
-            f"{certain.sum()} of {certain.size} probabilities are exactly {how} {floor:g}; "
+            f"{certain.sum()} of {certain.size} probabilities are exactly {what} and were moved by {floor:g}; "
             f"pass the logits instead if you have them, or floor=0 if these classes are impossible",
             GlayersWarning,
             stacklevel=3,  # the caller of from_probabilities

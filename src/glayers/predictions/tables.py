@@ -1,67 +1,102 @@
-"""Tables with one column per class <-> contents, by the names of the columns; `.csv` and `.tsv` files.
+"""Tables with one column per class <-> contents, by the names of the columns: `.csv`, `.tsv` and `.parquet` files.
 
-A table has one part, the whole file. `parquet.py` reads and writes tables in another format. Text is read by the
-standard library: pyarrow takes 150 MB on the disk, and its errors name no line and no column.
+Text is read by the standard library: pyarrow takes 150 MB on the disk, and its errors name no line and no column.
 """
 
 import csv
 import io
 import itertools
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Array
-from glayers.errors import BadFile
+from glayers.errors import BadFile, listed
 from glayers.files import check_size
 from glayers.predictions.array_files import TEXT_FACTOR
 from glayers.predictions.contents import (
-    ARCHIVE_KEYS,
     KEYS,
     SCORES,
-    WHOLE_FILE,
     Chunks,
     Contents,
-    Parts,
-    Portion,
+    Reading,
+    as_text,
     cells_of,
-    keys_by_part,
-    listed,
+    keys_of_fields,
     object_array,
-    only_part,
 )
 
 _EACH_CLASS = "_<class>"
 _PREFIXES = {"logit": "logits", "probability": "probabilities", "prob": "probabilities", "p": "probabilities"}
-COLUMN_KEYS = {f"{prefix}{_EACH_CLASS}": (WHOLE_FILE, field) for prefix, field in _PREFIXES.items()}
-COLUMN_KEYS |= {word: place for word, place in KEYS.items() if place[1] not in (*SCORES, "class_names")}
-_FIELDS = {field for _, field in COLUMN_KEYS.values()} - {"predicted"}  # of the option `columns`
-_FORMULA = re.compile("'*[=+@-]")  # how a cell begins that spreadsheets would execute, or that we have escaped
+_COLUMN_KEYS = {f"{prefix}{_EACH_CLASS}": name for prefix, name in _PREFIXES.items()}
+_COLUMN_KEYS |= {word: name for word, name in KEYS.items() if name not in (*SCORES, "class_names")}
 _TRUE_OR_FALSE = dict.fromkeys(("true", "True", "TRUE"), 1.0) | dict.fromkeys(("false", "False", "FALSE"), 0.0)
+_PARQUET_TEXT = ("string", "large_string", "binary", "large_binary")
 
 
-def contents_of_table(
-    columns: Mapping[str, Array], place: Callable[[int], str], others: Mapping[str, Any] | None = None
-) -> Contents:
-    """Return the fields that the names of the columns say, of numbers or text; `place` says where a row stands."""
-    keys = list(dict.fromkeys(map(key_of_column, columns)))
-    fields: dict[str, Any] = {}
-    words: dict[str, Mapping[str, float]] = {"correct": _TRUE_OR_FALSE}
-    for field, key in keys_by_part(keys, COLUMN_KEYS)[WHOLE_FILE].items():  # scores come first
-        if field in SCORES:
-            names, classes = _score_columns(list(columns), key)
-            fields[field] = np.stack([_numbers(columns[name], name, place, {}) for name in names], axis=1)
-            fields["class_names"] = classes or None
-            words["labels"] = {name: float(number) for number, name in enumerate(classes)}
-        elif field == "groups":
-            fields[field] = columns[key]
-        else:
-            fields[field] = _numbers(columns[key], key, place, words.get(field, {}))
-    return Contents(**fields, others=others or {})
+class _Columns:
+    """What the columns of a table mean: those of each field, the names of the classes, and the other columns."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        for name, times in Counter(names).items():
+            if times > 1:
+                raise BadFile(f"the column {name[:80]!r} is there twice; rename or remove one")
+        keys = keys_of_fields(dict.fromkeys(map(_key_of_column, names)), _COLUMN_KEYS)
+        self.of_field = {name: [key] for name, key in keys.items()}
+        self.classes: tuple[str, ...] = ()
+        for name in keys.keys() & set(SCORES):
+            self.of_field[name], self.classes = _score_columns(names, keys[name])
+        self.known = list(itertools.chain(*self.of_field.values()))
+        # A column whose name is a key of another format would be taken for that field when it is read again.
+        self.others = [name for name in names if _key_of_column(name) not in _COLUMN_KEYS and name not in KEYS]
+
+    def contents(self, column: Callable[[str], Array], place: Callable[[int], str], others: dict[str, Any]) -> Contents:
+        """Return the fields, given the numbers or text of each column; `place` says where a row stands."""
+        words = {"correct": _TRUE_OR_FALSE, "labels": {name: float(c) for c, name in enumerate(self.classes)}}
+        fields: dict[str, Any] = {"class_names": self.classes or None}
+        for name, columns in self.of_field.items():
+            if name == "groups":
+                fields[name] = column(columns[0])
+                continue
+            numbers = [_numbers(column(each), each, place, words.get(name, {})) for each in columns]
+            fields[name] = np.stack(numbers, axis=1) if name in SCORES else numbers[0]
+        return Contents(**fields, others=others)
+
+
+def _key_of_column(column: str) -> str:
+    """Return the key that a column belongs to: its own name, or such as logit_<class> for the score of one class."""
+    prefix = column.partition("_")[0]
+    return prefix + _EACH_CLASS if prefix in _PREFIXES else column
+
+
+def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str, ...]]:
+    """Return the columns of the scores in the order of the classes, and the names of the classes if they have any.
+
+    Whole numbers must be exactly 0..k-1, or label 2 could mean two things.
+    """
+    columns = [name for name in names if _key_of_column(name) == key]
+    prefix = key.removesuffix(_EACH_CLASS)
+    classes = [column.removeprefix(prefix).removeprefix("_") for column in columns]
+    numbered = [name for name in classes if _number(name, {}) % 1 == 0]
+    if len(columns) == 1:  # a binary model with one score, which has no name for class 0
+        if numbered not in ([], ["1"]):
+            raise BadFile(f"column {columns[0]!r} stands alone: name it {prefix}_1, or give both classes a column")
+        return columns, ()
+    if "" in classes:
+        raise BadFile(f"the column {prefix!r} stands beside {columns[1]!r} and names no class; rename or remove it")
+    if not numbered:
+        return columns, tuple(classes)
+    in_order = [str(number) for number in range(len(classes))]
+    if set(classes) != set(in_order):
+        advice = f"number the classes 0..{len(classes) - 1}, or name all of them with words"
+        raise BadFile(f"the class number {numbered[0]} of {prefix} is not one of a full set: {advice}")
+    return [f"{prefix}_{number}" for number in in_order], ()  # label 2 must mean column logit_2
 
 
 def _numbers(cells: Array, column: str, place: Callable[[int], str], words: Mapping[str, float]) -> Array:
@@ -88,86 +123,27 @@ def _number(cell: str, words: Mapping[str, float]) -> float:
         return np.nan
 
 
-def is_known(column: str) -> bool:
-    """Return whether a column has a meaning here, or would have one as a key of another format."""
-    return key_of_column(column) in COLUMN_KEYS or column in ARCHIVE_KEYS
-
-
-def key_of_column(column: str) -> str:
-    """Return the key that a column belongs to: its own name, or such as logit_<class> for the score of one class."""
-    prefix = column.partition("_")[0]
-    return prefix + _EACH_CLASS if prefix in _PREFIXES else column
-
-
-def _score_columns(names: Sequence[str], key: str) -> tuple[list[str], tuple[str, ...]]:
-    """Return the columns of the scores in the order of the classes, and the names of the classes if they have any.
-
-    Whole numbers must be exactly 0..k-1, or label 2 could mean two things.
-    """
-    columns = [name for name in names if key_of_column(name) == key]
-    prefix = key.removesuffix(_EACH_CLASS)
-    classes = [column.removeprefix(prefix).removeprefix("_") for column in columns]
-    numbered = [name for name in classes if _number(name, {}) % 1 == 0]
-    if len(columns) == 1:  # a binary model with one score, which has no name for class 0
-        if numbered not in ([], ["1"]):
-            raise BadFile(f"column {columns[0]!r} stands alone: name it {prefix}_1, or give both classes a column")
-        return columns, ()
-    if "" in classes:
-        raise BadFile(f"the column {prefix!r} stands beside {columns[1]!r} and names no class; rename or remove it")
-    if not numbered:
-        return columns, tuple(classes)
-    in_order = [str(number) for number in range(len(classes))]
-    if set(classes) != set(in_order):
-        advice = f"number the classes 0..{len(classes) - 1}, or name all of them with words"
-        raise BadFile(f"the class number {numbered[0]} of {prefix} is not one of a full set: {advice}")
-    return [f"{prefix}_{number}" for number in in_order], ()  # label 2 must mean column logit_2
-
-
-def known_names(names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
-    """Return the names by which the reader knows the columns of a file, of which `columns` says what some mean.
-
-    >>> known_names(["c0", "c1", "y", "date"], {"logits": "c*", "labels": "y"})
-    ['logit_0', 'logit_1', 'label', 'date']
-    """
-    known = {name: name for name in names}
-    for field, pattern in columns.items():
-        if field not in _FIELDS:
-            raise BadFile(f"unknown field {field!r} of a column; choose from {listed(sorted(_FIELDS))}")
-        star = re.compile(re.escape(pattern).replace(r"\*", "(.*)"))
-        matches = [match for match in map(star.fullmatch, names) if match]
-        if not matches or (len(matches) > 1 and field not in SCORES) or pattern.count("*") > 1:
-            advice = "name one column, or for logits and probabilities all of them with one star, such as 'c*'"
-            raise BadFile(f"{len(matches)} columns match {pattern!r} for {field}, of {listed(names)}; {advice}")
-        for match in matches:
-            classes = match.groups() if field in SCORES else ()
-            known[match[0]] = "_".join([_column_name(field), *classes])
-    found = [known[name] for name in names]
-    name, times = Counter(found).most_common(1)[0] if found else ("", 0)
-    if times > 1:
-        raise BadFile(f"the column {name!r} is there twice; rename or remove one")
-    return found
-
-
-def _column_name(field: str) -> str:
-    return "probability" if field == "probabilities" else field.removesuffix("s")
-
-
-def read_table(portion: Portion) -> Chunks:
+def read_csv(path: Path, reading: Reading) -> Chunks:
     """Read a comma- or tab-separated file."""
-    path = portion.path
-    if portion.entries is None:
-        check_size(TEXT_FACTOR * path.stat().st_size, portion.limit)
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    if reading.entries is None:
+        check_size(TEXT_FACTOR * path.stat().st_size)
     with path.open(encoding="utf-8-sig", newline="") as stream:
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
         reader = csv.reader(stream, delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(reader, [])]
         if len(header) == 1:
             raise BadFile(f"has one column, {header[0][:80]!r}; put commas, or in .tsv tabs, between the columns")
-        names = known_names(header, portion.reading.columns)
-        lines = _numbered_rows(reader, len(header))
+        columns = _Columns(header)
+        rows = _numbered_rows(reader, len(header))
         is_empty = True
-        while chunk := list(itertools.islice(lines, portion.rows_at_once(len(header)))):
-            yield {WHOLE_FILE: _text_contents(names, chunk, portion.reading.others)}
+        while chunk := list(itertools.islice(rows, reading.rows_at_once(len(header)))):
+            lines, cells = zip(*chunk, strict=True)
+            by_name = {name: list(column) for name, column in zip(header, zip(*cells, strict=True), strict=True)}
+            yield columns.contents(
+                lambda name: object_array(by_name[name]),  # noqa: B023  # used before the next chunk
+                lambda row: f"line {lines[row]}",  # noqa: B023
+                {name: by_name[name] for name in columns.others if reading.others},
+            )
             is_empty = False
     if is_empty:
         raise BadFile(f"has no rows under its header: {listed(header)}; write one line per row of predictions")
@@ -182,21 +158,82 @@ def _numbered_rows(reader: Any, n_cells: int) -> Iterator[tuple[int, list[str]]]
             yield reader.line_num, row
 
 
-def _text_contents(names: list[str], chunk: list[tuple[int, list[str]]], with_others: bool) -> Contents:
-    columns = {}
-    others = {}
-    for place, name in enumerate(names):
-        columns[name] = np.empty(0, object)
-        if is_known(name):
-            columns[name] = object_array([_unescaped(row[place]) for _, row in chunk])
-        elif with_others:
-            others[name] = [_unescaped(row[place]) for _, row in chunk]
-    return contents_of_table(columns, lambda row: f"line {chunk[row][0]}", others)
+def read_parquet(path: Path, reading: Reading) -> Chunks:
+    """Read a Parquet file, loading only the columns that have a meaning here, or all of them.
+
+    One thread reads: the columns are so short that several threads take more time.
+    """
+    parquet = needs_pyarrow().parquet
+    metadata = parquet.read_metadata(path)
+    if metadata.num_rows == 0:
+        raise BadFile("has no rows; remove the file")
+    schema = metadata.schema.to_arrow_schema()
+    columns = _Columns(schema.names)
+    others = columns.others if reading.others else []
+    wanted = columns.known + others
+    text = [name for name in columns.known if _is_text(schema.field(name))]
+    _check_memory(metadata, wanted, reading)
+    first_row = 0
+    # Text is read as numbers and a list of different names, so that a long name is in memory once.
+    with parquet.ParquetFile(path, read_dictionary=text, metadata=metadata) as file:
+        for table in _tables(file, wanted, reading):
+            yield columns.contents(
+                lambda name: _array(table[name], name, first_row),  # noqa: B023  # used before the next table
+                lambda row: f"row {first_row + row}",  # noqa: B023
+                {name: table[name] for name in others},
+            )
+            first_row += len(table)
 
 
-def columns_of(parts: Parts) -> dict[str, Any]:
+def _tables(file: Any, wanted: list[str], reading: Reading) -> Iterator[Any]:
+    """Yield tables of the wanted columns, however long the row groups of the file are."""
+    if reading.entries is None:
+        yield file.read(columns=wanted, use_threads=False)
+        return
+    for batch in file.iter_batches(reading.rows_at_once(len(wanted)), columns=wanted, use_threads=False):
+        yield needs_pyarrow().Table.from_batches([batch])
+
+
+def _is_text(field: Any) -> bool:
+    """Return whether a column holds text; refuse columns that hold neither text nor numbers, before reading them."""
+    types = needs_pyarrow().types
+    kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+    if str(kind) in _PARQUET_TEXT:
+        return True
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind)):
+        raise BadFile(f"column {field.name[:80]!r} holds {str(kind)[:80]}; expected numbers or text: cast it")
+    return False
+
+
+def _check_memory(metadata: Any, wanted: list[str], reading: Reading) -> None:
+    """Count the memory that columns will take, before anything is unpacked: a few bytes may stand for many rows."""
+    n_bytes = 2 * 8 * metadata.num_rows * len(wanted)  # the columns, and the array made of them
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        n_bytes += group.total_byte_size
+        for column in map(group.column, range(group.num_columns)):
+            name = column.path_in_schema
+            if name in wanted and "DELTA_BYTE_ARRAY" in column.encodings:  # each name may repeat the one before it
+                raise BadFile(f"column {name[:80]!r} has the encoding DELTA_BYTE_ARRAY; write it with the default")
+    if reading.entries is None:
+        check_size(n_bytes)
+
+
+def _array(column: Any, name: str, first_row: int) -> Array:
+    """Return a column as numbers or text, refusing gaps, which pyarrow would turn into NaN or None."""
+    types = needs_pyarrow().types
+    if column.null_count:
+        row = first_row + column.is_null().to_pylist().index(True)
+        raise BadFile(f"row {row}, column {name!r} is missing; fill in or remove that row")
+    if types.is_dictionary(column.type):
+        whole = column.unify_dictionaries().combine_chunks()
+        return object_array(as_text(whole.dictionary.to_pylist()))[np.from_dlpack(whole.indices)]
+    if types.is_boolean(column.type):
+        return np.from_dlpack(column.cast("uint8").combine_chunks()) == 1
+    return np.from_dlpack(column.combine_chunks())  # without pandas, which to_numpy would import
+
+
+def _columns_to_write(contents: Contents) -> dict[str, Any]:
     """Return the columns to write: the other ones first, then those that the reader expects."""
-    contents = only_part(parts)
     columns: dict[str, Any] = dict(contents.others)
     n_scores = contents.scores[:1].size
     names: Sequence[str] = ()
@@ -216,38 +253,80 @@ def columns_of(parts: Parts) -> dict[str, Any]:
     return columns
 
 
+def _column_name(field: str) -> str:
+    return "probability" if field == "probabilities" else field.removesuffix("s")
+
+
 def _names_a_column(name: str) -> bool:
     """Return whether a column can carry a class name: the reader takes numbers for class numbers and strips spaces."""
     return name != "" and name.isprintable() and name == name.strip() and np.isnan(_number(name, {}))
 
 
-def text_bytes(parts: Parts, delimiter: str = ",") -> bytes:
+def text_bytes(contents: Contents, delimiter: str = ",") -> bytes:
     """Return the columns as text under a header."""
-    columns = {name: cells_of(values) for name, values in columns_of(parts).items()}
+    columns = {name: map(_text, cells_of(values)) for name, values in _columns_to_write(contents).items()}
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*(map(_escaped, cells) for cells in columns.values()), strict=True))
-    try:
-        return stream.getvalue().encode()
-    except UnicodeEncodeError as error:
-        raise BadFile(f"holds text that UTF-8 cannot hold ({error.reason}); write .npz or .json") from error
+    writer.writerows(zip(*columns.values(), strict=True))
+    return stream.getvalue().encode()
 
 
-def _escaped(cell: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would execute as a formula; numbers stay numbers.
-
-    >>> _escaped("=1+1"), _escaped("-2"), _escaped(-2), _escaped({"a": 1})
-    ("'=1+1", '-2', -2, '{"a": 1}')
-    """
-    if isinstance(cell, dict | list):  # of another format
+def _text(cell: Any) -> Any:
+    """Return what to write for a cell of any format."""
+    if isinstance(cell, dict | list):
         return json.dumps(cell, default=str)
-    if not isinstance(cell, str):
-        return cell
-    if _FORMULA.match(cell) and np.isnan(_number(cell, {})):
-        cell = f"'{cell}"
-    return cell.replace("\r", "\n")  # which csv would leave without quotes
+    if isinstance(cell, str):
+        return cell.replace("\r", "\n")  # which csv would leave without quotes
+    return cell
 
 
-def _unescaped(cell: str) -> str:
-    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
+def parquet_bytes(contents: Contents) -> bytes:
+    """Return the columns as Parquet."""
+    stream = io.BytesIO()
+    write_parquet(stream, [contents])
+    return stream.getvalue()
+
+
+def write_parquet(where: Path | io.BytesIO, parts: Iterable[Contents]) -> int:
+    """Write rows that come in parts to one Parquet file, and return their number.
+
+    Scores hardly get smaller by compression, and it would take most of the time. So do dictionaries and statistics.
+    """
+    pyarrow = needs_pyarrow()
+    options = {"compression": "none", "write_statistics": False, "store_schema": False}
+    n_rows = 0
+    with ExitStack() as opened:
+        writer: Any = None
+        for contents in parts:
+            columns = _columns_to_write(contents)
+            table = pyarrow.table({name: _arrow_column(values) for name, values in columns.items()})
+            if writer is None:
+                text = [field.name for field in table.schema if not pyarrow.types.is_primitive(field.type)]
+                make = partial(pyarrow.parquet.ParquetWriter, where, table.schema, use_dictionary=text or False)
+                writer = opened.enter_context(make(**options))
+            writer.write_table(table.cast(writer.schema))
+            n_rows += len(table)
+    return n_rows
+
+
+def _arrow_column(values: Any) -> Any:
+    pyarrow = needs_pyarrow()
+    if isinstance(values, pyarrow.ChunkedArray):  # of another Parquet file
+        return values
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":  # not copied, and without importing pandas
+        kind = pyarrow.from_numpy_dtype(values.dtype)
+        return pyarrow.Array.from_buffers(kind, len(values), [None, pyarrow.py_buffer(np.ascontiguousarray(values))])
+    try:
+        return pyarrow.array(list(values))
+    except (pyarrow.ArrowException, OverflowError):
+        return pyarrow.array([str(value) for value in values])  # nested or mixed values, or very long numbers
+
+
+def needs_pyarrow() -> Any:
+    """Return pyarrow, or name the extra to install."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise BadFile('.parquet needs pyarrow: pip install "glayers[parquet]"') from error
+    return pyarrow

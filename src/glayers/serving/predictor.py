@@ -14,7 +14,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 
 from glayers.activations import LINKS, with_reference_class
-from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of, is_dask
+from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of
 from glayers.checks import check_confidence, check_probabilities, finite_features, isolated_lowest, possible_logits
 from glayers.errors import BadFile, BadPredictions, GlayersWarning, listed, needs_extra, shown
 from glayers.maps import Chain
@@ -88,15 +88,13 @@ class Predictor:
             Logits, or what the setting `inputs` names. NumPy arrays, and what NumPy can read, give NumPy arrays in
             float64. Arrays of torch, JAX or CuPy give arrays of that library, in the precision of the logits and at
             least float32. Then values are not checked, so that the function can be traced: a row with NaN or +inf gives
-            NaN. A dask array gives a dask array, whose blocks are computed as NumPy arrays when they are needed.
+            NaN.
 
         Returns
         -------
         array of shape (n_rows, n_classes)
         """
         self._check_fitted()
-        if is_dask(logits):
-            return self._lazily(self.predict_proba, logits)
         if _is_foreign(logits):
             return LINKS[self.link](self.transform(logits))
         return self._computed(self._probabilities, logits)
@@ -104,8 +102,6 @@ class Predictor:
     def transform(self, logits: Any) -> Any:
         """Return calibrated logits (n_rows, n_classes). Their softmax is `predict_proba`, which describes `logits`."""
         self._check_fitted()
-        if is_dask(logits):
-            return self._lazily(self.transform, logits)
         if _is_foreign(logits):
             return calibrated_logits(self.map_, self._as_rows(logits), self.link)
         if self.link == "sigmoid":  # a single label has no reference class
@@ -159,13 +155,6 @@ class Predictor:
                 f"the map has no result for row {bad.argmax()}: its logits are too large, or the calibrator was loaded "
                 f"from a forged file"
             )
-
-    def _lazily(self, function: Callable[[Any], Any], array: Any) -> Any:
-        """Return a dask array whose blocks are those of another, put through a function."""
-        self._check_fitted()
-        whole = self._as_rows(array).rechunk({1: -1})  # a block needs all classes of its rows
-        chunks = (whole.chunks[0], (len(self.classes_),))
-        return whole.map_blocks(function, chunks=chunks, dtype=np.float64, meta=np.empty((0, 0)))
 
     def apply(self, predictions: _Record) -> _Record:
         """Return `Predictions` or `Confidences` with calibrated logits or a calibrated confidence.

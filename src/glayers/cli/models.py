@@ -1,0 +1,356 @@
+"""Verbs that write or read a fitted calibrator: `fit`, `apply`, `adapt`, `export`, `info`; and `methods`."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from glayers.activations import probabilities_of
+from glayers.checks import check_class_names
+from glayers.cli import arguments as arg
+from glayers.cli.runtime import flag, show, show_json, show_note, title
+from glayers.errors import BadFile, BadPredictions, listed
+from glayers.files import errors_as_bad_file, write_whole
+from glayers.predictions import Confidences
+from glayers.predictions.contents import Contents, Reading
+from glayers.predictions.formats import WRITERS, to_bytes
+from glayers.predictions.source import Chunk, Source
+from glayers.predictions.tables import write_parquet
+from glayers.report.words import plural
+
+_OUT = f"Where to write: {', '.join(WRITERS)}; for many files a directory, which gets Parquet files."
+_PRIOR = "An earlier calibrator for the same classes; may be repeated."
+_UNEXPLAINED = "Write nothing and exit with 3 if class shift does not explain NEW."
+
+
+def fit(
+    calibration: arg.Calibration,
+    output: Annotated[Path, arg.output_option("MODEL", "Where to write the calibrator.")],
+    method: arg.Method = "auto",
+    settings: arg.Settings = None,
+    reading: Reading = arg.READING,
+    by_group: Annotated[bool, flag("--by-group", text="Also correct each group of rows, such as a site.")] = False,
+    prior: Annotated[list[Path] | None, typer.Option("--prior", metavar="MODEL", help=_PRIOR)] = None,
+    seed: arg.Seed = 0,
+    force: arg.Force = False,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Fit a calibrator on held-out predictions and write it to a file.
+
+    The network must not have been trained on these rows. If the labels are a matrix of 0 and 1, rows may have several
+    labels, and each label gets a calibrator.
+
+    Examples
+    --------
+    $ glayers fit calibration.npz -o model.safetensors
+    $ glayers fit calibration.csv -o model.safetensors -m temperature --force
+    $ glayers fit logits.npy --labels labels.npy -o model.safetensors --json
+    $ glayers fit calibration.npz -o fast.safetensors --set time_budget=60
+    $ glayers fit calibration.npz -o new.safetensors --prior model.safetensors
+    """
+    from glayers.calibrators import GroupCalibrator
+
+    arg.check_output(output, force, calibration, reading.labels)
+    calibrator = arg.method_with_settings(method, settings, seed, arg.progress_of(quiet))
+    if prior:
+        calibrator.set_params(prior=[arg.calibrator_of_classes(file) for file in prior])
+    source = Source.of([calibration], reading)
+    contents = source.contents()
+    if contents is not None and contents.has_several_labels:
+        if by_group:
+            raise typer.BadParameter("rows with several labels are fitted without --by-group")
+        fitted: Any = _fit_labels(calibrator, contents)
+    else:
+        sample = arg.sample_of(source, contents, seed, quiet)
+        calibrator.set_params(inputs=sample.inputs)
+        fitted = GroupCalibrator(calibrator) if by_group else calibrator
+        fitted.fit_predictions(sample.rows)
+    arg.check_output(output, force, calibration, reading.labels)
+    fitted.save(output)
+    if as_json:
+        facts = {"method": method, "seed": seed, "output": str(output), "inputs": calibrator.inputs}
+        show_json({**facts, **_facts_of(fitted)})
+    elif not quiet:
+        _show_model(fitted, f" from {calibration.name}")
+        show(f"wrote {output}")
+
+
+def _fit_labels(calibrator: Any, contents: Contents) -> Any:
+    from glayers.calibrators import MultiLabelCalibrator
+
+    fitted = MultiLabelCalibrator(calibrator.set_params(inputs=contents.inputs))
+    fitted.fit(contents.scores, contents.labels, contents.weights, contents.groups)
+    fitted.class_names_ = check_class_names(contents.class_names, fitted.n_features_in_)
+    return fitted
+
+
+def _show_model(fitted: Any, where: str) -> None:
+    """Print what a calibrator is, and what it learned."""
+    calibrator = getattr(fitted, "common_", fitted)  # of a calibrator by group
+    facts = calibrator.diagnostics_
+    classes = "labels" if calibrator.link == "sigmoid" else "classes"
+    show(
+        title(f"{facts.method}, fitted on {facts.rows:,} rows of {len(calibrator.classes_):,} {classes}{where}"),
+        f"settings: {' '.join(str(fitted).split())}",
+        f"learned {plural(facts.n_parameters, 'parameter')} from {calibrator.inputs}; the fit ended: {facts.reason}",
+        f"mean loss on these rows: {facts.loss_before:.4f} before, {facts.loss_after:.4f} after",
+    )
+    if getattr(calibrator, "selection_", None) is not None:
+        show(*str(calibrator.selection_).splitlines())
+    for group, share in getattr(fitted, "shares_", {}).items():
+        show(f"group {group}: its correction has a share of {share:.2f}")
+
+
+def apply(
+    model: arg.Model,
+    files: Annotated[list[Path], arg.file_argument("FILE...", f"{arg.PREDICTIONS} {arg.MANY} Labels may be missing.")],
+    output: Annotated[Path, arg.output_option("OUT", _OUT)],
+    logits: Annotated[bool, flag("--logits", text="Write calibrated logits instead of probabilities.")] = False,
+    reading: Reading = arg.READING,
+    force: arg.Force = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Calibrate predictions with a fitted calibrator and write the probabilities.
+
+    The predicted class and its confidence are written too, and so are labels, weights, groups, class names and, from
+    tables and .jsonl, all other columns. Many files, or one larger than 1 GB, are read in chunks, and OUT is a new
+    directory with one Parquet file for each of them.
+
+    Examples
+    --------
+    $ glayers apply model.safetensors test.npz -o calibrated.npz
+    $ glayers apply model.safetensors new.csv -o calibrated.parquet
+    $ glayers apply model.safetensors logits/ -o calibrated
+    """
+    from glayers.calibrators import MultiLabelCalibrator, load
+
+    source = Source.of(files, replace(reading, others=True), needs_labels=False)
+    ending = output.suffix.lower()
+    if source.is_small and ending not in WRITERS:
+        raise typer.BadParameter(f"cannot write {ending!r}; give OUT one of the endings {listed(WRITERS)}")
+    if not source.is_small and ending in WRITERS:
+        raise typer.BadParameter("many rows become Parquet files in a directory: give -o a name without ending")
+    check = partial(arg.check_output, output, force and source.is_small, model, *files, reading.labels)
+    check()
+    contents = source.contents()
+    if contents is None:
+        n_rows = _apply_to_files(arg.calibrator_of_classes(model), source, output, logits, quiet)
+    else:
+        calibrator = load(model)
+        if isinstance(calibrator, MultiLabelCalibrator):
+            found = calibrated_labels(calibrator, contents, logits)
+        else:
+            found = calibrated(calibrator, source.checked(contents), logits)
+        n_rows = len(found)
+        data = to_bytes(found, ending)
+        check()
+        write_whole(output, data)
+    if not quiet:
+        name = files[0].name if source.is_small else plural(len(source.files), "file")
+        show(f"calibrated {n_rows:,} rows of {name} with {model.name}; wrote {output}")
+
+
+def calibrated_labels(calibrator: Any, contents: Contents, logits: bool) -> Contents:
+    """Return calibrated probabilities or logits of each label; the rest stays as it was."""
+    from glayers.calibrators import MultiLabelCalibrator
+
+    if not isinstance(calibrator, MultiLabelCalibrator):
+        raise BadPredictions("the rows have several labels, but the model was fitted on classes")
+    if contents.inputs != calibrator.inputs:
+        raise BadFile(f"holds {contents.inputs}, but the model was fitted on {calibrator.inputs}")
+    calibrator._check_names(contents.class_names)
+    fields: dict[str, Any] = {"logits": None, "probabilities": None}
+    if logits:
+        fields["logits"] = calibrator.transform(contents.scores)
+    else:
+        fields["probabilities"] = calibrator.predict_proba(contents.scores)
+    return replace(contents, **fields, class_names=contents.class_names or calibrator.class_names_)
+
+
+def calibrated(calibrator: Any, chunk: Chunk, logits: bool) -> Contents:
+    """Return calibrated rows, the predicted class and its confidence, and whatever else the input has."""
+    after = calibrator.apply(chunk.rows)
+    extras: dict[str, Any] = {name: getattr(chunk.rows, name) for name in ("weights", "counts", "groups")}
+    extras["others"] = chunk.others
+    if isinstance(after, Confidences):
+        if logits:
+            raise BadPredictions("--logits is for predictions of classes; this file has a confidence per row")
+        correct = after.correct if chunk.labelled else None
+        return Contents(confidence=after.confidence, correct=correct, **extras)
+    # As precise as the input.
+    dtype = np.float32 if getattr(chunk.rows, "logits", after.logits).dtype == np.float32 else np.float64
+    probabilities = probabilities_of(after.logits, dtype)
+    if logits:
+        extras["logits"] = np.asfortranarray(after.logits, dtype)  # Parquet wants the values of a class side by side
+    else:
+        extras["probabilities"] = np.asfortranarray(probabilities)
+    return Contents(
+        labels=after.labels if chunk.labelled else None,
+        predicted=probabilities.argmax(axis=1),
+        confidence=probabilities.max(axis=1),
+        class_names=after.class_names or calibrator.class_names_,
+        **extras,
+    )
+
+
+def _apply_to_files(calibrator: Any, source: Source, output: Path, logits: bool, quiet: bool) -> int:
+    """Write one Parquet file for each file to a new directory, and return the number of rows."""
+
+    def calibrated_chunks(chunks: Iterable[Chunk]) -> Iterator[Contents]:
+        for chunk in chunks:
+            with errors_as_bad_file(f"{source.files[chunk.file]}, counted from row {chunk.first_row:,}"):
+                contents = calibrated(calibrator, chunk, logits)
+            yield contents
+
+    def write_file(file: int, chunks: Iterable[Chunk]) -> int:
+        return write_parquet(folder / f"part-{file:05d}.parquet", calibrated_chunks(chunks))
+
+    with _unfinished_folder(output) as folder:
+        return sum(source.map(write_file, arg.progress_of(quiet), "calibrating"))
+
+
+@contextmanager
+def _unfinished_folder(output: Path) -> Iterator[Path]:
+    """Make a temporary directory that takes the name `output` at the end, or disappears if there is an error."""
+    folder = output.parent / f".{os.urandom(8).hex()}.unfinished"
+    try:
+        folder.mkdir()
+        yield folder
+        folder.rename(output)
+    except OSError as error:
+        raise BadFile(f"{output}: cannot be written ({error.strerror}); check the folder above it") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def adapt(
+    model: arg.Model,
+    file: Annotated[Path, arg.file_argument("NEW", f"New rows. {arg.PREDICTIONS} Labels are not used.")],
+    output: Annotated[Path, arg.output_option("OUT", "Where to write the adapted calibrator.")],
+    reading: Reading = arg.READING,
+    level: arg.Level = 0.95,
+    fail_if_unexplained: Annotated[bool, flag("--fail-if-unexplained", text=_UNEXPLAINED)] = False,
+    force: arg.Force = False,
+    as_json: arg.AsJson = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Adapt a calibrator to new class frequencies, estimated from rows without labels, and write it to a file.
+
+    It prints the frequencies, and tests whether they differ from those of the calibration rows and whether other class
+    frequencies explain the new rows at all.
+
+    Examples
+    --------
+    $ glayers adapt model.safetensors new.csv -o adapted.safetensors
+    $ glayers adapt model.safetensors new.csv -o new.safetensors --json
+    """
+    arg.check_output(output, force, model, file, reading.labels)
+    rows: Any = arg.read_rows(file, reading, needs_labels=False).rows
+    adapted = arg.calibrator_of_classes(model).adapt(rows, level=level)
+    shift = adapted.adaptation_
+    if fail_if_unexplained and not shift.fit_p_value > 1 - level:
+        arg.end_with([shift.sentences()[-1]])
+    arg.check_output(output, force, model, file, reading.labels)
+    adapted.save(output)
+    if as_json:
+        tests = {"shifted": shift.shifted, "unexplained": shift.unexplained, "output": str(output)}
+        show_json({**shift.to_dict(), **tests})
+    elif not quiet:
+        show(title(file.name), *str(shift).splitlines(), f"wrote {output}")
+
+
+def export(
+    model: arg.Model,
+    output: Annotated[Path, arg.output_option("OUT", "Where to write the ONNX file.")],
+    float64: Annotated[bool, flag("--float64", text="Use float64 for input and outputs, not float32.")] = False,
+    force: arg.Force = False,
+    quiet: arg.Quiet = False,
+) -> None:
+    """Write a calibrator as ONNX, after comparing its results with those of NumPy.
+
+    The input is uncalibrated_logits, and the outputs are logits and probabilities.
+
+    Examples
+    --------
+    $ glayers export model.safetensors -o model.onnx
+    $ glayers export model.safetensors -o wide.onnx --float64
+    """
+    from glayers.calibrators import GroupCalibrator, load
+
+    arg.check_output(output, force, model)
+    calibrator = load(model)
+    if isinstance(calibrator, GroupCalibrator):
+        raise BadFile(f"{model}: was fitted by group; in Python, export one of them by for_group(name).to_onnx(path)")
+    calibrator.to_onnx(output, "float64" if float64 else "float32")
+    if not quiet:
+        show(f"wrote {output}: {model.name}, equal to NumPy on sampled inputs")
+
+
+def info(model: arg.Model, as_json: arg.AsJson = False) -> None:
+    """Describe a fitted calibrator: its method and settings, the rows it was fitted on, and how the fit went.
+
+    Examples
+    --------
+    $ glayers info model.safetensors
+    $ glayers info model.safetensors --json
+    """
+    from glayers.calibrators import load
+
+    calibrator = load(model)
+    if as_json:
+        show_json(_facts_of(calibrator))
+        return
+    _show_model(calibrator, f" in {model.name}")
+    for note in calibrator.diagnostics_.notes:
+        show_note(f"note: {note}")
+
+
+def _facts_of(calibrator: Any) -> dict[str, Any]:
+    """Return what a fitted calibrator is, ready for JSON; some kinds of calibrators lack some facts."""
+    settings = {}
+    for name, value in calibrator.get_params(False).items():
+        settings[name] = value if isinstance(value, bool | int | float | str | None) else str(value)
+    selection: Any = getattr(getattr(calibrator, "common_", calibrator), "selection_", None)
+    rows: Any = getattr(calibrator, "calibration_rows_", None)
+    return {
+        "calibrator": type(calibrator).__name__,
+        "settings": settings,
+        "logits": calibrator.n_features_in_,
+        "classes": len(calibrator.classes_),
+        "class_names": calibrator.class_names_,
+        "versions": calibrator.versions_,
+        "diagnostics": calibrator.diagnostics_.to_dict(),
+        "selection": selection and selection.to_dict(),
+        "shares": getattr(calibrator, "shares_", None),
+        "calibration_rows": rows and rows.to_dict(),
+    }
+
+
+def methods(as_json: arg.AsJson = False) -> None:
+    """List the methods: what each does, what it keeps unchanged, and whether fitting it needs torch.
+
+    Examples
+    --------
+    $ glayers methods
+    $ glayers methods --json
+    """
+    from glayers.calibrators import METHODS
+
+    if as_json:
+        show_json({name: {**vars(each), "settings": dict(each.settings)} for name, each in METHODS.items()})
+        return
+    table = Table("method", "summary", "keeps", box=None, pad_edge=False, header_style="bold")
+    for name, each in METHODS.items():
+        table.add_row(f"{name} *" if each.torch == "required" else name, each.summary, each.keeps)
+    here = "installed" if find_spec("torch") else 'not installed: pip install "glayers[fit]"'
+    show(table, "", f"* needs torch to fit ({here}). No method needs torch to predict.")
