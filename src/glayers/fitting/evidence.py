@@ -316,6 +316,48 @@ class FittedParts(NamedTuple):
     posterior: Posterior
 
 
+class _Rows(NamedTuple):
+    """Rows behind an inverse temperature as features, in a random `order` that leaves out rows of weight 0."""
+
+    prefix: Chain
+    floor: Floor
+    order: Ints
+    sample: slice  # of the ordered rows, every so many: they show spreads and precisions
+    design: Design
+
+    @classmethod
+    def of(cls, given: Predictions, factor: float, names: Sequence[str], basis: Basis | None, inputs: str) -> "_Rows":
+        """Compute features; with a `basis`, they are standardised as it says."""
+        prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
+        log_p = prefix(given.logits.astype(np.float64))
+        floor = fit_floor(log_p, 1.0, given.weights)
+        weights = row_weights(given)
+        order = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0))
+        weights = weights[order]
+        raised, lowered = floor.split(log_p[order])
+        masks = None
+        if lowered.any():
+            masks = lowered
+            raised = log_softmax(raised)
+        sample = _sample(*raised.shape)
+        if basis is None:
+            basis = basis_of(raised[sample], weights[sample], names, inputs)
+        return cls(prefix, floor, order, sample, design_of(basis, raised, given.labels[order], weights, masks))
+
+    def map_at(self, point: Floats) -> Chain:
+        """Return the map that these coefficients make."""
+        corrected = Chain((corrected_map(self.design, point),))
+        return self.prefix + Chain((replace(self.floor, branch=corrected),))
+
+    def unsorted(self, scores: Array, logits: Array, chain: Chain) -> Floats:
+        """Return log-probabilities in the order of the given rows; the map gives those of weight 0."""
+        result = np.empty((len(logits), scores.shape[1]))
+        if len(self.order) < len(logits):
+            result = np.asarray(chain(logits.astype(np.float64)))
+        result[self.order] = log_softmax(scores.astype(np.float64))
+        return result
+
+
 def fit_parts(
     given: Predictions,
     factor: float,
@@ -331,51 +373,37 @@ def fit_parts(
 
     `precisions` stay as given; otherwise the rows determine them. With a `basis`, features are standardised as it says.
     """
-    prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
-    log_p = prefix(given.logits.astype(np.float64))
-    floor = fit_floor(log_p, 1.0, given.weights)
-    weights = row_weights(given)
-    # In random order, every so many rows are a fair sample.
-    order = np.random.default_rng(0).permutation(np.flatnonzero(weights > 0))
-    weights = weights[order]
-    raised, lowered = floor.split(log_p[order])
-    masks = None
-    if lowered.any():
-        masks = lowered
-        raised = log_softmax(raised)
-    sample = _sample(*raised.shape)
-    if basis is None:
-        basis = basis_of(raised[sample], weights[sample], names, inputs)
-    design = design_of(basis, raised, given.labels[order], weights, masks)
-    start = np.zeros(design.owners.size)
+    rows = _Rows.of(given, factor, names, basis, inputs)
+    design = rows.design
+    point = np.zeros(design.owners.size)
     if precisions is None:
-        precisions, start = find_precisions(design.take(sample))
+        precisions, point = find_precisions(design.take(rows.sample))
     problem = PenalisedLoss(design, smooth_loss(loss), of_each(design, precisions))
-    state = problem.at(start)
+    state = problem.at(point)
     curvature = curvature_of(design, state.probabilities, problem.precisions)
     state, steps, converged = problem.minimise(state, curvature)
     point = state.point
-    scores = None
+    out_of_fold = np.zeros((0, 0))
     factor_of_pairs = 0.0
     if folds is not None:
         pairs = np.isin(design.names, PAIRS)[design.owners]
-        added, rest = held_out_scores(problem, state, curvature, folds[order], pairs)
+        added, scores = held_out_scores(problem, state, curvature, folds[rows.order], pairs)
         if pairs.any():
-            factor_of_pairs = fit_factor(problem, added, rest)
-        point = np.where(pairs, factor_of_pairs * point, point)
-        scores = rest + factor_of_pairs * added
-    chain = prefix + Chain((replace(floor, branch=Chain((corrected_map(design, point),))),))
-    out_of_fold = np.zeros((0, 0))
-    if scores is not None:
-        out_of_fold = np.empty((len(given), design.base.shape[1]))
-        if len(order) < len(given):  # no fit has seen the rows of weight 0
-            out_of_fold = np.asarray(chain(given.logits.astype(np.float64)))
-        out_of_fold[order] = log_softmax(scores.astype(np.float64))
+            factor_of_pairs = fit_factor(problem, added, scores)
+            point = np.where(pairs, factor_of_pairs * point, point)
+            scores = scores + factor_of_pairs * added
+        out_of_fold = rows.unsorted(scores, given.logits, rows.map_at(point))
     counted = np.bincount(design.owners, 1 - problem.precisions * curvature.variances())
-    effective = dict(zip(design.names, counted.tolist(), strict=True))
-    posterior = Posterior(prefix, floor, basis, point, curvature)
     return FittedParts(
-        chain, out_of_fold, precisions, effective, factor_of_pairs, len(start), steps, converged, posterior
+        map=rows.map_at(point),
+        out_of_fold=out_of_fold,
+        precisions=precisions,
+        effective=dict(zip(design.names, counted.tolist(), strict=True)),
+        factor_of_pairs=factor_of_pairs,
+        n_parameters=len(point),
+        iterations=steps,
+        converged=converged,
+        posterior=Posterior(rows.prefix, rows.floor, design.basis, point, curvature),
     )
 
 
