@@ -20,8 +20,8 @@ from glayers.calibrators.estimator import Estimator, clone
 from glayers.checks import check_groups
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, shown
 from glayers.fitting.evidence import SMALL_MODEL, fit_parts
-from glayers.fitting.folds import assign_folds, effective_rows
-from glayers.fitting.simplex import fit_mixture_weights
+from glayers.fitting.folds import assign_folds, row_weights
+from glayers.fitting.simplex import held_out_weights
 from glayers.maps import Chain, Reference
 from glayers.maps.mixtures import Blend
 from glayers.predictions import Confidences, Predictions
@@ -54,12 +54,10 @@ class GroupCorrection(Calibrator):
     def _fit(self, given: Predictions) -> Fitted:
         folds = assign_folds(len(given), None, _FOLDS, random_state=0)
         found = fit_parts(given, 1.0, SMALL_MODEL, folds)
-        own = np.arange(len(given)), given.labels
-        logs = np.array([log_softmax(apply_map(Chain(()), given.logits))[own], found.out_of_fold[own]])
-        weights = np.ones(len(given)) if given.weights is None else given.weights
-        weights = np.append(weights / weights.sum(), _EXTRA_ROWS / effective_rows(weights))
-        held_out = np.column_stack([np.exp(logs - logs.max(axis=0)), [1.0, 0.0]])
-        mixture = fit_mixture_weights("log", held_out, np.zeros((0, 0)), weights / weights.sum(), np.full(2, 0.5))
+        common = np.asarray(log_softmax(apply_map(Chain(()), given.logits)))
+        shares = held_out_weights(
+            "log", [common, found.out_of_fold], given.labels, row_weights(given), [_EXTRA_ROWS, 0.0]
+        )
         return Fitted(
             found.map,
             "correction of a group",
@@ -67,7 +65,7 @@ class GroupCorrection(Calibrator):
             reason="precisions by evidence",
             iterations=found.iterations,
             n_parameters=found.n_parameters,
-            attributes={"share_": float(mixture.point[1])},
+            attributes={"share_": float(shares[1])},
         )
 
 

@@ -17,7 +17,7 @@ from glayers.checks import check_choice, one_or_several
 from glayers.errors import GlayersError, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.evidence import USUAL, FittedParts, fit_parts
-from glayers.fitting.folds import assign_folds, effective_rows
+from glayers.fitting.folds import assign_folds, effective_rows, row_weights
 from glayers.fitting.parts import plain_basis
 from glayers.fitting.temperature import fit_with_prior
 from glayers.predictions import Predictions
@@ -245,7 +245,7 @@ def _odir_precisions(strengths: tuple[float, ...], given: Predictions) -> Mappin
 
 
 def _counted(given: Predictions) -> float:
-    return effective_rows(np.ones(len(given)) if given.weights is None else given.weights)
+    return effective_rows(row_weights(given))
 
 
 def _strengths(strength: Any, count: int) -> tuple[float, ...]:
