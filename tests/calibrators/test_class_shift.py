@@ -11,7 +11,6 @@ import pytest
 
 from glayers import (
     BadFile,
-    BadPredictions,
     Calibrator,
     GlayersError,
     GlayersWarning,
@@ -172,11 +171,10 @@ def test_weights_count_in_old_and_in_new_frequencies() -> None:
     with pytest.warns(GlayersWarning, match="adapting may make predictions worse"):  # a temperature moves no class
         adapted = adaptation(weighted, frequencies=EQUAL)
     assert adapted.before == pytest.approx(counts / counts.sum())
-    new, _ = drawn(400, SHIFTED, 1)
+    new, labels = drawn(400, SHIFTED, 1)
     some = np.arange(400) < 250
-    assert adaptation(fitted(), new, sample_weight=some.astype(float)).after == pytest.approx(
-        adaptation(fitted(), new[some]).after, rel=1e-3
-    )
+    found = adaptation(fitted(), Predictions(new, labels, weights=some.astype(float)))
+    assert found.after == pytest.approx(adaptation(fitted(), new[some]).after, rel=1e-3)
 
 
 def test_masked_classes_stay_impossible() -> None:
@@ -237,14 +235,12 @@ def test_shift_is_still_tested_against_the_calibration_rows_and_a_new_fit_forget
     assert adapted.fit(z, labels).adaptation_ is None
 
 
-def test_class_names_are_kept_and_may_give_frequencies() -> None:
+def test_class_names_are_kept_and_printed() -> None:
     z, labels = drawn(300, EQUAL, 0)
     named = VectorScaling(strength=1.0).fit_predictions(Predictions(z, labels, class_names=list("abcd")))
-    found = adaptation(named, frequencies={"d": 1, "c": 2, "b": 3, "a": 4})
+    found = adaptation(named, frequencies=[4, 3, 2, 1])
     assert found.after == pytest.approx([0.4, 0.3, 0.2, 0.1])
     assert str(found).splitlines()[1].split()[0] == "a"
-    with pytest.raises(BadPredictions, match="frequencies must name every class: a, b, c, d; got a"):
-        named.adapt(frequencies={"a": 1})
 
 
 @pytest.mark.filterwarnings("ignore:adapting may make predictions worse")  # a temperature leaves it 14 %
@@ -285,10 +281,8 @@ def test_a_confidence_cannot_be_adapted() -> None:
         calibrator.adapt(confidence)
 
 
-@pytest.mark.parametrize(
-    "change", [{"after": [0.5]}, {"before": [0.0, 0.5, 0.25, 0.25]}, {"rows": "many"}, {"more": 1}, {"misfit": 3}]
-)
-def test_a_forged_record_is_refused(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"after": 0.5}, {"rows": "many"}, {"more": 1}, {"misfit": 3}])
+def test_a_record_of_other_types_is_refused(change: dict[str, Any]) -> None:
     shift = adaptation(fitted(300), frequencies=EQUAL)
     facts = json.loads(json.dumps(shift.to_dict()))
     assert repr(ClassShift.from_dict(facts)) == repr(shift)

@@ -22,7 +22,7 @@ import numpy as np
 from glayers.arrays import Floats, few_rows_note, row_blocks
 from glayers.calibrators.class_shift import ClassShift, estimate_class_shift, given_frequencies
 from glayers.calibrators.estimator import Estimator
-from glayers.calibrators.row_summary import RowSummary, summarise
+from glayers.calibrators.row_summary import RowSummary, count_rows, summarise
 from glayers.checks import check_choice, check_probabilities, number_between
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
@@ -144,7 +144,6 @@ class Calibrator(Estimator, Predictor, ABC):
         logits: Any = None,
         *,
         frequencies: Any = None,
-        sample_weight: Any = None,
         groups: Any = None,
         level: float = 0.95,
     ) -> Self:
@@ -159,10 +158,10 @@ class Calibrator(Estimator, Predictor, ABC):
         logits : array-like of shape (n_rows, n_logits) or Predictions, optional
             New rows, whose labels are not used. If their frequencies do not differ significantly from the old ones, the
             copy keeps the old ones.
-        frequencies : array-like of shape (n_classes,) or dict, optional
-            Known frequencies or counts instead; a dict has class names as keys.
-        sample_weight, groups : array-like of shape (n_rows,), optional
-            Weights of the new rows, and groups of rows that depend on each other.
+        frequencies : array-like of shape (n_classes,), optional
+            Known frequencies or counts instead.
+        groups : array-like of shape (n_rows,), optional
+            Rows of one group depend on each other, so one row of each is used.
         level : float, default 0.95
             The level of the two tests in `adaptation_`.
 
@@ -196,9 +195,9 @@ class Calibrator(Estimator, Predictor, ABC):
             shift = given_frequencies(self.calibration_rows_, frequencies, self.class_names_)
         else:
             number_between(level, "level", 0, 1)
-            given, _ = self._as_fitted_on(logits, None, groups, sample_weight)
-            calibrated = apply_map(self._map_of_logits, given.logits, given.n_classes)
-            shift = estimate_class_shift(self.calibration_rows_, given, calibrated, level, self.class_names_)
+            given, _ = self._as_fitted_on(logits, None, groups)
+            sample = count_rows(given, self._map_of_logits, all_rows=True)
+            shift = estimate_class_shift(self.calibration_rows_, sample, level, self.class_names_)
         new = copy.copy(self)
         factors = Diagonal(np.ones(len(shift.ratio)), np.log(shift.ratio))
         new.map_ = self._fitted_map + Chain((Reference(), factors))
@@ -240,14 +239,14 @@ class Calibrator(Estimator, Predictor, ABC):
             return Predictions._of_probabilities(check_probabilities(logits), labels, weights, groups, names)
         return Predictions(logits, labels, weights, groups, names)
 
-    def _as_fitted_on(self, values: Any, labels: Any, groups: Any, weights: Any = None) -> tuple[Predictions, bool]:
+    def _as_fitted_on(self, values: Any, labels: Any, groups: Any) -> tuple[Predictions, bool]:
         """Return new rows with logits as the fit saw them, and whether they have labels.
 
         Without labels, each label is a possible class.
         """
         labelled = True
         if isinstance(values, Predictions | Confidences):
-            if any(extra is not None for extra in (labels, groups, weights)):
+            if labels is not None or groups is not None:
                 raise BadPredictions("Predictions have their own labels and weights; leave labels= and groups= out")
             given = two_classes(self.inputs, values).repeated()
         else:
@@ -256,7 +255,7 @@ class Calibrator(Estimator, Predictor, ABC):
                 labelled = False
                 labels = rows.argmax(axis=1)
             make = Predictions._of_logits if self.inputs == "logits" else Predictions._of_probabilities
-            given = make(rows, labels, weights, groups, class_names_of(values))
+            given = make(rows, labels, None, groups, class_names_of(values))
         self._check_names(given.class_names)
         self._check_width(given.logits)
         if self.inputs != "logits":
