@@ -31,13 +31,13 @@ def test_the_action_of_least_expected_cost_is_taken() -> None:
     assert found.expected_costs == pytest.approx([0.5, 0.9, 0.5])
 
 
-def test_abstaining_is_the_last_action() -> None:
-    found = decide([[0.95, 0.05], [0.5, 0.5]], [[0, 1], [1, 0]], abstain=0.2)
+def test_abstaining_is_a_column_of_equal_costs() -> None:
+    found = decide([[0.95, 0.05], [0.5, 0.5]], [[0, 1, 0.2], [1, 0, 0.2]])
     assert found.actions.tolist() == [0, 2]
 
 
 def test_true_probabilities_cost_least_and_expect_what_they_cost() -> None:
-    p, labels = screening(20_000)
+    p, labels = screening(8_000)
     overconfident = 1 / (1 + ((1 - p) / p) ** 3)
     found = realised_costs({"true": of_class_1(p, labels), "overconfident": of_class_1(overconfident, labels)}, ALARM)
     assert found.savings["overconfident"].low > 0
