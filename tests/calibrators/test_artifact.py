@@ -21,13 +21,11 @@ from glayers import (
     GlayersError,
     MatrixScaling,
     OrderPreserving,
-    PaperGLayers,
     Predictions,
     TemperatureScaling,
     VectorScaling,
     load,
 )
-from glayers.activations import Softmax
 from glayers.calibrators import Calibrator
 from glayers.calibrators.base import Fitted
 from glayers.maps import Chain, Scale
@@ -190,7 +188,6 @@ def with_map(calibrator: Calibrator, chain: Chain) -> Calibrator:
 
 
 UNSAVABLE: dict[str, tuple[Callable[[], Calibrator], str]] = {
-    "a q of one's own": (lambda: PaperGLayers(activation=Softmax(), max_epochs=1), "activation=None"),
     "a generator": (
         lambda: VectorScaling(strength=1.0).set_params(random_state=np.random.RandomState(0)),
         "the setting random_state is a RandomState.*set_params",

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from array_api_compat import array_namespace
 
 from glayers import GLayers, GlayersError, GlayersWarning, PaperGLayers, TemperatureScaling, metrics
-from glayers.activations import log_softmax, softmax
+from glayers.activations import softmax
 from glayers.datasets import load_fashion_mnist
 from glayers.maps import Blend, Chain, Dense, Scale
 from tests.calibrators.simulation import by_class, draw, sample
@@ -189,74 +188,6 @@ def test_a_glorot_start_runs_and_begins_worse() -> None:
     with pytest.warns(GlayersWarning, match="did not lower the loss"):
         glorot = PaperGLayers(start="glorot", max_epochs=5, **PAPER).fit(z, labels)
     assert glorot.history_["train_loss"][0] > transparent.history_["train_loss"][0] + 0.1
-
-
-class Halved:
-    """A q of one's own: softmax at temperature 2."""
-
-    def log_probabilities(self, logits: Any) -> Any:
-        return log_softmax(logits / 2)
-
-
-class Deaf:
-    """No submersion: the same whatever comes."""
-
-    def log_probabilities(self, logits: Any) -> Any:
-        return log_softmax(0 * logits)
-
-
-def test_an_activation_of_ones_own_is_the_last_step() -> None:
-    z, labels = bent()
-    # Four times the logits are overconfident, so that q alone is a gain already.
-    g = PaperGLayers(activation=Halved(), max_epochs=0, **PAPER).fit(4 * z, labels)
-    assert g.predict_proba(4 * z) == pytest.approx(softmax(2 * z), abs=1e-12)
-    with pytest.raises(GlayersError, match="Deaf is not a submersion"):
-        PaperGLayers(activation=Deaf()).fit(z, labels)
-
-
-class AgainstTheFirst:
-    """A q from m logits to m + 1 classes: the first class has logit 0."""
-
-    def log_probabilities(self, logits: Any) -> Any:
-        xp = array_namespace(logits)
-        return log_softmax(xp.concat([0 * logits[..., :1], logits], axis=-1))
-
-
-class LastLayer:
-    """A q from m features to n classes: the last layer of a network."""
-
-    def __init__(self, weight: Numbers) -> None:
-        self.weight = weight
-
-    def log_probabilities(self, logits: Any) -> Any:
-        xp = array_namespace(logits)
-        return log_softmax(xp.matmul(logits, xp.asarray(self.weight, dtype=logits.dtype)))
-
-
-@pytest.mark.filterwarnings("ignore:g-layers. the best weight_decay:glayers.GlayersWarning")
-@pytest.mark.parametrize(
-    ("activation", "n_features"),
-    [(AgainstTheFirst(), 2), (LastLayer(np.random.default_rng(1).normal(size=(5, 3))), 5)],
-    ids=["fewer", "more"],
-)
-def test_features_and_classes_may_differ_in_number(activation: Any, n_features: int) -> None:
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(4000, n_features)) * 2
-    truth = np.exp(activation.log_probabilities(features / 2))  # so q alone is overconfident
-    labels = draw(truth, rng)
-    rows, others = slice(2000), slice(2000, None)
-    settings: dict[str, Any] = {"learning_rate": 0.01, "weight_decay": (0.0, 1e-4, 1e-3), "max_epochs": 10}
-    g = PaperGLayers(1, activation=activation, random_state=0, **settings).fit(features[rows], labels[rows])
-    p = g.predict_proba(features[others])
-    assert p.shape == (2000, 3)
-    assert g.classes_.tolist() == [0, 1, 2]
-    assert g.out_of_fold_.shape == (2000, 3)
-    assert np.abs(p - truth[others]).mean() < 0.03
-    before = np.exp(activation.log_probabilities(features[others]))
-    assert metrics.nll(before, labels[others]) - metrics.nll(p, labels[others]) > 0.05
-    assert g.diagnostics_.loss_before == pytest.approx(
-        loss_of(activation.log_probabilities(features[rows]), labels[rows])
-    )
 
 
 # Seeds, threads, weights, groups.
