@@ -157,7 +157,7 @@ def estimate(
     rng = np.random.default_rng(random_state)
     draws = []
     for labels in _drawn_labels(log_p, suited, n_draws, rng):
-        cells = np.bincount(predicted * n_classes + labels, minlength=n_classes**2)
+        cells = np.bincount(predicted * n_classes + labels, minlength=n_classes**2).astype(np.float64)
         right = (predicted == labels).astype(np.float64)
         draws.append(_statistics(confidence, right, cells.reshape(confusion.shape)))
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
