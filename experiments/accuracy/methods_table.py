@@ -28,7 +28,6 @@ OURS = [
     "matrix-odir",
     "dirichlet",
     "order-invariant",
-    "order-diagonal",
     "isotonic",
     "spline",
     "g-layers",
