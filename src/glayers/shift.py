@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from glayers.arrays import Floats, Ints
+from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
-from glayers.calibrators.class_shift import LEAST_EXPECTED, chi_square
+from glayers.calibrators.class_shift import same_frequencies
 from glayers.calibrators.row_summary import count_rows
 from glayers.checks import number_between
 from glayers.errors import GlayersError, shown
@@ -140,43 +140,3 @@ def _compare_classes(before: Floats, now: Floats, names: Sequence[str]) -> tuple
     new = 100 * now / now.sum()
     place = int(np.abs(new - old).argmax())
     return p_value, f"{names[place]}: {old[place]:.1f} % before, {new[place]:.1f} % now"
-
-
-def same_frequencies(before: Floats, now: Floats) -> float:
-    """Return the p-value of Pearson's test that two samples of counts have the same distribution.
-
-    Neighbouring bins are merged until both samples can be expected to have enough rows in each; nan if fewer than two
-    bins are left.
-
-    >>> round(same_frequencies(np.array([50.0, 30.0, 20.0]), np.array([30.0, 40.0, 30.0])), 4)  # 8.43, 2 degrees
-    0.0148
-    """
-    counts = np.stack([before, now])
-    totals = counts.sum(axis=1)
-    if np.count_nonzero(counts.sum(axis=0)) == 1:
-        return 1.0
-    parts = merge_neighbours(counts.sum(axis=0), LEAST_EXPECTED * totals.sum() / totals.min())
-    if parts.max() == 0:
-        return math.nan
-    shares = np.stack([np.bincount(parts, row) for row in counts]) / totals[:, None]
-    pooled = totals @ shares / totals.sum()
-    covariance = (np.diag(pooled) - np.outer(pooled, pooled)) * (1 / totals).sum()
-    return chi_square(shares[1] - shares[0], covariance, 1 / pooled, math.inf)[0]
-
-
-def merge_neighbours(amounts: Floats, least: float) -> Ints:
-    """Return the part of each bin: neighbours are merged until every part has at least this amount.
-
-    >>> merge_neighbours(np.array([3.0, 1.0, 2.0, 5.0, 1.0]), 3.0).tolist()  # the last joins the part before
-    [0, 1, 1, 2, 2]
-    """
-    parts = []
-    number = 0
-    held = 0.0
-    for amount in amounts.tolist():
-        parts.append(number)
-        held += amount
-        if held >= least:
-            number += 1
-            held = 0.0
-    return np.minimum(parts, max(0, number - 1))

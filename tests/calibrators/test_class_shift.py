@@ -74,7 +74,7 @@ def test_standard_errors_of_two_classes_are_equal_and_those_of_repeated_draws(bi
         return 1.5 * x + [bias, 0.0], labels
 
     estimates, errors = [], []
-    for seed in range(150):
+    for seed in range(100):
         rng = np.random.default_rng(seed)
         calibrator = TemperatureScaling().fit(*drawn_two(300, [0.5, 0.5], rng))
         with warnings.catch_warnings(action="ignore"):
@@ -83,8 +83,8 @@ def test_standard_errors_of_two_classes_are_equal_and_those_of_repeated_draws(bi
         errors.append(found.standard_errors)
     first, second = np.array(errors).T
     assert first == pytest.approx(second, rel=1e-9)
-    # The standard deviation of 150 draws has a standard error of 6 %.
-    assert first.mean() == pytest.approx(np.std(estimates), rel=0.17)
+    # The standard deviation of 100 draws has a standard error of 7 %.
+    assert first.mean() == pytest.approx(np.std(estimates), rel=0.2)
 
 
 def test_a_temperature_fitted_on_a_tail_warns_when_it_is_adapted_and_a_shift_per_class_does_not() -> None:
@@ -244,12 +244,11 @@ def test_class_names_are_kept_and_printed() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:adapting may make predictions worse")  # a temperature leaves it 14 %
-def test_a_class_without_calibration_rows_is_named() -> None:
+def test_a_class_without_calibration_rows_can_be_adapted() -> None:
     z, labels = drawn(600, np.array([0.4, 0.3, 0.3, 0.0]), 0)
     with pytest.warns(UserWarning, match="no row is labelled 3"):
         calibrator = TemperatureScaling().fit(z, labels)
-    with pytest.warns(GlayersWarning, match="no calibration row is labelled 3"):
-        adapted = calibrator.adapt(frequencies=EQUAL)
+    adapted = calibrator.adapt(frequencies=EQUAL)
     assert np.isfinite(adapted.transform(z)).all()
 
 

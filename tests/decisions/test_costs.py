@@ -25,15 +25,12 @@ def of_class_1(p: np.ndarray, labels: np.ndarray) -> Predictions:
 
 def test_the_action_of_least_expected_cost_is_taken() -> None:
     p = np.array([[0.95, 0.05], [0.9, 0.1], [0.5, 0.5]])
-    found = decide(p, ALARM)
     # expected costs of no alarm: 0.5, 1, 5; of an alarm: 0.95, 0.9, 0.5
-    assert found.actions.tolist() == [0, 1, 1]
-    assert found.expected_costs == pytest.approx([0.5, 0.9, 0.5])
+    assert decide(p, ALARM).tolist() == [0, 1, 1]
 
 
 def test_abstaining_is_a_column_of_equal_costs() -> None:
-    found = decide([[0.95, 0.05], [0.5, 0.5]], [[0, 1, 0.2], [1, 0, 0.2]])
-    assert found.actions.tolist() == [0, 2]
+    assert decide([[0.95, 0.05], [0.5, 0.5]], [[0, 1, 0.2], [1, 0, 0.2]]).tolist() == [0, 2]
 
 
 def test_true_probabilities_cost_least_and_expect_what_they_cost() -> None:

@@ -17,13 +17,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from glayers.arrays import Floats, to_floats
+from glayers.arrays import Floats, Ints, to_floats
 from glayers.calibrators.row_summary import CONFIDENCE, CountedRows, RowSummary
-from glayers.errors import BadPredictions, listed
+from glayers.errors import BadPredictions
 from glayers.serving.artifact import decoded
 from glayers.text_tables import aligned_table
 
-LEAST_EXPECTED = 5.0  # rows per bin and sample, as the chi-square approximation needs
+_LEAST_EXPECTED = 5.0  # rows per bin and sample, as the chi-square approximation needs
 _MOST_LINES = 12  # of the table, where there are more classes
 _MOST_STEPS = 2_000  # of EM; 20 to 100 are usual
 _CLOSE = 1e-2  # of the log-likelihood of all rows: far below its sampling error
@@ -113,8 +113,8 @@ class ClassShift:
             fit = f"class shift explains these rows, as far as they can tell (p = {self.fit_p_value:.2g})"
         return change, fit
 
-    def notes(self, never_seen: tuple[int, ...]) -> list[str]:
-        """Return warnings; `never_seen` are the classes without calibration rows."""
+    def notes(self) -> list[str]:
+        """Return what `adapt` warns of."""
         found = []
         if self.unexplained:
             found.append(f"{self.sentences()[1]}: adapted probabilities may be wrong")
@@ -123,9 +123,6 @@ class ClassShift:
                 f"adapting may make predictions worse: on the calibration rows, {self.bias}. Fit VectorScaling or "
                 f"AutoCalibrator, which learn one shift per class, and adapt that"
             )
-        if never_seen:
-            names = listed([self._names()[y] for y in never_seen])
-            found.append(f"no calibration row is labelled {names}: the new frequency is compared with the probability")
         return found
 
     def __str__(self) -> str:
@@ -175,7 +172,7 @@ def estimate_class_shift(
     after = before
     if math.isfinite(prior_rows):
         after = _likely_ratios(sample, m, prior_rows) * before
-    fit_p_value, misfit = _fit_test(sample, m, w, summary)
+    fit_p_value, misfit = _fit_test(sample, w, summary)
     found = ClassShift(
         before=_tuple(before),
         after=_tuple(after / after.sum()),
@@ -254,55 +251,48 @@ def _likely_ratios(sample: CountedRows, m: Floats, prior_rows: float = 0.0) -> F
     return w
 
 
-def _influence_of_rows(sample: CountedRows, m: Floats, w: Floats) -> tuple[Floats, Floats]:
-    """Return r = p / s(x), and the inverse of the information per row about w, the mean of r r'.
-
-    A new row moves w by inverse (r - m). Divided by m, eigenvalues of the information are 1 for classes that are never
-    confused, and smaller for others. One below 1 / n belongs to a direction about which n rows say nothing: it is
-    raised to 1 / n.
-    """
-    r = sample.p / np.maximum(sample.p @ w, _TINY)[:, None]
-    scale = 1 / np.sqrt(m)
-    scaled = r * scale
-    information = (scaled * sample.weights[:, None]).T @ scaled / sample.total
-    values, vectors = np.linalg.eigh(information)
-    inverse = scale[:, None] * (vectors / np.maximum(values, 1 / sample.total)) @ vectors.T * scale
-    return r, np.asarray(inverse)
-
-
-def _covariance_of_mean(sample: CountedRows, values: Floats) -> Floats:
-    """Return the covariance of the weighted mean of values (n, k)."""
-    n_rows = len(values)
-    centred = sample.weights[:, None] / sample.total * (values - sample.mean(values))
-    return np.asarray(centred.T @ centred * (n_rows / max(1, n_rows - 1)))
-
-
-def _covariance_before(sample: CountedRows, values: Floats, w: Floats) -> Floats:
-    """Return the covariance of values (n, k) over calibration rows, which new rows over s(x) stand for."""
-    weights = sample.weights / sample.total / np.maximum(sample.p @ w, _TINY)
-    centred = values - weights @ values / weights.sum()
-    return np.asarray((centred * weights[:, None]).T @ centred)
-
-
 def _standard_errors(sample: CountedRows, m: Floats, w: Floats, before: Floats, calibration_rows: float) -> Floats:
     """Return the standard errors of the frequencies w * before, normalised, from new and from calibration rows.
 
+    With r = p / s(x), a new row moves w by inverse (r - m), where the mean of r r' is the information per row about w.
     A calibration row moves m by p - m, and so w by -inverse (p - m); it also moves the old frequency by its label less
     the frequency. Labels have the covariance diag(m) - m m', and that of the probabilities with the probabilities.
     """
-    r, inverse = _influence_of_rows(sample, m, w)
+    density = np.maximum(sample.p @ w, _TINY)
+    r = sample.p / density[:, None]
+    inverse = _inverse_information(sample, r, m)
     total = float(w @ before)
     # The derivative of normalised frequencies by w * before.
     slope = (np.eye(len(m)) - (w * before / total)[:, None]) / total
     by_ratio = slope @ (before[:, None] * inverse)
     by_label = slope * w
-    new = by_ratio @ _covariance_of_mean(sample, r) @ by_ratio.T
-    of_p = _covariance_before(sample, sample.p, w)
+    of_new = by_ratio @ _covariance(r, sample.weights) @ by_ratio.T
+    # New rows with weights 1 / s(x) stand for calibration rows.
+    of_p = _covariance(sample.p, sample.weights / density)
     of_labels = np.diag(m) - np.outer(m, m)
     crossed = by_ratio @ of_p @ by_label.T
-    old = by_ratio @ of_p @ by_ratio.T - crossed - crossed.T + by_label @ of_labels @ by_label.T
-    variances = np.diag(new) + np.maximum(np.diag(old), 0) / calibration_rows
+    of_old = by_ratio @ of_p @ by_ratio.T - crossed - crossed.T + by_label @ of_labels @ by_label.T
+    variances = np.diag(of_new) / max(1.0, sample.total - 1) + np.diag(of_old) / calibration_rows
     return np.sqrt(np.maximum(variances, 0))
+
+
+def _inverse_information(sample: CountedRows, r: Floats, m: Floats) -> Floats:
+    """Return the inverse of the mean of r r'.
+
+    Divided by m, its eigenvalues are 1 for classes that are never confused, and smaller for others. One below 1 / n
+    belongs to a direction about which n rows say nothing: it is raised to 1 / n.
+    """
+    scaled = r / np.sqrt(m)
+    values, vectors = np.linalg.eigh((scaled * sample.weights[:, None]).T @ scaled / sample.total)
+    rotated = vectors / np.sqrt(m)[:, None]
+    return np.asarray(rotated / np.maximum(values, 1 / sample.total) @ rotated.T)
+
+
+def _covariance(values: Floats, weights: Floats) -> Floats:
+    """Return the weighted covariance of values (n, k)."""
+    weights = weights / weights.sum()
+    centred = values - weights @ values
+    return np.asarray((centred * weights[:, None]).T @ centred)
 
 
 def _change_test(sample: CountedRows, m: Floats, summary: RowSummary, level: float) -> tuple[float, float]:
@@ -318,11 +308,11 @@ def _change_test(sample: CountedRows, m: Floats, summary: RowSummary, level: flo
     n_new = sample.total
     n_old = summary.rows
     fewer = min(n_new, n_old)
-    if fewer < 2 * LEAST_EXPECTED:
+    if fewer < 2 * _LEAST_EXPECTED:
         return math.nan, math.inf
     mean = sample.mean(sample.p)
-    spread = (sample.p * sample.weights[:, None]).T @ sample.p / n_new
-    covariance = spread - np.outer(mean, mean)
+    covariance = _covariance(sample.p, sample.weights)
+    spread = covariance + np.outer(mean, mean)
     old_variances = np.array(summary.squares) - m**2
     pooled = (n_new * np.diag(covariance) + n_old * old_variances) / (n_new + n_old)
     np.fill_diagonal(covariance, np.maximum(pooled, 0))
@@ -334,26 +324,60 @@ def _change_test(sample: CountedRows, m: Floats, summary: RowSummary, level: flo
     return p_value, max(1.0, float(moved) / excess)
 
 
-def _fit_test(sample: CountedRows, m: Floats, w: Floats, summary: RowSummary) -> tuple[float, str]:
+def _fit_test(sample: CountedRows, w: Floats, summary: RowSummary) -> tuple[float, str]:
     """Return the p-value of the test that confidences are distributed as class shift predicts, and the largest gap.
 
-    The prediction is shares @ w. The residual of a row is its bin less what it adds to the prediction through w.
+    The prediction is shares @ w, from calibration rows with the weights w of their classes: Kish's effective number of
+    them counts. That w was fitted to the new rows makes the test a little cautious.
     """
-    if sample.total < 2 * len(m):
+    if sample.total < 2 * len(w):
         return math.nan, ""
     histogram = summary.histograms[CONFIDENCE]
-    shares = np.array(summary.shares)
-    bins = np.eye(len(shares))[histogram.bins(sample.features[CONFIDENCE])]
-    now = sample.mean(bins)
-    expected = shares @ w
-    free = w > 0  # a ratio of 0 is at its limit
-    r, inverse = _influence_of_rows(sample, m, w)
-    residuals = bins - (r * free) @ inverse @ shares.T
-    covariance = _covariance_of_mean(sample, residuals)
-    covariance += _covariance_before(sample, residuals * (sample.p @ w)[:, None], w) / summary.rows
-    fewer = min(sample.total, summary.rows)
-    p_value, _ = chi_square(now - expected, covariance, 1 / (expected + 1 / fewer), sample.total)
+    expected = np.array(summary.shares) @ w
+    now = sample.counts(histogram.bins(sample.features[CONFIDENCE]), len(expected))
+    rows = summary.rows / float(summary.means() @ w**2)
+    p_value = same_frequencies(rows * expected / expected.sum(), now)
     return p_value, f"confidence {histogram.largest_change(expected, now, 'expected')}"
+
+
+def same_frequencies(before: Floats, now: Floats) -> float:
+    """Return the p-value of Pearson's test that two samples of counts have the same distribution.
+
+    Neighbouring bins are merged until both samples can be expected to have enough rows in each; nan if fewer than two
+    bins are left.
+
+    >>> round(same_frequencies(np.array([50.0, 30.0, 20.0]), np.array([30.0, 40.0, 30.0])), 4)  # 8.43, 2 degrees
+    0.0148
+    """
+    counts = np.stack([before, now])
+    totals = counts.sum(axis=1)
+    if np.count_nonzero(counts.sum(axis=0)) == 1:
+        return 1.0
+    parts = merge_neighbours(counts.sum(axis=0), _LEAST_EXPECTED * totals.sum() / totals.min())
+    if parts.max() == 0:
+        return math.nan
+    shares = np.stack([np.bincount(parts, row) for row in counts]) / totals[:, None]
+    pooled = totals @ shares / totals.sum()
+    covariance = (np.diag(pooled) - np.outer(pooled, pooled)) * (1 / totals).sum()
+    return chi_square(shares[1] - shares[0], covariance, 1 / pooled, math.inf)[0]
+
+
+def merge_neighbours(amounts: Floats, least: float) -> Ints:
+    """Return the part of each bin: neighbours are merged until every part has at least this amount.
+
+    >>> merge_neighbours(np.array([3.0, 1.0, 2.0, 5.0, 1.0]), 3.0).tolist()  # the last joins the part before
+    [0, 1, 1, 2, 2]
+    """
+    parts = []
+    number = 0
+    held = 0.0
+    for amount in amounts.tolist():
+        parts.append(number)
+        held += amount
+        if held >= least:
+            number += 1
+            held = 0.0
+    return np.minimum(parts, max(0, number - 1))
 
 
 def chi_square(

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from glayers.activations import with_reference_class
 from glayers.arrays import Array, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method, weighted_mean
 from glayers.calibrators.estimator import drawn_seed
@@ -153,25 +152,22 @@ class GLayers(LayerCalibrator):
         self._check_settings()
         seed = drawn_seed(self.random_state)
         temperature = fit_with_prior(given.logits, given.labels, given.weights)
-        start = tempered(_start_factor(temperature.factor, given))
+        start = tempered(temperature.factor)
         inputs = start(given.logits.astype(np.float64))
         layers = dense_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
         training = self._training(Chain((Centre(np.zeros(())), *layers.steps)), inputs, given, 1.0, seed)
         settings, epochs, patience, folds = self._plan(training)
         losses, models, held_out, course = training.cross_validate(settings, folds, epochs, patience, False)
         winner = int(losses.argmin())
-        # Both sides use the same temperature, so that the gain measures what the layers learned.
-        fallback = tempered(temperature.factor)
-        plain = fallback(given.logits.astype(np.float64))
-        share, gain, error = _best_share(self.loss, plain, inputs, held_out, given)
-        notes = []
-        if temperature.reason:
-            notes.append(f"g-layers start from temperature scaling: {temperature.reason}")
         attributes = {
             "cv_results_": _results("centred", settings, losses, winner),
             "history_": {"held_out_loss": np.array(course.trace)[:, winner]},
         }
-        fitted = Fitted(fallback, "g-layers", iterations=len(course.trace) - 1, attributes=attributes)
+        notes = []
+        if temperature.reason:
+            notes.append(f"g-layers start from temperature scaling: {temperature.reason}")
+        fitted = Fitted(start, "g-layers", iterations=len(course.trace) - 1, attributes=attributes)
+        share, gain, error = _best_share(self.loss, inputs, held_out, given)
         if not gain > error:
             why = f"no significant gain in cross-validated loss ({format_gain(gain, error)})"
             return replace(
@@ -179,7 +175,7 @@ class GLayers(LayerCalibrator):
                 converged=temperature.converged,
                 reason="no significant gain over temperature scaling in cross-validation: falls back to it",
                 n_parameters=1,
-                out_of_fold=plain,
+                out_of_fold=inputs,
                 notes=(*notes, f"g-layers fall back to temperature scaling: {why}"),
             )
         stop = int(course.best_epoch[winner])
@@ -405,19 +401,7 @@ def _edge_notes(best: Setting, tried: list[Setting]) -> Iterator[str]:
             yield f"g-layers: the best {name} of the search, {value:g}, is the {end} of those tried; try more values"
 
 
-def _start_factor(factor: float, given: Predictions) -> float:
-    """Return the inverse temperature to start from, unless it flattens the logits so that nothing can be learned."""
-    logits = with_reference_class(given.logits.astype(np.float64))
-    possible = np.isfinite(logits)
-    spread = float((logits - logits.mean(axis=1, keepdims=True, where=possible)).std(where=possible))
-    if factor * spread > 1e-3 or spread == 0:
-        return factor
-    return 1 / spread
-
-
-def _best_share(
-    loss: str, plain: Floats, inputs: Floats, layers: Floats, given: Predictions
-) -> tuple[float, float, float]:
+def _best_share(loss: str, plain: Floats, layers: Floats, given: Predictions) -> tuple[float, float, float]:
     """Return the share of the layers that is best out of fold, its gain over `plain`, and the error of the gain."""
     from scipy.optimize import minimize_scalar  # on first use: importing it takes longer than glayers
 
@@ -426,8 +410,8 @@ def _best_share(
 
     def losses(share: float) -> Floats:
         if loss == "log":  # only the probability of the label matters
-            return -_mixed(inputs[own], layers[own], share)
-        return row_losses(_mixed(inputs, layers, share), given.labels)
+            return -_mixed(plain[own], layers[own], share)
+        return row_losses(_mixed(plain, layers, share), given.labels)
 
     def mean_loss(share: float) -> float:
         return weighted_mean(losses(share), given)

@@ -23,30 +23,12 @@ from glayers.metrics.metric import Metric
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, json_ready
 
-__all__ = ["Costs", "Decision", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
+__all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
 
 _THRESHOLDS = tuple(percent / 100 for percent in range(5, 100, 5))
 _CLASS_1 = label(1)
 _CONSTANT = "best constant action"
 _NO_POLICIES = "policies must be Predictions by name, such as {'calibrated': rows}"
-
-
-@dataclass(frozen=True, eq=False)
-class Decision:
-    """The action of each row, (n,), and its expected cost, (n,)."""
-
-    actions: Ints
-    expected_costs: Floats
-
-    @property
-    def expected_cost(self) -> float:
-        """The mean expected cost."""
-        return float(self.expected_costs.mean())
-
-    def __str__(self) -> str:
-        counts = np.bincount(self.actions)
-        chosen = ", ".join(f"action {action}: {n:,} rows" for action, n in enumerate(counts) if n)
-        return f"Expected cost {self.expected_cost:.4g} per row ({chosen})"
 
 
 @dataclass(frozen=True)
@@ -134,8 +116,8 @@ class DecisionCurve:
         return f"{heading}\n{aligned_table(lines)}"
 
 
-def decide(probabilities: object, costs: object) -> Decision:
-    """Return the action of least expected cost for each row.
+def decide(probabilities: object, costs: object) -> Ints:
+    """Return the action (n,) of least expected cost for each row; the expected costs are probabilities @ costs.
 
     Parameters
     ----------
@@ -147,13 +129,14 @@ def decide(probabilities: object, costs: object) -> Decision:
 
     Returns
     -------
-    Decision
+    ndarray of shape (n,)
+        The number of the action, a column of `costs`.
 
     Examples
     --------
     To miss class 1 costs ten times as much as a false alarm, so 20 % suffice for an alarm.
 
-    >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]]).actions.tolist()
+    >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]]).tolist()
     [1, 0]
     """
     if isinstance(probabilities, Predictions):
@@ -161,9 +144,7 @@ def decide(probabilities: object, costs: object) -> Decision:
     else:
         p = two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
         check_probability_rows(p)
-    expected = p @ _cost_matrix(costs, p.shape[1])
-    actions = expected.argmin(axis=1)
-    return Decision(actions, expected[np.arange(len(actions)), actions])
+    return np.asarray((p @ _cost_matrix(costs, p.shape[1])).argmin(axis=1))
 
 
 def realised_costs(
