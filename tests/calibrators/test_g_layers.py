@@ -136,19 +136,6 @@ def test_the_papers_recipe_keeps_the_epoch_of_least_training_loss() -> None:
     assert g.diagnostics_.reason == f"lowest training loss at epoch {history.argmin()}"
 
 
-def test_shapes_of_what_the_default_recipe_keeps() -> None:
-    z, labels = bent()
-    g = GLayers(learning_rate=[0.01, 0.03], max_epochs=5, random_state=0).fit(z, labels)
-    # 2 rates x centred or not.
-    assert {len(column) for column in g.cv_results_.values()} == {4}
-    assert g.out_of_fold_.shape == (400, 4)
-    assert np.exp(g.out_of_fold_).sum(axis=1) == pytest.approx(1.0)
-    winner = int(np.argmin(g.cv_results_["held_out_loss"]))
-    assert float(g.history_["held_out_loss"].min()) == pytest.approx(g.cv_results_["held_out_loss"][winner])
-    (blend,) = (step for step in g.map_.steps if isinstance(step, Blend))
-    assert 0 < float(blend.share) < 1
-
-
 def test_a_calibrated_network_comes_back_by_temperature_scaling_with_a_word() -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(1000, 4)) * 2

@@ -97,20 +97,13 @@ class ClassShift:
         if self.estimated is None:
             return ("the frequencies were given, so nothing was tested",)
         if math.isnan(self.p_value):
-            change = (
-                f"too few rows or groups ({self.rows:.0f} effective rows) to tell whether the class frequencies differ"
-            )
-        elif self.shifted:
-            change = f"the class frequencies differ from those of the calibration rows (p = {self.p_value:.2g})"
-        else:
-            change = "the class frequencies do not differ significantly from those of the calibration rows"
-            change += f" (p = {self.p_value:.2g})"
-        if math.isnan(self.fit_p_value):
-            fit = "too few rows, or too many classes, to tell whether class shift explains these rows"
-        elif self.unexplained:
+            effective = f"{self.rows:.0f} effective rows"
+            return (f"too few rows or groups ({effective}) to tell whether the class frequencies differ",)
+        differ = "differ" if self.shifted else "do not differ significantly"
+        change = f"the class frequencies {differ} from those of the calibration rows (p = {self.p_value:.2g})"
+        fit = f"class shift explains these rows, as far as they can tell (p = {self.fit_p_value:.2g})"
+        if self.unexplained:
             fit = f"class shift does not explain these rows (p = {self.fit_p_value:.2g}; {self.misfit})"
-        else:
-            fit = f"class shift explains these rows, as far as they can tell (p = {self.fit_p_value:.2g})"
         return change, fit
 
     def notes(self) -> list[str]:
@@ -126,17 +119,17 @@ class ClassShift:
         return found
 
     def __str__(self) -> str:
-        names = self._names()
-        order = np.argsort(-np.abs(np.subtract(self.after, self.before)), kind="stable")
-        shown = np.sort(order[:_MOST_LINES])
+        changes = np.abs(np.subtract(self.after, self.before))
+        shown = np.sort(np.argsort(-changes, kind="stable")[:_MOST_LINES])
         lines = [["class", "before %", "estimated %", "s.e.", "adapted to %"]]
+        columns = (self.before, self.estimated, self.standard_errors, self.after)
         for y in shown.tolist():
-            columns = (self.before, self.estimated, self.standard_errors, self.after)
-            lines.append([names[y], *["" if column is None else f"{100 * column[y]:.2f}" for column in columns]])
-        rest = []
-        if len(order) > len(shown):
-            rest.append(f"and {len(order) - len(shown)} classes that changed less")
-        return "\n".join([aligned_table(lines), *rest, *self.sentences()])
+            numbers = ["" if column is None else f"{100 * column[y]:.2f}" for column in columns]
+            lines.append([self._names()[y], *numbers])
+        table = aligned_table(lines)
+        if len(shown) < len(changes):
+            table += f"\nand {len(changes) - len(shown)} classes that changed less"
+        return "\n".join([table, *self.sentences()])
 
     def _names(self) -> tuple[str, ...]:
         return self.class_names or tuple(map(str, range(len(self.before))))

@@ -14,11 +14,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method, weighted_mean
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.temperature import tempered
@@ -57,9 +57,6 @@ Setting: TypeAlias = tuple[float, float]
 @dataclass(eq=False, repr=False)
 class LayerCalibrator(Calibrator):
     """The settings that both recipes share."""
-
-    cv_results_: ClassVar[dict[str, Array]]
-    history_: ClassVar[dict[str, Floats]]
 
     n_layers: int = 2
     units_per_class: int = 2
@@ -129,13 +126,9 @@ class GLayers(LayerCalibrator):
         The fitted map from logits to logits.
     diagnostics_ : Diagnostics
         Convergence, losses before and after, number of parameters, seconds.
-    cv_results_ : dict of arrays
-        Learning rate, whether inputs are centred (1 or 0) and held-out loss of every setting, and which was chosen.
     out_of_fold_ : array (n, classes)
         Log-probabilities of every row by models that had not seen it. The temperature, the epoch and the mixture weight
         are chosen with all rows.
-    history_ : dict of arrays
-        Held-out loss by epoch.
 
     Examples
     --------
@@ -159,14 +152,10 @@ class GLayers(LayerCalibrator):
         settings, epochs, patience, folds = self._plan(training)
         losses, models, held_out, course = training.cross_validate(settings, folds, epochs, patience, False)
         winner = int(losses.argmin())
-        attributes = {
-            "cv_results_": _results("centred", settings, losses, winner),
-            "history_": {"held_out_loss": np.array(course.trace)[:, winner]},
-        }
         notes = []
         if temperature.reason:
             notes.append(f"g-layers start from temperature scaling: {temperature.reason}")
-        fitted = Fitted(start, "g-layers", iterations=len(course.trace) - 1, attributes=attributes)
+        fitted = Fitted(start, "g-layers", iterations=len(course.trace) - 1)
         share, gain, error = _best_share(self.loss, inputs, held_out, given)
         if not gain > error:
             why = f"no significant gain in cross-validated loss ({format_gain(gain, error)})"
@@ -282,9 +271,12 @@ class PaperGLayers(LayerCalibrator):
         course, objective = training.run([best], (whole, 0 * whole), self.max_epochs, self.patience)
         stop = int(course.best_epoch[0])
         settings = list(tried)
-        attributes = {
-            "cv_results_": _results("weight_decay", settings, np.array(list(tried.values())), settings.index(best)),
-            "history_": {"train_loss": np.array(course.trace)[:, 0]},
+        rates, decays = np.array(settings).T
+        results = {
+            "learning_rate": rates,
+            "weight_decay": decays,
+            "held_out_loss": np.array(list(tried.values())),
+            "chosen": np.array([setting == best for setting in settings]),
         }
         return Fitted(
             training.behind_floor(objective.fitted(0, course.parameters[0]).member(0)),
@@ -295,7 +287,7 @@ class PaperGLayers(LayerCalibrator):
             n_parameters=layers.n_parameters,
             out_of_fold=held_out,
             notes=tuple(_edge_notes(best, settings)),
-            attributes=attributes,
+            attributes={"cv_results_": results, "history_": {"train_loss": np.array(course.trace)[:, 0]}},
         )
 
     def _search(self, training: Any) -> tuple[Setting, dict[Setting, float], Floats | None]:
@@ -334,12 +326,9 @@ class PaperGLayers(LayerCalibrator):
 
     def _neighbours(self, best: Setting) -> list[Setting]:
         """Return the settings around the best: learning rates by half powers of ten, weight decays by powers."""
-        rates = [best[0]]
-        decays = [best[1]]
-        if self.learning_rate is None:
-            rates = _around(best[0], steps_per_power=2)
-        if self.weight_decay is None:
-            decays = _around(best[1], steps_per_power=1)
+        rate, decay = best
+        rates = [rate] if self.learning_rate is not None else _around(rate, steps_per_power=2)
+        decays = [decay] if self.weight_decay is not None else _around(decay, steps_per_power=1)
         return list(itertools.product(rates, decays))
 
     def _objective(self, objective: Any, values: Floats) -> Any:
@@ -376,13 +365,6 @@ def _epoch_text(stop: int, last: int) -> str:
     if stop == last:
         return f"epoch {stop}, the last one allowed: raise max_epochs to train longer"
     return f"epoch {stop}"
-
-
-def _results(second: str, settings: list[Setting], losses: Floats, winner: int) -> dict[str, Array]:
-    """Return one column per setting and result, with one entry for each setting that was tried."""
-    rates, values = np.array(settings).T
-    chosen = np.arange(len(settings)) == winner
-    return {"learning_rate": rates, second: values, "held_out_loss": losses, "chosen": chosen}
 
 
 def _around(value: float, steps_per_power: int) -> list[float]:
