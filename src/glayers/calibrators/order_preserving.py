@@ -99,7 +99,7 @@ class OrderPreserving(Calibrator):
         notes = []
         if not iterations:
             notes.append(
-                f"the order-preserving map falls back to temperature scaling: its held-out loss is {loss:.6g}, "
+                f"order-preserving maps fall back to temperature scaling: their held-out loss is {loss:.6g}, "
                 f"that of temperature scaling {loss_at_start:.6g}"
             )
         return Fitted(
