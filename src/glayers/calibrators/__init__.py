@@ -24,7 +24,6 @@ from glayers.calibrators.nonparametric import (
     SplineCalibration,
 )
 from glayers.calibrators.order_preserving import OrderPreserving
-from glayers.calibrators.prior import PriorCorrection
 from glayers.calibrators.shared_g_layers import SharedGLayers
 from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 from glayers.serving import artifact
@@ -32,7 +31,6 @@ from glayers.serving import artifact
 __all__ = ["CALIBRATORS", "AutoCalibrator", "BetaCalibration", "Calibrator", "DirichletCalibration"]
 __all__ += ["EnsembleTemperatureScaling", "GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
 __all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
-__all__ += ["PriorCorrection"]
 __all__ += ["ScalingBinning", "SharedGLayers", "SplineCalibration", "TemperatureScaling", "VectorScaling", "load"]
 
 # In the order in which tables list their methods. A saved file may name these classes alone.
@@ -47,7 +45,6 @@ _ALL: tuple[type[Estimator], ...] = (
     PaperGLayers,
     SharedGLayers,
     OrderPreserving,
-    PriorCorrection,
     PlattScaling,
     BetaCalibration,
     IsotonicCalibration,
