@@ -83,7 +83,7 @@ def behind_floor(chain: Any) -> Chain:
 
 @pytest.mark.parametrize("g", [GLayers(learning_rate=0.03), PaperGLayers(**PAPER)], ids=["default", "paper"])
 def test_training_that_ends_at_the_last_epoch_allowed_says_so(g: Any) -> None:
-    with pytest.warns(GlayersWarning, match=r"loss at epoch 2, the last one allowed: raise max_epochs to train longer"):
+    with pytest.warns(GlayersWarning, match=r"loss at epoch 2 of at most 2 \(max_epochs\)"):
         found = g.set_params(max_epochs=2).fit(*bent())
     assert not found.diagnostics_.converged
 
@@ -133,7 +133,7 @@ def test_the_papers_recipe_keeps_the_epoch_of_least_training_loss() -> None:
     g = PaperGLayers(max_epochs=12, **(PAPER | {"learning_rate": 0.05})).fit(z, labels)
     history = g.history_["train_loss"]
     assert g.diagnostics_.loss_after == pytest.approx(float(history.min()), rel=1e-5)
-    assert g.diagnostics_.reason == f"lowest training loss at epoch {history.argmin()}"
+    assert g.diagnostics_.reason == f"lowest training loss at epoch {history.argmin()} of at most 12 (max_epochs)"
 
 
 def test_a_calibrated_network_comes_back_by_temperature_scaling_with_a_word() -> None:
@@ -376,8 +376,8 @@ def test_two_rows_are_enough_and_one_is_refused_where_rows_are_held_out() -> Non
         ({"n_folds": 1}, "n_folds must be at least 2, a whole number; got 1"),
         ({"batch_size": 0}, "batch_size must be at least 1, a whole number; got 0"),
         ({"n_layers": 2.5}, "n_layers must be at least 1, a whole number; got 2.5"),
-        ({"learning_rate": []}, "learning_rate must be a number or a list of numbers, each finite and positive"),
-        ({"learning_rate": -1.0}, "learning_rate must be a number or a list of numbers, each finite and positive"),
+        ({"learning_rate": []}, "learning_rate must be a number or a list of numbers, each finite and not negative"),
+        ({"learning_rate": -1.0}, "learning_rate must be a number or a list of numbers, each finite and not negative"),
         ({"weight_decay": [0.1, -0.1]}, "weight_decay must be .* each finite and not negative"),
     ],
     ids=str,

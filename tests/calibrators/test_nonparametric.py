@@ -29,11 +29,10 @@ METHODS: dict[str, Callable[[], Calibrator]] = {
     "beta": BetaCalibration,
     "isotonic": IsotonicCalibration,
     "histogram": HistogramBinning,
-    "histogram of the top": lambda: HistogramBinning(target="top"),
     "scaling-binning": ScalingBinning,
     "spline": SplineCalibration,
 }
-KEEP_THE_CLASS = ["histogram of the top", "scaling-binning", "spline"]
+KEEP_THE_CLASS = ["scaling-binning", "spline"]
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
 
@@ -214,13 +213,6 @@ def test_histogram_binning_is_what_a_slow_loop_counts() -> None:
     found = HistogramBinning(12).fit(z, labels).predict_proba(z)
     np.testing.assert_allclose(found, each / each.sum(axis=1, keepdims=True), atol=1e-12)
 
-    top = slow_bins(p.max(axis=1), p.argmax(axis=1) == labels, 12, 1 / 2)
-    found = HistogramBinning(12, target="top").fit(z, labels).predict_proba(z)
-    share = np.sort(p, axis=1)[:, 1] / (1 - p.max(axis=1))
-    free = top > (1 - top) * share  # rows whose bin does not fall below the runner-up
-    assert free.mean() > 0.9
-    np.testing.assert_allclose(found.max(axis=1)[free], top[free], atol=1e-12)
-
 
 def test_scaling_binning_gives_bin_means_of_temperature_scaling() -> None:
     z, labels = calibrated(600, 3)
@@ -274,8 +266,6 @@ def test_a_spline_follows_a_distortion_of_three_classes() -> None:
 
 def test_settings_are_checked() -> None:
     z, labels = calibrated(50)
-    with pytest.raises(GlayersError, match="target must be one of 'top', 'classes'"):
-        HistogramBinning().set_params(target="all").fit(z, labels)
     with pytest.raises(GlayersError, match="n_bins must be at least 1"):
         HistogramBinning(0).fit(z, labels)
     with pytest.raises(GlayersError, match="n_knots must be at least 3"):

@@ -172,7 +172,7 @@ class GLayers(LayerCalibrator):
             fitted,
             map=start + Chain((Blend(np.asarray(share), training.behind_floor(models)),)),
             converged=temperature.converged and (stop < epochs or self.max_epochs is None),
-            reason=f"lowest cross-validated loss at {_epoch_text(stop, epochs)}",
+            reason=f"lowest cross-validated loss at epoch {stop} of at most {epochs} (max_epochs)",
             n_parameters=layers.n_parameters,
             out_of_fold=_mixed(inputs, held_out, share),
             notes=tuple(notes),
@@ -282,7 +282,7 @@ class PaperGLayers(LayerCalibrator):
             training.behind_floor(objective.fitted(0, course.parameters[0]).member(0)),
             "g-layers, paper recipe",
             converged=stop < self.max_epochs,
-            reason=f"lowest training loss at {_epoch_text(stop, self.max_epochs)}",
+            reason=f"lowest training loss at epoch {stop} of at most {self.max_epochs} (max_epochs)",
             iterations=len(course.trace) - 1,
             n_parameters=layers.n_parameters,
             out_of_fold=held_out,
@@ -321,7 +321,7 @@ class PaperGLayers(LayerCalibrator):
         if self.learning_rate is not None:
             rates = _numbers_to_try(self.learning_rate, "learning_rate")
         if self.weight_decay is not None:
-            decays = _numbers_to_try(self.weight_decay, "weight_decay", above_zero=False)
+            decays = _numbers_to_try(self.weight_decay, "weight_decay")
         return list(itertools.product(rates, decays))
 
     def _neighbours(self, best: Setting) -> list[Setting]:
@@ -348,23 +348,14 @@ class PaperGLayers(LayerCalibrator):
         whole_number(self.patience, "patience", 1)
 
 
-def _numbers_to_try(values: Any, name: str, above_zero: bool = True) -> tuple[float, ...]:
+def _numbers_to_try(values: Any, name: str) -> tuple[float, ...]:
     """Return a setting that is one number or several, each once."""
     numbers = one_or_several(values)
-    least = np.nextafter(0.0, 1.0) if above_zero else 0.0
-    if not numbers or not all(least <= number < math.inf for number in numbers):
-        wanted = "positive" if above_zero else "not negative"
+    if not numbers or not all(0 <= number < math.inf for number in numbers):
         raise GlayersError(
-            f"{name} must be a number or a list of numbers, each finite and {wanted}; got {shown(values)}"
+            f"{name} must be a number or a list of numbers, each finite and not negative; got {shown(values)}"
         )
     return tuple(dict.fromkeys(numbers))
-
-
-def _epoch_text(stop: int, last: int) -> str:
-    """Name the epoch at which a training stopped."""
-    if stop == last:
-        return f"epoch {stop}, the last one allowed: raise max_epochs to train longer"
-    return f"epoch {stop}"
 
 
 def _around(value: float, steps_per_power: int) -> list[float]:

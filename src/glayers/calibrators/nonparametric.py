@@ -4,31 +4,30 @@ Every method here groups rows by score: equal scores stay together, so a weight 
 """
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from glayers.arrays import Array, Bools, Floats, Ints
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.binary import rows_against_rest
-from glayers.checks import check_choice, whole_number
+from glayers.checks import whole_number
 from glayers.fitting.temperature import fit_with_prior
 from glayers.maps import Chain, Reference, Scale
 from glayers.maps.tables import EachClass, Table, TopClass
 from glayers.predictions import Predictions
 
-Target = Literal["top", "classes"]
 _POINTS = 256  # of a spline that becomes a table: so many by fractile, and as many by log-odds
 
 
 class Groups(NamedTuple):
-    """Each score once, ascending, with the total weight of its rows and of its hits."""
+    """Each score once, ascending, with the total weight of its rows and of its hits, and the number of classes."""
 
     scores: Array
     rows: Array
     hits: Array
-    n_outcomes: int = 2  # the top class is right or wrong; a class is one of several
+    n_classes: int = 2
 
 
 class TableCalibrator(Calibrator):
@@ -39,7 +38,7 @@ class TableCalibrator(Calibrator):
 
     _warns_if_loss_rises = False
     _name: ClassVar[str]
-    target: Target
+    _of_top: ClassVar[bool] = True  # whether one table is for the top class, or each class has its own
 
     @abstractmethod
     def _table(self, groups: Groups) -> Table:
@@ -50,11 +49,10 @@ class TableCalibrator(Calibrator):
 
     def _fit_tables(self, given: Predictions, factor: float) -> Fitted:
         """Fit one table to the top class, or one to each class, of probabilities at an inverse temperature."""
-        check_choice(self.target, ("top", "classes"), "target")
         log_p, _, labels, weights = rows_against_rest(given, factor)
         p = np.exp(log_p)  # the very probabilities that the tables will be applied to
-        if self.target == "top" and self.inputs != "confidence":
-            table = self._table_of_rows(p.max(axis=1), p.argmax(axis=1) == labels, weights, 2)
+        if self._of_top and self.inputs != "confidence":
+            table = self._table_of_rows(p.max(axis=1), p.argmax(axis=1) == labels, weights, given.n_classes)
             return Fitted(Chain((Reference(), TopClass.of(table))), self._name)
         tables = []
         for c in range(given.n_classes):
@@ -62,13 +60,13 @@ class TableCalibrator(Calibrator):
             tables.append(self._table_of_rows(p[rows, c], labels[rows] == c, weights[rows], given.n_classes))
         return Fitted(Chain((Reference(), EachClass.of(tables))), self._name)
 
-    def _table_of_rows(self, scores: Floats, hits: Bools, weights: Floats, n_outcomes: int) -> Table:
+    def _table_of_rows(self, scores: Floats, hits: Bools, weights: Floats, n_classes: int) -> Table:
         """Return the table of these rows; equal scores form a group. Without rows, it changes nothing."""
         if not len(scores):
             return Table(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
         values, which = np.unique(scores, return_inverse=True)
-        rows = np.bincount(which, weights)
-        return self._table(Groups(values, rows, np.bincount(which, weights * hits), n_outcomes))
+        groups = Groups(values, np.bincount(which, weights), np.bincount(which, weights * hits), n_classes)
+        return self._table(groups)
 
 
 class IsotonicCalibration(TableCalibrator):
@@ -94,7 +92,7 @@ class IsotonicCalibration(TableCalibrator):
 
     methods = (Method("isotonic", "Isotonic regression per class", "nothing", "Zadrozny and Elkan, KDD 2002"),)
     _name = "isotonic calibration"
-    target = "classes"
+    _of_top = False
 
     def _table(self, groups: Groups) -> Table:
         from scipy.optimize import isotonic_regression  # on first use: importing it takes longer than glayers
@@ -109,17 +107,14 @@ class IsotonicCalibration(TableCalibrator):
 class HistogramBinning(TableCalibrator):
     """Replace each probability by the rate of hits in its bin; bins hold equally many rows. Zadrozny and Elkan, 2001.
 
-    One pseudo-row per bin is spread evenly over the outcomes: h hits of n rows become (h + 1/k) / (n + 1) for k
-    classes, (h + 1/2) / (n + 1) for the top class. So no probability is exactly 0, even for a class without rows.
-    Scores within one bin become equal.
+    Each class is binned against the rest, and rows are normalised to sum to 1. One pseudo-row per bin is spread evenly
+    over the classes: h hits of n rows become (h + 1/k) / (n + 1) for k classes. So no probability is exactly 0, even
+    for a class without rows. Scores within one bin become equal, and the predicted class may change.
 
     Parameters
     ----------
     n_bins : int, default 15
         The largest number of bins.
-    target : {"classes", "top"}, default "classes"
-        "classes" bins each class against the rest and normalises rows to sum to 1, which may change the predicted
-        class. "top" bins the top class alone and keeps the predicted class; the other classes keep their proportions.
 
     Examples
     --------
@@ -130,26 +125,15 @@ class HistogramBinning(TableCalibrator):
     [[0.8, 0.1, 0.1]]
     """
 
-    methods = (
-        Method("histogram", "Histogram binning per class", "nothing", "Zadrozny and Elkan, ICML 2001"),
-        Method(
-            "histogram-top",
-            "Histogram binning of the top class",
-            "predicted class",
-            "Guo et al., ICML 2017",
-            {"target": "top"},
-        ),
-    )
-
+    methods = (Method("histogram", "Histogram binning per class", "nothing", "Zadrozny and Elkan, ICML 2001"),)
     _name = "histogram binning"
+    _of_top = False
 
     n_bins: int = 15
-    _: KW_ONLY
-    target: Target = "classes"
 
     def _table(self, groups: Groups) -> Table:
         edges, bins = equal_mass_bins(groups, self.n_bins)
-        return Table.of_bins(edges, (bins.hits + 1 / groups.n_outcomes) / (bins.rows + 1))
+        return Table.of_bins(edges, (bins.hits + 1 / groups.n_classes) / (bins.rows + 1))
 
 
 @dataclass(eq=False, repr=False)
@@ -179,7 +163,6 @@ class ScalingBinning(TableCalibrator):
     )
 
     _name = "scaling-binning"
-    target = "top"
 
     n_bins: int = 15
 
@@ -223,7 +206,6 @@ class SplineCalibration(TableCalibrator):
 
     methods = (Method("spline", "Spline fit of the top class", "predicted class", "Gupta et al., ICLR 2021"),)
     _name = "spline calibration"
-    target = "top"
 
     n_knots: int = 6
 

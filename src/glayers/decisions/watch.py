@@ -92,25 +92,22 @@ class Watch:
         rows = check_any(batch, labels, strict=True)
         if rows.given_weights is not None or rows.groups is not None:
             raise BadPredictions("watch bets on independent rows of equal weight; leave weights and groups out")
-        name = str(name)
-        classes = []
-        content: list[Any] = [rows.top.scores, rows.top.hits]
-        if isinstance(rows, Rows):
-            classes = [f"class {each}" for each in rows.class_names or range(rows.n_classes)]
-            content = [rows.probabilities, rows.labels]
-        digest = _checksum(*(np.ascontiguousarray(values).tobytes() for values in content))
+        digest = _checksum(rows.top.scores.tobytes() + rows.top.hits.tobytes())
         if name and any(known["digest"] == digest and known["name"] == name for known in self.batches):
             return False
-        if self.batches and classes != [question for question in self.sums if question.startswith("class ")]:
+        events = {}
+        if isinstance(rows, Rows):
+            names = rows.class_names or range(rows.n_classes)
+            events = {f"class {name}": event for name, event in zip(names, class_events(rows), strict=True)}
+        if self.batches and list(events) != [question for question in self.sums if question.startswith("class ")]:
             raise BadPredictions("this batch has other classes than the batches before; use another state file")
         self._bet_on_calibration(_CONFIDENCE, rows.top)
         if self.accuracy is not None:
             self._bet_on_accuracy(self.accuracy, rows.top)
-        if isinstance(rows, Rows):
-            for question, event in zip(classes, class_events(rows), strict=True):
-                self._bet_on_calibration(question, event)
-        counted = {"name": name, "rows": len(rows.weights), "digest": digest, "log_evidence": self.log_evidence}
-        self.batches.append(counted)
+        for question, event in events.items():
+            self._bet_on_calibration(question, event)
+        n_rows = len(rows.weights)
+        self.batches.append({"name": name, "rows": n_rows, "digest": digest, "log_evidence": self.log_evidence})
         return True
 
     def _bet_on_calibration(self, question: str, event: Scored) -> None:
@@ -260,9 +257,9 @@ def _recalibration(sums: Floats) -> Floats:
     return np.clip(np.linalg.solve(curvature, gradient), -_LARGEST_STEP, _LARGEST_STEP)
 
 
-def _checksum(*parts: bytes) -> str:
+def _checksum(content: bytes) -> str:
     """Return what tells one batch, or one state, from another."""
-    return sha256(b"".join(parts)).hexdigest()[:32]
+    return sha256(content).hexdigest()[:32]
 
 
 def _log_mean(values: list[float]) -> float:
