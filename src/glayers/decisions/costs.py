@@ -28,7 +28,6 @@ __all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
 _THRESHOLDS = tuple(percent / 100 for percent in range(5, 100, 5))
 _CLASS_1 = label(1)
 _CONSTANT = "best constant action"
-_NO_POLICIES = "policies must be Predictions by name, such as {'calibrated': rows}"
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,6 @@ class DecisionCurve:
     event: str
     level: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return every number, ready for JSON."""
-        numbers: dict[str, Any] = dict(vars(self))
-        for name in ("model", "treat_all", "gain"):
-            numbers[name] = [found._asdict() for found in numbers[name]]
-        return numbers
-
     def __str__(self) -> str:
         lines = [["treat from", "model", "treat all", "gain over treating all"]]
         for threshold, *found in zip(self.thresholds, self.model, self.treat_all, self.gain, strict=True):
@@ -177,11 +169,10 @@ def realised_costs(
     >>> round(found.by_policy["model"].value, 3), found.constant_action
     (0.333, 1)
     """
-    if not isinstance(policies, dict) or not policies or _CONSTANT in policies:
-        raise BadPredictions(_NO_POLICIES)
-    if not all(isinstance(name, str) and isinstance(rows, Predictions) for name, rows in policies.items()):
-        raise BadPredictions(_NO_POLICIES)
-    checked = {name: check_rows(rows, strict=True) for name, rows in policies.items()}
+    named = isinstance(policies, dict) and all(isinstance(rows, Predictions) for rows in policies.values())
+    if not named or not policies or _CONSTANT in policies:
+        raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
+    checked = {str(name): check_rows(rows, strict=True) for name, rows in policies.items()}
     first, *_ = checked
     rows = checked[first]
     if any(not np.array_equal(other.labels, rows.labels) for other in checked.values()):
