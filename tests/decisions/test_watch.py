@@ -107,7 +107,7 @@ def test_a_refused_batch_changes_nothing() -> None:
 def test_other_promises_need_another_state_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     watch(batch(rng), tmp_path / "state.json", accuracy=0.5)
-    others: list[dict[str, float]] = [{}, {"accuracy": 0.9}, {"accuracy": 0.5, "alpha": 0.2}]
+    others: list[dict[str, Any]] = [{}, {"accuracy": 0.9}, {"accuracy": 0.5, "alpha": 0.2}]
     for other in others:
         with pytest.raises(BadPredictions, match="another state file"):
             watch(batch(rng), tmp_path / "state.json", **other)

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from glayers.arrays import Array, Bools, Floats, Ints
+from glayers.arrays import Array, Bools, Floats
 from glayers.calibrators.base import Calibrator, Fitted, Method
 from glayers.calibrators.binary import rows_against_rest
 from glayers.checks import whole_number
@@ -18,7 +18,7 @@ from glayers.maps import Chain, Reference, Scale
 from glayers.maps.tables import EachClass, Table, TopClass
 from glayers.predictions import Predictions
 
-_POINTS = 256  # of a spline that becomes a table: so many by fractile, and as many by log-odds
+_POINTS = 1_000  # of a spline that becomes a table
 
 
 class Groups(NamedTuple):
@@ -228,7 +228,8 @@ class SplineCalibration(TableCalibrator):
         # Many rows of one score get the mean slope over their stretch; over a short one, digits would cancel.
         long = end - begin > 1e-6
         slope[long] = (curve(end[long]) - curve(begin[long])) / (end[long] - begin[long])
-        kept = _spread_points(groups.scores, end)
+        # A spline is smooth: some of many points are enough for a broken line.
+        kept = np.unique(np.linspace(0, len(slope) - 1, _POINTS).astype(np.int64))
         return Table(groups.scores[kept], slope[kept])
 
 
@@ -254,14 +255,3 @@ def equal_mass_bins(groups: Groups, n_bins: int) -> tuple[Floats, Groups]:
     hits = np.bincount(which, groups.hits)
     scores = np.bincount(which, groups.rows * groups.scores)
     return edges, Groups(scores / rows, rows, hits)
-
-
-def _spread_points(scores: Floats, fractiles: Floats) -> Ints:
-    """Choose scores close enough for a broken line: some evenly by fractile, some evenly by log-odds, and both ends."""
-    if len(scores) <= 2 * _POINTS:
-        return np.arange(len(scores))
-    odds = np.log(np.maximum(scores, 1e-12)) - np.log(np.maximum(1 - scores, 1e-12))
-    by_fractile = np.searchsorted(fractiles, np.linspace(0, 1, _POINTS))
-    by_odds = np.searchsorted(odds, np.linspace(odds[0], odds[-1], _POINTS))
-    chosen = np.concatenate([by_fractile, by_odds, [0, len(scores) - 1]])
-    return np.unique(np.clip(chosen, 0, len(scores) - 1))
