@@ -22,7 +22,6 @@ from glayers.activations import log_softmax, softmax
 RESULTS = Path(__file__).parents[1] / "results" / "methods.csv"
 OURS = [
     "temperature",
-    "ensemble-temperature",
     "vector",
     "matrix",
     "matrix-odir",

@@ -74,7 +74,7 @@ def kinds(chain: Chain) -> Iterator[str]:
 
 # Tracing, exporting and compiling take long. These few contain every step of every calibrator.
 ALL_STEPS = ["auto", "g-layers", "vector", "order-invariant", "platt"]
-ALL_STEPS += ["isotonic", "spline", "ensemble-temperature"]
+ALL_STEPS += ["isotonic", "spline"]
 
 
 @pytest.mark.parametrize("columns", [CLASSES, 1])

@@ -138,7 +138,7 @@ def test_predicting_and_saving_before_fitting_is_refused(method: str) -> None:
 
 
 # Temperature scaling learns a map only; these have more attributes, and fits of their own inside.
-@pytest.mark.parametrize("name", ["ensemble-temperature", "g-layers", "shared-g-layers"])
+@pytest.mark.parametrize("name", ["g-layers", "shared-g-layers"])
 def test_fitting_again_forgets_the_first_fit(name: str) -> None:
     z, labels = tilted()
     named = Predictions(*tilted(3), class_names=["a", "b", "c"])

@@ -125,7 +125,7 @@ def test_one_logit_may_exclude_class_1(name: str) -> None:
 
 
 # Log loss and Brier score are minimised; the others, which estimate rates, may raise the loss a little.
-@pytest.mark.parametrize("name", ["temperature", "ensemble-temperature", "vector", "matrix", "platt", "beta", "auto"])
+@pytest.mark.parametrize("name", ["temperature", "vector", "matrix", "platt", "beta", "auto"])
 def test_masks_do_not_keep_a_fit_from_lowering_the_loss(name: str) -> None:
     z, labels, _ = masked()
     facts = fitted_to_masked(name).diagnostics_

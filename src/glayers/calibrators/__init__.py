@@ -25,11 +25,11 @@ from glayers.calibrators.nonparametric import (
 )
 from glayers.calibrators.order_preserving import OrderPreserving
 from glayers.calibrators.shared_g_layers import SharedGLayers
-from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
+from glayers.calibrators.temperature import TemperatureScaling
 from glayers.serving import artifact
 
 __all__ = ["CALIBRATORS", "AutoCalibrator", "BetaCalibration", "Calibrator", "DirichletCalibration"]
-__all__ += ["EnsembleTemperatureScaling", "GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
+__all__ += ["GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
 __all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
 __all__ += ["ScalingBinning", "SharedGLayers", "SplineCalibration", "TemperatureScaling", "VectorScaling", "load"]
 
@@ -37,7 +37,6 @@ __all__ += ["ScalingBinning", "SharedGLayers", "SplineCalibration", "Temperature
 _ALL: tuple[type[Estimator], ...] = (
     AutoCalibrator,
     TemperatureScaling,
-    EnsembleTemperatureScaling,
     VectorScaling,
     MatrixScaling,
     DirichletCalibration,
