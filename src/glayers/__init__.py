@@ -26,22 +26,15 @@ __all__ = ["__version__", "calibration_gap", "compare", "datasets", "load", "met
 __all__ += ["shift_test"]
 __all__ += ["decide", "estimate", "model_card", "net_benefit", "realised_costs", "threshold", "watch"]
 __all__ += ["Confidences", "Predictions", "read_confidences", "read_predictions"]
-__all__ += ["BadFile", "BadPredictions", "GlayersError", "GlayersWarning"]
-# The calibrators, which are those of `glayers.calibrators`.
-__all__ += ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration", "Calibrator", "DirichletCalibration"]
-__all__ += ["EnsembleTemperatureScaling", "GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
-__all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
-__all__ += ["ScalingBinning", "SharedGLayers", "SplineCalibration"]
-__all__ += ["TemperatureScaling", "VectorScaling"]
-__all__ += ["CalibratedClassifier"]
+__all__ += ["BadFile", "BadPredictions", "CalibratedClassifier", "GlayersError", "GlayersWarning"]
 
-# Where the other names are defined.
+# Where these names are defined. All other public names are those of `glayers.calibrators`.
 _LAZY = {"compare": "glayers.comparison", "calibration_gap": "glayers.gap", "shift_test": "glayers.shift"}
 _LAZY |= dict.fromkeys(["decide", "net_benefit", "realised_costs"], "glayers.decisions.costs")
 _LAZY["estimate"] = "glayers.decisions.estimate"
 _LAZY |= {"threshold": "glayers.decisions.threshold", "watch": "glayers.decisions.watch"}
 _LAZY |= {"rows_needed": "glayers.learning_curve", "model_card": "glayers.report.card"}
-_LAZY["CalibratedClassifier"] = "glayers.bridges.sklearn"
+_LAZY |= {"CalibratedClassifier": "glayers.bridges.sklearn", "load": "glayers.calibrators"}
 _LAZY |= dict.fromkeys(["Confidences", "Predictions", "read_confidences", "read_predictions"], "glayers.predictions")
 
 
@@ -51,12 +44,15 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("glayers")
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("datasets", "metrics"):
         return import_module(f"glayers.{name}")
-    return getattr(import_module(_LAZY.get(name, "glayers.calibrators")), name)
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    # Modules import each other while calibrators are not there yet; their names have no capital.
+    if name[0].isupper() and name in __dir__():
+        return getattr(import_module("glayers.calibrators"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *import_module("glayers.calibrators").__all__})

@@ -7,41 +7,21 @@ Holm's correction combines the tests.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Floats
 from glayers.calibrators import Calibrator
+from glayers.calibrators.class_shift import same_frequencies
 from glayers.calibrators.row_summary import count_rows
-from glayers.calibrators.shift_tests import same_class_frequencies, same_frequencies
 from glayers.checks import number_between
 from glayers.errors import GlayersError, shown
 from glayers.metrics.differences import adjust
 from glayers.text_tables import json_ready, p_text
 
-__all__ = ["FeatureShift", "ShiftTest", "shift_test"]
-
-
-@dataclass(frozen=True)
-class FeatureShift:
-    """How one feature of the new rows differs from the calibration rows.
-
-    Attributes
-    ----------
-    p_value, adjusted
-        The p-value of this feature alone, and corrected for the number of features; nan for too few rows.
-    change
-        The largest change in words.
-    outside
-        How many of the new rows are outside the range of the calibration rows.
-    """
-
-    p_value: float
-    adjusted: float
-    change: str
-    outside: int = 0
+__all__ = ["ShiftTest", "shift_test"]
 
 
 @dataclass(frozen=True)
@@ -50,24 +30,27 @@ class ShiftTest:
 
     Attributes
     ----------
-    features
-        The result of each feature by name.
+    p_values
+        The p-value of each feature by name, corrected for the number of features; nan for too few rows.
+    changes
+        The largest change of each feature, in words.
     rows, calibration_rows
         The effective numbers of independent rows that were compared: one per group.
     level
         The level of all features together: rows like the calibration rows pass with this probability.
     """
 
-    features: dict[str, FeatureShift]
+    p_values: dict[str, float]
+    changes: dict[str, str]
     rows: float
     calibration_rows: float
     level: float
 
     @property
     def p_value(self) -> float:
-        """The smallest adjusted p-value; nan if there are too few rows to tell."""
-        found = [each.adjusted for each in self.features.values() if not math.isnan(each.adjusted)]
-        return min(found, default=math.nan)
+        """The smallest p-value; nan if there are too few rows to tell."""
+        known = [value for value in self.p_values.values() if not math.isnan(value)]
+        return min(known, default=math.nan)
 
     @property
     def shifted(self) -> bool:
@@ -84,8 +67,10 @@ class ShiftTest:
             return f"too few rows ({self.rows:.0f}) to tell whether they look like the calibration rows"
         if not self.shifted:
             return f"no significant shift: these rows look like the calibration rows ({p_text(self.p_value)})"
-        found = sorted(self.features.items(), key=lambda each: each[1].adjusted)
-        parts = [f"{name} ({p_text(f.adjusted)}; {f.change})" for name, f in found if f.adjusted <= 1 - self.level]
+        parts = []
+        for name, p_value in sorted(self.p_values.items(), key=lambda feature: feature[1]):
+            if p_value <= 1 - self.level:
+                parts.append(f"{name} ({p_text(p_value)}; {self.changes[name]})")
         return f"shift: these rows differ from the calibration rows in {', '.join(parts)}"
 
 
@@ -130,28 +115,28 @@ def shift_test(
     now = count_rows(given, calibrator._map_of_logits)
     before = calibrator.calibration_rows_
     names = calibrator.class_names_ or tuple(map(str, range(given.n_classes)))
-    features = {"predicted classes": _of_classes(before.predicted, now.counts(now.p.argmax(axis=1)), names)}
+    predicted = now.counts(now.p.argmax(axis=1), given.n_classes)
+    tests = {"predicted classes": _compare_classes(np.array(before.predicted), predicted, names)}
     for name, histogram in before.histograms.items():
-        values = now.features[name]
         old = np.array(histogram.counts)
-        new = np.bincount(histogram.bins(values), now.weights, len(old)).astype(np.float64)
-        outside = (values < histogram.edges[0]) | (values > histogram.edges[-1])
-        change = histogram.largest_change(old, new, "before")
-        features[name] = FeatureShift(same_frequencies(old, new), math.nan, change, int(outside.sum()))
+        new = now.counts(histogram.bins(now.features[name]), len(old))
+        tests[name] = (same_frequencies(old, new), histogram.largest_change(old, new, "before"))
     if labelled:
-        labels = before.rows * np.array(before.frequencies)
-        features["labels"] = _of_classes(labels, now.counts(given.labels[now.rows]), names)
-    tested = [name for name, feature in features.items() if not math.isnan(feature.p_value)]
-    adjusted = adjust([features[name].p_value for name in tested]).tolist()
-    for name, p_value in zip(tested, adjusted, strict=True):
-        features[name] = replace(features[name], adjusted=p_value)
-    return ShiftTest(features, float(now.weights.sum()), before.rows, level)
+        known = now.counts(given.labels[now.places], given.n_classes)
+        tests["labels"] = _compare_classes(before.rows * np.array(before.frequencies), known, names)
+    p_values = {name: p_value for name, (p_value, _) in tests.items()}
+    tested = [name for name, p_value in p_values.items() if not math.isnan(p_value)]
+    adjusted = adjust([p_values[name] for name in tested]).tolist()
+    p_values |= dict(zip(tested, adjusted, strict=True))
+    changes = {name: change for name, (_, change) in tests.items()}
+    return ShiftTest(p_values, changes, now.total, before.rows, level)
 
 
-def _of_classes(before: Sequence[float] | Floats, now: Floats, names: Sequence[str]) -> FeatureShift:
-    """Test counts of classes against those of the calibration rows, and name the class that changed most."""
-    old = np.array(before)
-    shares = np.array([old / old.sum(), now / now.sum()])
-    place = int(np.abs(shares[1] - shares[0]).argmax())
-    change = f"{names[place]}: {100 * shares[0, place]:.1f} % before, {100 * shares[1, place]:.1f} % now"
-    return FeatureShift(same_class_frequencies(old, now), math.nan, change)
+def _compare_classes(before: Floats, now: Floats, names: Sequence[str]) -> tuple[float, str]:
+    """Return the p-value of the same class frequencies, and the class that changed most."""
+    order = np.argsort(before + now)  # rare classes are merged with rare ones
+    p_value = same_frequencies(before[order], now[order])
+    old = 100 * before / before.sum()
+    new = 100 * now / now.sum()
+    place = int(np.abs(new - old).argmax())
+    return p_value, f"{names[place]}: {old[place]:.1f} % before, {new[place]:.1f} % now"

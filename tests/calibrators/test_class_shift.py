@@ -11,7 +11,6 @@ import pytest
 
 from glayers import (
     BadFile,
-    BadPredictions,
     Calibrator,
     GlayersError,
     GlayersWarning,
@@ -75,7 +74,7 @@ def test_standard_errors_of_two_classes_are_equal_and_those_of_repeated_draws(bi
         return 1.5 * x + [bias, 0.0], labels
 
     estimates, errors = [], []
-    for seed in range(150):
+    for seed in range(100):
         rng = np.random.default_rng(seed)
         calibrator = TemperatureScaling().fit(*drawn_two(300, [0.5, 0.5], rng))
         with warnings.catch_warnings(action="ignore"):
@@ -84,8 +83,8 @@ def test_standard_errors_of_two_classes_are_equal_and_those_of_repeated_draws(bi
         errors.append(found.standard_errors)
     first, second = np.array(errors).T
     assert first == pytest.approx(second, rel=1e-9)
-    # The standard deviation of 150 draws has a standard error of 6 %.
-    assert first.mean() == pytest.approx(np.std(estimates), rel=0.17)
+    # The standard deviation of 100 draws has a standard error of 7 %.
+    assert first.mean() == pytest.approx(np.std(estimates), rel=0.2)
 
 
 def test_a_temperature_fitted_on_a_tail_warns_when_it_is_adapted_and_a_shift_per_class_does_not() -> None:
@@ -172,11 +171,10 @@ def test_weights_count_in_old_and_in_new_frequencies() -> None:
     with pytest.warns(GlayersWarning, match="adapting may make predictions worse"):  # a temperature moves no class
         adapted = adaptation(weighted, frequencies=EQUAL)
     assert adapted.before == pytest.approx(counts / counts.sum())
-    new, _ = drawn(400, SHIFTED, 1)
+    new, labels = drawn(400, SHIFTED, 1)
     some = np.arange(400) < 250
-    assert adaptation(fitted(), new, sample_weight=some.astype(float)).after == pytest.approx(
-        adaptation(fitted(), new[some]).after, rel=1e-3
-    )
+    found = adaptation(fitted(), Predictions(new, labels, weights=some.astype(float)))
+    assert found.after == pytest.approx(adaptation(fitted(), new[some]).after, rel=1e-3)
 
 
 def test_masked_classes_stay_impossible() -> None:
@@ -237,23 +235,20 @@ def test_shift_is_still_tested_against_the_calibration_rows_and_a_new_fit_forget
     assert adapted.fit(z, labels).adaptation_ is None
 
 
-def test_class_names_are_kept_and_may_give_frequencies() -> None:
+def test_class_names_are_kept_and_printed() -> None:
     z, labels = drawn(300, EQUAL, 0)
     named = VectorScaling(strength=1.0).fit_predictions(Predictions(z, labels, class_names=list("abcd")))
-    found = adaptation(named, frequencies={"d": 1, "c": 2, "b": 3, "a": 4})
+    found = adaptation(named, frequencies=[4, 3, 2, 1])
     assert found.after == pytest.approx([0.4, 0.3, 0.2, 0.1])
     assert str(found).splitlines()[1].split()[0] == "a"
-    with pytest.raises(BadPredictions, match="frequencies must name every class: a, b, c, d; got a"):
-        named.adapt(frequencies={"a": 1})
 
 
 @pytest.mark.filterwarnings("ignore:adapting may make predictions worse")  # a temperature leaves it 14 %
-def test_a_class_without_calibration_rows_is_named() -> None:
+def test_a_class_without_calibration_rows_can_be_adapted() -> None:
     z, labels = drawn(600, np.array([0.4, 0.3, 0.3, 0.0]), 0)
     with pytest.warns(UserWarning, match="no row is labelled 3"):
         calibrator = TemperatureScaling().fit(z, labels)
-    with pytest.warns(GlayersWarning, match="no calibration row is labelled 3"):
-        adapted = calibrator.adapt(frequencies=EQUAL)
+    adapted = calibrator.adapt(frequencies=EQUAL)
     assert np.isfinite(adapted.transform(z)).all()
 
 
@@ -285,10 +280,8 @@ def test_a_confidence_cannot_be_adapted() -> None:
         calibrator.adapt(confidence)
 
 
-@pytest.mark.parametrize(
-    "change", [{"after": [0.5]}, {"before": [0.0, 0.5, 0.25, 0.25]}, {"rows": "many"}, {"more": 1}, {"misfit": 3}]
-)
-def test_a_forged_record_is_refused(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"after": 0.5}, {"rows": "many"}, {"more": 1}, {"misfit": 3}])
+def test_a_record_of_other_types_is_refused(change: dict[str, Any]) -> None:
     shift = adaptation(fitted(300), frequencies=EQUAL)
     facts = json.loads(json.dumps(shift.to_dict()))
     assert repr(ClassShift.from_dict(facts)) == repr(shift)

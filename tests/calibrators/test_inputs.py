@@ -10,7 +10,6 @@ from glayers import (
     CALIBRATORS,
     BadPredictions,
     Confidences,
-    GlayersError,
     GlayersWarning,
     Predictions,
     TemperatureScaling,
@@ -100,12 +99,6 @@ def test_a_low_confidence_stays_low() -> None:
         assert fitted.predict_proba([0.2])[0, 1] == pytest.approx(0.04, abs=0.03)
 
 
-@pytest.mark.parametrize("name", ["bbq", "scaling-binning"])
-def test_methods_of_the_top_class_refuse_a_confidence(name: str) -> None:
-    with pytest.raises(GlayersError, match=r"calibrates the top class of each row.*use IsotonicCalibration"):
-        CALIBRATORS[name](inputs="confidence").fit_predictions(answers(100, 0))
-
-
 def test_kinds_of_input_are_not_mixed() -> None:
     z, labels = tilted()
     with pytest.raises(BadPredictions, match="Confidences do not fit a calibrator with inputs='logits'"):
@@ -120,8 +113,7 @@ def test_kinds_of_input_are_not_mixed() -> None:
 
 
 def test_confidences_are_compared_and_reported(tmp_path: Path) -> None:
-    found = compare(answers(600, 0), answers(600, 1), ["platt", "isotonic", "bbq"])
-    assert list(found.failed) == ["bbq"]
+    found = compare(answers(600, 0), answers(600, 1), ["platt", "isotonic"])
     assert found.recommended in ("platt", "isotonic")
     assert "KS" in str(found)
     found.to_html(tmp_path / "report.html", calibration=answers(600, 0), n_resamples=20)

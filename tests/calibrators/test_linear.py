@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 
 from glayers import Predictions
 from glayers.activations import log_softmax, softmax
-from glayers.arrays import Array, Floats, Ints
+from glayers.arrays import Floats, Ints
 from glayers.calibrators import TemperatureScaling
 from glayers.calibrators.linear import DirichletCalibration, LinearScaling, MatrixScaling, VectorScaling
-from glayers.calibrators.temperature import EnsembleTemperatureScaling
 from glayers.errors import GlayersError, GlayersWarning
 from glayers.fitting.evidence import USUAL
 from glayers.metrics import brier_sum, nll
@@ -246,43 +244,3 @@ def test_separable_rows_stay_finite(make: Any) -> None:
 def test_settings_that_mean_nothing_are_refused(calibrator: LinearScaling, complaint: str) -> None:
     with pytest.raises(GlayersError, match=complaint):
         calibrator.fit(*sample(rows=30))
-
-
-def test_ensemble_mixture_weights_lie_on_the_simplex_and_gain_over_temperature() -> None:
-    z, y = sample(rows=2000)
-    fitted = EnsembleTemperatureScaling().fit(z, y)
-    assert fitted.mixture_weights_.sum() == pytest.approx(1)
-    assert (fitted.mixture_weights_ >= 0).all()
-    plain = TemperatureScaling().fit(z, y).predict_proba(z)
-    assert nll_of(fitted.predict_proba(z), y) <= nll_of(plain, y) + 1e-12
-
-
-def test_ensemble_keeps_the_ranking_and_one_logit_works() -> None:
-    z, y = sample(rows=800)
-    fitted = EnsembleTemperatureScaling().fit(z, y)
-    order = np.argsort(z, axis=1)
-    assert (np.diff(np.take_along_axis(fitted.transform(z), order, axis=1), axis=1) >= 0).all()
-    lone = z[:, :1]
-    assert EnsembleTemperatureScaling().fit(lone, (y == 0).astype(int)).predict_proba(lone).shape == (800, 2)
-
-
-def test_ensemble_finds_the_best_share_of_two() -> None:
-    rng = np.random.default_rng(0)
-    z = 5 * rng.normal(size=(5000, 3))
-    y = np.where(rng.random(5000) < 0.2, rng.integers(0, 3, 5000), z.argmax(axis=1))
-    fitted = EnsembleTemperatureScaling().fit(z, y)
-    own = [p[np.arange(5000), y] for p in (softmax(z / fitted.temperature_), softmax(z), np.full_like(z, 1 / 3))]
-    # Along every edge towards another part there is nothing to gain: an independent one-dimensional search.
-    mixed = np.tensordot(fitted.mixture_weights_, np.stack(own), axes=1)
-
-    def loss(share: float, part: Array) -> float:
-        return -float(np.log((1 - share) * mixed + share * part).mean())
-
-    for part in own:
-        edge = minimize_scalar(loss, args=(part,), bounds=(0, 0.999), method="bounded")
-        assert loss(0.0, part) <= edge.fun + 1e-7
-
-
-def nll_of(probabilities: Any, labels: Ints) -> float:
-    """The log loss of probabilities."""
-    return nll(Predictions(np.log(probabilities), labels))

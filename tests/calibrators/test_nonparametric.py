@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from scipy.special import betaln, expit, logit
+from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
@@ -14,7 +14,6 @@ from glayers.activations import log_softmax, softmax
 from glayers.calibrators.base import Calibrator
 from glayers.calibrators.binary import BetaCalibration, PlattScaling, fit_logistic, platt_targets
 from glayers.calibrators.nonparametric import (
-    BayesianBinning,
     HistogramBinning,
     IsotonicCalibration,
     ScalingBinning,
@@ -30,13 +29,10 @@ METHODS: dict[str, Callable[[], Calibrator]] = {
     "beta": BetaCalibration,
     "isotonic": IsotonicCalibration,
     "histogram": HistogramBinning,
-    "histogram of the top": lambda: HistogramBinning(target="top"),
-    "bayesian": BayesianBinning,
     "scaling-binning": ScalingBinning,
     "spline": SplineCalibration,
-    "spline of classes": lambda: SplineCalibration(target="classes"),
 }
-KEEP_THE_CLASS = ["histogram of the top", "bayesian", "scaling-binning", "spline"]
+KEEP_THE_CLASS = ["scaling-binning", "spline"]
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
 
@@ -113,7 +109,7 @@ def test_methods_for_the_top_class_keep_the_predicted_class(name: str) -> None:
     assert (fitted.predict(z) == z.argmax(axis=1)).all()
 
 
-@pytest.mark.parametrize("name", ["platt", "isotonic", "spline of classes", "spline", "bayesian", "beta"])
+@pytest.mark.parametrize("name", ["platt", "isotonic", "spline", "beta"])
 def test_a_known_distortion_of_two_classes_is_undone(name: str) -> None:
     """The truth is sigmoid(z); the network says 2 z + 1, which beta and Platt can undo exactly and the rest closely."""
     rng = np.random.default_rng(0)
@@ -217,13 +213,6 @@ def test_histogram_binning_is_what_a_slow_loop_counts() -> None:
     found = HistogramBinning(12).fit(z, labels).predict_proba(z)
     np.testing.assert_allclose(found, each / each.sum(axis=1, keepdims=True), atol=1e-12)
 
-    top = slow_bins(p.max(axis=1), p.argmax(axis=1) == labels, 12, 1 / 2)
-    found = HistogramBinning(12, target="top").fit(z, labels).predict_proba(z)
-    share = np.sort(p, axis=1)[:, 1] / (1 - p.max(axis=1))
-    free = top > (1 - top) * share  # rows whose bin does not fall below the runner-up
-    assert free.mean() > 0.9
-    np.testing.assert_allclose(found.max(axis=1)[free], top[free], atol=1e-12)
-
 
 def test_scaling_binning_gives_bin_means_of_temperature_scaling() -> None:
     z, labels = calibrated(600, 3)
@@ -232,35 +221,6 @@ def test_scaling_binning_gives_bin_means_of_temperature_scaling() -> None:
     for part in np.array_split(np.argsort(scaled), 6):
         expected[part] = scaled[part].mean()
     found = ScalingBinning(6).fit(3 * z, labels).predict_proba(3 * z).max(axis=1)
-    free = found < expected + 1e-9
-    assert free.mean() > 0.8
-    np.testing.assert_allclose(found[free], expected[free], atol=1e-9)
-
-
-def test_bayesian_binning_averages_binnings_by_their_evidence() -> None:
-    z, labels = calibrated(120, 3)
-    fitted = BayesianBinning().fit(z, labels)
-    p = softmax(z)
-    scores, hits = p.max(axis=1), p.argmax(axis=1) == labels
-    order = np.argsort(scores)
-    tried, evidence = [], []
-    for n_bins in range(1, 24 + 1):  # 120^(1/3) / 10 is below 1; 120 / 5 = 24 is below 10 * 120^(1/3) = 49.3
-        bin_of = np.empty(120, dtype=int)
-        bin_of[order] = np.floor((np.arange(120) + 0.5) / 120 * n_bins + 1e-9)
-        inner = [(scores[bin_of == b].max() + scores[bin_of == b + 1].min()) / 2 for b in range(n_bins - 1)]
-        borders = [1 / 3, *inner, 1.0]
-        new, total = np.empty(120), 0.0
-        for b in range(n_bins):
-            mine = bin_of == b
-            a0 = 2 / n_bins * (borders[b] + borders[b + 1]) / 2
-            b0 = 2 / n_bins - a0
-            total += betaln(hits[mine].sum() + a0, (~hits[mine]).sum() + b0) - betaln(a0, b0)
-            new[mine] = (hits[mine].sum() + a0) / (mine.sum() + 2 / n_bins)
-        tried.append(new)
-        evidence.append(total)
-    shares = np.exp(np.array(evidence) - max(evidence))
-    expected = shares @ np.array(tried) / shares.sum()
-    found = fitted.predict_proba(z).max(axis=1)
     free = found < expected + 1e-9
     assert free.mean() > 0.8
     np.testing.assert_allclose(found[free], expected[free], atol=1e-9)
@@ -306,8 +266,6 @@ def test_a_spline_follows_a_distortion_of_three_classes() -> None:
 
 def test_settings_are_checked() -> None:
     z, labels = calibrated(50)
-    with pytest.raises(GlayersError, match="target must be one of 'top', 'classes'"):
-        HistogramBinning().set_params(target="all").fit(z, labels)
     with pytest.raises(GlayersError, match="n_bins must be at least 1"):
         HistogramBinning(0).fit(z, labels)
     with pytest.raises(GlayersError, match="n_knots must be at least 3"):

@@ -12,13 +12,10 @@ from glayers.activations import log_softmax, softmax
 from glayers.calibrators import order_preserving
 from glayers.calibrators.order_preserving import OrderPreserving
 from glayers.calibrators.temperature import TemperatureScaling
-from glayers.errors import GlayersError, GlayersWarning
+from glayers.errors import GlayersWarning
 from glayers.maps import Chain
 from glayers.metrics import nll
 from tests.strategies import Numbers
-
-VARIANTS = ["general", "invariant", "diagonal"]
-every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def bent(n: int, k: int = 4, seed: int = 0) -> tuple[Numbers, Numbers, Numbers]:
@@ -29,17 +26,12 @@ def bent(n: int, k: int = 4, seed: int = 0) -> tuple[Numbers, Numbers, Numbers]:
     return np.where(truth < -1.5, 3 * truth + 3, truth), labels, np.exp(truth)
 
 
-def fitted(variant: str, n: int = 1_500, **settings: int) -> OrderPreserving:
-    z, labels, _ = bent(n)
-    return OrderPreserving().set_params(variant=variant, **settings).fit(z, labels)
-
-
 @pytest.fixture(scope="module")
-def maps() -> dict[str, Chain]:
-    return {variant: fitted(variant, max_iterations=20).map_ for variant in VARIANTS}
+def chain() -> Chain:
+    z, labels, _ = bent(1_500)
+    return OrderPreserving(max_iterations=20).fit(z, labels).map_
 
 
-@every_variant
 @given(
     row=st.lists(
         st.floats(-1e4, 1e4)
@@ -49,17 +41,16 @@ def maps() -> dict[str, Chain]:
         max_size=4,
     )
 )
-def test_the_order_of_any_row_is_kept_exactly(variant: str, maps: dict[str, Chain], row: list[float]) -> None:
-    out = maps[variant](np.array([row]))[0]
+def test_the_order_of_any_row_is_kept_exactly(chain: Chain, row: list[float]) -> None:
+    out = chain(np.array([row]))[0]
     assert np.isfinite(out).all()
     assert [a < b for a in row for b in row] == [a < b for a in out for b in out]
 
 
-@every_variant
-def test_a_bent_curve_is_straightened_better_than_by_temperature(variant: str) -> None:
+def test_a_bent_curve_is_straightened_better_than_by_temperature() -> None:
     z, labels, _ = bent(3_000)
     new, new_labels, _ = bent(20_000, seed=1)
-    found = OrderPreserving().set_params(variant=variant).fit(z, labels)
+    found = OrderPreserving().fit(z, labels)
     own = np.arange(len(new)), new_labels
     plain = TemperatureScaling().fit(z, labels)
     gain = log_softmax(found.transform(new))[own] - log_softmax(plain.transform(new))[own]
@@ -69,49 +60,40 @@ def test_a_bent_curve_is_straightened_better_than_by_temperature(variant: str) -
     assert found.diagnostics_.moved
 
 
-def test_the_shared_curve_recovers_the_truth() -> None:
-    z, labels, truth = bent(8_000)
-    found = OrderPreserving("diagonal", n_folds=3).fit(z, labels).predict_proba(z)
-    assert np.abs(found - truth).mean() < 0.015
-
-
-@every_variant
-def test_where_nothing_is_to_gain_temperature_scaling_comes_back(variant: str) -> None:
+def test_where_nothing_is_to_gain_temperature_scaling_comes_back() -> None:
     rng = np.random.default_rng(2)
     z = rng.normal(size=(60, 3))
     labels = rng.integers(0, 3, 60)
     labels[:40] = z[:40].argmax(axis=1)
     # With no iterations there is nothing to gain.
     with pytest.warns(GlayersWarning, match="back to temperature scaling"):
-        found = OrderPreserving().set_params(variant=variant, max_iterations=0).fit(z, labels)
+        found = OrderPreserving(max_iterations=0).fit(z, labels)
     plain = TemperatureScaling().fit(z, labels)
     np.testing.assert_allclose(found.predict_proba(z), plain.predict_proba(z), atol=1e-9)
     assert found.n_parameters_ == 1
 
 
-@every_variant
 @pytest.mark.parametrize("m", [1, 3])
-def test_rows_sum_to_one_and_stay_finite_for_extreme_logits(variant: str, m: int) -> None:
+def test_rows_sum_to_one_and_stay_finite_for_extreme_logits(m: int) -> None:
     rng = np.random.default_rng(0)
     z = (rng.normal(size=(300, m)) * 3).astype(np.float32)
     labels = (z.argmax(axis=1) if m > 1 else (z[:, 0] > 0)).astype(int)
     labels[::5] = 0
     z[:10] = 1e4 * np.sign(z[:10])
-    found = fit_quietly(OrderPreserving().set_params(variant=variant, max_iterations=10), z, labels)
+    found = fit_quietly(OrderPreserving(max_iterations=10), z, labels)
     assert np.isfinite(found.transform(z)).all()
     np.testing.assert_allclose(found.predict_proba(z).sum(axis=1), 1, rtol=1e-12)
 
 
-@every_variant
-def test_weights_of_zero_are_rows_left_out(variant: str) -> None:
+def test_weights_of_zero_are_rows_left_out() -> None:
     z, labels, _ = bent(800)
     weights = np.ones(800)
     weights[500:] = 0
     wrong = labels.copy()
     wrong[500:] = 0
     one, other = (
-        fit_quietly(OrderPreserving().set_params(variant=variant, max_iterations=15), z, labels, weights),
-        fit_quietly(OrderPreserving().set_params(variant=variant, max_iterations=15), z, wrong, weights),
+        fit_quietly(OrderPreserving(max_iterations=15), z, labels, weights),
+        fit_quietly(OrderPreserving(max_iterations=15), z, wrong, weights),
     )
     new, _, _ = bent(50, seed=3)
     # Folds are dealt by label, so they differ, and with them the number of iterations.
@@ -121,21 +103,21 @@ def test_weights_of_zero_are_rows_left_out(variant: str) -> None:
 def test_groups_stay_together_and_the_same_seed_gives_the_same_bytes() -> None:
     z, labels, _ = bent(600)
     groups = np.arange(600) // 6
-    one, two = (OrderPreserving("diagonal", n_folds=3).fit(z, labels, groups=groups).transform(z) for _ in range(2))
+    one, two = (OrderPreserving(n_folds=3).fit(z, labels, groups=groups).transform(z) for _ in range(2))
     assert one.tobytes() == two.tobytes()
 
 
 def test_a_class_without_rows_keeps_a_small_positive_probability() -> None:
     z, labels, _ = bent(2_000)
     with pytest.warns(GlayersWarning, match="no row is labelled 2"):
-        found = OrderPreserving("diagonal", max_iterations=15).fit(z[labels != 2], labels[labels != 2])
+        found = OrderPreserving(max_iterations=15).fit(z[labels != 2], labels[labels != 2])
     assert (found.predict_proba(z) > 0).all()
 
 
 def test_more_rows_than_a_fit_can_bear_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     z, labels, _ = bent(4_000)
     monkeypatch.setattr(order_preserving, "_MOST_ENTRIES", 8_000)
-    found = OrderPreserving("diagonal").fit(z, labels)
+    found = OrderPreserving().fit(z, labels)
     assert found.diagnostics_.rows == 4_000
     assert found.diagnostics_.loss_after < nll(Predictions(TemperatureScaling().fit(z, labels).transform(z), labels))
 
@@ -146,15 +128,9 @@ def test_the_brier_score_can_be_what_is_lowered() -> None:
     def brier(found: OrderPreserving) -> float:
         return float(((found.predict_proba(z) - np.eye(4)[labels]) ** 2).sum(axis=1).mean())
 
-    assert brier(OrderPreserving("diagonal", loss="brier").fit(z, labels)) < float(
+    assert brier(OrderPreserving(loss="brier").fit(z, labels)) < float(
         ((softmax(z) - np.eye(4)[labels]) ** 2).sum(axis=1).mean()
     )
-
-
-def test_an_unknown_variant_is_named() -> None:
-    z, labels, _ = bent(50)
-    with pytest.raises(GlayersError, match="variant must be one of"):
-        OrderPreserving().set_params(variant="best").fit(z, labels)
 
 
 def fit_quietly(

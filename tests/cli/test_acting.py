@@ -52,8 +52,8 @@ def test_shares_that_are_none_are_refused(tmp_path: Path, accuracy: str) -> None
 def test_decide_compares_costs(tmp_path: Path, model: str) -> None:
     test = saved(tmp_path / "test.npz", rows(1, 2000))
     costs = tmp_path / "costs.csv"
-    costs.write_text("0,1,1\n1,0,1\n8,8,0\n")
-    found = json.loads(run("decide", test, "--model", model, "--costs", str(costs), "--abstain", "0.4", "--json"))
+    costs.write_text("0,1,1,0.4\n1,0,1,0.4\n8,8,0,0.4\n")  # the last action is to abstain
+    found = json.loads(run("decide", test, "--model", model, "--costs", str(costs), "--json"))
     assert list(found["costs"]) == ["calibrated", "uncalibrated", "best constant action"]
     assert found["savings"]["best constant action"]["low"] > 0
     costs.write_text("0,1\n1\n")

@@ -120,5 +120,5 @@ def test_arrays_of_another_shape_are_refused_also_where_values_cannot_be_checked
     one = fitted("platt", 1)
     assert torch.equal(one.predict_proba(torch.zeros(3)), one.predict_proba(torch.zeros(3, 1)))
     bad = torch.tensor([[np.nan, 0, 0, 0], [0, np.inf, 0, 0], [-np.inf] * 4, [0, -np.inf, 0, 0]], dtype=torch.float64)
-    for name in ("temperature", "isotonic", "order-general"):
+    for name in ("temperature", "isotonic", "order-invariant"):
         assert fitted(name).predict_proba(bad).isnan().all(dim=1).tolist() == [True, True, True, False]

@@ -1,7 +1,5 @@
 """Actions of least expected cost, and what they cost."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -25,19 +23,16 @@ def of_class_1(p: np.ndarray, labels: np.ndarray) -> Predictions:
 
 def test_the_action_of_least_expected_cost_is_taken() -> None:
     p = np.array([[0.95, 0.05], [0.9, 0.1], [0.5, 0.5]])
-    found = decide(p, ALARM)
     # expected costs of no alarm: 0.5, 1, 5; of an alarm: 0.95, 0.9, 0.5
-    assert found.actions.tolist() == [0, 1, 1]
-    assert found.expected_costs == pytest.approx([0.5, 0.9, 0.5])
+    assert decide(p, ALARM).tolist() == [0, 1, 1]
 
 
-def test_abstaining_is_the_last_action() -> None:
-    found = decide([[0.95, 0.05], [0.5, 0.5]], [[0, 1], [1, 0]], abstain=0.2)
-    assert found.actions.tolist() == [0, 2]
+def test_abstaining_is_a_column_of_equal_costs() -> None:
+    assert decide([[0.95, 0.05], [0.5, 0.5]], [[0, 1, 0.2], [1, 0, 0.2]]).tolist() == [0, 2]
 
 
 def test_true_probabilities_cost_least_and_expect_what_they_cost() -> None:
-    p, labels = screening(20_000)
+    p, labels = screening(8_000)
     overconfident = 1 / (1 + ((1 - p) / p) ** 3)
     found = realised_costs({"true": of_class_1(p, labels), "overconfident": of_class_1(overconfident, labels)}, ALARM)
     assert found.savings["overconfident"].low > 0
@@ -77,7 +72,6 @@ def test_net_benefit_by_hand() -> None:
     assert [benefit.value for benefit in found.treat_all] == pytest.approx([2 / 4 - 2 / 4 * 0.25, 0.0])
     assert [benefit.value for benefit in found.gain] == pytest.approx([0.0625, 0.0])
     assert "20 %" in str(found)
-    assert json.loads(json.dumps(found.to_dict()))["model"][0]["value"] == pytest.approx(0.4375)
 
 
 def test_net_benefit_is_that_of_counting_row_by_row() -> None:

@@ -21,12 +21,12 @@ def calibrator() -> VectorScaling:
     return VectorScaling().fit_predictions(rows(0, 3000))
 
 
-def test_intervals_cover_the_accuracy_that_labels_show(calibrator: VectorScaling) -> None:
+def test_intervals_cover_the_accuracy_that_labels_show() -> None:
     covered = 0
     for seed in range(40):
         fitted = TemperatureScaling().fit_predictions(rows(seed, 300))
         new = rows(1000 + seed, 300)
-        found = estimate(fitted, new.logits, random_state=seed)
+        found = estimate(fitted, new.logits, n_draws=100, random_state=seed)
         right = (fitted.predict(new.logits) == new.labels).mean()
         covered += found.accuracy.low <= right <= found.accuracy.high
     assert 31 <= covered <= 40  # 36 expected; fewer than 31 with a probability of 0.004
@@ -42,24 +42,13 @@ def test_fewer_calibration_rows_give_wider_intervals(calibrator: VectorScaling) 
 
 def test_statistics_agree_with_the_labels(calibrator: VectorScaling) -> None:
     new = rows(3, 20_000)
-    found = estimate(calibrator, new.logits, costs=1 - np.eye(3))
+    found = estimate(calibrator, new.logits)
     predicted = calibrator.predict(new.logits)
     for c in range(3):
         hits = ((predicted == c) & (new.labels == c)).sum()
         assert found.classes[str(c)]["precision"].value == pytest.approx(hits / (predicted == c).sum(), abs=0.02)
         assert found.classes[str(c)]["recall"].value == pytest.approx(hits / (new.labels == c).sum(), abs=0.02)
     assert found.confusion.sum() == pytest.approx(20_000)
-    assert found.cost is not None
-    assert found.cost.value == pytest.approx(1 - found.accuracy.value)  # every error costs 1
-
-
-def test_groups_have_their_own_accuracy(calibrator: VectorScaling) -> None:
-    new = rows(4, 4000)
-    sure = calibrator.predict_proba(new.logits).max(axis=1) > 0.8
-    found = estimate(calibrator, new.logits, groups=np.where(sure, "sure", "unsure"))
-    right = calibrator.predict(new.logits) == new.labels
-    assert found.groups["sure"].low < right[sure].mean() < found.groups["sure"].high
-    assert found.groups["sure"].low > found.groups["unsure"].high
 
 
 def test_other_class_frequencies_are_taken_into_account(calibrator: VectorScaling) -> None:

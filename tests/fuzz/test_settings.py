@@ -51,7 +51,7 @@ def calls(folder: Path) -> dict[str, Call]:
         "label": (metrics.label, {"c": 2}),
         "streaming": (streamed, {"scores": P, "labels": LABELS, "sample_weight": None, "event": metrics.top}),
         "take": (ROWS.take, {"rows": [0, 1]}),
-        "decide": (glayers.decide, {"probabilities": P, "costs": COSTS, "abstain": 0.5}),
+        "decide": (glayers.decide, {"probabilities": P, "costs": COSTS}),
         "costs": (glayers.realised_costs, SMALL | {"policies": {"a": ROWS}, "costs": COSTS, "level": 0.9}),
         "estimate": (glayers.estimate, {"calibrator": fitted, "logits": LOGITS, "level": 0.9, "n_draws": 20}),
         "threshold": (glayers.threshold, rows | {"accuracy": 0.6, "level": 0.9}),

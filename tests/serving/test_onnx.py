@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from glayers import BadPredictions, GlayersError, PaperGLayers, Predictions, TemperatureScaling, load
+from glayers import BadPredictions, GlayersError, Predictions, TemperatureScaling, load
 from glayers.activations import softmax
 from glayers.bridges.torch import CalibratedNetwork
 from glayers.maps import Chain, Step
@@ -66,41 +66,6 @@ def test_float32_throughout_is_refused_where_it_is_too_coarse(tmp_path: Path) ->
         fitted("spline").to_onnx(tmp_path / "s.onnx", compute_dtype="float32")
     with pytest.raises(BadPredictions, match="dtype must be one of 'float32', 'float64'; got 'float16'"):
         fitted("temperature").to_onnx(tmp_path / "t.onnx", "float16")  # type: ignore[arg-type]
-
-
-class Pairs:
-    """Two features for three classes, and with `Odd` a function that no recorder knows."""
-
-    def log_probabilities(self, features: Any) -> Any:
-        from array_api_compat import array_namespace
-
-        from glayers.activations import log_softmax
-
-        xp = array_namespace(features)
-        return log_softmax(xp.concat([features, -features[..., :1] - features[..., 1:]], axis=-1))
-
-
-class Odd(Pairs):
-    def log_probabilities(self, features: Any) -> Any:
-        from array_api_compat import array_namespace
-
-        return super().log_probabilities(array_namespace(features).atan(features))
-
-
-@pytest.mark.parametrize("activation", [Pairs(), Odd()])
-def test_an_activation_of_ones_own_is_recorded_if_the_recorder_has_its_functions(
-    activation: Pairs, tmp_path: Path
-) -> None:
-    z, labels = tilted(2)[0], np.arange(240) % 3
-    settings: dict[str, Any] = {"activation": activation, "learning_rate": 1e-2, "weight_decay": 1e-2, "max_epochs": 2}
-    g = PaperGLayers(**settings).fit(z, labels)
-    if isinstance(activation, Odd):
-        with pytest.raises(GlayersError, match=r"cannot be written as ONNX.*an activation of your own"):
-            g.to_onnx(tmp_path / "g.onnx")
-        return
-    g.to_onnx(tmp_path / "g.onnx", "float64")
-    found = session_of(tmp_path / "g.onnx").run(["probabilities"], {"uncalibrated_logits": z})[0]
-    assert found == pytest.approx(g.predict_proba(z), abs=1e-12)
 
 
 @pytest.mark.parametrize("inputs", ["probabilities", "confidence"])

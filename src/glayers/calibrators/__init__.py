@@ -1,7 +1,7 @@
 """Held-out logits and labels -> a fitted map that calibrates probabilities. All calibrators by name.
 
 Importing, loading and predicting never need torch; some methods need it to fit. A new calibrator is one module with
-`methods` on its class, an import and entries in `__all__` and `_ALL` here, and one in the `__all__` of the package.
+`methods` on its class, and an import and entries in `__all__` and `_ALL` here.
 """
 
 import os
@@ -18,7 +18,6 @@ from glayers.calibrators.groups import GroupCalibrator, GroupCorrection
 from glayers.calibrators.linear import DirichletCalibration, MatrixScaling, VectorScaling
 from glayers.calibrators.multi_label import MultiLabelCalibrator
 from glayers.calibrators.nonparametric import (
-    BayesianBinning,
     HistogramBinning,
     IsotonicCalibration,
     ScalingBinning,
@@ -26,11 +25,11 @@ from glayers.calibrators.nonparametric import (
 )
 from glayers.calibrators.order_preserving import OrderPreserving
 from glayers.calibrators.shared_g_layers import SharedGLayers
-from glayers.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
+from glayers.calibrators.temperature import TemperatureScaling
 from glayers.serving import artifact
 
-__all__ = ["CALIBRATORS", "AutoCalibrator", "BayesianBinning", "BetaCalibration", "Calibrator", "DirichletCalibration"]
-__all__ += ["EnsembleTemperatureScaling", "GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
+__all__ = ["CALIBRATORS", "AutoCalibrator", "BetaCalibration", "Calibrator", "DirichletCalibration"]
+__all__ += ["GLayers", "GroupCalibrator", "HistogramBinning", "IsotonicCalibration"]
 __all__ += ["MatrixScaling", "MultiLabelCalibrator", "OrderPreserving", "PaperGLayers", "PlattScaling"]
 __all__ += ["ScalingBinning", "SharedGLayers", "SplineCalibration", "TemperatureScaling", "VectorScaling", "load"]
 
@@ -38,7 +37,6 @@ __all__ += ["ScalingBinning", "SharedGLayers", "SplineCalibration", "Temperature
 _ALL: tuple[type[Estimator], ...] = (
     AutoCalibrator,
     TemperatureScaling,
-    EnsembleTemperatureScaling,
     VectorScaling,
     MatrixScaling,
     DirichletCalibration,
@@ -50,7 +48,6 @@ _ALL: tuple[type[Estimator], ...] = (
     BetaCalibration,
     IsotonicCalibration,
     HistogramBinning,
-    BayesianBinning,
     ScalingBinning,
     SplineCalibration,
     GroupCorrection,
@@ -59,12 +56,11 @@ _ALL: tuple[type[Estimator], ...] = (
 )
 # Methods by name, and how to make an unfitted calibrator of each. Call an entry of CALIBRATORS with further settings if
 # needed: CALIBRATORS["g-layers"](n_layers=1).
-METHODS: dict[str, Method] = {}
+METHODS: dict[str, Method] = {method.name: method for kind in _ALL for method in kind.methods}
 CALIBRATORS: dict[str, Callable[..., Any]] = {}
 for _kind in _ALL:
     for _method in _kind.methods:
-        METHODS[_method.name] = _method
-        CALIBRATORS[_method.name] = partial(_kind, **_method.settings) if _method.settings else _kind
+        CALIBRATORS[_method.name] = partial(_kind, **_method.settings)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

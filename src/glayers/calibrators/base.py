@@ -8,7 +8,6 @@ A calibrator is told once what its inputs are, in the setting `inputs`, and a fi
 """
 
 import copy
-import inspect
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -22,7 +21,7 @@ import numpy as np
 from glayers.arrays import Floats, few_rows_note, row_blocks
 from glayers.calibrators.class_shift import ClassShift, estimate_class_shift, given_frequencies
 from glayers.calibrators.estimator import Estimator
-from glayers.calibrators.row_summary import RowSummary, summarise
+from glayers.calibrators.row_summary import RowSummary, count_rows, summarise
 from glayers.checks import check_choice, check_probabilities, number_between
 from glayers.errors import BadFile, BadPredictions, GlayersError, GlayersWarning, listed
 from glayers.fitting.curvature import SmoothLoss, smooth_loss
@@ -144,7 +143,6 @@ class Calibrator(Estimator, Predictor, ABC):
         logits: Any = None,
         *,
         frequencies: Any = None,
-        sample_weight: Any = None,
         groups: Any = None,
         level: float = 0.95,
     ) -> Self:
@@ -159,10 +157,10 @@ class Calibrator(Estimator, Predictor, ABC):
         logits : array-like of shape (n_rows, n_logits) or Predictions, optional
             New rows, whose labels are not used. If their frequencies do not differ significantly from the old ones, the
             copy keeps the old ones.
-        frequencies : array-like of shape (n_classes,) or dict, optional
-            Known frequencies or counts instead; a dict has class names as keys.
-        sample_weight, groups : array-like of shape (n_rows,), optional
-            Weights of the new rows, and groups of rows that depend on each other.
+        frequencies : array-like of shape (n_classes,), optional
+            Known frequencies or counts instead.
+        groups : array-like of shape (n_rows,), optional
+            Rows of one group depend on each other, so one row of each is used.
         level : float, default 0.95
             The level of the two tests in `adaptation_`.
 
@@ -174,7 +172,7 @@ class Calibrator(Estimator, Predictor, ABC):
         Warns
         -----
         GlayersWarning
-            If class shift does not explain the new rows, or if a class has no calibration rows.
+            If class shift does not explain the new rows, or if adapting is likely to make predictions worse.
 
         Examples
         --------
@@ -196,14 +194,14 @@ class Calibrator(Estimator, Predictor, ABC):
             shift = given_frequencies(self.calibration_rows_, frequencies, self.class_names_)
         else:
             number_between(level, "level", 0, 1)
-            given, _ = self._as_fitted_on(logits, None, groups, sample_weight)
-            calibrated = apply_map(self._map_of_logits, given.logits, given.n_classes)
-            shift = estimate_class_shift(self.calibration_rows_, given, calibrated, level, self.class_names_)
+            given, _ = self._as_fitted_on(logits, None, groups)
+            sample = count_rows(given, self._map_of_logits, all_rows=True)
+            shift = estimate_class_shift(self.calibration_rows_, sample, level, self.class_names_)
         new = copy.copy(self)
         factors = Diagonal(np.ones(len(shift.ratio)), np.log(shift.ratio))
         new.map_ = self._fitted_map + Chain((Reference(), factors))
         new.adaptation_ = shift
-        for note in shift.notes(self.diagnostics_.classes_never_seen):
+        for note in shift.notes():
             warnings.warn(note, GlayersWarning, stacklevel=2)
         return new
 
@@ -240,23 +238,21 @@ class Calibrator(Estimator, Predictor, ABC):
             return Predictions._of_probabilities(check_probabilities(logits), labels, weights, groups, names)
         return Predictions(logits, labels, weights, groups, names)
 
-    def _as_fitted_on(self, values: Any, labels: Any, groups: Any, weights: Any = None) -> tuple[Predictions, bool]:
+    def _as_fitted_on(self, values: Any, labels: Any, groups: Any) -> tuple[Predictions, bool]:
         """Return new rows with logits as the fit saw them, and whether they have labels.
 
         Without labels, each label is a possible class.
         """
         labelled = True
         if isinstance(values, Predictions | Confidences):
-            if any(extra is not None for extra in (labels, groups, weights)):
+            if labels is not None or groups is not None:
                 raise BadPredictions("Predictions have their own labels and weights; leave labels= and groups= out")
             given = two_classes(self.inputs, values).repeated()
         else:
-            rows = CHECKS[self.inputs](values)
             if labels is None:
                 labelled = False
-                labels = rows.argmax(axis=1)
-            make = Predictions._of_logits if self.inputs == "logits" else Predictions._of_probabilities
-            given = make(rows, labels, weights, groups, class_names_of(values))
+                labels = CHECKS[self.inputs](values).argmax(axis=1)
+            given = self._check_input(values, labels, None, groups)
         self._check_names(given.class_names)
         self._check_width(given.logits)
         if self.inputs != "logits":
@@ -346,21 +342,9 @@ class Calibrator(Estimator, Predictor, ABC):
         return self
 
     def _check_loaded(self) -> None:
-        """Refuse what a file says if it does not belong to this class and to so many classes."""
-        sizes = {len(self.classes_), len(self.calibration_rows_.predicted)}
-        if self.adaptation_ is not None:
-            sizes.add(len(self.adaptation_.before))
-            if [type(step) for step in self.map_.steps[-2:]] != [Reference, Diagonal]:
-                raise BadFile("its map does not end with the two steps of an adaptation")
-        if len(sizes) > 1:
-            raise BadFile(f"its counts are about other classes: {sorted(sizes)}")
-        for name, attribute in inspect.getmembers_static(type(self)):
-            if name.endswith("_") and isinstance(attribute, property):  # such as a temperature
-                try:
-                    getattr(self, name)
-                except (ArithmeticError, LookupError, TypeError) as error:
-                    kind = type(self).__name__
-                    raise BadFile(f"its map is not one of {kind}, which has the attribute {name}") from error
+        """Refuse what a file says if it is about another number of classes; a subclass may check more."""
+        if len(self.calibration_rows_.predicted) != len(self.classes_):
+            raise BadFile(f"its counts are about {len(self.calibration_rows_.predicted)} classes")
 
 
 def _probabilities(inputs: str, given: Predictions) -> Floats:

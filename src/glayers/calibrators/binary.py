@@ -37,7 +37,7 @@ class CurveCalibrator(Calibrator):
         iterations = 0
         failed = []
         for c in range(given.n_classes):
-            rows = np.isfinite(log_p[:, c])
+            rows = log_p[:, c] > -np.inf
             if not rows.any():
                 continue
             targets = platt_targets(labels[rows] == c, weights[rows])
@@ -48,13 +48,11 @@ class CurveCalibrator(Calibrator):
             iterations = max(iterations, found.iterations)
             if not found.converged:
                 failed.append(c)
-        return Fitted(
-            Chain((Reference(), OneVersusRest(*points.T))),
-            self._name,
-            converged=not failed,
-            reason=f"Newton's method did not converge for classes {failed[:5]}" if failed else "converged",
-            iterations=iterations,
-        )
+        reason = "converged"
+        if failed:
+            reason = f"Newton's method did not converge for classes {failed[:5]}"
+        chain = Chain((Reference(), OneVersusRest(*points.T)))
+        return Fitted(chain, self._name, converged=not failed, reason=reason, iterations=iterations)
 
 
 class PlattScaling(CurveCalibrator):
@@ -129,7 +127,8 @@ def platt_targets(hits: Bools, weights: Floats) -> Floats:
     >>> platt_targets(np.array([True, True, False]), np.ones(3)).round(2).tolist()
     [0.75, 0.75, 0.33]
     """
-    n_hits, n_misses = weights[hits].sum(), weights[~hits].sum()
+    n_hits = weights[hits].sum()
+    n_misses = weights[~hits].sum()
     return np.where(hits, (n_hits + 1) / (n_hits + 2), 1 / (n_misses + 2))
 
 
@@ -146,7 +145,8 @@ def fit_logistic(features: Floats, targets: Floats, weights: Floats) -> Optimum:
     # The slope of a constant feature stays 0. Its spread is no more than the rounding of its mean.
     constant = spread <= 1e-13
     spread[constant] = 1.0
-    x = np.column_stack([np.where(constant, 0.0, features - mean) / spread, np.ones(len(features))])
+    standardised = np.where(constant, 0.0, features - mean) / spread
+    x = np.column_stack([standardised, np.ones(len(features))])
 
     def loss(point: Floats) -> float:
         scores = x @ point

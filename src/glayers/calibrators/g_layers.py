@@ -14,22 +14,21 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from glayers.activations import Activation, check_submersion, with_reference_class
-from glayers.arrays import Array, Floats, Ints
-from glayers.calibrators.base import Calibrator, Fitted, Method, mean_loss
+from glayers.arrays import Floats, Ints
+from glayers.calibrators.base import Calibrator, Fitted, Method, weighted_mean
 from glayers.calibrators.estimator import drawn_seed
 from glayers.calibrators.temperature import tempered
-from glayers.checks import check_choice, check_labels, finite_features, one_or_several, possible_logits, whole_number
+from glayers.checks import check_choice, one_or_several, whole_number
 from glayers.errors import GlayersError, needs_extra, shown
 from glayers.fitting.curvature import smooth_loss
 from glayers.fitting.floor import fit_floor
-from glayers.fitting.folds import assign_folds, fold_weights, format_gain, paired_gain
+from glayers.fitting.folds import assign_folds, format_gain, paired_gain
 from glayers.fitting.temperature import fit_inverse_temperature, fit_with_prior
-from glayers.maps import Activate, Blend, Centre, Chain, dense_layers
+from glayers.maps import Blend, Centre, Chain, dense_layers
 from glayers.predictions import Predictions
 
 _PAPER = "Rahimi et al., Post-hoc Calibration of Neural Networks by g-Layers, 2020"
@@ -42,7 +41,6 @@ _TRAININGS: tuple[tuple[float, tuple[float, ...], int, int, int], ...] = (
     (5e9, (0.02,), 12, 5, 3),
     (math.inf, (0.01,), 4, 3, 2),
 )
-_LARGE = 20_000_000  # rows x parameters: above this one fold shows first whether layers learn anything
 
 # Where the paper's search begins; it moves on from the best.
 _FIRST_RATES: tuple[float, ...] = (3e-3, 1e-3)
@@ -60,9 +58,6 @@ Setting: TypeAlias = tuple[float, float]
 class LayerCalibrator(Calibrator):
     """The settings that both recipes share."""
 
-    cv_results_: ClassVar[dict[str, Array]]
-    history_: ClassVar[dict[str, Floats]]
-
     n_layers: int = 2
     units_per_class: int = 2
     _: KW_ONLY
@@ -79,10 +74,16 @@ class LayerCalibrator(Calibrator):
     def _objective(self, objective: Any, values: Floats) -> Any:
         """Return the objective with the second value of the setting of each member."""
 
+    def _training(self, layers: Chain, inputs: Floats, given: Predictions, factor: float, seed: int) -> Any:
+        """Return layers and the rows that train them; inputs are nats after multiplication by `factor`."""
+        with needs_extra("fit"):
+            from glayers.fitting.adam import LayerTraining
+        return LayerTraining(layers, inputs, given, fit_floor(inputs, factor, given.weights), self, seed)
+
     def _check_settings(self) -> None:
         smooth_loss(self.loss)
-        for name, least in (("n_layers", 1), ("units_per_class", 1)):
-            whole_number(getattr(self, name), name, least)
+        whole_number(self.n_layers, "n_layers", 1)
+        whole_number(self.units_per_class, "units_per_class", 1)
         for name, least in (("max_epochs", 0), ("batch_size", 1), ("n_folds", 2)):
             if getattr(self, name) is not None:
                 whole_number(getattr(self, name), name, least)
@@ -125,13 +126,9 @@ class GLayers(LayerCalibrator):
         The fitted map from logits to logits.
     diagnostics_ : Diagnostics
         Convergence, losses before and after, number of parameters, seconds.
-    cv_results_ : dict of arrays
-        Learning rate, whether inputs are centred (1 or 0) and held-out loss of every setting, and which was chosen.
     out_of_fold_ : array (n, classes)
         Log-probabilities of every row by models that had not seen it. The temperature, the epoch and the mixture weight
         are chosen with all rows.
-    history_ : dict of arrays
-        Held-out loss by epoch.
 
     Examples
     --------
@@ -146,22 +143,20 @@ class GLayers(LayerCalibrator):
 
     def _fit(self, given: Predictions) -> Fitted:
         self._check_settings()
+        seed = drawn_seed(self.random_state)
         temperature = fit_with_prior(given.logits, given.labels, given.weights)
-        start = tempered(_start_factor(temperature.factor, given))
-        training = self._training(given, start)
+        start = tempered(temperature.factor)
+        inputs = start(given.logits.astype(np.float64))
+        layers = dense_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
+        training = self._training(Chain((Centre(np.zeros(())), *layers.steps)), inputs, given, 1.0, seed)
         settings, epochs, patience, folds = self._plan(training)
         losses, models, held_out, course = training.cross_validate(settings, folds, epochs, patience, False)
         winner = int(losses.argmin())
-        # Both sides use the same temperature, so that the gain measures what the layers learned.
-        fallback = tempered(temperature.factor)
-        plain = fallback(given.logits.astype(np.float64))
-        share, gain, error = _best_share(self.loss, plain, training.inputs, held_out, given)
-        notes = [f"g-layers start from temperature scaling: {temperature.reason}"] if temperature.reason else []
-        attributes = {
-            "cv_results_": _results("centred", settings, losses, winner),
-            "history_": {"held_out_loss": np.array(course.trace)[:, winner]},
-        }
-        fitted = Fitted(fallback, "g-layers", iterations=len(course.trace) - 1, attributes=attributes)
+        notes = []
+        if temperature.reason:
+            notes.append(f"g-layers start from temperature scaling: {temperature.reason}")
+        fitted = Fitted(start, "g-layers", iterations=len(course.trace) - 1)
+        share, gain, error = _best_share(self.loss, inputs, held_out, given)
         if not gain > error:
             why = f"no significant gain in cross-validated loss ({format_gain(gain, error)})"
             return replace(
@@ -169,7 +164,7 @@ class GLayers(LayerCalibrator):
                 converged=temperature.converged,
                 reason="no significant gain over temperature scaling in cross-validation: falls back to it",
                 n_parameters=1,
-                out_of_fold=plain,
+                out_of_fold=inputs,
                 notes=(*notes, f"g-layers fall back to temperature scaling: {why}"),
             )
         stop = int(course.best_epoch[winner])
@@ -177,21 +172,11 @@ class GLayers(LayerCalibrator):
             fitted,
             map=start + Chain((Blend(np.asarray(share), training.behind_floor(models)),)),
             converged=temperature.converged and (stop < epochs or self.max_epochs is None),
-            reason=f"lowest cross-validated loss at {_epoch_text(stop, epochs)}",
-            n_parameters=training.layers.n_parameters - 1,  # the share of the centre is not learned
-            out_of_fold=_mixed(training.inputs, held_out, share),
+            reason=f"lowest cross-validated loss at epoch {stop} of at most {epochs} (max_epochs)",
+            n_parameters=layers.n_parameters,
+            out_of_fold=_mixed(inputs, held_out, share),
             notes=tuple(notes),
         )
-
-    def _training(self, given: Predictions, start: Chain) -> Any:
-        """Return new layers, and the rows that train them, behind the temperature to start from."""
-        with needs_extra("fit"):
-            from glayers.fitting.adam import LayerTraining
-        seed = drawn_seed(self.random_state)
-        inputs = start(given.logits.astype(np.float64))
-        layers = dense_layers(given.n_classes, self.n_layers, self.units_per_class, seed)
-        body = Chain((Centre(np.zeros(())), *layers.steps))
-        return LayerTraining(body, inputs, given, fit_floor(inputs, 1.0, given.weights), self, seed)
 
     def _plan(self, training: Any) -> tuple[list[Setting], int, int, Ints]:
         """Return the settings to try, the longest run, the patience and the folds: less where an epoch takes long."""
@@ -205,14 +190,8 @@ class GLayers(LayerCalibrator):
             rates = _numbers_to_try(self.learning_rate, "learning_rate")
         if self.max_epochs is not None:
             epochs = self.max_epochs
-        settings = list(itertools.product(rates, (0.0, 1.0)))
         folds = assign_folds(len(given), given.groups, self.n_folds or n_folds, training.seed)
-        if len(given) * training.layers.n_parameters > _LARGE:
-            train, held_out = fold_weights(folds, given.weights)
-            brief, _ = training.run(settings, (train[:1], held_out[:1]), 2, 2, np.ones(1))
-            if not brief.best_epoch.any():
-                epochs = 0
-        return settings, epochs, patience, folds
+        return list(itertools.product(rates, (0.0, 1.0))), epochs, patience, folds
 
     def _objective(self, objective: Any, values: Floats) -> Any:
         return replace(objective, fixed={"0.share": objective.like(values)})
@@ -232,9 +211,6 @@ class PaperGLayers(LayerCalibrator):
         Start from the identity, or from random weights.
     loss : {"log", "brier"}
         The proper loss to minimise.
-    activation : Activation, optional
-        Final activation q in place of softmax. It may turn m features into another number of classes; `fit` then takes
-        features (n, m).
     learning_rate, weight_decay : float or list of float, optional
         Values to choose from by cross-validation; by default a search that moves on from the best.
     decay_to : {"zero", "start"}
@@ -280,67 +256,39 @@ class PaperGLayers(LayerCalibrator):
     max_epochs: int = 200
     patience: int = 5
     start: Literal["transparent", "glorot"] = "transparent"
-    activation: Activation | None = None
     weight_decay: float | Iterable[float] | None = None
     decay_to: Literal["zero", "start"] = "zero"
 
-    def _check_input(self, logits: Any, labels: Any, weights: Any, groups: Any) -> Predictions:
-        """Return the checked input of `fit`; with q from m features to n classes, the labels are those of q."""
-        self._check_settings()
-        if self.activation is not None and self.inputs == "logits":
-            features = possible_logits(logits)
-            n_classes = self.activation.log_probabilities(np.zeros((1, features.shape[1]))).shape[-1]
-            if n_classes != max(2, features.shape[1]):
-                return _Features(finite_features(features), labels, weights, groups, n_classes)
-        return super()._check_input(logits, labels, weights, groups)
-
     def _fit(self, given: Predictions) -> Fitted:
-        with needs_extra("fit"):
-            from glayers.fitting.adam import LayerTraining
         self._check_settings()
         seed = drawn_seed(self.random_state)
-        n_logits = given.logits.shape[1]
-        layers = dense_layers(n_logits, self.n_layers, self.units_per_class, seed, start=self.start)
-        q = self._final_step(n_logits)
-        inputs = given.logits.astype(np.float64)
-        floor = None
-        if not isinstance(given, _Features):  # no feature is far below the others
-            factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
-            floor = fit_floor(inputs, factor, given.weights)
-        training = LayerTraining(layers + q, inputs, given, floor, self, seed)
+        layers = dense_layers(given.logits.shape[1], self.n_layers, self.units_per_class, seed, start=self.start)
+        factor = fit_inverse_temperature(given.logits, given.labels, given.weights).factor
+        training = self._training(layers, given.logits.astype(np.float64), given, factor, seed)
         best, tried, held_out = self._search(training)
         weights = np.ones(len(given)) if given.weights is None else given.weights
         whole = (weights / weights.sum())[None, :]
         course, objective = training.run([best], (whole, 0 * whole), self.max_epochs, self.patience)
         stop = int(course.best_epoch[0])
-        fitted = training.behind_floor(objective.fitted(0, course.parameters[0]).member(0))
-        place = list(tried).index(best)
-        attributes = {
-            "cv_results_": _results("weight_decay", list(tried), np.array(list(tried.values())), place),
-            "history_": {"train_loss": np.array(course.trace)[:, 0]},
+        settings = list(tried)
+        rates, decays = np.array(settings).T
+        results = {
+            "learning_rate": rates,
+            "weight_decay": decays,
+            "held_out_loss": np.array(list(tried.values())),
+            "chosen": np.array([setting == best for setting in settings]),
         }
-        losses = None
-        if isinstance(given, _Features):  # features have no loss of their own: q alone is where the fit starts
-            loss = smooth_loss(self.loss)
-            losses = (mean_loss(loss, q, given), mean_loss(loss, fitted, given))
         return Fitted(
-            fitted,
+            training.behind_floor(objective.fitted(0, course.parameters[0]).member(0)),
             "g-layers, paper recipe",
             converged=stop < self.max_epochs,
-            reason=f"lowest training loss at {_epoch_text(stop, self.max_epochs)}",
+            reason=f"lowest training loss at epoch {stop} of at most {self.max_epochs} (max_epochs)",
             iterations=len(course.trace) - 1,
             n_parameters=layers.n_parameters,
             out_of_fold=held_out,
-            notes=tuple(_edge_notes(best, list(tried))),
-            losses=losses,
-            attributes=attributes,
+            notes=tuple(_edge_notes(best, settings)),
+            attributes={"cv_results_": results, "history_": {"train_loss": np.array(course.trace)[:, 0]}},
         )
-
-    def _final_step(self, n_logits: int) -> Chain:
-        if self.activation is None:
-            return Chain(())
-        check_submersion(self.activation, n_logits)
-        return Chain((Activate(self.activation),))
 
     def _search(self, training: Any) -> tuple[Setting, dict[Setting, float], Floats | None]:
         """Return the best setting, the held-out loss of all that were tried, and the best one's held-out rows."""
@@ -373,17 +321,14 @@ class PaperGLayers(LayerCalibrator):
         if self.learning_rate is not None:
             rates = _numbers_to_try(self.learning_rate, "learning_rate")
         if self.weight_decay is not None:
-            decays = _numbers_to_try(self.weight_decay, "weight_decay", above_zero=False)
+            decays = _numbers_to_try(self.weight_decay, "weight_decay")
         return list(itertools.product(rates, decays))
 
     def _neighbours(self, best: Setting) -> list[Setting]:
         """Return the settings around the best: learning rates by half powers of ten, weight decays by powers."""
-        rates = [best[0]]
-        decays = [best[1]]
-        if self.learning_rate is None:
-            rates = _around(best[0], steps_per_power=2)
-        if self.weight_decay is None:
-            decays = _around(best[1], steps_per_power=1)
+        rate, decay = best
+        rates = [rate] if self.learning_rate is not None else _around(rate, steps_per_power=2)
+        decays = [decay] if self.weight_decay is not None else _around(decay, steps_per_power=1)
         return list(itertools.product(rates, decays))
 
     def _objective(self, objective: Any, values: Floats) -> Any:
@@ -401,47 +346,16 @@ class PaperGLayers(LayerCalibrator):
         check_choice(self.decay_to, ("start", "zero"), "decay_to")
         whole_number(self.max_epochs, "max_epochs", 0)  # None has a meaning in `GLayers` alone
         whole_number(self.patience, "patience", 1)
-        if not isinstance(self.activation, Activation | None):
-            raise GlayersError(f"activation must be an Activation or None; got {shown(self.activation)}")
 
 
-class _Features(Predictions):
-    """Rows of m features and labels of n classes, for an activation from R^m to n classes."""
-
-    def __init__(self, features: Array, labels: Any, weights: Any, groups: Any, n_classes: int) -> None:
-        labels = check_labels(labels, len(features), n_classes)
-        self._set(len(features), weights, groups, logits=features, labels=labels, class_names=None, _classes=n_classes)
-
-    @property
-    def n_classes(self) -> int:
-        """The number of classes of the activation."""
-        return int(vars(self)["_classes"])
-
-
-def _numbers_to_try(values: Any, name: str, above_zero: bool = True) -> tuple[float, ...]:
+def _numbers_to_try(values: Any, name: str) -> tuple[float, ...]:
     """Return a setting that is one number or several, each once."""
     numbers = one_or_several(values)
-    valid = [number > 0 or (number == 0 and not above_zero) for number in numbers]
-    if not numbers or not all(valid) or max(numbers) == math.inf:
-        wanted = "positive" if above_zero else "not negative"
+    if not numbers or not all(0 <= number < math.inf for number in numbers):
         raise GlayersError(
-            f"{name} must be a number or a list of numbers, each finite and {wanted}; got {shown(values)}"
+            f"{name} must be a number or a list of numbers, each finite and not negative; got {shown(values)}"
         )
     return tuple(dict.fromkeys(numbers))
-
-
-def _epoch_text(stop: int, last: int) -> str:
-    """Name the epoch at which a training stopped."""
-    if stop == last:
-        return f"epoch {stop}, the last one allowed: raise max_epochs to train longer"
-    return f"epoch {stop}"
-
-
-def _results(second: str, settings: list[Setting], losses: Floats, winner: int) -> dict[str, Array]:
-    """Return one column per setting and result, with one entry for each setting that was tried."""
-    rates, values = np.array(settings).T
-    chosen = np.arange(len(settings)) == winner
-    return {"learning_rate": rates, second: values, "held_out_loss": losses, "chosen": chosen}
 
 
 def _around(value: float, steps_per_power: int) -> list[float]:
@@ -460,36 +374,23 @@ def _edge_notes(best: Setting, tried: list[Setting]) -> Iterator[str]:
             yield f"g-layers: the best {name} of the search, {value:g}, is the {end} of those tried; try more values"
 
 
-def _start_factor(factor: float, given: Predictions) -> float:
-    """Return the inverse temperature to start from, unless it flattens the logits so that nothing can be learned."""
-    logits = with_reference_class(given.logits.astype(np.float64))
-    possible = np.isfinite(logits)
-    spread = float((logits - logits.mean(axis=1, keepdims=True, where=possible)).std(where=possible))
-    if factor * spread > 1e-3 or spread == 0:
-        return factor
-    return 1 / spread
-
-
-def _best_share(
-    loss: str, plain: Floats, inputs: Floats, layers: Floats, given: Predictions
-) -> tuple[float, float, float]:
+def _best_share(loss: str, plain: Floats, layers: Floats, given: Predictions) -> tuple[float, float, float]:
     """Return the share of the layers that is best out of fold, its gain over `plain`, and the error of the gain."""
     from scipy.optimize import minimize_scalar  # on first use: importing it takes longer than glayers
 
+    row_losses = smooth_loss(loss).rows
     own = np.arange(len(given)), given.labels
 
     def losses(share: float) -> Floats:
         if loss == "log":  # only the probability of the label matters
-            return -_mixed(inputs[own], layers[own], share)
-        return smooth_loss(loss).rows(_mixed(inputs, layers, share), given.labels)
+            return -_mixed(plain[own], layers[own], share)
+        return row_losses(_mixed(plain, layers, share), given.labels)
 
-    best = minimize_scalar(
-        lambda share: float(np.average(losses(share), weights=given.weights)),
-        bounds=(1e-6, 1 - 1e-6),
-        method="bounded",
-    )
-    share = float(best.x)
-    gain, error = paired_gain(smooth_loss(loss).rows(plain, given.labels), losses(share), given.weights, given.groups)
+    def mean_loss(share: float) -> float:
+        return weighted_mean(losses(share), given)
+
+    share = float(minimize_scalar(mean_loss, bounds=(1e-6, 1 - 1e-6), method="bounded").x)
+    gain, error = paired_gain(row_losses(plain, given.labels), losses(share), given.weights, given.groups)
     if abs(gain) < _ROUNDING:  # the layers never left their start
         return share, 0.0, 0.0
     return share, gain, error

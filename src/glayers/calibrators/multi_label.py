@@ -151,9 +151,7 @@ class MultiLabelCalibrator(Estimator, Predictor):
     @classmethod
     def _from_parts(cls, parts: Mapping[str, Calibrator]) -> Self:
         fits = list(parts.values())
-        if list(parts) != [str(number) for number in range(len(fits))] or not fits:
-            raise BadFile(f"the labels must be numbered from 0; got {shown(list(parts))}")
-        if any(each.n_features_in_ != 1 or each.inputs != fits[0].inputs for each in fits):
+        if any(fit.n_features_in_ != 1 or fit.inputs != fits[0].inputs for fit in fits):
             raise BadFile("the calibrator of a label must take one logit, or one probability, as all others do")
         new = cls(clone(fits[0]))
         new._set_fits(fits, None)

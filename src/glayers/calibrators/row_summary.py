@@ -1,7 +1,8 @@
 """Calibration rows -> a few counts that a calibrator keeps, so that new rows can be compared with them later.
 
 How often each class is predicted, histograms of the confidence and of the logits, and the mean probability of each
-class by confidence, for class shift. Label counts are kept too. No row is kept.
+class by confidence, for class shift. Label counts are kept too. No row is kept. `count_rows` reads the calibration rows
+and the new rows in the same way.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,6 @@ import numpy as np
 
 from glayers.activations import softmax
 from glayers.arrays import Array, Floats, Ints
-from glayers.errors import BadFile
 from glayers.fitting.folds import effective_rows
 from glayers.maps import Chain
 from glayers.predictions import Predictions
@@ -88,35 +88,32 @@ class RowSummary:
     @classmethod
     def from_dict(cls, facts: object) -> Self:
         """Return the record that a file holds. Raise an error for anything else."""
-        what = "the summary of the calibration rows"
-        record = decoded(cls, facts, what)
-        columns = [record.predicted, record.frequencies, record.squares, *record.shares]
-        valid = record.histograms.keys() == set(_FEATURES) and len(set(map(len, columns))) == 1
-        for name, histogram in record.histograms.items():
-            n_bins = len(record.shares) if name == CONFIDENCE else len(histogram.counts)
-            columns.append(histogram.counts)
-            valid &= len(histogram.counts) == n_bins > 0
-            valid &= len(histogram.edges) == n_bins + 1
-            valid &= bool(np.isfinite(histogram.edges).all() and (np.diff(histogram.edges) >= 0).all())
-        numbers = np.concatenate([(record.rows,), *columns])
-        if not valid or not np.isfinite(numbers).all() or numbers.min() < 0:
-            raise BadFile(f"{what} has counts and edges that do not fit together")
-        if not record.rows or not sum(record.frequencies) or not np.sum(record.shares):
-            raise BadFile(f"{what} counts nothing")
-        return record
+        return decoded(cls, facts, "the summary of the calibration rows")
 
 
 class CountedRows(NamedTuple):
-    """Some rows: their numbers, weights that add up to Kish's effective number of rows, probabilities and features."""
+    """Independent rows: their places, weights that add up to Kish's effective number of rows, what the map says.
 
-    rows: Ints
+    `p` are calibrated probabilities (n, classes).
+    """
+
+    places: Ints
     weights: Floats
     p: Floats
     features: dict[str, Floats]
 
-    def counts(self, classes: Ints) -> Floats:
-        """Return the weight of the rows of each class."""
-        return np.bincount(classes, self.weights, self.p.shape[1]).astype(np.float64)
+    @property
+    def total(self) -> float:
+        """The effective number of rows."""
+        return float(self.weights.sum())
+
+    def counts(self, bins: Ints, n_bins: int) -> Floats:
+        """Return the weight of the rows in each bin."""
+        return np.bincount(bins, self.weights, n_bins).astype(np.float64)
+
+    def mean(self, values: Floats) -> Floats:
+        """Return the weighted mean of values (n, k)."""
+        return np.asarray(self.weights @ values / self.total)
 
 
 def independent_rows(given: Predictions, most: int) -> Ints:
@@ -131,43 +128,47 @@ def independent_rows(given: Predictions, most: int) -> Ints:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def count_rows(given: Predictions, chain: Chain) -> CountedRows:
-    """Return independent rows with their features; `chain` is the fitted map of logits."""
-    rows = independent_rows(given, min(_MOST_ROWS, _MOST_ENTRIES // given.n_classes))
-    weights = np.ones(len(rows))
+def count_rows(given: Predictions, chain: Chain, all_rows: bool = False) -> CountedRows:
+    """Return independent rows with their features, of many rows a part; `chain` is the fitted map of logits."""
+    most = min(_MOST_ROWS, _MOST_ENTRIES // given.n_classes)
+    if all_rows:
+        most = len(given)
+    places = independent_rows(given, most)
+    weights = np.ones(len(places))
     if given.weights is not None:
-        weights = given.weights[rows] / given.weights[rows].sum()
+        weights = given.weights[places] / given.weights[places].sum()
         weights = weights * effective_rows(weights)
-    logits = given.logits[rows]
+    logits = given.logits[places]
     p = softmax(apply_map(chain, logits, given.n_classes))
     highest = logits.max(axis=1).astype(np.float64)
     mean = logits.mean(axis=1, dtype=np.float64, where=logits > -np.inf)
     values = (p.max(axis=1), highest, highest - mean)
     features = {name: np.nan_to_num(column) for name, column in zip(_FEATURES, values, strict=True)}
-    return CountedRows(rows, weights, p, features)
+    return CountedRows(places, weights, p, features)
 
 
 def summarise(given: Predictions, chain: Chain) -> RowSummary:
     """Return the counts of calibration rows; `chain` is the fitted map of logits."""
-    found = count_rows(given, chain)
+    counted = count_rows(given, chain)
     # Edges come from some rows: any edges serve the tests.
-    some = np.searchsorted(found.rows, independent_rows(given, min(_EDGE_ROWS, len(found.rows))))
+    some = independent_rows(given, min(_EDGE_ROWS, len(counted.places)))
+    some = np.searchsorted(counted.places, some)
     histograms = {}
-    for name, values in found.features.items():
+    for name, values in counted.features.items():
         edges = _edges(values[some])
-        counts = np.bincount(np.searchsorted(edges, values, side="right"), found.weights, len(edges) + 1)
+        counts = counted.counts(np.searchsorted(edges, values, side="right"), len(edges) + 1)
         histograms[name] = Histogram((float(values.min()), *edges, float(values.max())), _tuple(counts))
-    total = float(found.weights.sum())
-    weighted = found.weights[:, None] * found.p / total
-    shares = np.zeros((len(histograms[CONFIDENCE].counts), given.n_classes))
-    np.add.at(shares, histograms[CONFIDENCE].bins(found.features[CONFIDENCE]), weighted)
+    confidence = histograms[CONFIDENCE]
+    weighted = counted.weights[:, None] * counted.p / counted.total
+    shares = np.zeros((len(confidence.counts), given.n_classes))
+    np.add.at(shares, confidence.bins(counted.features[CONFIDENCE]), weighted)
     frequencies = np.bincount(given.labels, given.weights, given.n_classes)
     return RowSummary(
-        rows=total,
-        predicted=_tuple(found.counts(found.p.argmax(axis=1))),
+        rows=counted.total,
+        predicted=_tuple(counted.counts(counted.p.argmax(axis=1), given.n_classes)),
         histograms=histograms,
         frequencies=_tuple(frequencies / frequencies.sum()),
-        squares=_four_digits((weighted * found.p).sum(axis=0)),
+        squares=_four_digits((weighted * counted.p).sum(axis=0)),
         shares=tuple(map(_four_digits, shares)),
     )
 

@@ -17,13 +17,12 @@ _COSTS = arg.file_option(
     "COSTS", "A table of costs (.csv) without a header: one line per class, one column per action."
 )
 _PROMETHEUS = "Also write the numbers as a Prometheus text file, for the collector of a node exporter."
-_ALPHA = "How likely a false alarm may be, ever; 0.01 by default."
+_ALPHA = "How likely a false alarm may be, ever."
 
 _File = Annotated[Path, arg.file_argument("FILE", arg.PREDICTIONS)]
 _Model = Annotated[Path | None, arg.file_option("MODEL", "A file from `glayers fit`: calibrate the rows first.")]
 _Level = Annotated[float, arg.probability("The certainty of the answer.")]
 _Prometheus = Annotated[Path | None, typer.Option("--prometheus", metavar="FILE", help=_PROMETHEUS)]
-_Abstain = Annotated[float | None, typer.Option(metavar="COST", help="The cost of abstaining, as one more action.")]
 
 
 def threshold(
@@ -57,7 +56,6 @@ def decide(
     file: _File,
     costs: Annotated[Path, _COSTS],
     model: _Model = None,
-    abstain: _Abstain = None,
     reading: Reading = arg.READING,
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
@@ -76,14 +74,12 @@ def decide(
     policies = {"these probabilities": _read(file, reading, None)}
     if model is not None:
         policies = {"calibrated": _read(file, reading, model), "uncalibrated": policies["these probabilities"]}
-    _finish(realised_costs(policies, _read_costs(costs), abstain=abstain, random_state=seed), as_json)
+    _finish(realised_costs(policies, _read_costs(costs), random_state=seed), as_json)
 
 
 def estimate(
     file: Annotated[Path, arg.file_argument("FILE", "New rows; labels are not needed.")],
     model: Annotated[Path, arg.file_option("MODEL", "A file from `glayers fit`.")],
-    costs: Annotated[Path | None, _COSTS] = None,
-    abstain: _Abstain = None,
     level: _Level = 0.9,
     fail_if: arg.FailIf = None,
     reading: Reading = arg.READING,
@@ -91,7 +87,7 @@ def estimate(
     seed: arg.Seed = 0,
     as_json: arg.AsJson = False,
 ) -> None:
-    """Estimate accuracy, precision, recall and costs of rows without labels, with intervals.
+    """Estimate accuracy, precision and recall of rows without labels, with intervals.
 
     Rows that differ from the calibration rows in more than their class frequencies are refused.
 
@@ -107,10 +103,8 @@ def estimate(
     rows = arg.read_rows(file, reading, needs_labels=False).rows
     if rows.weights is not None or rows.counts is not None:
         raise BadPredictions("estimate takes rows of equal weight; remove weights and counts from the file")
-    options: dict[str, Any] = {"abstain": abstain, "level": level, "random_state": seed}
-    if costs is not None:
-        options["costs"] = _read_costs(costs)
-    found = find(calibrator, arg.inputs_of(calibrator, rows), groups=rows.groups, **options)
+    values = arg.inputs_of(calibrator, rows)
+    found = find(calibrator, values, groups=rows.groups, level=level, random_state=seed)
     _finish(found, as_json, prometheus, "estimate")
     scores = {"accuracy": found.accuracy.value, "auroc": found.auroc.value}
     arg.end_with(failure for condition in conditions for failure in condition.failures(scores))
@@ -120,7 +114,7 @@ def watch(
     model: arg.Model,
     batch: Annotated[Path, arg.file_argument("BATCH", f"New rows with labels. {arg.PREDICTIONS}")],
     state: Annotated[Path, typer.Option(metavar="STATE", help="What was seen so far; made by the first batch.")],
-    alpha: Annotated[float | None, typer.Option(metavar="P", min=1e-6, max=0.5, help=_ALPHA)] = None,
+    alpha: Annotated[float, typer.Option(metavar="P", min=1e-6, max=0.5, help=_ALPHA)] = 0.01,
     accuracy: Annotated[str | None, typer.Option(metavar="P", help="Also watch a promised accuracy.")] = None,
     reading: Reading = arg.READING,
     prometheus: _Prometheus = None,

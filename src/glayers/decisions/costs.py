@@ -2,51 +2,32 @@
 
 Where costs are not known, `net_benefit` shows for every ratio of costs whether acting on the model pays.
 
-costs[c, a] is the cost of action a where the label is c. The expected cost of an action is linear in the probabilities,
+costs[c, a] is the cost of action a where the label is c. An action with the same cost for every label, such as asking a
+colleague, is a column of equal costs. The expected cost of an action is linear in the probabilities,
 so probabilities that are off by a factor lead to wrong actions however well they rank. Elkan, "The Foundations of
 Cost-Sensitive Learning", IJCAI 2001.
 """
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from glayers.arrays import Floats, Ints, to_floats
-from glayers.checks import check_probability_rows, to_float, two_dimensional
-from glayers.errors import BadPredictions, shown
+from glayers.checks import check_probability_rows, two_dimensional
+from glayers.errors import BadPredictions
 from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import SAME_SCORE, Event, Rows, Scored, check_event, check_rows, label
-from glayers.metrics.metric import Block, Metric, PlaceSums
+from glayers.metrics.metric import Metric
 from glayers.predictions.predictions import Predictions
 from glayers.text_tables import aligned_table, json_ready
 
-__all__ = ["Costs", "Decision", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
+__all__ = ["Costs", "DecisionCurve", "decide", "net_benefit", "realised_costs"]
 
 _THRESHOLDS = tuple(percent / 100 for percent in range(5, 100, 5))
 _CLASS_1 = label(1)
 _CONSTANT = "best constant action"
-_NO_POLICIES = "policies must be Predictions by name, such as {'calibrated': rows}"
-
-
-@dataclass(frozen=True, eq=False)
-class Decision:
-    """The action of each row, (n,), and its expected cost, (n,). The last action is to abstain, if that was allowed."""
-
-    actions: Ints
-    expected_costs: Floats
-
-    @property
-    def expected_cost(self) -> float:
-        """The mean expected cost."""
-        return float(self.expected_costs.mean())
-
-    def __str__(self) -> str:
-        counts = np.bincount(self.actions)
-        chosen = ", ".join(f"action {action}: {n:,} rows" for action, n in enumerate(counts) if n)
-        return f"Expected cost {self.expected_cost:.4g} per row ({chosen})"
 
 
 @dataclass(frozen=True)
@@ -75,14 +56,10 @@ class Costs:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON."""
-        found: dict[str, Any] = {
-            "costs": {name: cost._asdict() for name, cost in self.by_policy.items()},
-            "savings": {name: saved._asdict() for name, saved in self.savings.items()},
-            "constant_action": self.constant_action,
-            "expected": self.expected,
-            "level": self.level,
-        }
-        ready: dict[str, Any] = json_ready(found)
+        numbers = dict(vars(self))
+        numbers["costs"] = _by_name(numbers.pop("by_policy"))
+        numbers["savings"] = _by_name(self.savings)
+        ready: dict[str, Any] = json_ready(numbers)
         return ready
 
     def __str__(self) -> str:
@@ -108,7 +85,8 @@ class DecisionCurve:
     model, treat_all
         The net benefit of treating rows by the model, and of treating every row, one `Interval` per threshold.
     gain
-        The net benefit of the model minus that of the better of treating all and treating none, from the same rows.
+        The net benefit of the model minus that of treating every row, from the same rows. The model is worth using
+        where both `model` and `gain` are above 0.
     event
         What the probability is about, in words.
     level
@@ -122,23 +100,16 @@ class DecisionCurve:
     event: str
     level: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return every number, ready for JSON."""
-        numbers: dict[str, Any] = dict(vars(self))
-        for name in ("model", "treat_all", "gain"):
-            numbers[name] = [found._asdict() for found in numbers[name]]
-        return numbers
-
     def __str__(self) -> str:
-        lines = [["treat from", "model", "treat all", "gain over all and none"]]
+        lines = [["treat from", "model", "treat all", "gain over treating all"]]
         for threshold, *found in zip(self.thresholds, self.model, self.treat_all, self.gain, strict=True):
             lines.append([f"{100 * threshold:g} %", *map(_range, found)])
         heading = f"Net benefit per row ({self.event}), {100 * self.level:g} % intervals; of treating none it is 0"
         return f"{heading}\n{aligned_table(lines)}"
 
 
-def decide(probabilities: object, costs: object, *, abstain: float | None = None) -> Decision:
-    """Return the action of least expected cost for each row.
+def decide(probabilities: object, costs: object) -> Ints:
+    """Return the action (n,) of least expected cost for each row; the expected costs are probabilities @ costs.
 
     Parameters
     ----------
@@ -147,18 +118,17 @@ def decide(probabilities: object, costs: object, *, abstain: float | None = None
     costs
         Array (k, actions): the cost of each action for each label. A square matrix with zeros on its diagonal means
         that the actions are the classes.
-    abstain
-        The cost of abstaining, whatever the label; one more action, the last. None does not allow it.
 
     Returns
     -------
-    Decision
+    ndarray of shape (n,)
+        The number of the action, a column of `costs`.
 
     Examples
     --------
     To miss class 1 costs ten times as much as a false alarm, so 20 % suffice for an alarm.
 
-    >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]]).actions.tolist()
+    >>> decide([[0.8, 0.2], [0.95, 0.05]], [[0, 1], [10, 0]]).tolist()
     [1, 0]
     """
     if isinstance(probabilities, Predictions):
@@ -166,16 +136,13 @@ def decide(probabilities: object, costs: object, *, abstain: float | None = None
     else:
         p = two_dimensional(to_floats(probabilities, "probabilities"), "probabilities")
         check_probability_rows(p)
-    expected = p @ cost_matrix(costs, p.shape[1], abstain)
-    actions = expected.argmin(axis=1)
-    return Decision(actions, expected[np.arange(len(actions)), actions])
+    return np.asarray((p @ _cost_matrix(costs, p.shape[1])).argmin(axis=1))
 
 
 def realised_costs(
     policies: dict[str, Any],
     costs: object,
     *,
-    abstain: float | None = None,
     level: float = 0.95,
     n_resamples: int = 1000,
     random_state: int | None = 0,
@@ -186,7 +153,7 @@ def realised_costs(
     ----------
     policies
         `Predictions` of the same rows by name, such as {"calibrated": ..., "uncalibrated": ...}.
-    costs, abstain
+    costs
         As in `decide`. The best constant action is chosen on the same rows, which flatters it a little.
     level, n_resamples, random_state
         As in `metrics.intervals`.
@@ -202,16 +169,15 @@ def realised_costs(
     >>> round(found.by_policy["model"].value, 3), found.constant_action
     (0.333, 1)
     """
-    if not isinstance(policies, dict) or not policies or _CONSTANT in policies:
-        raise BadPredictions(_NO_POLICIES)
-    if not all(isinstance(name, str) and isinstance(rows, Predictions) for name, rows in policies.items()):
-        raise BadPredictions(_NO_POLICIES)
-    checked = {name: check_rows(rows, strict=True) for name, rows in policies.items()}
+    named = isinstance(policies, dict) and all(isinstance(rows, Predictions) for rows in policies.values())
+    if not named or not policies or _CONSTANT in policies:
+        raise BadPredictions("policies must be Predictions by name, such as {'calibrated': rows}")
+    checked = {str(name): check_rows(rows, strict=True) for name, rows in policies.items()}
     first, *_ = checked
     rows = checked[first]
     if any(not np.array_equal(other.labels, rows.labels) for other in checked.values()):
         raise BadPredictions("policies must have the same labels: pass predictions of the same rows")
-    matrix = cost_matrix(costs, rows.n_classes, abstain)
+    matrix = _cost_matrix(costs, rows.n_classes)
     cost_of_label = matrix[rows.labels]
     taken = {}
     for name, policy in checked.items():
@@ -269,65 +235,44 @@ def net_benefit(
     cuts = tuple(np.unique(to_floats(thresholds, "thresholds")).tolist())
     if not cuts or not all(0 < cut < 1 for cut in cuts):
         raise BadPredictions(f"thresholds must be probabilities above 0 and below 1; got {thresholds!r:.60}")
-    metrics = []
-    for policy, place in np.ndindex(3, len(cuts)):
-        at_cut = partial(_benefit, cuts=cuts, policy=policy, place=place)
-        name = f"policy {policy} at {cuts[place]}"
-        metrics.append(Metric(name, name, at_cut, "", kind="loss", lowest=-math.inf, highest=math.inf))
+    rows = check_event(predictions, event=event)
     settings = Bootstrap(n_resamples=n_resamples, level=level, random_state=random_state, progress=False)
-    columns = settings.columns(check_event(predictions, event=event), metrics, "resampling")
-    found = [columns[metric.name].interval(level) for metric in metrics]
-    model, treat_all, gain = (tuple(found[first : first + len(cuts)]) for first in range(0, len(found), len(cuts)))
-    return DecisionCurve(cuts, model, treat_all, gain, event.name, level)
+    metrics = []
+    for cut in cuts:
+        benefit = rows.hits - cut / (1 - cut) * (1 - rows.hits)  # of treating each row
+        by_model = np.where(rows.scores >= cut - SAME_SCORE, benefit, 0.0)
+        metrics += [_mean_of(f"model at {cut}", by_model), _mean_of(f"all at {cut}", benefit)]
+    found = list(settings.columns(rows, metrics, "resampling").values())
+    model = [benefit.interval(level) for benefit in found[::2]]
+    treat_all = [benefit.interval(level) for benefit in found[1::2]]
+    gain = [mine.minus(of_all).interval(level) for mine, of_all in zip(found[::2], found[1::2], strict=True)]
+    return DecisionCurve(cuts, tuple(model), tuple(treat_all), tuple(gain), event.name, level)
 
 
-def _benefit(event: Scored, block: Block, cuts: tuple[float, ...], policy: int, place: int) -> Floats:
-    return block.cached(_benefits, event, cuts)[policy, place]
-
-
-def _benefits(block: Block, event: Scored, cuts: tuple[float, ...]) -> Floats:
-    """Return the net benefit of the model, of treating all, and what the model gains, (3, thresholds, b)."""
-    thresholds = np.array(cuts)
-    place = np.searchsorted(thresholds - SAME_SCORE, event.scores, side="right")[:, None]
-    treated = []
-    for counted in (event.hits, 1 - event.hits):
-        by_place = PlaceSums(place, counted[:, None], len(cuts) + 1).of(block)
-        treated.append(np.cumsum(by_place[::-1], axis=0)[::-1])  # from each threshold on; the first are all rows
-    hits, misses = treated
-    odds = (thresholds / (1 - thresholds))[:, None]
-    model = hits[1:] - odds * misses[1:]
-    everyone = hits[0] - odds * misses[0]
-    return np.stack([model, everyone, model - np.maximum(everyone, 0.0)])
-
-
-def cost_matrix(costs: object, n_classes: int, abstain: float | None) -> Floats:
-    """Return the checked costs (classes, actions), with a column for abstaining if that is allowed."""
+def _cost_matrix(costs: object, n_classes: int) -> Floats:
+    """Return the checked costs (classes, actions)."""
     matrix = two_dimensional(to_floats(costs, "costs"), "costs").astype(np.float64)
     if len(matrix) != n_classes or not np.isfinite(matrix).all():
         raise BadPredictions(
             f"costs must be finite, with one line per class ({n_classes}) and one column per action; got {matrix.shape}"
         )
-    if abstain is None:
-        return matrix
-    price = to_float(abstain)
-    if not np.isfinite(price):
-        raise BadPredictions(f"abstain must be a finite cost; got {shown(abstain)}")
-    return np.column_stack([matrix, np.full(n_classes, price)])
+    return matrix
 
 
 def mean_intervals(rows: Rows | Scored, values: dict[str, Floats], settings: Bootstrap) -> dict[str, Interval]:
     """Return the mean of each value per row with its interval; the same seed draws the same resamples."""
-    metrics = []
-    for name, column in values.items():
-        per_row = partial(_known, column)
-        metrics.append(Metric(name, name, per_row, "", about="rows", kind="loss", lowest=-math.inf, highest=math.inf))
+    metrics = [_mean_of(name, column) for name, column in values.items()]
     found = settings.columns(rows, metrics, "resampling")
     return {name: bootstrapped.interval(settings.level) for name, bootstrapped in found.items()}
 
 
-def _known(column: Floats, _: Rows | Scored) -> Floats:
-    """Return the value of each row, which is known already."""
-    return column
+def _mean_of(name: str, column: Floats) -> Metric:
+    """Return the mean of a value per row that is known already."""
+    return Metric(name, name, lambda _: column, "", about="rows", kind="loss", lowest=-math.inf, highest=math.inf)
+
+
+def _by_name(intervals: dict[str, Interval]) -> dict[str, Any]:
+    return {name: interval._asdict() for name, interval in intervals.items()}
 
 
 def _range(found: Interval) -> str:

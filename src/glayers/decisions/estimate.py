@@ -11,6 +11,7 @@ first; where more differs, the estimate is refused.
 """
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,9 +19,8 @@ import numpy as np
 
 from glayers.arrays import Floats, Ints, row_blocks
 from glayers.calibrators import Calibrator
-from glayers.checks import check_groups, number_between, whole_number
-from glayers.decisions.costs import cost_matrix
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.checks import number_between, whole_number
+from glayers.errors import GlayersError, GlayersWarning, shown
 from glayers.metrics.events import Scored, check_seed
 from glayers.metrics.metric import score
 from glayers.metrics.selective import METRICS as SELECTIVE
@@ -59,10 +59,6 @@ class Estimate:
         By class name: precision, recall and F1.
     confusion
         Expected counts (k, k): one line per predicted class, one column per label.
-    cost
-        The mean cost per row of the best actions, if costs were given.
-    groups
-        The accuracy of each group.
     rows, level
         The number of rows, and the probability with which an interval should cover what labels will show.
     adapted
@@ -73,8 +69,6 @@ class Estimate:
     auroc: Range
     classes: dict[str, dict[str, Range]]
     confusion: Floats
-    cost: Range | None
-    groups: dict[str, Range]
     rows: int
     level: float
     adapted: bool
@@ -91,9 +85,6 @@ class Estimate:
             f"accuracy  {self.accuracy}",
             f"AUROC     {self.auroc}",
         ]
-        if self.cost is not None:
-            lines.append(f"cost      {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}) per row")
-        lines += [f"accuracy of group {name}  {found}" for name, found in self.groups.items()]
         worst = min(self.classes, key=lambda name: self.classes[name]["f1"].value)
         lines.append(f"lowest F1: class {worst}, {self.classes[worst]['f1']}")
         return "\n".join(lines)
@@ -104,13 +95,11 @@ def estimate(
     logits: Any,
     *,
     groups: Any = None,
-    costs: Any = None,
-    abstain: float | None = None,
     level: float = 0.9,
     n_draws: int = 200,
     random_state: int = 0,
 ) -> Estimate:
-    """Estimate accuracy, precision, recall, F1, AUROC and costs of rows without labels.
+    """Estimate accuracy, precision, recall, F1 and AUROC of rows without labels.
 
     Parameters
     ----------
@@ -119,9 +108,7 @@ def estimate(
     logits
         Logits (n, m) of the new rows, or what the calibrator's `inputs` name.
     groups
-        Group of each row (n,); the accuracy of each group is estimated too.
-    costs, abstain
-        As in `decide`: the mean cost of the best actions is estimated too.
+        Group of each row (n,): rows of a group depend on each other, so that the test of shift uses one of them.
     level
         The probability with which intervals should cover what the labels will show.
     n_draws
@@ -152,89 +139,44 @@ def estimate(
     """
     if not isinstance(calibrator, Calibrator):
         raise GlayersError(f"pass a fitted calibrator, or glayers.load(path); got {shown(calibrator)}")
-    if abstain is not None and costs is None:
-        raise BadPredictions("abstain= needs costs=: it is the cost of one more action")
     check_seed(random_state)
     number_between(level, "level", 0, 1)
     whole_number(n_draws, "n_draws", 20, 100_000)
     suited = _suited(calibrator, logits, groups)
     with np.errstate(divide="ignore"):
         log_p = np.log(suited.predict_proba(logits))
-    asked = _Questions(log_p, calibrator.inputs, groups, costs, abstain)
-    value, confusion = asked.expected(np.exp(log_p))
-    truth = _Truth(log_p, calibrator.calibration_rows_.rows)
-    if suited is not calibrator:
-        truth.add_shift_errors(suited.adaptation_)
+    predicted = log_p.argmax(axis=1)
+    if calibrator.inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
+        predicted = np.ones(len(log_p), dtype=np.int64)
+    p = np.exp(log_p)
+    n_classes = p.shape[1]
+    confidence = p[np.arange(len(p)), predicted]
+    confusion = np.zeros((n_classes, n_classes))
+    np.add.at(confusion, predicted, p)
+    value = _statistics(confidence, confidence, confusion)
     rng = np.random.default_rng(random_state)
-    draws = [asked.realised(truth.labels(rng)) for _ in range(n_draws)]
+    draws = []
+    for labels in _drawn_labels(log_p, suited, n_draws, rng):
+        cells = np.bincount(predicted * n_classes + labels, minlength=n_classes**2).astype(np.float64)
+        right = (predicted == labels).astype(np.float64)
+        draws.append(_statistics(confidence, right, cells.reshape(confusion.shape)))
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
     low = np.minimum(low, value)  # with few rows, draws may miss what the probabilities expect
     high = np.maximum(high, value)
-    ranges = [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
-    n_classes = len(confusion)
-    by_class = ranges[-3 * n_classes :]
-    names = suited.class_names_ or range(n_classes)
-    return Estimate(
-        accuracy=ranges[0],
-        auroc=ranges[1],
-        classes={str(name): dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True)) for c, name in enumerate(names)},
-        confusion=confusion,
-        cost=None if costs is None else ranges[2],
-        groups=dict(zip(asked.groups, ranges[-3 * n_classes - len(asked.groups) :], strict=False)),
-        rows=len(log_p),
-        level=level,
-        adapted=suited is not calibrator,
-    )
+    accuracy, auroc, *by_class = [Range(*map(float, numbers)) for numbers in zip(value, low, high, strict=True)]
+    classes = {}
+    for c, name in enumerate(suited.class_names_ or range(n_classes)):
+        classes[str(name)] = dict(zip(_BY_CLASS, by_class[c::n_classes], strict=True))
+    return Estimate(accuracy, auroc, classes, confusion, len(p), level, adapted=suited is not calibrator)
 
 
-class _Questions:
-    """What is asked about rows, and what it needs of them."""
-
-    def __init__(self, log_p: Floats, inputs: str, groups: Any, costs: Any, abstain: float | None) -> None:
-        n_rows, self.n_classes = log_p.shape
-        self.predicted = log_p.argmax(axis=1)
-        if inputs == "confidence":  # the question is whether the answer is correct, whatever its confidence
-            self.predicted = np.ones(n_rows, dtype=np.int64)
-        self.confidence = np.exp(log_p[np.arange(n_rows), self.predicted])
-        self.groups = {}
-        if groups is not None:
-            of_row = check_groups(groups, n_rows)
-            self.groups = {str(name): of_row == name for name in np.unique(of_row)}
-        self.price = None
-        if costs is not None:
-            self.price = cost_matrix(costs, self.n_classes, abstain)
-            self.actions = (np.exp(log_p) @ self.price).argmin(axis=1)
-
-    def expected(self, p: Floats) -> tuple[Floats, Floats]:
-        """Return what the probabilities expect of every statistic, and the expected confusion matrix."""
-        confusion = np.zeros((self.n_classes, self.n_classes))
-        np.add.at(confusion, self.predicted, p)
-        costs = None
-        if self.price is not None:
-            costs = np.einsum("nk,kn->n", p, self.price[:, self.actions])
-        return self._statistics(self.confidence, confusion, costs), confusion
-
-    def realised(self, labels: Ints) -> Floats:
-        """Return every statistic if these were the labels."""
-        cells = np.bincount(self.predicted * self.n_classes + labels, minlength=self.n_classes**2)
-        confusion = cells.reshape(self.n_classes, self.n_classes).astype(np.float64)
-        costs = None
-        if self.price is not None:
-            costs = self.price[labels, self.actions]
-        return self._statistics((self.predicted == labels).astype(np.float64), confusion, costs)
-
-    def _statistics(self, right: Floats, confusion: Floats, costs: Floats | None) -> Floats:
-        """Return accuracy, AUROC, cost if there is any, the accuracy of each group, and `_BY_CLASS` of each class."""
-        numbers = [right.mean(), score(_AUROC, Scored(self.confidence, right))]
-        if costs is not None:
-            numbers.append(costs.mean())
-        numbers += [right[rows].mean() for rows in self.groups.values()]
-        hits = np.diag(confusion)
-        predicted = confusion.sum(axis=1)
-        true = confusion.sum(axis=0)
-        return np.concatenate(
-            [numbers, _ratio(hits, predicted), _ratio(hits, true), _ratio(2 * hits, predicted + true)]
-        )
+def _statistics(confidence: Floats, right: Floats, confusion: Floats) -> Floats:
+    """Return accuracy, AUROC, and then the precision, the recall and the F1 of all classes."""
+    hits = np.diag(confusion)
+    predicted = confusion.sum(axis=1)
+    true = confusion.sum(axis=0)
+    overall = [right.mean(), score(_AUROC, Scored(confidence, right))]
+    return np.concatenate([overall, _ratio(hits, predicted), _ratio(hits, true), _ratio(2 * hits, predicted + true)])
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
@@ -242,44 +184,43 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 
-class _Truth:
-    """Labels that may be true: drawn from probabilities of a calibrator that was fitted on so many rows."""
-
-    def __init__(self, log_p: Floats, n_calibration: float) -> None:
-        self.log_p = np.maximum(log_p, -700.0)  # a masked class must not give -inf - -inf
-        self.masked = np.isneginf(log_p)
-        p = np.exp(log_p)
-        n_rows, n_classes = p.shape
-        self.shift_errors = np.zeros(n_classes)
-        curvature = np.empty((n_classes + 1, n_classes + 1))
-        centred = self.log_p - (p * self.log_p).sum(axis=1, keepdims=True)
-        curvature[:-1, :-1] = np.diag(p.sum(axis=0)) - p.T @ p
-        curvature[-1, :-1] = (p * centred).sum(axis=0)
-        curvature[:-1, -1] = curvature[-1, :-1]
-        curvature[-1, -1] = (p * centred**2).sum()
-        curvature *= n_calibration / n_rows
-        curvature[np.diag_indices(n_classes + 1)] += _PRIOR_PRECISION
-        values, vectors = np.linalg.eigh(curvature)
-        self.spread = vectors / np.sqrt(np.maximum(values, _PRIOR_PRECISION))
-
-    def add_shift_errors(self, adaptation: Any) -> None:
-        """Count that the new class frequencies are estimates themselves."""
-        errors = np.array(adaptation.standard_errors)
-        self.shift_errors = errors / np.maximum(adaptation.after, errors)
-
-    def labels(self, rng: np.random.Generator) -> Ints:
-        """Return labels (n,), each time of another calibrator."""
-        n_rows, n_classes = self.log_p.shape
-        *shifts, scale = self.spread @ rng.normal(size=n_classes + 1)
-        shifts = shifts + self.shift_errors * rng.normal(size=n_classes)
+def _drawn_labels(log_p: Floats, suited: Calibrator, n_draws: int, rng: np.random.Generator) -> Iterator[Ints]:
+    """Yield labels (n,) that may be true, each time of another calibrator that as many rows could have given."""
+    n_rows, n_classes = log_p.shape
+    masked = np.isneginf(log_p)
+    log_p = np.maximum(log_p, -700.0)  # a masked class must not give -inf - -inf
+    spread = _spread(log_p, np.where(masked, 0.0, np.exp(log_p)), suited.calibration_rows_.rows)
+    shift_errors = np.zeros(n_classes)
+    if suited.adaptation_ is not None and suited.adaptation_.standard_errors is not None:
+        # The new class frequencies are estimates themselves.
+        errors = np.array(suited.adaptation_.standard_errors)
+        shift_errors = errors / np.maximum(suited.adaptation_.after, errors)
+    for _ in range(n_draws):
+        *shifts, scale = spread @ rng.normal(size=n_classes + 1)
+        shifts = shifts + shift_errors * rng.normal(size=n_classes)
         labels = np.empty(n_rows, dtype=np.int64)
         for rows in row_blocks(n_rows, n_classes):
-            moved = (1 + scale) * self.log_p[rows] + shifts
-            moved[self.masked[rows]] = -np.inf
+            moved = (1 + scale) * log_p[rows] + shifts
+            moved[masked[rows]] = -np.inf
             cumulative = np.cumsum(np.exp(moved - moved.max(axis=1, keepdims=True)), axis=1)
             uniform = rng.uniform(size=(len(moved), 1)) * cumulative[:, -1:]
             labels[rows] = (uniform > cumulative).sum(axis=1)
-        return labels
+        yield labels
+
+
+def _spread(log_p: Floats, p: Floats, n_calibration: float) -> Floats:
+    """Return a root of the covariance of one shift per class and one scale, as so many rows determine them."""
+    n_rows, n_classes = p.shape
+    centred = log_p - (p * log_p).sum(axis=1, keepdims=True)
+    curvature = np.empty((n_classes + 1, n_classes + 1))
+    curvature[:-1, :-1] = np.diag(p.sum(axis=0)) - p.T @ p
+    curvature[-1, :-1] = (p * centred).sum(axis=0)
+    curvature[:-1, -1] = curvature[-1, :-1]
+    curvature[-1, -1] = (p * centred**2).sum()
+    curvature *= n_calibration / n_rows
+    curvature += _PRIOR_PRECISION * np.eye(n_classes + 1)
+    values, vectors = np.linalg.eigh(curvature)
+    return np.asarray(vectors / np.sqrt(np.maximum(values, _PRIOR_PRECISION)))
 
 
 def _suited(calibrator: Calibrator, logits: Any, groups: Any) -> Calibrator:

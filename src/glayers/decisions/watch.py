@@ -92,25 +92,22 @@ class Watch:
         rows = check_any(batch, labels, strict=True)
         if rows.given_weights is not None or rows.groups is not None:
             raise BadPredictions("watch bets on independent rows of equal weight; leave weights and groups out")
-        name = str(name)
-        classes = []
-        content: list[Any] = [rows.top.scores, rows.top.hits]
-        if isinstance(rows, Rows):
-            classes = [f"class {each}" for each in rows.class_names or range(rows.n_classes)]
-            content = [rows.probabilities, rows.labels]
-        digest = _checksum(*(np.ascontiguousarray(values).tobytes() for values in content))
+        digest = _checksum(rows.top.scores.tobytes() + rows.top.hits.tobytes())
         if name and any(known["digest"] == digest and known["name"] == name for known in self.batches):
             return False
-        if self.batches and classes != [question for question in self.sums if question.startswith("class ")]:
+        events = {}
+        if isinstance(rows, Rows):
+            names = rows.class_names or range(rows.n_classes)
+            events = {f"class {name}": event for name, event in zip(names, class_events(rows), strict=True)}
+        if self.batches and list(events) != [question for question in self.sums if question.startswith("class ")]:
             raise BadPredictions("this batch has other classes than the batches before; use another state file")
         self._bet_on_calibration(_CONFIDENCE, rows.top)
         if self.accuracy is not None:
             self._bet_on_accuracy(self.accuracy, rows.top)
-        if isinstance(rows, Rows):
-            for question, event in zip(classes, class_events(rows), strict=True):
-                self._bet_on_calibration(question, event)
-        counted = {"name": name, "rows": len(rows.weights), "digest": digest, "log_evidence": self.log_evidence}
-        self.batches.append(counted)
+        for question, event in events.items():
+            self._bet_on_calibration(question, event)
+        n_rows = len(rows.weights)
+        self.batches.append({"name": name, "rows": n_rows, "digest": digest, "log_evidence": self.log_evidence})
         return True
 
     def _bet_on_calibration(self, question: str, event: Scored) -> None:
@@ -156,7 +153,7 @@ class Watch:
     def __str__(self) -> str:
         counted = f"batches: {len(self.batches):,}, rows: {self.rows:,}"
         if self.alarm:
-            most = max(self.log_wealths, key=lambda question: self.log_wealths[question])
+            most = max(self.log_wealths, key=self.log_wealths.__getitem__)
             if most == _ACCURACY and self.accuracy is not None:
                 return f"Alarm: the accuracy is below the promised {100 * self.accuracy:g} % ({counted})."
             return f"Alarm: the model is no longer calibrated ({counted}). Most of the evidence is about {most}."
@@ -182,21 +179,7 @@ class Watch:
             state = saved["state"]
             if saved["checksum"] != _checksum(json.dumps(state).encode()):
                 raise BadFile("holds numbers that no watch wrote; start a new state file")
-            found = cls(**state)
-            found._check()
-            return found
-
-    def _check(self) -> None:
-        """Refuse contents that no watch wrote, whoever made their checksum: any error here is one of the file."""
-        number_between(self.alpha, "alpha", 0, 1)
-        if self.accuracy is not None:
-            number_between(self.accuracy, "accuracy", 0, 1)
-        numbers = [self.log_evidence, float(self.alarm), float(self.rows)]
-        for sums in self.sums.values():
-            numbers += sums
-        self.batches.extend([])  # a dict or a text has no such method
-        if np.isnan(np.array(numbers, dtype=np.float64)).any():
-            raise BadFile("holds numbers that no watch wrote; start a new state file")
+            return cls(**state)
 
 
 def watch(
@@ -204,7 +187,7 @@ def watch(
     state: object,
     labels: object = None,
     *,
-    alpha: float | None = None,
+    alpha: float = 0.01,
     accuracy: float | None = None,
     name: str = "",
 ) -> Watch:
@@ -219,10 +202,9 @@ def watch(
     labels
         Class numbers (n,); left out with `Predictions` and `Confidences`.
     alpha
-        The probability that a calibrated model which keeps the promised accuracy ever raises an alarm, 0.01 by
-        default. Batches of one state file have the same.
+        The probability that a calibrated model which keeps the promised accuracy ever raises an alarm.
     accuracy
-        A promised accuracy; the same for all batches of a state file.
+        A promised accuracy. All batches of a state file have the same `alpha` and `accuracy`.
     name
         The name of the batch, such as a date. A batch that comes again under its name counts once.
 
@@ -251,15 +233,15 @@ def watch(
     """
     path = file_path(state)
     with _locked(path):
-        found = Watch(number_between(0.01 if alpha is None else alpha, "alpha", 0, 1))
+        found = Watch(number_between(alpha, "alpha", 0, 1))
         if accuracy is not None:
             found.accuracy = number_between(accuracy, "accuracy", 0, 1)
         if path.exists():
             known = Watch.load(path)
-            if alpha not in (None, known.alpha) or accuracy not in (None, known.accuracy):
+            if known.alpha != found.alpha or known.accuracy != found.accuracy:
                 raise BadPredictions(
                     f"{path}: was started with alpha {known.alpha:g} and a promised accuracy of {known.accuracy}; "
-                    f"leave alpha and accuracy out, or use another state file"
+                    f"give the same, or use another state file"
                 )
             found = known
         if found.update(batch, labels, name=name):
@@ -275,9 +257,9 @@ def _recalibration(sums: Floats) -> Floats:
     return np.clip(np.linalg.solve(curvature, gradient), -_LARGEST_STEP, _LARGEST_STEP)
 
 
-def _checksum(*parts: bytes) -> str:
+def _checksum(content: bytes) -> str:
     """Return what tells one batch, or one state, from another."""
-    return sha256(b"".join(parts)).hexdigest()[:32]
+    return sha256(content).hexdigest()[:32]
 
 
 def _log_mean(values: list[float]) -> float:

@@ -144,7 +144,7 @@ def _shift_check(compared: "Comparison", calibrator: Calibrator) -> Check:
     if not found.shifted:
         return Check(SHIFT, str(found), "fine", found.p_value)
     advice = _REFIT
-    if found.features["labels"].adjusted <= 1 - LEVEL:
+    if found.p_values["labels"] <= 1 - LEVEL:
         advice = _after_class_shift(compared, calibrator)
     return Check(SHIFT, str(found), "attention", found.p_value, advice)
 
