@@ -75,7 +75,7 @@ def test_held_out_predictions_are_worth_what_new_rows_show(fitted: AutoCalibrato
 def test_the_selection_names_every_part_and_the_reason(fitted: AutoCalibrator) -> None:
     selection = fitted.selection_
     assert (selection.rows, selection.classes, selection.n_folds, selection.loss) == (1_000, 4, 5, "log")
-    assert names_of(fitted) == ["uncalibrated", "temperature", "small model", "large model", "g-layers"]
+    assert names_of(fitted) == ["uncalibrated", "temperature", "model", "g-layers"]
     assert fitted.mixture_weights_ == selection.weights
     assert sum(fitted.mixture_weights_.values()) == pytest.approx(1)
     assert min(fitted.mixture_weights_.values()) >= 0.01
@@ -257,7 +257,7 @@ def test_parts_and_weights_are_fitted_by_the_brier_score_if_asked() -> None:
 def test_a_small_budget_leaves_g_layers_out_and_says_so() -> None:
     fitted = quietly(AutoCalibrator(time_budget=0, n_folds=2), *crooked(200))
     assert "Not fitted: g-layers. It would take about" in str(fitted.selection_)
-    assert names_of(fitted) == ["uncalibrated", "temperature", "small model", "large model"]
+    assert names_of(fitted) == ["uncalibrated", "temperature", "model"]
     few = quietly(AutoCalibrator(n_folds=2), *crooked(99))
     assert few.selection_.left_out["g-layers"] == "99 rows are too few; it needs at least 100"
 
@@ -272,7 +272,7 @@ def test_without_torch_it_does_what_it_can(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(auto_module, "find_spec", lambda name: None if name == "torch" else real(name))
     fitted = quietly(AutoCalibrator(n_folds=2), *crooked(200))
     assert fitted.selection_.left_out["g-layers"] == 'Torch is not installed: pip install "glayers[fit]"'
-    assert names_of(fitted) == ["uncalibrated", "temperature", "small model", "large model"]
+    assert names_of(fitted) == ["uncalibrated", "temperature", "model"]
 
 
 def test_weights_that_sit_on_one_fold_are_no_crash() -> None:

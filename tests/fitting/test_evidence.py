@@ -5,16 +5,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
-from scipy.optimize import approx_fprime, minimize
+from scipy.optimize import approx_fprime, minimize, minimize_scalar
 
 from glayers import Predictions
 from glayers.activations import log_softmax, softmax
+from glayers.fitting import evidence
 from glayers.fitting.curvature import SMOOTH_LOSSES
-from glayers.fitting.evidence import USUAL, Fit, fit_at, held_out_scores
-from glayers.fitting.fitted_parts import FittedParts, PreparedRows, fit_parts, large_model
+from glayers.fitting.evidence import (
+    USUAL,
+    FittedParts,
+    PenalisedLoss,
+    Posterior,
+    State,
+    find_precisions,
+    fit_factor,
+    fit_parts,
+    full_model,
+    held_out_scores,
+    of_each,
+)
 from glayers.fitting.folds import assign_folds, effective_rows
-from glayers.fitting.parts import Design, basis_of, corrected_map, curvature_of, design_of
+from glayers.fitting.parts import Curvature, Design, LinearPart, basis_of, corrected_map, curvature_of, design_of
 from glayers.fitting.temperature import fit_inverse_temperature
 from tests.strategies import Numbers
 
@@ -46,33 +57,57 @@ def design_for(given: Predictions, parts: Any, weights: Numbers | None = None) -
     return design_of(basis_of(log_p, ones, parts), log_p, given.labels, weights)
 
 
-def fit_of(design: Design, loss: str = "log") -> Fit:
-    """The fit at the usual precisions."""
-    return fit_at(design, SMOOTH_LOSSES[loss], USUAL, np.zeros(design.owners.size))
+def problem_of(design: Design, loss: str = "log") -> PenalisedLoss:
+    """The loss at the usual precisions."""
+    return PenalisedLoss(design, SMOOTH_LOSSES[loss], of_each(design, USUAL))
+
+
+def solved(problem: PenalisedLoss) -> tuple[State, Curvature, bool]:
+    """The optimum, the curvature at the start, and whether the search converged."""
+    start = problem.at(np.zeros(problem.design.owners.size))
+    curvature = curvature_of(problem.design, start.probabilities, problem.precisions)
+    state, _, converged = problem.minimise(start, curvature)
+    return state, curvature, converged
+
+
+def competing(log_p: Numbers, weights: Numbers) -> Numbers:
+    """The relevance of pairs of classes, row by row."""
+    p = np.exp(log_p)
+    total = sum(weight * np.outer(row, row) for weight, row in zip(weights, p, strict=True))
+    others = ~np.eye(p.shape[1], dtype=bool)
+    result: Numbers = np.maximum(total / total[others].mean(), 0.05)
+    return np.where(others, result, 1.0)
 
 
 def objective(design: Design, flat: Numbers, loss: str = "log") -> float:
     """The penalised loss, written down once more."""
     losses = SMOOTH_LOSSES[loss].rows(design.base + design.scores(flat), design.labels)
-    precisions = np.array([USUAL[name] for name in design.names])[design.owners]
-    return float(design.weights @ losses) + float(precisions @ flat**2) / 2
+    penalty = 0.0
+    for part, coefficients in zip(design.parts, design.split(flat), strict=True):
+        usual = np.array([USUAL[name] for name in part.names])[part.owners]
+        if isinstance(part, LinearPart) and part.names != ("shift",):
+            classes = design.base.shape[1]
+            relevance = competing(design.base, design.weights)
+            usual = usual / np.tile(relevance, (len(usual) // classes, 1))
+        penalty += float((usual * coefficients**2).sum()) / 2
+    return float(design.weights @ losses) + penalty
 
 
 @pytest.mark.parametrize("loss", sorted(SMOOTH_LOSSES))
 @pytest.mark.parametrize("parts", [*EACH, ALL_PARTS], ids="-".join)
 def test_the_optimum_has_no_slope_and_no_neighbour_below_it(parts: Any, loss: str) -> None:
     design = design_for(rows_of(150), parts, weights=np.random.default_rng(1).uniform(0.5, 2, 150))
-    fit = fit_of(design, loss)
-    assert fit.converged
+    state, _, converged = solved(problem_of(design, loss))
+    assert converged
 
     def value(flat: Numbers) -> float:
         return objective(design, flat, loss)
 
-    slope = approx_fprime(fit.state.point, value, 1e-7)
+    slope = approx_fprime(state.point, value, 1e-7)
     start = approx_fprime(np.zeros(len(slope)), value, 1e-7)
     assert np.abs(slope).max() < 0.02 * np.abs(start).max()
-    found = minimize(value, fit.state.point, method="L-BFGS-B", options={"maxiter": 20})
-    assert value(fit.state.point) < found.fun + 2e-3  # nats over all rows
+    found = minimize(value, state.point, method="L-BFGS-B", options={"maxiter": 20})
+    assert value(state.point) < found.fun + 2e-3  # nats over all rows
 
 
 @pytest.mark.parametrize("loss", sorted(SMOOTH_LOSSES))
@@ -105,60 +140,63 @@ def test_the_map_gives_what_the_fit_has_seen(parts: Any, classes: int) -> None:
     design = design_of(basis, log_p, np.zeros(70, np.int64))
     flat = np.random.default_rng(2).normal(size=design.owners.size) / np.sqrt(10 * classes)
     expected = log_softmax(design.base + design.scores(flat))
-    np.testing.assert_allclose(corrected_map(basis, design, flat)(design.base), expected, atol=1e-8)
-    if parts == ("confusion",):
-        part: Any = design.parts[0]
-        assert sparse.issparse(part.features) == (classes == 60)
+    np.testing.assert_allclose(corrected_map(design, flat)(design.base), expected, atol=1e-8)
+
+
+def seen_by(given: Predictions, found: FittedParts) -> Design:
+    """The rows as parts, in their own order, as the fit has standardised them."""
+    posterior = found.posterior
+    raised, _ = posterior.floor.split(posterior.prefix(given.logits))
+    return design_of(posterior.basis, raised, given.labels)
 
 
 def test_scales_and_a_matrix_of_plain_log_probabilities_map_as_they_fit() -> None:
     given = rows_of(200)
-    rows = PreparedRows.of(given, 0.5, ("scale", "shift", "matrix"), inputs="log")
-    found = rows.fit(("scale", "shift", "matrix"), None)
-    design, flat = found.design, found.fit.state.point
-    expected = log_softmax(design.base + design.scores(flat))
-    np.testing.assert_allclose(found.map(given.logits)[rows.order], expected, atol=1e-9)
+    found = fit_parts(given, 0.5, ("scale", "shift", "matrix"), None, inputs="log")
+    design = seen_by(given, found)
+    expected = log_softmax(design.base + design.scores(found.posterior.point))
+    np.testing.assert_allclose(found.map(given.logits), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("classes", [60, 160])
-def test_many_classes_and_very_many_features_fit(classes: int) -> None:
+@pytest.mark.parametrize(
+    ("classes", "parts"), [(60, ("shift", "matrix", "confusion")), (160, ("scale", "shift", "matrix", "hinges"))]
+)
+def test_many_classes_and_very_many_features_fit_in_float32(classes: int, parts: Any) -> None:
     given = rows_of(400, classes)
-    parts = ("shift", "matrix", "confusion") if classes == 60 else ("scale", "shift", "matrix", "hinges")
-    rows = PreparedRows.of(given, 0.5, parts)
-    found = rows.fit(parts, None)  # 160 classes: 5 x 160 features, whose curvature is taken as diagonal
-    design, flat = found.design, found.fit.state.point
+    found = fit_parts(given, 0.5, parts, None)
+    design = seen_by(given, found)
     assert design.base.dtype == np.float32
     losses = [-x[np.arange(400), given.labels].mean() for x in (log_softmax(given.logits / 2), found.map(given.logits))]
     assert losses[1] < losses[0]
-    expected = log_softmax(design.base + design.scores(flat))
-    np.testing.assert_allclose(found.map(given.logits)[rows.order], expected, atol=1e-3)
+    expected = log_softmax(design.base + design.scores(found.posterior.point))
+    np.testing.assert_allclose(found.map(given.logits), expected, atol=1e-3)
 
 
-def test_the_curvature_of_shifts_is_exact() -> None:
-    # One feature that is 1 in every row: the sum over rows of diag(p) - p p', plus the precision.
-    design = design_for(rows_of(50), ("shift",))
+@pytest.mark.parametrize("part", ["scale", "shift"])
+def test_the_curvature_of_scales_and_shifts_is_the_diagonal_of_the_exact_one(part: str) -> None:
+    design = design_for(rows_of(50), (part,), weights=np.random.default_rng(1).uniform(0.5, 2, 50))
     p = softmax(design.base)
-    exact = sum(np.diag(row) - np.outer(row, row) for row in p) + USUAL["shift"] * np.eye(4)
-    found = curvature_of(design, p, np.full(4, USUAL["shift"]))
-    vector = np.random.default_rng(0).normal(size=4)
-    np.testing.assert_allclose(found.solve(vector), np.linalg.solve(exact, vector), rtol=1e-9)
-    np.testing.assert_allclose(found.variances(), np.diagonal(np.linalg.inv(exact)), rtol=1e-9)
+    precisions = np.linspace(10, 30, 4)
+    features = np.stack([design.scores(unit) for unit in np.eye(4)], axis=2)  # (n, classes, coefficients)
+    exact = np.diag(precisions)
+    for weight, row, feature in zip(design.weights, p, features, strict=True):
+        exact = exact + weight * feature.T @ (np.diag(row) - np.outer(row, row)) @ feature
+    found = curvature_of(design, p, precisions)
+    np.testing.assert_allclose(found.variances(), 1 / np.diagonal(exact), rtol=1e-9)
+    np.testing.assert_allclose(found.solve(np.ones(4)), 1 / np.diagonal(exact), rtol=1e-9)
 
 
 def test_the_curvature_of_features_is_exact_where_all_rows_are_equally_unsure() -> None:
-    # Equal probabilities make the curvature a Kronecker product: features' covariance x (diag(p) - p p').
+    # With equal probabilities the diagonal is the sum of squares of a feature times p (1 - p) = 2 / 9.
     rng = np.random.default_rng(0)
     design = design_for(rows_of(60, 3), ("matrix",))
     part: Any = design.parts[0]
     features = rng.normal(size=(60, 3))
     features -= features.mean(axis=0)
     design = replace(design, parts=(replace(part, features=features, means=np.zeros((3, 3))),))
-    of_classes = np.eye(3) / 3 - 1 / 9
-    exact = np.kron(features.T @ features, of_classes) + 7.0 * np.eye(9)
     found = curvature_of(design, np.full((60, 3), 1 / 3), np.full(9, 7.0))
-    vector = rng.normal(size=9)
-    np.testing.assert_allclose(found.solve(vector), np.linalg.solve(exact, vector), rtol=1e-9)
-    np.testing.assert_allclose(found.variances(), np.diagonal(np.linalg.inv(exact)), rtol=1e-9)
+    exact = np.repeat(1 / ((features**2).sum(axis=0) * 2 / 9 + 7.0), 3)
+    np.testing.assert_allclose(found.variances(), exact, rtol=1e-9)
 
 
 def test_the_curvature_of_the_shared_part_is_the_covariance_of_its_functions() -> None:
@@ -174,6 +212,20 @@ def test_the_curvature_of_the_shared_part_is_the_covariance_of_its_functions() -
         np.testing.assert_allclose(found.variances(), np.diagonal(exact), atol=1e-8)
 
 
+def test_the_curvature_of_a_sample_of_the_rows_is_near_that_of_all() -> None:
+    given = rows_of(2_500)
+    design = design_for(given, ALL_PARTS)
+    p = softmax(design.base)
+    precisions = np.full(design.owners.size, 10.0)
+    sampled = curvature_of(design, p, precisions).variances()
+    parts = [
+        curvature_of(design.take(slice(first, first + 500)), p[first : first + 500], 0 * precisions + 2.0)
+        for first in range(0, 2_500, 500)
+    ]
+    whole = 1 / np.sum([1 / each.diagonal for each in parts], axis=0)  # five times 2 is 10
+    np.testing.assert_allclose(sampled[35:], whole, rtol=0.35)
+
+
 @pytest.mark.parametrize("part", ["scale", "shift", "matrix", "confusion", "hinges"])
 def test_an_inverse_curvature_is_symmetric_and_below_the_prior(part: str) -> None:
     design = design_for(rows_of(80), (part,))
@@ -184,6 +236,52 @@ def test_an_inverse_curvature_is_symmetric_and_below_the_prior(part: str) -> Non
     np.testing.assert_allclose(np.diagonal(matrix), found.variances(), atol=1e-12)
     assert (found.variances() > 0).all()
     assert (found.variances() <= 1 / 20 + 1e-12).all()
+
+
+@pytest.mark.parametrize("classes", [3, 14])
+def test_relevance_is_how_often_two_classes_compete(classes: int) -> None:
+    given = rows_of(200, classes)
+    weights = np.random.default_rng(1).uniform(0, 2, 200)
+    log_p = log_softmax(given.logits)
+    found = basis_of(log_p, weights, ("matrix", "confusion")).relevance
+    assert found.shape == (2 * classes, classes)
+    np.testing.assert_allclose(found[:classes], competing(log_p, weights), rtol=1e-9)
+    np.testing.assert_array_equal(found[classes:], found[:classes])
+
+
+@pytest.mark.parametrize("classes", [2, 3, 14])
+def test_relevance_is_symmetric_positive_and_one_on_average(classes: int) -> None:
+    log_p = log_softmax(rows_of(500, classes).logits / 3)  # no pair is so rare that it is raised
+    found = basis_of(log_p, np.ones(500), ("matrix",)).relevance
+    others = ~np.eye(classes, dtype=bool)
+    np.testing.assert_allclose(found, found.T, rtol=1e-12)
+    assert (found > 0.05).all()
+    assert found[others].mean() == pytest.approx(1)
+    np.testing.assert_array_equal(np.diagonal(found), 1)
+
+
+def test_classes_that_never_compete_keep_a_little_relevance() -> None:
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(500, 6))
+    z[:250, :3] -= 50.0
+    z[250:, 3:] -= 50.0
+    found = basis_of(log_softmax(z), np.ones(500), ("matrix",)).relevance
+    assert (found[:3, 3:] == 0.05).all()
+    assert (found[:3, :3] > 0.5).all()
+
+
+def test_relevance_of_sure_rows_is_finite() -> None:
+    log_p = log_softmax(1e4 * np.random.default_rng(0).normal(size=(50, 4)))
+    found = basis_of(log_p, np.ones(50), ("matrix",)).relevance
+    assert np.isfinite(found).all()
+    assert (found >= 0.05).all()
+
+
+def test_the_prior_of_a_pair_has_the_precision_of_its_part_over_its_relevance() -> None:
+    design = design_for(rows_of(200, 5), ("scale", "shift", "matrix"))
+    relevance = competing(design.base, design.weights)
+    expected = [np.full(5, 150.0), np.full(5, 30.0), (400.0 / relevance).ravel()]
+    np.testing.assert_allclose(of_each(design, USUAL), np.concatenate(expected), rtol=1e-9)
 
 
 def drawn_with(size: float, n_rows: int, classes: int, seed: int) -> Predictions:
@@ -197,8 +295,7 @@ def drawn_with(size: float, n_rows: int, classes: int, seed: int) -> Predictions
 def test_evidence_finds_the_precision_that_coefficients_were_drawn_with() -> None:
     for size in (0.3, 1.0):
         found = [
-            fit_parts(drawn_with(size, 4_000, 30, seed), 1.0, ("shift",), None).fit.precisions["shift"]
-            for seed in range(4)
+            fit_parts(drawn_with(size, 4_000, 30, seed), 1.0, ("shift",), None).precisions["shift"] for seed in range(4)
         ]
         # The precision of thirty draws has a relative error of sqrt(2 / 30) = 0.26, that of four times as many 0.13.
         assert np.exp(np.mean(np.log(found))) == pytest.approx(1 / size**2, rel=0.35)
@@ -210,9 +307,9 @@ def test_evidence_finds_known_shifts() -> None:
     shifts = np.array([-1.0, 0.5, 0.0, 1.5, -1.0])
     given = Predictions(z, (z + shifts + rng.gumbel(size=z.shape)).argmax(axis=1))
     found = fit_parts(given, 1.0, ("shift",), None)
-    point = found.fit.state.point
+    point = found.posterior.point
     assert point - point.mean() == pytest.approx(shifts - shifts.mean(), abs=0.06)
-    assert found.fit.effective["shift"] == pytest.approx(4, abs=0.1)  # a common shift changes nothing
+    assert 4 <= found.effective["shift"] <= 5  # the diagonal does not see that a common shift changes nothing
 
 
 @pytest.mark.parametrize("parts", [*EACH, ALL_PARTS], ids="-".join)
@@ -221,8 +318,8 @@ def test_a_part_without_a_signal_stays_near_zero(parts: Any) -> None:
     found = fit_parts(given, 1.0, parts, assign_folds(3_000, None, 5, 0))
     moved = np.abs(softmax(found.map(given.logits)) - softmax(given.logits))
     assert moved.mean() < 0.01
-    assert all(value > USUAL[name] / 3 for name, value in found.fit.precisions.items())
-    assert sum(found.fit.effective.values()) < 3.5 + 0.2 * found.n_parameters
+    assert all(value > USUAL[name] / 3 for name, value in found.precisions.items())
+    assert sum(found.effective.values()) < 3.5 + 0.2 * found.n_parameters
 
 
 def test_a_part_with_a_signal_takes_it_and_the_others_stay() -> None:
@@ -230,14 +327,14 @@ def test_a_part_with_a_signal_takes_it_and_the_others_stay() -> None:
     z = 2 * rng.normal(size=(3_000, 6))
     given = Predictions(z, (z + np.linspace(-1, 1, 6) + rng.gumbel(size=z.shape)).argmax(axis=1))
     found = fit_parts(given, 1.0, ("shift", "matrix"), None)
-    assert found.fit.effective["shift"] > 4.5
-    assert found.fit.effective["matrix"] < 8  # of 36
-    assert found.fit.precisions["shift"] < 5 < USUAL["matrix"] / 3 < found.fit.precisions["matrix"]
+    assert found.effective["shift"] > 4.5
+    assert found.effective["matrix"] < 8  # of 36
+    assert found.precisions["shift"] < 5 < USUAL["matrix"] / 3 < found.precisions["matrix"]
 
 
 def test_effective_coefficients_grow_with_rows() -> None:
     counts = [
-        sum(fit_parts(rows_of(n), 0.5, ("scale", "shift", "matrix"), None).fit.effective.values()) for n in (100, 1_000)
+        sum(fit_parts(rows_of(n), 0.5, ("scale", "shift", "matrix"), None).effective.values()) for n in (100, 1_000)
     ]
     assert 0 < counts[0] < counts[1] < 24
 
@@ -246,7 +343,7 @@ def test_effective_coefficients_grow_with_rows() -> None:
 def test_permuting_classes_permutes_the_result(classes: int) -> None:
     given = rows_of(400, classes)
     order = np.random.default_rng(1).permutation(classes)
-    parts = large_model(400, classes)
+    parts = full_model(400, classes)
     folds = assign_folds(400, None, 5, 0)
     again = Predictions(given.logits[:, order], np.argsort(order)[given.labels])
     one, other = (fit_parts(each, 0.5, parts, folds) for each in (given, again))
@@ -272,7 +369,7 @@ def test_equal_weights_are_none_and_a_weight_of_zero_is_no_row() -> None:
     one = fit_parts(weighted, 0.5, parts, folds)
     other = fit_parts(given.take(used), 0.5, parts, folds[used])
     np.testing.assert_allclose(one.map(given.logits), other.map(given.logits), atol=2e-3)
-    assert one.fit.effective == pytest.approx(other.fit.effective, rel=1e-2)
+    assert one.effective == pytest.approx(other.effective, rel=1e-2)
 
 
 def test_a_weight_of_two_is_the_row_twice_up_to_the_effective_number_of_rows() -> None:
@@ -297,7 +394,8 @@ def without_fold(given: Predictions, folds: Numbers, fold: int, parts: Any) -> F
 
 
 @pytest.mark.parametrize("parts", [("shared", "context"), ("scale", "shift", "matrix"), ALL_PARTS], ids="-".join)
-def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any) -> None:
+def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "fit_factor", lambda *_: 1.0)  # which all rows choose
     given = rows_of(400)
     folds = assign_folds(400, None, 4, 0)
     own = folds == 2
@@ -315,15 +413,6 @@ def test_out_of_fold_predictions_do_not_know_their_own_labels(parts: Any) -> Non
     np.testing.assert_allclose(np.exp(one.out_of_fold[own]), np.exp(exact), atol=1e-3)
 
 
-def test_held_out_scores_of_a_fold_come_from_the_other_rows() -> None:
-    design = design_for(rows_of(200), ("shift",))
-    folds = np.arange(200) % 4
-    scores = held_out_scores(design, SMOOTH_LOSSES["log"], fit_of(design), folds)
-    alone = fit_of(design.take(folds != 1))
-    rows = design.take(folds == 1)
-    np.testing.assert_allclose(scores[folds == 1], rows.base + rows.scores(alone.state.point), atol=1e-3)
-
-
 @pytest.mark.parametrize("parts", [("scale", "shift"), ALL_PARTS], ids="-".join)
 def test_impossible_classes_stay_impossible_and_nothing_overflows(parts: Any) -> None:
     given = rows_of(400, 5)
@@ -335,7 +424,7 @@ def test_impossible_classes_stay_impossible_and_nothing_overflows(parts: Any) ->
     assert (p[z == -np.inf] == 0).all()
     np.testing.assert_allclose(p.sum(axis=1), 1)
     np.testing.assert_allclose(np.exp(found.out_of_fold).sum(axis=1), 1)
-    assert np.isfinite(found.fit.state.point).all()
+    assert np.isfinite(found.posterior.point).all()
 
 
 def test_separable_rows_stay_finite() -> None:
@@ -345,7 +434,7 @@ def test_separable_rows_stay_finite() -> None:
     found = fit_parts(given, 1.0, ALL_PARTS, assign_folds(60, None, 5, 0))
     assert np.isfinite(found.map(3 * z)).all()
     assert np.isfinite(found.out_of_fold).all()
-    assert all(np.isfinite(value) and value > 0 for value in found.fit.precisions.values())
+    assert all(np.isfinite(value) and value > 0 for value in found.precisions.values())
 
 
 def test_a_class_that_never_occurs_keeps_a_finite_probability() -> None:
@@ -370,22 +459,181 @@ def test_the_whole_model_beats_temperature_scaling_on_new_rows(loss: str) -> Non
     assert held_out.mean() == pytest.approx(ours, abs=3 * held_out.std() / np.sqrt(2_000))
 
 
-def test_some_parts_of_prepared_rows_fit_as_they_do_alone() -> None:
-    given = rows_of(300)
-    folds = assign_folds(300, None, 5, 0)
+@pytest.mark.parametrize("n_rows", [300, 3_000])
+def test_held_out_scores_of_a_fold_come_from_the_other_rows(n_rows: int) -> None:
+    design = design_for(rows_of(n_rows), ("shift", "matrix"))
+    problem = problem_of(design)
+    state, curvature, _ = solved(problem)
+    folds = np.arange(n_rows) % 4
+    pairs = np.repeat([False, True], [4, 16])
+    added, rest = held_out_scores(problem, state, curvature, folds, pairs)
+    own = folds == 1
+    alone, _, _ = solved(problem._replace(design=design.take(~own)))
+    rows = design.take(own)
+    expected = rows.base + rows.scores(np.where(pairs, 0.0, alone.point))
+    # Newton steps end when a tenth of the residual is left.
+    scale = np.abs(rows.scores(alone.point - state.point)).max()
+    np.testing.assert_allclose(rest[own], expected, atol=0.2 * scale)
+    np.testing.assert_allclose(added[own], rows.scores(np.where(pairs, alone.point, 0.0)), atol=0.2 * scale)
+
+
+def factor_problem(rest: Numbers, labels: Any, loss: str = "log", weights: Numbers | None = None) -> PenalisedLoss:
+    """A problem of which `fit_factor` reads the loss, the labels and the weights."""
+    design = design_of(basis_of(log_softmax(rest), np.ones(len(rest)), ("shift",)), log_softmax(rest), labels, weights)
+    return problem_of(design, loss)
+
+
+@pytest.mark.parametrize("true", [0.3, 1.0, 1.7])
+@pytest.mark.parametrize("loss", sorted(SMOOTH_LOSSES))
+def test_the_factor_has_the_least_loss_under_its_prior(loss: str, true: float) -> None:
+    rng = np.random.default_rng(2)
+    rest, added = 2 * rng.normal(size=(2, 1_500, 4))
+    labels = (rest + true * added + rng.gumbel(size=rest.shape)).argmax(axis=1)
+    weights = rng.uniform(0, 2, 1_500)
+    problem = factor_problem(rest, labels, loss, weights)
+
+    def value(factor: float) -> float:
+        losses = SMOOTH_LOSSES[loss].rows(rest + factor * added, labels)
+        return float(problem.design.weights @ losses) + 4.0 / 2 * (factor - 1) ** 2
+
+    found = fit_factor(problem, added, rest)
+    best = minimize_scalar(value, bounds=(0, 3), method="bounded", options={"xatol": 1e-7})
+    assert found == pytest.approx(best.x, abs=2e-3)
+    assert found == pytest.approx(true, abs=0.15)
+
+
+def test_the_factor_stays_near_one_where_rows_say_nothing() -> None:
+    rng = np.random.default_rng(0)
+    rest, added = rng.normal(size=(2, 50, 4))
+    labels = rng.integers(0, 4, 50)
+    assert fit_factor(factor_problem(rest, labels), 0.0 * added, rest) == 1.0
+    assert fit_factor(factor_problem(rest, labels), 1e-3 * added, rest) == pytest.approx(1, abs=0.05)
+
+
+def test_the_factor_of_noise_is_near_zero_and_never_below() -> None:
+    rng = np.random.default_rng(0)
+    rest, added = 2 * rng.normal(size=(2, 3_000, 5))
+    labels = (rest + rng.gumbel(size=rest.shape)).argmax(axis=1)
+    assert fit_factor(factor_problem(rest, labels), added, rest) == pytest.approx(0, abs=0.05)
+    against = (rest - added + rng.gumbel(size=rest.shape)).argmax(axis=1)
+    assert fit_factor(factor_problem(rest, against), added, rest) == 0.0
+
+
+def test_the_factor_is_at_most_three() -> None:
+    rng = np.random.default_rng(0)
+    rest, added = rng.normal(size=(2, 3_000, 5))
+    labels = (rest + 6 * added + rng.gumbel(size=rest.shape)).argmax(axis=1)
+    assert fit_factor(factor_problem(rest, labels), added, rest) == 3.0
+
+
+def test_held_out_rows_multiply_pairs_of_classes_in_the_map_by_their_factor() -> None:
+    given = rows_of(400)
+    folds = assign_folds(400, None, 5, 0)
+    parts = ("scale", "shift", "matrix")
+    whole, plain = (fit_parts(given, 0.5, parts, each, precisions=fixed()) for each in (folds, None))
+    assert 0 < whole.factor_of_pairs < 3
+    assert plain.factor_of_pairs == 0
+    factors = np.repeat([1.0, whole.factor_of_pairs], [8, 16])
+    np.testing.assert_allclose(whole.posterior.point, factors * plain.posterior.point)
+    design = seen_by(given, whole)
+    expected = log_softmax(design.base + design.scores(whole.posterior.point))
+    np.testing.assert_allclose(whole.map(given.logits), expected, atol=1e-9)
+
+
+def test_pairs_of_classes_without_a_signal_have_a_small_factor_and_with_one_a_large() -> None:
+    folds = assign_folds(2_000, None, 5, 0)
+    with_signal = fit_parts(rows_of(2_000), 0.5, ALL_PARTS, folds)
+    without = [fit_parts(calibrated(2_000, seed=seed), 1.0, ALL_PARTS, folds).factor_of_pairs for seed in range(3)]
+    assert with_signal.factor_of_pairs > 0.8
+    assert np.mean(without) < 0.6
+
+
+def test_a_fit_without_pairs_has_no_factor() -> None:
+    given = rows_of(200)
+    assert fit_parts(given, 0.5, ALL_PARTS[:4], assign_folds(200, None, 5, 0)).factor_of_pairs == 0
+
+
+def test_precisions_of_pairs_stay_closer_to_the_usual_ones_than_their_evidence() -> None:
+    # The hyperprior of 144 coefficients counts as 14 of them.
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(6_000, 12))
+    truth = z @ (np.eye(12) + 0.25 * rng.normal(size=(12, 12)))
+    labels = (truth + rng.gumbel(size=z.shape)).argmax(axis=1)
+    design = design_for(Predictions(z, labels), ("matrix",))
+    found, point = find_precisions(design)
+    relevance = competing(design.base, design.weights).ravel()
+    own = 144 / float((point**2 / relevance).sum())
+    assert own < found["matrix"] < USUAL["matrix"] / 2
+
+
+def drawn_errors(posterior: Posterior, design: Design, draws: int = 2_500) -> Numbers:
+    """The standard deviation of linearised log-odds over draws of the coefficients."""
+    rng = np.random.default_rng(5)
+    block, diagonal = posterior.curvature.block, posterior.curvature.diagonal
+    shared = rng.normal(size=(draws, len(block)))
+    if len(block):
+        shared = shared @ np.linalg.cholesky(block).T
+    steps = np.concatenate([shared, rng.normal(size=(draws, len(diagonal))) * np.sqrt(diagonal)], axis=1)
+    p = softmax((design.base + design.scores(posterior.point)).astype(np.float64))
+    moves = []
+    for step in steps:
+        change = design.scores(step).astype(np.float64)
+        of_others = ((p * change).sum(axis=1, keepdims=True) - p * change) / (1 - p)
+        moves.append(change - of_others)
+    return np.std(moves, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("classes", "parts"),
+    [
+        *((4, part) for part in EACH),
+        (2, ALL_PARTS),
+        (4, ALL_PARTS),
+        (14, ("shared", "context")),
+        (14, ALL_PARTS[:-1]),
+        (60, ("shared", "context", "scale", "shift", "matrix")),
+    ],
+)
+def test_errors_of_log_odds_are_those_of_drawn_coefficients(classes: int, parts: Any) -> None:
+    found = fit_parts(rows_of(40 * classes, classes), 0.5, parts, None)
+    new = rows_of(5, classes, seed=7)
+    drawn = drawn_errors(found.posterior, seen_by(new, found))
+    np.testing.assert_allclose(found.posterior.log_odds_errors(new.logits), drawn, rtol=0.05)
+
+
+def test_errors_of_log_odds_are_those_of_the_slopes_of_the_map() -> None:
+    found = fit_parts(rows_of(500, 5), 0.5, ALL_PARTS, None)
+    new = rows_of(10, 5, seed=7)
+    design = seen_by(new, found)
+    point = found.posterior.point
+
+    def log_odds(flat: Numbers) -> Numbers:
+        log_p = corrected_map(design, flat)(design.base)
+        return np.asarray(log_p - np.log(-np.expm1(log_p)))
+
+    width = 1e-5
+    slopes = [(log_odds(point + unit) - log_odds(point - unit)) / (2 * width) for unit in width * np.eye(len(point))]
+    curvature = found.posterior.curvature
+    covariance = np.diag(curvature.variances())
+    covariance[:35, :35] = curvature.block
+    expected = np.sqrt(np.einsum("inc,ij,jnc->nc", slopes, covariance, slopes, optimize=True))
+    np.testing.assert_allclose(found.posterior.log_odds_errors(new.logits), expected, rtol=1e-4)
+
+
+def test_errors_of_two_classes_are_equal_and_fall_with_rows() -> None:
+    new = rows_of(20, 2, seed=7)
+    errors = [
+        fit_parts(rows_of(n, 2), 0.5, ALL_PARTS, None).posterior.log_odds_errors(new.logits) for n in (100, 3_000)
+    ]
+    np.testing.assert_allclose(errors[0][:, 0], errors[0][:, 1], rtol=1e-6)
+    assert (errors[1] < errors[0]).all()
+
+
+def test_the_size_of_the_model_follows_rows_and_classes() -> None:
     small = ALL_PARTS[:4]
-    together = PreparedRows.of(given, 0.5, ALL_PARTS).fit(small, folds)
-    alone = fit_parts(given, 0.5, small, folds)
-    np.testing.assert_allclose(together.map(given.logits), alone.map(given.logits), atol=1e-9)
-    np.testing.assert_allclose(together.out_of_fold, alone.out_of_fold, atol=1e-9)
-
-
-def test_looser_parts_fit_the_rows_closer_and_the_evidence_stays() -> None:
-    given = rows_of(300)
-    rows = PreparedRows.of(given, 0.5, ALL_PARTS)
-    tight, loose = (rows.fit(ALL_PARTS, None, looser=factor) for factor in (1.0, 0.1))
-    assert loose.fit.state.loss < tight.fit.state.loss
-    assert loose.evidence == tight.evidence == tight.fit.precisions
-    for name, value in loose.fit.precisions.items():
-        expected = 0.1 if name in ("matrix", "confusion", "hinges") else 1.0
-        assert value == pytest.approx(expected * loose.evidence[name])
+    assert full_model(39, 8) == small
+    assert full_model(40, 8) == full_model(10**6, 8) == ALL_PARTS
+    assert full_model(1_000, 12) == ALL_PARTS
+    assert full_model(1_000, 13) == (*small, "matrix", "confusion")
+    assert full_model(1_000, 50) == (*small, "matrix")
+    assert full_model(10_000, 1_000) == small
