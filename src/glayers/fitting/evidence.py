@@ -67,6 +67,9 @@ _WORTH_OF_PAIRS = 0.1  # of their coefficients: from 0.03 to 0.3, the mean held-
 # held-out loss of 13 sets changes by 0.0005.
 _PRECISION_OF_FACTOR = 4.0
 _MANY_ROWS = 2_500  # from here on one fold changes a fit so little that one Newton step follows it
+# The posterior has a prior with this fraction of the precision. With the whole precision, 90 % intervals cover 76 % with
+# 100 rows where a matrix is true, because the prior shrinks it.
+_WIDER = 0.1
 _MOST_ROUNDS = 10  # of the search for precisions
 _SETTLED = 0.1  # relative change of every precision that ends the search
 _MOST_RATIO = 0.75  # of one step of the search to the one before
@@ -316,7 +319,7 @@ class FittedParts(NamedTuple):
     posterior: Posterior
 
 
-class _Rows(NamedTuple):
+class _FeatureRows(NamedTuple):
     """Rows behind an inverse temperature as features, in a random `order` that leaves out rows of weight 0."""
 
     prefix: Chain
@@ -326,7 +329,9 @@ class _Rows(NamedTuple):
     design: Design
 
     @classmethod
-    def of(cls, given: Predictions, factor: float, names: Sequence[str], basis: Basis | None, inputs: str) -> "_Rows":
+    def of(
+        cls, given: Predictions, factor: float, names: Sequence[str], basis: Basis | None, inputs: str
+    ) -> "_FeatureRows":
         """Compute features; with a `basis`, they are standardised as it says."""
         prefix = Chain((Reference(), Scale(np.asarray(factor)), LogSoftmax()))
         log_p = prefix(given.logits.astype(np.float64))
@@ -373,7 +378,7 @@ def fit_parts(
 
     `precisions` stay as given; otherwise the rows determine them. With a `basis`, features are standardised as it says.
     """
-    rows = _Rows.of(given, factor, names, basis, inputs)
+    rows = _FeatureRows.of(given, factor, names, basis, inputs)
     design = rows.design
     point = np.zeros(design.owners.size)
     if precisions is None:
@@ -394,6 +399,7 @@ def fit_parts(
             scores = scores + factor_of_pairs * added
         out_of_fold = rows.unsorted(scores, given.logits, rows.map_at(point))
     counted = np.bincount(design.owners, 1 - problem.precisions * curvature.variances())
+    wide = curvature_of(design, state.probabilities, _WIDER * problem.precisions)
     return FittedParts(
         map=rows.map_at(point),
         out_of_fold=out_of_fold,
@@ -403,7 +409,7 @@ def fit_parts(
         n_parameters=len(point),
         iterations=steps,
         converged=converged,
-        posterior=Posterior(rows.prefix, rows.floor, design.basis, point, curvature),
+        posterior=Posterior(rows.prefix, rows.floor, design.basis, point, wide),
     )
 
 
