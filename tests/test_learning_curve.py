@@ -70,7 +70,6 @@ def test_rows_without_weight_do_not_count() -> None:
     assert found.loss != equal.loss
 
 
-@pytest.mark.filterwarnings("ignore:the lowest logit")  # of copied rows
 def test_groups_stay_whole_and_count_as_one_observation() -> None:
     logits, labels = softened(120)
     copies, groups = np.repeat(np.arange(120), 5), np.repeat(np.arange(120), 5)

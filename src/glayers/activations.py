@@ -1,15 +1,14 @@
-"""Logits -> probabilities by the activation q, which is applied last: everything before it stays on the log scale.
+"""Logits -> probabilities by softmax or sigmoid, applied last: everything before stays on the log scale.
 
 Written against the array API, so the same lines serve NumPy in prediction and torch in fitting.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from glayers.arrays import NUMPY, Array, Floats, Ints, array_namespace, device_of, row_blocks
-from glayers.errors import GlayersError
+from glayers.arrays import Array, Floats, Ints, array_namespace, device_of, row_blocks
 
 
 def log_softmax(logits: Any) -> Any:
@@ -21,7 +20,8 @@ def log_softmax(logits: Any) -> Any:
     xp = array_namespace(logits)
     shifted = logits - xp.max(logits, axis=-1, keepdims=True)
     log_total = xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
-    return np.subtract(shifted, log_total, out=shifted) if xp is NUMPY else shifted - log_total
+    shifted -= log_total
+    return shifted
 
 
 def softmax(logits: Any) -> Any:
@@ -31,10 +31,8 @@ def softmax(logits: Any) -> Any:
     [[0.333, 0.333, 0.0, 0.333]]
     """
     xp = array_namespace(logits)
-    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
-    powers = np.exp(shifted, out=shifted) if xp is NUMPY else xp.exp(shifted)
-    total = xp.sum(powers, axis=-1, keepdims=True)
-    return np.divide(powers, total, out=powers) if xp is NUMPY else powers / total
+    powers = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
+    return powers / xp.sum(powers, axis=-1, keepdims=True)
 
 
 def sigmoid(logits: Any) -> Any:
@@ -44,7 +42,7 @@ def sigmoid(logits: Any) -> Any:
     [[0.5, 0.0, 0.0]]
     """
     xp = array_namespace(logits)
-    return xp.exp(-xp.logaddexp(xp.zeros_like(logits), -logits))
+    return xp.exp(xp.clip(logits, max=0.0)) / (1.0 + xp.exp(-xp.abs(logits)))  # no power of e can overflow
 
 
 LINKS: dict[str, Callable[[Any], Any]] = {"softmax": softmax, "sigmoid": sigmoid}
@@ -53,7 +51,8 @@ LINKS: dict[str, Callable[[Any], Any]] = {"softmax": softmax, "sigmoid": sigmoid
 def is_top(logits: Any) -> Any:
     """Mark the first of the highest logits of each row, as argmax does."""
     xp = array_namespace(logits)
-    return xp.arange(logits.shape[-1], device=device_of(logits)) == xp.argmax(logits, axis=-1, keepdims=True)
+    classes = xp.arange(logits.shape[-1], device=device_of(logits))
+    return classes == xp.argmax(logits, axis=-1, keepdims=True)
 
 
 def keep_impossible(results: Any, logits: Any) -> Any:
@@ -72,8 +71,10 @@ def with_reference_class(logits: Any) -> Any:
     >>> with_reference_class(np.array([[2.0]])).tolist()
     [[0.0, 2.0]]
     """
+    if logits.shape[-1] != 1:
+        return logits
     xp = array_namespace(logits)
-    return xp.concat([xp.zeros_like(logits), logits], axis=-1) if logits.shape[-1] == 1 else logits
+    return xp.concat([xp.zeros_like(logits), logits], axis=-1)
 
 
 def probabilities_of(logits: Array, dtype: Any = None) -> Array:
@@ -94,59 +95,17 @@ def probabilities_and_losses(logits: Array, labels: Ints, dtype: Any = None) -> 
     >>> probabilities_and_losses(np.array([[0.0], [np.log(3)]]), np.array([0, 1]))[1].round(4).tolist()
     [0.6931, 0.2877]
     """
-    kind = np.float64 if logits.dtype == np.float64 else np.float32
-    result = np.empty((len(logits), max(2, logits.shape[1])), dtype=dtype or kind)
+    wide = np.float64 if logits.dtype == np.float64 else np.float32
+    result = np.empty((len(logits), max(2, logits.shape[1])), dtype=dtype or wide)
     losses = np.empty(len(logits))
     with np.errstate(over="ignore"):  # logits too far apart differ by infinity, and exp(-inf) = 0 is right
         for rows in row_blocks(*result.shape):
-            block, powers = with_reference_class(logits[rows]), result[rows]
-            highest = block.max(axis=1, keepdims=True)
-            own = block[np.arange(len(block)), labels[rows]].astype(np.float64) - highest[:, 0]
-            np.exp(np.subtract(block, highest, dtype=kind).astype(powers.dtype, copy=False), out=powers)
+            block = with_reference_class(logits[rows]).astype(wide, copy=False)
+            highest = block.max(axis=1)
+            below = block - highest[:, None]
+            powers = np.exp(below.astype(result.dtype, copy=False))
             sums = powers.sum(axis=1, dtype=np.float64)
-            losses[rows] = np.log(sums) - own
-            powers /= sums[:, None].astype(powers.dtype)
+            result[rows] = powers / sums[:, None].astype(result.dtype)
+            own = block[np.arange(len(block)), labels[rows]]
+            losses[rows] = np.log(sums) - np.subtract(own, highest, dtype=np.float64)
     return result, losses
-
-
-@runtime_checkable
-class Activation(Protocol):
-    """A function q from logits to probabilities that is a submersion, so that g can reach every distribution."""
-
-    def log_probabilities(self, logits: Any) -> Any:
-        """Return log q(logits), (..., n, n_classes), written against the array API."""
-
-
-class Softmax:
-    """The usual q: softmax of one logit per class, or sigmoid of one logit for two classes."""
-
-    def log_probabilities(self, logits: Any) -> Any:
-        """Return log softmax, after adding the reference class to a single logit."""
-        return log_softmax(with_reference_class(logits))
-
-
-def check_submersion(activation: Activation, n_logits: int, random_state: int = 0, points: int = 16) -> None:
-    """Raise an error unless the probabilities can move in every direction at each sampled point.
-
-    At a point z the Jacobian of q must have rank n_classes - 1, the dimension of the simplex. The theorem that a
-    minimiser over g is calibrated needs exactly this.
-
-    >>> check_submersion(Softmax(), n_logits=5)
-    >>> check_submersion(Softmax(), n_logits=1)
-    """
-    rng = np.random.default_rng(random_state)
-    width = 1e-5
-    for z in rng.normal(size=(points, n_logits)):
-        moves = np.concatenate([z + width * np.eye(n_logits), z - width * np.eye(n_logits)])
-        q = np.exp(np.asarray(activation.log_probabilities(moves)))
-        if not np.allclose(q.sum(axis=1), 1):
-            raise GlayersError(
-                f"{type(activation).__name__} is not an activation: at {z.round(3)} its values do not sum to 1"
-            )
-        jacobian = (q[:n_logits] - q[n_logits:]) / (2 * width)
-        rank = int(np.linalg.matrix_rank(jacobian, tol=1e-7))
-        if rank < q.shape[1] - 1:
-            raise GlayersError(
-                f"{type(activation).__name__} is not a submersion: at {z.round(3)} its Jacobian has rank {rank}, "
-                f"but {q.shape[1]} classes need rank {q.shape[1] - 1}"
-            )

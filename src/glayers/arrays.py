@@ -51,6 +51,7 @@ class _NumPy:
 
 
 NUMPY = _NumPy()
+_OF_NUMPY = (np.ndarray, np.generic)
 
 
 def array_namespace(array: Any) -> Any:
@@ -59,13 +60,13 @@ def array_namespace(array: Any) -> Any:
     >>> array_namespace(np.ones(3)).clip(np.array([-1.0, 0.5, 2.0]), min=0.0, max=1.0).tolist()
     [0.0, 0.5, 1.0]
     """
-    if type(array) is np.ndarray:
+    if isinstance(array, _OF_NUMPY):
         return NUMPY
     if is_torch(array):
         import array_api_compat.torch as torch_namespace
 
         return torch_namespace
-    return NUMPY if isinstance(array, np.ndarray | np.generic) else array_api_compat.array_namespace(array)
+    return array_api_compat.array_namespace(array)
 
 
 def device_of(array: Any) -> Any:
@@ -82,13 +83,17 @@ def to_numpy(values: Any, name: str) -> Array:
     """Return `values` as a NumPy array, without a copy where the protocol allows it."""
     if type(values) is np.ndarray:
         return values
-    _refuse_masked(values, name)
+    rows = values if isinstance(values, list | tuple) else (values,)
+    if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
+        raise BadPredictions(f"{name} has masked entries; drop those rows, or choose their values with .filled(value)")
     try:
-        return _tensor_to_numpy(values.detach().cpu()) if is_torch(values) else np.asarray(values)
+        if is_torch(values):
+            return _tensor_to_numpy(values.detach().cpu())
+        return np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        advice = "pass something that np.asarray accepts"
         raise BadPredictions(
-            f"{name}: a {type(values).__name__} cannot be converted to NumPy ({error}); {advice}"
+            f"{name}: a {type(values).__name__} cannot be converted to NumPy ({error}); pass something that np.asarray "
+            f"accepts"
         ) from error
 
 
@@ -98,13 +103,6 @@ def _tensor_to_numpy(tensor: Any) -> Array:
         return np.asarray(tensor)
     except TypeError:  # bfloat16, which NumPy lacks; float32 holds it exactly
         return np.asarray(tensor.float())
-
-
-def _refuse_masked(values: object, name: str) -> None:
-    """Refuse masked entries, in an array or a list of rows: np.asarray would return the values under the mask."""
-    rows = values if isinstance(values, list | tuple) else (values,)
-    if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
-        raise BadPredictions(f"{name} has masked entries; drop those rows, or choose their values with .filled(value)")
 
 
 def to_numbers(values: object, name: str) -> Array:
@@ -122,16 +120,13 @@ def to_floats(values: object, name: str) -> Array:
     """Return `values` as float16, float32 or float64; integers and booleans become float64."""
     array = to_numbers(values, name)
     if array.dtype.kind in "iub" or array.dtype == np.longdouble:
-        array = array.astype(np.float64)
-    if array.dtype == object:
-        odd = next(item for item in array.flat if not isinstance(item, Real | np.bool_))
-        raise BadPredictions(
-            f"{name} must be real numbers; got objects, one of them a {type(odd).__name__}. Fill gaps and convert "
-            f"with .astype(float); convert a sparse matrix with .toarray()"
-        )
+        return array.astype(np.float64)
     if array.dtype.kind != "f":
-        raise BadPredictions(f"{name} must be real numbers; got an array of {array.dtype}. Convert with .astype(float)")
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        raise BadPredictions(
+            f"{name} must be real numbers; got an array of {array.dtype}. Fill gaps and convert with .astype(float); "
+            f"convert a sparse matrix with .toarray()"
+        )
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def column_names(values: object) -> tuple[str, ...] | None:
@@ -141,8 +136,9 @@ def column_names(values: object) -> tuple[str, ...] | None:
     True
     """
     names = getattr(values, "columns", None)
-    found = tuple(names) if names is not None and not callable(names) else ()
-    return tuple(map(str, found)) if found and all(isinstance(name, str) for name in found) else None
+    if names is None or callable(names) or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(names) or None
 
 
 def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
@@ -218,5 +214,7 @@ def few_rows_note(weights: Array | None, fewest: int = 10) -> str:
 def available_threads() -> int:
     """Return the number of cores this process may use, limited by OMP_NUM_THREADS as in numerical libraries."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return min(cores, int(limit)) if limit.isdecimal() and int(limit) > 0 else cores
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if not limit.isdecimal() or int(limit) == 0:
+        return cores
+    return min(cores, int(limit))

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from glayers.arrays import Array, Bools, Floats, Ints, row_blocks, to_floats, to_numbers, to_numpy
+from glayers.arrays import Array, Bools, Floats, Ints, to_floats, to_numbers, to_numpy
 from glayers.errors import BadPredictions, GlayersWarning, shown
 
 _SUM_ROUNDING = 1e-2  # sums of float16 probabilities of many classes, and of printed ones, differ from 1 by this much
@@ -21,10 +21,6 @@ HIGHEST = 1 + _SUM_ROUNDING
 # Rows with counts are repeated, and a file of some kilobytes must not take gigabytes: 10 million repeated rows took
 # 2.5 GB and a minute in `score`. A large record may be repeated ten times.
 _REPEATED_ENTRIES = 2**24
-_REPEATED_TIMES = 10
-_ROW_ENTRIES = 8  # what a metric keeps of a row, however few scores it has
-_BINARY = 2
-_NO_LABEL = (255, -1, -100)  # what data sets and libraries write where there is no label
 _LARGEST = 10**9  # of any count: a larger one is a mistake that would take days or all memory
 _IF_LOGITS = "If these are logits, pass Predictions(logits=..., labels=...); in a file, name the array `logits`"
 _IF_PROBABILITIES = (
@@ -69,7 +65,9 @@ def check_logits(values: object) -> Array:
 def possible_logits(values: object) -> Array:
     """Return logits (n, m) of which every row can be predicted: finite, or -inf for a class that is impossible."""
     logits = to_floats(values, "logits")
-    logits = two_dimensional(logits[:, None] if logits.ndim == 1 else logits, "logits")  # one logit of a binary model
+    if logits.ndim == 1:  # one logit of a binary model
+        logits = logits[:, None]
+    two_dimensional(logits, "logits")
     if np.isfinite([logits.min(), logits.max()]).all():  # quick, and in little memory
         return logits
     way_out = ". Remove those rows; only -inf is allowed, for a class that is impossible in that row"
@@ -80,46 +78,19 @@ def possible_logits(values: object) -> Array:
     return logits
 
 
-def isolated_lowest(logits: Array) -> float | None:
-    """Return the lowest logit if it seems to mark masked classes, but is too close to the others to be sure of it.
-
-    Several entries share it, all others lie well above, these are many different numbers, and none shares the highest.
-
-    >>> isolated_lowest(np.where(np.eye(30) > 0, -100.0, np.arange(900.0).reshape(30, 30) / 15))
-    -100.0
-    """
-    if logits.size < 22:  # two that share it and twenty others: a single row is often smaller, and must be quick
-        return None
-    blocks = [logits[rows] for rows in row_blocks(*logits.shape)]  # views: masks of all rows could fill the memory
-    lowest = min(block.min(where=block > -np.inf, initial=np.inf) for block in blocks)
-    highest = logits.max()
-    if sum(np.count_nonzero(block == lowest) for block in blocks) < 2:
-        return None
-    some = logits[: max(1, 10_000 // logits.shape[1])]
-    if len(np.unique(some[some > lowest])) < 20 or sum(np.count_nonzero(block == highest) for block in blocks) > 1:
-        return None
-    next_lowest = min(block.min(where=block > lowest, initial=np.inf) for block in blocks)
-    span = float(highest) - float(next_lowest)
-    # Three times as far as the others, a class is recognised by the fits themselves (`fitting/floor.py`).
-    return float(lowest) if 1.1 * span < float(highest) - float(lowest) <= 3 * span else None
-
-
-def finite_features(features: Array) -> Array:
-    """Return features that are no logits, after checking that none is -inf, which would mean an impossible class."""
-    refuse(~np.isfinite(features), features, "features must be finite")
-    return features
-
-
 def refuse_impossible_labels(logits: Array, labels: Ints) -> None:
     """Refuse a label whose class has a logit of -inf. One logit of -inf makes class 1 of two impossible."""
     if logits.shape[1] > 1:
         own = logits[np.arange(len(labels)), labels]
     else:
         own = np.where(labels == 1, logits[:, 0], 0.0)
-    bad = np.flatnonzero(np.isneginf(own))
-    if bad.size:
-        label = f"the label of row {bad[0]} is class {labels[bad[0]]}, whose logit is -inf"
-        raise BadPredictions(f"{label}: that class was impossible. Correct the label or the mask, or remove the row")
+    bad = np.isneginf(own)
+    if bad.any():
+        row = bad.argmax()
+        raise BadPredictions(
+            f"the label of row {row} is class {labels[row]}, whose logit is -inf: that class was impossible. Correct "
+            f"the label or the mask, or remove the row"
+        )
 
 
 def check_probabilities(values: object) -> Array:
@@ -152,20 +123,21 @@ def check_correct(values: object, n_rows: int) -> Bools:
 def check_probability_rows(probabilities: Array) -> None:
     """Refuse rows (n, k) outside [0, 1] and, for more than one column, rows that do not sum to 1."""
     refuse_outside_unit_interval(probabilities, "probabilities")
-    bad = np.flatnonzero(~_rows_sum_to_one(probabilities))
-    if bad.size and probabilities.shape[1] > 1:
-        where = f"row {bad[0]} sums to {probabilities[bad[0]].sum():g}"
-        raise BadPredictions(f"each row of probabilities must sum to 1; {where}. Divide each row? {_IF_LOGITS}")
+    if probabilities.shape[1] > 1 and not _rows_sum_to_one(probabilities).all():
+        row = _rows_sum_to_one(probabilities).argmin()
+        raise BadPredictions(
+            f"each row of probabilities must sum to 1; row {row} sums to {probabilities[row].sum():g}. Divide each "
+            f"row? {_IF_LOGITS}"
+        )
 
 
 def refuse_outside_unit_interval(values: Array, name: str, first_row: int = 0, way_out: str = _IF_LOGITS) -> None:
     """Refuse values that are not numbers between 0 and 1, up to rounding."""
-    if values.size == 0 or (values.min() >= LOWEST and values.max() <= HIGHEST):  # in a third of the time; NaN is not
+    if values.size == 0 or (values.min() >= LOWEST and values.max() <= HIGHEST):  # false for NaN
         return
-    bad = np.argwhere(~((values >= LOWEST) & (values <= HIGHEST)))
-    if len(bad):
-        where = f"row {first_row + bad[0][0]} has {values[tuple(bad[0])]:g}"
-        raise BadPredictions(f"{name} must be finite and lie between 0 and 1; {where}. {way_out}")
+    place = np.argwhere(~((values >= LOWEST) & (values <= HIGHEST)))[0]
+    where = f"row {first_row + place[0]} has {values[tuple(place)]:g}"
+    raise BadPredictions(f"{name} must be finite and lie between 0 and 1; {where}. {way_out}")
 
 
 def _rows_sum_to_one(array: Array) -> Bools:
@@ -176,10 +148,10 @@ def _rows_sum_to_one(array: Array) -> Bools:
 def two_dimensional(array: Array, name: str) -> Array:
     """Return the array if it has shape (rows, classes) and is not empty; otherwise raise an error."""
     if array.ndim != 2:
-        way_out = "for one column, reshape(-1, 1)"
-        if array.ndim > 2:
-            way_out = "make every pixel or token a row: np.moveaxis(array, class_axis, -1).reshape(-1, n_classes)"
-        raise BadPredictions(f"{name} must have shape (rows, classes); got {array.shape}; {way_out}")
+        raise BadPredictions(
+            f"{name} must have shape (rows, classes); got {array.shape}; for one column, reshape(-1, 1); to make every "
+            f"pixel or token a row, np.moveaxis(array, class_axis, -1).reshape(-1, n_classes)"
+        )
     if array.size == 0:
         raise BadPredictions(f"{name} are empty, with shape {array.shape}; give at least one row and one column")
     return array
@@ -197,13 +169,11 @@ def check_places(values: object, n_rows: int) -> Array:
     places = to_numbers(values, "rows")
     if places.size == 0:
         return np.zeros(0, dtype=np.int64)
-    is_mask = places.dtype == np.bool_ and places.shape == (n_rows,)
-    is_numbers = places.dtype.kind in "iu" and places.ndim == 1
-    if not is_mask and not is_numbers:
-        raise BadPredictions(f"rows must be numbers of rows, a mask ({n_rows},) or a slice; got {shown(values)}")
-    if is_numbers:
-        refuse((places < -n_rows) | (places >= n_rows), places, f"rows must lie in 0..{n_rows - 1}")
-    return places
+    try:
+        return np.arange(n_rows)[places.reshape(-1)]
+    except IndexError:
+        expected = f"rows must be numbers of rows in 0..{n_rows - 1}, a mask ({n_rows},) or a slice"
+        raise BadPredictions(f"{expected}; got {shown(values)}") from None
 
 
 def check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str, ...] | None:
@@ -220,7 +190,7 @@ def check_class_names(names: Iterable[str] | None, n_classes: int) -> tuple[str,
 def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, ...] | None = None) -> Ints:
     """Return labels as int64 in 0..n_classes-1, or raise an error that names the first bad row.
 
-    Labels may be names of the classes. Labels -1 and 1 of two classes mean 0 and 1.
+    Labels may be names of the classes.
     """
     labels = to_numbers(values, "labels")
     if names is not None and labels.ndim == 1 and labels.dtype.kind in "UO":
@@ -228,44 +198,33 @@ def check_labels(values: object, n_rows: int, n_classes: int, names: tuple[str, 
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim == 2 and labels.shape == (n_rows, n_classes):
-        _refuse_label_matrix(labels)
+        raise BadPredictions(
+            "labels must be one class number per row. If they are one-hot, pass labels.argmax(axis=1). If rows may "
+            "have several labels, use MultiLabelCalibrator and metrics.label_scorecards, or --several-labels"
+        )
     one_per_row(labels, n_rows, "labels")
     if labels.dtype.kind not in "iubf":
         way_out = "Fill gaps; for names, pass Predictions(..., class_names=...) in the order of the columns"
         raise BadPredictions(f"labels must be class numbers; got an array of {labels.dtype}. {way_out}")
-    if n_classes == _BINARY and (labels == -1).any() and np.isin(labels, (-1, 1)).all():
-        labels = (labels + 1) // 2
     # Compare before the cast, which would wrap a huge number and truncate a fraction into the valid range.
     bad = ~((labels >= 0) & (labels < n_classes)) | (labels != np.floor(labels))
-    hint = ""
+    hint = ". Leave out rows without a label"
     if labels.min() == 1 and labels.max() == n_classes:
         hint = " (are they numbered from 1?)"
-    elif labels[bad.argmax()] in _NO_LABEL:
-        hint = ". If this marks rows without a label, leave them out; with a torch network, pass it as ignore_label"
     refuse(bad, labels, f"labels must be whole numbers in 0..{n_classes - 1}", hint)
     return labels.astype(np.int64)
-
-
-def _refuse_label_matrix(labels: Array) -> None:
-    """Say what to do with labels that have a column per class."""
-    n_labels = (labels != 0).sum(axis=1)
-    many = np.flatnonzero(n_labels != 1)
-    if many.size:
-        raise BadPredictions(
-            f"labels must be one class number per row; row {many[0]} has {n_labels[many[0]]} labels. Calibrate each "
-            f"label by itself with MultiLabelCalibrator, and score with metrics.label_scorecards"
-        )
-    raise BadPredictions("labels must be one class number per row; this looks one-hot. Pass labels.argmax(axis=1)")
 
 
 def _numbers_of(labels: Array, names: tuple[str, ...]) -> Array:
     """Return class numbers of labels that are names of classes."""
     number_of = {name: number for number, name in enumerate(names)}
-    numbers = [number_of.get(label, -1) if isinstance(label, str) else -1 for label in labels]
-    if -1 in numbers:
-        row = numbers.index(-1)
-        label = shown(labels.tolist()[row])
-        raise BadPredictions(f"the label of row {row} is {label}, which is not one of the class names {shown(names)}")
+    numbers = []
+    for row, label in enumerate(labels.tolist()):
+        if not isinstance(label, str) or label not in number_of:
+            raise BadPredictions(
+                f"the label of row {row} is {shown(label)}, which is not one of the class names {shown(names)}"
+            )
+        numbers.append(number_of[label])
     return np.array(numbers)
 
 
@@ -286,10 +245,8 @@ def check_weights(values: object, n_rows: int, name: str = "weights") -> Floats:
     refuse(~np.isfinite(weights) | (weights < 0), weights, f"{name} must be finite and not negative")
     with np.errstate(over="ignore"):
         total = weights.sum()
-    if not total > 0:
-        raise BadPredictions(f"{name} must not all be zero")
-    if not np.isfinite(total):
-        raise BadPredictions(f"{name} must have a finite sum; divide them by the largest")
+    if not 0 < total < np.inf:
+        raise BadPredictions(f"{name} must not all be zero, and have a finite sum; divide huge ones by the largest")
     return weights
 
 
@@ -298,7 +255,8 @@ def check_counts(values: object, n_rows: int, n_columns: int) -> Ints:
     counts = check_weights(values, n_rows, "counts")
     way_out = ". Pass importance weights as weights"
     refuse(counts != np.floor(counts), counts, "counts must be whole numbers", way_out)
-    most = max(_REPEATED_ENTRIES // max(n_columns, _ROW_ENTRIES), _REPEATED_TIMES * n_rows)
+    # A metric keeps eight numbers of a row, however few scores it has. A large record may be repeated ten times.
+    most = max(_REPEATED_ENTRIES // max(n_columns, 8), 10 * n_rows)
     if counts.sum() > most:
         raise BadPredictions(
             f"counts sum to {counts.sum():,.0f}, and rows are repeated in memory: here at most {most:,} times in all. "
@@ -335,18 +293,17 @@ def whole_number(value: SupportsIndex, name: str, least: int, most: int | None =
     >>> whole_number(3, "n_bins", least=1)
     3
     """
-    limits = f"at least {least}" if most is None or most > _LARGEST**2 else f"in {least}..{most}"
+    limits = f"at least {least}" if most is None else f"in {least}..{most}"
     expected = f"{name} must be {limits}, a whole number"
     try:
-        number = int(operator.index(None if isinstance(value, bool | np.bool_) else value))  # type: ignore[arg-type]
+        number = operator.index(value)
     except TypeError:
         raise BadPredictions(f"{expected}; got {shown(value)}") from None
+    if isinstance(value, bool | np.bool_) or number < least:
+        raise BadPredictions(f"{expected}; got {shown(value)}")
     highest = _LARGEST if most is None else most
-    if number < least:
-        raise BadPredictions(f"{expected}; got {shown(number)}")
     if number > highest:
-        way_out = f": pass {name}={highest}" if most else f", more than {highest:,}"
-        raise BadPredictions(f"{expected}; got {shown(number)}{way_out}")
+        raise BadPredictions(f"{expected}; got {shown(number)}, more than {highest:,}")
     return number
 
 

@@ -182,7 +182,6 @@ def test_it_is_searched_cross_validated_copied_and_pickled() -> None:
         (CalibratedClassifier(GaussianNB(), "temperatur"), "calibrator must be a calibrator.*got 'temperatur'"),
         (CalibratedClassifier(GaussianNB(), GaussianNB()), "calibrator must be a calibrator"),
         (CalibratedClassifier(GaussianNB()).set_params(ensemble="often"), "ensemble must be True, False"),
-        (CalibratedClassifier(GaussianNB(), cv=300), "has 1.. rows, fewer than the 300 folds; pass cv="),
         (CalibratedClassifier(SVC(decision_function_shape="ovo")), None),
     ],
 )

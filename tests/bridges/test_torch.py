@@ -251,8 +251,6 @@ def test_g_follows_its_network_to_a_device_but_not_to_half_precision() -> None:
     assert not list(calibrated.calibration.parameters()), "g is calibrated, not trained on"
     calibrated.to("meta")
     assert {buffer.device.type for buffer in calibrated.calibration.buffers()} == {"meta"}
-    calibrated.calibration.to_empty(device="cpu").load_state_dict(before)
-    assert all(torch.equal(value, before[name]) for name, value in calibrated.calibration.state_dict().items())
 
 
 def test_a_gradient_passes_through_g_to_the_network() -> None:
@@ -323,10 +321,10 @@ def test_the_classes_may_lie_on_any_axis(name: str, shape: tuple[int, ...], axis
     [
         (torch.zeros(5, 7, 4), None, r"which axis of logits of shape \(5, 7, 4\) holds the classes.*pass 1 for"),
         (torch.zeros(4), None, r"which axis of logits of shape \(4,\).*one logit per row must return \(rows, 1\)"),
-        (torch.zeros(5, 7, 4), 1, r"fitted on 4 logits per row; got float32 of shape \(5, 7, 4\) .* axis 1"),
+        (torch.zeros(5, 7, 4), 1, r"fitted on 4 logits per row; got torch.float32 of shape \(5, 7, 4\) .* axis 1"),
         (torch.zeros(5, 3), None, "fitted on 4 logits per row"),
         (torch.zeros(5, 7, 4), 3, r"class_axis must be in -3\.\.2"),
-        (torch.zeros(5, 4, dtype=torch.int64), None, "got int64"),
+        (torch.zeros(5, 4, dtype=torch.int64), None, "got torch.int64"),
     ],
 )
 def test_logits_of_another_shape_are_refused(z: Tensor, axis: int | None, complaint: str) -> None:

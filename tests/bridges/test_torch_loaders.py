@@ -56,11 +56,9 @@ def batches(inputs: Tensor, labels: Tensor, size: int = 5) -> list[Any]:
         ({"pixel_values": Z}, LABELS),
         {"pixel_values": Z, "labels": LABELS},
         {"label": LABELS, "pixel_values": Z},
-        {"image": Z, "label": LABELS},  # one entry under another name goes by position
         {"pixel_values": Z / 2, "scale": torch.tensor(2.0), "labels": LABELS},
-        {"pixel_values": Z.numpy(), "labels": LABELS.numpy()},
     ],
-    ids=["tuple", "list", "one", "named", "labels", "label", "position", "two", "arrays"],
+    ids=["tuple", "list", "one", "named", "labels", "label", "two"],
 )
 def test_every_kind_of_batch_and_output_gives_the_same_rows(form: str, batch: Any) -> None:
     found = collect_logits(Returns(form), [batch])
@@ -81,12 +79,11 @@ def test_rows_come_in_order_without_dropout_or_gradient() -> None:
 @pytest.mark.parametrize(
     ("network", "batch", "complaint"),
     [
-        ("tensor", Z, r"batch 0 .* must be \(inputs, labels\) or a dictionary.* got a tensor of float32 and shape"),
-        ("tensor", (1, 2, 3), "got a tuple of 3"),
-        ("tensor", {"pixel_values": Z}, r"batch 0 has no labels under 'labels'; it has \['pixel_values'\].*label_key"),
-        ("tensor", {"pixel_values": Z, "id": 1, "labels": LABELS}, r"does not take: \['id'\]; its forward takes"),
-        ("tuple", (Z, LABELS), "returned a tuple of 2.*Wrap it"),
-        ("labels", (Z, LABELS), "tensor of floats.*it returned a tensor of int64"),
+        ("tensor", Z, r"batch 0 .* must be \(inputs, labels\) or a dictionary.* got tensor"),
+        ("tensor", (1, 2, 3), r"got \(1, 2, 3\)"),
+        ("tensor", {"pixel_values": Z}, r"batch 0 .* a dictionary with `labels` or `label`; got \{'pixel_values'"),
+        ("tuple", (Z, LABELS), r"it returned \(tensor.*Wrap it"),
+        ("labels", (Z, LABELS), "tensor of floats.*it returned tensor"),
         ("tensor", (Z, LABELS[1:]), r"logits of shape \(12, 3\), labels .* of shape \(12,\); got shape \(11,\)"),
         ("tensor", (Z, nn.functional.one_hot(LABELS)), r"got shape \(12, 3\). Turn one-hot labels"),
         ("tensor", (Z.flatten(), LABELS), r"which axis of logits of shape \(36,\)"),
@@ -109,11 +106,6 @@ def test_the_error_names_the_batch_or_output_that_is_wrong(network: str, batch: 
 def test_a_loader_without_labels_is_refused(loader: list[Any], complaint: str) -> None:
     with pytest.raises(BadPredictions, match=complaint):
         collect_logits(nn.Identity(), loader)
-
-
-def test_the_labels_of_a_dictionary_may_have_any_name() -> None:
-    found = collect_logits(Returns("tensor"), [{"pixel_values": Z, "target": LABELS}], label_key="target")
-    assert np.array_equal(found.labels, LABELS.numpy())
 
 
 def test_one_logit_may_have_labels_of_its_own_shape() -> None:

@@ -20,7 +20,7 @@ from tests.contracts.calibrators import CLASSES, every_calibrator, fitted, tilte
 from tests.strategies import Numbers
 
 Traced = Callable[[torch.Tensor], torch.Tensor]
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning", "ignore::torch.jit.TracerWarning")
 
 
 def hard_rows(columns: int = CLASSES) -> Numbers:

@@ -218,7 +218,7 @@ def test_the_way_out_leads_out(tmp_path: Path) -> None:
     [
         (lambda c: with_map(c, Chain((Scale(np.array(np.nan)),))), "0.factor must hold finite numbers"),
         (lambda c: with_map(c, Chain((Scale(np.ones(3)),))), "0.factor has shape"),
-        (lambda c: setattr(c, "class_names_", ("a", "b")), "4 different names; got 2"),
+        (lambda c: setattr(c, "class_names_", ("a", "b")), "4 different names; got"),
         (lambda c: setattr(c, "class_names_", ("a" * LONGEST_HEADER, "b", "c", "d")), "shorten the class names"),
     ],
     ids=["nan", "shape", "names", "long names"],

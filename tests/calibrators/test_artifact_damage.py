@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from glayers import BadFile, GlayersError, load
-from glayers.serving.artifact import LARGEST_FILE, LONGEST_HEADER, METADATA
+from glayers.files import MAX_BYTES
+from glayers.serving.artifact import LONGEST_HEADER, METADATA
 from tests.calibrators.artifact_files import Arrays, Facts, contents, write
 from tests.contracts.calibrators import fitted, tilted
 
@@ -35,58 +36,32 @@ def renamed(facts: Facts, old: str, new: str) -> Facts:
 # Each turns the facts and arrays of a sound file of g-layers into those of an unsound one, signed anew.
 EDITS: dict[str, tuple[Callable[[Facts, Arrays], tuple[Any, Arrays]], str]] = {
     "newer": (lambda f, a: (f | {"format": 2}, a), "has format 2, and this glayers reads format 1: pip install"),
-    "format 0": (lambda f, a: (f | {"format": 0}, a), "format must be a whole number"),
-    "format true": (lambda f, a: (f | {"format": True}, a), "format must be a whole number"),
-    "no format": (lambda f, a: (renamed(f, "format", "version"), a), "format must be a whole number"),
+    "format 0": (lambda f, a: (f | {"format": 0}, a), "has format"),
+    "no format": (lambda f, a: (renamed(f, "format", "version"), a), "has format"),
     "calibrator": (
         lambda f, a: (f | {"calibrator": "os.system"}, a),
-        "unknown calibrator 'os.system'; the file was edited",
+        "unknown calibrator 'os.system'",
     ),
     "abstract": (lambda f, a: (f | {"calibrator": "Calibrator"}, a), "unknown calibrator"),
-    "no text": (lambda f, a: (f | {"calibrator": 3}, a), "calibrator must be of type str; got 3"),
-    "other": (lambda f, a: (f | {"calibrator": "TemperatureScaling"}, a), "unknown setting of TemperatureScaling"),
+    "no text": (lambda f, a: (f | {"calibrator": 3}, a), "unknown calibrator 3"),
+    "other": (lambda f, a: (f | {"calibrator": "TemperatureScaling"}, a), "TemperatureScaling has the settings inputs"),
     "setting gone": (
         lambda f, a: (f | {"settings": renamed(f["settings"], "n_folds", "folds")}, a),
-        "the setting of GLayers 'n_folds' is missing",
+        "GLayers has the settings",
     ),
-    "more settings": (
-        lambda f, a: (f | {"settings": f["settings"] | {"magic": 1}}, a),
-        "unknown setting of GLayers 'magic'; known are batch_size, device",
-    ),
-    "settings": (lambda f, a: (f | {"settings": []}, a), "settings must be of type dict"),
-    "fact gone": (lambda f, a: (renamed(f, "kept", "keep"), a), "the fact 'kept' is missing"),
-    "more facts": (lambda f, a: (f | {"note": "x"}, a), "unknown fact 'note'"),
-    "kept": (lambda f, a: (f | {"kept": f["kept"] | {"map_": 1}}, a), "unknown kept attribute of GLayers 'map_'"),
-    "no kept": (lambda f, a: (f | {"kept": None}, a), "kept must be of type dict"),
-    "no logits": (lambda f, a: (f | {"n_logits": 0, "n_classes": 2}, a), "0 logits and 2 classes"),
-    "logits": (lambda f, a: (f | {"n_logits": 5, "n_classes": 5}, a), "labels_per_class must be 5 counts"),
-    "many logits": (lambda f, a: (f | {"n_logits": 10**15, "n_classes": 10**15}, a), "labels_per_class must be 10"),
-    "classes": (lambda f, a: (f | {"n_classes": 3}, a), "4 logits and 3 classes do not go together"),
-    "logits true": (lambda f, a: (f | {"n_logits": True, "n_classes": 2}, a), "n_logits must be of type int"),
-    "few names": (lambda f, a: (f | {"class_names": ["a", "b", "c"]}, a), "4 different names; got 3"),
-    "same names": (lambda f, a: (f | {"class_names": ["a"] * 4}, a), "4 different names; got 4, 1 different"),
-    "no names": (lambda f, a: (f | {"class_names": [1, 2, 3, 4]}, a), "class_names must be of type str; got 1"),
-    "names": (lambda f, a: (f | {"class_names": "abcd"}, a), "class_names must be of type list"),
-    "versions": (lambda f, a: (f | {"versions": {"glayers": "1"}}, a), "the version 'numpy' is missing"),
+    "more settings": (lambda f, a: (f | {"settings": f["settings"] | {"magic": 1}}, a), "GLayers has the settings"),
+    "settings": (lambda f, a: (f | {"settings": []}, a), "cannot be read"),
+    "fact gone": (lambda f, a: (renamed(f, "kept", "keep"), a), "cannot be read .*'kept'"),
+    "no kept": (lambda f, a: (f | {"kept": None}, a), "cannot be read"),
+    "no logits": (lambda f, a: (f | {"n_logits": 0, "n_classes": 2}, a), "0 logits, 2 classes"),
+    "logits": (lambda f, a: (f | {"n_logits": 5, "n_classes": 5}, a), "5 classes and its label counts"),
+    "many logits": (lambda f, a: (f | {"n_logits": 10**15, "n_classes": 10**15}, a), "and its label counts"),
+    "classes": (lambda f, a: (f | {"n_classes": 3}, a), "4 logits, 3 classes and its label counts do not go together"),
+    "few names": (lambda f, a: (f | {"class_names": ["a", "b", "c"]}, a), "4 different names; got"),
+    "same names": (lambda f, a: (f | {"class_names": ["a"] * 4}, a), "4 different names; got"),
     "a fact of the fit": (
         lambda f, a: (f | {"diagnostics": renamed(f["diagnostics"], "rows", "row")}, a),
-        "the entry of the diagnostics 'rows' is missing",
-    ),
-    "a fact's kind": (
-        lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"converged": 1}}, a),
-        "converged of the diagnostics must be of type bool; got 1",
-    ),
-    "counts": (
-        lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"labels_per_class": [1, 2, 3, -4]}}, a),
-        "must be 4 counts",
-    ),
-    "notes": (
-        lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"notes": [3]}}, a),
-        "notes of the diagnostics must be of type str; got 3",
-    ),
-    "never seen": (
-        lambda f, a: (f | {"diagnostics": f["diagnostics"] | {"classes_never_seen": [1]}}, a),
-        "classes_never_seen must be those without a label",
+        "the diagnostics: an entry is missing, unknown or odd",
     ),
     "structure": (lambda f, a: (f | {"structure": ["Scale"]}, a), "'0.factor' is missing"),
     "step": (lambda f, a: (f | {"structure": [*f["structure"], "Eval"]}, a), "unknown step 'Eval'"),
@@ -188,9 +163,9 @@ def with_header(path: Path, header: object, size: int) -> Path:
     return path
 
 
-def test_a_file_too_large_for_a_calibrator_is_not_read(tmp_path: Path) -> None:
-    path = with_header(tmp_path / "a", {"__metadata__": {METADATA: "{}"}}, LARGEST_FILE + 1)
-    with pytest.raises(BadFile, match=f"takes {LARGEST_FILE + 1} bytes, and no calibrator takes more"):
+def test_a_file_too_large_for_the_memory_limit_is_not_read(tmp_path: Path) -> None:
+    path = with_header(tmp_path / "a", {"__metadata__": {METADATA: "{}"}}, MAX_BYTES + 1)
+    with pytest.raises(BadFile, match="is too large"):
         load(path)
 
 
@@ -324,7 +299,7 @@ def test_facts_at_random_load_or_are_a_bad_file(folder: Path, sound: dict[str, b
 @given(
     shapes=st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=3),
     structure=st.recursive(
-        st.lists(st.sampled_from(["Scale", "Dense", "Relu", "TopClass", "General", "Centre"]), max_size=3),
+        st.lists(st.sampled_from(["Scale", "Dense", "Relu", "TopClass", "Invariant", "Centre"]), max_size=3),
         lambda inner: st.lists(st.fixed_dictionaries({"Blend": inner}), max_size=2),
         max_leaves=4,
     ),
@@ -350,7 +325,7 @@ def test_unknown_inputs_are_refused(tmp_path: Path) -> None:
     facts, arrays = contents(tmp_path / "temperature")
     for bad in (0, "odds", ["logits"], None):
         path = write(tmp_path / "forged", facts | {"settings": facts["settings"] | {"inputs": bad}}, arrays)
-        with pytest.raises(BadFile, match="the setting inputs must be one of logits, probabilities, confidence; got"):
+        with pytest.raises(BadFile, match="the setting inputs must be one of"):
             load(path)
 
 

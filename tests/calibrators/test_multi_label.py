@@ -94,10 +94,8 @@ def test_all_labels_are_saved_in_one_file(tmp_path: Path) -> None:
 
 def test_errors_name_the_way_out() -> None:
     z, labels = several()
-    with pytest.raises(BadPredictions, match=r"row \d+ has [0-3] labels\. Calibrate each label by itself with Multi"):
+    with pytest.raises(BadPredictions, match="If rows may have several labels, use MultiLabelCalibrator"):
         BetaCalibration().fit(z, labels)
-    with pytest.raises(BadPredictions, match=r"looks one-hot\. Pass labels.argmax"):
-        BetaCalibration().fit(z, np.eye(3)[labels[:, 0]])
     with pytest.raises(BadPredictions, match=r"labels must have the shape of the logits, \(1500, 3\)"):
         MultiLabelCalibrator().fit(z, labels[:, 0])
     with pytest.raises(BadPredictions, match="labels must be 0 or 1; row 0, column 0 has 2"):
@@ -142,12 +140,13 @@ def test_all_labels_are_exported_to_one_onnx_file(inputs: str, tmp_path: Path) -
     z, labels = several()
     given = z if inputs == "logits" else 1 / (1 + np.exp(-z))
     fitted = MultiLabelCalibrator(IsotonicCalibration(inputs=inputs)).fit(given, labels)  # type: ignore[arg-type]
+    given = given.astype(np.float32)
     fitted.class_names_ = ("cat", "dog", "owl")
-    fitted.to_onnx(tmp_path / "m.onnx", "float64")
+    fitted.to_onnx(tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     p, logits = session.run(["probabilities", "logits"], {f"uncalibrated_{inputs}": given})
-    assert np.abs(p - fitted.predict_proba(given)).max() < 1e-12
-    assert np.allclose(logits, fitted.transform(given))
+    assert np.abs(p - fitted.predict_proba(given)).max() < 1e-6
+    assert np.allclose(logits, fitted.transform(given), atol=1e-5)
     assert session.get_modelmeta().custom_metadata_map["class_names"] == '["cat", "dog", "owl"]'
 
 

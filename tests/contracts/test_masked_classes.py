@@ -81,20 +81,6 @@ def test_a_class_far_below_counts_as_impossible(name: str, far: float) -> None:
         assert p == pytest.approx(calibrator.predict_proba(masked()[0]), abs=0.02)
 
 
-def test_a_finite_mask_that_might_be_an_ordinary_logit_is_pointed_out() -> None:
-    z = tilted()[0]
-    plain, shared = fitted("matrix"), "the lowest logit, .* occurs several times, well below all others"
-    unclear = z.min() - 0.3 * np.ptp(z)
-    with pytest.warns(GlayersWarning, match=f"{shared}. If it marks impossible classes, use -inf instead"):
-        found = plain.predict_proba(masked(unclear)[0])
-    assert np.abs(found - plain.predict_proba(masked()[0])).max() > 0.02  # the finite value does matter
-    with pytest.warns(GlayersWarning, match=shared):
-        assert "the lowest logit" in make("histogram").fit(*masked(unclear)[:2]).diagnostics_.notes[-1]
-    rounded = np.round(z / 30)
-    for harmless in (z, np.maximum(z, np.median(z)), masked(1e3 * z.min())[0], masked()[0], rounded, 0 * z):
-        plain.transform(harmless)
-
-
 @every_calibrator
 def test_a_class_that_is_impossible_in_every_row_breaks_no_fit(name: str) -> None:
     z, labels, _ = masked()

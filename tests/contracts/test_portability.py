@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import array_api_strict
 import numpy as np
@@ -43,31 +43,49 @@ def test_every_step_keeps_to_the_array_api(name: str, columns: int, dtype: str) 
 ONE_LOGIT = ("temperature", "platt", "isotonic", "spline", "auto")
 
 
-@pytest.mark.parametrize(
+every_kind_of_step = pytest.mark.parametrize(
     ("name", "columns"), [*((name, CLASSES) for name in CALIBRATORS), *((name, 1) for name in ONE_LOGIT)]
 )
+
+
+@every_kind_of_step
 def test_an_onnx_file_predicts_what_numpy_does(name: str, columns: int, tmp_path: Path) -> None:
     import onnxruntime
 
     calibrator = fitted(name, columns)
-    allowed: float
-    dtype: Literal["float64", "float32"]
-    for dtype, allowed in (("float64", TABLES.get(name, 1e-12)), ("float32", 1e-5)):
-        calibrator.to_onnx(tmp_path / "g.onnx", dtype)
-        session = onnxruntime.InferenceSession(tmp_path / "g.onnx", providers=["CPUExecutionProvider"])
-        run = partial(session.run, ["logits", "probabilities"])
-        z = rows(columns).astype(dtype)
-        expected, largest = calibrator.transform(z), np.abs(z, where=np.isfinite(z), out=np.ones_like(z)).max(axis=1)
-        for some in (slice(None), slice(1), slice(0)):
-            logits, probabilities = run({"uncalibrated_logits": z[some]})
-            assert probabilities.dtype == logits.dtype == dtype
-            assert differ(probabilities, softmax(expected[some])) < allowed
-            by_row = np.maximum(1.0, largest[some, None])
-            assert differ(logits / by_row, expected[some] / by_row) < 100 * allowed
-        z[3, 0], z[5, -1] = np.nan, np.inf
-        broken = np.isnan(run({"uncalibrated_logits": z})[1])
-        assert broken[[3, 5]].all()
-        assert broken.sum() == 2 * broken.shape[1]
+    calibrator.to_onnx(tmp_path / "g.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "g.onnx", providers=["CPUExecutionProvider"])
+    run = partial(session.run, ["logits", "probabilities"])
+    z = rows(columns).astype(np.float32)
+    expected, largest = calibrator.transform(z), np.abs(z, where=np.isfinite(z), out=np.ones_like(z)).max(axis=1)
+    for some in (slice(None), slice(1), slice(0)):
+        logits, probabilities = run({"uncalibrated_logits": z[some]})
+        assert probabilities.dtype == logits.dtype == np.float32
+        assert differ(probabilities, softmax(expected[some])) < 1e-6
+        by_row = np.maximum(1.0, largest[some, None])
+        assert differ(logits / by_row, expected[some] / by_row) < 1e-4
+    z[3, 0], z[5, -1] = np.nan, np.inf
+    broken = np.isnan(run({"uncalibrated_logits": z})[1])
+    assert broken[[3, 5]].all()
+    assert broken.sum() == 2 * broken.shape[1]
+
+
+@every_kind_of_step
+def test_a_graph_in_float64_has_the_digits_of_numpy(name: str, columns: int) -> None:
+    import onnxruntime
+    from onnx import helper
+
+    from glayers.serving.predictor import calibrated_logits
+    from glayers.serving.recorder import OPSET, Graph
+
+    calibrator, z = fitted(name, columns), rows(columns)
+    graph = Graph()
+    given = graph.input("z", ("rows", columns), np.float64)
+    outputs = {"p": softmax(calibrated_logits(calibrator.map_, given))}
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph.finish([given], outputs), opset_imports=opsets, ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert differ(session.run(["p"], {"z": z})[0], calibrator.predict_proba(z)) < TABLES.get(name, 1e-12)
 
 
 @every_calibrator

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers.activations import Softmax
 from glayers.errors import BadFile, GlayersError
-from glayers.maps import Activate, Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
+from glayers.maps import Blend, Chain, Dense, LogSoftmax, Reference, Relu, Scale, Step
 from glayers.maps.layouts import STEPS, chain_of, n_learned, structure_of
 from glayers.maps.mixtures import Stack
 from glayers.maps.order import KeepOrder
@@ -16,6 +15,8 @@ from glayers.maps.steps import EachColumn, arrays_of, branch_field
 
 WIDTH = 4
 SIZES = {"branches": 2, "in": WIDTH, "in-1": WIDTH - 1, "out": WIDTH, "hidden": 7, "knots": 5, "knots+1": 6}
+
+
 INNER = Chain((Dense(np.eye(WIDTH) * 0.5, np.zeros(WIDTH)), Relu()))
 every_step = pytest.mark.parametrize("name", STEPS)
 
@@ -42,11 +43,11 @@ def kinds_of_steps(kind: type[Step] = Step) -> Iterator[type[Step]]:
 
 
 def test_every_step_of_a_fitted_map_can_be_saved() -> None:
-    # A q of one's own is code, a chain within a chain is no part of a fitted map, and private steps are for training.
+    # A chain within a chain is no part of a fitted map, and private steps are for training.
     # The columns of several labels are saved as one map each.
     ours = {kind.__name__ for kind in kinds_of_steps() if kind.__module__.startswith("glayers.")}  # tests have theirs
     ours = {name for name in ours if not name.startswith("_")}
-    assert ours == STEPS.keys() | {Activate.__name__, Chain.__name__, EachColumn.__name__}
+    assert ours == STEPS.keys() | {Chain.__name__, EachColumn.__name__}
 
 
 @every_step
@@ -64,9 +65,6 @@ def test_learned_numbers_exclude_constants_and_count_one_member() -> None:
     # One share of the stack beside them, since the other follows; 7 x 5 shared weights; no slope.
     mixed = Chain((Stack(np.array([0.5, 0.5]), (Chain((blend,)), Chain((Scale(np.ones(())),)))), step_of("Shared")))
     assert n_learned(Chain((KeepOrder.of(mixed),))) == 36 + 1 + 1 + 35
-    assert (
-        n_learned(Chain((Activate(Softmax()), step_of("SharedCurve")))) == 1 + 6
-    )  # a factor, a slope for each stretch
 
 
 @every_step
@@ -87,8 +85,8 @@ def test_every_array_must_be_there_and_of_its_own_shape(name: str) -> None:
         without = {other: array for other, array in arrays.items() if other != key}
         with pytest.raises(BadFile, match=f"{key}.* is missing"):
             chain_of(structure, without, WIDTH)
-        for wrong in (value[None], value[..., None], np.repeat(value.reshape(-1), 2), np.zeros((0, *value.shape[1:]))):
-            with pytest.raises(BadFile, match="has shape"):  # it, or the one beside it that it does not fit
+        for wrong in (value[None], value[..., None], np.zeros((0, *value.shape[1:]))):
+            with pytest.raises(BadFile, match="has shape"):
                 chain_of(structure, without | {key: wrong}, WIDTH)
         for place in np.ndindex(value.shape):
             for bad in (np.nan, np.inf, -np.inf):
@@ -122,12 +120,9 @@ def test_sizes_that_do_not_meet_are_refused() -> None:
     chain = Chain((Dense(np.ones((4, 6)), np.zeros(6)), Relu(), Dense(np.ones((6, 4)), np.zeros(4))))
     structure, arrays = structure_of(chain), chain.parameters()
     assert chain_of(structure, arrays, WIDTH)
-    with pytest.raises(BadFile, match=r"0\.weight has shape \(4, 6\), not \(in, out\) with in = 5"):
-        chain_of(structure, arrays, 5)
-    with pytest.raises(BadFile, match=r"2\.weight has shape \(5, 4\)"):
-        chain_of(structure, arrays | {"2.weight": np.ones((5, 4))}, 4)
-    with pytest.raises(BadFile, match=r"0\.bias has shape \(1,\)"):  # which would broadcast
-        chain_of(structure, arrays | {"0.bias": np.zeros(1)}, 4)
+    for changed, n_logits in ((arrays, 5), (arrays | {"2.weight": np.ones((5, 4))}, 4)):
+        with pytest.raises(BadFile, match="the arrays of the map do not fit together"):
+            chain_of(structure, changed, n_logits)
     with pytest.raises(BadFile, match=r"turns 4 logits into an array of shape \(6,\)"):
         chain_of(["Dense"], {"0.weight": np.ones((4, 6)), "0.bias": np.zeros(6)}, 4)
 
@@ -135,10 +130,6 @@ def test_sizes_that_do_not_meet_are_refused() -> None:
 def test_no_axis_may_be_empty() -> None:
     with pytest.raises(BadFile, match=r"0\.knots has shape \(0,\)"):
         chain_of(["TopClass"], {"0.knots": np.ones(0), "0.values": np.ones(0)}, WIDTH)
-    nothing = {"0.factor": np.ones(()), "0.weight_in": np.ones((WIDTH, 0)), "0.bias_in": np.ones(0)}
-    nothing |= {"0.weight_out": np.ones((0, WIDTH - 1)), "0.bias_out": np.ones(WIDTH - 1)}
-    with pytest.raises(BadFile, match=r"0\.weight_in has shape \(4, 0\)"):
-        chain_of(["General"], nothing, WIDTH)
 
 
 def test_one_logit_may_become_two_by_the_reference_class_or_stay_alone() -> None:
@@ -164,8 +155,8 @@ def test_a_branch_of_many_members_comes_back() -> None:
 
 def test_members_must_be_equally_many_and_only_in_a_branch() -> None:
     chain = averaged(3)
-    for wrong in (np.zeros((2, WIDTH)), np.zeros(WIDTH), np.zeros((1, 3, WIDTH))):
-        with pytest.raises(BadFile, match="branch"):
+    for wrong, complaint in ((np.zeros((2, WIDTH)), "do not fit"), (np.zeros((1, 3, WIDTH)), r"bias has shape")):
+        with pytest.raises(BadFile, match=complaint):
             chain_of(structure_of(chain), chain.parameters() | {"2.branch.0.bias": wrong}, WIDTH)
     with pytest.raises(BadFile, match=r"1\.factor has shape \(3,\)"):
         chain_of(structure_of(chain), chain.parameters() | {"1.factor": np.ones(3)}, WIDTH)
@@ -175,16 +166,6 @@ def test_a_small_file_cannot_ask_for_gigabytes() -> None:
     # 100,000 members on 1,000 logits each would take 0.8 GB a row, and the file under 1 MB.
     with pytest.raises(BadFile, match="members"):
         chain_of([{"Blend": ["Centre"]}], {"0.share": np.ones(()), "0.branch.0.share": np.zeros(100_000)}, 1_000)
-
-
-@pytest.mark.parametrize("depth", [10, 200])
-def test_branches_nested_too_deep_are_refused(depth: int) -> None:
-    structure: list[Any] = ["Relu"]
-    for _ in range(depth):
-        structure = [{"Blend": structure}]
-    arrays = {f"{'0.branch.' * level}0.share": np.zeros(()) for level in range(depth)}
-    with pytest.raises(BadFile, match="nested more than 8 deep"):
-        chain_of(structure, arrays, WIDTH)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +179,6 @@ def test_branches_nested_too_deep_are_refused(depth: int) -> None:
         ([{}], "unknown step"),
         (["__import__"], "unknown step '__import__'"),
         (["Step"], "unknown step 'Step'"),
-        (["Activate"], "unknown step 'Activate'"),
         ([{"Scale": []}], "Scale must come without a list of its branches' steps"),
         (["Blend"], "Blend must come with a list of its branches' steps"),
         ([{"Blend": None}], "Blend must come with a list"),
@@ -220,45 +200,27 @@ def test_a_map_that_overflows_is_refused() -> None:
         chain_of(["Scale", "Scale"], {"0.factor": np.array(1e200), "1.factor": np.array(1e200)}, WIDTH)
 
 
-def test_a_users_own_activation_cannot_be_saved() -> None:
-    with pytest.raises(GlayersError, match=r"Activate cannot be saved.*activation=None"):
-        structure_of(Chain((Activate(Softmax()),)))
-
-
 def test_a_subclass_with_the_name_of_a_step_is_not_taken_for_it() -> None:
     stranger = type("Scale", (Scale,), {})
     with pytest.raises(GlayersError, match="Scale cannot be saved"):
         structure_of(Chain((stranger(np.ones(())),)))
 
 
-@pytest.mark.parametrize("name", ["TemperedMixture", "Stack"])
-def test_shares_must_sum_to_one(name: str) -> None:
-    chain = Chain((LogSoftmax(), step_of(name)))
+def test_shares_must_sum_to_one() -> None:
+    chain = Chain((LogSoftmax(), step_of("Stack")))
     forged = np.ones_like(chain.parameters()["1.shares"])  # each is a share, and rows would sum to 2 or 3
     with pytest.raises(BadFile, match=r"1\.shares must hold shares that sum to 1"):
         chain_of(structure_of(chain), chain.parameters() | {"1.shares": forged}, WIDTH)
 
 
-def test_several_branches_come_back_and_must_be_as_many_as_their_shares() -> None:
+def test_several_branches_come_back_and_need_a_share_each() -> None:
     chain = Chain((KeepOrder.of(Chain((Stack(np.array([0.25, 0.75]), (averaged(3), INNER)),))),))
     structure = structure_of(chain)
     assert structure == [{"KeepOrder": [{"Stack": [structure_of(averaged(3)), ["Dense", "Relu"]]}]}]
     z = np.random.default_rng(1).normal(size=(9, WIDTH))
     assert chain_of(structure, chain.parameters(), WIDTH)(z).tobytes() == chain(z).tobytes()
-    with pytest.raises(BadFile, match=r"shares has shape \(3,\), not \(branches\) with .*branches = 2"):
-        chain_of(structure, chain.parameters() | {"0.branch.0.shares": np.full(3, 0.3)}, WIDTH)
-
-
-@pytest.mark.parametrize("holder", ["Blend", "KeepOrder", "Stack"])
-def test_a_branch_must_make_as_many_logits_as_it_takes(holder: str) -> None:
-    # One column for four would broadcast, and nobody would notice.
-    narrow = {"weight": np.ones((WIDTH, 1)), "bias": np.zeros(1)}
-    held: Any = ["Dense"] if holder != "Stack" else [["Dense"]]
-    within = "branch" if holder != "Stack" else "branches.0"
-    arrays = {f"0.{within}.0.{key}": value for key, value in narrow.items()}
-    arrays |= {"0.share": np.array(0.5), "0.slope": np.array(0.1), "0.shares": np.ones(1)}
-    with pytest.raises(BadFile, match="must turn 4 logits into as many; it returns 1"):
-        chain_of([{holder: held}], arrays, WIDTH)
+    with pytest.raises(BadFile, match="do not fit together"):
+        chain_of(structure, chain.parameters() | {"0.branch.0.shares": np.ones(1)}, WIDTH)
 
 
 @pytest.mark.parametrize("holder", ["KeepOrder", "Stack"])

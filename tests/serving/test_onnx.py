@@ -62,10 +62,10 @@ def test_float32_throughout_is_refused_where_it_is_too_coarse(tmp_path: Path) ->
     fitted("temperature").to_onnx(tmp_path / "t.onnx", compute_dtype="float32")
     kinds = {tensor.data_type for tensor in onnx.load(tmp_path / "t.onnx").graph.initializer}
     assert onnx.TensorProto.DOUBLE not in kinds
-    with pytest.raises(GlayersError, match='use compute_dtype="float64"'):
+    with pytest.raises(GlayersError, match='Use compute_dtype="float64"'):
         fitted("spline").to_onnx(tmp_path / "s.onnx", compute_dtype="float32")
-    with pytest.raises(BadPredictions, match="dtype must be one of 'float32', 'float64'; got 'float16'"):
-        fitted("temperature").to_onnx(tmp_path / "t.onnx", "float16")  # type: ignore[arg-type]
+    with pytest.raises(BadPredictions, match="compute_dtype must be one of 'float32', 'float64'; got 'float16'"):
+        fitted("temperature").to_onnx(tmp_path / "t.onnx", compute_dtype="float16")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("inputs", ["probabilities", "confidence"])
@@ -77,11 +77,11 @@ def test_probabilities_and_confidences_are_inputs_too(
     given = p if inputs == "probabilities" else p.max(axis=1)
     truth = labels if inputs == "probabilities" else p.argmax(axis=1) == labels
     calibrator = TemperatureScaling(inputs=inputs).fit(given, truth)
-    calibrator.to_onnx(tmp_path / "p.onnx", "float64")
-    rows = given if given.ndim == 2 else given[:, None]
+    calibrator.to_onnx(tmp_path / "p.onnx")
+    rows = (given if given.ndim == 2 else given[:, None]).astype(np.float32)
     (found,) = session_of(tmp_path / "p.onnx").run(["probabilities"], {f"uncalibrated_{inputs}": rows})
-    assert found == pytest.approx(calibrator.predict_proba(given), abs=1e-12)
-    assert calibrator.predict_proba(torch.tensor(given)).numpy() == pytest.approx(found, abs=1e-12)
+    assert found == pytest.approx(calibrator.predict_proba(given), abs=1e-5)
+    assert calibrator.predict_proba(torch.tensor(given)).numpy() == pytest.approx(found, abs=1e-5)
     calibrator.save(tmp_path / "p.safetensors")
     loaded = load(tmp_path / "p.safetensors")
     assert np.array_equal(loaded.predict_proba(given), calibrator.predict_proba(given))
@@ -189,7 +189,7 @@ def test_what_does_not_fit_the_network_is_refused(networks: Path, tmp_path: Path
         append(network, fitted("temperature", 1), path, IMAGES)
     with pytest.raises(BadPredictions, match="output must be one of 'logits'; got 'scores'"):
         append(network, fitted("temperature"), path, IMAGES, output="scores")
-    with pytest.raises(BadPredictions, match=r"the network has the inputs 'images'; got \['pixels'\]"):
+    with pytest.raises(ValueError, match=r"Required inputs \(\['images'\]\) are missing"):
         append(network, fitted("temperature"), path, {"pixels": IMAGES})
     with pytest.raises(GlayersError, match=r"none\.onnx"):
         append(tmp_path / "none.onnx", fitted("temperature"), path, IMAGES)

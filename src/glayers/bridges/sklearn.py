@@ -150,16 +150,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Return a calibrator of the kind that the setting names, fitted on the outputs of some rows."""
         calibrator = self._calibrator()
         calibrator.inputs = "logits" if hasattr(self.estimator, "decision_function") else "probabilities"
-        own_weights = None
-        if weights is not None:
-            own_weights = weights[rows]
-            whole = (weights == np.round(weights)).all()
-            if whole and len(weights) < _FEW_ROWS and weights.sum() <= _MOST_REPEATED:
-                # Counts, as in scikit-learn: priors then weigh as much as beside rows that were written several times.
-                repeated = np.repeat(np.arange(len(rows)), own_weights.astype(np.int64))
-                outputs = outputs[repeated]
-                rows = rows[repeated]
-                own_weights = None
+        if weights is not None and _are_counts(weights):
+            # As in scikit-learn: priors then weigh as much as beside rows that were written several times.
+            repeated = np.repeat(np.arange(len(rows)), weights[rows].astype(np.int64))
+            outputs = outputs[repeated]
+            rows = rows[repeated]
+            weights = None
+        own_weights = None if weights is None else weights[rows]
         own_groups = None if groups is None else np.asarray(groups)[rows]
         return calibrator._fit_and_keep(calibrator._check_input(outputs, labels[rows], own_weights, own_groups))
 
@@ -198,15 +195,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return clone(self.calibrator)
 
     def _splitter(self, labels: Ints, groups: Any) -> Any:
-        if isinstance(self.cv, int):
-            counts = np.bincount(labels)
-            if counts.min() < self.cv:
-                raise BadPredictions(
-                    f"class {_label(self.classes_, counts.argmin())} has {counts.min()} rows, fewer than the {self.cv} "
-                    f"folds; pass cv={max(2, counts.min())}, or more rows of this class"
-                )
-            if groups is not None:
-                return StratifiedGroupKFold(self.cv)
+        if isinstance(self.cv, int) and groups is not None:
+            return StratifiedGroupKFold(self.cv)
         return check_cv(self.cv, labels, classifier=True)
 
     def _routed(self, weights: Any, groups: Any, fit_params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -224,6 +214,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 stacklevel=3,
             )
         return fit_params, {"groups": groups}
+
+
+def _are_counts(weights: Floats) -> bool:
+    whole = bool((weights == np.round(weights)).all())
+    return whole and len(weights) < _FEW_ROWS and weights.sum() <= _MOST_REPEATED
 
 
 def _numbered(y: Array, classes: Array | None) -> tuple[Array, Ints]:

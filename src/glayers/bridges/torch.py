@@ -13,14 +13,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.jit._trace import TracerWarning, is_tracing
 
 from glayers.activations import with_reference_class
-from glayers.bridges.torch_loaders import axis_of, collect_logits, logits_of
-from glayers.bridges.torch_onnx import export_network
+from glayers.bridges.torch_loaders import axis_of, collect_logits, in_evaluation, logits_of
 from glayers.bridges.torch_steps import chain_module
 from glayers.calibrators import AutoCalibrator, Calibrator, load
-from glayers.errors import BadPredictions, GlayersError, GlayersWarning, shown
+from glayers.errors import BadPredictions, GlayersError, GlayersWarning, needs_extra, shown
 from glayers.serving.predictor import Predictor
 
 __all__ = ["CalibratedMap", "CalibratedNetwork", "calibrate", "collect_logits", "strip_softmax", "to_module"]
@@ -75,12 +73,11 @@ class CalibratedMap(nn.Module):
 
     def _computed(self, logits: Tensor) -> Tensor:
         """Return calibrated logits of the type of the computation."""
-        with _without_trace_warnings(), _without_autocast(logits.device.type):
+        with _without_autocast(logits.device.type):
             axis = axis_of(logits, self.class_axis)
             if logits.shape[axis] != self.n_logits or not logits.is_floating_point():
-                kind = str(logits.dtype).removeprefix("torch.")
                 raise BadPredictions(
-                    f"fitted on {self.n_logits} logits per row; got {kind} of shape {tuple(logits.shape)} with "
+                    f"fitted on {self.n_logits} logits per row; got {logits.dtype} of shape {tuple(logits.shape)} with "
                     f"classes on axis {axis}"
                 )
             by_row = logits.movedim(axis, -1)
@@ -91,16 +88,10 @@ class CalibratedMap(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow the network to its device, but not to half precision."""
-
-        def moved(buffer: Tensor) -> Tensor:
-            other = fn(buffer.float())
-            if buffer.is_meta:  # `to_empty`: there are no numbers to keep
-                return torch.empty_like(other, dtype=self.compute_dtype)
-            return buffer.to(other.device, self.compute_dtype)
-
         device = fn(torch.zeros(0)).device
-        self.compute_dtype = torch.float32 if device.type == "mps" else self.compute_dtype  # Apple's has no float64
-        return super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        if device.type == "mps":  # Apple's devices have no float64
+            self.compute_dtype = torch.float32
+        return super()._apply(lambda buffer: buffer.to(device, self.compute_dtype), recurse)  # type: ignore[no-untyped-call]
 
 
 class CalibratedNetwork(nn.Module):
@@ -168,8 +159,26 @@ class CalibratedNetwork(nn.Module):
             If the results differ from those of NumPy. Nothing is written.
         """
         self._refuse_replaced_g()
+        with needs_extra("onnx"):
+            import onnxscript  # noqa: F401  # which torch needs to export
+
+            from glayers.serving.onnx import append
+        names = [*list(inspect.signature(self.network.forward).parameters)[: len(inputs)], *named]
+        examples = (*inputs, *named.values())
+        with in_evaluation(self.network), warnings.catch_warnings(action="ignore"), torch.inference_mode():
+            program = torch.onnx.export(
+                _LogitsOf(self.network, list(named)),
+                examples,
+                input_names=names,
+                output_names=["logits"],
+                dynamic_shapes=(tuple(map(_free_sizes, examples)),),
+                dynamo=True,
+                verbose=False,
+            )
+        assert program is not None  # noqa: S101  # torch returns one if it is given no file
         axis = self.calibration.class_axis
-        export_network(self.network, self.calibrator, 1 if axis is None else axis, path, inputs, named)
+        by_name = dict(zip(names, examples, strict=True))
+        append(program.model_proto, self.calibrator, path, by_name, class_axis=1 if axis is None else axis)
 
     @classmethod
     def load(cls, network: nn.Module, path: str | os.PathLike[str], class_axis: int | None = None) -> Self:
@@ -185,6 +194,26 @@ class CalibratedNetwork(nn.Module):
                     "load_state_dict replaced g, so that this module no longer is what its `calibrator` says. Save the "
                     "state_dict, or save and export the network that it came from"
                 )
+
+
+class _LogitsOf(nn.Module):
+    """A network that takes all inputs by position, the last ones under these names, and returns its logits alone."""
+
+    def __init__(self, network: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.network = network
+        self.names = names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        n_positional = len(inputs) - len(self.names)
+        named = dict(zip(self.names, inputs[n_positional:], strict=True))
+        return logits_of(self.network(*inputs[:n_positional], **named))
+
+
+def _free_sizes(example: Tensor) -> dict[int, Any]:
+    """Return which sizes may vary: the number of rows always, others where the network allows it."""
+    sizes: dict[int, Any] = dict.fromkeys(range(example.ndim), torch.export.Dim.AUTO)
+    return sizes | {0: torch.export.Dim.DYNAMIC}
 
 
 def to_module(
@@ -234,7 +263,7 @@ def calibrate(
     calibrator
         The calibrator to fit; by default `AutoCalibrator()`.
     **settings
-        Those of `collect_logits`: class_axis, ignore_label, label_key, max_rows, random_state, class_names, progress.
+        Those of `collect_logits`: class_axis, ignore_label, max_rows, random_state, class_names, progress.
 
     Returns
     -------
@@ -274,10 +303,7 @@ class CalibrateAfterTraining:
         loader: Iterable[Any] | None = None,
         **settings: Any,
     ) -> None:
-        known = list(inspect.signature(collect_logits).parameters)[2:]
-        for name in settings:
-            if name not in known:
-                raise GlayersError(f"unknown setting {name!r}; `calibrate` knows {', '.join(known)}")
+        inspect.signature(collect_logits).bind(None, loader, **settings)  # raises for an unknown setting
         self.calibrator = calibrator
         self.path = path
         self.loader = loader
@@ -348,11 +374,4 @@ def _without_autocast(device: str) -> AbstractContextManager[Any]:
     """Leave autocast, if it is on: matrix products in half precision would be too coarse."""
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
-    return nullcontext()
-
-
-def _without_trace_warnings() -> AbstractContextManager[Any]:
-    """Silence the warning of torch.jit.trace about shapes: the number of classes is the same in every call."""
-    if is_tracing():  # type: ignore[no-untyped-call]
-        return warnings.catch_warnings(action="ignore", category=TracerWarning)
     return nullcontext()

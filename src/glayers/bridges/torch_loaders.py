@@ -4,7 +4,6 @@ A row is what has one label: an example, a pixel of an image, a token of a text.
 text form a group.
 """
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +28,6 @@ def collect_logits(
     *,
     class_axis: int | None = None,
     ignore_label: int | None = IGNORED,
-    label_key: str | None = None,
     max_rows: int | None = MAX_ROWS,
     random_state: int = 0,
     class_names: Iterable[str] | None = None,
@@ -44,15 +42,13 @@ def collect_logits(
         `logits` or `out` of a dictionary.
     loader
         Batches (inputs, labels), or dictionaries with the labels under `labels` or `label`. Inputs that are a
-        dictionary are passed by name. All inputs move to the device of the network's first parameter, and floats
-        to its type.
+        dictionary are passed by name. Tensors move to the device of the network's first parameter, and floats to its
+        type.
     class_axis
         The axis of the classes, needed for logits of more than two axes: 1 for (images, classes, height, width), -1 for
         (texts, tokens, classes). The first axis counts images or texts, which become groups.
     ignore_label
         Rows with this label are left out; often 255 in segmentation. None keeps all.
-    label_key
-        The key of the labels in batches that are dictionaries, if it is neither `labels` nor `label`.
     max_rows
         Of more rows, a simple random sample of this size is kept: every row that is not ignored is equally likely,
         whatever its label, and the sample does not depend on the batch size. None keeps all.
@@ -74,61 +70,71 @@ def collect_logits(
     >>> collect_logits(nn.Identity(), batches).labels.tolist()
     [0]
     """
-    most = None if max_rows is None else whole_number(max_rows, "max_rows", least=1)
-    random = np.random.default_rng(random_state)
-    parts: list[list[Array]] = []  # of the sample: logits, labels, groups, random numbers
-    highest = 1.0  # of all rows, those with the smallest random numbers are kept
-    n_items = n_labels = n_kept = 0
+    sample = _RowSample(max_rows, random_state)
+    n_items = n_labels = 0
     n_batches = len(loader) if isinstance(loader, Sized) else None
     with in_evaluation(network), progress_bar(progress, "collecting logits", n_batches) as advance:
         for number, batch in enumerate(loader):
-            logits, shaped = _run(network, batch, f"batch {number}", class_axis, label_key)
-            labels = shaped.flatten().cpu().numpy()
-            groups = n_items + np.repeat(np.arange(len(shaped)), len(labels) // max(1, len(shaped)))
-            numbers = random.random(len(labels))  # also of ignored rows, so that labels do not change the draws
-            kept = numbers < highest
-            if ignore_label is not None:
-                kept &= labels != ignore_label
-            chosen = np.flatnonzero(kept)
-            own = to_numpy(logits[torch.as_tensor(chosen, device=logits.device)], "logits")
-            wide = own if own.dtype == np.float64 else own.astype(np.float32, copy=False)
-            parts.append([wide, labels[chosen], groups[chosen], numbers[chosen]])
-            n_items += len(shaped)
+            logits, shaped_labels = _run(network, batch, f"batch {number}", class_axis)
+            items = torch.arange(n_items, n_items + len(shaped_labels))
+            labels = shaped_labels.flatten().cpu().numpy()
+            groups = items.repeat_interleave(len(labels) // max(1, len(items))).numpy()
+            counted = np.full(len(labels), True) if ignore_label is None else labels != ignore_label
+            sample.add(logits, labels, groups, counted)
+            n_items += len(items)
             n_labels += len(labels)
-            n_kept += len(chosen)
-            if most is not None and n_kept > 2 * most:
-                parts = [_smallest(parts, most)]
-                highest = parts[0][-1].max()
-                n_kept = most
             advance()
     if not n_labels:
         raise BadPredictions("the loader gave no rows; it must yield (inputs, labels). Is its data empty, or used up?")
-    if not n_kept:
+    sample.cut()
+    if not sample.n_rows:
         raise BadPredictions(f"all {n_labels:,} labels are ignore_label={ignore_label}; no row is left")
-    found = _smallest(parts, most)
-    return Predictions(found[0], found[1], groups=found[2] if n_labels > n_items else None, class_names=class_names)
+    kept_logits, kept_labels, kept_groups, _ = sample.columns
+    several_rows = n_labels > n_items
+    return Predictions(kept_logits, kept_labels, groups=kept_groups if several_rows else None, class_names=class_names)
 
 
-def _smallest(parts: list[list[Array]], most: int | None) -> list[Array]:
-    """Return the rows with the smallest random numbers, in their order."""
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    rows = np.sort(np.argsort(columns[-1])[:most])
-    return [column[rows] for column in columns]
+class _RowSample:
+    """A simple random sample of rows that arrive in batches: those with the smallest random numbers."""
+
+    def __init__(self, most: int | None, random_state: int) -> None:
+        self.most = None if most is None else whole_number(most, "max_rows", least=1)
+        self.random = np.random.default_rng(random_state)
+        self.parts: list[list[Array]] = []
+        self.n_rows = 0
+        self.below = 1.0  # rows with larger random numbers are out
+
+    def add(self, logits: Tensor, labels: Array, groups: Array, counted: Array) -> None:
+        """Add rows, of which only those that are counted may be drawn."""
+        numbers = self.random.random(len(labels))  # also of the others, so that labels do not change the draws
+        chosen = np.flatnonzero(counted & (numbers < self.below))
+        own_logits = to_numpy(logits[torch.as_tensor(chosen, device=logits.device)], "logits")
+        self.parts.append([own_logits, labels[chosen], groups[chosen], numbers[chosen]])
+        self.n_rows += len(chosen)
+        if self.most is not None and self.n_rows > 2 * self.most:
+            self.cut()
+
+    def cut(self) -> None:
+        """Keep the rows with the smallest random numbers, in their order."""
+        self.columns = [np.concatenate(column) for column in zip(*self.parts, strict=True)]
+        numbers = self.columns[-1]
+        if self.most is not None and len(numbers) > self.most:
+            kept = np.sort(np.argsort(numbers)[: self.most])
+            self.columns = [column[kept] for column in self.columns]
+            self.below = numbers[kept].max()
+        self.parts = [self.columns]
+        self.n_rows = len(self.columns[-1])
 
 
-def _run(
-    network: nn.Module, batch: Any, name: str, class_axis: int | None, label_key: str | None
-) -> tuple[Tensor, Tensor]:
+def _run(network: nn.Module, batch: Any, name: str, class_axis: int | None) -> tuple[Tensor, Tensor]:
     """Return logits (rows, logits) and labels (items, ...) of one batch, and check that every label has its logits."""
-    inputs, given = _split(batch, name, label_key)
+    inputs, given = _split(batch, name)
     labels = torch.as_tensor(given)
-    if labels.ndim == 0:
-        labels = labels[None]
     with torch.inference_mode():
-        outputs = logits_of(_called(network, inputs, name))
+        outputs = logits_of(_called(network, inputs))
+    if outputs.dtype != torch.float64:
+        outputs = outputs.float()
     axis = axis_of(outputs, class_axis)
-    if axis == 0:
-        raise BadPredictions(f"class_axis must not be the first axis of {tuple(outputs.shape)}, which counts examples")
     by_row = outputs.movedim(axis, -1)
     if labels.shape == outputs.shape and outputs.shape[axis] == 1:
         labels = labels.movedim(axis, -1)[..., 0]  # (rows, 1), as losses for one logit want them
@@ -138,71 +144,65 @@ def _run(
             f"{tuple(by_row.shape[:-1])}; got shape {tuple(labels.shape)}. Turn one-hot labels into numbers with "
             f"argmax, remove axes of length 1 with squeeze, and resize the logits if the network shrinks images"
         )
-    _refuse_unshifted(inputs, labels, name)
+    if isinstance(inputs, Mapping) and "input_ids" in inputs:
+        _refuse_unshifted(inputs["input_ids"].to(labels.device), labels, name)
     return by_row.reshape(-1, by_row.shape[-1]), labels
 
 
-def _split(batch: Any, name: str, label_key: str | None) -> tuple[Any, Any]:
-    """Return the inputs of a batch, a dictionary or something else, and its labels."""
-    if isinstance(batch, Mapping):
-        key = label_key or ("label" if "label" in batch and "labels" not in batch else "labels")
-        if key not in batch:
-            raise BadPredictions(
-                f"{name} has no labels under {key!r}; it has {shown(list(batch))}. Name the entry with label_key=..."
-            )
-        return {other: value for other, value in batch.items() if other != key}, batch[key]
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
+def _refuse_unshifted(tokens: Tensor, labels: Tensor, name: str) -> None:
+    """Refuse labels that repeat the input tokens: a causal language model shifts them inside its own loss."""
+    counted = labels >= 0
+    if tokens.shape == labels.shape and counted.any() and torch.equal(tokens[counted], labels[counted]):
         raise BadPredictions(
-            f"{name} of the loader must be (inputs, labels) or a dictionary with labels; got {_kind(batch)}. "
-            f"Change it in the collate function, or in a generator around the loader"
+            f"{name}: the labels are the input tokens themselves. The logits of a causal language model are about the "
+            f"next token: shift the labels by one, and end each text with {IGNORED}"
         )
-    return batch[0], batch[1]
 
 
-def _called(network: nn.Module, inputs: Any, name: str) -> Any:
+def _split(batch: Any, name: str) -> tuple[Any, Any]:
+    """Return the inputs of a batch, a dictionary or something else, and its labels."""
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    if isinstance(batch, Mapping):
+        for key in ("labels", "label"):
+            if key in batch:
+                return {other: value for other, value in batch.items() if other != key}, batch[key]
+    raise BadPredictions(
+        f"{name} of the loader must be (inputs, labels) or a dictionary with `labels` or `label`; got {shown(batch)}. "
+        f"Change it in the collate function, or in a generator around the loader"
+    )
+
+
+def _called(network: nn.Module, inputs: Any) -> Any:
     """Call the network with inputs by name or by position, after moving them to its device."""
     like = next(network.parameters(), None)
-    if isinstance(inputs, tuple | list) and all(isinstance(each, Tensor) for each in inputs):
-        return network(*(_moved(each, like) for each in inputs))
-    inputs = _moved(inputs, like)
-    if not isinstance(inputs, Mapping):
-        return network(inputs)
-    takes = inspect.signature(network.forward).parameters
-    unknown = [key for key in inputs if key not in takes]
-    if len(inputs) == 1 and unknown:  # such as {"image": ...} for forward(self, x)
-        return network(inputs[unknown[0]])
-    if unknown and not any(each.kind is each.VAR_KEYWORD for each in takes.values()):
-        raise BadPredictions(
-            f"{name} has entries that the network does not take: {shown(unknown)}; its forward takes "
-            f"{shown(list(takes))}. Leave them out in the collate function, or name the labels with label_key=..."
-        )
-    return network(**inputs)
+    if isinstance(inputs, Mapping):
+        return network(**{name: _moved(value, like) for name, value in inputs.items()})
+    if isinstance(inputs, tuple | list):
+        return network(*(_moved(value, like) for value in inputs))
+    return network(_moved(inputs, like))
 
 
 def _moved(value: Any, like: Tensor | None) -> Any:
-    """Return tensors and arrays on the device of the network, floats also in its type; anything else unchanged."""
-    if isinstance(value, Mapping):
-        return {key: _moved(each, like) for key, each in value.items()}
-    if not isinstance(value, Tensor | np.ndarray):
+    """Return a tensor on the device of the network, floats also in its type; anything else unchanged."""
+    if like is None or not isinstance(value, Tensor):
         return value
-    tensor = torch.as_tensor(value)
-    if like is None:
-        return tensor
-    both_floats = tensor.is_floating_point() and like.is_floating_point()
-    return tensor.to(like.device, like.dtype if both_floats else None)
+    if value.is_floating_point() and like.is_floating_point():
+        return value.to(like.device, like.dtype)
+    return value.to(like.device)
 
 
 def logits_of(output: Any) -> Tensor:
     """Return the logits that a network returned: a tensor, or the field of a larger output."""
     found = output
     if isinstance(output, Mapping):
-        found = output.get("logits", output.get("out", output))  # torchvision's name for segmentation
-    elif not isinstance(output, Tensor):
-        found = getattr(output, "logits", output)
+        found = output.get("logits", output.get("out"))  # torchvision's name for segmentation
+    elif hasattr(output, "logits"):
+        found = output.logits
     if not isinstance(found, Tensor) or not found.is_floating_point():
         raise BadPredictions(
             f"the network must return logits, as a tensor of floats or under the name logits; it returned "
-            f"{_kind(found)}. Wrap it in a module whose forward returns the logits"
+            f"{shown(output)}. Wrap it in a module whose forward returns the logits"
         )
     return found
 
@@ -216,20 +216,9 @@ def axis_of(logits: Tensor, class_axis: int | None) -> int:
             f"pass 1 for (images, classes, height, width), or -1 for (texts, tokens, classes). A network with one "
             f"logit per row must return (rows, 1)"
         )
-    axis = 1 if class_axis is None else whole_number(class_axis, "class_axis", least=-len(shape), most=len(shape) - 1)
-    return axis % len(shape)
-
-
-def _refuse_unshifted(inputs: Any, labels: Tensor, name: str) -> None:
-    """Refuse labels that repeat the input tokens: a causal language model shifts them inside its own loss."""
-    tokens = inputs.get("input_ids") if isinstance(inputs, Mapping) else None
-    if isinstance(tokens, Tensor) and tokens.shape == labels.shape:
-        counted = labels >= 0
-        if counted.any() and torch.equal(labels[counted].cpu(), tokens[counted.to(tokens.device)].cpu()):
-            raise BadPredictions(
-                f"{name}: the labels are the input tokens themselves. The logits of a causal language model are about "
-                f"the next token: shift the labels by one, and end each text with {IGNORED}"
-            )
+    if class_axis is None:
+        return 1
+    return whole_number(class_axis, "class_axis", least=-len(shape), most=len(shape) - 1) % len(shape)
 
 
 @contextmanager
@@ -242,9 +231,3 @@ def in_evaluation(network: nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes:
             part.training = training
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of {str(value.dtype).removeprefix('torch.')} and shape {tuple(value.shape)}"
-    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, Sized) else "")

@@ -29,7 +29,7 @@ from glayers.fitting.floor import fit_log_probabilities
 from glayers.maps import Chain, Diagonal, Reference, simplified
 from glayers.predictions import Confidences, Predictions
 from glayers.predictions.predictions import map_inputs, two_classes
-from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, class_names_of, mask_notes
+from glayers.serving.predictor import CHECKS, Diagnostics, Predictor, apply_map, class_names_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,9 +270,7 @@ class Calibrator(Estimator, Predictor, ABC):
         given = given.repeated()
         first = Chain(())
         input_notes = []
-        if self.inputs == "logits":
-            input_notes = mask_notes(self.inputs, given.logits)
-        else:
+        if self.inputs != "logits":
             probabilities = _probabilities(self.inputs, given)
             step, raised = fit_log_probabilities(probabilities, given.weights)
             given = given.with_logits(step(probabilities))

@@ -272,7 +272,6 @@ def adapt(
 def export(
     model: arg.Model,
     output: Annotated[Path, arg.output_option("OUT", "Where to write the ONNX file.")],
-    float64: Annotated[bool, flag("--float64", text="Use float64 for input and outputs, not float32.")] = False,
     force: arg.Force = False,
     quiet: arg.Quiet = False,
 ) -> None:
@@ -283,7 +282,6 @@ def export(
     Examples
     --------
     $ glayers export model.safetensors -o model.onnx
-    $ glayers export model.safetensors -o wide.onnx --float64
     """
     from glayers.calibrators import GroupCalibrator, load
 
@@ -291,7 +289,7 @@ def export(
     calibrator = load(model)
     if isinstance(calibrator, GroupCalibrator):
         raise BadFile(f"{model}: was fitted by group; in Python, export one of them by for_group(name).to_onnx(path)")
-    calibrator.to_onnx(output, "float64" if float64 else "float32")
+    calibrator.to_onnx(output)
     if not quiet:
         show(f"wrote {output}: {model.name}, equal to NumPy on sampled inputs")
 

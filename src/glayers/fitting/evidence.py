@@ -67,9 +67,9 @@ _WORTH_OF_PAIRS = 0.1  # of their coefficients: from 0.03 to 0.3, the mean held-
 # held-out loss of 13 sets changes by 0.0005.
 _PRECISION_OF_FACTOR = 4.0
 _MANY_ROWS = 2_500  # from here on one fold changes a fit so little that one Newton step follows it
-# The posterior has a prior with this fraction of the precision. With the whole precision, 90 % intervals cover 76 % with
-# 100 rows where a matrix is true, because the prior shrinks it.
-_WIDER = 0.1
+# The posterior has a prior with this fraction of the precision. With the whole precision, 90 % intervals cover 76 %
+# with 100 rows where a matrix is true, because the prior shrinks it.
+_WIDER = 0.3
 _MOST_ROUNDS = 10  # of the search for precisions
 _SETTLED = 0.1  # relative change of every precision that ends the search
 _MOST_RATIO = 0.75  # of one step of the search to the one before

@@ -1,23 +1,21 @@
 """Logits -> the logarithm of mixtures of probabilities, on the log scale, where no probability underflows."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from glayers.activations import keep_impossible, log_softmax, with_reference_class
 from glayers.arrays import array_namespace
 from glayers.maps.steps import Chain, Numbers, Step
 
-__all__ = ["Blend", "Stack", "TemperedMixture", "UniformShare"]
+__all__ = ["Blend", "Stack", "UniformShare"]
 
-# Between 0 and 1, up to rounding.
-_share = partial(Numbers, low=-1e-9, high=1 + 1e-9)
+_ROUNDING = 1e-9  # shares lie between 0 and 1, up to this
 
 
 class Blend(Step):
     """Log of a mixture of the input's probabilities (1 - share) and the mean of a branch's members (share)."""
 
-    share: Annotated[Any, _share()]
+    share: Annotated[Any, Numbers(low=-_ROUNDING, high=1 + _ROUNDING)]
     branch: Chain
 
     def __call__(self, logits: Any) -> Any:
@@ -38,38 +36,21 @@ class Blend(Step):
 class UniformShare(Step):
     """log((1 - share) softmax(z) + share / k), where k counts the classes that are possible in the row."""
 
-    share: Annotated[Any, _share()]
+    share: Annotated[Any, Numbers(low=-_ROUNDING, high=1 + _ROUNDING)]
 
     def __call__(self, logits: Any) -> Any:
         """Add a share of the uniform distribution."""
-        plain = _log(1 - self.share) + log_softmax(logits)
-        uniform = _log(self.share) - _log_possible(logits)
-        return keep_impossible(array_namespace(logits).logaddexp(plain, uniform), logits)
-
-
-class TemperedMixture(Step):
-    """log(w0 softmax(factor z) + w1 softmax(z) + w2 / k), for shares w (..., 3) that sum to 1. Keeps every ranking.
-
-    k counts the classes that are possible in the row.
-    """
-
-    shares: Annotated[Any, _share("3", learned="all but one")]  # they sum to 1
-    factor: Annotated[Any, Numbers()]
-
-    def __call__(self, logits: Any) -> Any:
-        """Add the three parts."""
         xp = array_namespace(logits)
-        log_shares = _log(self.shares)[..., None, None, :]
-        tempered = log_shares[..., 0] + log_softmax(logits * self.factor[..., None, None])
-        plain = log_shares[..., 1] + log_softmax(logits)
-        uniform = log_shares[..., 2] - _log_possible(logits)
-        return keep_impossible(xp.logaddexp(xp.logaddexp(tempered, plain), uniform), logits)
+        n_possible = xp.sum(xp.astype(logits > -xp.inf, logits.dtype), axis=-1, keepdims=True)
+        uniform = _log(self.share) - xp.log(n_possible)
+        plain = _log(1 - self.share) + log_softmax(logits)
+        return keep_impossible(_log_sum([plain, uniform]), logits)
 
 
 class Stack(Step):
     """log(w_0 softmax(branch_0(z)) + w_1 softmax(branch_1(z)) + ...), for shares w that sum to 1."""
 
-    shares: Annotated[Any, _share("branches", learned="all but one")]
+    shares: Annotated[Any, Numbers("branches", -_ROUNDING, 1 + _ROUNDING, learned="all but one")]
     branches: tuple[Chain, ...]
     completes: ClassVar[bool] = True
 
@@ -80,12 +61,6 @@ class Stack(Step):
         for place, branch in enumerate(self.branches):
             parts.append(log_shares[place] + log_softmax(with_reference_class(branch(logits))))
         return _log_sum(parts)
-
-
-def _log_possible(logits: Any) -> Any:
-    """Return the logarithm of the number of possible classes of each row."""
-    xp = array_namespace(logits)
-    return xp.log(xp.sum(xp.astype(logits > -xp.inf, logits.dtype), axis=-1, keepdims=True))
 
 
 def _log_sum(parts: Sequence[Any]) -> Any:

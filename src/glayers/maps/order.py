@@ -1,35 +1,41 @@
 """Logits -> logits in the same order of classes.
 
-`OrderPreservingStep` preserves it by construction: f(x) = S(x)^-1 U w(x), Rahimi et al. 2020. S(x) sorts a row, w holds
-the gaps between neighbours, positive wherever the logits differ, and U adds them up from the highest class. Subclasses
-differ only in the gaps. The order is exact, to the last bit: the temperature is part of the step, because multiplying
-first could round two different logits to the same number.
+`Invariant` preserves it by construction: f(x) = S(x)^-1 U w(x), Rahimi et al. 2020. S(x) sorts a row, w holds the gaps
+between neighbours, positive wherever the logits differ, and U adds them up from the highest class. The order is exact,
+to the last bit: the temperature is part of the step, because multiplying first could round two different logits to the
+same number.
 
 `KeepOrder` restores the order after any map. From the highest logit down, each class gets the map's value, or less: at
 most the value of the class above, minus a small part of the original gap. With u the map's values, z the
 log-probabilities of the input and s the least slope: out = s z + running minimum of (u - s z).
 """
 
-from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from glayers.activations import keep_impossible, log_softmax, with_reference_class
 from glayers.arrays import array_namespace, is_torch
-from glayers.maps.steps import SMALLEST, Chain, Numbers, Step, at_mean_of_others
+from glayers.maps.steps import Chain, Numbers, Step, at_mean_of_others
 
 __all__ = ["KeepOrder"]
 
 LEAST_SLOPE = 1e-3  # of KeepOrder
-_LEAST_GAP_FACTOR = 1e-6  # of gap networks: a factor of 0 would lose the order
+_LEAST_GAP_FACTOR = 1e-6  # a factor of 0 would lose the order
 _DEEPEST = -30.0  # lower log-probabilities tell a network nothing more
 
 
-class OrderPreservingStep(Step):
-    """Gaps between sorted logits, added up and put back in place; `factor` is the initial inverse temperature."""
+class Invariant(Step):
+    """Each gap between sorted logits times a positive number from a small network, which reads the sorted row.
+
+    Permuting the classes permutes the output. `factor` is the initial inverse temperature.
+    """
 
     factor: Annotated[Any, Numbers()]
+    weight_in: Annotated[Any, Numbers("in hidden")]
+    bias_in: Annotated[Any, Numbers("hidden")]
+    weight_out: Annotated[Any, Numbers("hidden in-1")]
+    bias_out: Annotated[Any, Numbers("in-1")]
 
     def __call__(self, logits: Any) -> Any:
         """Return logits in exactly the same order: equal logits stay equal, different ones stay different."""
@@ -41,41 +47,25 @@ class OrderPreservingStep(Step):
         differ = (ordered[..., :-1] > ordered[..., 1:]) & (ordered[..., 1:] > -xp.inf)
         differ = xp.astype(differ, logits.dtype)
         # From the highest class down: a sum from a class of -1e30 up would lose all other gaps.
-        gaps = self._gaps(_possible(ordered), _possible(logits))
-        depths = _added_up(gaps * differ)
+        depths = _added_up(self._gaps(_possible(ordered)) * differ)
         # Sums round, so each level is lowered by a few rounding errors more than the one above: no two can coincide.
         step = 8 * float(limits.eps) * depths + float(limits.smallest_normal) / float(limits.eps)
         depths = depths + step * _added_up(differ)
         back = xp.argsort(order, axis=-1, stable=True) + xp.zeros_like(depths, dtype=order.dtype)  # also for members
         return keep_impossible(-_gathered(depths, back), logits)
 
-    @abstractmethod
-    def _gaps(self, ordered: Any, logits: Any) -> Any:
+    def _gaps(self, ordered: Any) -> Any:
         """Return the non-negative gap between each sorted logit and the next."""
-
-    def _log_probabilities(self, logits: Any) -> Any:
-        """Return log-probabilities at the initial temperature, finite for any finite logits."""
-        xp = array_namespace(logits)
-        below = logits - xp.max(logits, axis=-1, keepdims=True)
-        return log_softmax(xp.clip(below, min=-_wide(logits)) * self.factor[..., None, None])
-
-
-class GapNetwork(OrderPreservingStep):
-    """Each gap times a positive number from a small network; subclasses differ in the network's input."""
-
-    weight_in: Annotated[Any, Numbers("in hidden")]
-    bias_in: Annotated[Any, Numbers("hidden")]
-    weight_out: Annotated[Any, Numbers("hidden in-1")]
-    bias_out: Annotated[Any, Numbers("in-1")]
-
-    def _stretched(self, ordered: Any, log_p: Any) -> Any:
-        """Return the gaps times what the network makes of these log-probabilities."""
         xp = array_namespace(ordered)
-        gaps = xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered))
+        factor = self.factor[..., None, None]
+        below_top = xp.clip(ordered - ordered[..., :1], min=-_wide(ordered))
+        log_p = log_softmax(below_top * factor)
         read = xp.clip(log_p, min=_DEEPEST) / 10 + 1  # from -2 to 1: tanh is not saturated
         hidden = xp.tanh(xp.matmul(read, self.weight_in) + self.bias_in[..., None, :])
         output = xp.matmul(hidden, self.weight_out) + self.bias_out[..., None, :]
-        return gaps * self.factor[..., None, None] * (_softplus(output) + _LEAST_GAP_FACTOR)
+        gaps = xp.clip(ordered[..., :-1] - ordered[..., 1:], max=_wide(ordered))
+        softplus = xp.clip(output, min=0.0) + xp.log1p(xp.exp(-xp.abs(output)))
+        return gaps * factor * (softplus + _LEAST_GAP_FACTOR)
 
     @classmethod
     def start(cls, factor: float, n_logits: int, n_hidden: int, seed: int) -> Self:
@@ -88,53 +78,6 @@ class GapNetwork(OrderPreservingStep):
             np.zeros((n_hidden, n_logits - 1)),
             np.full(n_logits - 1, np.log(np.expm1(1 - _LEAST_GAP_FACTOR))),
         )
-
-
-class General(GapNetwork):
-    """A network that reads log-probabilities in the order of the classes."""
-
-    def _gaps(self, ordered: Any, logits: Any) -> Any:
-        return self._stretched(ordered, self._log_probabilities(logits))
-
-
-class Invariant(GapNetwork):
-    """A network that reads sorted log-probabilities: permuting the classes permutes the output."""
-
-    def _gaps(self, ordered: Any, logits: Any) -> Any:  # noqa: ARG002  # reads sorted logits
-        return self._stretched(ordered, self._log_probabilities(ordered))
-
-
-class SharedCurve(OrderPreservingStep):
-    """One increasing function of a log-probability for all classes, the diagonal variant: a sum of soft ramps.
-
-    Its slope is exp(log_slopes[h]) between knots h - 1 and h and changes smoothly over `widths`; equal slopes give a
-    straight line.
-    """
-
-    knots: Annotated[Any, Numbers("knots", learned="none")]
-    widths: Annotated[Any, Numbers("knots", low=SMALLEST, learned="none")]
-    log_slopes: Annotated[Any, Numbers("knots+1")]
-
-    def _gaps(self, ordered: Any, logits: Any) -> Any:  # noqa: ARG002  # reads one class at a time
-        xp = array_namespace(ordered)
-        values = self._curve(self._log_probabilities(ordered))
-        return xp.clip(values[..., :-1] - values[..., 1:], min=0.0)
-
-    def _curve(self, log_p: Any) -> Any:
-        xp = array_namespace(log_p)
-        slopes = xp.exp(self.log_slopes)[..., None, None, :]
-        result = slopes[..., 0] * log_p
-        for place in range(self.knots.shape[-1]):
-            knot = self.knots[..., place][..., None, None]
-            width = self.widths[..., place][..., None, None]
-            change = slopes[..., place + 1] - slopes[..., place]
-            result = result + change * width * _softplus((log_p - knot) / width)
-        return result
-
-    @classmethod
-    def start(cls, factor: float, knots: Any, width: float) -> Self:
-        """Start as temperature scaling: a straight line."""
-        return cls(np.asarray(factor), knots, np.full(len(knots), width), np.zeros(len(knots) + 1))
 
 
 class KeepOrder(Step):
@@ -193,11 +136,6 @@ def _added_up(gaps: Any) -> Any:
     """Sum gaps (..., k - 1) from the first one on into depths (..., k), the first of which is 0."""
     xp = array_namespace(gaps)
     return xp.concat([xp.zeros_like(gaps[..., :1]), xp.cumulative_sum(gaps, axis=-1)], axis=-1)
-
-
-def _softplus(values: Any) -> Any:
-    xp = array_namespace(values)
-    return xp.clip(values, min=0.0) + xp.log1p(xp.exp(-xp.abs(values)))
 
 
 def _wide(logits: Any) -> float:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from glayers.maps.corrections import Corrected
-from glayers.maps.mixtures import Blend, Stack, TemperedMixture, UniformShare
+from glayers.maps.mixtures import Blend, Stack, UniformShare
 from glayers.maps.steps import Chain, LogSoftmax, Reference, Scale, Step, with_branches
 
-_NORMALISED = (Blend, Corrected, LogSoftmax, Stack, TemperedMixture, UniformShare)  # return log-probabilities
+_NORMALISED = (Blend, Corrected, LogSoftmax, Stack, UniformShare)  # return log-probabilities
 
 
 def simplified(chain: Chain) -> Chain:
@@ -24,12 +24,9 @@ def simplified(chain: Chain) -> Chain:
     steps: list[Step] = []
     for step in chain.steps:
         for part in _parts(step):
+            if _changes_nothing(part, steps):
+                continue
             last = steps[-1] if steps else None
-            if isinstance(part, Reference) and any(each.completes for each in steps):
-                continue
-            changes_nothing = isinstance(part, LogSoftmax) or (isinstance(part, Scale) and np.all(part.factor == 1.0))
-            if changes_nothing and isinstance(last, _NORMALISED):
-                continue
             if isinstance(part, Scale) and isinstance(last, Scale):
                 steps[-1] = Scale(np.asarray(last.factor * part.factor))
             else:
@@ -37,12 +34,18 @@ def simplified(chain: Chain) -> Chain:
     return Chain(tuple(steps))
 
 
+def _changes_nothing(step: Step, earlier: list[Step]) -> bool:
+    """Return whether a step changes nothing after these: a second reference class, softmax or a factor of 1."""
+    if isinstance(step, Reference):
+        return any(each.completes for each in earlier)
+    if not earlier or not isinstance(earlier[-1], _NORMALISED):
+        return False
+    return isinstance(step, LogSoftmax) or (isinstance(step, Scale) and bool(np.all(step.factor == 1.0)))
+
+
 def _parts(step: Step) -> list[Step]:
     """Return a step with simpler branches, after the steps with which all branches of a mixture begin."""
     branches = [simplified(branch) for branch in step.chains().values()]
-    if isinstance(step, Blend) and len(branches[0].steps) == 1 and isinstance(branches[0].steps[0], Blend):
-        inner = branches[0].steps[0]  # it blends the same logits again: a share of this share
-        return [Blend(np.asarray(step.share * inner.share), inner.branch)]
     common: list[Step] = []
     if isinstance(step, Stack):
         for heads in zip(*(branch.steps for branch in branches), strict=False):

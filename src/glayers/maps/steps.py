@@ -15,11 +15,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 
-from glayers.activations import Activation, is_top, log_softmax, with_reference_class
+from glayers.activations import is_top, log_softmax, with_reference_class
 from glayers.arrays import array_namespace
 from glayers.errors import GlayersError
 
-__all__ = ["Activate", "Centre", "Chain", "Dense", "Diagonal", "EachColumn", "Floor", "LogProbabilities", "LogSoftmax"]
+__all__ = ["Centre", "Chain", "Dense", "Diagonal", "EachColumn", "Floor", "LogProbabilities", "LogSoftmax"]
 __all__ += ["Reference", "Relu", "Scale", "Step", "dense_layers"]
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbers
@@ -27,16 +27,17 @@ SMALLEST = float(np.finfo(np.float64).tiny)  # the lower limit of positive numbe
 
 @dataclass(frozen=True)
 class Numbers:
-    """The layout of one array of a step: its axes as words, the range of its entries, and how many a fit learns.
-
-    `in` is the number of logits that come in, `branches` the number of chains that the step holds. Any other word is a
-    size of the step's own, the same wherever the word occurs in that step. `in-1` is one less; a number is itself.
-    """
+    """The layout of one array of a step: its axes as words, the range of its entries, and how many a fit learns."""
 
     axes: str = ""
     low: float = -math.inf
     high: float = math.inf
     learned: Literal["all", "all but one", "none"] = "all"
+
+    @property
+    def n_axes(self) -> int:
+        """The number of axes, without that of the members."""
+        return len(self.axes.split())
 
 
 @dataclass_transform(frozen_default=True)
@@ -48,7 +49,6 @@ class Step(ABC):
     the chains in its field `branch` or `branches`.
     """
 
-    n_out: ClassVar[str] = "in"  # the number of logits that come out, as a word
     completes: ClassVar[bool] = False  # adds the reference class to a single logit, its own or that of a branch
 
     def __init_subclass__(cls) -> None:
@@ -66,9 +66,6 @@ class Step(ABC):
 
     def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
         """Return the same step with other parameters, of any array library, under exactly the same names."""
-        odd = parameters.keys() ^ self.parameters().keys()
-        if odd:
-            raise ValueError(f"parameters do not belong to this chain: {sorted(odd)}")
         return self._mapped(lambda name, _: parameters[name])
 
     def map_parameters(self, change: Callable[[Any], Any]) -> Self:
@@ -133,13 +130,20 @@ class Chain(Step):
 @cache
 def arrays_of(kind: type[Step]) -> dict[str, Numbers]:
     """Return the layouts of a step's arrays, by name."""
-    return {field.name: layout for field in fields(kind) for layout in getattr(field.type, "__metadata__", ())}
+    layouts = {}
+    for field in fields(kind):
+        if hasattr(field.type, "__metadata__"):
+            layouts[field.name] = field.type.__metadata__[0]
+    return layouts
 
 
 @cache
 def branch_field(kind: type[Step]) -> str:
     """Return the field of a step's chains: "branch", "branches", or "" for most steps."""
-    return next((field.name for field in fields(kind) if field.name in ("branch", "branches")), "")
+    for field in fields(kind):
+        if field.name in ("branch", "branches"):
+            return field.name
+    return ""
 
 
 def with_branches(kind: type[Step], chains: Sequence[Chain]) -> dict[str, Any]:
@@ -147,7 +151,9 @@ def with_branches(kind: type[Step], chains: Sequence[Chain]) -> dict[str, Any]:
     name = branch_field(kind)
     if name == "branches":
         return {name: tuple(chains)}
-    return {name: chains[0]} if name else {}
+    if name == "branch":
+        return {name: chains[0]}
+    return {}
 
 
 class Scale(Step):
@@ -176,7 +182,6 @@ class Dense(Step):
 
     weight: Annotated[Any, Numbers("in out")]
     bias: Annotated[Any, Numbers("out")]
-    n_out: ClassVar[str] = "out"
 
     def __call__(self, logits: Any) -> Any:
         """Apply the layer."""
@@ -273,7 +278,9 @@ class Floor(Step):
         far = each < top - xp.minimum(self.depth, self.reach + 2 * (top - second))
         raised = at_mean_of_others(each, far)
         lowered = xp.where(far, each - raised, 0.0)
-        return raised if each is logits else raised[..., 1:] - raised[..., :1], lowered
+        if logits.shape[-1] == 1:
+            raised = raised[..., 1:] - raised[..., :1]
+        return raised, lowered
 
 
 def at_mean_of_others(logits: Any, far: Any) -> Any:
@@ -288,16 +295,6 @@ def at_mean_of_others(logits: Any, far: Any) -> Any:
     # Divided first: a sum of huge differences would overflow.
     mean = xp.sum(xp.where(far, 0.0, (logits - top) / n_others), axis=-1, keepdims=True)
     return xp.where(far, top + mean, logits)
-
-
-class Activate(Step):
-    """A user's own activation q, as log-probabilities: later steps may treat these as logits, as softmax(log q) = q."""
-
-    activation: Activation
-
-    def __call__(self, logits: Any) -> Any:
-        """Return log q(logits)."""
-        return self.activation.log_probabilities(logits)
 
 
 class EachColumn(Step):
@@ -344,26 +341,36 @@ def dense_layers(
     >>> layers.steps[0].weight.shape
     (4, 14)
     """
+    shapes = layer_shapes(n_logits, n_layers, units_per_class, width)
+    if start == "transparent" and n_layers > 1 and shapes[0][1] < 2 * n_logits:
+        raise GlayersError(
+            f"a transparent layer on {n_logits} logits needs at least {2 * n_logits} units to carry both signs; got "
+            f"{shapes[0][1]}. Use units_per_class >= 2 or a larger width"
+        )
     rng = np.random.default_rng(random_state)
-    eye = np.eye(n_logits)
-    both_signs = np.hstack([eye, 0.0 - eye])
     steps: list[Step] = []
-    for place, (n_in, n_out) in enumerate(layer_shapes(n_logits, n_layers, units_per_class, width)):
+    for place, (n_in, n_out) in enumerate(shapes):
         reach = np.sqrt(6.0 / (n_in + n_out))
         weight = rng.uniform(-reach, reach, size=(n_in, n_out))
         if start == "transparent":
-            carried = both_signs if place == 0 else np.eye(2 * n_logits)
-            if place == n_layers - 1:
-                carried = eye if place == 0 else both_signs.T
-            if n_out < carried.shape[1]:
-                raise GlayersError(
-                    f"a transparent layer on {n_logits} logits needs at least {2 * n_logits} units to carry both "
-                    f"signs; got {n_out}. Use units_per_class >= 2 or a larger width"
-                )
+            carried = _carried(n_logits, first=place == 0, last=place == n_layers - 1)
             weight[:, : carried.shape[1]] = 0.0
             weight[: carried.shape[0], : carried.shape[1]] = carried
         steps += [Dense(weight, np.zeros(n_out)), Relu()]
     return Chain(tuple(steps[:-1]))
+
+
+def _carried(n_logits: int, first: bool, last: bool) -> Any:
+    """Return the weights of a transparent layer that carry the logits on."""
+    eye = np.eye(n_logits)
+    both_signs = np.hstack([eye, 0.0 - eye])
+    if first and last:
+        return eye
+    if first:
+        return both_signs
+    if last:
+        return both_signs.T
+    return np.eye(2 * n_logits)
 
 
 def layer_shapes(n_logits: int, n_layers: int, units_per_class: int, width: int | None) -> list[tuple[int, int]]:

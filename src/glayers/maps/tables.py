@@ -51,8 +51,11 @@ class OneVersusRest(Step):
         # Infinite log-odds times a power of 0 would be no number.
         lowest = -(float(xp.finfo(logits.dtype).max) ** 0.5)
         log_p, log_rest = one_versus_rest(logits)
-        score = self.power * xp.clip(log_p, min=lowest) - self.rest_power * xp.clip(log_rest, min=lowest) + self.shift
-        return keep_impossible(xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score))), logits)
+        log_p = xp.clip(log_p, min=lowest)
+        log_rest = xp.clip(log_rest, min=lowest)
+        score = self.power * log_p - self.rest_power * log_rest + self.shift
+        log_sigmoid = xp.clip(score, max=0.0) - xp.log1p(xp.exp(-xp.abs(score)))
+        return keep_impossible(log_sigmoid, logits)
 
 
 class EachClass(Step):
@@ -65,7 +68,8 @@ class EachClass(Step):
         """Return the logarithm of each table's value."""
         xp = array_namespace(logits)
         log_p, _ = one_versus_rest(logits)
-        return keep_impossible(xp.log(look_up(self.knots, self.values, xp.exp(log_p))), logits)
+        values = look_up(self.knots, self.values, xp.exp(log_p))
+        return keep_impossible(xp.log(values), logits)
 
     @classmethod
     def of(cls, tables: Sequence[Table]) -> Self:
@@ -93,16 +97,18 @@ class TopClass(Step):
     def __call__(self, logits: Any) -> Any:
         """Return log-probabilities with the new probability of the top class."""
         xp = array_namespace(logits)
+        limits = xp.finfo(logits.dtype)
         log_p, log_rest = one_versus_rest(logits)
         top = is_top(logits)
         confidence = xp.exp(xp.max(log_p, axis=-1, keepdims=True))
         new = look_up(self.knots[None, :], self.values[None, :], confidence)
         old_rest = xp.max(xp.where(top, log_rest, -xp.inf), axis=-1, keepdims=True)
         # If no other class is possible, the rest is -inf, and so are all others.
-        others = log_p - xp.clip(old_rest, min=float(xp.finfo(log_p.dtype).min)) + xp.log1p(-new)
+        old_rest = xp.clip(old_rest, min=float(limits.min))
+        others = log_p - old_rest + xp.log1p(-new)
         runner_up = xp.max(xp.where(top, -xp.inf, others), axis=-1, keepdims=True)
         # A thousand rounding errors: enough to survive softmax, too few to matter.
-        least = runner_up + 1e3 * float(xp.finfo(log_p.dtype).eps)
+        least = runner_up + 1e3 * float(limits.eps)
         return xp.where(top, xp.maximum(xp.log(new), least), others)
 
     @classmethod

@@ -5,7 +5,6 @@ Everything here needs NumPy alone, so that a server can load a calibrator and pr
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -15,8 +14,8 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 
 from glayers.activations import LINKS, with_reference_class
 from glayers.arrays import Array, Floats, Ints, array_namespace, column_names, device_of
-from glayers.checks import check_confidence, check_probabilities, finite_features, isolated_lowest, possible_logits
-from glayers.errors import BadFile, BadPredictions, GlayersWarning, listed, needs_extra, shown
+from glayers.checks import check_confidence, check_probabilities, possible_logits
+from glayers.errors import BadPredictions, listed, needs_extra
 from glayers.maps import Chain
 from glayers.serving.fast import Fast, applied
 
@@ -54,14 +53,6 @@ class Diagnostics:
     def to_dict(self) -> dict[str, Any]:
         """Return the facts by name, ready for JSON."""
         return asdict(self)
-
-    def check(self, n_classes: int) -> None:
-        """Refuse facts from a file that contradict each other."""
-        counts = self.labels_per_class
-        if len(counts) != n_classes or min(counts) < 0:
-            raise BadFile(f"labels_per_class must be {n_classes} counts; got {shown(counts)}")
-        if self.classes_never_seen != tuple(np.flatnonzero(np.array(counts) == 0).tolist()):
-            raise BadFile("classes_never_seen must be those without a label")
 
 
 class Predictor:
@@ -115,11 +106,7 @@ class Predictor:
     def _checked(self, values: Any) -> Array:
         """Return what was passed as an array (n, n_features_in_)."""
         given = CHECKS[self.inputs](values)
-        for note in mask_notes(self.inputs, given):
-            warnings.warn(note, GlayersWarning, stacklevel=4)
         self._check_width(given)
-        if len(self.classes_) != max(2, given.shape[1]):
-            finite_features(given)
         return given
 
     def _check_width(self, given: Array) -> None:
@@ -179,24 +166,17 @@ class Predictor:
         places = array_namespace(calibrated).argmax(calibrated, axis=1)
         return self.classes_[places] if isinstance(places, np.ndarray) else places
 
-    def to_onnx(
-        self,
-        path: str | os.PathLike[str],
-        dtype: Literal["float32", "float64"] = "float32",
-        compute_dtype: Literal["float64", "float32"] = "float64",
-    ) -> None:
+    def to_onnx(self, path: str | os.PathLike[str], compute_dtype: Literal["float64", "float32"] = "float64") -> None:
         """Write the fitted calibrator to an ONNX file, after comparing its results with those of NumPy.
 
         The input `uncalibrated_logits` has shape (rows, n_logits), and the outputs `logits` and `probabilities` have
-        shape (rows, n_classes), for any number of rows. A logit of -inf marks an impossible class. A row with NaN or
-        +inf gives NaN. The opset is 18, and the metadata hold the class names as JSON.
+        shape (rows, n_classes), for any number of rows; all are float32. A logit of -inf marks an impossible class. A
+        row with NaN or +inf gives NaN. The opset is 18, and the metadata hold the class names as JSON.
 
         Parameters
         ----------
         path : str or path-like
             Where to write. The file appears complete or not at all.
-        dtype : {"float32", "float64"}, default "float32"
-            The type of input and outputs.
         compute_dtype : {"float64", "float32"}, default "float64"
             The precision of the computation. Choose "float32" only for hardware without float64.
 
@@ -208,7 +188,7 @@ class Predictor:
         self._check_fitted()
         with needs_extra("onnx"):
             from glayers.serving import onnx
-        onnx.export(self, path, dtype, compute_dtype)
+        onnx.export(self, path, compute_dtype)
 
     @property
     def n_parameters_(self) -> int:
@@ -235,17 +215,6 @@ def class_names_of(scores: object) -> tuple[str, ...] | None:
     """Return the columns of a data frame with one column per class; a single column names class 1 of two only."""
     names = column_names(scores)
     return names if names is not None and len(names) > 1 else None
-
-
-def mask_notes(inputs: str, logits: Array) -> list[str]:
-    """Return a warning if a finite logit seems to mark masked classes."""
-    lowest = isolated_lowest(logits) if inputs == "logits" else None
-    if lowest is None:
-        return []
-    return [
-        f"the lowest logit, {lowest:.6g}, occurs several times, well below all others. If it marks impossible classes, "
-        f"use -inf instead: a finite value may change the probabilities of the other classes"
-    ]
 
 
 def apply_map(chain: Chain, logits: Array, n_classes: int | None = None) -> Floats:
