@@ -112,7 +112,3 @@ def test_scores_of_all_classes_refuse_confidences() -> None:
     for score in (metrics.nll, metrics.brier, metrics.brier_sum, metrics.top_k_accuracy):
         with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
             score(pair)
-
-
-def test_calibration_in_the_large_is_the_mean_score_minus_the_share_of_hits() -> None:
-    assert metrics.calibration_in_the_large([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2]) == pytest.approx(0.1)

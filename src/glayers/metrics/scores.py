@@ -14,13 +14,12 @@ from glayers.activations import probabilities_and_losses
 from glayers.arrays import Floats, row_blocks
 from glayers.checks import refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import Event, Rows, Scored, check_event, check_rows, top
-from glayers.metrics.metric import Block, Metric, mean, row_mean, score
+from glayers.metrics.metric import Metric, row_mean
 
 __all__ = [
     "accuracy",
     "brier",
     "brier_sum",
-    "calibration_in_the_large",
     "confidence_brier",
     "confidence_nll",
     "mean_confidence",
@@ -282,35 +281,6 @@ def _sums_of_squares(rows: Rows) -> Floats:
     return squares
 
 
-def calibration_in_the_large(
-    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
-) -> float:
-    """Absolute difference between the mean score and the frequency of an event.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight
-        As in `accuracy`.
-    event
-        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
-
-    Returns
-    -------
-    float
-        A number from 0 to 1. Cox, Biometrika 1958.
-
-    Examples
-    --------
-    >>> round(calibration_in_the_large([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1]], [0, 2]), 12)  # |0.6 - 0.5|
-    0.1
-    """
-    return score(_calibration_in_the_large, check_event(probabilities, labels, sample_weight, event=event))
-
-
-def _calibration_in_the_large(event: Scored, block: Block) -> Floats:
-    return np.abs(mean(event.scores - event.hits, block))
-
-
 _GOOD = "Good, J. Royal Statistical Society B 1952"
 _BRIER = "Brier, Monthly Weather Review 1950"
 _RUSSAKOVSKY = "Russakovsky et al., IJCV 2015"
@@ -326,5 +296,4 @@ METRICS = (
     _row_loss("brier_sum", "Brier, sum over classes", _row_brier_sums, _BRIER, digits=4, highest=2.0),
     _confidence_loss("confidence_nll", "NLL of the confidence", _confidence_losses, _GOOD, digits=4, highest=math.inf),
     _confidence_loss("confidence_brier", "Brier of the confidence", _confidence_squares, _BRIER, digits=5),
-    Metric("calibration_in_the_large", "calibration in the large", _calibration_in_the_large, "Cox, Biometrika 1958"),
 )
