@@ -65,7 +65,6 @@ SELDOM = dict.fromkeys(ROWS, 100)
 SLOWER = {500: 1000, 2_000: 1000, 10_000: 1000}
 PLANS = {
     "KS, asymptotic": Plan(lambda s: ks_test(s.p, s.y).p_value, OFTEN, SELDOM),
-    "KS, resampling": Plan(lambda s: ks_test(s.p, s.y, method="resampling", **s.draws).p_value, OFTEN, SELDOM),
     "ECE": Plan(lambda s: ece_test(s.p, s.y, **s.draws).p_value, OFTEN, SELDOM),
     "KS of every class, mean": Plan(
         lambda s: classwise_ks_test(s.p, s.y, **s.draws).p_value,

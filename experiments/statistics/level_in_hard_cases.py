@@ -33,11 +33,10 @@ from glayers.metrics import (
 RESULTS = Path(__file__).parents[1] / "results" / "level_in_hard_cases.csv"
 COLUMNS = ["case", "test", "off", "repetitions", "rejected", "undecided"]
 LEVEL, DRAWS = 0.05, 39  # (DRAWS + 1) * LEVEL is whole, so that a test can have exactly this level
-TOGETHER, ASYMPTOTIC = "calibration_test", "KS, rank 2, asymptotic"
+TOGETHER = "calibration_test"
 FAST: dict[str, Callable[..., Any]] = {
     "KS": ks_test,
     "KS, rank 2": partial(ks_test, event=rank(2)),
-    ASYMPTOTIC: partial(ks_test, event=rank(2), method="asymptotic"),
     "KS, rank 3": partial(ks_test, event=rank(3)),
     "KS, last class": ks_test,
     "KS, within top 2": partial(ks_test, event=within_top(2)),
@@ -116,8 +115,8 @@ def main() -> None:
 
 
 def possible(case: Case, test: str) -> bool:
-    """Leave out ranks that two classes do not have."""
-    if test == ASYMPTOTIC and case.groups:
+    """Leave out ranks that two classes do not have, and the test of all classes in groups."""
+    if case.groups and test == "KS of every class, mean":
         return False
     return case.classes > 2 or not test.startswith(("KS, rank", "KS, within"))
 

@@ -93,7 +93,6 @@ def tested(part: Predictions) -> dict[str, Row]:
         "ks": metrics.ks_test(part, level=LEVEL),
         "ece": metrics.ece_test(part, **draws),
         "classwise_ks": metrics.classwise_ks_test(part, **draws),
-        "classwise_ece": metrics.consistency_test("classwise_ece", part, progress=False, **draws),
     }
     return {
         name: {"value": number(each.value), "p_value": number(each.p_value), "bound": number(each.bound)}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from glayers.errors import BadFile
 from glayers.metrics import Event, StreamingScorecard, top
-from glayers.metrics.row_draws import RowSample, row_places
+from glayers.metrics.streaming import RowSample, row_places
 from glayers.predictions import Predictions
 from glayers.predictions.source import Chunk, Source
 

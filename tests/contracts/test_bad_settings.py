@@ -77,7 +77,6 @@ def named(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 def of_metrics() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield every public function of `glayers.metrics`, with the data that it needs."""
     needs: dict[str, Callable[..., Any]] = {
-        "consistency_test": partial(metrics.consistency_test, "ks", TEST),
         "paired_differences": partial(metrics.paired_differences, METHODS),
         "adjust": partial(metrics.adjust, [0.01, 0.2]),
         "label_scorecards": partial(
@@ -94,9 +93,6 @@ def of_metrics() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 CALLS: dict[str, Callable[..., Any]] = {
     **dict(of_metrics()),
-    "consistency_test of any metric": lambda metric: (
-        callable(metric) or metrics.consistency_test(metric, TEST, n_resamples=9)
-    ),
     "Predictions": lambda weights=None, groups=None, class_names=None: Predictions(
         LOGITS, LABELS, weights, groups, class_names
     ),

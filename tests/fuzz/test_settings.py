@@ -44,7 +44,7 @@ def calls(folder: Path) -> dict[str, Call]:
     bins = {"n_bins": 15, "binning": "equal_mass"}
     return {
         "ece": (metrics.ece, rows | bins | {"event": metrics.top}),
-        "debiased_ece": (metrics.debiased_ece, rows | bins),
+        "mce": (metrics.mce, rows | bins),
         "classwise_ece": (metrics.classwise_ece, rows | {"n_bins": 15}),
         "intervals": (metrics.intervals, rows | SMALL | {"groups": None, "metrics": ["nll"], "level": 0.9}),
         "rank": (metrics.rank, {"r": 2}),

@@ -20,28 +20,26 @@ def plan(
     weights: Any = None,
     groups: Any = None,
     n_resamples: int = 30,
-    jackknife: bool = False,
     random_state: int | None = 0,
 ) -> Resampling:
     probabilities = np.full((len(labels), 4), 0.25)
-    settings = Bootstrap(n_resamples, 0.95, "bca" if jackknife else "percentile", random_state)
+    settings = Bootstrap(n_resamples, 0.95, random_state)
     return Resampling(check_rows(probabilities, labels, weights, groups), settings)
 
 
-def shares(weights: Any, n_rows: int) -> tuple[Numbers, float]:
-    rows = check_rows(np.full((n_rows, 2), 0.5), np.zeros(n_rows, dtype=int), weights)
-    return rows.weights, rows.total
+def shares(weights: Any, n_rows: int) -> Numbers:
+    return check_rows(np.full((n_rows, 2), 0.5), np.zeros(n_rows, dtype=int), weights).weights
 
 
-def all_columns(planned: Resampling) -> tuple[Numbers, Numbers]:
+def all_columns(planned: Resampling) -> Numbers:
     batches = list(planned.blocks())
     assert len(batches) == planned.n_batches
-    return np.concatenate([b.weights for b in batches], axis=1), np.concatenate([b.totals for b in batches])
+    return np.concatenate([b.weights for b in batches], axis=1)
 
 
 def drawn_counts(planned: Resampling) -> Numbers:
     """How often each row was drawn, (n, resamples), where rows have no weights."""
-    columns, _ = all_columns(planned)
+    columns = all_columns(planned)
     return (columns * N).round(9)[:, 1 + planned.n_left_out :]
 
 
@@ -51,11 +49,10 @@ def test_every_column_is_a_distribution_over_rows(seed: int, kind: str, grouped:
     rng = np.random.default_rng(seed)
     weights = {"none": None, "whole": rng.integers(0, 4, N), "shares": rng.uniform(0, 2, N)}[kind]
     groups = rng.integers(0, 7, N) if grouped else None
-    columns, totals = all_columns(plan(weights=weights, groups=groups, jackknife=True, random_state=seed))
-    given_shares, given_total = shares(weights, N)
+    columns = all_columns(plan(weights=weights, groups=groups, random_state=seed))
+    given_shares = shares(weights, N)
     np.testing.assert_allclose(columns.sum(axis=0), 1)
     np.testing.assert_allclose(columns[:, 0], given_shares)
-    assert totals[0] == pytest.approx(given_total)
     assert (columns >= 0).all()
     assert (columns[given_shares == 0] == 0).all()
 
@@ -70,58 +67,57 @@ def test_rows_are_drawn_as_often_as_a_multinomial_has_them() -> None:
 def test_a_seed_gives_the_same_bytes_in_every_pass_whatever_the_width_of_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planned = plan(jackknife=True)
-    first, _ = all_columns(planned)
-    np.testing.assert_array_equal(all_columns(planned)[0], first)
+    planned = plan()
+    first = all_columns(planned)
+    np.testing.assert_array_equal(all_columns(planned), first)
     monkeypatch.setattr(bootstrap, "_ENTRIES", 5 * N)
-    narrow = plan(jackknife=True)
+    narrow = plan()
     assert narrow.n_batches == 15  # 1 + 40 + 30 columns, 5 at a time
-    np.testing.assert_array_equal(all_columns(narrow)[0], first)
-    assert (all_columns(plan(random_state=1))[0] != all_columns(plan())[0]).any()
-    assert (all_columns(plan(random_state=None))[0] != all_columns(plan(random_state=None))[0]).any()
+    np.testing.assert_array_equal(all_columns(narrow), first)
+    assert (all_columns(plan(random_state=1)) != all_columns(plan())).any()
+    assert (all_columns(plan(random_state=None)) != all_columns(plan(random_state=None))).any()
 
 
 def test_groups_are_drawn_whole() -> None:
     groups = np.random.default_rng(1).permutation(np.repeat(["a", "b", "c", "d"], [1, 9, 10, 20]))
-    columns, totals = all_columns(plan(groups=groups))
-    counts = columns * totals  # without weights a group drawn c times brings each of its rows c times
+    planned = plan(groups=groups)
+    columns = all_columns(planned)[:, 1 + planned.n_left_out :]
+    names = np.unique(groups)
+    for name in names:
+        assert (np.ptp(columns[groups == name], axis=0) < 1e-9).all()
+    drawn = np.array([columns[groups == name][0] for name in names])
+    counts = 4 * drawn / drawn.sum(axis=0)  # four groups are drawn each time, so these are whole numbers
     np.testing.assert_allclose(counts, counts.round(), atol=1e-9)
-    for name in np.unique(groups):
-        assert (np.ptp(counts[groups == name], axis=0) < 1e-9).all()
-    drawn = np.array([counts[groups == name][0] for name in np.unique(groups)])
-    np.testing.assert_allclose(drawn.sum(axis=0), 4)  # four groups are drawn each time
 
 
 def test_rows_that_are_groups_of_their_own_need_not_be_in_order() -> None:
     names = np.random.default_rng(2).permutation(N)
-    columns, _ = all_columns(plan(groups=names))
-    expected, _ = all_columns(plan(groups=np.arange(N)))
+    columns = all_columns(plan(groups=names))
+    expected = all_columns(plan(groups=np.arange(N)))
     np.testing.assert_array_equal(columns[np.argsort(names)], expected)
 
 
 def test_other_weights_count_as_the_rows_drawn_would() -> None:
     weights = np.random.default_rng(4).uniform(0.2, 2, N)
-    columns, totals = all_columns(plan(weights=weights, n_resamples=5))
-    for column, total in zip(columns.T[1:], totals[1:], strict=True):
+    planned = plan(weights=weights, n_resamples=5)
+    for column in all_columns(planned).T[1 + planned.n_left_out :]:
         counts = column / weights
         counts = (counts * N / counts.sum()).round().astype(int)
-        expected_shares, expected_total = shares(np.repeat(weights, counts), N)
-        assert total == pytest.approx(expected_total)
+        expected_shares = shares(np.repeat(weights, counts), N)
         np.testing.assert_allclose(np.repeat(column / np.maximum(counts, 1), counts), expected_shares)
 
 
 def test_the_jackknife_leaves_out_each_row_once() -> None:
-    columns, totals = all_columns(plan(jackknife=True))
+    columns = all_columns(plan())
     left_out = columns[:, 1 : 1 + N]
     assert ((left_out == 0).sum(axis=0) == 1).all()
     assert ((left_out == 0).sum(axis=1) == 1).all()
     np.testing.assert_allclose(left_out[left_out > 0], 1 / (N - 1))
-    np.testing.assert_allclose(totals, N)  # what is left stands for as many rows as before
 
 
 def test_many_rows_are_left_out_in_blocks_of_equal_size() -> None:
     labels = np.random.default_rng(5).integers(0, 3, 1050)
-    columns, _ = all_columns(plan(labels=labels, n_resamples=2, jackknife=True))
+    columns = all_columns(plan(labels=labels, n_resamples=2))
     sizes = (columns[:, 1:101] == 0).sum(axis=0)
     assert sorted(set(sizes.tolist())) == [10, 11]
     assert ((columns[:, 1:101] == 0).sum(axis=1) == 1).all()

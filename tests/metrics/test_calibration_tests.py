@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from glayers import BadPredictions, Confidences, Predictions, metrics
-from glayers.metrics import Event, redrawing
+from glayers.metrics import CalibrationTest, Event
 from glayers.metrics.calibration_tests import compare_with_draws
-from glayers.metrics.null_distribution import KSNullDistribution, brownian_exit_probability, brownian_height
-from glayers.metrics.redrawing import redrawn_labels
+from glayers.metrics.null_distribution import (
+    KSNullDistribution,
+    brownian_exit_probability,
+    brownian_height,
+    redrawn_labels,
+)
 from tests.metrics.simulation import sample
 from tests.strategies import Case, Numbers, cases, make_case
 
@@ -25,6 +29,11 @@ SCORES: dict[str, Callable[[np.random.Generator, int], Numbers]] = {
     "rare": lambda rng, n: rng.beta(1, 9, n),
     "half certain": lambda rng, n: np.where(rng.random(n) < 0.5, rng.uniform(0.99, 1, n), rng.uniform(0.4, 0.8, n)),
 }
+
+
+def drawn_ks_test(given: object, labels: object = None, event: Event = metrics.top, **how: Any) -> CalibrationTest:
+    """The KS test by drawn labels, where `ks_test` needs no draws."""
+    return metrics.calibration_test(given, labels, event=event, **how).tests["ks"]
 
 
 def exact_chance(scores: Numbers, value: float) -> float:
@@ -50,20 +59,20 @@ def exact_chance(scores: Numbers, value: float) -> float:
 @settings(max_examples=15, deadline=None)
 def test_what_is_tested_is_the_error_itself(event: Event, case: Case) -> None:
     p, y, w = case
-    for method in ("asymptotic", "resampling"):
-        found = metrics.ks_test(p, y, sample_weight=w, event=event, method=method, n_resamples=19)
+    for test in (metrics.ks_test, drawn_ks_test):
+        found = test(p, y, sample_weight=w, event=event, n_resamples=39)
         assert found.value == pytest.approx(metrics.ks(p, y, sample_weight=w, event=event), abs=1e-12)
     for binning in ("equal_width", "equal_mass"):
-        test = metrics.ece_test(p, y, sample_weight=w, event=event, n_bins=4, binning=binning, n_resamples=19)
+        of_bins = metrics.ece_test(p, y, sample_weight=w, event=event, n_bins=4, binning=binning, n_resamples=19)
         error = metrics.ece(p, y, sample_weight=w, event=event, n_bins=4, binning=binning)
-        assert test.value == pytest.approx(error, abs=1e-12)
+        assert of_bins.value == pytest.approx(error, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", SCORES)
 @pytest.mark.parametrize("n", [400, 1_500])
 def test_the_asymptotic_p_value_agrees_with_the_exact_one(kind: str, n: int) -> None:
     scores = np.sort(SCORES[kind](np.random.default_rng(n), n))
-    null = KSNullDistribution.of(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
+    null = KSNullDistribution(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
     for chance in (0.5, 0.2, 0.05, 0.01, 0.001):
         value = null.quantile_above(chance)
         assert null.p_value(value) == pytest.approx(chance, rel=0.02)
@@ -74,7 +83,7 @@ def test_the_asymptotic_p_value_agrees_with_the_exact_one(kind: str, n: int) -> 
 def test_with_two_to_six_expected_hits_the_asymptotic_p_value_is_right_far_out(n: int) -> None:
     # Without the saddlepoint 0.001 would be 0.003 to 0.005.
     scores = np.sort(np.random.default_rng(n).beta(1, 99, n))
-    null = KSNullDistribution.of(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
+    null = KSNullDistribution(scores, np.full(n, 1 / n), scores * (1 - scores) / n**2)
     for chance in (0.05, 0.01, 0.001, 0.0001):
         assert 0.6 * chance < exact_chance(scores, null.quantile_above(chance)) < 2 * chance
 
@@ -112,7 +121,7 @@ def test_resampling_agrees_with_the_exact_p_value(kind: str) -> None:
     rng = np.random.default_rng(3)
     scores = SCORES[kind](rng, 150)
     hits = rng.random(150) < np.clip(scores - 0.03, 0, 1)
-    test = metrics.ks_test(Confidences(scores, hits), method="resampling", n_resamples=4000)
+    test = drawn_ks_test(Confidences(scores, hits), n_resamples=4000)
     exact = exact_chance(scores, test.value)
     assert test.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 4_000) + 1 / 4_000)
 
@@ -123,7 +132,7 @@ def test_both_methods_agree_on_p_value_bound_and_expectation(event: Event, weigh
     p, y = sample(7, 1_200, 6, sharpness=1.05)
     # Weights that go with the scores: only their squares give the right variance.
     w = np.random.default_rng(1).exponential(size=1_200) * p.max(axis=1) ** 3 if weighted else None
-    drawn = metrics.ks_test(p, y, sample_weight=w, event=event, method="resampling", n_resamples=4_000)
+    drawn = drawn_ks_test(p, y, sample_weight=w, event=event, n_resamples=4_000)
     known = metrics.ks_test(p, y, sample_weight=w, event=event)
     assert drawn.p_value == pytest.approx(known.p_value, abs=0.035)
     assert drawn.bound == pytest.approx(known.bound, rel=0.06)
@@ -137,7 +146,7 @@ def test_p_values_of_calibrated_models_are_uniform(weighted: bool) -> None:
         p, y = sample(seed, 300, 4)
         w = np.random.default_rng(seed).uniform(0.5, 2, 300) if weighted else None
         found["asymptotic"].append(metrics.ks_test(p, y, sample_weight=w).p_value)
-        found["resampling"].append(metrics.ks_test(p, y, sample_weight=w, method="resampling", n_resamples=199).p_value)
+        found["resampling"].append(drawn_ks_test(p, y, sample_weight=w, n_resamples=199).p_value)
         found["ece"].append(metrics.ece_test(p, y, sample_weight=w, n_resamples=199).p_value)
     for p_values in found.values():
         assert kstest(p_values, "uniform").pvalue > 0.001
@@ -146,7 +155,7 @@ def test_p_values_of_calibrated_models_are_uniform(weighted: bool) -> None:
 
 def test_a_temperature_off_by_a_fifth_is_found_in_ten_thousand_rows() -> None:
     p, y = sample(0, 10_000, 10, sharpness=1.2)
-    for test in (metrics.ks_test(p, y), metrics.ks_test(p, y, method="resampling"), metrics.ece_test(p, y)):
+    for test in (metrics.ks_test(p, y), drawn_ks_test(p, y), metrics.ece_test(p, y)):
         assert test.rejected
         assert test.value > test.bound > test.expected
 
@@ -156,7 +165,7 @@ def test_a_temperature_off_by_a_fifth_is_found_in_ten_thousand_rows() -> None:
 def test_a_test_rejects_just_where_its_value_exceeds_its_bound(seed: int, sharpness: float, level: float) -> None:
     p, y = sample(seed % 1_000, 90, 3, sharpness)
     how: dict[str, Any] = {"level": level, "n_resamples": 39, "random_state": seed}
-    for test in (metrics.ks_test(p, y, method="resampling", **how), metrics.ece_test(p, y, **how)):
+    for test in (drawn_ks_test(p, y, **how), metrics.ece_test(p, y, **how)):
         assert test.rejected == (test.value > test.bound + 1e-12) == (test.p_value <= 1 - level + 1e-12)
     known = metrics.ks_test(p, y, **how)
     assert known.rejected == (known.value > known.bound) or known.value == pytest.approx(known.bound, rel=0.01)
@@ -178,10 +187,8 @@ def test_counts_are_repeated_rows_in_metrics_tests_and_intervals() -> None:
     rows = np.repeat(np.arange(80), times)
     written = Predictions.from_probabilities(p[rows], y[rows], groups=groups[rows])
     for function in (
-        partial(metrics.ks_test, method="resampling", n_resamples=99),
-        partial(metrics.classwise_ks_test, n_resamples=19),
+        partial(metrics.ks_test, n_resamples=99),
         partial(metrics.intervals, metrics=["nll", "ks"], n_resamples=19),
-        metrics.debiased_ece,
     ):
         assert function(counted) == function(written)
     alone = Confidences(p[:, 0], y == 0, counts=times)
@@ -229,7 +236,7 @@ def test_rows_that_depend_on_each_other_need_groups() -> None:
         y = (p.cumsum(axis=1) < u[:, None]).sum(axis=1)
         rejected["without"] += metrics.ks_test(p, y).rejected
         how: dict[str, Any] = {"groups": groups, "n_resamples": 99}
-        rejected["ks"] += metrics.ks_test(p, y, method="resampling", **how).rejected
+        rejected["ks"] += metrics.ks_test(p, y, **how).rejected
         rejected["ece"] += metrics.ece_test(p, y, n_bins=5, **how).rejected
     assert rejected["without"] > 40
     assert rejected["ks"] <= 14  # 6 expected, standard deviation 2.4
@@ -239,18 +246,17 @@ def test_rows_that_depend_on_each_other_need_groups() -> None:
 def test_groups_of_one_row_are_as_good_as_none() -> None:
     p, y = sample(9, 2_000, 5, sharpness=1.05)
     groups = np.random.default_rng(0).permutation(2_000)
-    alone = metrics.ks_test(p, y, groups=groups, method="resampling", n_resamples=2000)
+    alone = metrics.ks_test(p, y, groups=groups, n_resamples=2000)
     none = metrics.ks_test(p, y)
     assert alone.p_value == pytest.approx(none.p_value, abs=0.05)
     assert alone.bound == pytest.approx(none.bound, rel=0.07)
 
 
 def test_what_is_certain_cannot_fail() -> None:
-    for method in ("asymptotic", "resampling"):
-        how: dict[str, Any] = {"method": method, "n_resamples": 99}
-        sure = metrics.ks_test(Confidences([1.0, 0.0, 1.0], [1, 0, 1]), **how)
+    for test in (metrics.ks_test, drawn_ks_test):
+        sure = test(Confidences([1.0, 0.0, 1.0], [1, 0, 1]), n_resamples=99)
         assert (sure.value, sure.p_value, sure.bound, sure.expected) == (0.0, 1.0, 0.0, 0.0)
-        assert metrics.ks_test(Confidences([1.0, 0.0, 1.0], [1, 0, 0]), **how).p_value <= 0.01
+        assert test(Confidences([1.0, 0.0, 1.0], [1, 0, 0]), n_resamples=99).p_value <= 0.01
 
 
 def test_an_error_of_zero_is_no_evidence() -> None:
@@ -259,11 +265,7 @@ def test_an_error_of_zero_is_no_evidence() -> None:
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
     p, y = sample(1, 200, 3, sharpness=1.3)
-    for test in (
-        partial(metrics.ks_test, method="resampling"),
-        metrics.ece_test,
-        partial(metrics.consistency_test, metrics.mce, n_resamples=50, level=0.9),
-    ):
+    for test in (drawn_ks_test, metrics.ece_test, metrics.classwise_ks_test):
         assert test(p, y, random_state=3) == test(p, y, random_state=3)
         assert test(p, y, random_state=3).bound != test(p, y, random_state=4).bound
 
@@ -275,9 +277,7 @@ def test_groups_do_not_make_an_event_that_was_not_seen_look_wrong() -> None:
         scores = rng.uniform(0, 4e-4, 200)  # 0.04 hits expected
         never = np.zeros(200)
         groups = np.arange(200) // 2
-        assert not metrics.ks_test(
-            Confidences(scores, never, groups=groups), method="resampling", n_resamples=99
-        ).rejected
+        assert not metrics.ks_test(Confidences(scores, never, groups=groups), n_resamples=99).rejected
         sure = np.column_stack([1 - scores, scores])
         assert not metrics.ece_test(sure, never.astype(int), groups=groups, n_resamples=99).rejected
 
@@ -289,9 +289,7 @@ def test_copies_in_groups_keep_the_level_of_a_rare_event() -> None:
         groups = np.repeat(np.arange(200), 10)
         scores = (rng.uniform(0.5, 1.5, 200) / 100)[groups]  # two groups of hits expected
         hits = rng.random(200)[groups] < scores
-        rejected += metrics.ks_test(
-            Confidences(scores, hits, groups=groups), method="resampling", n_resamples=39
-        ).rejected
+        rejected += metrics.ks_test(Confidences(scores, hits, groups=groups), n_resamples=39).rejected
     assert rejected <= 22  # 10 expected, standard deviation 3.1; 48 with signs
 
 
@@ -313,37 +311,10 @@ def test_holm_stops_at_the_first_that_is_not_rejected() -> None:
     assert metrics.adjust([0.03, 0.01, 0.02, 0.015]) == pytest.approx([0.045, 0.04, 0.045, 0.045])
 
 
-def test_any_metric_can_be_tested_and_agrees_with_the_test_made_for_it() -> None:
-    p, y = sample(11, 400, 4, sharpness=1.15)
-    for metric, made in ((metrics.ece, metrics.ece_test), ("ks", metrics.ks_test)):
-        general = metrics.consistency_test(metric, p, y, n_resamples=600)
-        special = made(p, y, n_resamples=2_000)
-        assert general.value == pytest.approx(special.value)
-        assert general.p_value == pytest.approx(special.p_value, abs=0.06)
-        assert general.bound == pytest.approx(special.bound, rel=0.08)
-    w = np.random.default_rng(0).uniform(0.5, 2, 400)
-    general = metrics.consistency_test("ks", p, y, sample_weight=w, event=metrics.within_top(2), n_resamples=600)
-    within = partial(metrics.ks, event=metrics.within_top(2))
-    assert general == metrics.consistency_test(within, p, y, sample_weight=w, n_resamples=600)
-    assert general.bound == pytest.approx(
-        metrics.ks_test(p, y, sample_weight=w, event=metrics.within_top(2)).bound, rel=0.08
-    )
-
-
-def test_overconfidence_shows_in_the_log_loss_and_underconfidence_does_not() -> None:
-    over = metrics.consistency_test(metrics.nll, *sample(12, 1_000, 5, sharpness=1.4), n_resamples=99)
-    under = metrics.consistency_test(metrics.nll, *sample(12, 1_000, 5, sharpness=0.7), n_resamples=99)
-    assert over.p_value == 0.01
-    assert under.p_value > 0.9
-
-
 def test_a_bar_changes_nothing_and_keeps_off_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     p, y = sample(13, 60, 3)
-    for test in (
-        partial(metrics.consistency_test, metrics.ece, p, y, n_resamples=19),
-        partial(metrics.classwise_ks_test, p, y, n_resamples=19),
-    ):
-        assert test(progress=True) == test(progress=False)
+    for test in (metrics.calibration_test, metrics.classwise_ks_test):
+        assert test(p, y, n_resamples=99, progress=True) == test(p, y, n_resamples=99, progress=False)
     assert capsys.readouterr().out == ""
 
 
@@ -359,9 +330,8 @@ def test_labels_are_drawn_from_the_probabilities_of_their_row() -> None:
     assert ((drawn[:, 1] == 0) & (drawn[:, 2] == 0)).mean() == pytest.approx(0.125, abs=0.01)
 
 
-def test_labels_of_many_rows_are_drawn_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redrawing, "_LABELS", 7_000)
-    batches = list(redrawn_labels(np.tile([0.3, 0.7], (1_000, 1)), 90, np.random.default_rng(0)))
+def test_labels_of_many_rows_are_drawn_in_several_passes() -> None:
+    batches = list(redrawn_labels(np.tile([0.3, 0.7], (1_000, 1)), 90, np.random.default_rng(0), entries=7_000))
     assert len(batches) == 13
     drawn = [labels for batch in batches for labels in batch]
     assert len(drawn) == 90
@@ -388,17 +358,14 @@ def test_the_two_series_meet() -> None:
 def test_settings_out_of_range_are_refused() -> None:
     p, y, _ = make_case(0, 20, 3)
     with pytest.raises(BadPredictions, match=r"for level 0\.95, n_resamples must be at least 19, .*; got 18"):
-        metrics.ks_test(p, y, method="resampling", n_resamples=18)
-    assert (
-        metrics.ks_test(p, y, method="asymptotic", n_resamples=1, level=0.999).level == 0.999
-    )  # Brownian motion needs no draws
+        metrics.ece_test(p, y, n_resamples=18)
+    many, hits = np.full(400, 0.5), np.arange(400) % 2
+    assert metrics.ks_test(Confidences(many, hits), n_resamples=1, level=0.999).level == 0.999  # needs no draws
     with pytest.raises(BadPredictions, match="level must be a number between 0 and 1; got 1"):
         metrics.ks_test(p, y, level=1)
     with pytest.raises(BadPredictions, match="random_state must be at least 0"):
         metrics.ece_test(p, y, random_state=-1)
     unknown: Any = "exact"
-    with pytest.raises(BadPredictions, match="method must be one of 'auto', 'asymptotic', 'resampling'; got 'exact'"):
-        metrics.ks_test(p, y, method=unknown)
     with pytest.raises(BadPredictions, match="binning must be one of 'equal_width', 'equal_mass'"):
         metrics.ece_test(p, y, binning=unknown)
     with pytest.raises(BadPredictions, match="p_values must be one number between 0 and 1"):
@@ -407,54 +374,27 @@ def test_settings_out_of_range_are_refused() -> None:
         metrics.ks_test(p, y, event=metrics.label(3))
     with pytest.raises(BadPredictions, match=r"rank must be in 1\.\.3"):
         metrics.ks_test(p, y, event=metrics.rank(4))
-    with pytest.raises(BadPredictions, match=r"must give a number for any labels; .* gave nan"):
-        metrics.consistency_test(lambda *_: float("nan"), p, y, n_resamples=19)
-
-    def strange(_: object, labels: Any) -> Any:
-        return None if (labels != y).any() else 0.1
-
-    with pytest.raises(BadPredictions, match=r"must give a number for any labels; .* gave None"):
-        metrics.consistency_test(strange, p, y, n_resamples=19)
-    with pytest.raises(
-        BadPredictions, match=r"metric must be one of accuracy, .* or a function of probabilities and labels"
-    ):
-        metrics.consistency_test(unknown, p, y, n_resamples=19)
-    with pytest.raises(BadPredictions, match="each row of probabilities must sum to 1"):
-        metrics.consistency_test(metrics.ece, p / 2, y, n_resamples=19)
 
 
-def test_confidences_are_tested_by_name_and_drawn_row_by_row() -> None:
+def test_confidences_give_the_same_tests() -> None:
     p, y = sample(14, 300, 3, sharpness=1.3)
     pair = metrics.top.confidences(p, y)
     assert metrics.ks_test(pair) == metrics.ks_test(p, y)
     assert metrics.ece_test(pair, n_resamples=99) == metrics.ece_test(p, y, n_resamples=99)
-    found, all_labels = metrics.consistency_test("ece", pair, n_resamples=400), metrics.consistency_test("ece", p, y)
-    assert found.value == pytest.approx(all_labels.value)
-    assert found.bound == pytest.approx(all_labels.bound, rel=0.1)
-    with pytest.raises(BadPredictions, match="name of a metric"):
-        metrics.consistency_test(metrics.ece, pair)
-    with pytest.raises(BadPredictions, match="needs the probabilities of all classes"):
-        metrics.consistency_test("nll", pair)
-    with pytest.raises(BadPredictions, match="accuracy is not"):
-        metrics.consistency_test("accuracy", p, y)
-    grouped = Predictions(np.log(p), y, groups=np.arange(300) // 2)
-    with pytest.raises(BadPredictions, match="needs independent rows"):
-        metrics.consistency_test("ece", grouped)
 
 
 def test_bad_groups_are_refused() -> None:
     p, y, _ = make_case(0, 20, 3)
-    with pytest.raises(BadPredictions, match=r"needs independent rows; with groups pass method='resampling'"):
-        metrics.ks_test(p, y, groups=np.arange(20), method="asymptotic")
-    how: dict[str, Any] = {"method": "resampling"}
+    with pytest.raises(BadPredictions, match=r"needs independent rows; with groups test each class by"):
+        metrics.classwise_ks_test(Predictions.from_probabilities(p, y, groups=np.arange(20)))
     with pytest.raises(BadPredictions, match=r"groups must have shape \(20,\)"):
-        metrics.ks_test(p, y, groups=np.arange(19), **how)
+        metrics.ks_test(p, y, groups=np.arange(19))
     with pytest.raises(BadPredictions, match=r"^groups has masked entries"):
-        metrics.ks_test(p, y, groups=np.ma.masked_equal(np.arange(20), 7), **how)
+        metrics.ks_test(p, y, groups=np.ma.masked_equal(np.arange(20), 7))
     with pytest.raises(BadPredictions, match="at least 2 different values"):
-        metrics.ks_test(p, y, groups=np.zeros(20), **how)
+        metrics.ks_test(p, y, groups=np.zeros(20))
     with pytest.raises(BadPredictions, match="all numbers or all names"):
-        metrics.ks_test(p, y, groups=np.array([1, "a"] * 10, dtype=object), **how)
+        metrics.ks_test(p, y, groups=np.array([1, "a"] * 10, dtype=object))
 
 
 def test_rows_without_weight_leave_no_chance_to_a_sure_row() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers import Confidences, Predictions, metrics
-from glayers.metrics import label, rank, top
+from glayers import Confidences, metrics
+from glayers.metrics import label, rank
+from glayers.metrics.null_distribution import KSNullDistribution
 from glayers.report.words import ks_sentence
 from tests.metrics.simulation import sample
 from tests.strategies import Numbers
@@ -108,7 +109,7 @@ def test_independent_rows_lose_little_by_groups() -> None:
     p, y = sample(0, 4_000, 5, sharpness=1.3)
     none: dict[str, Any] = {}
     some: dict[str, Any] = {"groups": np.arange(4_000) // 100}
-    for test in (metrics.ks_test, metrics.ece_test, metrics.classwise_ks_test):
+    for test in (metrics.ks_test, metrics.ece_test):
         alone, grouped = (test(p, y, n_resamples=99, **how) for how in (none, some))
         assert grouped.p_value == 0.01
         assert grouped.bound < 1.7 * alone.bound
@@ -120,7 +121,6 @@ def test_fewer_than_eight_groups_are_too_few_to_tell() -> None:
     found = [
         metrics.ks_test(p, y, **draws),
         metrics.ece_test(p, y, **draws),
-        metrics.classwise_ks_test(p, y, **draws),
     ]
     for test in found:
         assert test.too_few_groups
@@ -142,24 +142,18 @@ def test_groups_of_sure_rows_and_rows_of_no_weight_are_no_trouble() -> None:
     p, y = sample(5, 40, 3)
     weights = np.where(p.max(axis=1) < np.median(p.max(axis=1)), 0.0, 1.0)  # the lowest scores have no weight
     counted = weights > 0
-    for test in (metrics.ks_test, metrics.classwise_ks_test):
+    for test in (metrics.ks_test, metrics.ece_test):
         all_rows = test(p, y, sample_weight=weights, groups=groups, n_resamples=99)
         alone = test(p[counted], y[counted], groups=groups[counted], n_resamples=99)
         assert all_rows.value == pytest.approx(alone.value, abs=1e-12)
         assert all_rows.p_value == pytest.approx(alone.p_value, abs=0.2)
 
 
-def test_groups_need_no_second_setting() -> None:
-    p, y = sample(2, 300, 3)
-    given = Predictions.from_probabilities(p, y, groups=np.arange(300) // 3)
-    assert metrics.ks_test(given) == metrics.ks_test(given, method="resampling")
-
-
 def test_few_expected_surprises_are_drawn_and_many_need_no_draws() -> None:
     # One hit in 20 rows; any hit has probability 1 - 0.93 * 0.999^19 = 0.0875, and Brownian motion says 0.03.
     scores, hits = np.append(np.full(19, 0.001), 0.07), np.append(np.zeros(19), 1)
     rare = Confidences(scores, hits)
-    assert metrics.ks_test(rare, method="asymptotic").p_value < 0.05
+    assert KSNullDistribution(scores, np.full(20, 1 / 20), scores * (1 - scores) / 400).p_value(0.93 / 20) < 0.05
     assert metrics.ks_test(rare, n_resamples=4000).p_value == pytest.approx(0.0875, abs=0.015)
     p, y = sample(3, 300, 3)
-    assert metrics.ks_test(p, y) == metrics.ks_test(p, y, method="asymptotic", event=top)
+    assert metrics.ks_test(p, y, random_state=1) == metrics.ks_test(p, y, random_state=2)

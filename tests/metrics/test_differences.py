@@ -1,5 +1,4 @@
 import json
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from glayers import BadPredictions, Predictions, metrics
 from glayers.metrics import METRICS, Difference, Interval, PairedDifferences, paired_differences
 from glayers.metrics.bootstrap import Bootstrapped, Evidence
-from glayers.metrics.differences import normal_p_value
 from tests.strategies import Numbers, make_case
 
 
@@ -37,7 +35,7 @@ def softmax(logits: Numbers) -> Numbers:
 def test_a_difference_is_the_later_metric_minus_the_earlier() -> None:
     p = {name: make_case(seed, 120, 4).probabilities for seed, name in enumerate(["a", "b", "c"])}
     _, y, w = make_case(9, 120, 4)
-    names = ["nll", "brier", "ks", "accuracy", "classwise_ece", "debiased_ece", "smooth_ece"]
+    names = ["nll", "brier", "ks", "accuracy", "classwise_ece", "smooth_ece"]
     found = paired_differences(p, y, sample_weight=w, metrics=names, n_resamples=50)
     cards = {name: metrics.scorecard(values, y, sample_weight=w) for name, values in p.items()}
     assert [(d.metric, d.method, d.against) for d in found.differences] == [
@@ -115,11 +113,11 @@ def test_holm_corrects_over_the_pairs_of_a_metric() -> None:
 
 def test_p_values_are_students_and_do_not_end_at_the_number_of_resamples() -> None:
     logits, y = models(4, 400, 3, good=1, bad=6)
-    settings = {"metrics": ["nll"], "n_resamples": 50, "method": "percentile"}
-    found = compare_logits(logits, y, **settings).differences[0]
+    # The interval of a difference of errors is not corrected by a jackknife, so that its t has 399 degrees of freedom.
+    found = compare_logits(logits, y, metrics=["ks"], n_resamples=50).differences[0]
     t = abs(found.interval.value) / found.interval.standard_error * np.sqrt(399 / 400)
-    assert t > 5
-    assert 0 < found.p_value < 1e-6
+    assert t > 4
+    assert 0 < found.p_value < 1e-4
     assert found.p_value == pytest.approx(2 * scipy.stats.t.sf(t, 399), rel=1e-9)
 
 
@@ -276,15 +274,3 @@ def test_methods_must_be_about_the_same_rows() -> None:
         paired_differences({"a": ours, "b": ours}, y)
     pairs = {name: metrics.top.confidences(softmax(t * np.log(p)), y) for name, t in (("a", 1), ("b", 2))}
     assert [d.metric for d in paired_differences(pairs, n_resamples=20).differences] == ["ks", "accuracy"]
-
-
-@given(st.floats(-1, 1), st.floats(1e-3, 1))
-def test_normal_p_values_do_not_depend_on_the_sign(difference: float, error: float) -> None:
-    p = normal_p_value(difference, error)
-    assert p == pytest.approx(2 * NormalDist().cdf(-abs(difference) / error), abs=1e-12)
-    assert p == normal_p_value(-difference, error)
-
-
-def test_differences_without_spread_are_zero_or_certain() -> None:
-    assert normal_p_value(0.0, 0.0) == 1.0
-    assert normal_p_value(-0.1, 0.0) == 0.0

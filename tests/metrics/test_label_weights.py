@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glayers.errors import BadPredictions, GlayersWarning
+from glayers.errors import GlayersWarning
 from glayers.metrics import (
     calibration_test,
     ks,
     ks_test,
-    label,
     one_of,
     within_top,
 )
-from glayers.metrics.events import check_event, check_rows
-from glayers.metrics.redrawing import Draws, redraw
+from glayers.metrics.events import check_rows
+from glayers.metrics.null_distribution import label_law, redraw
 from glayers.predictions import Confidences
 from tests.strategies import Numbers
 
@@ -31,12 +30,12 @@ def case_control(rng: np.random.Generator, n: int, rate: float, weight: float) -
 
 def test_residuals_have_mean_zero_where_weights_are_a_function_of_the_label() -> None:
     p, y, weights = case_control(np.random.default_rng(0), 400, 0.1, 10.0)
-    event = check_event(p, y, weights, event=label(1))
+    rows = check_rows(p, y, weights)
 
-    def total(hits: Numbers, drawn_weights: Numbers) -> Numbers:
-        return (drawn_weights * (hits - event.scores)).sum(axis=1, keepdims=True)
+    def total(labels: Numbers, drawn_weights: Numbers) -> Numbers:
+        return (drawn_weights * ((labels == 1) - p[:, 1])).sum(axis=1)
 
-    _, drawn = redraw(event, total, Draws(4000, 0.9, 0))
+    drawn = redraw(rows, [total], 4000, np.random.default_rng(0))
     error = drawn.std() / np.sqrt(len(drawn))
     assert abs(drawn.mean()) < 4 * error + 0.002  # a ratio of sums has a bias of about 1 / rows
 
@@ -81,14 +80,15 @@ def test_weights_follow_labels_only_if_they_are_constant_within_classes_and_diff
     p = rng.dirichlet(np.ones(3), 40)
     y = np.arange(40) % 2
     by_class = scale * np.where(y == 1, 3.0, 1.0)
-    law = check_rows(p, y, by_class).law
+    law = label_law(check_rows(p, y, by_class))
     assert law is not None
-    assert law.weights == pytest.approx([1 / 3, 1.0, 1.0])  # class 2 has no rows
-    assert law.probabilities[0] == pytest.approx(p[0] * [3, 1, 1] / (p[0] * [3, 1, 1]).sum())
-    assert check_rows(p, y, np.full(40, scale)).law is None
-    assert check_rows(p, y, np.append(by_class[:-1], 9.0)).law is None
-    assert check_rows(p, y).law is None
-    assert check_rows(p[:8], y[:8], by_class[:8]).law is None  # may be chance
+    probabilities, class_weights = law
+    assert class_weights == pytest.approx([1 / 3, 1.0, 1.0])  # class 2 has no rows
+    assert probabilities[0] == pytest.approx(p[0] * [3, 1, 1] / (p[0] * [3, 1, 1]).sum())
+    assert label_law(check_rows(p, y, np.full(40, scale))) is None
+    assert label_law(check_rows(p, y, np.append(by_class[:-1], 9.0))) is None
+    assert label_law(check_rows(p, y)) is None
+    assert label_law(check_rows(p[:8], y[:8], by_class[:8])) is None  # may be chance
 
 
 def test_rows_without_weight_stay_without() -> None:
@@ -100,12 +100,6 @@ def test_rows_without_weight_stay_without() -> None:
     for name, test in found.tests.items():
         assert test.value == pytest.approx(kept.tests[name].value)
         assert test.bound == pytest.approx(kept.tests[name].bound, rel=0.3)
-
-
-def test_the_asymptotic_test_refuses_them() -> None:
-    p, y, weights = case_control(np.random.default_rng(6), 200, 0.2, 4.0)
-    with pytest.raises(BadPredictions, match=r"function of the label.*method='resampling'"):
-        ks_test(p, y, sample_weight=weights, method="asymptotic")
 
 
 def test_groups_with_such_weights_are_warned_of_with_a_way_out() -> None:

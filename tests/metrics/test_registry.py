@@ -16,7 +16,7 @@ from tests.strategies import Case, Numbers, cases, make_case
 
 # Found by iteration; where scores separate the outcomes, the loss is nearly flat and rounding counts.
 ITERATED = {"calibration_slope", "calibration_intercept"}
-FIXED_EDGES = {"ece_equal_mass", "debiased_ece", "debiased_rms_calibration_error"}
+FIXED_EDGES = {"ece_equal_mass"}
 
 
 def slack(name: str, exact: float = 1e-12) -> float:
@@ -24,7 +24,7 @@ def slack(name: str, exact: float = 1e-12) -> float:
 
 
 def plan(rows: Rows, n_resamples: int = 3) -> Resampling:
-    return Resampling(rows, Bootstrap(n_resamples, method="percentile"))
+    return Resampling(rows, Bootstrap(n_resamples))
 
 
 def columns_of(rows: Rows, names: Iterable[str] = tuple(METRICS), n_resamples: int = 3) -> dict[str, Numbers]:
@@ -70,18 +70,8 @@ def test_equal_mass_bins_keep_the_edges_of_the_sample() -> None:
     bins = np.searchsorted(np.sort(scores)[39:-1:40], scores)  # 40 of 600 rows in each of 15 bins
     assert np.bincount(bins).tolist() == [40] * 15
     for column, share in enumerate(block.weights.T):
-        total = debiased = squares = 0.0
-        for b in range(15):
-            weight, n_rows = share[bins == b].sum(), 600 * share[bins == b].sum()
-            gap = abs(share[bins == b] @ (scores - hits)[bins == b]) / weight
-            rate = share[bins == b] @ hits[bins == b] / weight
-            noise = np.random.default_rng(b).standard_normal(200_000) * np.sqrt(rate * (1 - rate) / n_rows)
-            total += weight * gap
-            debiased += weight * (2 * gap - np.abs(gap + noise).mean())
-            squares += weight * (gap**2 - rate * (1 - rate) / (n_rows - 1))
+        total = sum(abs(share[bins == b] @ (scores - hits)[bins == b]) for b in range(15))
         assert found["ece_equal_mass"][column] == pytest.approx(total)
-        assert found["debiased_ece"][column] == pytest.approx(debiased, abs=2e-4)
-        assert found["debiased_rms_calibration_error"][column] == pytest.approx(np.sqrt(max(0, squares)))
 
 
 def test_classes_taken_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +112,7 @@ def test_a_label_without_probability_makes_the_nll_infinite_where_it_was_drawn()
     p[5], y[5] = [0.5, 0.5, 0.0], 2
     nll = columns_of(check_rows(p, y), ["nll"], n_resamples=50)["nll"]
     assert nll[0] == np.inf
-    assert 10 < np.isinf(nll[1:]).sum() < 45  # a row is drawn with probability 0.63
+    assert 10 < np.isinf(nll[-50:]).sum() < 45  # a row is drawn with probability 0.63
     assert not np.isnan(nll).any()
 
 

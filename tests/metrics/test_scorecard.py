@@ -38,11 +38,6 @@ def test_few_classes_are_named_in_print() -> None:
     assert {"accuracy, top 5", "KS, mean over top 10 ranks"} <= set(printed)
 
 
-def test_neighbouring_rms_errors_say_that_their_bins_differ() -> None:
-    printed = [name for name in metrics.scorecard(*make_case(7, 60, 3)[:2]).printed() if name.startswith("RMS")]
-    assert printed == ["RMS calibration error, equal-width", "RMS calibration error, debiased, equal-mass"]
-
-
 def test_it_becomes_json_markdown_and_text() -> None:
     p, y, _ = make_case(7, 300, 3)
     card = metrics.scorecard(p, y)

@@ -92,7 +92,7 @@ def test_curves_carry_the_ks_test_with_resampling_where_there_are_groups() -> No
     probabilities, labels = sample(5, n=400, k=5, sharpness=1.4)
     assert ks_curves(check_rows(probabilities, labels)).test == metrics.ks_test(probabilities, labels)
     event = check_event(probabilities, labels, groups=np.repeat(np.arange(100), 4))
-    assert ks_curves(event, random_state=3).test == metrics.ks_test(event, method="resampling", random_state=3)
+    assert ks_curves(event, random_state=3).test == metrics.ks_test(event, random_state=3)
 
 
 def test_one_score_for_all_rows_makes_a_straight_line() -> None:

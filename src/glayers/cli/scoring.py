@@ -114,7 +114,6 @@ class _Scores:
                     self._test(name, rows, scorecard(rows, event=self.event))
                 else:
                     self._test(name, rows, sums[name].result())
-                    self.numbers[name]["error_bounds"] = sums[name].error_bounds()
         if calibrator is not None:
             self._test_shift(chunk, calibrator)
 

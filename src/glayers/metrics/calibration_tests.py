@@ -1,33 +1,28 @@
 """Predictions -> tests of calibration: whether an error is larger than sampling error explains.
 
-The reference is what a calibrated model shows on the same rows (`redrawing.py`). Given the scores of an event, its
-outcomes are coin flips, and KS and ECE are functions of running sums of hit - score. So the tests of these two need not
-draw labels, and the asymptotic KS test draws nothing at all (`null_distribution.py`). `classwise_ks_test` tests all
-classes at once, and `consistency_test` any metric.
+The reference is what a calibrated model shows on the same rows (`null_distribution.py`).
 
 `calibration_test` is the default answer to "is it calibrated?": a few tests with different blind spots, as one test. KS
 of the confidence adds up errors of one sign; where over- and underconfidence alternate, they cancel. ECE sees these,
 bin by bin. Neither sees anything below the top class: KS of rank 2 and KS of all classes do. Labels are drawn once for
 all tests. The smallest p-value is compared with the smallest p-values of the same draws, so the level is exact whatever
 the dependence between the tests, and tests that agree cost no power. Westfall and Young, "Resampling-Based Multiple
-Testing", 1993. With groups, each test draws in its own way, and Holm's correction combines them.
+Testing", 1993.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
 from statistics import NormalDist
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Array, Bools, Floats, Ints
-from glayers.checks import check_choice, whole_number
+from glayers.arrays import Bools, Floats, Ints
+from glayers.checks import number_between, whole_number
 from glayers.errors import BadPredictions
-from glayers.metrics.binned import Binning, bin_edges
-from glayers.metrics.differences import adjust
+from glayers.metrics.ece import Binning, bin_edges
 from glayers.metrics.events import (
     N_BINS,
     Event,
@@ -36,15 +31,23 @@ from glayers.metrics.events import (
     check_any,
     check_event,
     check_rows,
+    check_seed,
     distinct_scores,
     rank,
     top,
 )
 from glayers.metrics.ks import error_of_each_class
-from glayers.metrics.metric import evaluate_once
-from glayers.metrics.null_distribution import MEAN_LARGEST, KSNullDistribution, brownian_height
-from glayers.metrics.redrawing import ROUNDING, Draws, RunningSum, redraw
-from glayers.metrics.scorecard import METRICS
+from glayers.metrics.null_distribution import (
+    MEAN_LARGEST,
+    ROUNDING,
+    KSNullDistribution,
+    RunningSum,
+    Statistic,
+    brownian_height,
+    generator,
+    label_law,
+    redraw,
+)
 from glayers.text_tables import p_text
 
 __all__ = [
@@ -52,12 +55,10 @@ __all__ = [
     "OmnibusTest",
     "calibration_test",
     "classwise_ks_test",
-    "consistency_test",
     "ece_test",
     "ks_test",
 ]
 
-TestMethod: TypeAlias = Literal["auto", "asymptotic", "resampling"]
 # Of its expected hits (or misses), what a failing group lacks. With 1, nothing unseen could ever cause a rejection, but
 # an error of 15 points in 16 images would hardly be significant. With 0.6 it is, and groups that fail as a whole keep
 # the level of KS (experiments/level_in_hard_cases.py).
@@ -65,7 +66,8 @@ _FAILURE_SEVERITY = 0.6
 POWER = 0.8  # with which an error would have been found: the usual choice in planning a study
 TOLERANCE = 0.02  # an error of 2 points of confidence: most uses of probabilities tolerate as much
 _DRAWS = 999  # one draw less than a multiple of 20, so that a level of 5 % can be exact
-_FEWER_DRAWS = 199  # from five million probabilities on: 25,000 rows of 1,000 classes then take half a minute
+_FEWER_DRAWS = 199
+_MANY_ENTRIES = 5_000_000  # probabilities from where on there are fewer draws
 Verdict: TypeAlias = Literal["calibrated", "not calibrated", "too few rows", "too few groups"]
 _RANK_2, _CLASSES = "rank_2_ks", "classwise_ks"
 _BELOW_THE_TOP = {
@@ -120,10 +122,6 @@ class CalibrationTest:
             f"{self.value:.4g}, p = {self.p_value:.2g}: a calibrated model shows {self.expected:.4g} on average "
             f"and at most {self.bound:.4g} in {100 * self.level:g} % of cases"
         )
-
-
-_Tests: TypeAlias = dict[str, CalibrationTest]
-_Error: TypeAlias = Callable[[Array, Floats], float]
 
 
 @dataclass(frozen=True)
@@ -253,8 +251,8 @@ def calibration_test(
     groups
         Group of each row (n,), where rows of a group depend on each other.
     event
-        None tests the confidence (KS and ECE), the second most probable class (KS) and all classes (mean KS). An event
-        tests KS and ECE of that event alone, as `Confidences` do.
+        None tests the confidence (KS and ECE), the second most probable class (KS) and, without groups, all classes
+        (mean KS). An event tests KS and ECE of that event alone, as `Confidences` do.
     n_resamples
         The number of draws; None means 999, or 199 from five million probabilities on.
     level
@@ -267,8 +265,7 @@ def calibration_test(
     Returns
     -------
     OmnibusTest
-        It prints as a sentence. Without groups the level is exact: one set of drawn labels serves all tests. With
-        groups it is Holm's, which is conservative.
+        It prints as a sentence. Without groups the level is exact: one set of drawn labels serves all tests.
 
     Examples
     --------
@@ -280,24 +277,34 @@ def calibration_test(
     (True, ('rank_2_ks', 'classwise_ks'))
     """
     given = check_any(probabilities, labels, sample_weight, groups, strict=True)
+    scored = check_event(given, event=event or top)
     if event is not None:
-        given = check_event(given, event=event)
+        given = scored
     if n_resamples is None:
         n_entries = len(given) * max(1, given.n_classes)
-        n_resamples = _DRAWS if n_entries < 5_000_000 else _FEWER_DRAWS
-    draws = Draws(n_resamples, level, random_state)
-    n_tests = 2 if isinstance(given, Scored) else min(4, 1 + given.n_classes)  # of two classes the second is not new
+        n_resamples = _DRAWS if n_entries < _MANY_ENTRIES else _FEWER_DRAWS
+    rng = generator(n_resamples, level, random_state)
+    rows, sums = _running_sums(given, scored)
+    statistics: dict[str, Statistic] = {name: running.errors for name, running in sums.items()}
+    values = {name: running.error for name, running in sums.items()}
+    if isinstance(given, Rows) and given.groups is None:
+        statistics[_CLASSES] = _class_statistic(given)
+        values[_CLASSES] = float(error_of_each_class(given, given.weights).mean())
     # With fewer draws the smallest adjusted p-value of several tests would exceed 1 - level: nothing could be rejected.
-    least = math.ceil(n_tests / (1 - level) - ROUNDING) - 1
-    whole_number(n_resamples, f"for {n_tests} tests at level {level:g}, n_resamples", least)
+    least = math.ceil(len(statistics) / (1 - level) - ROUNDING) - 1
+    whole_number(n_resamples, f"for {len(statistics)} tests at level {level:g}, n_resamples", least)
+    drawn = redraw(rows, list(statistics.values()), n_resamples, rng, progress)
+    tests = {}
+    for name, errors in zip(statistics, drawn.T, strict=True):
+        tests[name] = compare_with_draws(values[name], errors, level)
+    for name, running in sums.items():
+        tests[name] = _allow_for_unseen_failures(running, tests[name])
+    adjusted = _adjusted(tests, drawn)
     n_groups = None
-    if given.groups is None:
-        tests, adjusted = _jointly(given, draws, progress)
-    else:
-        tests, adjusted = _in_groups(given, draws, progress)
+    if given.groups is not None:
         n_groups = int(given.group_numbers.max()) + 1
     about = "confidence" if event is None or event == top else event.name
-    detectable = detectable_error(check_event(given), tests["ks"], len(tests))
+    detectable = detectable_error(scored, tests["ks"], len(tests), rows.cached(label_law) is not None)
     return OmnibusTest(tests, adjusted, about, len(given), n_groups, n_resamples, level, detectable)
 
 
@@ -308,7 +315,6 @@ def ks_test(
     sample_weight: object = None,
     groups: object = None,
     event: Event = top,
-    method: TestMethod = "auto",
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -321,13 +327,10 @@ def ks_test(
         As in `ks`.
     groups
         Group of each row (n,), where rows of a group depend on each other.
-    method
-        "asymptotic" takes the p-value from Brownian motion with finite-sample corrections and draws nothing; rows must
-        be independent, and weights no function of the label. "resampling" draws outcomes from the scores, with the
-        dependence that groups seem to have. "auto" is asymptotic, unless there are groups, weights that are a function
-        of the label, or fewer than about 20 expected hits or misses.
     n_resamples, random_state
-        The number of draws and their seed, for resampling.
+        The number of draws and their seed. The p-value of independent rows comes from Brownian motion with
+        finite-sample corrections and needs no draws. Draws are for groups, for weights that are a function of the
+        label, and for fewer than about 20 expected hits or misses.
     level
         The level of the bound and of `rejected`.
 
@@ -342,24 +345,20 @@ def ks_test(
     >>> print(ks_test(p, y))  # says 70 percent, right 55
     0.15, p = 0.0013: a calibrated model shows 0.05146 on average and at most 0.09653 in 95 % of cases
     """
-    check_choice(method, get_args(TestMethod), "method")
-    draws = Draws(n_resamples, level, random_state)
-    running = RunningSum.of(check_event(probabilities, labels, sample_weight, groups, event))
-    grouped = running.event.groups is not None
-    if method == "asymptotic" and grouped:
-        raise BadPredictions("the asymptotic test needs independent rows; with groups pass method='resampling'")
-    by_label = running.event.law is not None
-    if method == "asymptotic" and by_label:
-        raise BadPredictions("these weights are a function of the label, which needs draws: pass method='resampling'")
-    if method == "resampling" or grouped or by_label:
-        return _resampling_test(running, draws)
-    null = _null_distribution(running)
-    if method == "asymptotic" or not null.too_few_uncertain_rows:
-        value = float(running.errors(running.event.hits[None], running.event.weights[None])[0, 0])
+    number_between(level, "level", 0, 1)
+    whole_number(n_resamples, "n_resamples", least=1)
+    check_seed(random_state)
+    rows, scored, named = _tested(check_any(probabilities, labels, sample_weight, groups), event)
+    running = RunningSum(scored, named)
+    if rows.groups is not None or rows.cached(label_law) is not None:
+        return _resampling_test(rows, running, n_resamples, level, random_state)
+    null = KSNullDistribution(np.clip(running.scores, 0.0, 1.0), running.weights, running.step_variances())
+    value = running.error
+    if not null.too_few_uncertain_rows:
         return CalibrationTest(value, null.p_value(value), null.quantile_above(1 - level), null.mean(), level)
-    found = _resampling_test(running, draws)
+    found = _resampling_test(rows, running, n_resamples, level, random_state)
     if found.p_value * (1 + n_resamples) <= 1:  # draws cannot tell how far out an error is that none of them reaches
-        return replace(found, p_value=min(found.p_value, null.p_value(found.value)))
+        return replace(found, p_value=min(found.p_value, null.p_value(value)))
     return found
 
 
@@ -402,9 +401,9 @@ def ece_test(
     >>> round(test.value, 12), test.p_value < 0.01
     (0.15, True)
     """
-    rows = check_event(probabilities, labels, sample_weight, groups, event)
-    running = RunningSum.of(rows, bin_edges(rows, n_bins, binning))
-    return _resampling_test(running, Draws(n_resamples, level, random_state))
+    rows, scored, named = _tested(check_any(probabilities, labels, sample_weight, groups), event)
+    running = RunningSum(scored, named, bin_edges(scored, n_bins, binning))
+    return _resampling_test(rows, running, n_resamples, level, random_state)
 
 
 def classwise_ks_test(
@@ -412,7 +411,6 @@ def classwise_ks_test(
     labels: object = None,
     *,
     sample_weight: object = None,
-    groups: object = None,
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: int | None = 0,
@@ -426,8 +424,8 @@ def classwise_ks_test(
 
     Parameters
     ----------
-    probabilities, labels, sample_weight, groups, level
-        As in `ks_test`; `Confidences` do not suffice.
+    probabilities, labels, sample_weight, level
+        As in `ks_test`; `Confidences` do not suffice. Rows must be independent.
     n_resamples, random_state
         The number of draws and their seed.
     progress
@@ -445,78 +443,16 @@ def classwise_ks_test(
     >>> round(test.value, 12), test.p_value < 0.01
     (0.1, True)
     """
-    rows = check_rows(probabilities, labels, sample_weight, groups, strict=True)
-    draws = Draws(n_resamples, level, random_state)
-    values, drawn = redraw(rows, class_errors(rows), draws, progress, by_class=True)
-    return compare_with_draws(float(values.mean()), drawn.mean(axis=1), level)
-
-
-def consistency_test(
-    metric: str | Callable[..., float],
-    probabilities: object,
-    labels: object = None,
-    *,
-    sample_weight: object = None,
-    event: Event = top,
-    n_resamples: int = 1000,
-    level: float = 0.95,
-    random_state: int | None = 0,
-    progress: bool | None = None,
-) -> CalibrationTest:
-    """Test any metric that is larger for worse models, by redrawing all labels.
-
-    Parameters
-    ----------
-    metric
-        A name from `METRICS`, or a function of probabilities, labels and `sample_weight=`; bind other settings with
-        `functools.partial`. Of a score such as the NLL the test asks whether the loss exceeds what the model itself
-        expects: overconfidence.
-    probabilities, labels, sample_weight
-        As in `ks`. Rows must be independent.
-    event
-        The event, for the name of a metric of one event.
-    n_resamples, random_state
-        The number of draws and their seed.
-    level
-        The level of the bound and of `rejected`.
-    progress
-        Whether to show a progress bar; None shows it at a terminal.
-
-    Returns
-    -------
-    CalibrationTest
-        By consistency resampling: Broecker and Smith, Weather and Forecasting 2007; for classifiers Vaicenavicius et
-        al., AISTATS 2019.
-
-    Examples
-    --------
-    >>> p, y = [[0.7, 0.2, 0.1]] * 100, [0] * 55 + [1] * 25 + [2] * 20
-    >>> consistency_test("classwise_ece", p, y, n_resamples=199).p_value
-    0.005
-    """
-    value_of = _statistic(metric, event)
-    draws = Draws(n_resamples, level, random_state)
-    given = check_any(probabilities, labels, sample_weight, strict=True)
-    if given.groups is not None:
+    rows = check_rows(probabilities, labels, sample_weight, strict=True)
+    rng = generator(n_resamples, level, random_state)
+    if rows.groups is not None:
         raise BadPredictions(
-            "consistency_test redraws row by row and needs independent rows; with groups use ece_test or ks_test"
+            "classwise_ks_test needs independent rows; with groups test each class by "
+            "ks_test(..., event=label(c), groups=...) and pass the p-values to adjust"
         )
-
-    def statistics(batch: Array, weights: Floats) -> Floats:
-        values = []
-        own_weights = given.given_weights
-        for outcomes, drawn_weights in zip(batch, np.broadcast_to(weights, batch.shape), strict=True):
-            if given.law is not None:
-                own_weights = drawn_weights
-            if isinstance(given, Rows):
-                labels = outcomes.astype(np.int64)
-                values.append(value_of(replace(given, labels=labels, losses=None, given_weights=own_weights)))
-            else:
-                values.append(value_of(replace(given, hits=outcomes.astype(np.float64), given_weights=own_weights)))
-        return np.array(values)[:, None]
-
-    values, drawn = redraw(given, statistics, draws, progress)
-    return compare_with_draws(float(values[0]), drawn[:, 0], level)
+    drawn = redraw(rows, [_class_statistic(rows)], n_resamples, rng, progress)
+    value = float(error_of_each_class(rows, rows.weights).mean())
+    return compare_with_draws(value, drawn[:, 0], level)
 
 
 def rejects(p_value: float, level: float) -> bool:
@@ -564,33 +500,58 @@ def step_down(values: Floats, drawn: Floats) -> Floats:
     return adjusted
 
 
-def _null_distribution(running: RunningSum) -> KSNullDistribution:
-    """Return what is known of the running sum under calibration, for independent rows."""
-    scores = np.clip(running.event.scores, 0.0, 1.0)  # rounding may have left them just outside
-    weights = running.event.weights
-    step_variances = np.add.reduceat(weights**2 * scores * (1 - scores), np.append(0, running.ends[:-1] + 1))
-    return KSNullDistribution.of(scores, weights, step_variances)
+def _tested(given: Rows | Scored, event: Event = top) -> tuple[Rows, Scored, Ints]:
+    """Return rows whose labels to draw, the event, and the classes (n, r) that make it happen.
+
+    Given the scores of an event its outcomes are coin flips, so two classes suffice; but weights that are a function of
+    the label need all of them.
+    """
+    scored = check_event(given, event=event)
+    if isinstance(given, Rows) and given.cached(label_law) is not None:
+        return given, scored, event.classes_of(given)
+    p = np.column_stack([1 - scored.scores, scored.scores])
+    rows = Rows(p, scored.hits.astype(np.int64), given_weights=scored.given_weights, groups=scored.groups)
+    return rows, scored, np.ones((len(rows), 1), dtype=np.int64)
 
 
-def _resampling_test(running: RunningSum, draws: Draws) -> CalibrationTest:
-    values, drawn = redraw(running.event, running.errors, draws)
-    found = compare_with_draws(float(values[0]), drawn[:, 0], draws.level)
-    if running.event.groups is None or found.too_few_groups:
-        return found
-    return _allow_for_unseen_failures(running.event, running.signs(), found)
+def _running_sums(given: Rows | Scored, scored: Scored) -> tuple[Rows, dict[str, RunningSum]]:
+    """Return rows whose labels to draw, and the running sums of `calibration_test` by name."""
+    if isinstance(given, Scored):
+        rows, _, named = _tested(given)
+    else:
+        rows = given
+        named = top.classes_of(rows)
+    edges = bin_edges(scored, N_BINS, "equal_width")
+    sums = {"ks": RunningSum(scored, named), "ece": RunningSum(scored, named, edges)}
+    if isinstance(given, Rows) and given.n_classes > 2:  # of two classes the second is not new
+        sums[_RANK_2] = RunningSum(rank(2).of(given), rank(2).classes_of(given))
+    return rows, sums
 
 
-def _allow_for_unseen_failures(event: Scored, signs: Floats, found: CalibrationTest) -> CalibrationTest:
+def _resampling_test(
+    rows: Rows, running: RunningSum, n_resamples: int, level: float, random_state: int | None
+) -> CalibrationTest:
+    """Test the error of one running sum."""
+    rng = generator(n_resamples, level, random_state)
+    drawn = redraw(rows, [running.errors], n_resamples, rng)
+    return _allow_for_unseen_failures(running, compare_with_draws(running.error, drawn[:, 0], level))
+
+
+def _allow_for_unseen_failures(running: RunningSum, found: CalibrationTest) -> CalibrationTest:
     """Raise the p-value and the bound to what groups that fail as a whole, and were not seen, could explain.
 
     No draws show what happens rarely to a whole group and happened to none of the few that were seen. Without such a
     group, the others look better than the model says, and like independent rows. Groups may fail as often as would
-    make the model calibrated, with probability gap / (gap + gap if failed). `signs` say how each row enters the error.
+    make the model calibrated, with probability gap / (gap + gap if failed).
     """
-    sizes = np.bincount(event.group_numbers)
-    weights = event.weights * (sizes[event.group_numbers] > 1)
-    expected = np.where(signs > 0, event.scores, 1 - event.scores) * np.abs(signs)
-    gap = float(weights * signs @ (event.hits - event.scores))
+    groups = running.groups
+    if groups is None or found.too_few_groups:
+        return found
+    signs = running.signs()
+    sizes = np.bincount(groups)
+    weights = running.weights * (sizes[groups] > 1)
+    expected = np.where(signs > 0, running.scores, 1 - running.scores) * np.abs(signs)
+    gap = float(weights * signs @ (running.hits - running.scores))
     gap_if_failed = _FAILURE_SEVERITY * float(weights @ expected)
     rest = found.value - gap
     if gap <= 0 or rest > found.bound:  # the rows outside groups of several rows suffice to reject
@@ -601,17 +562,18 @@ def _allow_for_unseen_failures(event: Scored, signs: Floats, found: CalibrationT
     return replace(found, p_value=max(found.p_value, none_failed), bound=max(found.bound, rest + explained))
 
 
-def class_errors(rows: Rows) -> Callable[[Array, Floats], Floats]:
-    """Return the function from labels and weights (b, n) to the KS errors of the classes, (b, k)."""
-    if rows.law is None:
-        from_labels = _class_errors_of_labels(rows)
-        return lambda batch, _weights: np.stack([from_labels(labels) for labels in batch])
+def _class_statistic(rows: Rows) -> Statistic:
+    """Return the function from labels and weights (b, n) to the mean KS error over classes."""
+    if rows.cached(label_law) is not None:
+        return partial(_class_errors_of_weights, rows)
+    from_labels = _class_errors_of_labels(rows)
+    return lambda batch, _weights: np.array([from_labels(labels).mean() for labels in batch])
 
-    def errors(batch: Array, weights: Floats) -> Floats:
-        drawn = zip(batch, np.broadcast_to(weights, batch.shape), strict=True)
-        return np.stack([error_of_each_class(replace(rows, labels=labels), own) for labels, own in drawn])
 
-    return errors
+def _class_errors_of_weights(rows: Rows, batch: Ints, weights: Floats) -> Floats:
+    """Return mean KS errors over classes where each line of labels has weights of its own."""
+    drawn = zip(batch, weights, strict=True)
+    return np.array([error_of_each_class(replace(rows, labels=labels), own).mean() for labels, own in drawn])
 
 
 def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
@@ -660,89 +622,18 @@ def _class_errors_of_labels(rows: Rows) -> Callable[[Ints], Floats]:
     return errors
 
 
-def _statistic(metric: str | Callable[..., float], event: Event) -> Callable[[Rows | Scored], float]:
-    """Return the function from rows to the number to test."""
-    if isinstance(metric, str) and metric in METRICS:
-        found = METRICS[metric]
-        if found.better != "lower":
-            raise BadPredictions(f"a test needs a metric that is larger for worse models; {metric} is not")
-        check = partial(check_event, event=event) if found.about == "event" else check_rows
-        return lambda rows: evaluate_once(check(rows), [found])[metric]
-    if isinstance(metric, str) or not callable(metric):
-        raise BadPredictions(
-            f"metric must be one of {', '.join(METRICS)}, or a function of probabilities and labels; got {metric!r:.60}"
-        )
-
-    def number(rows: Rows | Scored) -> float:
-        if isinstance(rows, Scored):
-            raise BadPredictions("Confidences need the name of a metric, such as 'ece', instead of a function")
-        weighted = {} if rows.given_weights is None else {"sample_weight": rows.given_weights}
-        value: object = metric(rows.probabilities, rows.labels, **weighted)
-        if not isinstance(value, Real) or math.isnan(value):
-            raise BadPredictions(f"the metric must give a number for any labels; {metric!r} gave {value!r:.60}")
-        return float(value)
-
-    return number
-
-
-def _in_groups(given: Rows | Scored, draws: Draws, progress: bool | None) -> tuple[_Tests, dict[str, float]]:
-    """Test one by one, with Holm's correction; p-values of NaN say that there are too few groups."""
-    settings: dict[str, Any] = vars(draws)
-    tests = {"ks": ks_test(given, method="resampling", **settings), "ece": ece_test(given, **settings)}
-    if isinstance(given, Rows):
-        if given.n_classes > 2:
-            tests[_RANK_2] = ks_test(given, event=rank(2), method="resampling", **settings)
-        tests[_CLASSES] = classwise_ks_test(given, progress=progress, **settings)
-    if any(test.too_few_groups for test in tests.values()):
-        return tests, dict.fromkeys(tests, math.nan)
-    adjusted = adjust([test.p_value for test in tests.values()]).tolist()
-    return tests, dict(zip(tests, adjusted, strict=True))
-
-
-def _jointly(given: Rows | Scored, draws: Draws, progress: bool | None) -> tuple[_Tests, dict[str, float]]:
-    """Draw labels once for all tests, and adjust by the smallest p-values of the same draws, step by step."""
-    rows = given
-    if isinstance(given, Rows):
-        errors = _errors_of_labels(given)
-    else:
-        errors = _event_errors(given, np.ones(len(given)))
-        if given.law is None:
-            p = np.column_stack([1 - given.scores, given.scores])
-            rows = Rows(p, given.hits.astype(np.int64), given_weights=given.given_weights)
-
-    def statistics(batch: Array, weights: Floats) -> Floats:
-        drawn = zip(batch, np.broadcast_to(weights, batch.shape), strict=True)
-        return np.array([[error(labels, own) for error in errors.values()] for labels, own in drawn])
-
-    values, drawn = redraw(rows, statistics, draws, progress)
+def _adjusted(tests: dict[str, CalibrationTest], drawn: Floats) -> dict[str, float]:
+    """Adjust the p-values of tests by the smallest ones of the same draws; nan if groups are too few."""
+    if np.isnan(drawn).any():
+        return dict.fromkeys(tests, math.nan)
+    values = np.array([test.value for test in tests.values()])
     p_values = np.column_stack([_p_values(column) for column in np.vstack([values, drawn]).T])
     adjusted = step_down(-p_values[0], -p_values[1:]).tolist()
-    tests = {}
-    for name, value, of_draws in zip(errors, values.tolist(), drawn.T, strict=True):
-        tests[name] = compare_with_draws(value, of_draws, draws.level)
-    return tests, dict(zip(errors, adjusted, strict=True))
-
-
-def _errors_of_labels(rows: Rows) -> dict[str, _Error]:
-    """Return each error as a function of labels and weights (n,)."""
-    errors = _event_errors(rows.top, rows.top_classes(1)[:, 0])
-    if rows.n_classes > 2:
-        errors[_RANK_2] = _event_errors(rank(2).of(rows), rows.top_classes(2)[:, 1])["ks"]
-    of_classes = class_errors(rows)
-    errors[_CLASSES] = lambda labels, weights: float(of_classes(labels[None], weights[None]).mean())
-    return errors
-
-
-def _event_errors(event: Scored, named: Array) -> dict[str, _Error]:
-    """Return KS and ECE as functions of labels and weights: the event happens where the label is what the row names."""
-
-    def error(running: RunningSum) -> _Error:
-        order = running.order
-        wanted = named[order]
-        return lambda labels, weights: float(running.errors(labels[None, order] == wanted, weights[None, order])[0, 0])
-
-    binned = RunningSum.of(event, bin_edges(event, N_BINS, "equal_width"))
-    return {"ks": error(RunningSum.of(event)), "ece": error(binned)}
+    found = {}
+    for (name, test), p_value in zip(tests.items(), adjusted, strict=True):
+        # Groups that fail unseen may have raised the p-value of a single test above that of its draws.
+        found[name] = max(p_value, test.p_value)
+    return found
 
 
 def _p_values(errors: Floats) -> Floats:
@@ -763,14 +654,15 @@ def _p_values(errors: Floats) -> Floats:
     return 1 - (np.array(below) + part) / len(errors)
 
 
-def detectable_error(event: Scored, test: CalibrationTest, n_tests: int) -> float:
+def detectable_error(event: Scored, test: CalibrationTest, n_tests: int, by_label: bool = False) -> float:
     """Return the KS error of the event that the joint test of `n_tests` would find with probability `POWER`.
 
     A test that does not reject says little if it could hardly have rejected. Suppose that the model is off by the same
     amount everywhere. The running sum then ends about as far from 0 as this KS error, give or take its standard
     deviation. The test rejects with the stated power if the error exceeds the critical value by a quantile of that
     deviation. Other errors of the same size are harder or easier to find; this is a yardstick, not a bound. `test` is
-    the KS test of the event alone. The error is nan if groups are too few to tell.
+    the KS test of the event alone; `by_label` says that weights are a function of the label. The error is nan if groups
+    are too few to tell.
     """
     if test.too_few_groups:
         return math.nan
@@ -778,7 +670,7 @@ def detectable_error(event: Scored, test: CalibrationTest, n_tests: int) -> floa
     critical = test.bound * brownian_height(allowed / n_tests) / brownian_height(allowed)
     independent = _deviation(event, 0.0)
     wider = 1.0  # because rows of a group depend on each other, or heavy rows are rare
-    if (event.groups is not None or event.law is not None) and independent > 0:
+    if (event.groups is not None or by_label) and independent > 0:
         wider = max(1.0, test.expected / (MEAN_LARGEST * independent))
     error = critical
     for _ in range(20):  # the larger the error, the more uncertain are the outcomes of a sure model; halves each time

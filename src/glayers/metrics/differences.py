@@ -4,7 +4,6 @@ Every method is scored on the same resamples, so what makes a row hard is the sa
 known far better than either score.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -14,7 +13,7 @@ import numpy as np
 
 from glayers.arrays import Floats, to_floats
 from glayers.errors import BadPredictions, shown
-from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval, Method
+from glayers.metrics.bootstrap import Bootstrap, Bootstrapped, Interval
 from glayers.metrics.events import Event, Rows, Scored, top
 from glayers.metrics.scorecard import METRICS, chosen_metrics, rows_to_score
 from glayers.text_tables import data_frame, markdown_table
@@ -145,7 +144,6 @@ def paired_differences(
     metrics: Iterable[str] | None = None,
     n_resamples: int = 1000,
     level: float = 0.95,
-    method: Method = "bca",
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> PairedDifferences:
@@ -162,7 +160,7 @@ def paired_differences(
         The event, for metrics of one event.
     metrics
         Names from `METRICS`; by default NLL, Brier score, KS and accuracy, as far as the predictions allow.
-    n_resamples, level, method, random_state, progress
+    n_resamples, level, random_state, progress
         As in `intervals`.
 
     Returns
@@ -178,7 +176,7 @@ def paired_differences(
     >>> print(paired_differences({"none": p, "sharpened": p**2 / (p**2).sum(1, keepdims=True)}, y, metrics=["nll"]))
     sharpened lowers NLL by 0.089 (95 % interval 0.041 to 0.131) against none
     """
-    settings = Bootstrap(n_resamples, level, method, random_state, progress)
+    settings = Bootstrap(n_resamples, level, random_state, progress)
     if not isinstance(methods, Mapping):
         raise BadPredictions(f"methods must be a dict of predictions by name; got a {type(methods).__name__}")
     if len(methods) < 2:
@@ -257,14 +255,3 @@ def _check_same_rows(rows: Rows | Scored, first: Rows | Scored) -> None:
             raise BadPredictions(f"{rows.n_classes} classes, and {first.n_classes} in the first method")
         if not np.array_equal(rows.labels, first.labels):
             raise BadPredictions("the labels differ from those of the first method; pass the same rows")
-
-
-def normal_p_value(difference: float, standard_error: float) -> float:
-    """Two-sided, from a normal distribution: counting resamples could not tell 0.001 from 0.00001.
-
-    >>> round(normal_p_value(0.03, 0.01 * math.sqrt(2)), 4)  # 2.12 standard errors
-    0.0339
-    """
-    if standard_error == 0:
-        return 1.0 if abs(difference) < 1e-12 else 0.0
-    return math.erfc(abs(difference) / standard_error / math.sqrt(2))

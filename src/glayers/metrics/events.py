@@ -14,9 +14,9 @@ counts instead (`Predictions`), and are repeated here.
 
 import warnings
 from collections.abc import Callable, Generator, Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -32,8 +32,6 @@ __all__ = ["Event", "label", "one_of", "rank", "top", "within_top"]
 _Made = TypeVar("_Made")
 EventKind: TypeAlias = Literal["rank", "within top", "class", "one of"]
 N_BINS = 15  # of binned metrics, by default
-_SAME_WEIGHT = 1e-9  # weights of a class may differ by rounding
-_LEAST_ROWS = 10  # beyond one per class: of fewer rows, weights may follow the labels by chance
 SAME_SCORE = 1e-12  # scores that are equal on paper differ by rounding: 0.1 + 0.2 + 0.3 exceeds 0.3 + 0.2 + 0.1
 
 
@@ -65,7 +63,7 @@ class Event:
 
     def of(self, rows: "Rows") -> "Scored":
         """Return the score and the outcome of each row."""
-        if self == top and type(self.which) is int and rows.law is None:  # not True, which equals 1
+        if self == top and type(self.which) is int:  # not True, which equals 1
             return rows.top
         named = self.classes_of(rows)
         name = "probabilities"
@@ -74,10 +72,8 @@ class Event:
         elif self.kind == "one of":
             name = "sums of the probabilities of these classes"
         scores = np.take_along_axis(rows.probabilities, named, axis=1).sum(axis=1, dtype=np.float64)
-        event = rows.scored(scores, among(named, rows.labels), name)
-        if rows.law is None:
-            return event
-        return replace(event, given_law=rows.law._replace(named=named))
+        hits = (named == rows.labels[:, None]).any(axis=1)
+        return rows.scored(scores, hits, name)
 
     def classes_of(self, rows: "Rows") -> Ints:
         """Return the classes (n, r) of each row that make the event happen if they are the label."""
@@ -199,43 +195,6 @@ def one_of(classes: Iterable[int | str]) -> Event:
     return Event("one of", tuple(several))
 
 
-class LabelLaw(NamedTuple):
-    """Which labels rows may have where the weight is a function of the label, as in a case-control study.
-
-    Such rows were drawn class by class, and their weights make up for it. So labels do not occur among them as often as
-    a calibrated model says: given x, label c has a probability proportional to p_c / w_c, and its row the weight w_c.
-    The mean of weight * (hit - score) is 0 under this law, and not if labels change and weights stay.
-    """
-
-    probabilities: Floats  # of the labels (n, k)
-    weights: Floats  # of the classes (k,)
-    named: Ints  # the classes that make an event happen (n, r)
-
-    @classmethod
-    def of(cls, probabilities: Array, labels: Ints, weights: Floats) -> "LabelLaw | None":
-        """Return the law if weights are constant within each class, and differ between classes."""
-        counted = weights > 0
-        n_classes = probabilities.shape[1]
-        counts = np.bincount(labels[counted], minlength=n_classes)
-        lowest = np.full(n_classes, np.inf)
-        np.minimum.at(lowest, labels[counted], weights[counted])
-        highest = np.zeros(n_classes)
-        np.maximum.at(highest, labels[counted], weights[counted])
-        constant = (highest <= lowest * (1 + _SAME_WEIGHT)).all()
-        differ = highest.max() > lowest.min() * (1 + _SAME_WEIGHT)
-        if not (constant and differ and counts.sum() >= _LEAST_ROWS + np.count_nonzero(counts)):
-            return None
-        # Of the weights that a class without rows may have, the largest makes the variance largest.
-        by_class = np.where(counts > 0, highest, highest.max()) / highest.max()
-        tilted = np.maximum(probabilities, 0.0) / by_class
-        tilted /= tilted.sum(axis=1, keepdims=True)
-        return cls(tilted, by_class, np.ones((len(labels), 1), dtype=np.int64))
-
-    def take(self, rows: Ints) -> "LabelLaw":
-        """Return the law of some rows."""
-        return LabelLaw(self.probabilities[rows], self.weights, self.named[rows])
-
-
 class Memoized:
     """Keeps what several metrics need, so that it is computed once per object."""
 
@@ -303,7 +262,6 @@ class Scored(Weighted):
 
     scores: Floats
     hits: Floats
-    given_law: LabelLaw | None = None  # of the labels that the event is about
     n_classes: ClassVar[int] = 0  # only one event is known
 
     def __len__(self) -> int:
@@ -313,14 +271,6 @@ class Scored(Weighted):
     def top(self) -> "Scored":
         """The event itself."""
         return self
-
-    @cached_property
-    def law(self) -> LabelLaw | None:
-        """How labels and weights go together; if labels are unknown, how hits and weights do."""
-        if self.given_law is not None or self.given_weights is None:
-            return self.given_law
-        p = np.column_stack([1 - self.scores, self.scores])
-        return LabelLaw.of(p, self.hits.astype(np.int64), self.given_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,13 +295,6 @@ class Rows(Weighted):
         """The number of classes."""
         return int(self.probabilities.shape[1])
 
-    @cached_property
-    def law(self) -> LabelLaw | None:
-        """How labels and weights go together, if weights are a function of the label."""
-        if self.given_weights is None:
-            return None
-        return LabelLaw.of(self.probabilities, self.labels, self.given_weights)
-
     def scored(self, scores: Floats, hits: Bools, name: str = "probabilities") -> Scored:
         """Return an event of these rows, after checking that its scores are probabilities."""
         refuse_outside_unit_interval(scores, name)
@@ -375,14 +318,8 @@ class Rows(Weighted):
     def top_classes(self, ranks: int) -> Ints:
         """Return the classes of the highest probabilities of each row, highest first, (n, ranks)."""
         found = np.empty((len(self), ranks), dtype=np.int64)
-        many = ranks > 1 + self.n_classes // 4  # then sorting is faster
         for rows in row_blocks(*self.probabilities.shape):
-            block = self.probabilities[rows]
-            if many:
-                descending = np.where(np.isnan(block), -np.inf, -block)  # NaN comes first, as in argmax, to be refused
-                found[rows] = np.argsort(descending, axis=1, kind="stable")[:, :ranks]
-                continue
-            block = block.copy()
+            block = self.probabilities[rows].copy()
             for r in range(ranks):
                 found[rows, r] = block.argmax(axis=1)
                 block[np.arange(len(block)), found[rows, r]] = -np.inf
@@ -414,11 +351,6 @@ def _class_number(rows: Rows, c: int | str) -> int:
     if c not in rows.class_names:
         raise BadPredictions(f"there is no class {c!r}; the classes are {', '.join(rows.class_names):.200}")
     return rows.class_names.index(c)
-
-
-def among(named: Ints, labels: Ints) -> Bools:
-    """Whether labels (..., n) are among the classes (n, r) that their rows name."""
-    return (named == labels[..., None]).any(axis=-1)
 
 
 def last_of_ties(ascending: Floats) -> Bools:

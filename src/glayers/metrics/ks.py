@@ -10,7 +10,6 @@ turns can be added up first, and each block of weights is one sparse matrix prod
 cross the edges of bins either, so they also give the ECE of each class.
 """
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -271,26 +270,12 @@ def _kuiper(event: Scored, block: Block) -> Floats:
     return np.maximum(gaps.max(axis=0), 0.0) - np.minimum(gaps.min(axis=0), 0.0)  # the gap starts at 0
 
 
-def _cell_error(cells: Any, _value: float) -> float:
-    """Return how far the largest gap inside a cell may exceed the largest at the ends of cells.
-
-    Inside a cell the gap lies between its start less all falls, and its start plus all rises.
-    """
-    ends = np.cumsum(cells.changes)
-    starts = ends - cells.changes
-    at_ends = float(np.abs(ends).max())
-    highest = float((starts + cells.rises).max())
-    lowest = float((starts - cells.falls).min())
-    return max(highest - at_ends, -lowest - at_ends, 0.0)
-
-
 _GUPTA = "Gupta et al., ICLR 2021"
 _RAHIMI = "Rahimi et al., 2020"
 _ARRIETA = "Arrieta-Ibarra et al., JMLR 2022"
-_bounded = partial(Metric, cell_error=_cell_error)
 METRICS = (
-    _bounded("ks", "KS", _ks, _GUPTA),
-    _bounded("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI, about="ranks", at_most=N_RANKS),
-    _bounded("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=error_of_each_class),
+    Metric("ks", "KS", _ks, _GUPTA),
+    Metric("mean_top_ks", "KS, mean over top {} ranks", _ks, _RAHIMI, about="ranks", at_most=N_RANKS),
+    Metric("classwise_ks", "KS, class-wise", _ks, _GUPTA, about="classes", over_classes=error_of_each_class),
     Metric("kuiper", "Kuiper", _kuiper, _ARRIETA),
 )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,15 +23,14 @@ _SPELLED = {"nll": "NLL", "ks": "KS", "ece": "ECE", "mce": "MCE", "rms": "RMS", 
 
 @dataclass(frozen=True, eq=False)
 class Block(Memoized):
-    """Weightings side by side: row weights (n, b), each column summing to 1, and the rows each stands for (b,)."""
+    """Weightings side by side: row weights (n, b), each column summing to 1."""
 
     weights: Floats
-    totals: Floats
 
     @classmethod
     def of(cls, rows: Rows | Scored) -> "Block":
         """Return the one column of the rows' own weights."""
-        return cls(rows.weights[:, None], np.array([rows.total]))
+        return cls(rows.weights[:, None])
 
     @property
     def single(self) -> bool:
@@ -78,9 +77,6 @@ class Metric:
         The smallest and the largest value that any rows can give.
     over_classes
         A faster form for one weighting: a function of `Rows` and weights that gives the value of each class.
-    cell_error
-        How far the value of streamed rows may lie from the exact one: a function of the `EventCells` and of the value.
-        None if no bound is known.
     """
 
     name: str
@@ -99,7 +95,6 @@ class Metric:
     lowest: float = 0.0
     highest: float = 1.0
     over_classes: Callable[..., Floats] | None = None
-    cell_error: Callable[..., float] | None = None
 
     @property
     def is_mean(self) -> bool:
@@ -170,11 +165,6 @@ def score(evaluate: Callable[..., Floats], rows: Rows | Scored, *settings: objec
     return float(evaluate(rows, Block.of(rows), *settings)[0])
 
 
-def exact_in_cells(*_: object) -> float:
-    """The `cell_error` of a metric that depends on sums over equal-width bins only: cells never cross their edges."""
-    return 0.0
-
-
 def column_sums(p: Array, weights: Floats) -> Floats:
     """Return the weighted sum of each column."""
     if np.ptp(weights) == 0:  # summing first halves the work where all rows weigh the same
@@ -213,13 +203,22 @@ class PlaceSums:
         return sums.astype(np.float64, copy=False)[:, None]
 
     @cached_property
-    def _matrix(self) -> Array:
-        """The sparse matrix (places, rows) with each row's values at their places."""
-        from scipy.sparse import csc_array  # on first use: importing it takes longer than importing glayers
+    def _matrix(self) -> Any:
+        return sums_by_place(self.place, self.values, self.n_places)
 
-        pointer = np.arange(0, self.place.size + 1, self.place.shape[1], dtype=np.int32)
-        entries = (self.values.ravel(), self.place.astype(np.int32).ravel(), pointer)
-        return csc_array(entries, shape=(self.n_places, len(self.place)))
+
+def membership(place: Ints, n_places: int) -> Any:
+    """Return the sparse matrix (places, rows) whose product adds up the rows of each place."""
+    return sums_by_place(place[:, None], np.ones((len(place), 1)), n_places)
+
+
+def sums_by_place(place: Ints, values: Floats, n_places: int) -> Any:
+    """Return the sparse matrix (places, rows) with each row's values (n, m) at their places (n, m)."""
+    from scipy.sparse import csc_array  # on first use: importing it takes longer than importing glayers
+
+    pointer = np.arange(0, place.size + 1, place.shape[1], dtype=np.int32)
+    entries = (values.ravel(), place.astype(np.int32).ravel(), pointer)
+    return csc_array(entries, shape=(n_places, len(place)))
 
 
 def evaluate_once(rows: Rows | Scored, metrics: Iterable[Metric]) -> dict[str, float]:

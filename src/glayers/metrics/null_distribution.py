@@ -1,9 +1,19 @@
-"""Scores and weights of an event -> the distribution of its KS error under calibration, without drawing anything.
+"""Rows -> the errors that a calibrated model would have shown on them: by drawn labels, or by Brownian motion.
 
-Under calibration the running sum of w (hit - score), rows sorted by score, has independent steps of mean 0 and variance
-w^2 s(1 - s). Measured on the clock of that variance it becomes Brownian motion on [0, 1]; nothing pulls it back to 0 at
-the end, so it is not a bridge. Arrieta-Ibarra et al., "Metrics of Calibration for Probabilistic Predictions", JMLR
-2022. Two corrections make this accurate for finite samples:
+Labels are drawn from the model's own probabilities, and each draw is measured as the observed labels are (`redraw`).
+KS and ECE are functions of the running sum of weight * (hit - score) in order of score (`RunningSum`).
+
+Weights that are a function of the label, as in a case-control study, are drawn with it (`label_law`).
+
+Rows of one group, such as the pixels of an image, may depend on each other in a way no model states. Labels are drawn
+as if they did not, and every error is divided by the standard deviation that the sums of its groups show, as in
+Student's t-test. So rows of a group may depend in any way. Liang and Zeger, "Longitudinal Data Analysis Using
+Generalized Linear Models", Biometrika 1986. Fewer than 8 groups of equal size say too little about it.
+
+The KS error of independent rows needs no draws (`KSNullDistribution`). Under calibration the running sum has
+independent steps of mean 0 and variance w^2 s(1 - s). Measured on the clock of that variance it becomes Brownian motion
+on [0, 1]; nothing pulls it back to 0 at the end, so it is not a bridge. Arrieta-Ibarra et al., "Metrics of Calibration
+for Probabilistic Predictions", JMLR 2022. Two corrections make this accurate for finite samples:
 
 - The sum moves in steps, and passes a line by some distance where Brownian motion would touch it.
 - Sums of uneven coin flips are skewed: far out, their tail probability is many times that of the normal distribution
@@ -12,12 +22,28 @@ the end, so it is not a bridge. Arrieta-Ibarra et al., "Metrics of Calibration f
 """
 
 import math
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from glayers.arrays import Floats
+from glayers.arrays import Array, Floats, Ints, effective_rows, kish, row_blocks
+from glayers.checks import number_between, whole_number
+from glayers.errors import GlayersWarning
+from glayers.metrics.events import Rows, Scored, bin_of, check_seed, last_of_ties, warn_of_few_rows
+from glayers.metrics.metric import membership
+from glayers.progress import progress_bar
 
+ROUNDING = 1e-12  # two sums that are equal on paper may differ by this much
+_ENTRIES = 131_072  # of a batch of residuals: 1 MB in float64, so that what is made of it stays in the cache
+_LABELS = 1 << 24  # drawn at a time: 64 MB
+_PIECES = 4  # of the range of scores: 16 groups whose errors at low and high scores cancel were rejected in 58 %
+# The square of Student's t at 5 %, over that of the normal distribution, is about 1 + 2.4 / groups.
+_FEW_GROUPS = 2.4
+_FEWEST_GROUPS = 7.5  # 8 of nearly equal size
+_SAME_WEIGHT = 1e-9  # weights of a class may differ by rounding
+_LEAST_ROWS = 10  # beyond one per class: of fewer rows, weights may follow the labels by chance
 MEAN_LARGEST = math.sqrt(math.pi / 2)  # expected max |B(t)|
 _TERMS = 8  # either series has converged to float64 by then on its side of height 1
 # The mean distance by which a sum steps past a line, in standard deviations of a step: -zeta(1/2) over the root of
@@ -33,28 +59,269 @@ _HIGHEST = 40.0  # standard deviations, which no float64 probability exceeds
 _CLOSE = 1e-9
 
 
-class KSNullDistribution(NamedTuple):
-    """Distribution of the largest size of the running sum.
+class RunningSum:
+    """The running sum of weight * (hit - score) in order of score, and the places where it counts.
 
-    Holds the rows whose outcome is uncertain, with weights in units of the sum's standard deviation, and the mean
+    KS is its largest size wherever a score ends: rows of equal score enter together. ECE, if there are `edges`, adds up
+    the sizes of what each bin adds to it. A row hits if its label is one of the classes (n, r) that the row names.
+    """
+
+    def __init__(self, event: Scored, named: Ints, edges: Floats | None = None) -> None:
+        order = np.argsort(event.scores, kind="stable")
+        self.order = order[event.weights[order] > 0]
+        self.scores = event.scores[self.order]
+        self.hits = event.hits[self.order]
+        self.weights = event.weights[self.order]
+        self.named = named[self.order]
+        self.binned = edges is not None
+        places = self.scores
+        if edges is not None:
+            places = bin_of(self.scores, edges).astype(np.float64)
+        self.ends = np.flatnonzero(last_of_ties(places))
+        self.groups = None
+        if event.groups is not None:
+            self.groups = event.group_numbers[self.order]
+            self._divide(self.groups)
+            self._spread = self._observed_spread(self.groups)
+
+    def errors(self, labels: Ints, weights: Floats) -> Floats:
+        """Return the error for each line of labels (b, n) and weights (b or 1, n).
+
+        With groups it is scaled to the spread that the observed groups show.
+        """
+        step = max(1, _ENTRIES // len(self.order))
+        found = []
+        for first in range(0, len(labels), step):
+            drawn = np.take(labels[first : first + step], self.order, axis=1)
+            hits = np.zeros(drawn.shape, dtype=bool)
+            for named in self.named.T:
+                hits |= drawn == named
+            own = weights if len(weights) == 1 else weights[first : first + step]
+            residuals = np.take(own, self.order, axis=1) * (hits - self.scores)
+            errors = self._sizes(residuals)
+            if self.groups is not None:
+                errors *= self._spread / self._spreads(residuals)
+            found.append(errors)
+        return np.concatenate(found)
+
+    @property
+    def error(self) -> float:
+        """The observed error."""
+        return float(self._sizes(self._residuals[None])[0])
+
+    def step_variances(self) -> Floats:
+        """Return the variance of each step of the sum if rows are independent."""
+        return np.add.reduceat(self._variances, np.append(0, self.ends[:-1] + 1))
+
+    def signs(self) -> Floats:
+        """Return the sign with which each row enters the observed error; 0 if it does not."""
+        sums = np.cumsum(self._residuals)[self.ends]
+        if self.binned:
+            signs = np.sign(np.diff(sums, prepend=0.0))
+        else:
+            largest = int(np.abs(sums).argmax())
+            signs = np.zeros(len(sums))
+            signs[: largest + 1] = np.sign(sums[largest])
+        return np.repeat(signs, np.diff(self.ends, prepend=-1))
+
+    @property
+    def _variances(self) -> Floats:
+        scores = np.clip(self.scores, 0.0, 1.0)  # rounding may have left them just outside
+        return self.weights**2 * scores * (1 - scores)
+
+    @property
+    def _residuals(self) -> Floats:
+        return self.weights * (self.hits - self.scores)
+
+    def _sizes(self, residuals: Floats) -> Floats:
+        """Return the error of each line of residuals (b, n)."""
+        sums = np.cumsum(residuals, axis=1)[:, self.ends]
+        if self.binned:
+            return np.abs(np.diff(sums, axis=1, prepend=0.0)).sum(axis=1)
+        return np.abs(sums).max(axis=1)
+
+    def _divide(self, groups: Ints) -> None:
+        """Divide each group into cells of similar score; all pieces of the range of scores have the same variance."""
+        reached = np.cumsum(self._variances)
+        clock = reached / (reached[-1] or 1.0)
+        piece = np.minimum(_PIECES * clock, _PIECES - 1).astype(np.int64)
+        cells, cell = np.unique(groups * _PIECES + piece, return_inverse=True)
+        self._of_cell = membership(cell, len(cells))
+        self._of_group = membership(cells // _PIECES, int(groups.max()) + 1)
+        self._cell_piece = cells % _PIECES
+        self._of_piece = membership(self._cell_piece, _PIECES)
+        held = np.bincount(cell, self.weights)
+        squares = np.bincount(cell, self.weights**2)
+        self._cell_share = held / np.bincount(self._cell_piece, held)[self._cell_piece]
+        left = 1 - self._cell_share  # centring takes as much from the square of a sum
+        others = np.maximum(kish(held, squares) - 1, 0.0)
+        counts = (others > ROUNDING) & (left > ROUNDING)
+        self._pair_weights = counts / np.where(counts, left, 1.0)
+        self._others = counts * others
+        self._unseen = float(self._others @ squares) / len(cell)
+        self._counted = counts.astype(np.float64)
+        self._independent = float(reached[-1]) or 1.0  # where nothing is uncertain, any will do
+        variances = np.bincount(groups, self._variances)
+        n_rows = kish(np.bincount(groups, self.weights), np.bincount(groups, self.weights**2))
+        self._if_copies = float(variances @ np.maximum(n_rows - 1, 0.0))
+
+    def _observed_spread(self, groups: Ints) -> float:
+        """Return the spread of the observed residuals.
+
+        Few groups, or one that dominates the others, do not know their own spread well: the variance is raised, by the
+        groups that carry it if rows of a group are copies.
+        """
+        variances = np.bincount(groups, self._variances)
+        n_rows = kish(np.bincount(groups, self.weights), np.bincount(groups, self.weights**2))
+        n_groups = max(effective_rows(variances * n_rows), 1.0)
+        return float(self._spreads(self._residuals[None])[0]) * math.sqrt(1 + _FEW_GROUPS / n_groups)
+
+    def _spreads(self, residuals: Floats) -> Floats:
+        """Return the standard deviation of the sum under the dependence that residuals (b, n) show.
+
+        Sums are centred, so that a model that is wrong everywhere does not look as if its rows depend on each other.
+        Where few outcomes were surprising, rows may well be copies: one unseen surprise counts as if they were.
+        """
+        cells = self._of_cell @ residuals.T
+        centred = cells - self._cell_share[:, None] * (self._of_piece @ cells)[self._cell_piece]
+        alone = self._of_cell @ (residuals**2).T
+        pairs = self._pair_weights @ centred**2 - self._counted @ alone + self._unseen
+        largest = self._others @ alone + self._unseen
+        rho = np.clip(pairs / np.where(largest > 0, largest, 1.0), 0.0, 1.0)
+        by_group = self._of_group @ (np.sqrt(self._pair_weights)[:, None] * centred)
+        return np.sqrt(np.maximum((by_group**2).sum(axis=0), self._independent + rho * self._if_copies))
+
+
+Statistic: TypeAlias = Callable[[Ints, Floats], Floats]  # labels (b, n) and weights (b or 1, n) become errors (b,)
+
+
+def generator(n_resamples: int, level: float, random_state: int | None) -> np.random.Generator:
+    """Return the one source of randomness of a test, after checking that there are enough draws for its bound."""
+    number_between(level, "level", 0, 1)
+    least = max(1, math.ceil(level / (1 - level) - ROUNDING))
+    whole_number(n_resamples, f"for level {level:g}, n_resamples", least)
+    return np.random.default_rng(check_seed(random_state))
+
+
+def redraw(
+    rows: Rows,
+    statistics: Sequence[Statistic],
+    n_resamples: int,
+    rng: np.random.Generator,
+    progress: bool | None = False,
+) -> Floats:
+    """Return statistics of drawn labels, (resamples, statistics): nan if groups are too few to tell."""
+    if rows.groups is not None and rows.cached(label_law) is not None:
+        warnings.warn(
+            "weights are a function of the label, and rows are in groups: tests and bands hold the weights fixed, and "
+            "reject too often. Take one row of each group and leave out the groups, or leave out the weights",
+            GlayersWarning,
+            stacklevel=3,
+        )
+    warn_of_few_rows(rows)
+    drawn = np.full((n_resamples, len(statistics)), np.nan)
+    if rows.groups is not None and rows.n_units < _FEWEST_GROUPS:
+        return drawn
+    done = 0
+    with progress_bar(progress, "redrawing labels", n_resamples) as advance:
+        for labels, weights in _labels_and_weights(rows, n_resamples, rng):
+            batch = slice(done, done + len(labels))
+            for number, statistic in enumerate(statistics):
+                drawn[batch, number] = statistic(labels, weights)
+            done = batch.stop
+            advance(len(labels))
+    return drawn
+
+
+def _labels_and_weights(rows: Rows, n_resamples: int, rng: np.random.Generator) -> Iterator[tuple[Ints, Floats]]:
+    """Yield drawn labels (b, n), and weights that sum to 1, (b or 1, n)."""
+    law = rows.cached(label_law)
+    if law is None or rows.groups is not None:
+        for labels in redrawn_labels(rows.probabilities, n_resamples, rng):
+            yield labels, rows.weights[None]
+        return
+    probabilities, class_weights = law
+    for labels in redrawn_labels(probabilities, n_resamples, rng, _LABELS // 8):
+        weights = class_weights[labels] * (rows.own_weights > 0)
+        yield labels, weights / weights.sum(axis=1, keepdims=True)
+
+
+def redrawn_labels(
+    probabilities: Array, n_resamples: int, rng: np.random.Generator, entries: int = _LABELS
+) -> Iterator[Ints]:
+    """Yield labels (b, n) drawn from probabilities (n, k), some resamples at a time."""
+    n_rows, n_classes = probabilities.shape
+    step = max(1, entries // n_rows)
+    for first in range(0, n_resamples, step):
+        labels = np.empty((min(step, n_resamples - first), n_rows), dtype=np.int32)
+        for rows in row_blocks(n_rows, max(n_classes, len(labels))):
+            uniform = rng.random((rows.stop - rows.start, len(labels)))
+            labels[:, rows] = _labels_at(probabilities[rows], uniform).T
+        yield labels
+
+
+def _labels_at(block: Array, uniform: Floats) -> Array:
+    """Return the class where each row's cumulative probability passes its uniform numbers (rows, resamples)."""
+    reached = np.cumsum(np.maximum(block.astype(np.float64), 0.0), axis=1)
+    reached /= reached[:, -1:]
+    if block.shape[1] == 2:
+        return uniform >= reached[:, :1]
+    # Row i lies in i..i+1: end to end they make one ascending list, and one search serves all rows. The factor keeps
+    # a number just below 1 from rounding into the next row.
+    row = np.arange(len(block))[:, None]
+    wanted = uniform * (1 - 1e-9) + row
+    places = np.searchsorted((reached + row).ravel(), wanted.ravel(), side="right")
+    return places.reshape(wanted.shape) - row * block.shape[1]
+
+
+def label_law(rows: Rows) -> tuple[Floats, Floats] | None:
+    """Return the probabilities of labels and the weights of classes, if the weight is a function of the label.
+
+    Such rows were drawn class by class, and their weights make up for it. So labels do not occur among them as often as
+    a calibrated model says: given x, label c has a probability proportional to p_c / w_c, and its row the weight w_c.
+    The mean of weight * (hit - score) is 0 under this law, and not if labels change and weights stay. None if weights
+    vary within a class, or are the same for all.
+    """
+    if rows.given_weights is None:
+        return None
+    counted = rows.given_weights > 0
+    labels = rows.labels[counted]
+    weights = rows.given_weights[counted]
+    counts = np.bincount(labels, minlength=rows.n_classes)
+    lowest = np.full(rows.n_classes, np.inf)
+    np.minimum.at(lowest, labels, weights)
+    highest = np.zeros(rows.n_classes)
+    np.maximum.at(highest, labels, weights)
+    constant = (highest <= lowest * (1 + _SAME_WEIGHT)).all()
+    differ = highest.max() > lowest.min() * (1 + _SAME_WEIGHT)
+    if not (constant and differ and counts.sum() >= _LEAST_ROWS + np.count_nonzero(counts)):
+        return None
+    # Of the weights that a class without rows may have, the largest makes the variance largest.
+    class_weights = np.where(counts > 0, highest, highest.max()) / highest.max()
+    tilted = np.maximum(rows.probabilities, 0.0) / class_weights
+    return tilted / tilted.sum(axis=1, keepdims=True), class_weights
+
+
+class KSNullDistribution:
+    """Distribution of the largest size of the running sum, for rows and the variance of each step of the sum.
+
+    Keeps the rows whose outcome is uncertain, with weights in units of the sum's standard deviation, and the mean
     `overshoot` in the same units.
     """
 
-    scores: Floats
-    weights: Floats
-    deviation: float
-    overshoot: float
-
-    @classmethod
-    def of(cls, scores: Floats, weights: Floats, step_variances: Floats) -> "KSNullDistribution":
-        """Take rows, and the variance of each step of the sum: rows of equal score are one step."""
+    def __init__(self, scores: Floats, weights: Floats, step_variances: Floats) -> None:
         flips = scores * (1 - scores)
         variances = weights**2 * flips
-        if flips.sum() < _NEVER or not variances.any():  # the square of a weight may be 0
-            return cls(scores[:0], weights[:0], 0.0, 0.0)
-        deviation = math.sqrt(float(variances.sum()))
+        self.deviation = math.sqrt(float(variances.sum()))
+        self.overshoot = 0.0
         matter = variances > _NEGLIGIBLE * variances.mean()
-        return cls(scores[matter], weights[matter] / deviation, deviation, mean_overshoot(step_variances))
+        if flips.sum() < _NEVER or self.deviation == 0:  # the square of a weight may be 0
+            self.deviation = 0.0
+            matter[:] = False
+        else:
+            self.overshoot = mean_overshoot(step_variances)
+        self.scores = scores[matter]
+        self.weights = weights[matter] / (self.deviation or 1.0)
 
     @property
     def too_few_uncertain_rows(self) -> bool:
@@ -65,7 +332,7 @@ class KSNullDistribution(NamedTuple):
     def p_value(self, value: float) -> float:
         """P(largest size of the running sum >= value).
 
-        >>> null = KSNullDistribution.of(np.full(400, 0.5), np.full(400, 1 / 400), np.full(400, 0.25 / 400**2))
+        >>> null = KSNullDistribution(np.full(400, 0.5), np.full(400, 1 / 400), np.full(400, 0.25 / 400**2))
         >>> round(null.p_value(0.05), 3)
         0.085
         """

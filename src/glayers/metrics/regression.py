@@ -11,9 +11,8 @@ from functools import partial
 import numpy as np
 
 from glayers.arrays import Floats
-from glayers.metrics.corp import isotonic
 from glayers.metrics.events import SAME_SCORE, Event, Scored, check_event, distinct_scores, top
-from glayers.metrics.metric import Block, Metric, exact_in_cells, score
+from glayers.metrics.metric import Block, Metric, score
 from glayers.metrics.selective import level_sums
 
 __all__ = ["calibration_intercept", "calibration_slope", "integrated_calibration_index", "observed_over_expected"]
@@ -118,8 +117,8 @@ def integrated_calibration_index(
     Returns
     -------
     float
-        A number from 0 to 1. Austin and Steyerberg, Statistics in Medicine 2019, with the isotonic fit of `corp` in the
-        place of their loess curve: it has no settings, but follows noise, so few rows give too large a number.
+        A number from 0 to 1. Austin and Steyerberg, Statistics in Medicine 2019, with an isotonic fit in the place of
+        their loess curve: it has no settings, but follows noise, so few rows give too large a number.
 
     Examples
     --------
@@ -187,13 +186,15 @@ def _ratio(event: Scored, block: Block) -> Floats:
 
 
 def _integrated_index(event: Scored, block: Block) -> Floats:
+    from scipy.optimize import isotonic_regression
+
     weights, errors = block.cached(level_sums, event)
     ascending, _ = distinct_scores(event.scores)
     found = []
     for weight, hits in zip(weights.T, (weights - errors).T, strict=True):
         (held,) = np.nonzero(weight)
         held = held[::-1]  # the lowest score first
-        fitted = isotonic(hits[held], weight[held]).x
+        fitted = isotonic_regression(hits[held] / weight[held], weights=weight[held]).x
         found.append(weight[held] @ np.abs(ascending[::-1][held] - fitted))
     return np.minimum(found, 1.0)
 
@@ -204,6 +205,6 @@ _neither = partial(Metric, unit="plain", digits=3, better=None, kind="loss", hig
 METRICS = (
     _neither("calibration_slope", "calibration slope", _slope, _VAN_CALSTER, lowest=-math.inf),
     _neither("calibration_intercept", "calibration intercept", _intercept, _VAN_CALSTER, lowest=-math.inf),
-    _neither("observed_over_expected", "observed / expected", _ratio, _VAN_CALSTER, cell_error=exact_in_cells),
+    _neither("observed_over_expected", "observed / expected", _ratio, _VAN_CALSTER),
     Metric("integrated_calibration_index", "integrated calibration index", _integrated_index, _AUSTIN),
 )

@@ -18,8 +18,8 @@ import numpy as np
 from glayers.arrays import column_names, to_floats, to_numbers
 from glayers.checks import items_of
 from glayers.errors import BadPredictions, shown
-from glayers.metrics import binned, ks, regression, scores, selective, smooth
-from glayers.metrics.bootstrap import Bootstrap, Interval, Method
+from glayers.metrics import ece, ks, regression, scores, selective
+from glayers.metrics.bootstrap import Bootstrap, Interval
 from glayers.metrics.events import Event, Rows, Scored, check_any, check_event, label, top, warn_of_few_rows
 from glayers.metrics.metric import Metric, evaluate_once
 from glayers.predictions.predictions import Predictions
@@ -28,7 +28,7 @@ from glayers.text_tables import aligned_table, markdown_table
 __all__ = ["METRICS", "Intervals", "LabelScorecards", "Scorecard", "intervals", "label_scorecards", "scorecard"]
 
 _Value = TypeVar("_Value")
-_ALL = (*scores.METRICS, *ks.METRICS, *binned.METRICS, *smooth.METRICS, *regression.METRICS, *selective.METRICS)
+_ALL = (*scores.METRICS, *ks.METRICS, *ece.METRICS, *regression.METRICS, *selective.METRICS)
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
@@ -125,13 +125,12 @@ class Intervals(ByName[Interval]):
         The interval of each metric, in the order of `METRICS`.
     value
         The scorecard.
-    level, method, n_resamples
+    level, n_resamples
         The settings of the bootstrap.
     """
 
     value: Scorecard
     level: float
-    method: Method
     n_resamples: int
 
     @property
@@ -225,7 +224,6 @@ def intervals(
     metrics: Iterable[str] | None = None,
     n_resamples: int = 1000,
     level: float = 0.95,
-    method: Method = "bca",
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> Intervals:
@@ -243,8 +241,6 @@ def intervals(
         The number of resamples.
     level
         The probability with which an interval should cover.
-    method
-        "bca" (bias-corrected and accelerated) or "percentile".
     random_state
         Seed; None draws other resamples each time.
     progress
@@ -253,8 +249,9 @@ def intervals(
     Returns
     -------
     Intervals
-        A mapping from metric names to `Interval`. Those of accuracies are exact and need no resamples. Equal-mass bins
-        keep the sample's edges. Efron, Journal of the American Statistical Association, 1987.
+        A mapping from metric names to `Interval`, by BCa (bias-corrected and accelerated). Those of accuracies are
+        exact and need no resamples. Equal-mass bins keep the sample's edges. Efron, Journal of the American
+        Statistical Association, 1987.
 
     Examples
     --------
@@ -265,12 +262,12 @@ def intervals(
     """
     rows = rows_to_score(probabilities, labels, sample_weight, groups, event)
     chosen = chosen_metrics(rows, metrics)
-    settings = Bootstrap(n_resamples, level, method, random_state, progress)
+    settings = Bootstrap(n_resamples, level, random_state, progress)
     found = settings.columns(rows, chosen, "resampling")
     ends = {metric.name: found[metric.name].interval(level) for metric in chosen}
     values = {name: interval.value for name, interval in ends.items()}
     card = Scorecard(values, len(rows), rows.n_classes or None)
-    return Intervals(ends, card, level, method, n_resamples)
+    return Intervals(ends, card, level, n_resamples)
 
 
 def rows_to_score(given: object, labels: object, sample_weight: object, groups: object, event: Event) -> Rows | Scored:

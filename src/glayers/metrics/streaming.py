@@ -1,23 +1,26 @@
-"""Predictions in chunks -> the scorecard of all of them, in constant memory: `update`, `merge`, `result`.
+"""Predictions in chunks -> the scorecard of all of them, and a random sample, in constant memory.
 
 Streaming is compression: the metrics are those of `METRICS`, evaluated on few rows that stand for many. Means of a
-value per row are sums. Events become narrow cells of scores, which depend neither on the order of the chunks nor on how
-rows are divided among them, but for rounding. A cell becomes two rows: its hits and its misses, each with their weight
-and their mean score. No cell crosses an edge of the 15 equal-width bins. The order of the scores inside a cell is lost,
-so metrics that depend on it have a bound of their error.
+value per row are sums. Scores of events are rounded to the mean of a narrow cell: the weight of its hits and of its
+misses is all that stays. Cells depend neither on the order of the chunks nor on how rows are divided among them, but
+for rounding, and no cell crosses an edge of the 15 equal-width bins.
 
 Few rows are kept as they are, and `result` is that of `scorecard`. docs/design/0011-streaming.md gives the reasons.
+
+A random sample (`RowSample`) depends on a seed and on each row's place alone. So every machine that sees a row decides
+the same for it, in any order. Rows of a group are drawn together.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from glayers.arrays import Array, Bools, Floats, Ints, kish, row_blocks, to_floats
-from glayers.checks import LOWEST, check_choice, whole_number
+from glayers.arrays import Array, Floats, Ints, row_blocks, to_floats
+from glayers.checks import check_choice, whole_number
 from glayers.errors import BadPredictions
 from glayers.metrics.events import (
     N_BINS,
@@ -39,6 +42,7 @@ __all__ = ["StreamingScorecard"]
 
 _EXACT_ENTRIES = 2**21  # probabilities that are kept as they are: 16 MB in float64
 _BIN_EDGES = np.arange(1, N_BINS) / N_BINS
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, of Steele, Lea and Flood, OOPSLA 2014
 
 
 class StreamingScorecard:
@@ -154,30 +158,17 @@ class StreamingScorecard:
         Returns
         -------
         Scorecard
-            With the metrics of `scorecard`.
+            With the metrics of `scorecard`. If there are more rows than are kept, the metrics of events are those of
+            scores rounded by at most 1/4096 of their size, and class-wise ones of coarser scores.
         """
-        values = {name: value for name, (value, _) in self._evaluated().items()}
-        return Scorecard(values, self.n_rows, self.n_classes or None)
-
-    def error_bounds(self) -> dict[str, float]:
-        """Return how far each metric may lie from its exact value, beyond rounding.
-
-        Returns
-        -------
-        dict
-            Empty while all rows are kept. A metric that is missing has no known bound.
-        """
-        bounds = {name: bound for name, (_, bound) in self._evaluated().items()}
-        return {name: bound for name, bound in bounds.items() if not math.isnan(bound)}
-
-    def _evaluated(self) -> dict[str, tuple[float, float]]:
-        """Return each metric, and how far it may be off: nan if no bound is known, or needed."""
         if self.n_classes is None:
             raise BadPredictions("there are no rows of positive weight yet; call update first")
         if self._compressed is not None:
-            return self._compressed.evaluated()
-        rows = _concatenated(self._kept)
-        return {name: (value, math.nan) for name, value in evaluate_once(rows, chosen_metrics(rows)).items()}
+            values = self._compressed.evaluated()
+        else:
+            rows = _concatenated(self._kept)
+            values = evaluate_once(rows, chosen_metrics(rows))
+        return Scorecard(values, self.n_rows, self.n_classes or None)
 
     def _check_classes(self, n_classes: int) -> None:
         if self.n_classes is None:
@@ -221,7 +212,6 @@ class CompressedRows:
         possible = [metric for metric in METRICS.values() if n_classes or metric.about == "event"]
         self.metrics = {metric.name: metric for metric in possible}
         self.weight = 0.0
-        self.squares = 0.0  # of the weights
         self.sums = {metric.name: 0.0 for metric in possible if metric.is_mean}
         n_ranks = max([1] + [min(metric.at_most, n_classes) for metric in possible if metric.about == "ranks"])
         # Relative widths of 1/4096 keep the bounds of KS below 5e-5.
@@ -233,7 +223,6 @@ class CompressedRows:
         weights = rows.own_weights
         counted = weights > 0  # the loss of other rows may be infinite
         self.weight += float(weights.sum())
-        self.squares += float(weights @ weights)
         for name in self.sums:
             values = self.metrics[name].row_values(rows)
             self.sums[name] += float(values[counted] @ weights[counted])
@@ -248,20 +237,19 @@ class CompressedRows:
     def merge(self, other: Self) -> None:
         """Add all rows of another."""
         self.weight += other.weight
-        self.squares += other.squares
         for name, value in other.sums.items():
             self.sums[name] += value
         self.ranks.merge(other.ranks)
         if self.classes is not None and other.classes is not None:
             self.classes.merge(other.classes)
 
-    def evaluated(self) -> dict[str, tuple[float, float]]:
-        """Return each metric, and how far it may be off: nan if no bound is known."""
+    def evaluated(self) -> dict[str, float]:
+        """Return each metric."""
         found = {}
         for name, value in self.sums.items():
-            found[name] = min(value / self.weight, METRICS[name].highest), 0.0
+            found[name] = min(value / self.weight, METRICS[name].highest)
         ranks = [self.ranks.event(r) for r in range(self.ranks.n_events)]
-        families: dict[str, Iterable[EventCells]] = {"event": ranks[:1], "ranks": ranks}
+        families: dict[str, Iterable[Scored]] = {"event": ranks[:1], "ranks": ranks}
         if self.classes is not None:
             families["classes"] = self.classes.events(self.weight)
         for about, family in families.items():
@@ -269,26 +257,15 @@ class CompressedRows:
             found |= self._means(chosen, family)
         return {name: found[name] for name in self.metrics}
 
-    def _means(self, metrics: list[Metric], family: Iterable["EventCells"]) -> dict[str, tuple[float, float]]:
-        """Return the means over events of values and bounds."""
-        n_rows = kish(np.array([self.weight]), np.array([self.squares]))
-        found: dict[str, list[tuple[float, float]]] = {metric.name: [] for metric in metrics}
-        for place, cells in enumerate(family):
-            event = cells.rows()
-            block = Block(event.weights[:, None], n_rows)
+    def _means(self, metrics: list[Metric], family: Iterable[Scored]) -> dict[str, float]:
+        """Return the mean of each metric over events."""
+        found: dict[str, list[float]] = {metric.name: [] for metric in metrics}
+        for place, event in enumerate(family):
+            block = Block.of(event)
             for metric in metrics:
-                if metric.about == "ranks" and place >= metric.at_most:
-                    continue
-                bound = math.nan
-                if metric.cell_error is None:
-                    # Scores of their own would order hits and misses of a cell, whose order is not known.
-                    value = float(metric.evaluate(cells.rows(tied=True), block)[0])
-                else:
-                    value = float(metric.evaluate(event, block)[0])
-                    bound = metric.cell_error(cells, value)
-                found[metric.name].append((value, bound))
-        means = {name: np.mean(pairs, axis=0).tolist() for name, pairs in found.items()}
-        return {name: (value, bound) for name, (value, bound) in means.items()}
+                if metric.about != "ranks" or place < metric.at_most:
+                    found[metric.name].append(float(metric.evaluate(event, block)[0]))
+        return {name: float(np.mean(values)) for name, values in found.items()}
 
 
 def cell_of(scores: Array, octaves: int, bits: int) -> Ints:
@@ -309,7 +286,7 @@ def cell_of(scores: Array, octaves: int, bits: int) -> Ints:
 
 
 class Cells:
-    """Cells of several events: the weight of each cell's misses and hits, the sums of their scores, and its range."""
+    """Cells of several events: the weight of each cell's misses and hits, and the sums of their scores."""
 
     def __init__(self, n_events: int, octaves: int, bits: int) -> None:
         self.n_events = n_events
@@ -318,8 +295,6 @@ class Cells:
         self.n_cells = octaves * 2**bits + N_BINS
         self.weight = np.zeros((2, n_events, self.n_cells))  # misses, hits
         self.score = np.zeros((2, n_events, self.n_cells))  # sums of weight * score
-        self.low = np.full((n_events, self.n_cells), np.inf)
-        self.high = np.full((n_events, self.n_cells), -np.inf)
 
     def add(self, hit: int, events: Ints | int, scores: Array, weights: Floats) -> None:
         """Add rows that all hit or all miss, each of its own event."""
@@ -327,21 +302,18 @@ class Cells:
         scores = scores.astype(np.float64)  # ten times as fast below
         np.add.at(self.weight[hit].reshape(-1), place, weights)
         np.add.at(self.score[hit].reshape(-1), place, weights * scores)
-        np.minimum.at(self.low.reshape(-1), place, scores)
-        np.maximum.at(self.high.reshape(-1), place, scores)
 
     def merge(self, other: Self) -> None:
         """Add all rows of other cells."""
         self.weight += other.weight
         self.score += other.score
-        np.minimum(self.low, other.low, out=self.low)
-        np.maximum(self.high, other.high, out=self.high)
 
-    def event(self, number: int) -> "EventCells":
-        """Return the cells of one event that hold rows."""
+    def event(self, number: int) -> Scored:
+        """Return one event: a row for the misses and one for the hits of each cell, both at its mean score."""
         weight = self.weight[:, number]
-        used = weight.any(axis=0)
-        return EventCells(weight[:, used], self.score[:, number, used], self.low[number, used], self.high[number, used])
+        hit, cell = np.nonzero(weight)
+        means = self.score[:, number].sum(axis=0)[cell] / weight.sum(axis=0)[cell]
+        return Scored(means, hit.astype(np.float64), given_weights=weight[hit, cell])
 
 
 class ClassCells(Cells):
@@ -353,7 +325,7 @@ class ClassCells(Cells):
 
     def __init__(self, n_classes: int) -> None:
         octaves = math.ceil(math.log2(n_classes)) + 4  # a sixteenth of an even share
-        cells = max(1.0, 2**20 / (n_classes * octaves))  # about 8 MB for each of six arrays
+        cells = max(1.0, 2**20 / (n_classes * octaves))  # about 8 MB for each of four arrays
         super().__init__(n_classes, octaves, bits=min(11, max(2, math.floor(math.log2(cells)))))
         self.missed_scores = np.zeros(n_classes)  # of all misses, those in the first cell too
 
@@ -375,58 +347,122 @@ class ClassCells(Cells):
         super().merge(other)
         self.missed_scores += other.missed_scores
 
-    def events(self, total: float) -> Iterator["EventCells"]:
+    def events(self, total: float) -> Iterator[Scored]:
         """Yield the cells of each class; `total` is the weight of all rows."""
         for c in range(self.n_events):
             self.weight[0, c, 0] = 0.0
             self.score[0, c, 0] = 0.0
             self.weight[0, c, 0] = max(0.0, total - self.weight[:, c].sum())
             self.score[0, c, 0] = self.missed_scores[c] - self.score[0, c].sum()
-            self.low[c, 0] = LOWEST
-            self.high[c, 0] = max(self.high[c, 0], 2.0**-self.octaves)
             yield self.event(c)
 
 
-class EventCells(NamedTuple):
-    """One event in cells of ascending score: weights and sums of scores of misses and hits (2, cells), and ranges."""
+class RowSample:
+    """A random subset of rows that arrive in chunks: those with the smallest keys, whole groups where there are any.
 
-    weight: Floats
-    score: Floats
-    low: Floats
-    high: Floats
+    Parameters
+    ----------
+    most
+        The number of rows at most.
+    random_state
+        The seed: another seed gives other rows.
 
-    def rows(self, tied: bool = False) -> Scored:
-        """Return a row for the misses and a row for the hits of each cell; if `tied`, both have the same score."""
-        hit, cell = np.nonzero(self.weight)
-        if tied:
-            means = (self.score.sum(axis=0) / self.weight.sum(axis=0))[cell]
-        else:
-            means = self.score[hit, cell] / self.weight[hit, cell]
-        scores = np.clip(means, self.low[cell], self.high[cell])
-        return Scored(scores, hit.astype(np.float64), given_weights=self.weight[hit, cell])
+    Examples
+    --------
+    >>> rows = Predictions(np.arange(60.0).reshape(20, 3) + 5, np.arange(20) % 3)
+    >>> first = RowSample(5).update(rows.take(slice(0, 8)), row_places(0, 8))
+    >>> second = RowSample(5).update(rows.take(slice(8, 20)), row_places(8, 12))
+    >>> len(first.merge(second).result())
+    5
+    """
 
-    @property
-    def share(self) -> Floats:
-        """The share of the weight that each cell holds."""
-        return self.weight.sum(axis=0) / self.weight.sum()
+    def __init__(self, most: int, random_state: int = 0) -> None:
+        self.most = most
+        self.random_state = random_state
+        self.n_seen = 0
+        self._parts: list[Any] = []  # the rows with these keys and places
+        self._keys = np.zeros(0, np.uint64)
+        self._places = np.zeros(0, np.uint64)
+        self._below = np.uint64(2**64 - 1)  # only rows with smaller keys may still be drawn
 
-    @property
-    def varied(self) -> Bools:
-        """Whether a cell holds different scores, so that the order of its rows is not known."""
-        return self.high - self.low > SAME_SCORE
+    def update(self, rows: Predictions | Confidences, places: Array) -> Self:
+        """Add rows with their places; the rows of a group are drawn together."""
+        self.n_seen += len(rows)
+        keys = places
+        if rows.groups is not None:
+            keys = group_keys(rows.groups)
+        with np.errstate(over="ignore"):
+            keys = _hash_bits(_hash_bits(keys + _GOLDEN) + np.uint64(self.random_state))
+        kept = np.flatnonzero(keys < self._below)  # none of most chunks of a long file
+        if len(kept):
+            self._add([rows.take(kept)], keys[kept], places[kept])
+        return self
 
-    @property
-    def changes(self) -> Floats:
-        """What each cell adds to the running gap of scores and hits."""
-        return (self.score.sum(axis=0) - self.weight[1]) / self.weight.sum()
+    def merge(self, other: Self) -> Self:
+        """Add the rows of another sample with the same settings."""
+        self.n_seen += other.n_seen
+        self._below = min(self._below, other._below)
+        self._add(other._parts, other._keys, other._places)
+        return self
 
-    @property
-    def rises(self) -> Floats:
-        """How far the running gap may rise inside each cell: by its misses."""
-        misses = self.score[0] / self.weight.sum()
-        return np.where(self.varied, misses, np.maximum(self.changes, 0.0))
+    def result(self) -> Predictions | Confidences:
+        """Return the rows that were drawn, in the order of their places."""
+        if not self._parts:
+            raise BadPredictions("there are no rows to draw from")
+        self._cut()
+        found: Predictions | Confidences = self._parts[0].take(np.argsort(self._places, kind="stable"))
+        return found
 
-    @property
-    def falls(self) -> Floats:
-        """How far the running gap may fall inside each cell: by its hits."""
-        return self.rises - self.changes
+    def _add(self, parts: list[Any], keys: Array, places: Array) -> None:
+        self._parts = self._parts + parts  # a new list: the other sample keeps its own
+        self._keys = np.concatenate([self._keys, keys])
+        self._places = np.concatenate([self._places, places])
+        if len(self._keys) > 1.5 * self.most:  # seldom, as it copies all rows
+            self._cut()
+
+    def _cut(self) -> None:
+        """Keep the smallest keys: the longest run of whole groups that fits, but at least one group."""
+        ordered = np.sort(self._keys[self._keys < self._below])
+        if len(ordered) > self.most:
+            fits = np.searchsorted(ordered, ordered[self.most])
+            last = fits or np.searchsorted(ordered, ordered[0], side="right")
+            self._below = np.append(ordered, self._below)[last]
+        kept = np.flatnonzero(self._keys < self._below)
+        self._parts = [_joined(self._parts).take(kept)]
+        self._keys = self._keys[kept]
+        self._places = self._places[kept]
+
+
+def row_places(first: int, number: int, file: int = 0) -> Array:
+    """Return a different number for each of consecutive rows of a file, in ascending order."""
+    return np.arange(first, first + number, dtype=np.uint64) + (np.uint64(file) << np.uint64(40))
+
+
+def group_keys(groups: Array) -> Array:
+    """Return the key of each row's group, the same on every machine."""
+    if groups.dtype == object:
+        groups = groups.astype(str)
+    names, which = np.unique(groups, return_inverse=True)
+    keys = []
+    for name in names.tolist():
+        if isinstance(name, float) and name.is_integer():
+            name = int(name)  # 1.0 is 1
+        digest = hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        keys.append(int.from_bytes(digest, "little"))
+    return np.array(keys, np.uint64)[which]
+
+
+def _hash_bits(keys: Array) -> Array:
+    """Return well mixed bits of each key: the output function of SplitMix64."""
+    with np.errstate(over="ignore"):
+        x = keys.astype(np.uint64)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Return the rows of several `Predictions` or `Confidences` as one."""
+    fields = [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]
+    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}
+    return type(parts[0])._trusted(**(vars(parts[0]) | whole))

@@ -17,7 +17,7 @@ import numpy as np
 from glayers.arrays import Bools, Floats, Ints
 from glayers.checks import whole_number
 from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
-from glayers.metrics.binned import bin_edges
+from glayers.metrics.ece import bin_edges
 from glayers.metrics.events import Rows, bin_of, check_event, check_rows, last_of_ties
 
 __all__ = [

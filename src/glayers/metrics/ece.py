@@ -1,14 +1,19 @@
-"""Predictions -> binned calibration errors: how far mean score and share of hits differ, bin by bin.
+"""Predictions -> calibration errors by neighbourhood of the score: ECE and its variants in bins, and smooth ECE.
 
 Equal-width bins are closed on the right, so a score of exactly 1 is in the last bin and exactly 0 in the first.
 Equal-mass bins cut at weighted quantiles; equal scores are never split between two bins. In a bootstrap the edges stay
 at the sample's quantiles.
+
+Smooth ECE has no bins. Residuals (hit - score) are spread over [0, 1] by a Gaussian kernel reflected at both ends. The
+error at bandwidth s is the area under their absolute value, and the bandwidth is the one equal to the error itself.
+Blasiok and Nakkiran, "Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing", ICLR 2024. On a logarithmic
+scale the error is nearly a straight line of the bandwidth (slope -1/2 for pure noise, 0 for a gap of one sign), so a
+secant finds the bandwidth in half a dozen steps.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -16,19 +21,20 @@ from glayers.arrays import Floats, row_blocks
 from glayers.checks import check_choice, refuse_outside_unit_interval, whole_number
 from glayers.metrics.events import N_BINS, Event, Rows, Scored, bin_of, check_event, check_rows, top
 from glayers.metrics.ks import gap_changes, running_gap
-from glayers.metrics.metric import Block, Metric, PlaceSums, column_sums, exact_in_cells, score
+from glayers.metrics.metric import Block, Metric, PlaceSums, column_sums, score
 
 __all__ = [
     "classwise_ece",
-    "debiased_ece",
-    "debiased_rms_calibration_error",
     "ece",
     "ece_per_class",
     "mce",
     "rms_calibration_error",
+    "smooth_ece",
 ]
 
 Binning: TypeAlias = Literal["equal_width", "equal_mass"]
+_GRID = 4096  # cells of [0, 1]: well below any bandwidth that 1e6 rows can resolve
+_ENOUGH = 1e-13  # relative error of the bandwidth
 
 
 def ece(
@@ -128,71 +134,6 @@ def rms_calibration_error(
     return _binned(_rms, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
 
 
-def debiased_ece(
-    probabilities: object,
-    labels: object = None,
-    *,
-    sample_weight: object = None,
-    event: Event = top,
-    n_bins: int = N_BINS,
-    binning: Binning = "equal_mass",
-) -> float:
-    """ECE less an estimate of what sampling noise adds to it: about 0.6 of the plain ECE for a calibrated model.
-
-    Each bin's `|gap|` is reduced by `E|N(gap, a(1 - a)/n)| - |gap|`, with a its share of hits: the debiased estimator
-    of Kumar et al., NeurIPS 2019, with the expectation in closed form instead of by resampling. n is the bin's share of
-    the number of rows, or of Kish's effective size where rows have weights.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight, event, n_bins, binning
-        As in `ece`.
-
-    Returns
-    -------
-    float
-        May be below 0.
-
-    Examples
-    --------
-    >>> round(debiased_ece([[0.75, 0.25]] * 8, [0] * 4 + [1] * 4), 6)  # a gap of 0.25, and noise of 0.177
-    0.237436
-    """
-    return _binned(_debiased_ece, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
-
-
-def debiased_rms_calibration_error(
-    probabilities: object,
-    labels: object = None,
-    *,
-    sample_weight: object = None,
-    event: Event = top,
-    n_bins: int = N_BINS,
-    binning: Binning = "equal_mass",
-) -> float:
-    """Root of the mean squared gap less its sampling variance; 0 when noise explains it all.
-
-    Each bin's squared gap is reduced by a(1 - a)/(n - 1), with a its share of hits and n its rows, counted as in
-    `debiased_ece`. Kumar et al., NeurIPS 2019; Broecker, Climate Dynamics 2012.
-
-    Parameters
-    ----------
-    probabilities, labels, sample_weight, event, n_bins, binning
-        As in `ece`.
-
-    Returns
-    -------
-    float
-        A number from 0 to 1.
-
-    Examples
-    --------
-    >>> round(debiased_rms_calibration_error([[0.9, 0.1]] * 8, [0] * 4 + [1] * 4), 6)  # root of 0.4^2 - 0.25 / 7
-    0.352542
-    """
-    return _binned(_debiased_rms, check_event(probabilities, labels, sample_weight, event=event), n_bins, binning)
-
-
 def classwise_ece(
     probabilities: object, labels: object = None, *, sample_weight: object = None, n_bins: int = N_BINS
 ) -> float:
@@ -238,6 +179,35 @@ def ece_per_class(
     """
     rows = check_rows(probabilities, labels, sample_weight)
     return _ece_per_class(rows, rows.weights, n_bins)
+
+
+def smooth_ece(
+    probabilities: object, labels: object = None, *, sample_weight: object = None, event: Event = top
+) -> float:
+    """Smooth calibration error of an event.
+
+    Parameters
+    ----------
+    probabilities
+        Array (n, k), `Predictions` or `Confidences`.
+    labels
+        Class numbers (n,); left out with `Predictions` and `Confidences`.
+    sample_weight
+        Row weights (n,).
+    event
+        `top`, `rank(r)`, `within_top(r)`, `label(c)` or `one_of(classes)`.
+
+    Returns
+    -------
+    float
+        A number from 0 to 1. Blasiok and Nakkiran, ICLR 2024.
+
+    Examples
+    --------
+    >>> round(smooth_ece([[0.75, 0.25]] * 4, [0, 0, 0, 1]), 6)
+    0.0
+    """
+    return score(_smooth_ece, check_event(probabilities, labels, sample_weight, event=event))
 
 
 def _binned(evaluate: Callable[..., Floats], event: Scored, n_bins: int, binning: Binning) -> float:
@@ -303,39 +273,10 @@ def _rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "
     return np.sqrt((sums[0] * _gaps(sums) ** 2).sum(axis=0))
 
 
-def _debiased_ece(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
-    sums = block.cached(bin_sums, event, n_bins, binning)
-    gaps = np.abs(_gaps(sums))
-    expected = _mean_abs_normal(gaps, np.sqrt(_hit_variance(sums, sums[0] * block.totals)))
-    return (sums[0] * (2 * gaps - expected)).sum(axis=0)
-
-
-def _debiased_rms(event: Scored, block: Block, n_bins: int = N_BINS, binning: Binning = "equal_mass") -> Floats:
-    sums = block.cached(bin_sums, event, n_bins, binning)
-    debiased = _gaps(sums) ** 2 - _hit_variance(sums, sums[0] * block.totals - 1)
-    return np.sqrt(np.maximum(0.0, (sums[0] * debiased).sum(axis=0)))
-
-
 def _gaps(sums: Floats) -> Floats:
     """Mean score minus share of hits of each bin, 0 where it is empty."""
     weight, scores, hits = sums
     return (scores - hits) / np.where(weight > 0, weight, 1.0)
-
-
-def _hit_variance(sums: Floats, divisor: Floats) -> Floats:
-    """Variance of each bin's share of hits, 0 where there is nothing to divide by."""
-    weight, _, hits = sums
-    rate = hits / np.where(weight > 0, weight, 1.0)
-    return np.where(divisor > 0, rate * (1 - rate) / np.where(divisor > 0, divisor, 1.0), 0.0)
-
-
-def _mean_abs_normal(mean: Floats, deviation: Floats) -> Floats:
-    """E|X| for X normal: the folded normal mean."""
-    from scipy.special import erf  # on first use: importing it takes longer than importing glayers
-
-    z = mean / np.where(deviation > 0, deviation, 1.0)
-    folded = deviation * math.sqrt(2 / math.pi) * np.exp(-z * z / 2) + mean * erf(z / math.sqrt(2))
-    return np.where(deviation > 0, folded, mean)
 
 
 def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
@@ -358,27 +299,74 @@ def _ece_per_class(rows: Rows, weights: Floats, n_bins: int = N_BINS) -> Floats:
     return np.abs(gap[chosen.start : chosen.stop]).sum(axis=1)
 
 
-def _equal_mass_error(cells: Any, _value: float) -> float:
-    """Return what may be in another bin, because an edge between equal-mass bins lies somewhere inside its cell."""
-    edges = bin_edges(cells.rows(), N_BINS, "equal_mass")
-    at_edges = np.unique(np.searchsorted(cells.high, edges))
-    at_edges = at_edges[cells.varied[at_edges]]
-    return 2 * float((cells.rises + cells.falls)[at_edges].sum())
+def _smooth_ece(event: Scored, block: Block) -> Floats:
+    densities = np.ascontiguousarray(event.cached(_residual_sums).of(block).T)
+    some_at_once = [densities[first : first + 16] for first in range(0, len(densities), 16)]  # 1 MB
+    return np.concatenate([_errors(some) for some in some_at_once])
+
+
+def _residual_sums(event: Scored) -> PlaceSums:
+    """Share each residual between the two nearest cell centres; cells beyond an end are the mirrored end cell."""
+    position = np.clip(event.scores, 0.0, 1.0) * _GRID - 0.5
+    left = np.floor(position).astype(np.int64)
+    residual = (event.hits - event.scores) * _GRID
+    to_right = position - left
+    cells = np.clip(np.stack([left, left + 1], axis=1), 0, _GRID - 1)
+    return PlaceSums(cells, np.stack([residual * (1 - to_right), residual * to_right], axis=1), _GRID)
+
+
+def _errors(densities: Floats) -> Floats:
+    """Return smooth calibration errors of residual densities (b, cells)."""
+    from scipy.fft import dct, idct  # on first use: importing it takes longer than importing glayers
+
+    spectrum = dct(densities)  # smoothing with reflection at both ends multiplies the cosine transform
+    exponent = -((np.pi * np.arange(_GRID)) ** 2) / 2
+
+    def excess(log_bandwidth: Floats) -> Floats:
+        """How far log(error) lies above log(bandwidth): it falls with slope -1 or steeper."""
+        variance = np.exp(2 * log_bandwidth)[:, None]
+        kept = np.searchsorted(-exponent, 45.0 / variance.min())  # e^-45 is lost in rounding
+        smoothed = idct(spectrum[:, :kept] * np.exp(variance * exponent[:kept]), n=_GRID)
+        return np.log(np.maximum(np.abs(smoothed).mean(axis=1), 1e-300)) - log_bandwidth
+
+    # Smoothing takes area away; below the width of a cell the grid's rounding may add a little.
+    return np.minimum(np.exp(_root(excess, len(densities))), np.abs(densities).mean(axis=1))
+
+
+def _root(excess: Callable[[Floats], Floats], width: int) -> Floats:
+    """Return where a falling function is 0, entry by entry: secant steps, halving where one would leave the bracket."""
+    low = np.full(width, np.log(1e-15))  # a smaller error is 0
+    high = np.full(width, np.log(2.0))  # no error exceeds 1
+    at = np.full(width, np.log(0.03))  # in the middle of what trained networks have
+    value = excess(at)
+    slope = np.full(width, -1.25)
+    for _ in range(100):  # half a dozen are usual
+        low = np.where(value > 0, at, low)
+        high = np.where(value > 0, high, at)
+        wanted = at - value / slope
+        inside = (wanted > low) & (wanted < high) | (np.abs(value) < _ENOUGH)
+        step = np.where(inside, wanted, (low + high) / 2) - at
+        at = at + step
+        if np.abs(step).max() < _ENOUGH:
+            break
+        before = value
+        value = excess(at)
+        slope = np.minimum(-1.0, (value - before) / np.where(step == 0, 1.0, step))
+    return at
 
 
 _NAEINI = "Naeini et al., AAAI 2015"
 _KUMAR = "Kumar et al., NeurIPS 2019"
+_BLASIOK = "Blasiok and Nakkiran, ICLR 2024"
 _KULL = "Kull et al., NeurIPS 2019"
 _LARGEST = "the largest of many bins"  # even where nothing else speaks against them, two intervals in ten cover
 _FAR = 10.0  # standard errors: chance raises the sum in every bin; nearer to 0, 43 to 86 % of unflagged intervals cover
-_exact = partial(Metric, cell_error=exact_in_cells, trusted_from=_FAR)
-_equal_mass = partial(Metric, cell_error=_equal_mass_error, trusted_from=_FAR)
+_noisy = partial(Metric, trusted_from=_FAR)
 METRICS = (
-    _exact("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
-    _equal_mass("ece_equal_mass", "ECE, 15 equal-mass bins", _ece_equal_mass, _NAEINI),
-    Metric("debiased_ece", "ECE, debiased, equal-mass", _debiased_ece, _KUMAR, lowest=-1.0),
-    _exact("classwise_ece", "ECE, class-wise", _ece_of_segments, _KULL, about="classes", over_classes=_ece_per_class),
-    _exact("mce", "MCE", _mce, _NAEINI, unreliable=_LARGEST),
-    _exact("rms_calibration_error", "RMS calibration error, equal-width", _rms, _KUMAR),
-    Metric("debiased_rms_calibration_error", "RMS calibration error, debiased, equal-mass", _debiased_rms, _KUMAR),
+    _noisy("ece", "ECE, 15 equal-width bins", _ece, _NAEINI),
+    _noisy("ece_equal_mass", "ECE, 15 equal-mass bins", _ece_equal_mass, _NAEINI),
+    _noisy("classwise_ece", "ECE, class-wise", _ece_of_segments, _KULL, about="classes", over_classes=_ece_per_class),
+    Metric("smooth_ece", "ECE, smooth", _smooth_ece, _BLASIOK, trusted_from=6.0),
+    _noisy("mce", "MCE", _mce, _NAEINI, unreliable=_LARGEST),
+    _noisy("rms_calibration_error", "RMS calibration error, equal-width", _rms, _KUMAR),
 )
