@@ -2,7 +2,7 @@
 
 The loss is convex in b: its slope is the mean of E_p[z] - z_label, its curvature the mean of Var_p[z], its third
 derivative that of the third cumulant. With all three an error of d falls to about d^3, and a bracket keeps every step
-safe. Some of the rows give the first guess, float32 a close one, and a last pass over all rows in float64 is exact.
+safe. Some of the rows give a first guess without the prior, from which one or two passes over all rows are left.
 """
 
 import math
@@ -18,7 +18,7 @@ from glayers.fitting.folds import effective_rows
 Rows: TypeAlias = tuple[Array, Ints, Floats]
 
 _SAMPLE = 2_000  # rows of the first guess: it errs by about 2 %, of which one step leaves 1e-5
-_CLOSE = 3e-2  # a relative step from where float64 takes over: its cube is more than float32 resolves
+_CLOSE = 3e-2  # the last relative step of the guess, and a step that needs no bracket
 _EXACT = 1e-4  # the last relative step: its cube is left
 _MOST_STEPS = 60  # ten times the usual number
 # The prior of log b is Student's t with three degrees of freedom around 0, of scale 0.5: temperatures of 1/2 to 3 are
@@ -64,19 +64,20 @@ def _fit(rows: Rows, prior: float) -> InverseTemperature:
     guess = InverseTemperature(start, 0, True, "", 0.0)
     if weights[some].any():
         sample = (logits[some], labels[some], weights[some] / weights[some].sum())
-        guess = _search(sample, start, 0.0, spread)
+        guess = _search(sample, start, 0.0, spread, _CLOSE)
     if guess.reason == _FLAT:  # with the prior there is an optimum near 0, but the user should know
-        guess = _search(rows, start, 0.0, spread)
+        guess = _search(rows, start, 0.0, spread, _CLOSE)
     if guess.reason == _FLAT:
         return guess
-    return _search(rows, guess.factor, prior, spread)
+    return _search(rows, guess.factor, prior, spread, _EXACT)
 
 
-def _search(rows: Rows, b: float, prior: float, spread: float) -> InverseTemperature:
-    """Take steps of Halley's method from b, the first of them in float32; halve the bracket where one leaves it."""
+def _search(rows: Rows, b: float, prior: float, spread: float, last_step: float) -> InverseTemperature:
+    """Take steps of Halley's method from b up to a small one; one that leaves the bracket goes to its middle."""
     uniform = _TINY / spread
     low, high = uniform, 1e300
     dtype: type = np.float64
+    # Logits in float32 are read in float32, which is exact to 1e-7, if it holds their products with the factors.
     if rows[0].dtype != np.float64 and 1e-15 < spread < 1e15:
         high, dtype = 1e20, np.float32
     for step in range(1, _MOST_STEPS + 1):
@@ -89,7 +90,7 @@ def _search(rows: Rows, b: float, prior: float, spread: float) -> InverseTempera
         slope = loss_slope + prior * pull
         curvature = loss_curvature + prior * bend
         d = _halley_step(slope, curvature, third)
-        if abs(d) <= _EXACT:
+        if abs(d) <= last_step:
             loss += d * (loss_slope + d * (loss_curvature / 2 + d * third / 6))
             return InverseTemperature(b * (1 + d), step, True, "", loss)
         # A slope of exactly 0 without curvature is underflow: every row is right, and a larger b is no worse.
