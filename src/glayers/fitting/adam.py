@@ -30,8 +30,6 @@ OnEpoch: TypeAlias = Callable[[int, Floats, Floats, Floats], Bools]
 _MANY = 200_000  # number of logits: at 5,000 x 10 threads mostly wait for each other; at 5,000 x 100 they help
 _HALVED_AFTER = (3, 6, 12, 24, 48, 96)  # epochs; successive halving, so that most time goes to the likely winners
 
-_SMALL = 300_000  # rows x parameters: below this a fit is quick even in float64
-
 
 def descend(
     objective: Objective,
@@ -127,10 +125,9 @@ class EpochSelection:
     """An `on_epoch` callback that keeps the epoch of least loss of each setting, and the parameters of its folds then.
 
     Members are ordered by setting, then by fold; `fold_fractions` says how much of the weight each fold holds out. A
-    setting stops when it has not improved for `patience` epochs. By held-out loss, only the more promising half of the
-    settings continues after epochs 3, 6, 12, ... If no setting is better than its start after one epoch, only the best
-    one continues, and if it is not after two, none. With `by_training_loss` every setting runs until its training loss
-    stops falling.
+    setting stops when it has not improved for `patience` epochs. By held-out loss, only the better half of the settings
+    continues after epochs 3, 6, 12, ... With `by_training_loss` every setting runs until its training loss stops
+    falling.
     """
 
     def __init__(self, n_settings: int, fold_fractions: Floats, patience: int, by_training_loss: bool = False) -> None:
@@ -159,34 +156,11 @@ class EpochSelection:
             self.held_out[setting] = held_out[setting]
             self.parameters[setting] = by_setting[setting].copy()
         self.running &= epoch - self.best_epoch < self.patience
-        if not self.by_training_loss:
-            self._drop_settings(epoch, losses)
-        return np.repeat(self.running, len(self.fold_fractions))
-
-    def _drop_settings(self, epoch: int, losses: Floats) -> None:
-        """Stop settings that are unlikely to win."""
-        nothing_learned = not self.best_epoch.any()
-        if epoch == 1 and nothing_learned:
-            # One more epoch shows whether the most promising setting learns anything at all.
-            self.running &= losses == losses.min()
-        if epoch == 2 and nothing_learned:
-            self.running[:] = False
-        if epoch in _HALVED_AFTER:
+        if epoch in _HALVED_AFTER and not self.by_training_loss:
             contenders = np.flatnonzero(self.running)
-            ranking = contenders[np.argsort(self._expected_final_loss()[contenders], kind="stable")]
-            n_kept = (len(ranking) + 1) // 2
-            self.running[ranking[n_kept:]] = False
-
-    def _expected_final_loss(self) -> Floats:
-        """Extrapolate the loss of each setting: gains keep shrinking by the ratio of the last two, a geometric series.
-
-        Ranking by the latest loss alone would favour settings that start fast, not those that end lowest.
-        """
-        before, then, now = self.trace[-3:]
-        with np.errstate(invalid="ignore"):  # of losses that are infinite
-            gain = np.maximum(then - now, 0.0)
-            ratio = np.minimum(gain / np.maximum(before - then, 1e-12), 0.95)
-            return np.minimum(now - gain * ratio / (1 - ratio), self.best)
+            ranking = contenders[np.argsort(self.best[contenders], kind="stable")]
+            self.running[ranking[(len(ranking) + 1) // 2 :]] = False
+        return np.repeat(self.running, len(self.fold_fractions))
 
     def _by_setting(self, losses: Floats) -> Floats:
         by_fold = losses.astype(np.float64).reshape(self.n_settings, -1)
@@ -267,9 +241,8 @@ class LayerTraining:
         if self.floor is not None:
             raised, lowered = self.floor.split(self.inputs)
         device = self.calibrator.device
-        small = len(self.given) * self.layers.n_parameters <= _SMALL and device != "mps"
         try:
-            logits = torch.as_tensor(raised, dtype=torch.float64 if small else torch.float32).to(torch.device(device))
+            logits = torch.as_tensor(raised, dtype=torch.float32).to(torch.device(device))
         except (AssertionError, RuntimeError, TypeError, ValueError) as error:
             raise GlayersError(f"device {shown(device)} cannot be used here: {error}") from error
         return Objective(

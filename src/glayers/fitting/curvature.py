@@ -15,13 +15,12 @@ from glayers.errors import GlayersError
 
 
 class SmoothLoss(NamedTuple):
-    """A proper loss of logits (n, k), row by row, as five functions."""
+    """A proper loss of logits (n, k), row by row, as four functions."""
 
     rows: Callable[[Array, Ints], Floats]  # logits, labels -> the loss of each row
     both: Callable[[Array, Ints], tuple[Floats, Array]]  # logits, labels -> the loss of each row, the probabilities
     slope: Callable[[Array, Ints], Array]  # probabilities, labels -> its derivative by the logits
     curve: Callable[[Array, Array], Array]  # probabilities, direction -> its curvature times a direction in the logits
-    curve_diagonal: Callable[[Array], Array]  # probabilities -> the diagonal of its curvature
 
 
 def _log_losses(logits: Array, labels: Ints) -> Floats:
@@ -53,21 +52,13 @@ def _distances_and_probabilities(logits: Array, labels: Ints) -> tuple[Floats, A
     return np.vecdot(distance, distance).astype(np.float64), probabilities
 
 
-def _brier_curve_diagonal(p: Array) -> Array:
-    """2 sum_i J_ij^2 = 2 p_j^2 (1 - 2 p_j + sum_i p_i^2)."""
-    return 2 * p**2 * (1 - 2 * p + np.vecdot(p, p)[:, None])
-
-
 SMOOTH_LOSSES: dict[str, SmoothLoss] = {
-    "log": SmoothLoss(
-        _log_losses, _log_losses_and_probabilities, _minus_one_hot, _times_jacobian, lambda p: p * (1 - p)
-    ),
+    "log": SmoothLoss(_log_losses, _log_losses_and_probabilities, _minus_one_hot, _times_jacobian),
     "brier": SmoothLoss(
         lambda logits, labels: _distances_and_probabilities(logits, labels)[0],
         _distances_and_probabilities,
         lambda p, labels: 2 * _times_jacobian(p, _minus_one_hot(p, labels)),
         lambda p, direction: 2 * _times_jacobian(p, _times_jacobian(p, direction)),
-        _brier_curve_diagonal,
     ),
 }
 

@@ -101,21 +101,19 @@ def paired_gain(before: Floats, after: Floats, weights: Floats | None, groups: A
     fractions = given[used] / given.sum()
     with np.errstate(over="ignore", invalid="ignore"):
         gains = before[used] - after[used]
-        mean = float((fractions * gains).sum())
+        mean = float(fractions @ gains)
         deviations = fractions * (gains - mean)
-    if not np.isfinite(deviations).all():
-        return 0.0, math.inf  # losses too large to subtract are no evidence
-    if groups is not None:
-        _, members = np.unique(groups[used], return_inverse=True)
-        deviations, fractions = (
-            np.bincount(members, weights=part).astype(np.float64) for part in (deviations, fractions)
-        )
-    observations = 1.0 / float((fractions**2).sum())
+        if groups is not None:
+            _, members = np.unique(groups[used], return_inverse=True)
+            deviations = np.bincount(members, weights=deviations)
+            fractions = np.bincount(members, weights=fractions)
+        squares = float(deviations @ deviations)
+    if not math.isfinite(squares):
+        return 0.0, math.inf  # losses too large to subtract or to square are no evidence
+    observations = 1.0 / float(fractions @ fractions)
     if observations < LEAST_OBSERVATIONS * (1 - 1e-12):  # rounding: eight times 1/8 may exceed 1
         return mean, math.inf
-    largest = float(np.abs(deviations).max())
-    unit = largest if largest > 1e100 else 1.0  # avoids overflow of the squares
-    return mean, unit * math.sqrt(float(((deviations / unit) ** 2).sum()) * observations / (observations - 1))
+    return mean, math.sqrt(squares * observations / (observations - 1))
 
 
 def format_gain(gain: float, error: float) -> str:

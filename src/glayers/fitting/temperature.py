@@ -1,141 +1,138 @@
-"""Logits and labels -> the inverse temperature of least log loss, by Halley's method on b = 1/T.
+"""Logits and labels -> the inverse temperature b of least log loss, with or without a prior, by Halley's method.
 
 The loss is convex in b: its slope is the mean of E_p[z] - z_label, its curvature the mean of Var_p[z], its third
 derivative that of the third cumulant. With all three an error of d falls to about d^3, and a bracket keeps every step
-safe. A sample of the rows gives the first guess, float32 a close one, and a last pass in float64 is exact.
+safe. Some of the rows give a first guess without the prior, from which one or two passes over all rows are left.
 """
 
 import math
-import threading
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from glayers.activations import with_reference_class
-from glayers.arrays import Array, Floats, Ints, map_row_blocks, rows_in_a_block
+from glayers.arrays import Array, Floats, Ints, map_row_blocks
 from glayers.fitting.folds import effective_rows
 
-_SAMPLE = 2_000
-_MOST_STEPS = 60
-# A relative step this small ends the search; its cube is what is left. Float32 resolves no more than 1e-6.
-_CLOSE: dict[type, float] = {np.float32: 3e-2, np.float64: 1e-4}
-# exp is exactly 0 below: such classes add nothing, and the powers of their exponents must not overflow.
-_NOTHING: dict[type, float] = {np.float32: -150.0, np.float64: -800.0}
-# A mean loss this small means that all rows are right: a single wrong one costs log 2.
-_NOTHING_LEFT = 1e-9
+# Logits, labels, and weights that sum to 1.
+Rows: TypeAlias = tuple[Array, Ints, Floats]
 
-# Logits this close cannot be spread by any factor that float64 holds.
-_SMALLEST_SPREAD = 1e-290
+_SAMPLE = 2_000  # rows of the first guess: it errs by about 2 %, of which one step leaves 1e-5
+_CLOSE = 3e-2  # the last relative step of the guess, and a step that needs no bracket
+_EXACT = 1e-4  # the last relative step: its cube is left
+_MOST_STEPS = 60  # ten times the usual number
+# The prior of log b is Student's t with three degrees of freedom around 0, of scale 0.5: temperatures of 1/2 to 3 are
+# usual, and its tails let many rows decide. From 0.3 to 0.8 the mean NLL of 13 sets changes by 0.001 with 50 rows.
+_PRIOR_SPREAD = 3 * 0.5**2
+_SMALLEST_SPREAD = 1e-290  # logits closer than this cannot be spread by any factor that float64 holds
+_TINY = 1e-9  # a mean loss that no row with a wrong label allows, and a largest logit for which softmax is uniform
 
-# Inverse temperature b and type of numbers -> mean log loss at b (1 + d), and three derivatives by d.
-Derivatives: TypeAlias = Callable[[float, type], list[float]]
-# Of log b from 0: the scale of its prior. From 0.3 to 0.8 the mean NLL of 13 sets changes by 0.001 with 50 rows.
-_USUAL_DISTANCE = 0.5
-_SPREAD = 3 * _USUAL_DISTANCE**2
-_ONE_STEP = 1e-2  # of log b, up to which one step of Newton's method reaches the optimum with the prior
+_EQUAL = "all logits of each row are equal: no temperature matters"
+_FLAT = "the logits carry no information about the labels, so uniform probabilities are best"
 _SEPARABLE = "every row is classified correctly by a margin, so no finite temperature is best"
 
 
 class InverseTemperature(NamedTuple):
-    """The factor on the logits, how it was found, and the mean log loss there. `reason` is empty if all went well.
-
-    `curvature` is the second derivative of the mean loss by the logarithm of the factor.
-    """
+    """The factor on the logits, how it was found, and the mean log loss there. `reason` is empty if all went well."""
 
     factor: float
     steps: int
     converged: bool
     reason: str
     loss: float
-    curvature: float = 0.0
 
 
-def fit_inverse_temperature(
-    logits: Array, labels: Ints, weights: Floats | None, start: float | None = None
-) -> InverseTemperature:
-    """Minimise the log loss of softmax(b * logits) over b > 0, from a close guess if there is one."""
-    rows = logits, labels, _normalised(weights, len(labels))
+def fit_inverse_temperature(logits: Array, labels: Ints, weights: Floats | None) -> InverseTemperature:
+    """Minimise the log loss of softmax(b * logits) over b > 0."""
+    return _fit((logits, labels, _normalised(weights, len(labels))), prior=0.0)
+
+
+def fit_with_prior(logits: Array, labels: Ints, weights: Floats | None) -> InverseTemperature:
+    """Minimise the log loss plus the prior of an inverse temperature, which holds it near 1 where rows say little."""
+    weights = _normalised(weights, len(labels))
+    return _fit((logits, labels, weights), prior=1 / effective_rows(weights))
+
+
+def _fit(rows: Rows, prior: float) -> InverseTemperature:
+    """Minimise the mean log loss minus `prior` times the log prior of b."""
+    logits, labels, weights = rows
     spread = max(map_row_blocks(lambda block: _largest_spread(logits[block]), *logits.shape))
     if spread <= _SMALLEST_SPREAD:
-        reason = "all logits of each row are equal: no temperature matters"
-        return InverseTemperature(1.0, 0, True, reason, math.log(max(2, logits.shape[1])))
-    stride = max(1, len(labels) // _SAMPLE)
-    # Below the bracket, softmax of the widest row is uniform. Above it, softmax of a row with the typical lead is 0 and
-    # 1 to the last digit. The widest row must not set the upper end: one masked class makes a row wide.
-    leads = np.concatenate(map_row_blocks(lambda block: _leads(logits[::stride][block]), *logits[::stride].shape))
-    leads = leads[(leads > 0) & (leads < np.inf)]
-    bracket = 1e-9 / spread, 1e4 / (max(float(np.median(leads)), _SMALLEST_SPREAD) if leads.size else spread)
-    rough = np.float32 if 1e-15 < spread < 1e15 else np.float64  # float32 must hold factors and their products
-    if start is None:
-        start = 1.0 if bracket[0] < 1.0 < bracket[1] else _between(*bracket)
-        sample = logits[::stride], labels[::stride], rows[2][::stride]
-        if stride > 1 and sample[2].sum() > 0:
-            guess = _search(_derivatives_of(*sample[:2], sample[2] / sample[2].sum()), start, bracket, rough)
-            start = guess.factor if guess.converged else start
-    near = _search(_derivatives_of(*rows), start, bracket, rough)
-    exact = _search(_derivatives_of(*rows), near.factor, bracket, np.float64)
-    return exact._replace(steps=near.steps + exact.steps)
+        return InverseTemperature(1.0, 0, True, _EQUAL, math.log(max(2, logits.shape[1])))
+    some = slice(None, None, max(1, len(labels) // _SAMPLE))
+    start = max(1.0, 1 / spread)
+    guess = InverseTemperature(start, 0, True, "", 0.0)
+    if weights[some].any():
+        sample = (logits[some], labels[some], weights[some] / weights[some].sum())
+        guess = _search(sample, start, 0.0, spread, _CLOSE)
+    if guess.reason == _FLAT:  # with the prior there is an optimum near 0, but the user should know
+        guess = _search(rows, start, 0.0, spread, _CLOSE)
+    if guess.reason == _FLAT:
+        return guess
+    return _search(rows, guess.factor, prior, spread, _EXACT)
 
 
-def fit_with_prior(
-    logits: Array, labels: Ints, weights: Floats | None, start: float | None = None
-) -> InverseTemperature:
-    """Minimise the log loss plus the prior of an inverse temperature, which holds it near 1 where rows say little."""
-    found = fit_inverse_temperature(logits, labels, weights, start)
-    n_rows = len(labels) if weights is None else effective_rows(weights)
-    return shrunk(found, _derivatives_of(logits, labels, _normalised(weights, len(labels))), n_rows)
+def _search(rows: Rows, b: float, prior: float, spread: float, last_step: float) -> InverseTemperature:
+    """Take steps of Halley's method from b up to a small one; one that leaves the bracket goes to its middle."""
+    uniform = _TINY / spread
+    low, high = uniform, 1e300
+    dtype: type = np.float64
+    # Logits in float32 are read in float32, which is exact to 1e-7, if it holds their products with the factors.
+    if rows[0].dtype != np.float64 and 1e-15 < spread < 1e15:
+        high, dtype = 1e20, np.float32
+    for step in range(1, _MOST_STEPS + 1):
+        loss, loss_slope, loss_curvature, third = loss_and_derivatives(*rows, b, dtype)
+        if b < 2 * uniform:
+            return InverseTemperature(b, step, False, _FLAT, loss)
+        if loss < _TINY and not prior:
+            return InverseTemperature(b, step, False, _SEPARABLE, loss)
+        pull, bend = _prior_derivatives(b)
+        slope = loss_slope + prior * pull
+        curvature = loss_curvature + prior * bend
+        d = _halley_step(slope, curvature, third)
+        if abs(d) <= last_step:
+            loss += d * (loss_slope + d * (loss_curvature / 2 + d * third / 6))
+            return InverseTemperature(b * (1 + d), step, True, "", loss)
+        # A slope of exactly 0 without curvature is underflow: every row is right, and a larger b is no worse.
+        low, high = (b, high) if slope <= 0 else (low, b)
+        there = b * (1 + d)
+        if abs(d) > _CLOSE and not low < there < high:
+            there = math.sqrt(low) * math.sqrt(high)
+        b = there
+    return InverseTemperature(b, step, False, f"no optimum in {step} steps", loss)
 
 
-def shrunk(found: InverseTemperature, derivatives: Derivatives, n_rows: float) -> InverseTemperature:
-    """Move an inverse temperature of least mean loss to where loss and prior together are least.
-
-    The prior of log b is Student's t with three degrees of freedom around 0: temperatures of 1/2 to 3 are usual, and
-    its tails let many rows decide. The optimum lies between the two.
-    """
-    if found.reason not in ("", _SEPARABLE):
-        return found
-    distance = math.log(found.factor)
-    pull, bend = (each / n_rows for each in _prior_derivatives(distance))
-    if found.converged and abs(pull) < _ONE_STEP * (found.curvature + bend):
-        move = -pull / (found.curvature + bend)
-        loss = found.loss + found.curvature * move**2 / 2
-        return found._replace(factor=found.factor * math.exp(move), loss=loss)
-
-    def value(x: float) -> float:
-        return derivatives(math.exp(x), np.float64)[0] + 2 * math.log1p(x**2 / _SPREAD) / n_rows
-
-    from scipy.optimize import minimize_scalar  # on first use: importing it takes longer than glayers
-
-    ends = sorted([0.0, distance])
-    best = minimize_scalar(value, bounds=ends, method="bounded", options={"xatol": 1e-6}).x
-    # A comparison of losses resolves half of their digits; one step of Newton's method finds the others.
-    _, slope, curvature, _ = derivatives(math.exp(best), np.float64)
-    pull, bend = (each / n_rows for each in _prior_derivatives(best))
-    if abs(slope + pull) < _ONE_STEP * (curvature + slope + bend):
-        best = min(max(best - (slope + pull) / (curvature + slope + bend), ends[0]), ends[1])
-    factor = math.exp(best)
-    return InverseTemperature(factor, found.steps, True, "", derivatives(factor, np.float64)[0])
+def _halley_step(slope: float, curvature: float, third: float) -> float:
+    """Return Halley's relative step, or Newton's where the two differ by far; infinity without curvature."""
+    if not curvature > 0:
+        return math.inf
+    d = -slope / curvature
+    bend = 1 + d * third / (2 * curvature)
+    if 0 < bend < 2:
+        d /= bend
+    return d
 
 
-def _prior_derivatives(log_b: float) -> tuple[float, float]:
-    """Return two derivatives of minus the log prior, 2 log(1 + log_b^2 / spread)."""
-    whole = _SPREAD + log_b**2
-    return 4 * log_b / whole, 4 * (_SPREAD - log_b**2) / whole**2
+def _prior_derivatives(b: float) -> tuple[float, float]:
+    """Return two derivatives of 2 log(1 + log(b)^2 / spread), minus the log prior, at b (1 + d) by d, at d = 0."""
+    log_b = math.log(b)
+    whole = _PRIOR_SPREAD + log_b**2
+    slope = 4 * log_b / whole
+    return slope, 4 * (_PRIOR_SPREAD - log_b**2) / whole**2 - slope
 
 
 def held_out_factors(logits: Array, labels: Ints, weights: Floats | None, folds: Ints, factor: float) -> Floats:
     """Return the inverse temperature of each row (n, 1) without its fold, by one step from that of all rows."""
-    given = np.ones(len(labels)) if weights is None else weights / weights.sum() * effective_rows(weights)
+    weights = _normalised(weights, len(labels))
     sums = []
     for fold in range(int(folds.max()) + 1):
         own = folds == fold
-        sums.append(loss_and_derivatives(logits[own], labels[own], given[own], factor, np.float64))
+        sums.append(loss_and_derivatives(logits[own], labels[own], weights[own], factor, np.float64))
+    pull, bend = np.divide(_prior_derivatives(factor), effective_rows(weights))
     _, slopes, curvatures, _ = (np.sum(sums, axis=0) - sums).T
-    pull, bend = _prior_derivatives(math.log(factor))
     slopes = slopes + pull
-    steps = -slopes / np.maximum(curvatures + slopes + bend, _SMALLEST_SPREAD)
+    # A step in log b, of which half is the most that one step may be trusted with.
+    steps = -slopes / np.maximum(curvatures + bend + slopes, _SMALLEST_SPREAD)
     return np.asarray(factor * np.exp(steps.clip(-0.5, 0.5)))[folds][:, None]
 
 
@@ -145,51 +142,23 @@ def log_loss_at(logits: Array, labels: Ints, weights: Floats | None, factor: flo
     >>> round(log_loss_at(np.array([[0.0, 0.5, 0.0]]), np.array([1]), None, 2.0), 6)
     0.551445
     """
-    scratch = _Scratch(logits, np.float64 if logits.dtype == np.float64 else np.float32)
+    dtype = np.float64 if logits.dtype == np.float64 else np.float32
     weights = _normalised(weights, len(labels))
 
     def of(block: slice) -> float:
-        x, own = scratch.exponents(logits[block], labels[block], factor)
-        return float(weights[block] @ (np.log(np.exp(x, out=x).sum(axis=1).astype(np.float64)) - own))
+        x, own = _exponents(logits[block], labels[block], factor, dtype)
+        total = np.exp(x, out=x).sum(axis=1).astype(np.float64)
+        return float(weights[block] @ (np.log(total) - own))
 
     return math.fsum(map_row_blocks(of, *logits.shape))
 
 
-def _search(derivatives: Derivatives, start: float, bracket: tuple[float, float], dtype: type) -> InverseTemperature:
-    low, high = least, most = bracket
-    b, step = min(max(start, 2 * least), most / 2), 0
-    while True:
-        step += 1
-        value, slope, curvature, third = derivatives(b, dtype)
-        if value < _NOTHING_LEFT or b > most / 2:
-            return InverseTemperature(b, step, False, _SEPARABLE, value)
-        if b < 2 * least:
-            reason = "the logits carry no information about the labels, so uniform probabilities are best"
-            return InverseTemperature(b, step, False, reason, value)
-        # A slope of exactly 0 without curvature is underflow: every row is right, and a larger b is no worse.
-        low, high = (b, high) if slope <= 0 else (low, b)
-        # Halley's step, relative to b, or Newton's where Halley's would turn back.
-        d = -slope / curvature if curvature > 0 else math.inf
-        if curvature > 0 and (bend := 1 + d * third / (2 * curvature)) > 0:
-            d /= bend
-        if abs(d) <= _CLOSE[dtype]:
-            loss = value + d * (slope + d * (curvature / 2 + d * third / 6))
-            return InverseTemperature(b * (1 + d), step, True, "", loss, curvature)
-        if step == _MOST_STEPS:
-            return InverseTemperature(b, step, False, f"no optimum in {step} steps", value)
-        # Outside the bracket, or without curvature: halve on the log scale, as both ends may be far.
-        b = b * (1 + d) if low < b * (1 + d) < high else _between(low, high)
-
-
 def loss_and_derivatives(logits: Array, labels: Ints, weights: Floats, b: float, dtype: type) -> list[float]:
     """Return the weighted sum of the log losses at b (1 + d) and of its first three derivatives by d, at d = 0."""
-    scratch = _Scratch(logits, dtype)
 
     def of(block: slice) -> Floats:
-        x, own = scratch.exponents(logits[block], labels[block], b)
-        if x.min() < _NOTHING[dtype]:  # looked up first: most often nothing is to do
-            np.maximum(x, _NOTHING[dtype], out=x)
-        p = np.exp(x, out=scratch.powers[: len(x)])
+        x, own = _exponents(logits[block], labels[block], b, dtype)
+        p = np.exp(x)
         total = p.sum(axis=1).astype(np.float64)
         mean = np.vecdot(p, x) / total
         p *= x
@@ -203,36 +172,16 @@ def loss_and_derivatives(logits: Array, labels: Ints, weights: Floats, b: float,
     return [float(each) for each in np.sum(map_row_blocks(of, *logits.shape), axis=0)]
 
 
-def _derivatives_of(logits: Array, labels: Ints, weights: Floats) -> Derivatives:
-    return partial(loss_and_derivatives, logits, labels, weights)
-
-
-class _Scratch(threading.local):
-    """Each thread's memory for one block of rows: allocating it for every block would take longer than the work."""
-
-    def __init__(self, logits: Array, dtype: type) -> None:
-        self.dtype = dtype
-        shape = (2, rows_in_a_block(*logits.shape), max(2, logits.shape[1]))
-        self.differences, self.powers = np.empty(shape, dtype=dtype)
-
-    def exponents(self, logits: Array, labels: Ints, b: float) -> tuple[Array, Floats]:
-        """Return b (z - max z), and that of the label in float64."""
-        z = with_reference_class(logits)
-        top = z.max(axis=1)
-        own = b * (z[np.arange(len(z)), labels].astype(np.float64) - top)
-        x = self.differences[: len(z)]
-        if z.dtype.itemsize < x.dtype.itemsize:  # widen first: a difference across types takes three times as long
-            np.copyto(x, z)
-            z, top = x, top.astype(x.dtype)
-        with np.errstate(over="ignore"):
-            np.subtract(z, top[:, None], out=x, casting="same_kind")
-            x *= b
-        return x, own
-
-
-def _between(low: float, high: float) -> float:
-    """Return the geometric mean; the product could overflow."""
-    return math.sqrt(low) * math.sqrt(high)
+def _exponents(logits: Array, labels: Ints, b: float, dtype: type) -> tuple[Array, Floats]:
+    """Return b (z - max z), and that of the label in float64."""
+    z = with_reference_class(logits)
+    top = z.max(axis=1, keepdims=True)
+    own = b * (z[np.arange(len(z)), labels].astype(np.float64) - top[:, 0])
+    with np.errstate(over="ignore"):
+        x = (z.astype(np.promote_types(z.dtype, dtype), copy=False) - top).astype(dtype, copy=False)
+        x *= b
+    # exp is exactly 0 here and below, where exponents need not be infinite.
+    return np.maximum(x, -750.0, out=x), own
 
 
 def _normalised(weights: Floats | None, n_rows: int) -> Floats:
@@ -246,9 +195,3 @@ def _largest_spread(logits: Array) -> float:
     if np.isneginf(least).any():
         least = np.where(np.isneginf(z), np.inf, z).min(axis=1)
     return float((z.max(axis=1).astype(np.float64) - least).max())
-
-
-def _leads(logits: Array) -> Floats:
-    """Return the lead of the highest logit over the second of each row."""
-    z = np.partition(with_reference_class(logits), -2, axis=1)[:, -2:].astype(np.float64)
-    return z[:, 1] - z[:, 0]
