@@ -40,7 +40,7 @@ def test_every_figure_is_made_from_two_files_as_one_whose_pdf_has_truetype_fonts
 
 @pytest.mark.parametrize("ending", STARTS)
 def test_the_ending_is_the_format(folder: Path, ending: str) -> None:
-    assert run("plot", "reliability", "test.npz", "-o", f"x{ending}", "--dark", "--bins", 5).exit_code == 0
+    assert run("plot", "reliability", "test.npz", "-o", f"x{ending}", "--bins", 5).exit_code == 0
     assert Path(f"x{ending}").read_bytes().startswith(STARTS[ending])
     assert b"/Type3" not in Path(f"x{ending}").read_bytes()
 
@@ -120,7 +120,7 @@ def test_what_no_figure_takes_is_a_usage_error(folder: Path, words: list[str], s
 
 def test_a_figure_that_the_rows_do_not_allow_is_one_line(folder: Path) -> None:
     assert "rank" in complaint(run("plot", "ks", "test.npz", "-o", "x.png", "--event", "rank:9"))
-    assert "2 or more" in complaint(run("plot", "differences", "test.npz", "-o", "x.png"))
+    assert "2 or more" in complaint(run("plot", "methods", "test.npz", "-o", "x.png"))
     assert leftovers(folder) == []
 
 

@@ -45,9 +45,8 @@ def compare(
         numbers: dict[str, Any] = {
             "methods": comparison.to_dict(),
             "calibration_tests": {method: found.to_dict() for method, found in comparison.calibration_tests.items()},
-            "notes": comparison.notes,
+            "notes": comparison.remarks(),
             "failed": comparison.failed,
-            "left_out": comparison.left_out,
             "findings": [finding._asdict() for finding in _findings(comparison, learned.rows)],
         }
         if between is not None:
@@ -136,14 +135,15 @@ def _compared(
 
 def _findings(comparison: "Comparison", learned: Rows) -> list[Any]:
     """Return the problems that scores do not show."""
-    from glayers.report.findings import banners, data_checks
+    from glayers.report.findings import findings
 
-    return list(banners(data_checks(comparison, learned)))
+    return list(findings(comparison, learned))
 
 
 def _show(comparison: "Comparison", learned: Rows, name: str, quiet: bool) -> None:
     """Print a table, what the tests found, and problems."""
-    show(title(f"{name}: fitted on {len(learned):,} rows, scored on {comparison.n_scored:,}"))
+    n_scored = next(iter(comparison.scorecards.values())).rows  # on a cluster, more than `test` holds
+    show(title(f"{name}: fitted on {len(learned):,} rows, scored on {n_scored:,}"))
     show(terminal_table(comparison.cells()), "")
     for method, test in comparison.calibration_tests.items():
         show(f"{method}: {test}", f"{method}: {confidence_sentence(test, comparison.scorecards[method])}")

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from glayers.cli import arguments as arg
-from glayers.cli.runtime import flag, one_line, show
+from glayers.cli.runtime import one_line, show
 from glayers.errors import BadPredictions
 from glayers.files import write_whole
 from glayers.predictions import Predictions
@@ -26,9 +26,9 @@ _WIDEST = 40.0
 # Metadata to leave out of each format, so that two runs give the same bytes.
 _DATED = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 _FILES = f"{arg.PREDICTIONS} Each file is one panel; all files must hold the same rows."
-_EVENT = "The event, as in score: top, rank:2, within-top:3, label:NAME; repeat it for one row of panels each."
+_EVENT = "The event, as in score: top, rank:2, within-top:3, label:NAME."
 _MODEL = "Also show the first file after calibration by this model; can be repeated."
-_WIDTH = "Scale the figure to this width, letters too."
+_WIDTH = "Figure width: column, page, or inches."
 _NAMES = "The name of each panel, instead of the names of the files."
 
 
@@ -37,12 +37,11 @@ def plot(
     files: Annotated[list[Path], arg.file_argument("FILE", _FILES)],
     output: Annotated[Path, arg.output_option("FIGURE", "Where to draw: .png, .svg or .pdf.")],
     model: Annotated[list[Path] | None, arg.file_option("MODEL", _MODEL)] = None,
-    event: Annotated[list[str] | None, typer.Option(metavar="EVENT", help=_EVENT)] = None,
+    event: Annotated[str | None, typer.Option(metavar="EVENT", help=_EVENT)] = None,
     bins: Annotated[int | None, typer.Option(metavar="N", min=1, help="The number of bins.")] = None,
     width: Annotated[str | None, typer.Option(metavar="column|page|INCHES", help=_WIDTH)] = None,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="A title above all panels.")] = None,
     names: Annotated[str | None, typer.Option(metavar="A,B,...", help=_NAMES)] = None,
-    dark: Annotated[bool, flag("--dark", text="Light lines on a dark background.")] = False,
     reading: Reading = arg.READING,
     seed: arg.Seed = 0,
     force: arg.Force = False,
@@ -57,8 +56,8 @@ def plot(
     Examples
     --------
     $ glayers plot reliability test.npz calibrated.npz -o reliability.png
-    $ glayers plot ks test.npz --model model.safetensors -o ks.svg --dark
-    $ glayers plot ks test.npz -o ranks.pdf --event rank:1 --event rank:2
+    $ glayers plot ks test.npz --model model.safetensors -o ks.svg
+    $ glayers plot ks test.npz -o second.pdf --event rank:2
     $ glayers plot reliability test.npz -o figure1.pdf --width column
     """
     figure_kind = FIGURES[arg.known_name(kind, FIGURES, "figure")]
@@ -66,8 +65,7 @@ def plot(
         raise typer.BadParameter(f"--event is not for {kind}; leave it out")
     if bins is not None and not kind.startswith("reliability"):
         raise typer.BadParameter(f"--bins is not for {kind}; leave it out")
-    events = [arg.event_of(each) for each in event or ["top"]]
-    chosen: dict[str, Any] = {"event": events, "n_bins": bins or 15, "width": _inches(width)}
+    chosen: dict[str, Any] = {"event": arg.event_of(event or "top"), "n_bins": bins or 15, "width": _inches(width)}
     models = model or []
     ending = output.suffix.lower()
     if ending not in _DATED:
@@ -77,7 +75,7 @@ def plot(
     with progress_bar(arg.progress_of(quiet), f"drawing {kind}", None):
         from glayers.report import plots  # slow to import
 
-        figure = plots.figure(kind, methods, dark=dark, random_state=seed, **chosen)
+        figure = plots.figure(kind, methods, random_state=seed, **chosen)
         if title is not None:
             figure.suptitle(one_line(title), fontsize="large", color=figure.axes[0].title.get_color())
         image = _image(figure, ending)
@@ -85,7 +83,7 @@ def plot(
     write_whole(output, image)
     if not quiet:
         drawn = ", ".join(methods)
-        about = f" ({', '.join(event)})" if event else ""
+        about = f" ({event})" if event else ""
         n_rows = len(next(iter(methods.values())))
         caption = f"{figure_kind.title}{about} of {drawn} on {n_rows:,} test rows. {figure_kind.caption}"
         show(f"drew {drawn}; wrote {output}", f"caption: {caption}")
