@@ -1,12 +1,11 @@
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from glayers import BadPredictions, GlayersError, GlayersWarning, Predictions, TemperatureScaling, comparison
-from glayers.calibrators import CALIBRATORS, Calibrator, PlattScaling, VectorScaling
+from glayers.calibrators import CALIBRATORS, PlattScaling, VectorScaling
 from glayers.comparison import DEFAULT_METHODS, Comparison, compare
 from glayers.metrics import calibration_test, scorecard
 
@@ -64,31 +63,6 @@ def test_differences_are_paired_and_say_so_in_a_sentence() -> None:
     )
     assert difference.significant
     assert "temperature lowers NLL by " in str(told)
-
-
-def test_a_report_applies_each_map_once(tmp_path: Path, few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    calibration, test = rows(300), rows(400, seed=1)
-    found = compare(calibration, test, ["temperature", "vector"])
-    applied: list[str] = []
-    apply = Calibrator.apply
-
-    def counted(calibrator: Calibrator, given: Predictions) -> Predictions:
-        applied.append(type(calibrator).__name__)
-        return apply(calibrator, given)
-
-    monkeypatch.setattr(Calibrator, "apply", counted)
-    found.to_html(tmp_path / "report.html", calibration=calibration, n_resamples=20)
-    assert sorted(applied) == ["TemperatureScaling", "VectorScaling"]
-
-
-def test_calibrated_rows_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    calibration, test = rows(300), rows(400, seed=1)
-    found = compare(calibration, test, ["temperature", "vector"])
-    monkeypatch.setattr(comparison, "_MOST_KEPT", test.logits.nbytes)
-    first = found.rows("temperature")
-    assert found.rows("temperature") is first
-    assert found.rows("vector") is found.rows("vector")
-    assert found.rows("temperature") is not first  # it made room for the other
 
 
 def test_calibrators_of_ones_own_go_by_their_names() -> None:

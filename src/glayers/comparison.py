@@ -38,7 +38,6 @@ _SQUARE_METHODS = ("matrix-odir", "dirichlet", "g-layers", "shared-g-layers")
 _MOST_WORK = 2e9  # rows x pairs of classes: with more, these methods take many minutes
 _COLUMNS = ("nll", "ks", "ece", "brier", "accuracy")
 _CONFIDENCE_COLUMNS = ("confidence_nll", "ks", "ece", "confidence_brier", "accuracy")
-_MOST_KEPT = 1 << 30  # bytes of calibrated rows: those of seven methods on 25,000 rows of 600 classes
 
 
 @dataclass(frozen=True)
@@ -99,18 +98,14 @@ class Comparison:
         return self.calibrators[method].apply(self.test)
 
     def rows(self, method: str) -> Rows | Scored:
-        """Return the rows of `predictions` as metrics read them; up to 1 GB is kept, so that a map is applied once."""
-        return self._kept_rows[method]
-
-    @cached_property
-    def _kept_rows(self) -> "_KeptRows":
-        return _KeptRows(self)
+        """Return the rows of `predictions` as metrics read them."""
+        return check_any(self.predictions(method))
 
     def differences(
         self, metrics: Sequence[str] | None = None, *, n_resamples: int = 1000, random_state: int = 0
     ) -> PairedDifferences:
         """Compare every two methods on the test rows by a paired bootstrap: `glayers.metrics.paired_differences`."""
-        return paired_differences(self._kept_rows, metrics=metrics, n_resamples=n_resamples, random_state=random_state)
+        return paired_differences(_TestRows(self), metrics=metrics, n_resamples=n_resamples, random_state=random_state)
 
     def to_html(self, path: str | os.PathLike[str], **settings: Any) -> None:
         """Write the HTML report, one file that needs no other.
@@ -154,21 +149,14 @@ class Comparison:
         return cells
 
 
-class _KeptRows(Mapping[str, Rows | Scored]):
-    """The test rows by method, calibrated when they are read; as many methods are kept as `_MOST_KEPT` allows."""
+class _TestRows(Mapping[str, Rows | Scored]):
+    """The test rows by method, calibrated whenever they are read: those of all methods may not fit in memory."""
 
     def __init__(self, compared: Comparison) -> None:
         self._compared = compared
-        self._rows: dict[str, Rows | Scored] = {}
 
     def __getitem__(self, method: str) -> Rows | Scored:
-        if method not in list(self._rows):
-            rows = check_any(self._compared.predictions(method))
-            n_bytes = 16 * len(rows) * max(1, rows.n_classes)  # of probabilities and logits
-            while self._rows and (len(self._rows) + 1) * n_bytes > _MOST_KEPT:
-                del self._rows[next(iter(self._rows))]
-            self._rows[method] = rows
-        return self._rows[method]
+        return self._compared.rows(method)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._compared.scorecards)

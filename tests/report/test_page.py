@@ -3,7 +3,6 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from importlib.metadata import PackageNotFoundError
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from glayers import BadFile, Predictions, VectorScaling, compare
 from glayers.report.figures import FIGURES
-from glayers.report.page import script_json, versions, write_report
+from glayers.report.page import script_json, write_report
 from tests.report.html_comparisons import HOSTILE, overconfident, overconfident_page, page_of, sampled_rows, small
 
 
@@ -204,16 +203,3 @@ def test_a_model_with_one_logit_has_a_page() -> None:
 def test_the_script_never_ends_its_own_element(page: str) -> None:
     assert re.findall(r"</script", page) == ["</script"] * 2
     assert "<!--" not in page
-
-
-def test_a_missing_package_is_listed_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = versions()
-    assert installed["numpy"] == np.__version__
-
-    def without_torch(package: str) -> str:
-        if package == "torch":
-            raise PackageNotFoundError(package)
-        return installed[package]
-
-    monkeypatch.setattr("glayers.report.page.version", without_torch)
-    assert versions() == installed | {"torch": "not installed"}

@@ -62,7 +62,9 @@ def widths(results: Path) -> Figure:
     epochs = sorted({record["epochs"] for record in where(records, depth=records[0]["depth"])})
     depths, units = different(records, "depth"), different(records, "units")
     with style():
-        figure, panels = grid(len(depths), columns=5, size=(2.05, 2.6), share_y=True)
+        figure, panels = grid(len(depths), columns=5, size=(2.05, 2.6))
+        for panel in panels[1:]:
+            panel.sharey(panels[0])
         for panel, depth in zip(panels, depths, strict=True):
             shown = [record for record in where(records, depth=depth) if record["epochs"] in epochs]
             for found in seed_curves(shown, "accuracy", x="epochs", by=["start", "units"]):
@@ -105,7 +107,9 @@ def ranks(results: Path) -> Figure:
     records = read_records(results / "ranks.csv")
     networks = different(records, "network")
     with style():
-        figure, panels = grid(len(networks), size=(SMALL[0], 2.8), share_y=True)
+        figure, panels = grid(len(networks), size=(SMALL[0], 2.8))
+        for panel in panels[1:]:
+            panel.sharey(panels[0])
         for panel, network in zip(panels, networks, strict=True):
             mine = [record for record in where(records, network=network) if record["ks"] > 0]
             bounds = where(mine, method="temperature")

@@ -19,16 +19,7 @@ from glayers.metrics import CalibrationTest, Event, adjust, ks_test, top
 from glayers.metrics.binned import bin_edges
 from glayers.metrics.events import Rows, bin_of, check_event, check_rows, last_of_ties
 
-__all__ = [
-    "ErrorsAbove",
-    "KsCurves",
-    "PredictedGaps",
-    "Reliability",
-    "errors_above",
-    "ks_curves",
-    "predicted_gaps",
-    "reliability",
-]
+__all__ = ["errors_above", "ks_curves", "predicted_gaps", "reliability"]
 
 LEVEL = 0.95  # of all bands, intervals and tests
 _TAIL = (1 - LEVEL) / 2

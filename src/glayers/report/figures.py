@@ -11,12 +11,13 @@ from glayers.arrays import Floats, Ints
 from glayers.metrics import METRICS, Event, PairedDifferences, top
 from glayers.metrics.events import Rows, Scored, check_event, check_rows
 from glayers.report import curves
-from glayers.report.spec import Axis, Mark, Spec, columns_of, diagonal, names_on_axis
+from glayers.report.spec import Axis, Mark, Spec, columns_of, names_on_axis
 from glayers.report.words import class_names, ks_sentence, percent, plural, significance
 
 _PROBABILITY = Axis("predicted probability", 0.0, 1.0)
 _FRACTION = Axis("fraction of rows", 0.0, 1.0)
 _MOST_CLASSES = 15  # in the figure of the classes
+_DIAGONAL = Mark("segments", "ideal", (0.0, 0.0, 1.0, 1.0), "calibrated")
 _BEFORE = ("when", "before")
 _AFTER = ("when", "after")
 _POINTS = ("confidence", "accuracy", "radius")
@@ -103,12 +104,11 @@ def _both_titles(methods: Methods) -> str:
 def _errors_above(methods: Methods) -> list[Spec]:
     """Describe the errors promised and made above each threshold, for the first and the last method."""
     columns = _before_and_after(methods, lambda method: method.above)
-    marks = (
-        Mark("line", "before promised", ("threshold", "promised"), "before: promised errors", _BEFORE),
-        Mark("line", "before actual", ("threshold", "actual"), "before: actual errors", _BEFORE),
-        Mark("line", "after promised", ("threshold", "promised"), "after: promised errors", _AFTER),
-        Mark("line", "after actual", ("threshold", "actual"), "after: actual errors", _AFTER),
-    )
+    marks = []
+    for when in ("before", "after"):
+        for what in ("promised", "actual"):
+            label = f"{when}: {what} errors"
+            marks.append(Mark("line", f"{when} {what}", ("threshold", what), label, ("when", when)))
     x = Axis("confidence threshold", 0.5, 1.0)
     y = Axis("errors above it", 0.0)
     table = ("method", "threshold", "coverage", "promised", "actual")
@@ -118,7 +118,7 @@ def _errors_above(methods: Methods) -> list[Spec]:
     summary = " ".join(
         f"{method.name} at 90 %: {_said_of_errors(method.above, 40)}" for method in _first_and_last(methods)
     )
-    return [Spec(x, y, marks, columns, table, _both_titles(methods), summary=summary, height=0.6)]
+    return [Spec(x, y, tuple(marks), columns, table, _both_titles(methods), summary=summary, height=0.6)]
 
 
 def _said_of_errors(found: curves.ErrorsAbove, place: int) -> str:
@@ -152,7 +152,7 @@ def bins_spec(found: curves.Reliability, title: str = "") -> Spec:
     marks = (
         Mark("boxes", "bar", ("low", 0.0, "high", "accuracy")),
         _BAND,
-        diagonal("calibrated"),
+        _DIAGONAL,
         Mark("dots", "observed", _POINTS, "observed", ("where", "in")),
         Mark("dots", "outside", _POINTS, "observed, outside the band", ("where", "out")),
     )
@@ -161,7 +161,7 @@ def bins_spec(found: curves.Reliability, title: str = "") -> Spec:
 
 
 _BAND = Mark("boxes", "band", ("low", "band_low", "high", "band_high"), "95 % of calibrated models")
-_BINS_TABLE = ("low", "high", "count", "confidence", "accuracy", "band_low", "band_high")
+_BINS_TABLE = ("low", "high", "count", "confidence", "accuracy")
 
 
 def _radius(count: Floats) -> Floats:
@@ -180,7 +180,7 @@ def _before_after(methods: Methods) -> list[Spec]:
     columns = _before_and_after(methods, lambda method: method.bins)
     columns["radius"] = _radius(columns["count"])
     marks = (
-        diagonal("calibrated"),
+        _DIAGONAL,
         Mark("dots", "before", _POINTS, "before calibration", _BEFORE),
         Mark("dots", "after", _POINTS, "after calibration", _AFTER),
     )
@@ -193,29 +193,21 @@ def _before_after(methods: Methods) -> list[Spec]:
 
 
 def _ks(methods: Methods) -> list[Spec]:
-    specs = []
-    for method in methods:
-        found = curves.ks_curves(method.scored, random_state=method.random_state)
-        specs.append(gap_spec(found, method.title))
-    return specs
+    found = [curves.ks_curves(method.scored, random_state=method.random_state) for method in methods]
+    return [gap_spec(ks, method.title) for ks, method in zip(found, methods, strict=True)]
 
 
 def gap_spec(found: curves.KsCurves, title: str = "") -> Spec:
     """Describe cumulative score minus cumulative hits; a calibrated model stays within the band."""
     difference = found.cumulative_score - found.cumulative_hits
-    largest = slice(found.where, found.where + 1)
-    columns = columns_of(found) | {
-        "difference": difference,
-        "bound": np.array([found.test.bound]),
-        "minus_bound": np.array([-found.test.bound]),
-        "at": found.fractile[largest],
-        "largest": difference[largest],
-    }
+    columns = columns_of(found) | {"difference": difference}
+    bound = found.test.bound
+    at = float(found.fractile[found.where])
     marks = (
-        Mark("boxes", "band", (0.0, "minus_bound", 1.0, "bound"), _BAND.label),
+        Mark("boxes", "band", (0.0, -bound, 1.0, bound), _BAND.label),
         Mark("segments", "ideal", (0.0, 0.0, 1.0, 0.0)),
         Mark("line", "observed", ("fractile", "difference"), "predicted minus observed"),
-        Mark("segments", "largest", ("at", 0.0, "at", "largest"), "KS error"),
+        Mark("segments", "largest", (at, 0.0, at, float(difference[found.where])), "KS error"),
     )
     table = ("fractile", "cumulative_score", "cumulative_hits", "difference")
     note = METRICS["ks"].format(found.test.value)
@@ -241,10 +233,9 @@ def _loss_differences(methods: Methods) -> list[Spec]:
         "significant": [significance(difference.significant) for difference in found],
     }
     marks = (
-        _line_at_zero(others),
+        _line_at_zero(len(others)),
         Mark("segments", "after whisker", ("change_low", "place", "change_high", "place")),
-        Mark("dots", "after", ("change", "place"), "significant", ("significant", "significant")),
-        Mark("dots", "after open", ("change", "place"), "not significant", ("significant", "not significant")),
+        Mark("dots", "after", ("change", "place"), "difference, with 95 % interval"),
     )
     n_significant = sum(difference.significant for difference in found)
     summary = f"Significant differences: {n_significant} of {len(found)}."
@@ -254,8 +245,8 @@ def _loss_differences(methods: Methods) -> list[Spec]:
     return [Spec(x, names_on_axis(columns["method"]), marks, columns, table, title, summary=summary)]
 
 
-def _line_at_zero(lines: Sequence[Any]) -> Mark:
-    return Mark("segments", "ideal", (0.0, -0.5, 0.0, len(lines) - 0.5))
+def _line_at_zero(n_lines: int) -> Mark:
+    return Mark("segments", "ideal", (0.0, -0.5, 0.0, n_lines - 0.5))
 
 
 def _classes(methods: Methods) -> list[Spec]:
@@ -268,27 +259,24 @@ def _classes(methods: Methods) -> list[Spec]:
     columns = _before_and_after(methods, lambda method: method.predicted)
     which = np.concatenate([classes + part * rows.n_classes for part in range(len(shown))])
     columns = {name: values[which] for name, values in columns.items()}
-    significant = columns["p_value"] <= 1 - curves.LEVEL
     # Before above, after below the middle of a line.
     columns["place"] = np.concatenate([np.arange(len(classes)) + beside for beside in (-0.16, 0.16)])[: len(which)]
     columns["class"] = names * len(shown)
-    columns["significant"] = [significance(bool(each)) for each in significant]
-    columns["look"] = np.char.add(columns["when"], np.where(significant, "", " open"))
+    columns["significant"] = [significance(p <= 1 - curves.LEVEL) for p in columns["p_value"].tolist()]
     ends = ("gap_low", "place", "gap_high", "place")
-    marks = [
-        _line_at_zero(classes),
-        Mark("segments", "before whisker", ends, "before calibration", _BEFORE),
-        Mark("segments", "after whisker", ends, "after calibration", _AFTER),
-    ]
-    for look in ("before", "before open", "after", "after open"):
-        label = "may be chance" if look.endswith("open") else "significant"
-        marks.append(Mark("dots", look, ("gap", "place"), label, ("look", look)))
+    marks = (
+        _line_at_zero(len(classes)),
+        Mark("segments", "before whisker", ends, "", _BEFORE),
+        Mark("segments", "after whisker", ends, "", _AFTER),
+        Mark("dots", "before", ("gap", "place"), "before calibration", _BEFORE),
+        Mark("dots", "after", ("gap", "place"), "after calibration", _AFTER),
+    )
     x = Axis("confidence minus accuracy, points", unit="points")
     off = [f"{method.name} {len(method.predicted.off) or 'none'}" for method in shown]
     summary = f"Classes significantly off: {', '.join(off)}."
     title = f"{len(classes)} of {plural(rows.n_classes, 'class')}"
     table = ("class", "method", "gap", "gap_low", "gap_high", "count", "significant")
-    return [Spec(x, names_on_axis(names), tuple(marks), columns, table, title, summary=summary)]
+    return [Spec(x, names_on_axis(names), marks, columns, table, title, summary=summary)]
 
 
 def worst_classes(shown: Methods) -> Ints:

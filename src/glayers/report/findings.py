@@ -41,8 +41,9 @@ def findings(compared: "Comparison", calibration: Predictions | Confidences | No
         found += _shift(compared.calibrators[compared.recommended], test)
     if isinstance(test, Predictions):
         names = class_names(test.class_names, test.n_classes)
-        for part, counts in _label_counts(compared, calibration).items():
-            found += _rare_classes(part, counts, names)
+        for fitted in list(compared.calibrators.values())[:1]:
+            found += _rare_classes("calibration", np.array(fitted.diagnostics_.labels_per_class), names)
+        found += _rare_classes("test", test.label_counts(), names)
     if test.groups is not None:
         n_groups = len(np.unique(test.groups))
         words = f"test rows come in {n_groups:,} groups; bands of figures treat rows as independent and are too narrow"
@@ -60,8 +61,6 @@ def _shared_rows(calibration: Predictions, test: Predictions) -> list[Finding]:
 
 def rows_in_both(calibration: Predictions, test: Predictions) -> int:
     """Return how many test rows have exactly the logits and the label of some calibration row."""
-    if calibration.logits.dtype != test.logits.dtype:
-        return 0
     known = set(_keys(calibration))
     return sum(key in known for key in _keys(test))
 
@@ -80,20 +79,6 @@ def _shift(calibrator: Calibrator, test: Predictions | Confidences) -> list[Find
     if {"labels"} <= changed <= {"labels", "predicted classes"}:
         advice = "Adapt the calibrator to the new class frequencies with glayers adapt"
     return [Finding("Calibration and test rows", str(found), advice)]
-
-
-def _label_counts(compared: "Comparison", calibration: Predictions | Confidences | None) -> dict[str, Ints]:
-    """Return how many calibration rows, if known, and test rows each class has.
-
-    Those of calibration are from the rows or, without them, from a fit's diagnostics.
-    """
-    counts = {}
-    for fitted in compared.calibrators.values():
-        counts["calibration"] = np.array(fitted.diagnostics_.labels_per_class)
-    for part, rows in (("calibration", calibration), ("test", compared.test)):
-        if isinstance(rows, Predictions):
-            counts[part] = rows.label_counts()
-    return counts
 
 
 def _rare_classes(part: str, counts: Ints, names: list[str]) -> list[Finding]:

@@ -8,8 +8,7 @@ import base64
 import hashlib
 import json
 import os
-import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ from glayers.errors import BadFile
 from glayers.files import file_path, write_whole
 from glayers.predictions import Confidences, Predictions
 from glayers.report.figures import FIGURES
-from glayers.report.spec import Spec
 from glayers.report.verdict import answers, headline, measure, method_lines, verdict_sentence
 from glayers.report.words import typeset
 
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 # Joined into one file each, in this order.
 _STYLES = ("page.css", "tables.css", "figures.css", "print.css")
 _SCRIPTS = ("drawing.js", "main.js")
-_PACKAGES = ("glayers", "numpy", "scipy", "scikit-learn", "torch", "jinja2")
 
 
 def write_report(
@@ -84,7 +81,6 @@ def write_report(
     target = file_path(path)
     _refuse_early(target, check_switch(force, "force"))
     found = measure(comparison, n_resamples, random_state, calibration, progress)
-    fitted = comparison.calibrators
     panels = found.panels()
     page = _render(
         panels,
@@ -96,25 +92,14 @@ def write_report(
         answers=answers(found),
         figures=FIGURES,
         panels=panels,
-        legends={name: _legend(specs) for name, specs in panels.items()},
         methods=method_lines(found),
-        selections={name: c.selection_ for name, c in fitted.items() if isinstance(c, AutoCalibrator)},
-        seeds={name: seed for name, c in fitted.items() if (seed := getattr(c, "random_state", None)) is not None},
+        selections={name: c.selection_ for name, c in comparison.calibrators.items() if isinstance(c, AutoCalibrator)},
         random_state=random_state,
         n_resamples=n_resamples,
-        versions=versions(),
+        version=version("glayers"),
     )
     # A class name may hold a lone surrogate, which has no encoding.
     write_whole(target, page.encode("utf-8", errors="replace"))
-
-
-def _legend(specs: list[Spec]) -> dict[str, str]:
-    """Return the classes of the swatch by the label of each mark that is drawn."""
-    looks: dict[str, str] = {}
-    for spec in specs:
-        for mark in spec.legend():
-            looks.setdefault(mark.label, f"{mark.kind} {mark.look}")
-    return looks
 
 
 def script_json(value: Any) -> str:
@@ -144,17 +129,6 @@ def _refuse_early(target: Path, force: bool) -> None:
         raise BadFile(f"{target}: there is no folder {target.parent}; make it first")
     if target.exists() and not force:
         raise BadFile(f"{target}: exists already; pass force=True to replace it, or choose another name")
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that numbers depend on."""
-    found = {"Python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # torch is optional
-            found[package] = "not installed"
-    return found
 
 
 def _render(data: dict[str, Any], **parts: Any) -> str:

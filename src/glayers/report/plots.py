@@ -29,7 +29,7 @@ from glayers.arrays import Array
 from glayers.checks import check_choice, number_between
 from glayers.errors import BadPredictions, shown
 from glayers.metrics import Event, paired_differences, top
-from glayers.metrics.events import Rows, check_any, check_rows
+from glayers.metrics.events import Rows, check_any
 from glayers.report.figures import FIGURES, Shown
 from glayers.report.spec import Axis, Kind, Mark, Spec
 from glayers.report.words import Unit, shortened
@@ -64,7 +64,6 @@ class Look(NamedTuple):
     alpha: float = 1.0
     marker: str = "o"
     edge: str = "background"
-    hollow: bool = False
 
 
 LOOKS: dict[str, Look] = {
@@ -72,8 +71,6 @@ LOOKS: dict[str, Look] = {
     "outside": Look("truth", marker="D", edge="ink"),
     "before": Look("truth"),
     "after": Look("score"),
-    "before open": Look("truth", hollow=True),
-    "after open": Look("score", hollow=True),
     "before promised": Look("truth", dash="--"),
     "after promised": Look("score", dash="--"),
     "before actual": Look("truth", width=1.8),
@@ -139,8 +136,6 @@ def figure(
             f"{{'uncalibrated': p, 'calibrated': q}}; got {shown(methods)}"
         )
     checked = {name: check_any(given, labels, sample_weight, strict=True) for name, given in methods.items()}
-    if described.needs_classes:
-        checked = {name: check_rows(rows) for name, rows in checked.items()}
     settings: dict[str, Any] = {"event": event, "n_bins": n_bins, "random_state": random_state}
     if described.least > 1:
         loss = "nll" if isinstance(next(iter(checked.values())), Rows) else "confidence_nll"
@@ -164,7 +159,7 @@ def _figure_of(specs: Sequence[Spec], width: float | None) -> Figure:
         drawn, panels = grid(len(specs), size=(panel, height))
         for axes, spec in zip(panels, specs, strict=True):
             draw(axes, spec)
-            title(axes, spec.title, spec.note)
+            title(axes, spec.title, spec.note, letters=max(10, int(12 * panel)))
         return tidy(drawn, panels)
 
 
@@ -184,8 +179,6 @@ def style() -> Iterator[None]:
         "axes.titlesize": TEXT,
         "text.color": COLOURS["ink"],
         "axes.labelcolor": COLOURS["ink"],
-        "lines.linewidth": 1.4,
-        "lines.markersize": 4.0,
         "text.usetex": False,
         "text.parse_math": False,  # a name is text, never a formula
     }
@@ -203,18 +196,14 @@ class PaperFigure(Figure):
 
 
 def grid(
-    n_panels: int, *, columns: int = _ACROSS, size: tuple[float, float] = (PANEL, PANEL), share_y: bool = False
+    n_panels: int, *, columns: int = _ACROSS, size: tuple[float, float] = (PANEL, PANEL)
 ) -> tuple[Figure, list[Axes]]:
     """Make a figure of panels, filled row by row."""
     across = min(columns, n_panels)
     lines = math.ceil(n_panels / across)
     inches = (size[0] * across, size[1] * lines + 0.4)
     drawn = PaperFigure(figsize=inches, dpi=300, layout="constrained", facecolor=COLOURS["background"])
-    panels: list[Axes] = []
-    for place in range(n_panels):
-        first = panels[0] if share_y and panels else None
-        panels.append(drawn.add_subplot(lines, across, place + 1, sharey=first))
-    return drawn, panels
+    return drawn, [drawn.add_subplot(lines, across, place + 1) for place in range(n_panels)]
 
 
 def tidy(drawn: Figure, panels: list[Axes], *, columns: int = _ACROSS) -> Figure:
@@ -233,10 +222,8 @@ def tidy(drawn: Figure, panels: list[Axes], *, columns: int = _ACROSS) -> Figure
     return drawn
 
 
-def title(axes: Axes, name: str, below: str = "") -> None:
-    """Write the name of a panel, in lines that fit above it, and a line below."""
-    inches = axes.get_position().width * axes.figure.get_figwidth()
-    letters = max(10, int(13 * inches))
+def title(axes: Axes, name: str, below: str = "", letters: int = 24) -> None:
+    """Write the name of a panel, in lines of at most so many letters, and a line below."""
     lines = textwrap.wrap(shortened(name, 3 * letters), letters)
     axes.set_title("\n".join([*lines, below]).strip())
 
@@ -319,13 +306,10 @@ def _stroke(mark: Mark) -> dict[str, Any]:
 def _dots(axes: Axes, mark: Mark, x: Array, y: Array, radius: Array | None = None) -> None:
     look = LOOKS[mark.look]
     diameter = np.full(len(x), 4.5) if radius is None else radius  # a pixel of the page is half a point here
-    colours = [COLOURS[look.colour], COLOURS[look.edge]]
-    if look.hollow:
-        colours.reverse()
     # A marker may cross the edge of the Axes, and no room is made for it.
     place: dict[str, Any] = {"zorder": 4, "clip_on": False, "label": mark.label, "marker": look.marker}
-    points = axes.scatter(x, y, diameter**2, colours[0], **place)
-    points.set(edgecolor=colours[1], linewidth=0.8)
+    points = axes.scatter(x, y, diameter**2, COLOURS[look.colour], **place)
+    points.set(edgecolor=COLOURS[look.edge], linewidth=0.8)
     points.set_in_layout(False)
 
 

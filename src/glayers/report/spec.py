@@ -22,8 +22,6 @@ HEADINGS: dict[str, tuple[str, Unit]] = {
     "count": ("rows", "rows"),
     "confidence": ("predicted", "percent"),
     "accuracy": ("observed", "percent"),
-    "band_low": ("band from", "percent"),
-    "band_high": ("band to", "percent"),
     "fractile": ("fraction of rows", "percent"),
     "cumulative_score": ("predicted, cumulative", "percent"),
     "cumulative_hits": ("observed, cumulative", "percent"),
@@ -120,11 +118,6 @@ class Spec:
         for name, (heading, unit) in zip(self.table, known, strict=True):
             columns.append([heading, *(written(value, unit) for value in self.columns[name])])
         return [list(line) for line in zip(*columns, strict=True)]
-
-
-def diagonal(label: str) -> Mark:
-    """Return the line of equal x and y."""
-    return Mark("segments", "ideal", (0.0, 0.0, 1.0, 1.0), label)
 
 
 def names_on_axis(names: Sequence[str]) -> Axis:

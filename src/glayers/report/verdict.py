@@ -110,19 +110,18 @@ def measure(
         names = class_names(compared.test.class_names, compared.test.n_classes)
         metrics.append("accuracy")  # calibrating a confidence changes no answer
     tests = {}
-    draws: dict[str, Any] = {"random_state": compared.random_state, "progress": False}
+    draws: dict[str, Any] = {"n_resamples": _DRAWS, "random_state": compared.random_state, "progress": False}
     with progress_bar(progress, "testing methods", len(compared.scorecards)) as advance:
         for name in compared.scorecards:
-            advance(0, f"testing {name}")
-            tests[name] = compared.calibration_tests.get(name) or calibration_test(
-                compared.rows(name), n_resamples=_DRAWS, **draws
-            )
+            known = compared.calibration_tests.get(name)
+            tests[name] = known or calibration_test(compared.rows(name), **draws)
             advance()
     between = None
     if compared.calibrators:
         between = compared.differences(metrics, n_resamples=n_resamples, random_state=random_state)
-    settings: dict[str, Any] = {"random_state": random_state, "differences": between}
-    methods = {name: Shown(name, partial(compared.rows, name), **settings) for name in compared.scorecards}
+    methods = {}
+    for name in compared.scorecards:
+        methods[name] = Shown(name, partial(compared.rows, name), random_state=random_state, differences=between)
     return Measurements(compared, methods, tests, between, names, findings(compared, calibration))
 
 
@@ -150,8 +149,6 @@ def verdict_sentence(found: Measurements) -> str:
     if found.compared.calibrators:
         after = _state(found, found.after.name)
         sentence += f" After calibration with {found.after.name}: {after}."
-        if after == before:
-            sentence = f"Before and after calibration with {found.after.name}: {after}."
     return sentence
 
 
@@ -207,8 +204,7 @@ def _gap_words(event: Scored) -> str:
     gaps = event.scores - event.hits
     mean = float(event.weights @ gaps)
     parts = np.bincount(event.group_numbers, event.weights * (gaps - mean))
-    n_units = len(parts)
-    error = math.sqrt(float((parts**2).sum()) * n_units / max(1, n_units - 1))
+    error = math.sqrt(float((parts**2).sum()) * len(parts) / max(1, len(parts) - 1))
     return f"{points(mean)} +- {200 * error:.1f}"
 
 
