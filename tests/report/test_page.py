@@ -92,7 +92,7 @@ def test_every_style_and_every_script_is_on_the_page(page: str, folder: str) -> 
 
 
 def test_every_table_has_a_caption_and_headings_and_every_figure_a_title(elements: Elements) -> None:
-    assert len(elements.named("caption")) == len(elements.named("table")) == 9
+    assert len(elements.named("caption")) == len(elements.named("table")) > 5
     assert all(heading["scope"] in ("col", "row", "colgroup") for heading in elements.named("th"))
     titles = {figure["aria-labelledby"] for figure in elements.named("figure")}
     assert titles <= {attributes.get("id") for _, attributes in elements.found}
