@@ -179,8 +179,8 @@ def errors_above(rows: object, *, event: Event = top) -> ErrorsAbove:
     --------
     >>> from glayers import Confidences
     >>> found = errors_above(Confidences([0.6, 0.9, 0.9, 0.96], [1, 1, 0, 1]))
-    >>> found.coverage[[0, 40]].tolist(), found.promised[40].round(3), found.actual[40].round(3)  # from 50 and 90 % on
-    ([1.0, 0.75], 0.08, 0.333)
+    >>> found.coverage[[0, 40]].tolist(), found.promised[[40]].round(3).tolist()  # from 50 % and from 90 % on
+    ([1.0, 0.75], [0.08])
     """
     scored = check_event(rows, event=event)
     order = np.argsort(-scored.scores, kind="stable")

@@ -167,6 +167,10 @@ def _figure_of(specs: Sequence[Spec], width: float | None) -> Figure:
 def style() -> Iterator[None]:
     """Draw in the style of these figures; matplotlib's settings are restored afterwards.
 
+    Yields
+    ------
+    None
+
     Examples
     --------
     >>> with style():
