@@ -130,12 +130,6 @@ def test_the_methods_stand_at_their_differences_from_the_first() -> None:
     assert np.asarray(dots.get_offsets())[:, 0].tolist() == pytest.approx(expected)
 
 
-def test_quantiles_are_those_of_the_confidences() -> None:
-    given, labels = methods(n=60)
-    (line,) = plots.figure("quantiles", {"model": given["uncalibrated"]}, labels).axes[0].lines
-    assert np.asarray(line.get_ydata())[10] == pytest.approx(np.median(given["uncalibrated"].max(axis=1)))
-
-
 def test_a_figure_saves_as_png_and_as_svg() -> None:
     given, labels = methods(n=60)
     figure = plots.figure("ks", {"model": given["uncalibrated"]}, labels)
@@ -210,7 +204,7 @@ def test_lines_and_letters_stand_out_from_the_ground() -> None:
         ("reliability", {}, {}, "methods must be 1 or more sets of probabilities by name"),
         ("methods", {"uncalibrated": [[0.5, 0.5]]}, {}, "methods must be 2 or more"),
         ("reliability", [[0.5, 0.5]], {}, r"got \[\[0.5, 0.5\]\]"),
-        ("round", {"uncalibrated": [[0.5, 0.5]]}, {}, "kind must be one of 'quantiles', 'errors', 'before-after', "),
+        ("round", {"uncalibrated": [[0.5, 0.5]]}, {}, "kind must be one of 'errors', 'before-after', "),
     ],
 )
 def test_a_wrong_choice_is_named(kind: str, given: Any, choices: dict[str, Any], said: str) -> None:

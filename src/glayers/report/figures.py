@@ -289,22 +289,7 @@ def worst_classes(shown: Methods) -> Ints:
     return order[known[order]]
 
 
-def _quantiles(methods: Methods) -> list[Spec]:
-    """Describe the scores in ascending order."""
-    fractile = np.linspace(0, 1, 21)
-    mark = Mark("line", "after", ("fractile", "confidence"), "predicted")
-    specs = []
-    for method in methods:
-        columns = {"fractile": fractile, "confidence": np.quantile(method.scored.scores, fractile)}
-        said = f"Median prediction {percent(columns['confidence'][10])}."
-        specs.append(Spec(_FRACTION, _PROBABILITY, (mark,), columns, tuple(columns), method.title, summary=said))
-    return specs
-
-
 FIGURES: dict[str, FigureKind] = {
-    "quantiles": FigureKind(
-        "Distribution of predictions", "Predicted probabilities in ascending order.", _quantiles, by_event=True
-    ),
     "errors": FigureKind(
         "Errors above a threshold",
         "If only predictions above a confidence are used: the errors that the model promises, and those it makes.",
